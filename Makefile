@@ -1,0 +1,75 @@
+# Every target below makes .venv and installs what it needs, when that is missing or stale.
+# When nothing changed, nothing is installed and the network is not touched.
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+# What decides the contents of the environment.
+INPUTS := pyproject.toml constraints.txt Makefile
+
+# Stamps, all inside .venv:
+#   .made     the environment exists; holds the path it was made at
+#   .inputs   checksums of INPUTS at the last install; absent while an install is unfinished
+#   .has-SET  the extra SET is installed
+# Those that cannot be trusted are dropped here, before make looks at them: the environment's
+# python does not run, the folder was moved, INPUTS changed, or an install was cut short.
+$(shell test -d $(VENV) || exit 0; exec 2>/dev/null; \
+  { $(PY) -c 'import pip' && test "$$(cat $(VENV)/.made)" = "$$(pwd -P)"; } || rm -f $(VENV)/.made; \
+  cksum $(INPUTS) | cmp -s - $(VENV)/.inputs || rm -f $(VENV)/.has-*)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench clean
+
+help:
+	@echo "make demo    run examples/digits.py"
+	@echo "make test    run the tests and doctests; options: make test PYTEST_ARGS='-n 2 -k name'"
+	@echo "make check   lint, formatting and types: ruff check, ruff format --check, mypy"
+	@echo "make bench   run every script in benchmarks/"
+	@echo "make clean   remove .venv, caches and build output"
+	@echo
+	@echo "The environment is made with '$(PYTHON)'; for another: make clean, then make test PYTHON=..."
+
+demo: $(VENV)/.has-report
+	$(PY) examples/digits.py
+
+test: $(VENV)/.has-dev
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.has-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+bench: $(VENV)/.has-bench
+	@set -e; for file in benchmarks/[!_]*.py; do \
+	  module=benchmarks.$$(basename "$$file" .py); \
+	  echo "$(PY) -m $$module"; \
+	  $(PY) -m "$$module"; \
+	done
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "error: '$(PYTHON)' not found; choose a Python 3.11 or newer: make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: Python 3.11 or newer is needed, '$(PYTHON)' is $$($(PYTHON) --version 2>&1); choose another: make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "error: '$(PYTHON)' has no venv module; install it (Debian, Ubuntu: the package python3-venv)" >&2; exit 1; }
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@pwd -P > $@
+
+# Twice --quiet: pip's errors and nothing else. The extra dev contains the extra report.
+$(VENV)/.has-report $(VENV)/.has-dev $(VENV)/.has-bench: $(VENV)/.has-%: $(VENV)/.made $(INPUTS)
+	@echo "installing certus[$*] into $(VENV) (the first time can take some minutes)"
+	@rm -f $(VENV)/.inputs
+	@cksum $(INPUTS) > $(VENV)/.inputs.new
+	@$(PY) -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	@touch $@ $(if $(filter dev,$*),$(VENV)/.has-report)
+	@mv $(VENV)/.inputs.new $(VENV)/.inputs

@@ -1,0 +1,42 @@
+"""Arithmetic on batches: axis 0 counts the samples, everything behind it is one point.
+
+Inputs keep their own shape throughout the library (images stay images, rows stay rows); these helpers
+are the only place that knows how to reduce over "everything but the batch".
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from certus.errors import require
+
+
+def inner(left: Tensor, right: Tensor) -> Tensor:
+    """⟨left, right⟩ for each sample. Shapes (batch, …) → (batch,)."""
+    return (left * right).flatten(1).sum(1)
+
+
+def per_sample(values: Tensor, like: Tensor) -> Tensor:
+    """Reshape (batch,) to (batch, 1, …, 1), so that it multiplies ``like`` sample by sample."""
+    return values.reshape(-1, *([1] * (like.dim() - 1)))
+
+
+def all_finite(values: Tensor) -> Tensor:
+    """Whether every entry of each sample is finite. Shapes (batch, …) → (batch,) bool.
+
+    A sum is not finite as soon as one term is not, and it is much cheaper than a mask of every entry.
+    A finite sample whose sum overflows counts as non-finite: it is of no use to an ascent either.
+    """
+    return torch.isfinite(values.flatten(1).sum(1))
+
+
+def check_broadcast(name: str, value: Tensor, points: Tensor) -> None:
+    """Raise ``ArgumentError`` unless ``value`` broadcasts to one point without enlarging it."""
+    shape = tuple(points.shape[1:])
+    try:
+        fits = torch.broadcast_shapes(value.shape, shape) == shape
+    except RuntimeError:
+        fits = False
+    rule = f"broadcast to the shape {shape} of one input"
+    require(fits, name, rule, f"shape {tuple(value.shape)}")

@@ -1,0 +1,24 @@
+"""Transport costs c(z, z₀): what it takes to move a point (sec:approach, sec:supervised)."""
+
+from certus.costs.base import Cost, Response, Support
+from certus.costs.bregman import Bregman
+from certus.costs.labels import LabelCost
+from certus.costs.lp import SquaredLp, SquaredSup
+from certus.costs.masked import Masked, feature_mask, patch_mask
+from certus.costs.quadratic import Mahalanobis, SquaredL2, WeightedL2
+
+__all__ = [
+    "Bregman",
+    "Cost",
+    "LabelCost",
+    "Mahalanobis",
+    "Masked",
+    "Response",
+    "SquaredL2",
+    "SquaredLp",
+    "SquaredSup",
+    "Support",
+    "WeightedL2",
+    "feature_mask",
+    "patch_mask",
+]

@@ -1,0 +1,150 @@
+"""What a transport cost c(z, z₀) must tell, so that thresholds are derived and never assumed.
+
+An ascent on f = ℓ − γc linearises the loss at the point it stands on and asks the cost where to go:
+
+    target(x) = argmax_{z ∈ Z} ⟨∇ℓ(x), z⟩ − γ c(z, z₀),
+
+which for c = ‖z − z₀‖₂² is the familiar Π_Z(z₀ + ∇ℓ(x)/2γ). The move to the target is one gradient step
+of length 1/2γ in the cost's own geometry; a schedule or a line search takes a multiple of it. So every
+maximiser works with every cost, and a proximal step is just another way to find a target.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import final
+
+import torch
+from torch import Tensor
+
+from certus.batches import inner, per_sample
+from certus.domains import Domain
+from certus.errors import UnsupportedError, require
+from certus.norms import Norm
+
+
+class Support(Enum):
+    """How a cost and a domain go together; a pair that does not raises ``UnsupportedError``."""
+
+    EXACT = "exact"
+    """The ascent stands still only at stationary points of ℓ − γc over Z."""
+
+    HEURISTIC = "heuristic"
+    """The ascent stays in Z and never loses value, but it may stop short of a stationary point."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """Where an ascent heads from a point.
+
+    Attributes:
+        target: (batch, …) points of Z.
+        gain: (batch,) increase of f that the cost's local model promises on the way to the target; never
+            negative, and zero exactly where the target is the point itself.
+    """
+
+    target: Tensor
+    gain: Tensor
+
+
+class Cost(ABC):
+    """c(z, z₀) ≥ 0, convex in z, with c(z, z) = 0 (sec:approach)."""
+
+    @property
+    @abstractmethod
+    def norm(self) -> Norm:
+        """The norm ‖·‖ that the next two traits refer to."""
+
+    @property
+    @abstractmethod
+    def growth(self) -> float:
+        """The largest s with c(z, z₀) ≥ (s/2)‖z − z₀‖²: how far a point can be worth moving."""
+
+    @property
+    @abstractmethod
+    def strong_convexity(self) -> float:
+        """The modulus s of z ↦ c(z, z₀): the inner problem is strongly concave when sγ > L⁺.
+
+        The paper scales its costs to s = 1 (assumption:strong-convexity); nothing is scaled here, so its
+        γ − L reads sγ − L⁺.
+        """
+
+    @abstractmethod
+    def value(self, moved: Tensor, origin: Tensor) -> Tensor:
+        """c(moved, origin) for points of one shape. Shapes (batch, …) → (batch,)."""
+
+    @abstractmethod
+    def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
+        """∇_z c(z, z₀) at z = moved. Shapes (batch, …) → (batch, …)."""
+
+    @abstractmethod
+    def support(self, domain: Domain) -> Support:
+        """How well this cost goes with that domain; raises ``UnsupportedError`` if it does not."""
+
+    @abstractmethod
+    def respond(
+        self, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
+    ) -> Response:
+        """Where to go from ``point``, where the loss has the gradient ``slope``.
+
+        Args:
+            slope, point, origin: (batch, …) ∇ℓ(point), the point, and z₀.
+            gamma: (batch,) positive penalties.
+        """
+
+    @final
+    def __call__(self, moved: Tensor, origin: Tensor) -> Tensor:
+        """c(moved, origin), one value per sample. Shapes (batch, …) → (batch,)."""
+        require(
+            moved.shape == origin.shape,
+            "moved",
+            f"have the shape {tuple(origin.shape)} of `origin`",
+            tuple(moved.shape),
+        )
+        return self.value(moved, origin)
+
+    def gap(self, gradient: Tensor, point: Tensor, modulus: Tensor, domain: Domain) -> Tensor:
+        """Upper bound on what is left to gain if f is ``modulus``-strongly concave in the cost's norm:
+
+            sup_{z ∈ Z} f(z) − f(point) ≤ sup_{z ∈ Z} ⟨g, z − point⟩ − (μ/2)‖z − point‖²   (g = ∇f(point))
+
+        Here the right side is bounded by the smaller of two: without Z it is ‖g‖²_*/2μ; and since
+        ‖v‖ ≥ m‖v‖₂, it is at most its Euclidean counterpart with μm², which a projection solves exactly
+        and which vanishes at a maximiser on the boundary of Z. Infinite where μ ≤ 0.
+
+        Args:
+            gradient: (batch, …) ∇f at the point, the cost's part included.
+            modulus: (batch,) μ.
+        """
+        safe = modulus.clamp_min(torch.finfo(modulus.dtype).tiny)
+        bound = self.norm.dual(gradient) ** 2 / (2 * safe)
+        floor = self.norm.euclidean_floor**2
+        if floor > 0:
+            scale = per_sample(safe / 2 * floor, point)
+            bound = torch.minimum(bound, separable_response(gradient, point, scale, domain).gain)
+        # A tiny μ overflows to ∞ − ∞: nothing is known then.
+        return torch.where(modulus > 0, bound.nan_to_num(torch.inf, torch.inf), torch.inf)
+
+    def whiten(self, vectors: Tensor) -> Tensor:
+        """A symmetric linear map W with ‖Wv‖ = ‖v‖₂, which turns curvature in this norm into eigenvalues.
+
+        Raises ``UnsupportedError`` where the norm has no inner product.
+        """
+        raise UnsupportedError(f"{self} has no inner product, so curvature in its norm is no eigenvalue.")
+
+    def check_shape(self, points: Tensor) -> None:  # noqa: B027  (most costs fit any shape)
+        """Raise ``ArgumentError`` if this cost does not fit points of this shape."""
+
+
+def separable_response(gradient: Tensor, point: Tensor, scale: Tensor, domain: Domain) -> Response:
+    """argmax_{z ∈ Z} ⟨g, z − x⟩ − Σᵢ scaleᵢ (zᵢ − xᵢ)², and the maximum.
+
+    Exact when Z is a product of intervals, or when ``scale`` is the same for all coordinates of a sample.
+    Its fixed points are the stationary points of f over Z for *any* positive scale: it is projected
+    gradient ascent.
+    """
+    target = domain.project(point + gradient / (2 * scale))
+    move = target - point
+    return Response(target, (inner(gradient, move) - inner(scale * move, move)).clamp_min(0))

@@ -1,0 +1,79 @@
+"""The Bregman divergence of a convex function that the user supplies (sec:approach).
+
+c(z, z₀) = h(z) − h(z₀) − ⟨∇h(z₀), z − z₀⟩
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from certus.batches import inner, per_sample
+from certus.costs.base import Cost, Response, Support, separable_response
+from certus.domains import Domain
+from certus.errors import ArgumentError, require
+from certus.norms import L2, Norm
+
+
+@dataclass(frozen=True)
+class Bregman(Cost):
+    """Bregman divergence of h; whatever rests on its modulus is *assumed*, since the modulus is your claim.
+
+    Args:
+        potential: h, differentiable and convex; maps (batch, …) points to (batch,) values.
+        modulus: s > 0 with h(z) ≥ h(z₀) + ⟨∇h(z₀), z − z₀⟩ + (s/2)‖z − z₀‖² for all z, z₀. Then both the
+            growth and the strong convexity of the divergence are s.
+        norm: the norm ‖·‖ in which ``modulus`` holds.
+
+    >>> half_square = Bregman(lambda z: (z**2).flatten(1).sum(1) / 2, modulus=1.0)
+    >>> half_square(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2))
+    tensor([12.5000])
+    """
+
+    potential: Callable[[Tensor], Tensor]
+    modulus: float
+    norm: Norm = L2
+
+    def __post_init__(self) -> None:
+        require(self.modulus > 0, "modulus", "be positive", self.modulus)
+
+    @property
+    def growth(self) -> float:
+        return self.modulus
+
+    @property
+    def strong_convexity(self) -> float:
+        return self.modulus
+
+    def value(self, moved: Tensor, origin: Tensor) -> Tensor:
+        height, slope = self._potential_and_slope(origin)
+        with torch.no_grad():
+            return self.potential(moved) - height - inner(slope, moved - origin)
+
+    def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
+        return self._potential_and_slope(moved)[1] - self._potential_and_slope(origin)[1]
+
+    def support(self, domain: Domain) -> Support:
+        return Support.EXACT
+
+    def respond(
+        self, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
+    ) -> Response:
+        weight = per_sample(gamma, point)
+        gradient = slope - weight * self.gradient(point, origin)
+        return separable_response(gradient, point, weight * self.modulus / 2, domain)
+
+    def _potential_and_slope(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            leaf = points.detach().requires_grad_()
+            heights = self.potential(leaf)
+            if heights.shape != (len(points),):
+                raise ArgumentError(
+                    f"`potential` must return one value per sample, shape ({len(points)},); "
+                    f"got shape {tuple(heights.shape)}."
+                )
+            (slope,) = torch.autograd.grad(heights.sum(), leaf)
+        return heights.detach(), slope

@@ -1,0 +1,28 @@
+"""A finite price for changing a label; without one, labels never move (eqn:supervised-cost).
+
+c((x, y), (x₀, y₀)) = c_x(x, x₀) + price · 1{y ≠ y₀}
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from certus.errors import require
+
+
+@dataclass(frozen=True)
+class LabelCost:
+    """What it costs to replace a label by any other of ``classes`` labels.
+
+    The surrogate then also maximises over labels,
+    φ_γ = max(φ_γ(x₀, y₀), max_{y ≠ y₀} φ_γ(x₀, y) − γ·price): one ascent per label.
+    """
+
+    price: float
+    classes: int
+
+    def __post_init__(self) -> None:
+        rule = "be positive and finite (labels never move without a LabelCost)"
+        require(0 < self.price < math.inf, "price", rule, self.price)
+        require(self.classes >= 2, "classes", "be at least 2", self.classes)

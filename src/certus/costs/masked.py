@@ -1,0 +1,126 @@
+"""A cost that forbids movement outside chosen coordinates: features, or a patch of an image.
+
+    c(z, z₀) = c_inner(z, z₀)  if zᵢ = z₀ᵢ wherever the mask is False,  ∞ otherwise
+
+The paper's remark after thm:convergence; an ∞ on the labels (eqn:supervised-cost) is the same idea.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from certus.batches import check_broadcast
+from certus.costs.base import Cost, Response, Support
+from certus.costs.quadratic import Mahalanobis
+from certus.domains import Box, Domain, Intervals
+from certus.errors import UnsupportedError, require
+from certus.norms import Norm
+
+
+@dataclass(frozen=True, eq=False)
+class Masked(Cost):
+    """``inner`` where the mask is True; elsewhere a point stays equal to z₀, bit for bit.
+
+    Args:
+        inner: any cost but another mask.
+        mask: bool tensor that broadcasts to the shape of one point; True marks what may move.
+
+    >>> from certus.costs.quadratic import SquaredL2
+    >>> cost = Masked(SquaredL2(), torch.tensor([True, False]))
+    >>> cost(torch.tensor([[3.0, 0.0], [3.0, 1.0]]), torch.zeros(2, 2))
+    tensor([9., inf])
+    """
+
+    inner: Cost
+    mask: Tensor
+
+    def __post_init__(self) -> None:
+        kind = self.mask.dtype
+        require(kind == torch.bool, "mask", "be a bool tensor (True = may move)", kind)
+        require(bool(self.mask.any()), "mask", "let at least one coordinate move", "all False")
+        require(not isinstance(self.inner, Masked), "inner", "not be masked itself", self.inner)
+
+    @property
+    def norm(self) -> Norm:
+        return self.inner.norm
+
+    @property
+    def growth(self) -> float:
+        return self.inner.growth
+
+    @property
+    def strong_convexity(self) -> float:
+        return self.inner.strong_convexity
+
+    def value(self, moved: Tensor, origin: Tensor) -> Tensor:
+        strayed = ((moved != origin) & ~self.mask.to(moved.device)).flatten(1).any(1)
+        return torch.where(strayed, torch.inf, self.inner.value(moved, origin))
+
+    def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
+        return self._free(self.inner.gradient(moved, origin))
+
+    def support(self, domain: Domain) -> Support:
+        if not isinstance(domain, Intervals):
+            raise UnsupportedError(
+                f"Masked goes with Unbounded and Box, not with {type(domain).__name__}: "
+                "the ball's projection would move frozen coordinates."
+            )
+        return self.inner.support(domain)
+
+    def respond(
+        self, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
+    ) -> Response:
+        pinned = self._pinned(origin, domain)
+        return self.inner.respond(self._free(slope), point, origin, gamma, pinned)
+
+    def gap(self, gradient: Tensor, point: Tensor, modulus: Tensor, domain: Domain) -> Tensor:
+        return self.inner.gap(self._free(gradient), point, modulus, self._pinned(point, domain))
+
+    def whiten(self, vectors: Tensor) -> Tensor:
+        if isinstance(self.inner, Mahalanobis):
+            raise UnsupportedError("Curvature under a masked full matrix is not available.")
+        return self._free(self.inner.whiten(vectors))
+
+    def check_shape(self, points: Tensor) -> None:
+        check_broadcast("mask", self.mask, points)
+        self.inner.check_shape(points)
+
+    def _free(self, vectors: Tensor) -> Tensor:
+        return torch.where(self.mask.to(vectors.device), vectors, 0)
+
+    def _pinned(self, fixed: Tensor, domain: Domain) -> Box:
+        """Z cut down to the points that agree with ``fixed`` outside the mask: again a box."""
+        assert isinstance(domain, Intervals)  # ``support`` refuses the rest
+        mask = self.mask.to(fixed.device)
+        lower, upper = domain.bounds(fixed)
+        return Box(torch.where(mask, lower, fixed), torch.where(mask, upper, fixed))
+
+
+def feature_mask(count: int, free: Iterable[int]) -> Tensor:
+    """Mask of ``count`` features in which only those in ``free`` may move.
+
+    >>> feature_mask(4, free=[0, 2])
+    tensor([ True, False,  True, False])
+    """
+    chosen = list(free)
+    valid = all(0 <= index < count for index in chosen)
+    require(valid, "free", f"hold indices from 0 to {count - 1}", chosen)
+    mask = torch.zeros(count, dtype=torch.bool)
+    mask[chosen] = True
+    return mask
+
+
+def patch_mask(height: int, width: int, rows: slice, columns: slice) -> Tensor:
+    """Mask of an image in which only the patch ``[rows, columns]`` may move, in every channel.
+
+    >>> patch_mask(2, 3, slice(0, 1), slice(1, 3)).int()
+    tensor([[0, 1, 1],
+            [0, 0, 0]], dtype=torch.int32)
+    """
+    mask = torch.zeros(height, width, dtype=torch.bool)
+    mask[rows, columns] = True
+    return mask

@@ -1,0 +1,181 @@
+"""Quadratic costs: squared L2, per-feature weights, and a full positive-definite matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from certus.batches import check_broadcast, inner, per_sample
+from certus.costs.base import Cost, Response, Support, separable_response
+from certus.domains import Domain, Intervals, Unbounded
+from certus.errors import require
+from certus.norms import L2, DiagonalNorm, MatrixNorm, Norm
+
+
+class _Quadratic(Cost):
+    """c = ‖z − z₀‖² for a norm with an inner product: growth and modulus are both 2."""
+
+    @property
+    def growth(self) -> float:
+        return 2.0
+
+    @property
+    def strong_convexity(self) -> float:
+        return 2.0
+
+    def support(self, domain: Domain) -> Support:
+        return Support.EXACT
+
+
+@dataclass(frozen=True)
+class SquaredL2(_Quadratic):
+    """c(z, z₀) = ‖z − z₀‖₂², the paper's default.
+
+    >>> SquaredL2()(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2))
+    tensor([25.])
+    """
+
+    @property
+    def norm(self) -> Norm:
+        return L2
+
+    def value(self, moved: Tensor, origin: Tensor) -> Tensor:
+        move = moved - origin
+        return inner(move, move)
+
+    def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
+        return 2 * (moved - origin)
+
+    def respond(
+        self, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
+    ) -> Response:
+        scale = per_sample(gamma, point)
+        return separable_response(slope - 2 * scale * (point - origin), point, scale, domain)
+
+    def whiten(self, vectors: Tensor) -> Tensor:
+        return vectors
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedL2(_Quadratic):
+    """c(z, z₀) = Σᵢ wᵢ (zᵢ − z₀ᵢ)²: features in different units, or some dearer to move than others.
+
+    Args:
+        weights: positive, finite; a tensor that broadcasts to the shape of one point.
+
+    >>> WeightedL2(torch.tensor([1.0, 10.0]))(torch.ones(1, 2), torch.zeros(1, 2))
+    tensor([11.])
+    """
+
+    weights: Tensor
+
+    def __post_init__(self) -> None:
+        valid = bool((torch.isfinite(self.weights) & (self.weights > 0)).all())
+        require(valid, "weights", "be positive and finite", self.weights)
+
+    @property
+    def norm(self) -> Norm:
+        return DiagonalNorm(self.weights)
+
+    def value(self, moved: Tensor, origin: Tensor) -> Tensor:
+        move = moved - origin
+        return inner(self.weights.to(move) * move, move)
+
+    def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
+        move = moved - origin
+        return 2 * self.weights.to(move) * move
+
+    def respond(
+        self, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
+    ) -> Response:
+        weight = per_sample(gamma, point)
+        gradient = slope - weight * self.gradient(point, origin)
+        return separable_response(gradient, point, weight * self._weights_for(point, domain), domain)
+
+    def gap(self, gradient: Tensor, point: Tensor, modulus: Tensor, domain: Domain) -> Tensor:
+        if not isinstance(domain, Intervals):
+            return super().gap(gradient, point, modulus, domain)
+        safe = modulus.clamp_min(torch.finfo(modulus.dtype).tiny)
+        scale = per_sample(safe / 2, point) * self.weights.to(point)
+        gain = separable_response(gradient, point, scale, domain).gain
+        return torch.where(modulus > 0, gain, torch.inf)
+
+    def whiten(self, vectors: Tensor) -> Tensor:
+        return vectors / self.weights.to(vectors).sqrt()
+
+    def check_shape(self, points: Tensor) -> None:
+        check_broadcast("weights", self.weights, points)
+
+    def _weights_for(self, point: Tensor, domain: Domain) -> Tensor:
+        """The weights where Z is separable; else the largest, for which the projection is exact."""
+        weights = self.weights.to(point)
+        return weights if isinstance(domain, Intervals) else weights.max()
+
+
+@dataclass(frozen=True, eq=False)
+class Mahalanobis(_Quadratic):
+    """c(z, z₀) = (z − z₀)ᵀ M (z − z₀) on the flattened point, M symmetric positive definite.
+
+    >>> matrix = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+    >>> Mahalanobis(matrix)(torch.ones(1, 2), torch.zeros(1, 2))
+    tensor([6.])
+    """
+
+    matrix: Tensor
+
+    def __post_init__(self) -> None:
+        matrix = self.matrix
+        square = matrix.dim() == 2 and matrix.shape[0] == matrix.shape[1]
+        require(square, "matrix", "be square", f"shape {tuple(matrix.shape)}")
+        require(bool(torch.isfinite(matrix).all()), "matrix", "be finite", matrix)
+        require(torch.allclose(matrix, matrix.T), "matrix", "be symmetric", matrix)
+        smallest = self._spectrum[0][0].item()
+        require(smallest > 0, "matrix", "be positive definite", f"smallest eigenvalue {smallest:.3g}")
+
+    @cached_property
+    def _spectrum(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues in increasing order, and eigenvectors, in float64."""
+        values, vectors = torch.linalg.eigh(self.matrix.double())
+        return values, vectors
+
+    def _power(self, exponent: float, like: Tensor) -> Tensor:
+        values, vectors = self._spectrum
+        return ((vectors * values**exponent) @ vectors.T).to(like)
+
+    @cached_property
+    def norm(self) -> Norm:
+        return MatrixNorm(self.matrix)
+
+    def value(self, moved: Tensor, origin: Tensor) -> Tensor:
+        move = (moved - origin).flatten(1)
+        return inner(move @ self.matrix.to(move), move)
+
+    def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
+        return 2 * _apply(self.matrix, moved - origin)
+
+    def respond(
+        self, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
+    ) -> Response:
+        weight = per_sample(gamma, point)
+        gradient = slope - weight * self.gradient(point, origin)
+        if not isinstance(domain, Unbounded):
+            # The projection in the M-norm is a quadratic program; with λ_max(M) it is an exact
+            # Euclidean one, and the fixed points are the same.
+            return separable_response(gradient, point, weight * self._spectrum[0][-1].to(point), domain)
+        move = _apply(self._power(-1.0, gradient), gradient) / (2 * weight)
+        return Response(point + move, inner(gradient, move) / 2)
+
+    def whiten(self, vectors: Tensor) -> Tensor:
+        return _apply(self._power(-0.5, vectors), vectors)
+
+    def check_shape(self, points: Tensor) -> None:
+        size, own = points[0].numel(), tuple(self.matrix.shape)
+        require(own[0] == size, "matrix", f"be {size} × {size} for inputs of {size} numbers", own)
+
+
+def _apply(matrix: Tensor, points: Tensor) -> Tensor:
+    """The symmetric matrix times each flattened point, in the points' shape."""
+    return (points.flatten(1) @ matrix.to(points)).reshape(points.shape)

@@ -1,0 +1,33 @@
+"""Handwritten digits, 8 × 8 pixels: 1,797 real images that come with scikit-learn."""
+
+from __future__ import annotations
+
+import torch
+from sklearn.datasets import load_digits
+
+from certus.data.base import DataSet, Split
+from certus.domains import Box
+
+
+def digits(seed: int = 0) -> DataSet:
+    """The digits as (n, 1, 8, 8) float32 images in [0, 1], in a random order: 60% / 20% / 20%.
+
+    >>> data = digits()
+    >>> tuple(data.train.inputs.shape), len(data.calibration), len(data.test)
+    ((1079, 1, 8, 8), 359, 359)
+    """
+    pixels, labels = load_digits(return_X_y=True)
+    # The file holds grey levels 0 … 16.
+    inputs = torch.as_tensor(pixels / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)
+    everything = Split(inputs, torch.as_tensor(labels, dtype=torch.long))
+    order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))
+    held_out = len(inputs) // 5
+    train, calibration, test = order.split([len(inputs) - 2 * held_out, held_out, held_out])
+    return DataSet(
+        name="digits",
+        train=everything[train],
+        calibration=everything[calibration],
+        test=everything[test],
+        domain=Box(0.0, 1.0),
+        classes=10,
+    )

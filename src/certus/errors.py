@@ -1,0 +1,45 @@
+"""The exceptions of certus: each message names the parameter, the rule and the value.
+
+``CertusError`` is the root, so that ``except certus.CertusError`` catches whatever this library refuses
+and nothing else. A fault of one *sample* is never an exception: it is a ``Status`` in the solution.
+"""
+
+from __future__ import annotations
+
+
+class CertusError(Exception):
+    """Root of every exception raised on purpose by this library."""
+
+
+class ArgumentError(CertusError, ValueError):
+    """An argument breaks its rule."""
+
+
+class LossError(CertusError, ValueError):
+    """A loss does not return one number per sample, or does not fit its inputs and targets."""
+
+
+class UnsupportedError(CertusError, NotImplementedError):
+    """A combination that this library refuses rather than answers wrongly."""
+
+
+def require(condition: bool, name: str, rule: str, value: object) -> None:
+    """Raise ``ArgumentError`` unless ``condition`` holds.
+
+    >>> require(False, "gamma", "be positive", -1.0)
+    Traceback (most recent call last):
+    certus.errors.ArgumentError: `gamma` must be positive; got -1.0.
+    """
+    if not condition:
+        raise ArgumentError(f"`{name}` must {rule}; got {value}.")
+
+
+def sample_list(indices: list[int], shown: int = 5) -> str:
+    """The first few of the offending samples, for a message.
+
+    >>> sample_list([3]), sample_list(list(range(9)))
+    ('sample 3', 'samples 0, 1, 2, 3, 4 and 4 more')
+    """
+    head = ", ".join(str(index) for index in indices[:shown])
+    more = f" and {len(indices) - shown} more" if len(indices) > shown else ""
+    return f"sample{'s' if len(indices) > 1 else ''} {head}{more}"

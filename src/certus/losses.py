@@ -1,0 +1,188 @@
+"""Losses ℓ(θ; z), one number per sample; the parameters θ live inside.
+
+A *loss* is any callable ``loss(inputs, targets) -> (batch,)``, or ``loss(inputs) -> (batch,)`` when there
+are no targets. ``ModelLoss`` makes one from a network and a criterion. Nothing here reduces over the batch:
+the surrogate of one sample must not depend on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from certus.errors import LossError, require, sample_list
+
+
+class Loss(Protocol):
+    """What every loss does; ``targets`` is left out when there are none."""
+
+    def __call__(self, inputs: Tensor, targets: Tensor, /) -> Tensor:
+        """ℓ(θ; (x, y)), one value per sample."""
+        ...
+
+
+AnyLoss = Loss | Callable[[Tensor], Tensor]
+"""A loss of inputs and targets, or of inputs alone."""
+
+
+class Criterion(Protocol):
+    """Compares a model's outputs with the targets: (batch, …) and (batch, …) → (batch,)."""
+
+    def __call__(self, outputs: Tensor, targets: Tensor, /) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """−Σ_k t_k log p_k, p the softmax of the outputs (eqn:softmax).
+
+    Args:
+        label_smoothing: ε; the targets become t = (1 − ε)·e_y + ε/K. The training step must use the same ε
+            as the surrogate, or ∇φ = ∇ℓ(T) no longer holds.
+
+    >>> CrossEntropy()(torch.zeros(1, 4), torch.tensor([2]))
+    tensor([1.3863])
+    """
+
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.label_smoothing < 1, "label_smoothing", "lie in [0, 1)", self.label_smoothing)
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if outputs.dim() != 2:
+            raise LossError(
+                f"CrossEntropy needs outputs of shape (batch, classes); got {tuple(outputs.shape)}."
+            )
+        if targets.shape != outputs.shape[:1] or targets.dtype != torch.long:
+            raise LossError(
+                f"CrossEntropy needs `targets` of shape ({len(outputs)},) and dtype torch.int64; "
+                f"got shape {tuple(targets.shape)} and dtype {targets.dtype}."
+            )
+        wrong = (targets < 0) | (targets >= outputs.shape[1])
+        if wrong.any():
+            raise LossError(
+                f"`targets` must be labels from 0 to {outputs.shape[1] - 1}; got "
+                f"{targets[wrong][0].item()} at {sample_list(wrong.nonzero().flatten().tolist())}."
+            )
+        return functional.cross_entropy(
+            outputs, targets, reduction="none", label_smoothing=self.label_smoothing
+        )
+
+
+@dataclass(frozen=True)
+class SquaredError:
+    """‖F(x) − y‖₂², summed over the outputs of a sample; no factor ½.
+
+    Outputs of shape (batch, 1) and targets of shape (batch,) are compared number by number.
+
+    >>> SquaredError()(torch.tensor([[1.0], [2.0]]), torch.tensor([0.0, 0.0]))
+    tensor([1., 4.])
+    """
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if outputs.numel() != targets.numel() or len(outputs) != len(targets):
+            raise LossError(
+                f"SquaredError needs as many targets as outputs, {tuple(outputs.shape)}; "
+                f"got {tuple(targets.shape)}."
+            )
+        # Both flattened to (batch, outputs): (batch, 1) − (batch,) would broadcast to a square.
+        count = len(outputs)
+        return ((outputs.reshape(count, -1) - targets.reshape(count, -1)) ** 2).sum(1)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelLoss:
+    """ℓ(θ; (x, y)) = criterion(model(x), y).
+
+    Args:
+        model: any module; its parameters are θ. It runs in the mode it is in; inside an ascent, in eval mode.
+        criterion: ``CrossEntropy()``, ``SquaredError()``, or any torch criterion with ``reduction="none"``.
+
+    >>> loss = ModelLoss(nn.Linear(3, 2), CrossEntropy(label_smoothing=0.1))
+    >>> loss(torch.zeros(5, 3), torch.zeros(5, dtype=torch.long)).shape
+    torch.Size([5])
+    """
+
+    model: nn.Module
+    criterion: Criterion = CrossEntropy()
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.model, nn.Module), "model", "be a torch.nn.Module", type(self.model))
+        reduction = getattr(self.criterion, "reduction", "none")
+        if reduction != "none":
+            raise LossError(
+                f"`criterion` reduces over the batch (reduction={reduction!r}); "
+                f'make it with reduction="none", and take the mean yourself.'
+            )
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        parameter = next(self.model.parameters(), None)
+        if parameter is not None and not torch.is_autocast_enabled(inputs.device.type):
+            for what in ("device", "dtype"):
+                has, needs = getattr(inputs, what), getattr(parameter, what)
+                if has != needs:
+                    raise LossError(f"`inputs` must have the model's {what} {needs}; got {has}.")
+        return self.criterion(self.model(inputs), targets)
+
+
+def evaluate_loss(loss: AnyLoss, inputs: Tensor, targets: Tensor | None) -> Tensor:
+    """ℓ at each sample, checked to be one floating-point number per sample. Returns (batch,)."""
+    values: Tensor = loss(inputs) if targets is None else loss(inputs, targets)  # type: ignore[call-arg]
+    if not isinstance(values, Tensor):
+        raise LossError(f"The loss must return a tensor of shape (batch,); got {type(values)}.")
+    if values.dim() == 0:
+        raise LossError(
+            "The loss reduces over the batch: it returned a single number, and one per sample is needed. "
+            'Use reduction="none", and take the mean yourself.'
+        )
+    if values.shape != (len(inputs),):
+        raise LossError(
+            f"The loss must return one number per sample, shape ({len(inputs)},); "
+            f"got shape {tuple(values.shape)}."
+        )
+    return values
+
+
+def loss_and_slope(
+    loss: AnyLoss, inputs: Tensor, targets: Tensor | None, *, keep_graph: bool = False
+) -> tuple[Tensor, Tensor]:
+    """ℓ and ∇_x ℓ at each sample: one forward pass, and one backward pass to the inputs only.
+
+    The losses are summed, never averaged, before they are differentiated: each sample keeps its own
+    gradient, whatever the batch size. ``keep_graph`` makes the slope differentiable in ``inputs``.
+    """
+    with torch.enable_grad():
+        values = evaluate_loss(loss, inputs, targets)
+        slope = None
+        if values.requires_grad:
+            (slope,) = torch.autograd.grad(values.sum(), inputs, create_graph=keep_graph, allow_unused=True)
+    if slope is None:
+        raise LossError(
+            "The loss has no gradient in its inputs: it is detached from them, or not differentiable."
+        )
+    return values, slope
+
+
+@contextmanager
+def evaluation_mode(loss: AnyLoss) -> Iterator[None]:
+    """Run the loss's model in eval mode, then put every module back in the mode it was in.
+
+    The flags are set directly, because ``train()`` and ``eval()`` are often overridden (frozen batch
+    statistics), and a model may have some modules in one mode and some in the other.
+    """
+    model = loss if isinstance(loss, nn.Module) else getattr(loss, "model", None)
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    training = [module for module in modules if module.training]
+    try:
+        for module in training:
+            module.training = False
+        yield
+    finally:
+        for module in training:
+            module.training = True

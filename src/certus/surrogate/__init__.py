@@ -1,0 +1,26 @@
+"""The robust surrogate φ_γ and the transport map T_γ (eqn:inner-sup, eqn:transport-map)."""
+
+from certus.surrogate.concavity import ConcaveShare, Curvature, concave_share, largest_curvature
+from certus.surrogate.maximizers import BarzilaiBorwein, Callback, Maximizer, PaperAscent
+from certus.surrogate.objective import Evaluation, Objective
+from certus.surrogate.solution import Evidence, InnerSolution, Status
+from certus.surrogate.wrm import WRM, robust_surrogate, transport_map
+
+__all__ = [
+    "WRM",
+    "BarzilaiBorwein",
+    "Callback",
+    "ConcaveShare",
+    "Curvature",
+    "Evaluation",
+    "Evidence",
+    "InnerSolution",
+    "Maximizer",
+    "Objective",
+    "PaperAscent",
+    "Status",
+    "concave_share",
+    "largest_curvature",
+    "robust_surrogate",
+    "transport_map",
+]

@@ -1,0 +1,60 @@
+"""Checks on a batch, before anything is computed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from certus.batches import all_finite
+from certus.costs import Cost
+from certus.domains import Domain
+from certus.errors import ArgumentError, require, sample_list
+
+
+def check_batch(inputs: Tensor, targets: Tensor | None) -> None:
+    """Inputs: floating point, (batch, …), not empty, finite. Targets: one per input, same device."""
+    require(isinstance(inputs, Tensor), "inputs", "be a tensor", type(inputs))
+    require(inputs.is_floating_point(), "inputs", "be of a floating-point dtype", inputs.dtype)
+    require(inputs.dim() >= 2, "inputs", "have shape (batch, …)", f"shape {tuple(inputs.shape)}")
+    require(inputs.numel() > 0, "inputs", "not be empty", f"shape {tuple(inputs.shape)}")
+    _require_all(all_finite(inputs), "inputs", "be finite", "NaN or infinity")
+    if targets is None:
+        return
+    require(isinstance(targets, Tensor), "targets", "be a tensor or None", type(targets))
+    matching = targets.dim() >= 1 and len(targets) == len(inputs)
+    rule = f"have one entry for each of the {len(inputs)} inputs"
+    require(matching, "targets", rule, f"shape {tuple(targets.shape)}")
+    rule = f"be on the device {inputs.device} of `inputs`"
+    require(targets.device == inputs.device, "targets", rule, targets.device)
+    if targets.is_floating_point():
+        _require_all(all_finite(targets.unsqueeze(1)), "targets", "be finite", "NaN or infinity")
+
+
+def check_geometry(inputs: Tensor, cost: Cost, domain: Domain) -> None:
+    """Cost and domain go together and fit the inputs, and every input lies in the domain."""
+    require(isinstance(cost, Cost), "cost", "be a Cost, such as SquaredL2()", cost)
+    require(isinstance(domain, Domain), "domain", "be a Domain, such as Box(0, 1)", domain)
+    cost.support(domain)
+    cost.check_shape(inputs)
+    domain.check_shape(inputs)
+    rule = f"lie in the domain {type(domain).__name__}; `domain.project(inputs)` moves them there"
+    _require_all(domain.contains(inputs), "inputs", rule, "points outside")
+
+
+def penalties(gamma: float | Tensor, inputs: Tensor) -> Tensor:
+    """γ as a (batch,) tensor like the inputs: one number for all, or one for each sample."""
+    tensor = torch.as_tensor(gamma, dtype=inputs.dtype, device=inputs.device)
+    if tensor.dim() > 0 and tensor.shape != (len(inputs),):
+        raise ArgumentError(
+            f"`gamma` must be a number or have shape ({len(inputs)},), one penalty per sample; "
+            f"got shape {tuple(tensor.shape)}."
+        )
+    positive = torch.isfinite(tensor) & (tensor > 0)
+    require(bool(positive.all()), "gamma", "be positive and finite", gamma)
+    return tensor.expand(len(inputs))
+
+
+def _require_all(good: Tensor, name: str, rule: str, found: str) -> None:
+    if not good.all():
+        bad = (~good).nonzero().flatten().tolist()
+        raise ArgumentError(f"`{name}` must {rule}; got {found} at {sample_list(bad)}.")

@@ -1,0 +1,190 @@
+"""How concave is the inner problem at the data? The largest eigenvalue of ∇²_zz ℓ, sample by sample.
+
+f = ℓ − γc is strongly concave *at a point* when sγ > λ_max(∇²_zz ℓ), in the cost's norm. The paper finds
+it so at 98% of the training data (sec:mnist-real). It says nothing of the points between: *estimated*, never
+a proof. Lanczos iteration on Hessian-vector products, all samples at once; its largest Ritz value never
+exceeds λ_max (beyond rounding), and approaches it within a few products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from certus.batches import all_finite, inner, per_sample
+from certus.costs import Cost, SquaredL2
+from certus.domains import Unbounded
+from certus.errors import require
+from certus.losses import AnyLoss, evaluation_mode, loss_and_slope
+from certus.norms import L2
+from certus.surrogate.checks import check_batch, check_geometry, penalties
+from certus.surrogate.solution import Status
+
+_L2 = SquaredL2()
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """Estimates of λ_max(∇²_zz ℓ) in the cost's norm.
+
+    Attributes:
+        largest: (batch,) largest Ritz value; NaN where the loss is not finite.
+        residual: (batch,) some eigenvalue lies within this distance of ``largest``.
+        products: Hessian-vector products spent on each sample.
+        status: (batch,) ``Status`` codes: CONVERGED, MAX_STEPS or NONFINITE.
+    """
+
+    largest: Tensor
+    residual: Tensor
+    products: int
+    status: Tensor
+
+    def concave(self, gamma: float | Tensor, cost: Cost = _L2) -> Tensor:
+        """(batch,) bool: whether sγ > λ_max, as far as the estimate goes; False where it is not finite."""
+        threshold = cost.strong_convexity * penalties(gamma, self.largest.unsqueeze(1))
+        return self.largest < threshold
+
+
+def largest_curvature(
+    loss: AnyLoss,
+    inputs: Tensor,
+    targets: Tensor | None = None,
+    *,
+    cost: Cost = _L2,
+    max_products: int = 50,
+    tolerance: float = 1e-3,
+    generator: torch.Generator | None = None,
+) -> Curvature:
+    """Estimate λ_max(∇²_zz ℓ) at each input, in the norm of ``cost``, by Lanczos iteration.
+
+    Args:
+        max_products: the most Hessian-vector products; each costs about two gradients.
+        tolerance: stop when every residual is within this share of the largest absolute Ritz value.
+        generator: randomness of the start vectors; seeded with 0 when None.
+
+    >>> curved = largest_curvature(lambda z: (z**2) @ torch.tensor([1.0, 3.0]), torch.zeros(1, 2))
+    >>> curved.largest
+    tensor([6.])
+    """
+    check_batch(inputs, targets)
+    check_geometry(inputs, cost, Unbounded())
+    require(max_products >= 1, "max_products", "be at least 1", max_products)
+    require(tolerance > 0, "tolerance", "be positive", tolerance)
+    generator = generator or torch.Generator().manual_seed(0)
+    start = torch.randn(inputs.shape, generator=generator, dtype=torch.float64).to(inputs)
+    with torch.inference_mode(False), evaluation_mode(loss):
+        leaf = inputs.detach().clone().requires_grad_()
+        _, slope = loss_and_slope(loss, leaf, targets, keep_graph=True)
+
+        def product(vectors: Tensor) -> Tensor:
+            along = inner(slope, cost.whiten(vectors)).sum()
+            bent = None  # a slope that does not depend on the inputs: a linear loss
+            if along.requires_grad:
+                (bent,) = torch.autograd.grad(along, leaf, retain_graph=True, allow_unused=True)
+            return torch.zeros_like(leaf) if bent is None else cost.whiten(bent)
+
+        return _lanczos(product, cost.whiten(start), max_products, tolerance)
+
+
+@dataclass(frozen=True)
+class ConcaveShare:
+    """How many samples of a data set are strongly concave, each at its own point: *estimated*.
+
+    Attributes:
+        concave: samples with sγ > λ_max.
+        unresolved: samples whose estimate did not converge or was not finite; they may be in either group.
+        count: all samples.
+    """
+
+    concave: int
+    unresolved: int
+    count: int
+
+    @property
+    def fraction(self) -> float:
+        return self.concave / self.count
+
+
+def concave_share(
+    loss: AnyLoss,
+    inputs: Tensor,
+    targets: Tensor | None = None,
+    *,
+    gamma: float,
+    cost: Cost = _L2,
+    batch_size: int = 256,
+    max_products: int = 50,
+    tolerance: float = 1e-3,
+) -> ConcaveShare:
+    """The share of a data set at whose points ℓ − γc is strongly concave (the paper's 98%).
+
+    >>> bowl = lambda z: z[:, 0] ** 4                              # curvature 12 z²
+    >>> concave_share(bowl, torch.tensor([[0.1], [1.0], [2.0]]), gamma=10.0)
+    ConcaveShare(concave=2, unresolved=0, count=3)
+    """
+    check_batch(inputs, targets)
+    require(batch_size >= 1, "batch_size", "be at least 1", batch_size)
+    concave = unresolved = 0
+    for first in range(0, len(inputs), batch_size):
+        chosen = slice(first, first + batch_size)
+        curvature = largest_curvature(
+            loss,
+            inputs[chosen],
+            None if targets is None else targets[chosen],
+            cost=cost,
+            max_products=max_products,
+            tolerance=tolerance,
+        )
+        concave += int(curvature.concave(gamma, cost).sum())
+        unresolved += int((curvature.status != Status.CONVERGED).sum())
+    return ConcaveShare(concave, unresolved, len(inputs))
+
+
+def _lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tolerance: float) -> Curvature:
+    """Largest Ritz values of a symmetric operator on each sample, with full reorthogonalisation."""
+    basis = [start / per_sample(L2(start), start)]
+    diagonal: list[Tensor] = []
+    beside: list[Tensor] = []
+    largest = torch.full_like(start.flatten(1)[:, 0], torch.nan, dtype=torch.float64)
+    residual = torch.full_like(largest, torch.inf)
+    done = torch.zeros_like(largest, dtype=torch.bool)
+    finite = ~done
+    spent = 0
+    while spent < steps and not done.all():
+        image = product(basis[-1])
+        spent += 1
+        finite = finite & all_finite(image)
+        image = torch.where(per_sample(finite, image), image, 0)
+        diagonal.append(inner(image, basis[-1]).double())
+        for _ in range(2):  # once more, for what rounding left of the first pass
+            for known in basis:
+                image = image - per_sample(inner(image, known), image) * known
+        beside.append(L2(image).double())
+        ritz, vectors = torch.linalg.eigh(_tridiagonal(diagonal, beside[:-1]))
+        scale = ritz.abs().amax(1)
+        error = beside[-1] * vectors[:, -1, -1].abs()
+        # A sample that is done keeps its result: past an invariant subspace only rounding is left.
+        largest = torch.where(done, largest, ritz[:, -1])
+        residual = torch.where(done, residual, error)
+        done = done | (error <= tolerance * scale) | ~finite
+        length = L2(image).clamp_min(torch.finfo(image.dtype).tiny)
+        basis.append(image / per_sample(length, image))
+    status = torch.where(done, Status.CONVERGED, Status.MAX_STEPS)
+    return Curvature(
+        largest=torch.where(finite, largest, torch.nan).to(start.dtype),
+        residual=torch.where(finite, residual, torch.inf).to(start.dtype),
+        products=spent,
+        status=torch.where(finite, status, Status.NONFINITE),
+    )
+
+
+def _tridiagonal(diagonal: list[Tensor], beside: list[Tensor]) -> Tensor:
+    """(batch, k, k) symmetric matrices from k diagonal and k − 1 off-diagonal (batch,) entries."""
+    matrix = torch.diag_embed(torch.stack(diagonal, 1))
+    if beside:
+        off = torch.diag_embed(torch.stack(beside, 1), offset=1)
+        matrix = matrix + off + off.mT
+    return matrix

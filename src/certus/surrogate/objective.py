@@ -1,0 +1,113 @@
+"""The inner objective f(z) = ℓ(θ; z) − γ c(z, z₀) of a batch, and its derivatives (eqn:inner-sup)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from certus.batches import all_finite, per_sample
+from certus.costs import Cost, Support
+from certus.domains import Domain
+from certus.losses import AnyLoss, loss_and_slope
+from certus.surrogate.solution import Evidence
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The objective at a batch of points; the price of one gradient per sample.
+
+    Attributes:
+        point: (batch, …).
+        value: (batch,) f.
+        slope: (batch, …) ∇ℓ, of the loss alone.
+        target: (batch, …) where an ascent heads from here, as the cost says.
+        gain: (batch,) the increase of f promised on the way there; 0 at a stationary point.
+        finite: (batch,) bool: value and slope are finite.
+    """
+
+    point: Tensor
+    value: Tensor
+    slope: Tensor
+    target: Tensor
+    gain: Tensor
+    finite: Tensor
+
+    def select(self, index: Tensor) -> Evaluation:
+        """Some samples only."""
+        return Evaluation(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+    def replaced_by(self, other: Evaluation, where: Tensor) -> Evaluation:
+        """``other`` for the samples of the (batch,) bool mask, ``self`` for the rest."""
+        if where.all():
+            return other
+        mixed = {}
+        for field in fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            mixed[field.name] = torch.where(per_sample(where, mine), theirs, mine)
+        return Evaluation(**mixed)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """f(z) = ℓ(θ; z) − γ c(z, z₀) over z ∈ Z, for each sample of a batch.
+
+    Attributes:
+        origin: (batch, …) z₀; targets: what belongs to it, or None.
+        gamma: (batch,) γ, a penalty for each sample.
+        curvature_bound: a claimed upper bound L⁺ on the curvature of ℓ in the cost's norm,
+            ℓ(z') ≤ ℓ(z) + ⟨∇ℓ(z), z' − z⟩ + (L⁺/2)‖z' − z‖². With it f has the modulus μ = sγ − L⁺
+            (eqn:trivial-concavity), and gaps are bounds instead of estimates.
+    """
+
+    loss: AnyLoss
+    origin: Tensor
+    targets: Tensor | None
+    gamma: Tensor
+    cost: Cost
+    domain: Domain
+    curvature_bound: float | None = None
+
+    @property
+    def support(self) -> Support:
+        """Whether cost and domain go together exactly or heuristically."""
+        return self.cost.support(self.domain)
+
+    @property
+    def gap_evidence(self) -> Evidence:
+        return Evidence.ESTIMATED if self.curvature_bound is None else Evidence.ASSUMED
+
+    def evaluate(self, point: Tensor) -> Evaluation:
+        """f, ∇ℓ and the way up: one forward and one backward pass, to the inputs only."""
+        leaf = point.detach().requires_grad_()
+        losses, slope = loss_and_slope(self.loss, leaf, self.targets)
+        point = leaf.detach()
+        penalty = self.gamma * self.cost.value(point, self.origin)
+        value = losses.detach().to(penalty.dtype) - penalty
+        way = self.cost.respond(slope, point, self.origin, self.gamma, self.domain)
+        finite = torch.isfinite(value) & all_finite(slope)
+        return Evaluation(point, value, slope, way.target, way.gain, finite)
+
+    def gap(self, at: Evaluation) -> Tensor:
+        """(batch,) bound or estimate of sup f − f at the evaluated points.
+
+        Without a curvature bound it is estimated as twice the promised gain. For c = ‖·‖₂² on all of
+        space this is ‖∇f‖²/2γ: what the bound says if L⁺ = γ, half of the cost's own curvature.
+        """
+        if self.curvature_bound is None:
+            return 2 * at.gain
+        weight = per_sample(self.gamma, at.point)
+        gradient = at.slope - weight * self.cost.gradient(at.point, self.origin)
+        modulus = self.cost.strong_convexity * self.gamma - self.curvature_bound
+        return self.cost.gap(gradient, at.point, modulus, self.domain)
+
+    def gradient_norm(self, at: Evaluation) -> Tensor:
+        """(batch,) the way to the target in units of a gradient, sγ‖target − point‖."""
+        length: Tensor = self.cost.norm(at.target - at.point)
+        return self.cost.growth * self.gamma * length
+
+    def select(self, index: Tensor) -> Objective:
+        """The objective of some samples only; ``index`` is (k,) integers or (batch,) bool."""
+        targets = None if self.targets is None else self.targets[index]
+        return replace(self, origin=self.origin[index], targets=targets, gamma=self.gamma[index])

@@ -1,0 +1,63 @@
+"""γ that follows a target transport cost ρ, one small step per batch.
+
+The dual γ ↦ γρ + E[φ_γ] (eqn:constrained) is convex with the derivative ρ − E[c(T_γ, Z)]: where the data
+are moved by more than ρ the penalty must rise, where by less it must fall. The step is taken on log γ and
+relative to ρ, so that it has the same effect on every scale,
+
+    log γ ← log γ + rate · min(E[c(T_γ, Z)]/ρ − 1, 1)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import distributed
+
+from certus.domains import Unbounded
+from certus.errors import require
+from certus.surrogate.objective import Objective
+from certus.surrogate.solution import InnerSolution
+
+_RATE = 0.1
+
+
+class PenaltyControl:
+    """The state of γ: None until the first batch."""
+
+    def __init__(self, rho: float, gamma_min: float) -> None:
+        require(0 < rho < math.inf, "rho", "be positive and finite", rho)
+        require(0 < gamma_min < math.inf, "gamma_min", "be positive and finite", gamma_min)
+        self.rho, self.gamma_min = rho, gamma_min
+        self.gamma: float | None = None
+
+    @property
+    def at_floor(self) -> bool:
+        return self.gamma is not None and self.gamma <= self.gamma_min
+
+    def start(self, objective: Objective) -> None:
+        """First guess: the γ that would be right if the loss were linear, at the price of one gradient.
+
+        A linear loss moves a point by δ/γ, δ its move at γ = 1, at a cost of c(δ)/γ².
+        """
+        linear = replace(objective, domain=Unbounded()).evaluate(objective.origin)
+        cost = objective.cost.value(linear.target, objective.origin)
+        mean = _mean(cost[linear.finite])
+        self.gamma = max(math.sqrt(mean / self.rho), self.gamma_min) if mean > 0 else 1.0
+
+    def update(self, found: InnerSolution) -> None:
+        """One step on log γ, from the mean transport cost of this batch over all processes."""
+        assert self.gamma is not None
+        finite = torch.isfinite(found.value)
+        excess = _mean(found.transport_cost[finite]) / self.rho - 1
+        self.gamma = max(self.gamma * math.exp(_RATE * min(excess, 1.0)), self.gamma_min)
+
+
+def _mean(values: torch.Tensor) -> float:
+    """The mean over the batches of all processes, from their sums and counts; 0 of nothing."""
+    total = torch.tensor([values.double().sum(), len(values)], dtype=torch.float64)
+    if distributed.is_available() and distributed.is_initialized():
+        total = total.to(values.device)
+        distributed.all_reduce(total)
+    return float(total[0] / total[1]) if total[1] > 0 else 0.0

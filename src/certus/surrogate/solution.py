@@ -1,0 +1,106 @@
+"""What solving the inner problem returns: outcomes are data, one entry per sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import Enum, IntEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from certus.batches import per_sample
+
+
+class Status(IntEnum):
+    """How the ascent of one sample ended."""
+
+    CONVERGED = 0
+    """The gap is at most the tolerance."""
+
+    MAX_STEPS = 1
+    """The budget of gradients was used up first."""
+
+    STALLED = 2
+    """No step raises f any more in this floating-point type; use float64 or a larger tolerance."""
+
+    NONFINITE = 3
+    """The loss or its gradient was NaN or infinite; the last finite point is returned."""
+
+    HEURISTIC = 4
+    """Converged, but cost and domain go together only heuristically: perhaps short of the maximum."""
+
+
+class Evidence(Enum):
+    """How far a number can be trusted."""
+
+    ASSUMED = "assumed"
+    """As good as a claim of the caller: a bound on the curvature, the modulus of a Bregman cost."""
+
+    ESTIMATED = "estimated"
+    """Measured, not bounded."""
+
+
+@dataclass(frozen=True)
+class InnerSolution:
+    """An approximate maximiser of f(z) = ℓ(θ; z) − γ c(z, z₀), for each sample.
+
+    ``value`` is attained, so it never exceeds φ_γ (beyond rounding); ``value + gap`` bounds φ_γ from above
+    exactly as far as ``gap_evidence`` says.
+
+    Attributes:
+        inputs: (batch, …) T̂_γ(z₀), the point reached. Detached: no gradient flows through it.
+        targets: its targets; they differ from the given ones only under a finite label cost.
+        value: (batch,) f there.
+        transport_cost: (batch,) c(T̂_γ(z₀), z₀). Its mean over the data is ρ̂ (eqn:tol-n).
+        gradient_norm: (batch,) sγ‖target − point‖ with s the cost's growth: for quadratic costs the dual
+            norm of ∇f, where Z does not bind.
+        gap: (batch,) sup f − f, bounded if the curvature is; otherwise the estimate ‖∇f‖²/2γ.
+        gradients: (batch,) gradients of the loss that were spent.
+        status: (batch,) ``Status`` codes.
+        gap_evidence: what ``gap`` rests on.
+    """
+
+    inputs: Tensor
+    targets: Tensor | None
+    value: Tensor
+    transport_cost: Tensor
+    gradient_norm: Tensor
+    gap: Tensor
+    gradients: Tensor
+    status: Tensor
+    gap_evidence: Evidence
+
+    @property
+    def converged(self) -> Tensor:
+        """(batch,) bool: the stopping rule was met."""
+        return (self.status == Status.CONVERGED) | (self.status == Status.HEURISTIC)
+
+    def better(self, other: InnerSolution) -> InnerSolution:
+        """Sample by sample the one of the larger value, as the maximum over two problems.
+
+        The gradients of both are counted, and the gap is to the larger of both suprema.
+        """
+        switch = other.value > self.value
+        mixed: dict[str, Any] = {}
+        for name, mine in _tensors(self).items():
+            mixed[name] = torch.where(per_sample(switch, mine), getattr(other, name), mine)
+        ceiling = torch.maximum(self.value + self.gap, other.value + other.gap)
+        mixed["gap"] = ceiling - mixed["value"]
+        mixed["gradients"] = self.gradients + other.gradients
+        return replace(self, **mixed)
+
+
+def assemble(parts: list[tuple[Tensor, InnerSolution]]) -> InnerSolution:
+    """One solution from parts, each with the places of its samples in the batch."""
+    order = torch.cat([places for places, _ in parts]).argsort()
+    first = parts[0][1]
+    whole: dict[str, Any] = {}
+    for name in _tensors(first):
+        whole[name] = torch.cat([getattr(part, name) for _, part in parts])[order]
+    return replace(first, **whole)
+
+
+def _tensors(solution: InnerSolution) -> dict[str, Tensor]:
+    named = {field.name: getattr(solution, field.name) for field in fields(solution)}
+    return {name: value for name, value in named.items() if isinstance(value, Tensor)}

@@ -1,0 +1,239 @@
+"""WRM: the perturbation of Algorithm 1, the robust surrogate φ_γ and the transport map T_γ.
+
+φ_γ(θ; z₀) = sup_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                                      [eqn:inner-sup]
+T_γ(θ; z₀) = argmax_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                               [eqn:transport-map]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from certus.costs import Cost, LabelCost, SquaredL2
+from certus.domains import Domain, Unbounded
+from certus.errors import ArgumentError, UnsupportedError, require
+from certus.losses import AnyLoss, evaluate_loss, evaluation_mode
+from certus.surrogate.checks import check_batch, check_geometry, penalties
+from certus.surrogate.maximizers import BarzilaiBorwein, Callback, Maximizer
+from certus.surrogate.objective import Objective
+from certus.surrogate.penalty import PenaltyControl
+from certus.surrogate.solution import InnerSolution
+
+_L2, _EVERYWHERE = SquaredL2(), Unbounded()
+_QUICK = BarzilaiBorwein()
+_PRECISE = BarzilaiBorwein(tolerance=1e-6, max_gradients=200)
+
+
+class WRM:
+    """Moves each input to (nearly) the maximiser T_γ: ``wrm(loss, inputs, targets) -> moved inputs``.
+
+    Args:
+        gamma: the penalty γ > 0: a number, or a (batch,) tensor of one penalty per sample.
+        rho: instead of γ, the mean transport cost E[c(T_γ, Z)] to aim for. γ then follows it, one small
+            step for each batch solved in ``train()`` mode, and stands still in ``eval()`` mode.
+        cost, domain: c and Z. Labels never move unless ``label_cost`` says so.
+        maximizer: how the inner problem is solved, and how well.
+        gamma_min: with ``rho``, the smallest γ to go to; ``at_floor`` says that it binds.
+
+    In a training loop of your own, with the same loss inside and outside (lemma:smoothness)::
+
+        wrm = certus.WRM(gamma=2.0)
+        for inputs, targets in loader:
+            moved = wrm(loss, inputs, targets)
+            loss(moved, targets).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+
+    def __init__(
+        self,
+        gamma: float | Tensor | None = None,
+        *,
+        rho: float | None = None,
+        cost: Cost = _L2,
+        domain: Domain = _EVERYWHERE,
+        maximizer: Maximizer = _QUICK,
+        label_cost: LabelCost | None = None,
+        gamma_min: float = 1e-4,
+    ) -> None:
+        if (gamma is None) == (rho is None):
+            raise ArgumentError(f"Give either `gamma` or `rho`; got gamma={gamma} and rho={rho}.")
+        if gamma is not None:
+            tensor = torch.as_tensor(gamma)
+            valid = bool((torch.isfinite(tensor) & (tensor > 0)).all())
+            require(valid, "gamma", "be positive and finite", gamma)
+        self._gamma = gamma
+        self._control = None if rho is None else PenaltyControl(rho, gamma_min)
+        self.cost, self.domain, self.maximizer = cost, domain, maximizer
+        self.label_cost = label_cost
+        self.training = True
+
+    @property
+    def gamma(self) -> float | Tensor | None:
+        """The penalty in force; None before a ρ-driven WRM has seen its first batch."""
+        return self._gamma if self._control is None else self._control.gamma
+
+    @property
+    def rho(self) -> float | None:
+        """The transport cost aimed for, if any."""
+        return None if self._control is None else self._control.rho
+
+    @property
+    def at_floor(self) -> bool:
+        """Whether γ is held up by ``gamma_min``, so that ``rho`` is out of reach."""
+        return self._control is not None and self._control.at_floor
+
+    def train(self, mode: bool = True) -> WRM:
+        """Let γ follow ρ (the mode it starts in)."""
+        self.training = mode
+        return self
+
+    def eval(self) -> WRM:
+        """Hold γ."""
+        return self.train(False)
+
+    def state_dict(self) -> dict[str, float | None]:
+        """What a checkpoint must keep: the γ reached, if it moves."""
+        return {} if self._control is None else {"gamma": self._control.gamma}
+
+    def load_state_dict(self, state: dict[str, float | None]) -> None:
+        """Restore what ``state_dict`` returned."""
+        if state.keys() != self.state_dict().keys():
+            expected = sorted(self.state_dict())
+            raise ArgumentError(f"`state` must have the keys {expected}; got {sorted(state)}.")
+        if self._control is not None:
+            self._control.gamma = state["gamma"]
+
+    def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
+        """T̂_γ(inputs), detached. Shapes (batch, …) → (batch, …)."""
+        if self.label_cost is not None:
+            raise UnsupportedError("With a `label_cost` labels move too: use `solve`, and its targets.")
+        return self.solve(loss, inputs, targets).inputs
+
+    def solve(
+        self,
+        loss: AnyLoss,
+        inputs: Tensor,
+        targets: Tensor | None = None,
+        *,
+        curvature_bound: float | None = None,
+        callback: Callback | None = None,
+    ) -> InnerSolution:
+        """Solve the inner problem for each sample. The model comes out as it went in.
+
+        Args:
+            loss: ``(inputs, targets) -> (batch,)``, or ``(inputs) -> (batch,)`` without targets. A model
+                in it runs in eval mode here.
+            inputs: (batch, …) points of Z.
+            targets: what belongs to them, or None.
+            curvature_bound: an upper bound L⁺ on the curvature of the loss in the cost's norm, if you
+                have one. Then ``gap`` is a bound as good as yours, wherever sγ > L⁺.
+            callback: called as ``callback(step, point, value)`` while the ascent on the given labels runs.
+        """
+        check_batch(inputs, targets)
+        check_geometry(inputs, self.cost, self.domain)
+        if curvature_bound is not None:
+            # NaN compares false; minus infinity would claim a loss without any curvature.
+            require(abs(curvature_bound) < torch.inf, "curvature_bound", "be finite", curvature_bound)
+        with torch.inference_mode(False), evaluation_mode(loss):
+            origin = inputs.clone() if inputs.is_inference() else inputs.detach()
+            objective = Objective(
+                loss=loss,
+                origin=origin,
+                targets=targets,
+                gamma=torch.ones(len(origin), dtype=origin.dtype, device=origin.device),
+                cost=self.cost,
+                domain=self.domain,
+                curvature_bound=curvature_bound,
+            )
+            if self._control is not None and self._control.gamma is None:
+                if not self.training:
+                    raise ArgumentError(
+                        "`gamma` is not known yet: solve a batch in train() mode, or load a state."
+                    )
+                self._control.start(objective)
+            gamma = self.gamma
+            assert gamma is not None
+            objective = replace(objective, gamma=penalties(gamma, origin))
+            found = self.maximizer.maximize(objective, callback)
+            if self.label_cost is not None:
+                found = self._over_labels(objective, found, self.label_cost)
+        if self._control is not None and self.training:
+            self._control.update(found)
+        return found
+
+    def _over_labels(
+        self, objective: Objective, found: InnerSolution, label_cost: LabelCost
+    ) -> InnerSolution:
+        """max over labels of φ_γ(x₀, y) − γ·price·1{y ≠ y₀}."""
+        given = objective.targets
+        classes, price = label_cost.classes, label_cost.price
+        if given is None or given.dtype != torch.long or given.dim() != 1:
+            shape = None if given is None else f"{given.dtype}, shape {tuple(given.shape)}"
+            raise ArgumentError(f"`targets` must be (batch,) int64 labels for a label cost; got {shape}.")
+        top = int(given.max())
+        require(top < classes, "targets", f"be labels below `classes` = {classes}", top)
+        for shift in range(1, classes):
+            moved = replace(objective, targets=(given + shift) % classes)
+            other = self.maximizer.maximize(moved)
+            priced = replace(
+                other,
+                value=other.value - objective.gamma * price,
+                transport_cost=other.transport_cost + price,
+            )
+            found = found.better(priced)
+        return found
+
+
+def robust_surrogate(
+    loss: AnyLoss,
+    inputs: Tensor,
+    targets: Tensor | None = None,
+    *,
+    gamma: float | Tensor,
+    cost: Cost = _L2,
+    domain: Domain = _EVERYWHERE,
+    maximizer: Maximizer = _PRECISE,
+    label_cost: LabelCost | None = None,
+) -> Tensor:
+    """φ_γ(θ; z₀), one value per sample: *estimated*, from below, by a precise ascent.
+
+    Differentiable in θ: ∇_θ φ_γ = ∇_θ ℓ(θ; T_γ) (lemma:smoothness), so ``.mean().backward()`` is a step
+    of Algorithm 1. With gradients enabled this costs one more forward pass, in the model's present mode.
+
+    Returns: (batch,) tensor.
+
+    >>> slope = torch.tensor([3.0, 4.0])
+    >>> robust_surrogate(lambda z: z @ slope, torch.zeros(1, 2), gamma=0.5)   # ‖slope‖²/4γ
+    tensor([12.5000])
+    """
+    wrm = WRM(gamma, cost=cost, domain=domain, maximizer=maximizer, label_cost=label_cost)
+    found = wrm.solve(loss, inputs, targets)
+    if not torch.is_grad_enabled():
+        return found.value
+    losses = evaluate_loss(loss, found.inputs, found.targets)
+    # The attained value; the difference of the losses is 0, and carries the gradient in θ.
+    return found.value + (losses - losses.detach())
+
+
+def transport_map(
+    loss: AnyLoss,
+    inputs: Tensor,
+    targets: Tensor | None = None,
+    *,
+    gamma: float | Tensor,
+    cost: Cost = _L2,
+    domain: Domain = _EVERYWHERE,
+    maximizer: Maximizer = _PRECISE,
+) -> Tensor:
+    """T_γ(θ; z₀), where the worst case moves each sample: *estimated* by a precise ascent.
+
+    Returns: tensor of the inputs' shape, detached.
+
+    >>> slope = torch.tensor([3.0, 4.0])
+    >>> transport_map(lambda z: z @ slope, torch.zeros(1, 2), gamma=0.5)      # z₀ + slope/2γ
+    tensor([[3., 4.]])
+    """
+    return WRM(gamma, cost=cost, domain=domain, maximizer=maximizer)(loss, inputs, targets)
