@@ -31,6 +31,11 @@ def all_finite(values: Tensor) -> Tensor:
     return torch.isfinite(values.flatten(1).sum(1))
 
 
+def differentiable(tensor: Tensor) -> Tensor:
+    """The tensor itself, or a copy that autograd accepts if it was made in inference mode."""
+    return tensor.clone() if tensor.is_inference() else tensor
+
+
 def check_broadcast(name: str, value: Tensor, points: Tensor) -> None:
     """Raise ``ArgumentError`` unless ``value`` broadcasts to one point without enlarging it."""
     shape = tuple(points.shape[1:])

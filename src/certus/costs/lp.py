@@ -9,7 +9,6 @@ ascent along these responses is a generalised conditional gradient, which conver
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -89,18 +88,18 @@ class SquaredLp(_SquaredNorm):
     def _sizes(self, slope: Tensor, room: Tensor, gamma: Tensor) -> Tensor:
         if self.p == 1:
             return _fill_steepest_first(slope, room, gamma)
-        if torch.isinf(room).all():
-            return self._free_sizes(slope, gamma)
-        # Stationarity: 2γ t^(2−p) δᵢ^(p−1) = gᵢ with t = ‖δ‖_p. The sizes fall as t grows, so that
-        # t = ‖δ(t)‖_p has one root, at most the unconstrained one.
-        high = self.norm(self._free_sizes(slope, gamma)).unsqueeze(1)
-        low = torch.zeros_like(high)
+        # Stationarity: 2γ t^(2−p) δᵢ^(p−1) = gᵢ with t = ‖δ‖_p, where there is room. The sizes fall as t
+        # grows, so that t = ‖δ(t)‖_p has one root. It is at most the unconstrained one, whose sizes,
+        # cut to the room, are therefore too small.
+        free = self._free_sizes(slope, gamma)
+        high = self.norm(free).unsqueeze(1)
+        low = self.norm(torch.minimum(free, room)).unsqueeze(1)
         log_slope = slope.log() - torch.log(2 * gamma)
-        for _ in range(2 * -math.frexp(torch.finfo(slope.dtype).eps)[1]):
+        precision = torch.finfo(slope.dtype).eps
+        while (high - low > 4 * precision * high).any():
             middle = (low + high) / 2
-            sizes = self._sizes_at(middle, log_slope, room)
-            too_small = self.norm(sizes).unsqueeze(1) > middle
-            low, high = torch.where(too_small, middle, low), torch.where(too_small, high, middle)
+            too_short = self.norm(self._sizes_at(middle, log_slope, room)).unsqueeze(1) > middle
+            low, high = torch.where(too_short, middle, low), torch.where(too_short, high, middle)
         return torch.where(slope > 0, self._sizes_at(high, log_slope, room), 0)
 
     def _sizes_at(self, length: Tensor, log_slope: Tensor, room: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ class Status(IntEnum):
     """No step raises f any more in this floating-point type; use float64 or a larger tolerance."""
 
     NONFINITE = 3
-    """The loss or its gradient was NaN or infinite; the last finite point is returned."""
+    """The loss or its gradient was NaN or infinite on the way; the best finite point is returned."""
 
     HEURISTIC = 4
     """Converged, but cost and domain go together only heuristically: perhaps short of the maximum."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from certus.batches import differentiable
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
@@ -138,11 +139,11 @@ class WRM:
             # NaN compares false; minus infinity would claim a loss without any curvature.
             require(abs(curvature_bound) < torch.inf, "curvature_bound", "be finite", curvature_bound)
         with torch.inference_mode(False), evaluation_mode(loss):
-            origin = inputs.clone() if inputs.is_inference() else inputs.detach()
+            origin = differentiable(inputs).detach()
             objective = Objective(
                 loss=loss,
                 origin=origin,
-                targets=targets,
+                targets=None if targets is None else differentiable(targets),
                 gamma=torch.ones(len(origin), dtype=origin.dtype, device=origin.device),
                 cost=self.cost,
                 domain=self.domain,

@@ -48,7 +48,7 @@ class BarzilaiBorwein(Maximizer):
     def maximize(self, objective: Objective, callback: Callback | None = None) -> InnerSolution:
         at = objective.evaluate(objective.origin)
         stride = torch.ones_like(at.value)
-        blocked = ~at.finite  # the last point tried was not finite
+        blocked = ~at.finite  # met a point that is not finite
         everywhere = _Trace(at) if callback is not None else None
         places = torch.arange(len(stride), device=stride.device)
         finished: list[tuple[Tensor, InnerSolution]] = []
@@ -76,7 +76,7 @@ class BarzilaiBorwein(Maximizer):
             promised = _SUFFICIENT * stride.clamp_max(1) * at.gain
             rises = new.finite & (new.value >= at.value + promised)
             stride = torch.where(rises, _secant_stride(at, new), _SHORTENED * stride)
-            blocked = ~new.finite
+            blocked = blocked | ~new.finite
             at = at.replaced_by(new, where=rises)
             if callback is not None and everywhere is not None:
                 everywhere.update(places, at)

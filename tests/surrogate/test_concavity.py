@@ -1,0 +1,123 @@
+"""The curvature estimate against full Hessians of small networks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import certus
+from certus import CrossEntropy, Mahalanobis, Masked, ModelLoss, SquaredL2, SquaredLp, Status, WeightedL2
+from certus.costs import Cost
+
+SIZE = 6
+
+
+def network(activation: nn.Module, seed: int = 0) -> ModelLoss:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(SIZE, 12), activation, nn.Linear(12, 3)).double()
+    return ModelLoss(model, CrossEntropy())
+
+
+INPUTS = torch.randn(15, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+TARGETS = torch.arange(15) % 3
+_FACTOR = torch.randn(SIZE, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+MATRIX = _FACTOR @ _FACTOR.T + torch.eye(SIZE)
+WEIGHTS = torch.linspace(0.2, 3.0, SIZE, dtype=torch.float64).reshape(2, 3)
+MASK = torch.tensor([[True, False, True], [True, True, False]])
+
+
+def full_hessians(loss: ModelLoss) -> Tensor:
+    """(batch, 6, 6), entry by entry from automatic differentiation of one sample at a time."""
+    rows = []
+    for x, y in zip(INPUTS, TARGETS, strict=True):
+        hessian = torch.autograd.functional.hessian(lambda z, y=y: loss(z[None], y[None])[0], x)
+        rows.append(hessian.reshape(SIZE, SIZE))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("activation", [nn.ELU(), nn.Softplus(), nn.Tanh()], ids=["elu", "softplus", "tanh"])
+def test_against_full_hessians(activation: nn.Module) -> None:
+    loss = network(activation)
+    expected = torch.linalg.eigvalsh(full_hessians(loss))[:, -1]
+    found = certus.largest_curvature(loss, INPUTS, TARGETS, tolerance=1e-10)
+    assert (found.status == Status.CONVERGED).all()
+    torch.testing.assert_close(found.largest, expected, atol=1e-8, rtol=1e-8)
+    assert found.products <= SIZE + 1
+
+
+@pytest.mark.parametrize(
+    ("cost", "metric"),
+    [(WeightedL2(WEIGHTS), torch.diag(WEIGHTS.flatten())), (Mahalanobis(MATRIX), MATRIX)],
+    ids=["weighted", "full"],
+)
+def test_in_the_norm_of_the_cost(cost: Cost, metric: Tensor) -> None:
+    """sup vᵀHv/vᵀMv is the largest generalised eigenvalue of H against M."""
+    loss = network(nn.ELU())
+    inverse = torch.linalg.inv(torch.linalg.cholesky(metric))
+    expected = torch.linalg.eigvalsh(inverse @ full_hessians(loss) @ inverse.T)[:, -1]
+    found = certus.largest_curvature(loss, INPUTS, TARGETS, cost=cost, tolerance=1e-10)
+    torch.testing.assert_close(found.largest, expected, atol=1e-8, rtol=1e-8)
+
+
+def test_under_a_mask() -> None:
+    loss = network(nn.ELU())
+    free = MASK.flatten()
+    expected = torch.linalg.eigvalsh(full_hessians(loss)[:, free][:, :, free])[:, -1]
+    found = certus.largest_curvature(loss, INPUTS, TARGETS, cost=Masked(SquaredL2(), MASK), tolerance=1e-10)
+    torch.testing.assert_close(found.largest, expected, atol=1e-8, rtol=1e-8)
+
+
+def test_never_above_the_truth_and_says_when_it_is_not_there_yet() -> None:
+    loss = network(nn.ELU(), seed=3)
+    expected = torch.linalg.eigvalsh(full_hessians(loss))[:, -1]
+    for products in (1, 2, 3):
+        found = certus.largest_curvature(loss, INPUTS, TARGETS, max_products=products, tolerance=1e-12)
+        assert (found.largest <= expected + 1e-10).all()
+        assert (found.status == Status.MAX_STEPS).all()
+        assert found.products == products
+
+
+def test_negative_curvature_is_found_negative() -> None:
+    """Also under a mask, where the frozen directions have curvature 0."""
+    inputs = torch.zeros(2, 3)
+    for cost in (SquaredL2(), Masked(SquaredL2(), torch.tensor([True, False, True]))):
+        found = certus.largest_curvature(lambda z: -(z**2) @ torch.tensor([1.0, 2.0, 3.0]), inputs, cost=cost)
+        torch.testing.assert_close(found.largest, torch.tensor([-2.0, -2.0]))
+
+
+def test_share_of_a_data_set() -> None:
+    """The fraction of samples with 2γ above their own largest eigenvalue, whatever the batches."""
+    loss = network(nn.ELU())
+    largest = torch.linalg.eigvalsh(full_hessians(loss))[:, -1]
+    gamma = float(largest.median()) / 2 + 1e-6
+    for batch_size in (4, 100):
+        share = certus.concave_share(
+            loss, INPUTS, TARGETS, gamma=gamma, batch_size=batch_size, tolerance=1e-8
+        )
+        assert share.concave == int((largest < 2 * gamma).sum()) == 8
+        assert share.count == 15
+        assert share.unresolved == 0
+        assert share.fraction == pytest.approx(8 / 15)
+
+
+def test_losses_without_curvature() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    for loss in (lambda z: z.sum(1), lambda z: z @ weight):
+        found = certus.largest_curvature(loss, torch.zeros(2, 3))
+        assert found.largest.tolist() == [0.0, 0.0]
+        assert found.concave(1.0).all()
+
+
+def test_a_loss_that_is_not_finite_is_a_status() -> None:
+    found = certus.largest_curvature(lambda z: torch.log(z).sum(1), torch.tensor([[1.0, 2.0], [-1.0, 1.0]]))
+    assert found.status.tolist() == [Status.CONVERGED, Status.NONFINITE]
+    assert found.concave(1.0).tolist() == [True, False]
+
+
+def test_refused_without_an_inner_product() -> None:
+    with pytest.raises(certus.UnsupportedError, match="no inner product"):
+        certus.largest_curvature(lambda z: z.sum(1), torch.zeros(1, 2), cost=SquaredLp(1.5))
+    masked = Masked(Mahalanobis(torch.eye(2)), torch.tensor([True, False]))
+    with pytest.raises(certus.UnsupportedError, match="masked full matrix"):
+        certus.largest_curvature(lambda z: z.sum(1), torch.zeros(1, 2), cost=masked)

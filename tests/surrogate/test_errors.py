@@ -1,0 +1,384 @@
+"""Bad input is refused with the parameter, the rule and the value; a table of everything that must raise."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import certus
+from certus import (
+    WRM,
+    ArgumentError,
+    Ball,
+    BarzilaiBorwein,
+    Box,
+    Bregman,
+    CrossEntropy,
+    LabelCost,
+    LossError,
+    Mahalanobis,
+    Masked,
+    ModelLoss,
+    PaperAscent,
+    SquaredError,
+    SquaredL2,
+    SquaredLp,
+    SquaredSup,
+    UnsupportedError,
+    WeightedL2,
+)
+from certus.costs import feature_mask
+from certus.data import rings
+from certus.norms import Lp
+
+X, Y = torch.zeros(3, 2), torch.tensor([0, 1, 0])
+LOSS = ModelLoss(nn.Linear(2, 2), CrossEntropy())
+# What the type checker would refuse.
+ARRAY: Any = X.numpy()
+PAIR: Any = (0, 1)
+NAME: Any = "l2"
+NUMBER: Any = lambda z: 1.0  # noqa: E731
+NAN = torch.tensor([[0.0, 0.0], [math.nan, 0.0], [0.0, math.inf]])
+
+TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
+    # penalties
+    "gamma zero": (lambda: WRM(0.0), ArgumentError, "`gamma` must be positive and finite; got 0.0."),
+    "gamma negative": (lambda: WRM(-1.0), ArgumentError, "`gamma` must be positive and finite; got -1.0."),
+    "gamma nan": (lambda: WRM(math.nan), ArgumentError, "`gamma` must be positive and finite; got nan."),
+    "gamma infinite": (lambda: WRM(math.inf), ArgumentError, "`gamma` must be positive and finite; got inf."),
+    "gamma shape": (
+        lambda: WRM(torch.ones(2)).solve(LOSS, X, Y),
+        ArgumentError,
+        "`gamma` must be a number or have shape (3,), one penalty per sample; got shape (2,).",
+    ),
+    "gamma and rho": (lambda: WRM(1.0, rho=1.0), ArgumentError, "either `gamma` or `rho`"),
+    "neither": (lambda: WRM(), ArgumentError, "either `gamma` or `rho`"),
+    "rho negative": (lambda: WRM(rho=-0.1), ArgumentError, "`rho` must be positive and finite; got -0.1."),
+    "floor": (lambda: WRM(rho=0.1, gamma_min=0.0), ArgumentError, "`gamma_min` must be positive"),
+    "rho unseen": (
+        lambda: WRM(rho=0.1).eval().solve(LOSS, X, Y),
+        ArgumentError,
+        "`gamma` is not known yet: solve a batch in train() mode",
+    ),
+    "state": (
+        lambda: WRM(1.0).load_state_dict({"gamma": 1.0}),
+        ArgumentError,
+        "must have the keys []; got ['gamma']",
+    ),
+    "bound": (
+        lambda: WRM(1.0).solve(LOSS, X, Y, curvature_bound=math.nan),
+        ArgumentError,
+        "`curvature_bound` must be finite; got nan.",
+    ),
+    # inputs
+    "nan": (
+        lambda: WRM(1.0)(LOSS, NAN, Y),
+        ArgumentError,
+        "`inputs` must be finite; got NaN or infinity at samples 1, 2.",
+    ),
+    "empty": (
+        lambda: WRM(1.0)(LOSS, X[:0], Y[:0]),
+        ArgumentError,
+        "`inputs` must not be empty; got shape (0, 2).",
+    ),
+    "integers": (
+        lambda: WRM(1.0)(LOSS, X.long(), Y),
+        ArgumentError,
+        "`inputs` must be of a floating-point dtype; got torch.int64.",
+    ),
+    "no batch": (
+        lambda: WRM(1.0)(LOSS, X[0], Y[0]),
+        ArgumentError,
+        "`inputs` must have shape (batch, …); got shape (2,).",
+    ),
+    "not a tensor": (lambda: WRM(1.0)(LOSS, ARRAY, Y), ArgumentError, "`inputs` must be a tensor"),
+    "dtype": (
+        lambda: WRM(1.0)(LOSS, X.double(), Y),
+        LossError,
+        "`inputs` must have the model's dtype torch.float32; got torch.float64.",
+    ),
+    "device": (
+        lambda: WRM(1.0)(LOSS, X, Y.to("meta")),
+        ArgumentError,
+        "`targets` must be on the device cpu of `inputs`; got meta.",
+    ),
+    "model device": (
+        lambda: ModelLoss(nn.Linear(2, 2, device="meta"))(X, Y),
+        LossError,
+        "`inputs` must have the model's device meta; got cpu.",
+    ),
+    # targets
+    "count": (
+        lambda: WRM(1.0)(LOSS, X, Y[:2]),
+        ArgumentError,
+        "`targets` must have one entry for each of the 3 inputs; got shape (2,).",
+    ),
+    "targets nan": (
+        lambda: WRM(1.0)(ModelLoss(nn.Linear(2, 1), SquaredError()), X, torch.tensor([0.0, math.nan, 0.0])),
+        ArgumentError,
+        "`targets` must be finite; got NaN or infinity at sample 1.",
+    ),
+    "label high": (
+        lambda: WRM(1.0)(LOSS, X, Y + 1),
+        LossError,
+        "`targets` must be labels from 0 to 1; got 2 at sample 1.",
+    ),
+    "label negative": (
+        lambda: WRM(1.0)(LOSS, X, Y - 100),
+        LossError,
+        "`targets` must be labels from 0 to 1; got -100 at samples 0, 1, 2.",
+    ),
+    "label floats": (
+        lambda: WRM(1.0)(LOSS, X, Y.float()),
+        LossError,
+        "dtype torch.int64; got shape (3,) and dtype torch.float32.",
+    ),
+    "label shape": (lambda: WRM(1.0)(LOSS, X, Y[:, None]), LossError, "`targets` of shape (3,)"),
+    "outputs": (
+        lambda: CrossEntropy()(torch.zeros(3), Y),
+        LossError,
+        "CrossEntropy needs outputs of shape (batch, classes); got (3,).",
+    ),
+    "regression": (
+        lambda: SquaredError()(torch.zeros(3, 2), torch.zeros(3)),
+        LossError,
+        "SquaredError needs as many targets as outputs, (3, 2); got (3,).",
+    ),
+    # domains
+    "outside": (
+        lambda: WRM(1.0, domain=Box(0.5, 1.0))(LOSS, X, Y),
+        ArgumentError,
+        "`inputs` must lie in the domain Box; `domain.project(inputs)` moves them there; "
+        "got points outside at samples 0, 1, 2.",
+    ),
+    "bounds crossed": (lambda: Box(1.0, 0.0), ArgumentError, "`lower` must be at most `upper` everywhere"),
+    "bounds nan": (
+        lambda: Box(math.nan, 0.0),
+        ArgumentError,
+        "`lower` must be at most `upper` everywhere, without NaN",
+    ),
+    "bounds shapes": (
+        lambda: Box(torch.zeros(2), torch.ones(3)),
+        ArgumentError,
+        "must have shapes that broadcast; got (2,) and (3,).",
+    ),
+    "bounds do not fit": (
+        lambda: WRM(1.0, domain=Box(torch.full((3,), -1.0), 1.0))(LOSS, X, Y),
+        ArgumentError,
+        "`lower` must broadcast to the shape (2,) of one input; got shape (3,).",
+    ),
+    "radius": (lambda: Ball(0.0, 0.0), ArgumentError, "`radius` must be positive and finite; got 0.0."),
+    "center": (
+        lambda: WRM(1.0, domain=Ball(torch.zeros(3), 1.0))(LOSS, X, Y),
+        ArgumentError,
+        "`center` must broadcast to the shape (2,)",
+    ),
+    "domain type": (
+        lambda: WRM(1.0, domain=PAIR)(LOSS, X, Y),
+        ArgumentError,
+        "`domain` must be a Domain, such as Box(0, 1); got (0, 1).",
+    ),
+    # costs
+    "cost type": (
+        lambda: WRM(1.0, cost=NAME)(LOSS, X, Y),
+        ArgumentError,
+        "`cost` must be a Cost, such as SquaredL2(); got l2.",
+    ),
+    "cost shapes": (
+        lambda: SquaredL2()(X, X[:2]),
+        ArgumentError,
+        "`moved` must have the shape (2, 2) of `origin`; got (3, 2).",
+    ),
+    "p below": (lambda: SquaredLp(0.5), ArgumentError, "`p` must lie between 1 and 2"),
+    "p above": (
+        lambda: SquaredLp(3.0),
+        ArgumentError,
+        "`p` must lie between 1 and 2 (the sup-norm is SquaredSup); got 3.0.",
+    ),
+    "norm": (lambda: Lp(0.5), ArgumentError, "`p` must be at least 1; got 0.5."),
+    "weights": (
+        lambda: WeightedL2(torch.tensor([1.0, 0.0])),
+        ArgumentError,
+        "`weights` must be positive and finite",
+    ),
+    "weights shape": (
+        lambda: WRM(1.0, cost=WeightedL2(torch.ones(3)))(LOSS, X, Y),
+        ArgumentError,
+        "`weights` must broadcast to the shape (2,)",
+    ),
+    "not square": (
+        lambda: Mahalanobis(torch.ones(2, 3)),
+        ArgumentError,
+        "`matrix` must be square; got shape (2, 3).",
+    ),
+    "not finite": (lambda: Mahalanobis(torch.tensor([[math.nan]])), ArgumentError, "`matrix` must be finite"),
+    "not symmetric": (
+        lambda: Mahalanobis(torch.tensor([[1.0, 1.0], [0.0, 1.0]])),
+        ArgumentError,
+        "`matrix` must be symmetric",
+    ),
+    "not definite": (
+        lambda: Mahalanobis(torch.diag(torch.tensor([1.0, -1.0]))),
+        ArgumentError,
+        "`matrix` must be positive definite; got smallest eigenvalue -1.",
+    ),
+    "matrix size": (
+        lambda: WRM(1.0, cost=Mahalanobis(torch.eye(3)))(LOSS, X, Y),
+        ArgumentError,
+        "`matrix` must be 2 × 2 for inputs of 2 numbers; got (3, 3).",
+    ),
+    "modulus": (
+        lambda: Bregman(lambda z: z.sum(1), modulus=0.0),
+        ArgumentError,
+        "`modulus` must be positive; got 0.0.",
+    ),
+    "potential": (
+        lambda: Bregman(lambda z: (z**2).sum(), modulus=1.0)(X, X),
+        ArgumentError,
+        "`potential` must return one value per sample, shape (3,); got shape ().",
+    ),
+    "mask dtype": (
+        lambda: Masked(SquaredL2(), torch.ones(2)),
+        ArgumentError,
+        "`mask` must be a bool tensor (True = may move); got torch.float32.",
+    ),
+    "mask empty": (
+        lambda: Masked(SquaredL2(), torch.zeros(2, dtype=torch.bool)),
+        ArgumentError,
+        "`mask` must let at least one coordinate move",
+    ),
+    "mask twice": (
+        lambda: Masked(Masked(SquaredL2(), torch.tensor([True])), torch.tensor([True])),
+        ArgumentError,
+        "`inner` must not be masked itself",
+    ),
+    "mask shape": (
+        lambda: WRM(1.0, cost=Masked(SquaredL2(), torch.tensor([True, False, True])))(LOSS, X, Y),
+        ArgumentError,
+        "`mask` must broadcast to the shape (2,)",
+    ),
+    "mask in a ball": (
+        lambda: WRM(1.0, cost=Masked(SquaredL2(), torch.tensor([True, False])), domain=Ball(0.0, 1.0))(
+            LOSS, X, Y
+        ),
+        UnsupportedError,
+        "Masked goes with Unbounded and Box, not with Ball",
+    ),
+    "features": (
+        lambda: feature_mask(3, free=[3]),
+        ArgumentError,
+        "`free` must hold indices from 0 to 2; got [3].",
+    ),
+    "slope of L1": (
+        lambda: SquaredLp(1.0).gradient(X, X),
+        UnsupportedError,
+        "SquaredLp(p=1) is not differentiable.",
+    ),
+    "slope of sup": (
+        lambda: SquaredSup().gradient(X, X),
+        UnsupportedError,
+        "SquaredSup is not differentiable.",
+    ),
+    "label price": (lambda: LabelCost(math.inf, 3), ArgumentError, "`price` must be positive and finite"),
+    "label classes": (lambda: LabelCost(1.0, 1), ArgumentError, "`classes` must be at least 2; got 1."),
+    "label cost called": (
+        lambda: WRM(1.0, label_cost=LabelCost(1.0, 2))(LOSS, X, Y),
+        UnsupportedError,
+        "labels move too: use `solve`",
+    ),
+    "label cost targets": (
+        lambda: WRM(1.0, label_cost=LabelCost(1.0, 2)).solve(lambda z: z.sum(1), X),
+        ArgumentError,
+        "`targets` must be (batch,) int64 labels for a label cost; got None.",
+    ),
+    "label cost range": (
+        lambda: WRM(1.0, label_cost=LabelCost(1.0, 2)).solve(LOSS, X, Y + 1),
+        ArgumentError,
+        "`targets` must be labels below `classes` = 2; got 2.",
+    ),
+    # losses
+    "mean": (
+        lambda: WRM(1.0)(lambda z: z.sum(), X),
+        LossError,
+        "The loss reduces over the batch: it returned a single number, and one per sample is needed. "
+        'Use reduction="none"',
+    ),
+    "criterion mean": (
+        lambda: ModelLoss(nn.Linear(2, 2), nn.CrossEntropyLoss()),
+        LossError,
+        "`criterion` reduces over the batch (reduction='mean')",
+    ),
+    "loss shape": (
+        lambda: WRM(1.0)(lambda z: z, X),
+        LossError,
+        "one number per sample, shape (3,); got shape (3, 2).",
+    ),
+    "loss type": (
+        lambda: WRM(1.0)(NUMBER, X),
+        LossError,
+        "The loss must return a tensor of shape (batch,)",
+    ),
+    "detached": (
+        lambda: WRM(1.0)(lambda z: z.detach().sum(1), X),
+        LossError,
+        "The loss has no gradient in its inputs",
+    ),
+    "constant": (
+        lambda: WRM(1.0)(lambda z: torch.ones(3, requires_grad=True), X),
+        LossError,
+        "The loss has no gradient in its inputs",
+    ),
+    "model": (lambda: ModelLoss(NUMBER), ArgumentError, "`model` must be a torch.nn.Module"),
+    "smoothing": (lambda: CrossEntropy(1.0), ArgumentError, "`label_smoothing` must lie in [0, 1); got 1.0."),
+    # maximisers and estimates
+    "tolerance": (
+        lambda: BarzilaiBorwein(tolerance=-1.0),
+        ArgumentError,
+        "`tolerance` must not be negative; got -1.0.",
+    ),
+    "budget": (
+        lambda: BarzilaiBorwein(max_gradients=0),
+        ArgumentError,
+        "`max_gradients` must be at least 1; got 0.",
+    ),
+    "steps": (lambda: PaperAscent(steps=0), ArgumentError, "`steps` must be at least 1; got 0."),
+    "paper tolerance": (
+        lambda: PaperAscent(tolerance=-1.0),
+        ArgumentError,
+        "`tolerance` must not be negative",
+    ),
+    "products": (
+        lambda: certus.largest_curvature(LOSS, X, Y, max_products=0),
+        ArgumentError,
+        "`max_products` must be at least 1",
+    ),
+    "residual": (
+        lambda: certus.largest_curvature(LOSS, X, Y, tolerance=0.0),
+        ArgumentError,
+        "`tolerance` must be positive",
+    ),
+    "batches": (
+        lambda: certus.concave_share(LOSS, X, Y, gamma=1.0, batch_size=0),
+        ArgumentError,
+        "`batch_size` must be at least 1",
+    ),
+    "share gamma": (
+        lambda: certus.concave_share(LOSS, X, Y, gamma=0.0),
+        ArgumentError,
+        "`gamma` must be positive and finite; got 0.0.",
+    ),
+    "rings": (lambda: rings(train=0), ArgumentError, "`train` must be at least 1; got 0."),
+}
+
+
+@pytest.mark.parametrize(("work", "kind", "message"), TABLE.values(), ids=TABLE.keys())
+def test_refused(work: Callable[[], object], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=re.escape(message)):
+        work()
+    assert issubclass(kind, certus.CertusError)

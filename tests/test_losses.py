@@ -1,0 +1,73 @@
+"""Per-sample losses against torch's own, and against their formulas."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import certus
+from certus import CrossEntropy, ModelLoss, SquaredError
+from certus.losses import Criterion
+
+GENERATOR = torch.Generator().manual_seed(0)
+OUTPUTS = torch.randn(7, 4, generator=GENERATOR)
+LABELS = torch.randint(0, 4, (7,), generator=GENERATOR)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_cross_entropy_by_its_formula(smoothing: float) -> None:
+    """−Σ t_k log p_k with t = (1 − ε)e_y + ε/K."""
+    targets = (1 - smoothing) * functional.one_hot(LABELS, 4) + smoothing / 4
+    expected = -(targets * OUTPUTS.softmax(1).log()).sum(1)
+    torch.testing.assert_close(CrossEntropy(smoothing)(OUTPUTS, LABELS), expected)
+
+
+def test_squared_error_sums_over_the_outputs_of_a_sample() -> None:
+    targets = torch.randn(7, 4, generator=GENERATOR)
+    expected = torch.stack([((OUTPUTS[i] - targets[i]) ** 2).sum() for i in range(7)])
+    torch.testing.assert_close(SquaredError()(OUTPUTS, targets), expected)
+    column = OUTPUTS[:, :1]
+    torch.testing.assert_close(SquaredError()(column, targets[:, 0]), (column[:, 0] - targets[:, 0]) ** 2)
+
+
+@pytest.mark.parametrize(
+    "criterion", [nn.CrossEntropyLoss(reduction="none"), nn.MultiMarginLoss(reduction="none")], ids=str
+)
+def test_torch_criteria_are_accepted(criterion: Criterion) -> None:
+    model = nn.Linear(3, 4)
+    inputs = torch.randn(7, 3, generator=GENERATOR)
+    values = ModelLoss(model, criterion)(inputs, LABELS)
+    torch.testing.assert_close(values, criterion(model(inputs), LABELS))
+    assert certus.WRM(1.0)(ModelLoss(model, criterion), inputs, LABELS).shape == inputs.shape
+
+
+def test_regression_on_rows_moves_towards_larger_error() -> None:
+    """ℓ = (wᵀx + b − y)²: the worst move is along w, by (r w)/(γ − ‖w‖²) with r the residual."""
+    model = nn.Linear(3, 1).double()
+    loss = ModelLoss(model, SquaredError())
+    inputs = torch.randn(5, 3, dtype=torch.float64, generator=GENERATOR)
+    targets = torch.randn(5, dtype=torch.float64, generator=GENERATOR)
+    weight = model.weight.detach()[0]
+    gamma = 3 * float(weight @ weight)
+    maximizer = certus.BarzilaiBorwein(1e-14, 200)
+    moved = certus.transport_map(loss, inputs, targets, gamma=gamma, maximizer=maximizer)
+    residual = (inputs @ weight + model.bias.detach() - targets)[:, None]
+    torch.testing.assert_close(moved, inputs + residual * weight / (gamma - weight @ weight))
+
+
+def test_models_without_parameters_and_modules_as_losses() -> None:
+    class Distance(nn.Module):
+        def forward(self, z: Tensor) -> Tensor:
+            assert not self.training
+            lengths: Tensor = torch.linalg.vector_norm(z, dim=1)
+            return lengths
+
+    bare = Distance()
+    found = certus.WRM(1.0).solve(bare, torch.ones(2, 2))
+    assert bare.training
+    torch.testing.assert_close(found.inputs, torch.full((2, 2), 1 + 1 / (2 * math.sqrt(2))))
+    assert ModelLoss(nn.Flatten(), SquaredError())(torch.zeros(2, 2), torch.ones(2, 2)).tolist() == [2.0, 2.0]
