@@ -92,10 +92,10 @@ def _potential(z: Tensor) -> Tensor:
 
 def _numpy_bregman(z: Array, origin: Array) -> Array:
     def height(x: Array) -> Array:
-        return (x**2).sum(-1) + np.logaddexp(0, 2 * x).sum(-1)
+        return np.asarray((x**2).sum(-1) + np.logaddexp(0, 2 * x).sum(-1))
 
     slope = 2 * origin + 2 / (1 + np.exp(-2 * origin))
-    return np.asarray(height(z) - height(origin) - (z - origin) @ slope
+    return np.asarray(height(z) - height(origin) - (z - origin) @ slope)
 
 
 def _forbid_second(cost: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:

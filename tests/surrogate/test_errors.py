@@ -300,7 +300,7 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "label cost range": (
         lambda: WRM(1.0, label_cost=LabelCost(1.0, 2)).solve(LOSS, X, Y + 1),
         ArgumentError,
-        "`targets` must be labels below `classes` = 2; got 2.",
+        "`targets` must be labels from 0 to 1, as `label_cost` says; got others at sample 1.",
     ),
     # losses
     "mean": (

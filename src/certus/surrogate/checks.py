@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from certus.batches import all_finite
-from certus.costs import Cost
+from certus.costs import Cost, LabelCost
 from certus.domains import Domain
 from certus.errors import ArgumentError, require, sample_list
 
@@ -39,6 +39,16 @@ def check_geometry(inputs: Tensor, cost: Cost, domain: Domain) -> None:
     domain.check_shape(inputs)
     rule = f"lie in the domain {type(domain).__name__}; `domain.project(inputs)` moves them there"
     _require_all(domain.contains(inputs), "inputs", rule, "points outside")
+
+
+def check_labels(targets: Tensor | None, label_cost: LabelCost) -> None:
+    """Targets are labels that a label cost knows."""
+    if targets is None or targets.dtype != torch.long or targets.dim() != 1:
+        found = None if targets is None else f"{targets.dtype} of shape {tuple(targets.shape)}"
+        raise ArgumentError(f"`targets` must be (batch,) int64 labels for a label cost; got {found}.")
+    rule = f"be labels from 0 to {label_cost.classes - 1}, as `label_cost` says"
+    known = (targets >= 0) & (targets < label_cost.classes)
+    _require_all(known, "targets", rule, "others")
 
 
 def penalties(gamma: float | Tensor, inputs: Tensor) -> Tensor:

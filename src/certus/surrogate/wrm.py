@@ -16,7 +16,7 @@ from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import AnyLoss, evaluate_loss, evaluation_mode
-from certus.surrogate.checks import check_batch, check_geometry, penalties
+from certus.surrogate.checks import check_batch, check_geometry, check_labels, penalties
 from certus.surrogate.maximizers import BarzilaiBorwein, Callback, Maximizer
 from certus.surrogate.objective import Objective
 from certus.surrogate.penalty import PenaltyControl
@@ -135,6 +135,8 @@ class WRM:
         """
         check_batch(inputs, targets)
         check_geometry(inputs, self.cost, self.domain)
+        if self.label_cost is not None:
+            check_labels(targets, self.label_cost)
         if curvature_bound is not None:
             # NaN compares false; minus infinity would claim a loss without any curvature.
             require(abs(curvature_bound) < torch.inf, "curvature_bound", "be finite", curvature_bound)
@@ -170,12 +172,8 @@ class WRM:
     ) -> InnerSolution:
         """max over labels of φ_γ(x₀, y) − γ·price·1{y ≠ y₀}."""
         given = objective.targets
+        assert given is not None  # check_labels refuses the rest
         classes, price = label_cost.classes, label_cost.price
-        if given is None or given.dtype != torch.long or given.dim() != 1:
-            shape = None if given is None else f"{given.dtype}, shape {tuple(given.shape)}"
-            raise ArgumentError(f"`targets` must be (batch,) int64 labels for a label cost; got {shape}.")
-        top = int(given.max())
-        require(top < classes, "targets", f"be labels below `classes` = {classes}", top)
         for shift in range(1, classes):
             moved = replace(objective, targets=(given + shift) % classes)
             other = self.maximizer.maximize(moved)
