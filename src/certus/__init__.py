@@ -26,6 +26,7 @@ from certus.losses import CrossEntropy, ModelLoss, SquaredError
 from certus.surrogate import (
     WRM,
     BarzilaiBorwein,
+    Evidence,
     InnerSolution,
     PaperAscent,
     Status,
@@ -46,6 +47,7 @@ __all__ = [
     "Bregman",
     "CertusError",
     "CrossEntropy",
+    "Evidence",
     "InnerSolution",
     "LabelCost",
     "LossError",

@@ -7,6 +7,7 @@ the surrogate of one sample must not depend on the others.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -171,14 +172,12 @@ def loss_and_slope(
 
 @contextmanager
 def evaluation_mode(loss: AnyLoss) -> Iterator[None]:
-    """Run the loss's model in eval mode, then put every module back in the mode it was in.
+    """Run the loss's models in eval mode, then put every module back in the mode it was in.
 
     The flags are set directly, because ``train()`` and ``eval()`` are often overridden (frozen batch
     statistics), and a model may have some modules in one mode and some in the other.
     """
-    model = loss if isinstance(loss, nn.Module) else getattr(loss, "model", None)
-    modules = model.modules() if isinstance(model, nn.Module) else ()
-    training = [module for module in modules if module.training]
+    training = [module for model in _models_of(loss) for module in model.modules() if module.training]
     try:
         for module in training:
             module.training = False
@@ -186,3 +185,16 @@ def evaluation_mode(loss: AnyLoss) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def _models_of(loss: AnyLoss) -> list[nn.Module]:
+    """The loss itself, its ``model``, or the modules that a function names or a method belongs to.
+
+    So that ``lambda x, y: criterion(model(x), y)`` is as safe as ``ModelLoss``: batch statistics would
+    otherwise be changed by the very points that an attack looks at.
+    """
+    seen = [loss, getattr(loss, "model", None), getattr(loss, "__self__", None)]
+    if inspect.isfunction(loss) or inspect.ismethod(loss):
+        names = inspect.getclosurevars(loss)
+        seen += [*names.nonlocals.values(), *names.globals.values()]
+    return [thing for thing in seen if isinstance(thing, nn.Module)]

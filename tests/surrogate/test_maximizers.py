@@ -13,7 +13,7 @@ from torch import Tensor
 
 import certus
 from certus import BarzilaiBorwein, Box, PaperAscent, Status
-from certus.surrogate import Maximizer
+from certus.surrogate import Maximizer, Objective
 from tests.problems import ORIGINS, PLANE_LOSSES, PlaneLoss
 
 LOSS = PLANE_LOSSES[1].torch_form
@@ -100,6 +100,21 @@ def test_the_papers_schedule_step_by_step(loss: PlaneLoss, gamma: float) -> None
     found = wrm.solve(loss.torch_form, ORIGINS, callback=lambda step, point, value: points.append(point))
     torch.testing.assert_close(points, trace)
     torch.testing.assert_close(found.inputs, expected)
+
+
+@pytest.mark.parametrize("gamma", [0.8, 2.0])
+def test_the_unit_step_contracts(gamma: float) -> None:
+    """x ↦ z₀ + ∇ℓ(x)/2γ contracts by L/2γ, so that the ascent converges linearly; L = 1 for the waves."""
+    generator = torch.Generator().manual_seed(4)
+    points = torch.randn(200, 2, dtype=torch.float64, generator=generator)
+    origin = torch.zeros_like(points)
+    penalties = torch.full((200,), gamma, dtype=torch.float64)
+    objective = Objective(
+        PLANE_LOSSES[0].torch_form, origin, None, penalties, certus.SquaredL2(), certus.Unbounded()
+    )
+    target = objective.evaluate(points).target
+    closer = (target[:100] - target[100:]).norm(dim=1)
+    assert (closer <= (points[:100] - points[100:]).norm(dim=1) / (2 * gamma) + 1e-12).all()
 
 
 def test_callbacks_see_the_whole_batch_at_every_step() -> None:

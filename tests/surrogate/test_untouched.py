@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import certus
 from certus import BarzilaiBorwein, CrossEntropy, ModelLoss, PaperAscent
@@ -104,6 +105,24 @@ def test_callers_may_have_gradients_switched_off(context: Callable[[], object], 
         found = certus.WRM(1.0).solve(loss, INPUTS.clone(), TARGETS.clone())
     torch.testing.assert_close(found.inputs, expected.inputs)
     torch.testing.assert_close(found.value, expected.value)
+
+
+GLOBAL_MODEL = network()
+
+
+def test_models_that_a_function_names_are_found() -> None:
+    """A closure and a global, each as safe as ``ModelLoss``."""
+    local = network()
+    losses = {
+        "closure": (local, lambda x, y: functional.cross_entropy(local(x), y, reduction="none")),
+        "global": (GLOBAL_MODEL, lambda x, y: functional.cross_entropy(GLOBAL_MODEL(x), y, reduction="none")),
+    }
+    for model, loss in losses.values():
+        before = snapshot(model)
+        found = certus.WRM(1.0).solve(loss, INPUTS, TARGETS)
+        assert_same(before, snapshot(model))
+        expected = certus.WRM(1.0).solve(ModelLoss(model), INPUTS, TARGETS)
+        assert torch.equal(found.inputs, expected.inputs)
 
 
 def test_the_callers_inputs_are_not_changed(loss: ModelLoss) -> None:
