@@ -43,6 +43,7 @@ LOSS = ModelLoss(nn.Linear(2, 2), CrossEntropy())
 ARRAY: Any = X.numpy()
 PAIR: Any = (0, 1)
 NAME: Any = "l2"
+TEXT: Any = "2"
 NUMBER: Any = lambda z: 1.0  # noqa: E731
 NAN = torch.tensor([[0.0, 0.0], [math.nan, 0.0], [0.0, math.inf]])
 
@@ -52,6 +53,12 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "gamma negative": (lambda: WRM(-1.0), ArgumentError, "`gamma` must be positive and finite; got -1.0."),
     "gamma nan": (lambda: WRM(math.nan), ArgumentError, "`gamma` must be positive and finite; got nan."),
     "gamma infinite": (lambda: WRM(math.inf), ArgumentError, "`gamma` must be positive and finite; got inf."),
+    "gamma text": (lambda: WRM(TEXT), ArgumentError, "`gamma` must be a number or a tensor; got '2'."),
+    "gamma too large for the dtype": (
+        lambda: WRM(1e300)(LOSS, X, Y),
+        ArgumentError,
+        "`gamma` must be positive and finite in the inputs' torch.float32; got 1e+300.",
+    ),
     "gamma shape": (
         lambda: WRM(torch.ones(2)).solve(LOSS, X, Y),
         ArgumentError,
@@ -303,6 +310,21 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "`targets` must be labels from 0 to 1, as `label_cost` says; got others at sample 1.",
     ),
     # losses
+    "not callable": (
+        lambda: WRM(1.0)(PAIR, X),
+        ArgumentError,
+        "`loss` must be callable; got <class 'tuple'>.",
+    ),
+    "model as loss": (
+        lambda: WRM(1.0)(nn.Linear(2, 2), X, Y),
+        LossError,
+        "`loss` must accept (inputs, targets): too many positional arguments. ModelLoss(model, criterion)",
+    ),
+    "targets forgotten": (
+        lambda: WRM(1.0)(LOSS, X),
+        LossError,
+        "`loss` must accept (inputs): missing a required argument: 'targets'",
+    ),
     "mean": (
         lambda: WRM(1.0)(lambda z: z.sum(), X),
         LossError,

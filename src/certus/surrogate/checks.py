@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from certus.batches import all_finite
 from certus.costs import Cost, LabelCost
 from certus.domains import Domain
-from certus.errors import ArgumentError, require, sample_list
+from certus.errors import ArgumentError, LossError, require, sample_list
+from certus.losses import AnyLoss
 
 
 def check_batch(inputs: Tensor, targets: Tensor | None) -> None:
@@ -51,16 +54,45 @@ def check_labels(targets: Tensor | None, label_cost: LabelCost) -> None:
     _require_all(known, "targets", rule, "others")
 
 
+def check_loss(loss: AnyLoss, targets: Tensor | None) -> None:
+    """The loss can be called with what there is: inputs and targets, or inputs alone."""
+    if not callable(loss):
+        raise ArgumentError(f"`loss` must be callable; got {type(loss)}.")
+    try:
+        signature = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss)
+    except (TypeError, ValueError):
+        return  # built-ins that do not tell
+    given = "inputs" if targets is None else "inputs, targets"
+    try:
+        signature.bind(*given.split(", "))
+    except TypeError as reason:
+        raise LossError(
+            f"`loss` must accept ({given}): {reason}. "
+            "ModelLoss(model, criterion) makes a loss of a model; `targets` may be left out."
+        ) from None
+
+
+def check_penalty(gamma: object) -> None:
+    """γ: positive and finite numbers."""
+    try:
+        tensor = torch.as_tensor(gamma, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentError(f"`gamma` must be a number or a tensor; got {gamma!r}.") from None
+    valid = bool((torch.isfinite(tensor) & (tensor > 0)).all())
+    require(valid, "gamma", "be positive and finite", gamma)
+
+
 def penalties(gamma: float | Tensor, inputs: Tensor) -> Tensor:
     """γ as a (batch,) tensor like the inputs: one number for all, or one for each sample."""
+    check_penalty(gamma)
     tensor = torch.as_tensor(gamma, dtype=inputs.dtype, device=inputs.device)
     if tensor.dim() > 0 and tensor.shape != (len(inputs),):
         raise ArgumentError(
             f"`gamma` must be a number or have shape ({len(inputs)},), one penalty per sample; "
             f"got shape {tuple(tensor.shape)}."
         )
-    positive = torch.isfinite(tensor) & (tensor > 0)
-    require(bool(positive.all()), "gamma", "be positive and finite", gamma)
+    representable = bool((torch.isfinite(tensor) & (tensor > 0)).all())
+    require(representable, "gamma", f"be positive and finite in the inputs' {inputs.dtype}", gamma)
     return tensor.expand(len(inputs))
 
 

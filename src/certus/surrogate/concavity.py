@@ -20,7 +20,7 @@ from certus.domains import Unbounded
 from certus.errors import require
 from certus.losses import AnyLoss, evaluation_mode, loss_and_slope
 from certus.norms import L2
-from certus.surrogate.checks import check_batch, check_geometry, penalties
+from certus.surrogate.checks import check_batch, check_geometry, check_loss, penalties
 from certus.surrogate.solution import Status
 
 _L2 = SquaredL2()
@@ -70,6 +70,7 @@ def largest_curvature(
     tensor([6.])
     """
     check_batch(inputs, targets)
+    check_loss(loss, targets)
     check_geometry(inputs, cost, Unbounded())
     require(max_products >= 1, "max_products", "be at least 1", max_products)
     require(tolerance > 0, "tolerance", "be positive", tolerance)

@@ -16,7 +16,8 @@ class Status(IntEnum):
     """How the ascent of one sample ended."""
 
     CONVERGED = 0
-    """The gap is at most the tolerance."""
+    """The gap is at most the tolerance. Where the gap is only estimated this is a *local* statement: a
+    better maximum may lie beyond a flat stretch, as around the data of an over-confident network."""
 
     MAX_STEPS = 1
     """The budget of gradients was used up first."""

@@ -16,7 +16,14 @@ from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import AnyLoss, evaluate_loss, evaluation_mode
-from certus.surrogate.checks import check_batch, check_geometry, check_labels, penalties
+from certus.surrogate.checks import (
+    check_batch,
+    check_geometry,
+    check_labels,
+    check_loss,
+    check_penalty,
+    penalties,
+)
 from certus.surrogate.maximizers import BarzilaiBorwein, Callback, Maximizer
 from certus.surrogate.objective import Objective
 from certus.surrogate.penalty import PenaltyControl
@@ -62,9 +69,7 @@ class WRM:
         if (gamma is None) == (rho is None):
             raise ArgumentError(f"Give either `gamma` or `rho`; got gamma={gamma} and rho={rho}.")
         if gamma is not None:
-            tensor = torch.as_tensor(gamma)
-            valid = bool((torch.isfinite(tensor) & (tensor > 0)).all())
-            require(valid, "gamma", "be positive and finite", gamma)
+            check_penalty(gamma)
         self._gamma = gamma
         self._control = None if rho is None else PenaltyControl(rho, gamma_min)
         self.cost, self.domain, self.maximizer = cost, domain, maximizer
@@ -134,6 +139,7 @@ class WRM:
             callback: called as ``callback(step, point, value)`` while the ascent on the given labels runs.
         """
         check_batch(inputs, targets)
+        check_loss(loss, targets)
         check_geometry(inputs, self.cost, self.domain)
         if self.label_cost is not None:
             check_labels(targets, self.label_cost)
