@@ -29,7 +29,7 @@ def test_the_demo_prints_a_table_and_saves_a_picture(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--epochs", "0"], "--epochs must be at least 1; got 0"),
-        (["--gamma", "-1"], "--gamma must be positive"),
+        (["--gamma", "-1"], "`gamma` must be positive and finite; got -1.0."),
     ],
 )
 def test_bad_values_are_refused(options: list[str], message: str) -> None:
