@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from certus.data.cache import cache_file, default_cache, read, store, workspace
+from certus.data.cache import LOCK, cache_file, default_cache, read, store, workspace
 from certus.data.fetching import fetch_package
 from certus.data.package import Arrays, Package
 from certus.errors import ArgumentError
@@ -35,6 +35,10 @@ def package(convert: Callable[[Path], Arrays], download: Callable[[Path], Path] 
         return folder / "archive"
 
     return Package("small", "made here", download or written, convert, lambda _: {"rows": "5"}, "wait")
+
+
+def held(cache: Path) -> list[str]:
+    return [path.name for path in cache.iterdir() if path.name != LOCK]
 
 
 def quiet(line: str) -> None:
@@ -60,7 +64,7 @@ def test_what_is_fetched_can_be_read(tmp_path: Path) -> None:
     assert found.path == tmp_path / "new" / "cache" / "small.safetensors"
     assert found.bytes == found.path.stat().st_size
     assert found.checks == {"rows": "5"}
-    assert [path.name for path in found.path.parent.iterdir()] == ["small.safetensors"]
+    assert held(found.path.parent) == ["small.safetensors"]
     assert lines == ["downloading small: made here", "converting and verifying small"]
     arrays, sha256 = read("small", found.path.parent)
     np.testing.assert_array_equal(arrays["images"], small()["images"])
@@ -98,11 +102,11 @@ def test_a_failed_fetch_leaves_the_cache_as_it_was(
 ) -> None:
     with pytest.raises(expected, match=message):
         fetch_package(package(failing(problem)), tmp_path, quiet)
-    assert list(tmp_path.iterdir()) == []
+    assert held(tmp_path) == []
     kept = fetch_package(package(lambda _: small()), tmp_path, quiet).path.read_bytes()
     with pytest.raises(expected, match=message):
         fetch_package(package(failing(problem)), tmp_path, quiet)
-    assert [path.name for path in tmp_path.iterdir()] == ["small.safetensors"]
+    assert held(tmp_path) == ["small.safetensors"]
     assert (tmp_path / "small.safetensors").read_bytes() == kept
 
 
@@ -136,20 +140,20 @@ def slow_fetch(cache: Path) -> subprocess.Popen[str]:
 def test_a_killed_fetch_is_cleaned_up_by_the_next_and_a_live_one_is_waited_for(tmp_path: Path) -> None:
     with slow_fetch(tmp_path) as process:
         try:
-            assert [path.name[:7] for path in tmp_path.iterdir()] == [".fetch-"]
+            assert [name[:7] for name in held(tmp_path)] == [".fetch-"]
             lines: list[str] = []
 
             def report(line: str) -> None:
                 lines.append(line)
                 if line.startswith("waiting"):  # the other one lives: its folder is still there
-                    assert len(list(tmp_path.iterdir())) == 1
+                    assert len(held(tmp_path)) == 1
                     process.send_signal(signal.SIGKILL)
 
             found = fetch_package(package(lambda _: small()), tmp_path, report)
         finally:
             process.kill()
     assert lines[0] == f"waiting for another fetch into {tmp_path}"
-    assert [path.name for path in tmp_path.iterdir()] == ["small.safetensors"]
+    assert held(tmp_path) == ["small.safetensors"]
     assert found.path.exists()
 
 
@@ -158,8 +162,8 @@ def test_stale_folders_are_removed(tmp_path: Path) -> None:
     (tmp_path / ".fetch-old" / "half.whl").write_bytes(b"half")
     (tmp_path / "other.txt").write_text("not ours")
     with workspace(tmp_path) as folder:
-        assert sorted(path.name for path in tmp_path.iterdir()) == [folder.name, "other.txt"]
-    assert [path.name for path in tmp_path.iterdir()] == ["other.txt"]
+        assert sorted(held(tmp_path)) == [folder.name, "other.txt"]
+    assert held(tmp_path) == ["other.txt"]
 
 
 def test_a_cache_that_is_a_file_is_refused(tmp_path: Path) -> None:

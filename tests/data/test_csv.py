@@ -43,7 +43,9 @@ def test_numbers_and_words_become_features(tmp_path: Path) -> None:
     assert data.feature_names == names
     assert (data.classes, data.class_names) == (2, ("no", "yes"))
     assert (len(data.train), len(data.calibration), len(data.test)) == (12, 4, 4)
-    torch.testing.assert_close(undo(data, 0), torch.arange(20.0, 40.0))
+    torch.testing.assert_close(
+        undo(data, 0), torch.arange(20.0, 40.0, dtype=torch.float64), rtol=1e-6, atol=1e-6
+    )
     assert undo(data, 3).tolist() == [float(i % 3 == 0) for i in range(20)]
     assert data.train.targets.tolist() == (data.rows["train"] % 2).tolist()
     assert data.weights is not None

@@ -73,6 +73,23 @@ def test_a_test_set_of_its_own_is_kept(tmp_path: Path) -> None:
     assert sorted(others.tolist()) == list(range(30))
 
 
+@pytest.mark.parametrize(
+    ("targets", "test_targets"),
+    [
+        (LABELS.astype(np.uint8), LABELS.astype(np.int64)[:5]),
+        (np.array(["a", "b", "c"])[LABELS], np.array(["a", "longer"])),
+    ],
+)
+def test_labels_of_another_width_are_the_same_labels(
+    tmp_path: Path, targets: np.ndarray[Any, Any], test_targets: np.ndarray[Any, Any]
+) -> None:
+    test = noise(len(test_targets), 2).astype(np.float32)
+    data = load(save(tmp_path, x=noise(30, 2), y=targets, test_x=test, test_y=test_targets))
+    assert data.class_names is not None
+    found = [data.class_names[label] for label in data.test.targets]
+    assert found == [str(label) for label in test_targets]
+
+
 @pytest.mark.parametrize("targets", [LABELS * 10 - 10, np.array(["b", "c", "a"])[LABELS], LABELS > 0])
 def test_labels_are_numbered_in_sorted_order(tmp_path: Path, targets: np.ndarray[Any, Any]) -> None:
     data = load(save(tmp_path, x=noise(30, 2), y=targets))
@@ -111,11 +128,19 @@ def test_labels_are_numbered_in_sorted_order(tmp_path: Path, targets: np.ndarray
         ),
         (
             {"x": noise(30, 2), "y": LABELS, "test_x": noise(3, 3), "test_y": LABELS[:3]},
-            "must have `inputs` and `test_inputs` of one type and shape",
+            "must have `inputs` and `test_inputs` of one kind and shape",
         ),
         (
             {"x": noise(30, 2), "y": LABELS, "test_x": noise(3, 2), "test_y": noise(3)},
-            "must have `targets` and `test_targets` of one type and shape",
+            "must have `targets` and `test_targets` of one kind and shape",
+        ),
+        (
+            {"x": noise(30, 2), "y": LABELS, "test_x": np.zeros((3, 2), np.uint8), "test_y": LABELS[:3]},
+            "must have `inputs` and `test_inputs` of one kind and shape",
+        ),
+        (
+            {"x": noise(30, 2), "y": np.where(LABELS, 1.7e308, -1.7e308)},
+            "numbers that single precision can hold",
         ),
         ({"x": noise(30, 2, 2) * 1e300, "y": LABELS}, "numbers that single precision can hold"),
     ],

