@@ -1,7 +1,31 @@
-"""Data sets that come with the library."""
+"""Data sets: bundled with the library, fetched by a package client, or the user's own files."""
 
 from certus.data.base import DataSet, Split
+from certus.data.bundled import breast_cancer, diabetes, wine
+from certus.data.cache import default_cache
+from certus.data.catalogue import DataEntry, load, names
 from certus.data.digits import digits
+from certus.data.employment import employment
+from certus.data.fashion_mnist import fashion_mnist
+from certus.data.fetching import FetchReport, fetch
+from certus.data.mnist import mnist
 from certus.data.rings import rings
 
-__all__ = ["DataSet", "Split", "digits", "rings"]
+__all__ = [
+    "DataEntry",
+    "DataSet",
+    "FetchReport",
+    "Split",
+    "breast_cancer",
+    "default_cache",
+    "diabetes",
+    "digits",
+    "employment",
+    "fashion_mnist",
+    "fetch",
+    "load",
+    "mnist",
+    "names",
+    "rings",
+    "wine",
+]

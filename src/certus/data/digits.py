@@ -6,6 +6,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from certus.data.base import DataSet, Split
+from certus.data.images import PIXELS
+from certus.data.splits import digest, in_fifths
 from certus.domains import Box
 
 
@@ -20,14 +22,15 @@ def digits(seed: int = 0) -> DataSet:
     # The file holds grey levels 0 … 16.
     inputs = torch.as_tensor(pixels / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)
     everything = Split(inputs, torch.as_tensor(labels, dtype=torch.long))
-    order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))
-    held_out = len(inputs) // 5
-    train, calibration, test = order.split([len(inputs) - 2 * held_out, held_out, held_out])
+    rows = in_fifths("digits", len(inputs), seed)
     return DataSet(
         name="digits",
-        train=everything[train],
-        calibration=everything[calibration],
-        test=everything[test],
+        train=everything[rows["train"]],
+        calibration=everything[rows["calibration"]],
+        test=everything[rows["test"]],
         domain=Box(0.0, 1.0),
         classes=10,
+        units=PIXELS,
+        rows=rows,
+        sha256=digest({"inputs": pixels, "targets": labels}),
     )

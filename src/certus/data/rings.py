@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from certus.data.base import DataSet, Split
+from certus.data.splits import digest
 from certus.domains import Unbounded
 from certus.errors import require
 
@@ -35,13 +36,19 @@ def rings(train: int = 10_000, calibration: int = 4_000, test: int = 4_000, seed
     points = _outside_margin(sum(sizes), torch.Generator().manual_seed(seed))
     labels = (points.norm(dim=1) > math.sqrt(2)).long()
     everything = Split(points, labels)
+    # The points are drawn in a random order as it is.
+    rows = dict(zip(("train", "calibration", "test"), torch.arange(sum(sizes)).split(sizes), strict=True))
     return DataSet(
         name="rings",
-        train=everything[:train],
-        calibration=everything[train : train + calibration],
-        test=everything[train + calibration :],
+        train=everything[rows["train"]],
+        calibration=everything[rows["calibration"]],
+        test=everything[rows["test"]],
         domain=Unbounded(),
         classes=2,
+        units="units of the plane, in which the Gaussian has standard deviation 1",
+        class_names=("disc", "ring"),
+        rows=rows,
+        sha256=digest({"inputs": points.numpy(), "targets": labels.numpy()}),
     )
 
 

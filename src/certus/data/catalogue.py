@@ -1,0 +1,111 @@
+"""Every data set by its name, and the user's own by a prefix and a path: what the command line offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from certus.data.base import DataSet
+from certus.data.bundled import breast_cancer, diabetes, wine
+from certus.data.cache import cache_file
+from certus.data.csv_file import csv_file
+from certus.data.digits import digits
+from certus.data.employment import employment
+from certus.data.fashion_mnist import fashion_mnist
+from certus.data.fetching import PACKAGES
+from certus.data.idx_files import idx_folder
+from certus.data.image_folder import image_folder
+from certus.data.mnist import mnist
+from certus.data.npz_file import npz_file
+from certus.data.rings import rings
+from certus.errors import require
+
+SUMMARIES = {
+    "digits": "1,797 handwritten digits, 8 × 8 pixels; 10 classes",
+    "rings": "the paper's synthetic disc inside a ring, 2 features; 2 classes",
+    "breast-cancer": "569 tumours, 30 features; 2 classes",
+    "wine": "178 wines, 13 features; 3 classes",
+    "diabetes": "442 patients, 10 features; regression",
+    "mnist": "70,000 handwritten digits, 28 × 28 pixels; 10 classes",
+    "fashion-mnist": "70,000 pictures of clothes, 28 × 28 pixels; 10 classes",
+    "employment": "68,785 people in 2015 and 208,892 in 2016-2018; 2 classes under a real shift",
+}
+PREFIXES = ("npz", "csv", "folder", "idx")
+
+
+@dataclass(frozen=True)
+class DataEntry:
+    """A line of the list of data sets.
+
+    Attributes:
+        bundled: comes with the library.
+        available: can be loaded now, because it is bundled or has been fetched.
+    """
+
+    name: str
+    summary: str
+    bundled: bool
+    available: bool
+
+
+def names(*, cache: Path | None = None) -> list[DataEntry]:
+    """All named data sets.
+
+    >>> [entry.name for entry in names() if entry.bundled]
+    ['digits', 'rings', 'breast-cancer', 'wine', 'diabetes']
+    """
+    return [
+        DataEntry(
+            name, summary, name not in PACKAGES, name not in PACKAGES or cache_file(name, cache).exists()
+        )
+        for name, summary in SUMMARIES.items()
+    ]
+
+
+def load(
+    spec: str,
+    *,
+    seed: int = 0,
+    cache: Path | None = None,
+    standardize: bool = True,
+    target: str | None = None,
+) -> DataSet:
+    """A data set by its name, or your own as "npz:FILE", "csv:FILE", "folder:FOLDER" or "idx:FOLDER".
+
+    Args:
+        seed: decides which rows train, calibrate and test (and what ``rings`` draws).
+        cache: the folder of fetched data sets; ``default_cache()`` if None.
+        standardize: False leaves the numbers of a table, and the targets of a regression, as they are.
+            Images are scaled to [0, 1] either way.
+        target: the target column of a CSV file; the last by default.
+
+    >>> load("wine").train.inputs.shape
+    torch.Size([108, 13])
+    """
+    prefix, colon, path = spec.partition(":")
+    legal = f"one of {', '.join(SUMMARIES)}, or {', '.join(f'{each}:PATH' for each in PREFIXES)}"
+    known = spec in SUMMARIES or (prefix in PREFIXES and path != "")
+    require(known, "spec", f"be {legal}", repr(spec))
+    rule = "be left out except for csv:PATH, where it names a column"
+    require(target is None or prefix == "csv", "target", rule, repr(target))
+    if colon:
+        file = Path(path).expanduser()
+        own: dict[str, Callable[[], DataSet]] = {
+            "npz": lambda: npz_file(file, seed=seed, standardize=standardize),
+            "csv": lambda: csv_file(file, seed=seed, standardize=standardize, target=target),
+            "folder": lambda: image_folder(file, seed=seed),
+            "idx": lambda: idx_folder(file, seed=seed),
+        }
+        return own[prefix]()
+    named: dict[str, Callable[[], DataSet]] = {
+        "digits": lambda: digits(seed),
+        "rings": lambda: rings(seed=seed),
+        "breast-cancer": lambda: breast_cancer(seed, standardize=standardize),
+        "wine": lambda: wine(seed, standardize=standardize),
+        "diabetes": lambda: diabetes(seed, standardize=standardize),
+        "mnist": lambda: mnist(seed, cache=cache),
+        "fashion-mnist": lambda: fashion_mnist(seed, cache=cache),
+        "employment": lambda: employment(seed, standardize=standardize, cache=cache),
+    }
+    return named[spec]()

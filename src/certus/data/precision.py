@@ -1,0 +1,20 @@
+"""From the source's numbers to single precision, the type that models are trained in: no overflow passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from certus.errors import require
+
+
+def single(source: str, values: np.ndarray[Any, Any]) -> Tensor:
+    """The same shape in float32; raises ``ArgumentError`` if a number is too large for it."""
+    with np.errstate(over="ignore"):  # refused below, with a better message
+        narrow = torch.from_numpy(values.astype(np.float32))
+    fits = bool(torch.isfinite(narrow).all())
+    require(fits, source, "hold numbers that single precision can hold", "one beyond 3.4e38")
+    return narrow

@@ -1,0 +1,67 @@
+"""Which rows train, calibrate and test: decided by a seed, and by nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from certus.errors import require
+
+FEWEST_ROWS = 10
+"""With fewer rows a fifth holds less than two samples: nothing could be learnt or measured."""
+
+
+def shuffled(count: int, seed: int) -> Tensor:
+    """The numbers 0 … count − 1 in the seed's order. Returns: (count,) int64."""
+    require(0 <= seed < 2**63, "seed", "be at least 0 and less than 2^63", seed)
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+
+
+def in_fifths(source: str, count: int, seed: int) -> dict[str, Tensor]:
+    """Row numbers of a data set without a test set of its own: 60% / 20% / 20%.
+
+    >>> {name: len(rows) for name, rows in in_fifths("wine", 178, seed=0).items()}
+    {'train': 108, 'calibration': 35, 'test': 35}
+    """
+    require(count >= FEWEST_ROWS, source, f"have at least {FEWEST_ROWS} rows", count)
+    fifth = count // 5
+    train, calibration, test = shuffled(count, seed).split([count - 2 * fifth, fifth, fifth])
+    return {"train": train, "calibration": calibration, "test": test}
+
+
+def beside_test(source: str, count: int, test_count: int, seed: int, held_out: int) -> dict[str, Tensor]:
+    """Row numbers where the source names its test rows, which come last; ``held_out`` others calibrate.
+
+    >>> rows = beside_test("mnist", 60_000, 10_000, seed=0, held_out=5_000)
+    >>> len(rows["train"]), len(rows["calibration"]), rows["test"][0].item()
+    (55000, 5000, 60000)
+    """
+    require(count >= FEWEST_ROWS, source, f"have at least {FEWEST_ROWS} rows to train on", count)
+    require(test_count >= 1, source, "have at least 1 row to test on", test_count)
+    train, calibration = shuffled(count, seed).split([count - held_out, held_out])
+    return {
+        "train": train,
+        "calibration": calibration,
+        "test": torch.arange(count, count + test_count),
+    }
+
+
+def digest(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    """SHA-256 of the arrays' names, types, shapes and bytes: equal exactly if the contents are equal.
+
+    >>> found = digest({"x": np.arange(3, dtype=np.uint8)})
+    >>> found == hashlib.sha256(b"x |u1 (3,)\\n" + bytes([0, 1, 2])).hexdigest()
+    True
+    """
+    sha = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        # Little-endian everywhere, so that a run can be checked on another machine.
+        little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+        sha.update(f"{name} {little.dtype.str} {little.shape}\n".encode())
+        sha.update(little.reshape(-1).view(np.uint8).data)
+    return sha.hexdigest()

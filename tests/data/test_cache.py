@@ -1,0 +1,239 @@
+"""The cache holds whole, checked files and nothing else, whatever happens on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+
+from certus.data.cache import LOCK, cache_file, default_cache, read, store, workspace
+from certus.data.fetching import fetch_package
+from certus.data.package import Arrays, Package
+from certus.errors import ArgumentError
+
+
+def small(seed: int = 0) -> Arrays:
+    values = np.random.default_rng(seed).integers(0, 256, (5, 3)).astype(np.uint8)
+    return {"images": values, "labels": np.arange(5, dtype=np.int16)}
+
+
+def package(convert: Callable[[Path], Arrays], download: Callable[[Path], Path] | None = None) -> Package:
+    """A package that is made on the spot."""
+
+    def written(folder: Path) -> Path:
+        (folder / "archive").write_bytes(b"downloaded")
+        return folder / "archive"
+
+    return Package("small", "made here", download or written, convert, lambda _: {"rows": "5"}, "wait")
+
+
+def held(cache: Path) -> list[str]:
+    return [path.name for path in cache.iterdir() if path.name != LOCK]
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CERTUS_CACHE", "/here")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/shared")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert default_cache() == Path("/here")
+    monkeypatch.delenv("CERTUS_CACHE")
+    assert default_cache() == Path("/shared/certus")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert default_cache() == Path("/home/me/.cache/certus")
+    assert cache_file("wine") == Path("/home/me/.cache/certus/wine.safetensors")
+
+
+def test_what_is_fetched_can_be_read(tmp_path: Path) -> None:
+    lines: list[str] = []
+    found = fetch_package(package(lambda _: small()), tmp_path / "new" / "cache", lines.append)
+    assert found.name == "small"
+    assert found.path == tmp_path / "new" / "cache" / "small.safetensors"
+    assert found.bytes == found.path.stat().st_size
+    assert found.checks == {"rows": "5"}
+    assert held(found.path.parent) == ["small.safetensors"]
+    assert lines == ["downloading small: made here", "converting and verifying small"]
+    arrays, sha256 = read("small", found.path.parent)
+    np.testing.assert_array_equal(arrays["images"], small()["images"])
+    assert arrays["labels"].dtype == np.int16
+    assert len(sha256) == 64
+    # Readable by whoever may read other new files.
+    (tmp_path / "other").touch()
+    assert found.path.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def failing(problem: BaseException) -> Callable[[Path], Arrays]:
+    def convert(path: Path) -> Arrays:
+        assert path.read_bytes() == b"downloaded"
+        raise problem
+
+    return convert
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected", "message"),
+    [
+        (
+            KeyError("images.csv"),
+            ArgumentError,
+            r"`small` came in a package that cannot be read .*images\.csv",
+        ),
+        (OSError("No space left on device"), ArgumentError, "`cache` must be a folder with room to write"),
+        (ArgumentError("`small` must be right"), ArgumentError, "^`small` must be right$"),
+        (KeyboardInterrupt("Ctrl-C"), KeyboardInterrupt, "Ctrl-C"),
+        (ZeroDivisionError("a bug of ours"), ZeroDivisionError, "a bug of ours"),
+    ],
+)
+def test_a_failed_fetch_leaves_the_cache_as_it_was(
+    tmp_path: Path, problem: BaseException, expected: type[BaseException], message: str
+) -> None:
+    with pytest.raises(expected, match=message):
+        fetch_package(package(failing(problem)), tmp_path, quiet)
+    assert held(tmp_path) == []
+    kept = fetch_package(package(lambda _: small()), tmp_path, quiet).path.read_bytes()
+    with pytest.raises(expected, match=message):
+        fetch_package(package(failing(problem)), tmp_path, quiet)
+    assert held(tmp_path) == ["small.safetensors"]
+    assert (tmp_path / "small.safetensors").read_bytes() == kept
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from certus.data.fetching import fetch_package
+from certus.data.package import Package
+
+def convert(path):
+    print("converting", flush=True)
+    time.sleep(600)
+
+package = Package("small", "made here", lambda folder: folder, convert, lambda arrays: {}, "wait")
+fetch_package(package, Path(sys.argv[1]), lambda line: None)
+"""
+
+
+def slow_fetch(cache: Path) -> subprocess.Popen[str]:
+    """Another process in the middle of its conversion."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    command = [sys.executable, "-c", SLOW, str(cache)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "converting\n"
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals and locks of POSIX")
+def test_a_killed_fetch_is_cleaned_up_by_the_next_and_a_live_one_is_waited_for(tmp_path: Path) -> None:
+    with slow_fetch(tmp_path) as process:
+        try:
+            assert [name[:7] for name in held(tmp_path)] == [".fetch-"]
+            lines: list[str] = []
+
+            def report(line: str) -> None:
+                lines.append(line)
+                if line.startswith("waiting"):  # the other one lives: its folder is still there
+                    assert len(held(tmp_path)) == 1
+                    process.send_signal(signal.SIGKILL)
+
+            found = fetch_package(package(lambda _: small()), tmp_path, report)
+        finally:
+            process.kill()
+    assert lines[0] == f"waiting for another fetch into {tmp_path}"
+    assert held(tmp_path) == ["small.safetensors"]
+    assert found.path.exists()
+
+
+def test_stale_folders_are_removed(tmp_path: Path) -> None:
+    (tmp_path / ".fetch-old").mkdir()
+    (tmp_path / ".fetch-old" / "half.whl").write_bytes(b"half")
+    (tmp_path / "other.txt").write_text("not ours")
+    with workspace(tmp_path) as folder:
+        assert sorted(held(tmp_path)) == [folder.name, "other.txt"]
+    assert held(tmp_path) == ["other.txt"]
+
+
+def test_a_cache_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(ArgumentError, match=r"`cache` must be a folder with room to write; got .*cache"):
+        fetch_package(package(lambda _: small()), tmp_path / "cache", quiet)
+
+
+def test_what_was_not_fetched_says_how_to(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="`small` must be fetched first: run `certus data get small`"):
+        read("small", tmp_path)
+
+
+def stored(folder: Path) -> Path:
+    return store("small", small(), {"rows": "5"}, folder, folder)
+
+
+@given(st.data())
+def test_a_damaged_byte_never_changes_the_data(
+    tmp_path_factory: pytest.TempPathFactory, draw: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("cache")
+    path = stored(folder)
+    content = bytearray(path.read_bytes())
+    place = draw.draw(st.integers(0, len(content) - 1))
+    content[place] ^= 1 << draw.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    try:
+        arrays, _ = read("small", folder)
+    except ArgumentError:
+        return
+    # Only the header has bytes that do not matter (the values of the checks, blanks).
+    assert place < len(content) - sum(array.nbytes for array in small().values())
+    for name, array in small().items():
+        np.testing.assert_array_equal(arrays[name], array)
+
+
+@given(st.floats(0, 1, exclude_max=True))
+def test_a_shortened_file_is_refused(tmp_path_factory: pytest.TempPathFactory, share: float) -> None:
+    folder = tmp_path_factory.mktemp("cache")
+    content = stored(folder).read_bytes()
+    (folder / "small.safetensors").write_bytes(content[: int(share * len(content))])
+    with pytest.raises(
+        ArgumentError, match=r"is damaged \(.*\); run `certus data get small` to fetch it again"
+    ):
+        read("small", folder)
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    save_file(small(), tmp_path / "small.safetensors")
+    with pytest.raises(
+        ArgumentError, match="is not of the format certus-data-1; run `certus data get small`"
+    ):
+        read("small", tmp_path)
+    assert set(load_file(tmp_path / "small.safetensors")) == {"images", "labels"}
+
+
+def test_exchanged_arrays_are_noticed(tmp_path: Path) -> None:
+    """The digest names every array, so that equal bytes under another name do not pass."""
+    arrays = {"a": np.zeros(4, np.uint8), "b": np.ones(4, np.uint8)}
+    content = store("small", arrays, {}, tmp_path, tmp_path).read_bytes()
+    exchanged = content.replace(b'"a":', b'"c":').replace(b'"b":', b'"a":').replace(b'"c":', b'"b":')
+    (tmp_path / "small.safetensors").write_bytes(exchanged)
+    with pytest.raises(ArgumentError, match="checksum does not match"):
+        read("small", tmp_path)
+
+
+def test_reading_is_fast_enough_for_mnist(tmp_path: Path) -> None:
+    arrays = {"images": np.zeros((70_000, 28, 28), np.uint8)}
+    store("large", arrays, {}, tmp_path, tmp_path)
+    start = time.perf_counter()
+    read("large", tmp_path)
+    assert time.perf_counter() - start < 2
