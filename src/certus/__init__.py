@@ -9,6 +9,9 @@ within transport cost ρ. References such as [eqn:inner-sup] are the labels of S
 Duchi, "Certifying Some Distributional Robustness with Principled Adversarial Training".
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from certus import costs, data, domains, losses, models, norms, surrogate
 from certus.costs import (
     Bregman,
@@ -36,9 +39,14 @@ from certus.surrogate import (
     transport_map,
 )
 
+if TYPE_CHECKING:
+    from certus import runs, training
+    from certus.training import ERM, fit
+
 __version__ = "0.1.0"
 
 __all__ = [
+    "ERM",
     "WRM",
     "ArgumentError",
     "Ball",
@@ -67,11 +75,23 @@ __all__ = [
     "costs",
     "data",
     "domains",
+    "fit",
     "largest_curvature",
     "losses",
     "models",
     "norms",
     "robust_surrogate",
+    "runs",
     "surrogate",
+    "training",
     "transport_map",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Training is imported when it is used: what drives devices and processes takes a second to load."""
+    if name in ("runs", "training"):
+        return importlib.import_module(f"certus.{name}")
+    if name in ("ERM", "fit"):
+        return getattr(importlib.import_module("certus.training"), name)
+    raise AttributeError(f"module 'certus' has no attribute {name!r}")

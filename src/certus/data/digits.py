@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from sklearn.datasets import load_digits
 
 from certus.data.base import DataSet, Split
 from certus.data.images import PIXELS
@@ -18,6 +17,8 @@ def digits(seed: int = 0) -> DataSet:
     >>> tuple(data.train.inputs.shape), len(data.calibration), len(data.test)
     ((1079, 1, 8, 8), 359, 359)
     """
+    from sklearn.datasets import load_digits  # here, because it takes a second to import
+
     pixels, labels = load_digits(return_X_y=True)
     # The file holds grey levels 0 … 16.
     inputs = torch.as_tensor(pixels / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)

@@ -1,5 +1,6 @@
-"""Networks by name."""
+"""Networks: those of the paper, and any by name."""
 
 from certus.models.paper import mnist_cnn, toy_mlp
+from certus.models.registry import build_model, default_model, mlp
 
-__all__ = ["mnist_cnn", "toy_mlp"]
+__all__ = ["build_model", "default_model", "mlp", "mnist_cnn", "toy_mlp"]

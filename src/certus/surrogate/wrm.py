@@ -87,6 +87,11 @@ class WRM:
         return None if self._control is None else self._control.rho
 
     @property
+    def gamma_min(self) -> float:
+        """The smallest γ that this WRM goes to; 0 where γ is given."""
+        return 0.0 if self._control is None else self._control.gamma_min
+
+    @property
     def at_floor(self) -> bool:
         """Whether γ is held up by ``gamma_min``, so that ``rho`` is out of reach."""
         return self._control is not None and self._control.at_floor

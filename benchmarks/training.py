@@ -1,0 +1,143 @@
+"""A WRM epoch against an ERM epoch, and against WRM with the paper's inner schedule, in one run.
+
+On MNIST with the paper's network and γ = 0.3846 it asks, for each of several seeds:
+
+1. how many ERM epochs does a WRM epoch cost, with the default maximiser and with the paper's 16 steps?
+2. do both end at the same surrogate φ, robustness ρ̂ and accuracy?
+3. how far from the maximum do both end, and how much more memory than ERM do they need?
+
+    certus data get mnist
+    python -m benchmarks.training
+
+Each method and seed runs in a process of its own, one after the other; what is done already is kept, so
+that an interrupted benchmark goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+
+import certus
+from certus.data import Split
+from certus.surrogate import Maximizer
+from certus.training import ERM, Perturber, evaluate, fit
+
+METHODS: dict[str, Maximizer | None] = {
+    "erm": None,
+    "wrm": certus.BarzilaiBorwein(),
+    "wrm-paper": certus.PaperAscent(steps=16),
+}
+
+
+@dataclass(frozen=True)
+class Args:
+    gamma: float = 0.3846
+    label_smoothing: float = 0.1
+    samples: int = 12_800
+    epochs: int = 2
+    batch_size: int = 256
+    evaluated: int = 1_000
+    seeds: tuple[int, ...] = (0, 1, 2)
+    output: Path = Path("benchmarks/results/training.json")
+
+
+def main(args: Args) -> None:
+    done = json.loads(args.output.read_text())["runs"] if args.output.exists() else {}
+    for seed in args.seeds:
+        for name in METHODS:
+            key = f"{name} {seed}"
+            if key not in done:
+                command = [sys.executable, "-m", "benchmarks.training", name, str(seed)]
+                printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                done[key] = json.loads(printed.splitlines()[-1])
+                write(args, done)
+            print(
+                f"{key:12s}",
+                "  ".join(f"{what} {value:.4g}" for what, value in done[key].items()),
+                flush=True,
+            )
+    summary = summarise(args, done)
+    write(args, done, summary)
+    print(json.dumps(summary, indent=2))
+
+
+def write(args: Args, runs: dict[str, dict[str, float]], summary: object = None) -> None:
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    config = {name: str(value) for name, value in asdict(args).items()}
+    args.output.write_text(json.dumps({"args": config, "runs": runs, "summary": summary}, indent=2) + "\n")
+
+
+def summarise(args: Args, runs: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Ratios to ERM and means with standard deviations over the seeds."""
+    table: dict[str, dict[str, float]] = {}
+    for name in METHODS:
+        mine = [runs[f"{name} {seed}"] for seed in args.seeds]
+        base = [runs[f"erm {seed}"] for seed in args.seeds]
+        times = [one["seconds"] / other["seconds"] for one, other in zip(mine, base, strict=True)]
+        memory = [one["memory"] / other["memory"] for one, other in zip(mine, base, strict=True)]
+        row = {"times an ERM epoch": mean(times), "times its memory": mean(memory)}
+        for what in mine[0]:
+            if what not in ("seconds", "memory"):
+                values = [one[what] for one in mine]
+                row |= {what: mean(values), f"{what} ±": stdev(values)}
+        table[name] = row
+    return table
+
+
+def run_one(name: str, seed: int, args: Args) -> dict[str, float]:
+    """Train once; the shortest epoch, the peak memory, and what was reached."""
+    data = certus.data.load("mnist", seed=seed)
+    train = data.train[: args.samples]
+    torch.manual_seed(seed)
+    model = certus.models.mnist_cnn()
+    criterion = certus.CrossEntropy(args.label_smoothing)
+    maximizer = METHODS[name]
+    method: Perturber = ERM() if maximizer is None else certus.WRM(args.gamma, maximizer=maximizer)
+    done = fit(
+        model,
+        train,
+        method=method,
+        criterion=criterion,
+        epochs=args.epochs,
+        batch_size=args.batch_size,
+        seed=seed,
+    )
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    found = {"seconds": min(entry.seconds for entry in done.history), "memory": memory}
+    held_out = data.test[: args.evaluated]
+    loss = certus.ModelLoss(model, criterion)
+    return found | reached(loss, held_out, maximizer, args)
+
+
+def reached(loss: certus.ModelLoss, data: Split, maximizer: Maximizer | None, args: Args) -> dict[str, float]:
+    """φ and ρ̂ by a careful ascent on held-out samples, accuracy as they are, and the method's own gap."""
+
+    def solve(by: Maximizer) -> certus.InnerSolution:
+        return certus.WRM(args.gamma, maximizer=by).solve(loss, data.inputs, data.targets)
+
+    careful = solve(certus.BarzilaiBorwein(tolerance=1e-5, max_gradients=60))
+    found = {
+        "phi": float(careful.value.mean()),
+        "rho_hat": float(careful.transport_cost.mean()),
+        "accuracy": evaluate(loss, data)["accuracy"],
+    }
+    if maximizer is not None:
+        own = solve(maximizer)
+        found["gap"] = float((torch.maximum(careful.value, own.value) - own.value).mean())
+        found["gradients"] = float(own.gradients.double().mean())
+    return found
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(run_one(sys.argv[1], int(sys.argv[2]), Args())))
+    else:
+        main(Args())

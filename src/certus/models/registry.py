@@ -1,0 +1,143 @@
+"""Networks by name, or from a file of one's own.
+
+    toy | toy-relu | mnist-cnn | mlp:WIDTHS[:ACTIVATION] | FILE.py:FACTORY
+
+such as ``mlp:128,64:softplus``. A factory is a function without arguments that returns a module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import math
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from certus.data import DataSet
+from certus.errors import ArgumentError, require
+from certus.models.paper import mnist_cnn, toy_mlp
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "elu": nn.ELU,
+    "relu": nn.ReLU,
+    "softplus": nn.Softplus,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+}
+
+
+def mlp(inputs: int, widths: list[int], outputs: int, activation: str = "elu") -> nn.Sequential:
+    """A fully connected network on flattened inputs.
+
+    >>> [type(layer).__name__ for layer in mlp(4, [8], 2)]
+    ['Flatten', 'Linear', 'ELU', 'Linear']
+    """
+    legal = ", ".join(ACTIVATIONS)
+    require(activation in ACTIVATIONS, "activation", f"be one of {legal}", repr(activation))
+    require(all(width >= 1 for width in widths), "widths", "be at least 1", widths)
+    layers: list[nn.Module] = [nn.Flatten()]
+    for width in widths:
+        layers += [nn.Linear(inputs, width), ACTIVATIONS[activation]()]
+        inputs = width
+    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+
+
+def build_model(spec: str, data: DataSet, seed: int = 0) -> nn.Module:
+    """The network that ``spec`` names, for the shapes of ``data``, with weights drawn from ``seed``.
+
+    The caller's random state is left alone.
+    """
+    shape = tuple(data.train.inputs.shape[1:])
+    outputs = data.classes or math.prod(data.train.targets.shape[1:])
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        if ".py:" in spec:
+            model = _from_file(spec)
+        elif spec == "mnist-cnn":
+            require(shape == (1, 28, 28), "model", "have inputs of shape (1, 28, 28) for mnist-cnn", shape)
+            require(outputs == 10, "model", "have 10 classes for mnist-cnn", outputs)
+            model = mnist_cnn()
+        elif spec in ("toy", "toy-relu"):
+            require(shape == (2,) and outputs == 2, "model", "have 2 inputs and 2 classes for toy", shape)
+            model = toy_mlp(nn.ELU if spec == "toy" else nn.ReLU)
+        elif spec.startswith("mlp:"):
+            model = _parse_mlp(spec, math.prod(shape), outputs)
+        else:
+            raise ArgumentError(
+                "`model` must be toy, toy-relu, mnist-cnn, mlp:WIDTHS[:ACTIVATION] or FILE.py:FACTORY; "
+                f"got {spec!r}."
+            )
+    _check_outputs(model, data, outputs)
+    return model
+
+
+def default_model(data: DataSet) -> str:
+    """What to train on a data set when nothing is said: small, and smooth."""
+    if tuple(data.train.inputs.shape[1:]) == (1, 28, 28):
+        return "mnist-cnn"
+    return "toy" if data.name == "rings" else "mlp:128,128:elu"
+
+
+def file_digest(spec: str) -> str | None:
+    """sha256 of the file in ``FILE.py:FACTORY``; None for a network by name."""
+    if ".py:" not in spec:
+        return None
+    path = Path(spec.rpartition(":")[0])
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as reason:
+        raise ArgumentError(
+            f"`model` must name a file that can be read; got {path}: {reason.strerror}."
+        ) from None
+
+
+def _parse_mlp(spec: str, inputs: int, outputs: int) -> nn.Module:
+    _, widths, *activation = spec.split(":")
+    try:
+        sizes = [int(width) for width in widths.split(",")]
+    except ValueError:
+        raise ArgumentError(f"`model` must be like mlp:128,64:elu; got {spec!r}.") from None
+    return mlp(inputs, sizes, outputs, *activation[:1])
+
+
+def _from_file(spec: str) -> nn.Module:
+    file, _, name = spec.rpartition(":")
+    file_digest(spec)
+    module_spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+        factory = getattr(module, name, None)
+        require(callable(factory), "model", f"name a function of {file}", repr(name))
+        assert factory is not None
+        model = factory()
+    except ArgumentError:
+        raise
+    except Exception as reason:
+        raise ArgumentError(f"`model` {spec} failed with {type(reason).__name__}: {reason}") from reason
+    require(isinstance(model, nn.Module), "model", f"be a torch.nn.Module that {name}() returns", type(model))
+    assert isinstance(model, nn.Module)
+    return model
+
+
+def _check_outputs(model: nn.Module, data: DataSet, outputs: int) -> None:
+    """One forward pass, in eval mode, so that a wrong shape is named before an hour of training."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            shape = tuple(model(data.train.inputs[:1]).shape)
+    except RuntimeError as reason:
+        given = tuple(data.train.inputs.shape[1:])
+        first = str(reason).splitlines()[0]
+        raise ArgumentError(f"`model` must accept inputs of shape {given}; it fails with: {first}") from None
+    model.train(training)
+    expected = (1, outputs)
+    fits = shape == expected or (data.classes is None and math.prod(shape) == outputs)
+    require(fits, "model", f"return outputs of shape (batch, {outputs})", f"shape {shape} for one sample")

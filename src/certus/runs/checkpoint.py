@@ -1,0 +1,91 @@
+"""A training state in one file, so that it is replaced as a whole or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from certus.errors import UnsupportedError
+from certus.runs.files import RunError
+from certus.runs.tensors import load_tensors, save_tensors
+from certus.surrogate import WRM
+from certus.training.fit import TrainingState
+from certus.training.metrics import EpochMetrics, Sums
+
+
+def save_state(path: Path, state: TrainingState) -> None:
+    """Write everything that ``restore_state`` needs to go on bit for bit."""
+    tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
+    optimizer, inside = _split_tensors(state.optimizer.state_dict(), "optimizer")
+    note = {
+        "epoch": state.epoch,
+        "step": state.step,
+        "sums": state.sums.state(),
+        "seconds": state.seconds,
+        "history": [asdict(entry) for entry in state.history],
+        "optimizer": optimizer,
+        "schedule": None if state.schedule is None else state.schedule.state_dict(),
+        "method": state.method.state_dict() if isinstance(state.method, WRM) else {},
+    }
+    try:
+        save_tensors(path, tensors | inside, note)
+    except TypeError as reason:
+        raise UnsupportedError(f"The learning-rate schedule cannot be stored as JSON: {reason}.") from None
+
+
+def restore_state(path: Path, state: TrainingState) -> None:
+    """Put a saved state back, in place."""
+    tensors, note = load_tensors(path)
+    weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    try:
+        state.model.load_state_dict(weights)
+        state.optimizer.load_state_dict(_join_tensors(note["optimizer"], tensors))
+        if state.schedule is not None:
+            state.schedule.load_state_dict(note["schedule"])
+        if isinstance(state.method, WRM):
+            state.method.load_state_dict(note["method"])
+        state.epoch, state.step, state.seconds = note["epoch"], note["step"], note["seconds"]
+        state.sums = Sums.from_state(note["sums"])
+        state.history[:] = [EpochMetrics(**entry) for entry in note["history"]]
+    except (RuntimeError, KeyError, TypeError, ValueError) as reason:
+        first = str(reason).strip().splitlines()[0]
+        raise RunError(f"{path} does not belong to this model and method: {first}") from None
+
+
+def _split_tensors(tree: Any, name: str) -> tuple[Any, dict[str, Tensor]]:
+    """The tree with each tensor replaced by the name under which it is returned beside it."""
+    if isinstance(tree, Tensor):
+        return {"tensor": name}, {name: tree}
+    if isinstance(tree, dict):
+        pairs = {key: _split_tensors(value, f"{name}.{key}") for key, value in tree.items()}
+        # JSON has only strings for keys, and the optimizer's are numbers.
+        items = [[key, plain] for key, (plain, _) in pairs.items()]
+        return {"items": items}, {k: v for _, found in pairs.values() for k, v in found.items()}
+    if isinstance(tree, list | tuple):
+        parts = [_split_tensors(value, f"{name}.{index}") for index, value in enumerate(tree)]
+        plain = {"list" if isinstance(tree, list) else "tuple": [part for part, _ in parts]}
+        return plain, {k: v for _, found in parts for k, v in found.items()}
+    return tree, {}
+
+
+def _join_tensors(tree: Any, tensors: dict[str, Tensor]) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    if "tensor" in tree:
+        return tensors[tree["tensor"]]
+    if "items" in tree:
+        return {key: _join_tensors(value, tensors) for key, value in tree["items"]}
+    if "list" in tree:
+        return [_join_tensors(value, tensors) for value in tree["list"]]
+    return tuple(_join_tensors(value, tensors) for value in tree["tuple"])
+
+
+def weights_of(path: Path) -> dict[str, Tensor]:
+    """The model's weights in a checkpoint."""
+    tensors, _ = load_tensors(path)
+    found = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    return {name: torch.as_tensor(tensor) for name, tensor in found.items()}

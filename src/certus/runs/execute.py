@@ -1,0 +1,221 @@
+"""Carry out, or go on with, the training that a run directory describes.
+
+Everything is rebuilt from ``run.json``, so that a new run and a resumed one take the same path.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+from torch.optim import SGD, Adam
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+import certus
+from certus.costs import Cost, SquaredL2, WeightedL2
+from certus.data import DataSet, load
+from certus.domains import Domain
+from certus.errors import ArgumentError, require
+from certus.losses import ModelLoss
+from certus.models import build_model
+from certus.models.registry import file_digest
+from certus.runs.directory import RunDirectory
+from certus.runs.files import RunError
+from certus.runs.lock import RunLock
+from certus.runs.recorder import Recorder
+from certus.runs.tags import from_tag, to_tag
+from certus.surrogate import WRM, BarzilaiBorwein
+from certus.training import ERM, Fit, Observer, Perturber, evaluate, fit
+from certus.training.fit import default_criterion
+
+METHODS = ("wrm", "erm")
+OPTIMIZERS = {"adam": Adam, "sgd": SGD}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line, or a script, asks for; JSON types only.
+
+    Attributes:
+        gamma, rho: exactly one of them for wrm, neither for erm.
+        schedule: "constant" or "cosine" (down to 0 over all epochs).
+    """
+
+    data: str
+    model: str
+    method: str = "wrm"
+    gamma: float | None = None
+    rho: float | None = None
+    epochs: int = 10
+    batch_size: int = 128
+    optimizer: str = "adam"
+    learning_rate: float = 1e-3
+    schedule: str = "constant"
+    weight_decay: float = 0.0
+    label_smoothing: float = 0.0
+    tolerance: float = BarzilaiBorwein.tolerance
+    seed: int = 0
+    target: str | None = None
+    standardize: bool = True
+
+    def __post_init__(self) -> None:
+        for name, legal in (
+            ("method", METHODS),
+            ("optimizer", tuple(OPTIMIZERS)),
+            ("schedule", ("constant", "cosine")),
+        ):
+            value = getattr(self, name)
+            require(value in legal, name, f"be one of {', '.join(legal)}", repr(value))
+        for name in ("epochs", "batch_size"):
+            require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
+        rate = self.learning_rate
+        require(0 < rate < math.inf, "learning_rate", "be positive and finite", rate)
+        require(self.weight_decay >= 0, "weight_decay", "not be negative", self.weight_decay)
+        require(0 <= self.label_smoothing < 1, "label_smoothing", "lie in [0, 1)", self.label_smoothing)
+        require(0 <= self.seed < 2**32, "seed", "lie between 0 and 2³² − 1", self.seed)
+        given = [name for name in ("gamma", "rho") if getattr(self, name) is not None]
+        if self.method == "erm" and given:
+            raise ArgumentError(f"`{given[0]}` must be left out for erm; got {getattr(self, given[0])}.")
+        if self.method == "wrm" and len(given) != 1:
+            raise ArgumentError(
+                f"Give either `gamma` or `rho` for wrm; got gamma={self.gamma} and rho={self.rho}."
+            )
+        for name in given:
+            value = getattr(self, name)
+            require(0 < value < math.inf, name, "be positive and finite", value)
+
+
+def load_data(settings: Settings) -> DataSet:
+    """The data that the settings name."""
+    return load(settings.data, seed=settings.seed, standardize=settings.standardize, target=settings.target)
+
+
+def natural_cost(data: DataSet) -> Cost:
+    """Squared L2, weighted where the data have features of different kinds."""
+    return SquaredL2() if data.weights is None else WeightedL2(data.weights)
+
+
+def start_run(path: Path, settings: Settings, data: DataSet) -> RunDirectory:
+    """A new run directory for these settings, before any training."""
+    criterion = default_criterion(data.train)
+    if settings.label_smoothing:
+        if data.classes is None:
+            raise ArgumentError(
+                f"`label_smoothing` must be 0 for regression; got {settings.label_smoothing}."
+            )
+        criterion = certus.CrossEntropy(settings.label_smoothing)
+    build_method(settings, natural_cost(data), data.domain)
+    about: dict[str, Any] = {
+        "certus_version": certus.__version__,
+        "torch_version": torch.__version__,
+        "settings": asdict(settings),
+        "data_sha256": data.sha256,
+        "model_sha256": file_digest(settings.model),
+        "criterion": to_tag(criterion),
+        "cost": to_tag(natural_cost(data)),
+        "domain": to_tag(data.domain),
+    }
+    return RunDirectory.create(path, about, data.rows)
+
+
+def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:
+    """The perturber that the settings ask for."""
+    if settings.method == "erm":
+        return ERM()
+    maximizer = BarzilaiBorwein(tolerance=settings.tolerance)
+    return WRM(settings.gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
+
+
+def settings_of(run: RunDirectory) -> Settings:
+    """The settings of a run, checked again."""
+    try:
+        return Settings(**run.settings["settings"])
+    except (TypeError, KeyError) as reason:
+        raise RunError(f"{run.path} is corrupt: its settings do not fit: {reason}.") from None
+
+
+def rebuild_model(run: RunDirectory, settings: Settings, data: DataSet, given: str | None) -> nn.Module:
+    """The network of a run. A user's own file is never executed unless it is named again."""
+    if ".py:" not in settings.model:
+        return build_model(settings.model, data, settings.seed)
+    if given is None:
+        raise ArgumentError(
+            f"`model` must be given again, since the run's own, {settings.model}, would be executed: "
+            f"add --model {settings.model} if you trust it."
+        )
+    require(
+        file_digest(given) == run.settings["model_sha256"],
+        "model",
+        "be the file that the run was started with",
+        f"{given}, which has another sha256",
+    )
+    return build_model(given, data, settings.seed)
+
+
+def execute(
+    run: RunDirectory,
+    *,
+    model: str | None = None,
+    observers: list[Observer] | None = None,
+    fabric: Fabric | None = None,
+) -> Fit:
+    """Train to the end, from the last checkpoint if there is one, and write the result.
+
+    Args:
+        model: the user's own ``FILE.py:FACTORY``, if the run has one.
+        observers: who else watches, such as a progress bar.
+    """
+    fabric = fabric or Fabric(devices=1)
+    settings, about = settings_of(run), run.settings
+    data = load_data(settings)
+    if data.sha256 != about["data_sha256"]:
+        raise RunError(f"{run.path} was started with other data: {settings.data} now has another sha256.")
+    network = rebuild_model(run, settings, data, model)
+    method = build_method(settings, from_tag(about["cost"]), from_tag(about["domain"]))
+    criterion = from_tag(about["criterion"])
+    recorder = Recorder(run.path, writes=fabric.global_rank == 0)
+    chosen = OPTIMIZERS[settings.optimizer]
+    done = fit(
+        network,
+        data,
+        method=method,
+        criterion=criterion,
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        optimizer=lambda groups: chosen(groups, lr=settings.learning_rate),
+        schedule=_cosine(settings.epochs) if settings.schedule == "cosine" else None,
+        weight_decay=settings.weight_decay,
+        seed=settings.seed,
+        fabric=fabric,
+        observers=[recorder, *(observers or [])],
+    )
+    if fabric.global_rank == 0:
+        run.finish(network.state_dict(), result_of(done, ModelLoss(network, criterion), data))
+    return done
+
+
+def result_of(done: Fit, loss: ModelLoss, data: DataSet) -> dict[str, Any]:
+    """What is worth knowing of a trained model, as JSON; ρ̂ and φ are estimated by an ascent."""
+    level = None
+    if done.level is not None:
+        level = asdict(done.level) | {
+            "status": done.level.status.value,
+            "distance": math.sqrt(done.level.rho_hat),
+            "units": data.units,
+            "evidence": "estimated",
+        }
+    return {"test": evaluate(loss, data.test), "level": level}
+
+
+def _cosine(epochs: int) -> Any:
+    return lambda optimizer: CosineAnnealingLR(optimizer, T_max=epochs)
+
+
+def locked(run: RunDirectory) -> RunLock:
+    """Hold the run against other processes."""
+    return RunLock(run.path)

@@ -1,0 +1,56 @@
+"""Keeps a run directory up to date while a model trains: checkpoints, and one line of metrics per epoch."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from certus.runs.checkpoint import restore_state, save_state
+from certus.runs.files import write_atomically
+from certus.training.fit import Observer, TrainingState
+
+CHECKPOINT, METRICS = "checkpoint.safetensors", "metrics.jsonl"
+
+
+class Recorder(Observer):
+    """Writes ``checkpoint.safetensors`` after each epoch and every so many seconds, and ``metrics.jsonl``.
+
+    If the folder has a checkpoint, training goes on from there, and the metrics are cut back to it.
+
+    Args:
+        every: seconds between checkpoints inside an epoch.
+        writes: False in all processes but one.
+    """
+
+    def __init__(self, folder: Path, *, every: float = 60.0, writes: bool = True) -> None:
+        self._folder, self._every, self._writes = folder, every, writes
+        self._last, self._steps = time.monotonic(), 0
+
+    def start(self, state: TrainingState, epochs: int, steps: int) -> None:
+        self._steps = steps
+        if (self._folder / CHECKPOINT).exists():
+            restore_state(self._folder / CHECKPOINT, state)
+        elif self._writes:
+            save_state(self._folder / CHECKPOINT, state)
+        self._write_metrics(state)
+
+    def after_step(self, state: TrainingState) -> None:
+        # The last step of an epoch is followed by the epoch's own checkpoint.
+        if state.step < self._steps and time.monotonic() - self._last >= self._every:
+            self._save(state)
+
+    def after_epoch(self, state: TrainingState) -> None:
+        self._save(state)
+        self._write_metrics(state)
+
+    def _save(self, state: TrainingState) -> None:
+        if self._writes:
+            save_state(self._folder / CHECKPOINT, state)
+        self._last = time.monotonic()
+
+    def _write_metrics(self, state: TrainingState) -> None:
+        if self._writes:
+            lines = [json.dumps(asdict(entry), allow_nan=False) + "\n" for entry in state.history]
+            write_atomically(self._folder / METRICS, "".join(lines).encode())

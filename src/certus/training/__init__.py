@@ -1,0 +1,31 @@
+"""Training by Algorithm 1: one loop for every method (alg:thealg)."""
+
+from certus.training.calibration import Level, LevelStatus, calibrate, measure_level
+from certus.training.decay import decay_groups, early_and_late
+from certus.training.erm import ERM, Perturber
+from certus.training.fit import Fit, Observer, TrainingState, evaluate, fit
+from certus.training.metrics import EpochMetrics
+from certus.training.projections import Projection, SpectralBall, WeightBall, WeightBox
+from certus.training.theory import ConvergenceConstants
+
+__all__ = [
+    "ERM",
+    "ConvergenceConstants",
+    "EpochMetrics",
+    "Fit",
+    "Level",
+    "LevelStatus",
+    "Observer",
+    "Perturber",
+    "Projection",
+    "SpectralBall",
+    "TrainingState",
+    "WeightBall",
+    "WeightBox",
+    "calibrate",
+    "decay_groups",
+    "early_and_late",
+    "evaluate",
+    "fit",
+    "measure_level",
+]

@@ -1,0 +1,111 @@
+"""The robustness that a trained model has reached: ρ̂ in one pass at the final θ, and the γ for a wanted ρ.
+
+    ρ̂_n(θ) = E_n[c(T_γ(θ; Z), Z)]                                                               [eqn:tol-n]
+
+ρ̂ falls as γ grows, so a wanted level ρ is found by bisection on log γ, started by the rule of a linear loss
+(ρ̂ ∝ γ⁻²).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from lightning_fabric import Fabric
+
+from certus.data import Split
+from certus.losses import ModelLoss
+from certus.surrogate import WRM
+from certus.training.metrics import Sums
+
+_CLOSE = 0.05  # share of ρ
+_MOST_PASSES = 12
+
+
+class LevelStatus(Enum):
+    """How a wanted ρ was met."""
+
+    FIXED = "fixed"
+    """γ was given; ρ̂ is what came of it."""
+
+    REACHED = "reached"
+    """ρ̂ is within 5% of the wanted ρ."""
+
+    FLOOR = "floor"
+    """γ_min binds: a smaller γ would be needed to move the data by ρ."""
+
+    MISSED = "missed"
+    """ρ̂ jumps past the wanted ρ as γ changes; the nearest level found is reported."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """Robustness at a fixed θ; ρ̂ and φ are *estimated* by the ascent.
+
+    Attributes:
+        gamma, rho_hat, phi: the penalty, the mean transport cost, and the mean of f.
+        gradients: mean gradients per sample of this pass.
+    """
+
+    gamma: float
+    rho_hat: float
+    phi: float
+    gradients: float
+    status: LevelStatus
+
+
+def measure_level(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
+    """One pass over the data at the present θ and γ, shared among the processes."""
+    assert isinstance(method.gamma, float | int)
+    sums = Sums()
+    mine = slice(fabric.global_rank, None, fabric.world_size)
+    share = Split(data.inputs[mine], data.targets[mine])
+    was_training = method.training
+    method.eval()
+    for first in range(0, len(share), batch_size):
+        batch = share[first : first + batch_size]
+        found = method.solve(loss, batch.inputs, batch.targets)
+        sums.add(rho_hat=found.transport_cost, phi=found.value, gradients=found.gradients)
+    method.train(was_training)
+    return Level(gamma=float(method.gamma), status=LevelStatus.FIXED, **sums.means(fabric))
+
+
+def calibrate(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
+    """Set γ so that ρ̂ is within 5% of the wanted ρ at the present θ, or to its floor.
+
+    A secant search on log γ against log ρ̂, kept inside the bracket of what has been tried.
+    """
+    rho = method.rho
+    assert rho is not None
+    low, high = -math.inf, math.inf  # log γ with ρ̂ > ρ, and with ρ̂ < ρ
+    tried: list[Level] = []
+    for _ in range(_MOST_PASSES):
+        level = measure_level(method, loss, data, batch_size, fabric)
+        tried.append(level)
+        if abs(level.rho_hat - rho) <= _CLOSE * rho:
+            return replace(level, status=LevelStatus.REACHED)
+        if level.rho_hat < rho and method.at_floor:
+            return replace(level, status=LevelStatus.FLOOR)
+        here = math.log(level.gamma)
+        low, high = (here, high) if level.rho_hat > rho else (low, here)
+        method.load_state_dict({"gamma": max(math.exp(_next_guess(tried, rho, low, high)), method.gamma_min)})
+    nearest = min(tried, key=lambda level: abs(level.rho_hat - rho))
+    method.load_state_dict({"gamma": nearest.gamma})
+    return replace(nearest, status=LevelStatus.MISSED)
+
+
+def _next_guess(tried: list[Level], rho: float, low: float, high: float) -> float:
+    """The next log γ: along the last secant, or as for a linear loss; halfway if that leaves the bracket."""
+    last = tried[-1]
+    here, floor = math.log(last.gamma), 1e-12 * rho
+    excess = math.log(max(last.rho_hat, floor) / rho)
+    slope = -2.0
+    if len(tried) > 1:
+        before = tried[-2]
+        run = here - math.log(before.gamma)
+        rise = math.log(max(last.rho_hat, floor) / max(before.rho_hat, floor))
+        slope = min(rise / run, -0.2) if run != 0 else slope
+    guess = here - max(-2.0, min(2.0, excess / slope))
+    inside = low < guess < high
+    return guess if inside else (low + high) / 2

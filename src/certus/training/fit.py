@@ -1,0 +1,260 @@
+"""Algorithm 1 (alg:thealg): one loop for every method.
+
+    for each batch:   ẑ ← perturb(z),   θ ← Proj_Θ(θ − α ∇_θ ℓ(θ; ẑ))
+
+The perturber is the only thing in which ERM, WRM and the other methods differ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from certus.batches import inner
+from certus.data import DataSet, Split
+from certus.errors import ArgumentError, CertusError, require
+from certus.losses import Criterion, CrossEntropy, ModelLoss, SquaredError, evaluation_mode
+from certus.surrogate import WRM
+from certus.training.batches import BatchOrder, mix
+from certus.training.calibration import Level, calibrate, measure_level
+from certus.training.decay import decay_groups
+from certus.training.erm import ERM, Perturber
+from certus.training.metrics import EpochMetrics, Sums
+from certus.training.projections import Projection
+
+
+class DivergedError(CertusError):
+    """The loss became NaN or infinite; no later state is written."""
+
+
+OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
+ScheduleFactory = Callable[[Optimizer], LRScheduler]
+
+
+@dataclass
+class TrainingState:
+    """All that changes while a model trains; what a checkpoint must hold to go on exactly.
+
+    Attributes:
+        epoch, step: the next step to take, and the epoch that it belongs to.
+        sums: what has been measured in the present epoch; seconds: how long it has taken so far.
+        history: the epochs that are complete.
+    """
+
+    model: nn.Module
+    optimizer: Optimizer
+    schedule: LRScheduler | None
+    method: Perturber
+    epoch: int = 0
+    step: int = 0
+    sums: Sums = field(default_factory=Sums)
+    seconds: float = 0.0
+    history: list[EpochMetrics] = field(default_factory=list)
+
+
+class Observer:
+    """What may be done between steps: nothing here; progress bars and checkpoints override."""
+
+    def start(self, state: TrainingState, epochs: int, steps: int) -> None:
+        """Before the first step; may restore an earlier state in place."""
+
+    def after_step(self, state: TrainingState) -> None:
+        """After each step; ``state`` is then consistent."""
+
+    def after_epoch(self, state: TrainingState) -> None:
+        """After each epoch; ``state.history`` ends with it."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A trained model.
+
+    Attributes:
+        model: in eval mode; the one that was passed in.
+        history: one entry per epoch.
+        level: for WRM, ρ̂, φ and γ in one pass over the training data at the final θ; None otherwise.
+    """
+
+    model: nn.Module
+    history: list[EpochMetrics]
+    level: Level | None
+
+
+def fit(
+    model: nn.Module,
+    data: DataSet | Split,
+    *,
+    method: Perturber | None = None,
+    criterion: Criterion | None = None,
+    epochs: int = 10,
+    batch_size: int = 128,
+    optimizer: OptimizerFactory | None = None,
+    schedule: ScheduleFactory | None = None,
+    projection: Projection | None = None,
+    weight_decay: float | Mapping[str, float] = 0.0,
+    seed: int = 0,
+    fabric: Fabric | None = None,
+    observers: list[Observer] | None = None,
+) -> Fit:
+    """Train ``model`` by Algorithm 1.
+
+    Args:
+        model: trained in place. Give its weights a seed yourself.
+        data: a data set, or samples only (then nothing is measured between epochs).
+        method: any perturber; ``ERM()`` when None.
+        criterion: cross-entropy for classes and squared error for regression, when None.
+        batch_size: samples of one step, over all processes.
+        optimizer: from parameter groups, such as ``lambda groups: torch.optim.SGD(groups, lr=0.1)``; Adam
+            with lr 1e-3 when None.
+        schedule: from the optimizer; steps once per epoch.
+        projection: Proj_Θ, applied after each step.
+        weight_decay: one number, or one for each layer by name.
+        seed: decides the order of the batches and the randomness inside the model.
+        fabric: devices, precision and processes; one CPU or the best accelerator present when None.
+
+    A run is a function of its arguments: the same call gives the same weights, bit for bit, on one machine.
+    """
+    require(epochs >= 1, "epochs", "be at least 1", epochs)
+    train = data.train if isinstance(data, DataSet) else data
+    method = ERM() if method is None else method
+    criterion = criterion or default_criterion(train)
+    fabric = fabric or Fabric(devices=1)
+    order = BatchOrder(len(train), batch_size, seed, fabric.global_rank, fabric.world_size)
+    groups = decay_groups(model, weight_decay)
+    chosen = Adam(groups, lr=1e-3) if optimizer is None else optimizer(groups)
+    planned = None if schedule is None else schedule(chosen)
+    state = TrainingState(model, chosen, planned, method)
+    wrapped, chosen = fabric.setup(model, chosen)
+    train = Split(fabric.to_device(train.inputs), fabric.to_device(train.targets))
+    # The ascent runs on the bare model: its passes are no business of a wrapper that synchronises gradients.
+    loss = ModelLoss(model, criterion)
+    watchers = observers or []
+    with torch.random.fork_rng():
+        for watcher in watchers:
+            watcher.start(state, epochs, len(order))
+        while state.epoch < epochs:
+            began = time.perf_counter() - state.seconds
+            model.train()
+            _set_training(method, True)
+            for step, index, whole in order.epoch(state.epoch, first=state.step):
+                torch.manual_seed(mix(seed, state.epoch, step, fabric.global_rank))
+                inputs, targets = train.inputs[index], train.targets[index]
+                moved, measured = _perturb(method, loss, inputs, targets)
+                outputs = wrapped(moved)
+                losses = criterion(outputs, targets)
+                if not torch.isfinite(losses).all():
+                    raise DivergedError(
+                        f"The training loss is not finite in epoch {state.epoch + 1}, step {step + 1}: "
+                        "a smaller learning rate, or a projection of the weights, may help."
+                    )
+                # Averaging over processes, as a wrapper does, must give the mean over the whole batch.
+                fabric.backward(losses.sum() * (fabric.world_size / whole))
+                chosen.step()
+                chosen.zero_grad()
+                if projection is not None:
+                    projection(model)
+                state.sums.add(loss=losses, **_accuracy(outputs, targets), **measured)
+                state.step, state.seconds = step + 1, time.perf_counter() - began
+                for watcher in watchers:
+                    watcher.after_step(state)
+            if state.schedule is not None:
+                state.schedule.step()
+            held_out = data.calibration if isinstance(data, DataSet) else None
+            state.history.append(_close_epoch(state, loss, held_out, fabric))
+            state.epoch, state.step, state.sums, state.seconds = state.epoch + 1, 0, Sums(), 0.0
+            for watcher in watchers:
+                watcher.after_epoch(state)
+    model.eval()
+    _set_training(method, False)
+    level = None
+    if isinstance(method, WRM):
+        find = measure_level if method.rho is None else calibrate
+        level = find(method, loss, train, batch_size, fabric)
+    return Fit(model, state.history, level)
+
+
+def default_criterion(train: Split) -> Criterion:
+    """Cross-entropy for labels, squared error for numbers."""
+    if train.targets.dtype == torch.long:
+        return CrossEntropy()
+    if train.targets.is_floating_point():
+        return SquaredError()
+    raise ArgumentError(
+        f"`targets` must be int64 labels or floating-point numbers; got {train.targets.dtype}."
+    )
+
+
+def _perturb(
+    method: Perturber, loss: ModelLoss, inputs: Tensor, targets: Tensor
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The moved inputs, and what the method tells of them."""
+    if isinstance(method, WRM):
+        found = method.solve(loss, inputs, targets)
+        told = {
+            "phi": found.value,
+            "rho_running": found.transport_cost,
+            "gradients": found.gradients,
+            "converged": found.converged,
+        }
+        return found.inputs, told
+    moved = method(loss, inputs, targets)
+    move = moved - inputs
+    return moved, {} if isinstance(method, ERM) else {"rho_running": inner(move, move)}
+
+
+def _accuracy(outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """Whether each sample is classified right; nothing in regression."""
+    return {} if targets.is_floating_point() else {"accuracy": outputs.argmax(1) == targets}
+
+
+def _set_training(method: Perturber, mode: bool) -> None:
+    if isinstance(method, WRM):
+        method.train(mode)
+
+
+@torch.no_grad()
+def evaluate(loss: ModelLoss, data: Split, batch_size: int = 1024) -> dict[str, float]:
+    """Mean loss, and accuracy for labels, of the data as they are, in eval mode.
+
+    >>> from certus.models import toy_mlp
+    >>> sorted(evaluate(ModelLoss(toy_mlp()), Split(torch.zeros(3, 2), torch.tensor([0, 1, 0]))))
+    ['accuracy', 'loss']
+    """
+    sums = Sums()
+    with evaluation_mode(loss):
+        for first in range(0, len(data), batch_size):
+            batch = data[first : first + batch_size]
+            outputs = loss.model(batch.inputs)
+            sums.add(loss=loss.criterion(outputs, batch.targets), **_accuracy(outputs, batch.targets))
+    return {name: total / count for name, (total, count) in sums.totals.items()}
+
+
+def _close_epoch(
+    state: TrainingState, loss: ModelLoss, held_out: Split | None, fabric: Fabric
+) -> EpochMetrics:
+    means = state.sums.means(fabric)
+    clean = {}
+    if held_out is not None:
+        clean = evaluate(loss, Split(fabric.to_device(held_out.inputs), fabric.to_device(held_out.targets)))
+    gamma = state.method.gamma if isinstance(state.method, WRM) else None
+    return EpochMetrics(
+        epoch=state.epoch + 1,
+        loss=means["loss"],
+        accuracy=means.get("accuracy"),
+        phi=means.get("phi"),
+        rho_running=means.get("rho_running"),
+        gradients=means.get("gradients"),
+        converged=means.get("converged"),
+        gamma=gamma if isinstance(gamma, float) else None,
+        calibration_loss=clean.get("loss"),
+        calibration_accuracy=clean.get("accuracy"),
+        seconds=state.seconds,
+    )

@@ -1,0 +1,203 @@
+"""The command line as a user meets it: results on stdout, one-line errors on stderr, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from certus.data import digits
+from certus.models import build_model
+from certus.runs import RunLock
+
+QUICK = ["--epochs", "1", "--model", "mlp:8:elu"]
+
+
+def certus(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    command = [sys.executable, "-m", "certus", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+
+
+def refused(done: subprocess.CompletedProcess[str], message: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("certus: error: ")
+    assert done.stdout == ""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("user")
+    done = certus("train", "digits", *QUICK, "-o", "runs/robust", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "Neither --gamma nor --rho given: rho = " in done.stderr
+    assert "a tenth of" in " ".join(done.stderr.split())
+    assert "Robustness reached on the training data (estimated)" in done.stdout
+    return folder
+
+
+def test_a_run_holds_what_it_should(trained: Path) -> None:
+    run = trained / "runs/robust"
+    names = {path.name for path in run.iterdir()}
+    assert names >= {
+        *("run.json", "split.safetensors", "checkpoint.safetensors", "metrics.jsonl"),
+        *("model.safetensors", "result.json"),
+    }
+    about = json.loads((run / "run.json").read_text())
+    assert about["schema_version"] == 1
+    assert about["data_sha256"] == digits().sha256
+    assert about["cost"] == {"type": "SquaredL2"}
+    result = json.loads((run / "result.json").read_text())
+    rho = about["settings"]["rho"]
+    assert abs(result["level"]["rho_hat"] - rho) <= 0.05 * rho
+    assert result["level"]["distance"] == pytest.approx(result["level"]["rho_hat"] ** 0.5)
+
+
+def test_json_and_the_table_of_runs(trained: Path) -> None:
+    done = certus("train", "digits", *QUICK, "--method", "erm", "--json", folder=trained)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert printed["run"] == "runs/digits-erm"
+    assert printed["result"]["level"] is None
+    assert len(printed["history"]) == 1
+    rows = json.loads(certus("runs", "--json", folder=trained).stdout)
+    assert {row["run"]: row["state"] for row in rows} == {
+        "runs/digits-erm": "complete",
+        "runs/robust": "complete",
+    }
+    table = certus("runs", folder=trained).stdout
+    assert "runs/robust" in table
+    assert "1/1" in table
+    assert "No runs in" in certus("runs", "elsewhere", folder=trained).stdout
+
+
+def test_a_complete_run_is_shown_again(trained: Path) -> None:
+    done = certus("resume", "runs/robust", "--json", folder=trained)
+    assert done.returncode == 0
+    assert "complete already" in done.stderr
+    assert json.loads(done.stdout)["run"] == "runs/robust"
+
+
+def test_weights_from_elsewhere(trained: Path) -> None:
+    model = build_model("mlp:8:elu", digits(), seed=3)
+    save_file(model.state_dict(), trained / "mine.safetensors")
+    options = ["--model", "mlp:8:elu", "--data", "digits"]
+    done = certus(
+        "import", *options, "--weights", "mine.safetensors", "-o", "runs/mine", "--json", folder=trained
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["result"]["test"]["accuracy"]
+    model.eval()
+    expected = (model(digits().test.inputs).argmax(1) == digits().test.targets).double().mean()
+    assert found == pytest.approx(float(expected))
+    other = ["--model", "mlp:9:elu", "--data", "digits", "--weights", "mine.safetensors", "-o", "runs/no"]
+    refused(certus("import", *other, folder=trained), "`weights` must fit the model mlp:9:elu")
+    torch.save(model.state_dict(), trained / "mine.pt")
+    pickled = ["import", *options, "--weights", "mine.pt", "-o", "runs/no"]
+    refused(certus(*pickled, folder=trained), "is a pickled file")
+    assert not (trained / "runs/no").exists()
+
+
+def test_ones_own_model_file(trained: Path) -> None:
+    """It is executed when named, never when a run is only opened."""
+    (trained / "net.py").write_text(
+        "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+    )
+    options = [
+        "train",
+        "digits",
+        "--epochs",
+        "1",
+        "--method",
+        "erm",
+        "--model",
+        "net.py:make",
+        "-o",
+        "runs/own",
+    ]
+    assert certus(*options, folder=trained).returncode == 0
+    (trained / "runs/own/result.json").unlink()
+    refused(certus("resume", "runs/own", folder=trained), "`model` must be given again")
+    assert certus("resume", "runs/own", "--model", "net.py:make", folder=trained).returncode == 0
+    (trained / "runs/own/result.json").unlink()
+    with (trained / "net.py").open("a") as file:
+        file.write("# changed\n")
+    changed = certus("resume", "runs/own", "--model", "net.py:make", folder=trained)
+    refused(changed, "be the file that the run was started with")
+    refused(certus(*options[:-4], "--model", "net.py:nothing", folder=trained), "name a function of net.py")
+    (trained / "broken.py").write_text("def make():\n    raise KeyError('x')\n")
+    refused(certus(*options[:-4], "--model", "broken.py:make", folder=trained), "failed with KeyError")
+
+
+REFUSED = {
+    "data": (["train", "nothing"], "got 'nothing'"),
+    "method": (["train", "digits", "--method", "magic"], "`method` must be one of wrm, erm; got 'magic'."),
+    "epochs": (["train", "digits", "--epochs", "0"], "`epochs` must be at least 1; got 0."),
+    "gamma": (["train", "digits", "--gamma", "-1"], "`gamma` must be positive and finite; got -1.0."),
+    "both": (["train", "digits", "--gamma", "1", "--rho", "1"], "Give either `gamma` or `rho` for wrm"),
+    "erm": (["train", "digits", "--method", "erm", "--rho", "1"], "`rho` must be left out for erm; got 1.0."),
+    "number": (["train", "digits", "--epochs", "many"], "many"),
+    "option": (["train", "digits", "--nonsense"], "--nonsense"),
+    "command": (["dance"], "dance"),
+    "model": (["train", "digits", "--model", "resnet"], "`model` must be toy, toy-relu, mnist-cnn, mlp:"),
+    "model file": (["train", "digits", "--model", "no.py:make"], "`model` must name a file that can be read"),
+    "widths": (["train", "digits", "--model", "mlp:a"], "`model` must be like mlp:128,64:elu; got 'mlp:a'."),
+    "activation": (["train", "digits", "--model", "mlp:8:swoosh"], "`activation` must be one of elu, relu"),
+    "shape": (["train", "digits", "--model", "toy"], "`model` must have 2 inputs and 2 classes for toy"),
+    "smoothing": (
+        ["train", "diabetes", "--label-smoothing", "0.1"],
+        "`label_smoothing` must be 0 for regression",
+    ),
+    "exists": (["train", "digits", "-o", "runs/robust"], "`certus resume runs/robust` goes on with it"),
+    "no run": (["resume", "runs/none"], "runs/none is no run directory"),
+    "fetch": (["data", "get", "nothing"], "got 'nothing'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused(arguments: list[str], message: str, trained: Path) -> None:
+    refused(certus(*arguments, folder=trained), message)
+
+
+def test_damaged_runs(trained: Path) -> None:
+    """Wrong schema, corrupt files, other data, a second process: one line each, nothing lost."""
+    made = certus("train", "digits", *QUICK, "--method", "erm", "-o", "runs/hurt", folder=trained)
+    assert made.returncode == 0
+    run = trained / "runs/hurt"
+    (run / "result.json").unlink()
+    about = (run / "run.json").read_text()
+    with RunLock(run):
+        refused(certus("resume", "runs/hurt", folder=trained), "is in use by another process")
+    (run / "run.json").write_text(about.replace('"schema_version": 1', '"schema_version": 7'))
+    refused(certus("resume", "runs/hurt", folder=trained), "has schema version 7")
+    assert "unreadable" in certus("runs", folder=trained).stdout
+    (run / "run.json").write_text("{")
+    refused(certus("resume", "runs/hurt", folder=trained), "run.json is corrupt")
+    (run / "run.json").write_text(about.replace(digits().sha256, "0" * 64))
+    refused(certus("resume", "runs/hurt", folder=trained), "was started with other data")
+    (run / "run.json").write_text(about)
+    checkpoint = (run / "checkpoint.safetensors").read_bytes()
+    (run / "checkpoint.safetensors").write_bytes(checkpoint[:-1] + b"!")
+    refused(certus("resume", "runs/hurt", folder=trained), "checkpoint.safetensors is corrupt")
+    (run / "checkpoint.safetensors").write_bytes(checkpoint)
+    assert certus("resume", "runs/hurt", folder=trained).returncode == 0
+
+
+def test_help_teaches(tmp_path: Path) -> None:
+    for command in (["train"], ["resume"], ["import"], ["runs"], ["data", "get"], ["data", "list"]):
+        done = certus(*command, "--help", folder=tmp_path)
+        assert done.returncode == 0
+        assert f"certus {' '.join(command)}" in done.stdout
+    bare = certus(folder=tmp_path)
+    assert bare.returncode == 2
+    assert "train" in bare.stderr
+    listed = json.loads(certus("data", "list", "--json", folder=tmp_path).stdout)
+    assert {"digits", "mnist", "employment"} <= {entry["name"] for entry in listed}

@@ -1,0 +1,192 @@
+"""What is written can be trusted: atomic, verified, and never executed."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from certus import (
+    Ball,
+    BarzilaiBorwein,
+    Box,
+    Bregman,
+    CrossEntropy,
+    LabelCost,
+    Mahalanobis,
+    Masked,
+    PaperAscent,
+    SquaredError,
+    SquaredL2,
+    SquaredLp,
+    SquaredSup,
+    Unbounded,
+    UnsupportedError,
+    WeightedL2,
+)
+from certus.runs import RunError, RunLock
+from certus.runs.files import read_json, write_atomically, write_json
+from certus.runs.tags import from_tag, to_tag
+from certus.runs.tensors import load_tensors, save_tensors
+
+TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(7), "c": torch.zeros(0)}
+
+
+def test_tensors_and_notes_come_back(tmp_path: Path) -> None:
+    save_tensors(tmp_path / "x.safetensors", TENSORS, {"epoch": 3, "mean": 0.1 + 0.2})
+    tensors, note = load_tensors(tmp_path / "x.safetensors")
+    assert note == {"epoch": 3, "mean": 0.1 + 0.2}
+    assert tensors.keys() == TENSORS.keys()
+    assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
+
+
+def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    save_tensors(path, {"a": torch.arange(4.0)}, "note")
+    good = path.read_bytes()
+    for position in range(len(good)):
+        bad = bytearray(good)
+        bad[position] ^= 0x11
+        path.write_bytes(bad)
+        with pytest.raises(RunError, match=r"corrupt|not written by certus|pickled"):
+            load_tensors(path)
+    for length in (0, 5, len(good) // 2, len(good) - 1):
+        path.write_bytes(good[:length])
+        with pytest.raises(RunError, match="corrupt"):
+            load_tensors(path)
+
+
+def test_pickles_are_refused_and_not_executed(tmp_path: Path) -> None:
+    marker = tmp_path / "executed"
+
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(marker),)
+
+    torch.save({"a": Bomb()}, tmp_path / "torch.pt")
+    (tmp_path / "plain.pkl").write_bytes(pickle.dumps(Bomb()))
+    for name in ("torch.pt", "plain.pkl"):
+        with pytest.raises(RunError, match="is a pickled file, and loading one can execute anything"):
+            load_tensors(tmp_path / name)
+    assert not marker.exists()
+
+
+def test_foreign_safetensors_are_read_on_request_only(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(2)}, tmp_path / "x.safetensors")
+    with pytest.raises(RunError, match="was not written by certus"):
+        load_tensors(tmp_path / "x.safetensors")
+    assert load_tensors(tmp_path / "x.safetensors", require_digest=False)[0]["a"].tolist() == [1.0, 1.0]
+    with pytest.raises(RunError, match=r"Cannot read .*No such file"):
+        load_tensors(tmp_path / "missing")
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    """A limit on the file size stands in for the full disk: the write fails in the same place."""
+    path = tmp_path / "x"
+    write_atomically(path, b"old")
+    script = """
+import resource, signal, sys
+from pathlib import Path
+from certus.runs.files import RunError, write_atomically
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    write_atomically(Path(sys.argv[1]), bytes(5000))
+except RunError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
+    )
+    assert f"Cannot write {path}: File too large. Nothing was lost." in done.stdout
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
+
+
+def test_folders_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"Cannot write .*No such file or directory"):
+        write_atomically(tmp_path / "missing" / "x", b"")
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(RunError, match="Cannot write"):
+        write_atomically(tmp_path / "taken", b"")
+
+
+def test_json_files(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"a": [1, None]})
+    assert read_json(tmp_path / "x.json") == {"a": [1, None]}
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(RunError, match="is corrupt: it is no JSON file"):
+        read_json(tmp_path / "x.json")
+    with pytest.raises(RunError, match="Cannot read"):
+        read_json(tmp_path / "missing.json")
+
+
+THINGS = [
+    SquaredL2(),
+    SquaredLp(1.5),
+    SquaredSup(),
+    WeightedL2(torch.tensor([1.0, 2.5])),
+    Mahalanobis(torch.eye(2, dtype=torch.float64)),
+    Masked(SquaredLp(1.2), torch.tensor([[True], [False]])),
+    LabelCost(0.5, 3),
+    Unbounded(),
+    Box(0.0, math.inf),
+    Box(torch.tensor([-math.inf, 0.0]), torch.tensor([math.inf, 1.0])),
+    Ball(torch.zeros(3), 2.0),
+    CrossEntropy(0.1),
+    SquaredError(),
+    BarzilaiBorwein(1e-3, 7),
+    PaperAscent(3),
+]
+
+
+@pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
+def test_tags_come_back(thing: object, tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", to_tag(thing))
+    back = from_tag(read_json(tmp_path / "x.json"))
+    assert type(back) is type(thing)
+    assert repr(back) == repr(thing)
+
+
+def test_tags_refuse_code_and_strangers() -> None:
+    with pytest.raises(UnsupportedError, match="Bregman holds code and cannot be stored"):
+        to_tag(Bregman(lambda z: z.sum(1), 1.0))
+    with pytest.raises(RunError, match="names 'system', which this version of certus does not know"):
+        from_tag({"type": "system", "command": "ls"})
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom certus.runs import RunLock\n"
+        "with RunLock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == "held\n"
+    with (
+        pytest.raises(RunError, match=f"is in use by another process \\(pid {other.pid}\\)"),
+        RunLock(tmp_path),
+    ):
+        pass
+    other.kill()
+    other.wait()
+    other.stdout.close()
+    assert other.stdin is not None
+    other.stdin.close()
+    with RunLock(tmp_path):
+        pass
+    with pytest.raises(RunError, match="Cannot write"), RunLock(tmp_path / "missing"):
+        pass

@@ -1,0 +1,118 @@
+"""Projections of the weights, decay by layer, and the level suggested by the data."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import certus
+from certus import SquaredL2, WeightedL2
+from certus.data import Split, digits
+from certus.training import Projection, SpectralBall, WeightBall, WeightBox, decay_groups, early_and_late
+from certus.training.guidance import suggest_rho
+
+
+def network(scale: float = 3.0) -> nn.Sequential:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ELU(), nn.Linear(6, 3)).double()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(scale)
+    return model
+
+
+def flat(model: nn.Module) -> torch.Tensor:
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+
+@pytest.mark.parametrize("projection", [WeightBall(2.0), WeightBox(0.3), SpectralBall(0.8)], ids=str)
+def test_projections_are_nearest_points(projection: Projection) -> None:
+    """⟨θ − Πθ, η − Πθ⟩ ≤ 0 for every η of the set, and Π is idempotent."""
+    model = network()
+    before = flat(model)
+    projection(model)
+    after = flat(model)
+    assert not torch.equal(before, after)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        other = network(scale=4 * torch.rand(()).item())
+        with torch.no_grad():
+            for weight in other.parameters():
+                weight.add_(torch.randn_like(weight))
+        projection(other)
+        assert (before - after) @ (flat(other) - after) <= 1e-9
+    projection(model)
+    torch.testing.assert_close(flat(model), after)
+
+
+def test_projections_leave_what_is_inside() -> None:
+    for projection in (WeightBall(1e3), WeightBox(1e3), SpectralBall(1e3)):
+        model = network()
+        before = flat(model)
+        projection(model)
+        assert torch.equal(flat(model), before)
+
+
+def test_spectral_norms_end_at_the_limit() -> None:
+    model = network()
+    SpectralBall(0.8)(model)
+    for weight in model.parameters():
+        if weight.dim() == 2:
+            assert float(torch.linalg.matrix_norm(weight.detach(), 2)) <= 0.8 + 1e-12
+
+
+def test_decay_shrinks_just_the_layers_named() -> None:
+    """One step of SGD on a loss without slope: w ← (1 − lr·decay)·w."""
+    model = network()
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    optimizer = torch.optim.SGD(decay_groups(model, early_and_late(model, 0.5, 0.1)), lr=0.2)
+    sum((0 * weight).sum() for weight in model.parameters()).backward()  # type: ignore[union-attr]
+    optimizer.step()
+    factors = {"0.weight": 0.9, "0.bias": 1.0, "2.weight": 0.98, "2.bias": 1.0}
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.detach(), factors[name] * before[name])
+
+
+def test_the_most_specific_layer_decides() -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), nn.Linear(2, 2))
+    groups = decay_groups(model, {"0": 0.1, "0.1": 0.7})
+    amounts = {id(weight): group["weight_decay"] for group in groups for weight in group["params"]}
+    found = [amounts[id(weight)] for name, weight in model.named_parameters() if "weight" in name]
+    assert found == [0.1, 0.7, 0.0]
+    assert sum(len(group["params"]) for group in groups) == 6
+
+
+def test_refused() -> None:
+    for work, message in (
+        (lambda: WeightBall(0.0), "`radius` must be positive and finite; got 0.0"),
+        (lambda: WeightBox(-1.0), "`limit` must be positive and finite; got -1.0"),
+        (lambda: SpectralBall(float("nan")), "`limit` must be positive and finite; got nan"),
+        (lambda: decay_groups(network(), -0.1), "must not be negative; got -0.1"),
+        (lambda: decay_groups(network(), {"7": 0.1}), "must name layers of the model"),
+    ):
+        with pytest.raises(certus.ArgumentError, match=message):
+            work()
+    with pytest.raises(certus.UnsupportedError, match=r"`0\.weight` has shape"):
+        SpectralBall(1.0)(nn.Sequential(nn.Conv2d(1, 1, 3)))
+
+
+def test_the_suggested_level_is_a_tenth_of_the_distance_between_classes() -> None:
+    data = digits().train[:300]
+    rows = data.inputs.flatten(1).double()
+    distances = torch.cdist(rows, rows)
+    distances[data.targets[:, None] == data.targets[None]] = torch.inf
+    expected = float(distances.amin(1).median())
+    found = suggest_rho(data, SquaredL2())
+    assert found.distance == pytest.approx(expected, rel=1e-5)
+    assert found.rho == pytest.approx((0.1 * expected) ** 2, rel=1e-5)
+    assert "a tenth of" in found.reason
+    weighted = suggest_rho(data, WeightedL2(torch.full((1, 8, 8), 4.0)))
+    assert weighted.distance == pytest.approx(2 * expected, rel=1e-5)
+
+
+def test_levels_for_regression_and_for_nothing_to_tell_apart() -> None:
+    data = Split(torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0.1, 0.2, 0.3]))
+    assert suggest_rho(data, SquaredL2()).distance == pytest.approx(1.0)
+    with pytest.raises(certus.ArgumentError, match="no two samples differ"):
+        suggest_rho(Split(torch.zeros(3, 1), torch.tensor([0, 0, 0])), SquaredL2())
