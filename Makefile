@@ -2,7 +2,7 @@
 # When nothing changed, nothing is installed and the network is not touched.
 
 PYTHON ?= python3
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n 2
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -25,7 +25,7 @@ $(shell test -d $(VENV) || exit 0; exec 2>/dev/null; \
 
 help:
 	@echo "make demo    run examples/digits.py"
-	@echo "make test    run the tests and doctests; options: make test PYTEST_ARGS='-n 2 -k name'"
+	@echo "make test    run the tests and doctests; options: make test PYTEST_ARGS='-k name'"
 	@echo "make check   lint, formatting and types: ruff check, ruff format --check, mypy"
 	@echo "make bench   run every script in benchmarks/"
 	@echo "make clean   remove .venv, caches and build output"

@@ -41,10 +41,10 @@ METHODS: dict[str, Maximizer | None] = {
 class Args:
     gamma: float = 0.3846
     label_smoothing: float = 0.1
-    samples: int = 12_800
+    samples: int = 5_120
     epochs: int = 2
     batch_size: int = 256
-    evaluated: int = 1_000
+    evaluated: int = 500
     seeds: tuple[int, ...] = (0, 1, 2)
     output: Path = Path("benchmarks/results/training.json")
 

@@ -63,7 +63,7 @@ class Unbounded(Intervals):
 
 @dataclass(frozen=True, eq=False)
 class Box(Intervals):
-    """Z = {z : lower ≤ z ≤ upper}, coordinate by coordinate.
+    """Z = {z : lower ≤ z ≤ upper}, coordinate by coordinate; membership allows for the last bits of rounding.
 
     Args:
         lower, upper: numbers, or tensors that broadcast to the shape of a point (per feature, per channel).
@@ -93,10 +93,13 @@ class Box(Intervals):
 
     def contains(self, points: Tensor) -> Tensor:
         lower, upper = self.bounds(points)
-        return ((points >= lower) & (points <= upper)).flatten(1).all(1)
+        # A bound computed in another way than the point may differ in the last bits.
+        slack = 4 * torch.finfo(points.dtype).eps
+        above = points >= lower - slack * lower.abs().nan_to_num(posinf=0.0)
+        return (above & (points <= upper + slack * upper.abs().nan_to_num(posinf=0.0))).flatten(1).all(1)
 
     def bounds(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.as_tensor(self.lower).to(points), torch.as_tensor(self.upper).to(points)
+        return _like(self.lower, points), _like(self.upper, points)
 
     def check_shape(self, points: Tensor) -> None:
         for name, bound in (("lower", self.lower), ("upper", self.upper)):
@@ -105,7 +108,7 @@ class Box(Intervals):
 
 @dataclass(frozen=True, eq=False)
 class Ball(Domain):
-    """Z = {z : ‖z − center‖₂ ≤ radius}, with a relative tolerance of 10⁻⁶ on membership for rounding.
+    """Z = {z : ‖z − center‖₂ ≤ radius}; membership allows 10⁻⁶ of the radius, and rounding, on top.
 
     >>> Ball(0.0, 1.0).project(torch.tensor([[3.0, 4.0]]))
     tensor([[0.6000, 0.8000]])
@@ -116,18 +119,30 @@ class Ball(Domain):
 
     def __post_init__(self) -> None:
         require(0 < self.radius < math.inf, "radius", "be positive and finite", self.radius)
+        finite = bool(torch.isfinite(torch.as_tensor(self.center)).all())
+        require(finite, "center", "be finite", self.center)
 
     def project(self, points: Tensor) -> Tensor:
-        center = torch.as_tensor(self.center).to(points)
-        offset = points - center
-        length = L2(offset)
-        outside = per_sample(length > self.radius, points)
-        shrink = per_sample(self.radius / length, points)
+        center = _like(self.center, points)
+        limit = torch.finfo(points.dtype).max / 4
+        offset = (points - center).clamp(-limit, limit)
+        # Scaled by its largest entry, or the squares of a far point would overflow.
+        largest = offset.flatten(1).abs().amax(1).clamp_min(torch.finfo(points.dtype).tiny)
+        direction = offset / per_sample(largest, points)
+        length = L2(direction)
+        outside = per_sample(length > self.radius / largest, points)
         # A point inside is returned as it is: centre + (point − centre) would round.
-        return torch.where(outside, center + shrink * offset, points)
+        return torch.where(outside, center + per_sample(self.radius / length, points) * direction, points)
 
     def contains(self, points: Tensor) -> Tensor:
-        return L2(points - torch.as_tensor(self.center).to(points)) <= self.radius * (1 + 1e-6)
+        center = _like(self.center, points)
+        rounding = 4 * torch.finfo(points.dtype).eps * L2(center.expand_as(points))
+        return L2(points - center) <= self.radius * (1 + 1e-6) + rounding
 
     def check_shape(self, points: Tensor) -> None:
         check_broadcast("center", torch.as_tensor(self.center), points)
+
+
+def _like(value: float | Tensor, points: Tensor) -> Tensor:
+    """A number or tensor as the points' own type, without a detour through the default one."""
+    return torch.as_tensor(value, dtype=points.dtype, device=points.device).detach()

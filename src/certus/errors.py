@@ -34,6 +34,12 @@ def require(condition: bool, name: str, rule: str, value: object) -> None:
         raise ArgumentError(f"`{name}` must {rule}; got {value}.")
 
 
+def require_count(name: str, value: object, least: int = 1) -> None:
+    """Raise ``ArgumentError`` unless ``value`` is a whole number, and at least ``least``."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    require(whole, name, f"be a whole number, at least {least}", value)
+
+
 def sample_list(indices: list[int], shown: int = 5) -> str:
     """The first few of the offending samples, for a message.
 

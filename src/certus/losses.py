@@ -7,7 +7,7 @@ the surrogate of one sample must not depend on the others.
 
 from __future__ import annotations
 
-import inspect
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from certus.errors import LossError, require, sample_list
 
@@ -147,6 +148,8 @@ def evaluate_loss(loss: AnyLoss, inputs: Tensor, targets: Tensor | None) -> Tens
             f"The loss must return one number per sample, shape ({len(inputs)},); "
             f"got shape {tuple(values.shape)}."
         )
+    if not values.is_floating_point():
+        raise LossError(f"The loss must return real floating-point numbers; got {values.dtype}.")
     return values
 
 
@@ -171,30 +174,24 @@ def loss_and_slope(
 
 
 @contextmanager
-def evaluation_mode(loss: AnyLoss) -> Iterator[None]:
-    """Run the loss's models in eval mode, then put every module back in the mode it was in.
+def evaluation_mode() -> Iterator[None]:
+    """Run every module that is called in eval mode, then put each back in the mode it was in.
 
-    The flags are set directly, because ``train()`` and ``eval()`` are often overridden (frozen batch
-    statistics), and a model may have some modules in one mode and some in the other.
+    Wherever a loss hides its model, a hook meets it just before it runs: batch statistics would otherwise
+    be changed by the very points that an attack looks at. The flags are set directly, because ``train()``
+    and ``eval()`` are often overridden, and a model may have modules in both modes.
     """
-    training = [module for model in _models_of(loss) for module in model.modules() if module.training]
-    try:
-        for module in training:
+    owner, changed = threading.get_ident(), []
+
+    def switch(module: nn.Module, inputs: object) -> None:
+        if module.training and threading.get_ident() == owner:
             module.training = False
+            changed.append(module)
+
+    hook = register_module_forward_pre_hook(switch)
+    try:
         yield
     finally:
-        for module in training:
+        hook.remove()
+        for module in changed:
             module.training = True
-
-
-def _models_of(loss: AnyLoss) -> list[nn.Module]:
-    """The loss itself, its ``model``, or the modules that a function names or a method belongs to.
-
-    So that ``lambda x, y: criterion(model(x), y)`` is as safe as ``ModelLoss``: batch statistics would
-    otherwise be changed by the very points that an attack looks at.
-    """
-    seen = [loss, getattr(loss, "model", None), getattr(loss, "__self__", None)]
-    if inspect.isfunction(loss) or inspect.ismethod(loss):
-        names = inspect.getclosurevars(loss)
-        seen += [*names.nonlocals.values(), *names.globals.values()]
-    return [thing for thing in seen if isinstance(thing, nn.Module)]

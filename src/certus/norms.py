@@ -48,7 +48,13 @@ class Lp:
         require(self.p >= 1, "p", "be at least 1", self.p)
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        lengths: Tensor = torch.linalg.vector_norm(vectors.flatten(1), self.p, dim=1)
+        flat = vectors.flatten(1)
+        if self.p not in (1, 2, math.inf):
+            # Scaled by the largest entry, whose power would overflow or vanish for a large p.
+            largest = flat.abs().amax(1).clamp_min(torch.finfo(flat.dtype).tiny)
+            scaled: Tensor = torch.linalg.vector_norm(flat / largest.unsqueeze(1), self.p, dim=1)
+            return largest * scaled
+        lengths: Tensor = torch.linalg.vector_norm(flat, self.p, dim=1)
         return lengths
 
     @property
@@ -87,16 +93,22 @@ class MatrixNorm:
     matrix: Tensor
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        flat = vectors.flatten(1)
-        return ((flat @ self.matrix.to(flat)) * flat).sum(1).clamp_min(0).sqrt()
+        # In float64: with an ill-conditioned M, float32 would lose all digits of an inverse.
+        flat = vectors.flatten(1).double()
+        squares = ((flat @ self._double.to(flat.device)) * flat).sum(1)
+        return squares.clamp_min(0).sqrt().to(vectors.dtype)
+
+    @cached_property
+    def _double(self) -> Tensor:
+        return self.matrix.detach().double()
 
     @cached_property
     def dual(self) -> MatrixNorm:
-        return MatrixNorm(torch.linalg.inv(self.matrix))
+        return MatrixNorm(torch.linalg.inv(self._double))
 
     @cached_property
     def euclidean_floor(self) -> float:
-        return math.sqrt(max(torch.linalg.eigvalsh(self.matrix)[0].item(), 0.0))
+        return math.sqrt(max(torch.linalg.eigvalsh(self._double)[0].item(), 0.0))
 
 
 L2 = Lp(2.0)

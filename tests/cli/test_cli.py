@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from certus.cli.app import main
 from certus.data import digits
 from certus.models import build_model
 from certus.runs import RunLock
@@ -19,13 +22,27 @@ from certus.runs import RunLock
 QUICK = ["--epochs", "1", "--model", "mlp:8:elu"]
 
 
-def certus(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "120"}
-    command = [sys.executable, "-m", "certus", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def refused(done: subprocess.CompletedProcess[str], message: str) -> None:
+def certus(*arguments: str, folder: Path) -> Done:
+    """Run the command line in this process, in a folder of the user's."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["certus", *arguments])
+        try:
+            main()
+        except SystemExit as left:
+            code = int(left.code or 0)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def refused(done: Done, message: str) -> None:
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -144,7 +161,7 @@ REFUSED = {
     "gamma": (["train", "digits", "--gamma", "-1"], "`gamma` must be positive and finite; got -1.0."),
     "both": (["train", "digits", "--gamma", "1", "--rho", "1"], "Give either `gamma` or `rho` for wrm"),
     "erm": (["train", "digits", "--method", "erm", "--rho", "1"], "`rho` must be left out for erm; got 1.0."),
-    "number": (["train", "digits", "--epochs", "many"], "many"),
+    "number": (["train", "digits", "--epochs", "many"], "Invalid value for '--epochs'"),
     "option": (["train", "digits", "--nonsense"], "--nonsense"),
     "command": (["dance"], "dance"),
     "model": (["train", "digits", "--model", "resnet"], "`model` must be toy, toy-relu, mnist-cnn, mlp:"),
@@ -178,7 +195,8 @@ def test_damaged_runs(trained: Path) -> None:
         refused(certus("resume", "runs/hurt", folder=trained), "is in use by another process")
     (run / "run.json").write_text(about.replace('"schema_version": 1', '"schema_version": 7'))
     refused(certus("resume", "runs/hurt", folder=trained), "has schema version 7")
-    assert "unreadable" in certus("runs", folder=trained).stdout
+    states = [row["state"] for row in json.loads(certus("runs", "--json", folder=trained).stdout)]
+    assert sum("unreadable" in state for state in states) == 1
     (run / "run.json").write_text("{")
     refused(certus("resume", "runs/hurt", folder=trained), "run.json is corrupt")
     (run / "run.json").write_text(about.replace(digits().sha256, "0" * 64))
@@ -201,3 +219,10 @@ def test_help_teaches(tmp_path: Path) -> None:
     assert "train" in bare.stderr
     listed = json.loads(certus("data", "list", "--json", folder=tmp_path).stdout)
     assert {"digits", "mnist", "employment"} <= {entry["name"] for entry in listed}
+
+
+def test_the_installed_command() -> None:
+    """As a process of its own: the entry point exists, and a refusal has exit code 2 and no traceback."""
+    command = [sys.executable, "-m", "certus", "train", "digits", "--epochs", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    refused(Done(done.returncode, done.stdout, done.stderr), "`epochs` must be at least 1; got 0.")

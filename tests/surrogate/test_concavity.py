@@ -7,7 +7,17 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus import CrossEntropy, Mahalanobis, Masked, ModelLoss, SquaredL2, SquaredLp, Status, WeightedL2
+from certus import (
+    Bregman,
+    CrossEntropy,
+    Mahalanobis,
+    Masked,
+    ModelLoss,
+    SquaredL2,
+    SquaredLp,
+    Status,
+    WeightedL2,
+)
 from certus.costs import Cost
 
 SIZE = 6
@@ -68,6 +78,50 @@ def test_under_a_mask() -> None:
     torch.testing.assert_close(found.largest, expected, atol=1e-8, rtol=1e-8)
 
 
+def test_under_a_mask_and_a_full_matrix() -> None:
+    """The generalised eigenvalue of the free block of H against the free block of M."""
+    loss, free = network(nn.ELU()), MASK.flatten()
+    inverse = torch.linalg.inv(torch.linalg.cholesky(MATRIX[free][:, free]))
+    expected = torch.linalg.eigvalsh(inverse @ full_hessians(loss)[:, free][:, :, free] @ inverse.T)[:, -1]
+    cost = Masked(Mahalanobis(MATRIX), MASK)
+    found = certus.largest_curvature(loss, INPUTS, TARGETS, cost=cost, tolerance=1e-10)
+    torch.testing.assert_close(found.largest, expected, atol=1e-8, rtol=1e-8)
+
+
+def test_large_negative_curvature_does_not_excuse_an_error() -> None:
+    """Eigenvalues −1000 and 31 of them between −1 and 5: relative to 1000, almost any answer would do."""
+    curvature = torch.cat([torch.tensor([-1e3]), torch.linspace(-1, 5, 30)]).double()
+
+    def loss(z: Tensor) -> Tensor:
+        return z**2 @ curvature / 2
+
+    points = torch.zeros(50, 31, dtype=torch.float64)
+    found = certus.largest_curvature(loss, points)
+    assert (found.largest[found.status == Status.CONVERGED] > 4.9).all()
+    assert certus.concave_share(loss, points, gamma=2.4).concave == 0
+    share = certus.concave_share(loss, points, gamma=2.6)
+    assert share.concave + share.unresolved == 50
+
+
+def test_residuals_bound_the_distance_to_an_eigenvalue() -> None:
+    loss = network(nn.Tanh(), seed=5)
+    eigenvalues = torch.linalg.eigvalsh(full_hessians(loss))
+    for products in (1, 2, 3, 4):
+        found = certus.largest_curvature(loss, INPUTS, TARGETS, max_products=products, tolerance=1e-14)
+        nearest = (eigenvalues - found.largest[:, None]).abs().amin(1)
+        assert (nearest <= found.residual + 1e-10).all()
+
+
+def test_the_threshold_is_the_costs_own() -> None:
+    """A cost of modulus 1 needs twice the γ of one of modulus 2."""
+    half = Bregman(lambda z: (z**2).sum(1) / 2, modulus=1.0)
+    curved = certus.largest_curvature(lambda z: 1.5 * (z**2).sum(1), torch.zeros(1, 2), cost=half)
+    assert curved.concave(2.0).tolist() == [True]
+    assert curved.concave(2.0, half).tolist() == [False]
+    assert curved.convex(2.0, half).tolist() == [True]
+    assert curved.concave(4.0, half).tolist() == [True]
+
+
 def test_never_above_the_truth_and_says_when_it_is_not_there_yet() -> None:
     loss = network(nn.ELU(), seed=3)
     expected = torch.linalg.eigvalsh(full_hessians(loss))[:, -1]
@@ -118,6 +172,3 @@ def test_a_loss_that_is_not_finite_is_a_status() -> None:
 def test_refused_without_an_inner_product() -> None:
     with pytest.raises(certus.UnsupportedError, match="no inner product"):
         certus.largest_curvature(lambda z: z.sum(1), torch.zeros(1, 2), cost=SquaredLp(1.5))
-    masked = Masked(Mahalanobis(torch.eye(2)), torch.tensor([True, False]))
-    with pytest.raises(certus.UnsupportedError, match="masked full matrix"):
-        certus.largest_curvature(lambda z: z.sum(1), torch.zeros(1, 2), cost=masked)

@@ -33,7 +33,7 @@ from certus import (
     UnsupportedError,
     WeightedL2,
 )
-from certus.costs import feature_mask
+from certus.costs import feature_mask, patch_mask
 from certus.data import rings
 from certus.norms import Lp
 
@@ -44,6 +44,9 @@ ARRAY: Any = X.numpy()
 PAIR: Any = (0, 1)
 NAME: Any = "l2"
 TEXT: Any = "2"
+KIND: Any = BarzilaiBorwein
+LIST: Any = [1.0, 2.0]
+HALF: Any = 2.5
 NUMBER: Any = lambda z: 1.0  # noqa: E731
 NAN = torch.tensor([[0.0, 0.0], [math.nan, 0.0], [0.0, math.inf]])
 
@@ -81,8 +84,21 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "bound": (
         lambda: WRM(1.0).solve(LOSS, X, Y, curvature_bound=math.nan),
         ArgumentError,
-        "`curvature_bound` must be finite; got nan.",
+        "`curvature_bound` must be a finite number; got nan.",
     ),
+    "bound text": (
+        lambda: WRM(1.0).solve(LOSS, X, Y, curvature_bound=TEXT),
+        ArgumentError,
+        "`curvature_bound` must be a finite number; got 2.",
+    ),
+    "rho text": (lambda: WRM(rho=TEXT), ArgumentError, "`rho` must be positive and finite; got 2."),
+    "state value": (
+        lambda: WRM(rho=0.1).load_state_dict({"gamma": -3.0}),
+        ArgumentError,
+        "`gamma` must be positive and finite; got -3.0.",
+    ),
+    "maximizer": (lambda: WRM(1.0, maximizer=KIND), ArgumentError, "`maximizer` must be one, such as"),
+    "label cost type": (lambda: WRM(1.0, label_cost=NAME), ArgumentError, "`label_cost` must be a LabelCost"),
     # inputs
     "nan": (
         lambda: WRM(1.0)(LOSS, NAN, Y),
@@ -180,6 +196,7 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         ArgumentError,
         "`lower` must broadcast to the shape (2,) of one input; got shape (3,).",
     ),
+    "center nan": (lambda: Ball(math.nan, 1.0), ArgumentError, "`center` must be finite; got nan."),
     "radius": (lambda: Ball(0.0, 0.0), ArgumentError, "`radius` must be positive and finite; got 0.0."),
     "center": (
         lambda: WRM(1.0, domain=Ball(torch.zeros(3), 1.0))(LOSS, X, Y),
@@ -214,10 +231,25 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         ArgumentError,
         "`weights` must be positive and finite",
     ),
+    "weights list": (
+        lambda: WeightedL2(LIST),
+        ArgumentError,
+        "`weights` must be a tensor; got <class 'list'>.",
+    ),
     "weights shape": (
         lambda: WRM(1.0, cost=WeightedL2(torch.ones(3)))(LOSS, X, Y),
         ArgumentError,
         "`weights` must broadcast to the shape (2,)",
+    ),
+    "matrix of integers": (
+        lambda: Mahalanobis(torch.ones(2, 2, dtype=torch.long)),
+        ArgumentError,
+        "`matrix` must be a tensor of a floating-point dtype",
+    ),
+    "slightly skew": (
+        lambda: Mahalanobis(torch.tensor([[1e-8, 5e-9], [0.0, 1e-8]])),
+        ArgumentError,
+        "`matrix` must be symmetric",
     ),
     "not square": (
         lambda: Mahalanobis(torch.ones(2, 3)),
@@ -243,8 +275,14 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "modulus": (
         lambda: Bregman(lambda z: z.sum(1), modulus=0.0),
         ArgumentError,
-        "`modulus` must be positive; got 0.0.",
+        "`modulus` must be positive and finite; got 0.0.",
     ),
+    "potential detached": (
+        lambda: Bregman(lambda z: z.detach().sum(1), modulus=1.0)(X, X),
+        ArgumentError,
+        "`potential` must be differentiable",
+    ),
+    "one point": (lambda: SquaredL2()(X[0], X[0]), ArgumentError, "`moved` must have shape (batch, …)"),
     "potential": (
         lambda: Bregman(lambda z: (z**2).sum(), modulus=1.0)(X, X),
         ArgumentError,
@@ -254,6 +292,13 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: Masked(SquaredL2(), torch.ones(2)),
         ArgumentError,
         "`mask` must be a bool tensor (True = may move); got torch.float32.",
+    ),
+    "mask list": (lambda: Masked(SquaredL2(), LIST), ArgumentError, "`mask` must be a bool tensor"),
+    "mask inner": (lambda: Masked(KIND, torch.tensor([True])), ArgumentError, "`inner` must be a Cost"),
+    "patch outside": (
+        lambda: patch_mask(4, 4, slice(7, 9), slice(0, 1)),
+        ArgumentError,
+        "`rows` and `columns` must meet the 4 × 4 image",
     ),
     "mask empty": (
         lambda: Masked(SquaredL2(), torch.zeros(2, dtype=torch.bool)),
@@ -293,7 +338,11 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "SquaredSup is not differentiable.",
     ),
     "label price": (lambda: LabelCost(math.inf, 3), ArgumentError, "`price` must be positive and finite"),
-    "label classes": (lambda: LabelCost(1.0, 1), ArgumentError, "`classes` must be at least 2; got 1."),
+    "label classes": (
+        lambda: LabelCost(1.0, 1),
+        ArgumentError,
+        "`classes` must be a whole number, at least 2; got 1.",
+    ),
     "label cost called": (
         lambda: WRM(1.0, label_cost=LabelCost(1.0, 2))(LOSS, X, Y),
         UnsupportedError,
@@ -336,6 +385,11 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         LossError,
         "`criterion` reduces over the batch (reduction='mean')",
     ),
+    "complex loss": (
+        lambda: WRM(1.0)(lambda z: torch.complex(z, z).sum(1), X),
+        LossError,
+        "real floating-point numbers; got torch.complex64.",
+    ),
     "loss shape": (
         lambda: WRM(1.0)(lambda z: z, X),
         LossError,
@@ -367,9 +421,14 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "budget": (
         lambda: BarzilaiBorwein(max_gradients=0),
         ArgumentError,
-        "`max_gradients` must be at least 1; got 0.",
+        "`max_gradients` must be a whole number, at least 1; got 0.",
     ),
-    "steps": (lambda: PaperAscent(steps=0), ArgumentError, "`steps` must be at least 1; got 0."),
+    "steps": (
+        lambda: PaperAscent(steps=0),
+        ArgumentError,
+        "`steps` must be a whole number, at least 1; got 0.",
+    ),
+    "half a gradient": (lambda: BarzilaiBorwein(max_gradients=HALF), ArgumentError, "at least 1; got 2.5."),
     "paper tolerance": (
         lambda: PaperAscent(tolerance=-1.0),
         ArgumentError,
@@ -378,7 +437,7 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "products": (
         lambda: certus.largest_curvature(LOSS, X, Y, max_products=0),
         ArgumentError,
-        "`max_products` must be at least 1",
+        "`max_products` must be a whole number, at least 1",
     ),
     "residual": (
         lambda: certus.largest_curvature(LOSS, X, Y, tolerance=0.0),
@@ -388,7 +447,7 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "batches": (
         lambda: certus.concave_share(LOSS, X, Y, gamma=1.0, batch_size=0),
         ArgumentError,
-        "`batch_size` must be at least 1",
+        "`batch_size` must be a whole number, at least 1",
     ),
     "share gamma": (
         lambda: certus.concave_share(LOSS, X, Y, gamma=0.0),

@@ -22,7 +22,7 @@ from torch import Tensor
 from certus.batches import inner, per_sample
 from certus.domains import Domain
 from certus.errors import UnsupportedError, require
-from certus.norms import Norm
+from certus.norms import L2, Norm
 
 
 class Support(Enum):
@@ -97,6 +97,7 @@ class Cost(ABC):
     @final
     def __call__(self, moved: Tensor, origin: Tensor) -> Tensor:
         """c(moved, origin), one value per sample. Shapes (batch, …) → (batch,)."""
+        require(moved.dim() >= 2, "moved", "have shape (batch, …)", f"shape {tuple(moved.shape)}")
         require(
             moved.shape == origin.shape,
             "moved",
@@ -124,18 +125,34 @@ class Cost(ABC):
         if floor > 0:
             scale = per_sample(safe / 2 * floor, point)
             bound = torch.minimum(bound, separable_response(gradient, point, scale, domain).gain)
-        # A tiny μ overflows to ∞ − ∞: nothing is known then.
-        return torch.where(modulus > 0, bound.nan_to_num(torch.inf, torch.inf), torch.inf)
+        return infinite_unless(modulus > 0, bound)
+
+    def estimated_gap(
+        self, gain: Tensor, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
+    ) -> Tensor:
+        """What ``gap`` would say if L⁺ were half of the cost's own curvature: for L2, ‖∇f‖²/2γ.
+
+        ``gain`` is that of the response; where the response is the exact one, twice the gain says the same.
+        """
+        gradient = slope - per_sample(gamma, point) * self.gradient(point, origin)
+        return self.gap(gradient, point, self.strong_convexity * gamma / 2, domain)
 
     def whiten(self, vectors: Tensor) -> Tensor:
         """A symmetric linear map W with ‖Wv‖ = ‖v‖₂, which turns curvature in this norm into eigenvalues.
 
         Raises ``UnsupportedError`` where the norm has no inner product.
         """
+        if self.norm == L2:
+            return vectors
         raise UnsupportedError(f"{self} has no inner product, so curvature in its norm is no eigenvalue.")
 
     def check_shape(self, points: Tensor) -> None:  # noqa: B027  (most costs fit any shape)
         """Raise ``ArgumentError`` if this cost does not fit points of this shape."""
+
+
+def infinite_unless(known: Tensor, bound: Tensor) -> Tensor:
+    """The bound where something is known, ∞ elsewhere, and where a tiny modulus overflowed to ∞ − ∞."""
+    return torch.where(known, bound.nan_to_num(torch.inf, torch.inf), torch.inf)
 
 
 def separable_response(gradient: Tensor, point: Tensor, scale: Tensor, domain: Domain) -> Response:

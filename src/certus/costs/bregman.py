@@ -5,6 +5,7 @@ c(z, z₀) = h(z) − h(z₀) − ⟨∇h(z₀), z − z₀⟩
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,7 +39,7 @@ class Bregman(Cost):
     norm: Norm = L2
 
     def __post_init__(self) -> None:
-        require(self.modulus > 0, "modulus", "be positive", self.modulus)
+        require(0 < self.modulus < math.inf, "modulus", "be positive and finite", self.modulus)
 
     @property
     def growth(self) -> float:
@@ -64,7 +65,16 @@ class Bregman(Cost):
     ) -> Response:
         weight = per_sample(gamma, point)
         gradient = slope - weight * self.gradient(point, origin)
-        return separable_response(gradient, point, weight * self.modulus / 2, domain)
+        curvature = torch.full_like(gamma, self.modulus / 2)
+        for _ in range(2):
+            # h may be much steeper than its modulus: measure it on the way, and shorten the step.
+            move = (
+                separable_response(gradient, point, weight * per_sample(curvature, point), domain).target
+                - point
+            )
+            measured = self.value(point + move, point) / inner(move, move)
+            curvature = torch.where(measured > curvature, measured, curvature)
+        return separable_response(gradient, point, weight * per_sample(curvature, point), domain)
 
     def _potential_and_slope(self, points: Tensor) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
@@ -75,5 +85,7 @@ class Bregman(Cost):
                     f"`potential` must return one value per sample, shape ({len(points)},); "
                     f"got shape {tuple(heights.shape)}."
                 )
+            if not heights.requires_grad:
+                raise ArgumentError("`potential` must be differentiable; got values without a gradient.")
             (slope,) = torch.autograd.grad(heights.sum(), leaf)
         return heights.detach(), slope

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from certus.errors import require
+from certus.errors import require, require_count
 
 
 @dataclass(frozen=True)
@@ -25,4 +25,4 @@ class LabelCost:
     def __post_init__(self) -> None:
         rule = "be positive and finite (labels never move without a LabelCost)"
         require(0 < self.price < math.inf, "price", rule, self.price)
-        require(self.classes >= 2, "classes", "be at least 2", self.classes)
+        require_count("classes", self.classes, least=2)

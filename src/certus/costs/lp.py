@@ -47,6 +47,11 @@ class _SquaredNorm(Cost):
         gain = inner(slope, target - point) - gamma * (self.value(target, origin) - self.value(point, origin))
         return Response(target, gain.clamp_min(0))
 
+    def estimated_gap(
+        self, gain: Tensor, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
+    ) -> Tensor:
+        return 2 * gain  # the modulus of these costs says too little, or nothing, for p near 1 and p = ∞
+
     def _sizes(self, slope: Tensor, room: Tensor, gamma: Tensor) -> Tensor:
         """argmax_{0 ≤ δ ≤ room} ⟨slope, δ⟩ − γ‖δ‖², for slope ≥ 0. Shapes (batch, m), γ (batch, 1)."""
         raise NotImplementedError
@@ -100,7 +105,8 @@ class SquaredLp(_SquaredNorm):
             middle = (low + high) / 2
             too_short = self.norm(self._sizes_at(middle, log_slope, room)).unsqueeze(1) > middle
             low, high = torch.where(too_short, middle, low), torch.where(too_short, high, middle)
-        return torch.where(slope > 0, self._sizes_at(high, log_slope, room), 0)
+        sizes = torch.where(slope > 0, self._sizes_at(high, log_slope, room), 0)
+        return torch.where((free <= room).all(1, keepdim=True), free, sizes)
 
     def _sizes_at(self, length: Tensor, log_slope: Tensor, room: Tensor) -> Tensor:
         exponent = (log_slope + (self.p - 2) * length.log()) / (self.p - 1)

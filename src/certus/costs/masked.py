@@ -8,7 +8,7 @@ The paper's remark after thm:convergence; an ∞ on the labels (eqn:supervised-c
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ from torch import Tensor
 from certus.batches import check_broadcast
 from certus.costs.base import Cost, Response, Support
 from certus.costs.quadratic import Mahalanobis
-from certus.domains import Box, Domain, Intervals
-from certus.errors import UnsupportedError, require
+from certus.domains import Box, Domain, Intervals, Unbounded
+from certus.errors import ArgumentError, UnsupportedError, require
 from certus.norms import Norm
 
 
@@ -37,8 +37,11 @@ class Masked(Cost):
 
     inner: Cost
     mask: Tensor
+    _memory: dict[str, Cost] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        require(isinstance(self.inner, Cost), "inner", "be a Cost, such as SquaredL2()", self.inner)
+        require(isinstance(self.mask, Tensor), "mask", "be a bool tensor (True = may move)", type(self.mask))
         kind = self.mask.dtype
         require(kind == torch.bool, "mask", "be a bool tensor (True = may move)", kind)
         require(bool(self.mask.any()), "mask", "let at least one coordinate move", "all False")
@@ -75,15 +78,32 @@ class Masked(Cost):
         self, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
     ) -> Response:
         pinned = self._pinned(origin, domain)
+        if isinstance(self.inner, Mahalanobis) and isinstance(domain, Unbounded):
+            # On the free coordinates the closed form holds for their block of the matrix.
+            found = self._uncoupled(point).respond(self._free(slope), point, origin, gamma, domain)
+            return Response(pinned.project(found.target), found.gain)
         return self.inner.respond(self._free(slope), point, origin, gamma, pinned)
 
     def gap(self, gradient: Tensor, point: Tensor, modulus: Tensor, domain: Domain) -> Tensor:
-        return self.inner.gap(self._free(gradient), point, modulus, self._pinned(point, domain))
+        return self._uncoupled(point).gap(self._free(gradient), point, modulus, self._pinned(point, domain))
+
+    def estimated_gap(
+        self, gain: Tensor, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
+    ) -> Tensor:
+        free, pinned = self._free(slope), self._pinned(origin, domain)
+        return self._uncoupled(point).estimated_gap(gain, free, point, origin, gamma, pinned)
 
     def whiten(self, vectors: Tensor) -> Tensor:
-        if isinstance(self.inner, Mahalanobis):
-            raise UnsupportedError("Curvature under a masked full matrix is not available.")
-        return self._free(self.inner.whiten(vectors))
+        return self._free(self._uncoupled(vectors).whiten(self._free(vectors)))
+
+    def _uncoupled(self, points: Tensor) -> Cost:
+        """The inner cost, equal to it for free moves, in which frozen coordinates play no part."""
+        if not isinstance(self.inner, Mahalanobis):
+            return self.inner
+        if "uncoupled" not in self._memory:
+            mask = self.mask.to(points.device).expand(points.shape[1:]).flatten()
+            self._memory["uncoupled"] = self.inner.uncoupled(mask)
+        return self._memory["uncoupled"]
 
     def check_shape(self, points: Tensor) -> None:
         check_broadcast("mask", self.mask, points)
@@ -107,7 +127,7 @@ def feature_mask(count: int, free: Iterable[int]) -> Tensor:
     tensor([ True, False,  True, False])
     """
     chosen = list(free)
-    valid = all(0 <= index < count for index in chosen)
+    valid = all(isinstance(index, int) and 0 <= index < count for index in chosen)
     require(valid, "free", f"hold indices from 0 to {count - 1}", chosen)
     mask = torch.zeros(count, dtype=torch.bool)
     mask[chosen] = True
@@ -123,4 +143,8 @@ def patch_mask(height: int, width: int, rows: slice, columns: slice) -> Tensor:
     """
     mask = torch.zeros(height, width, dtype=torch.bool)
     mask[rows, columns] = True
+    if not mask.any():
+        raise ArgumentError(
+            f"`rows` and `columns` must meet the {height} × {width} image; got {rows}, {columns}."
+        )
     return mask

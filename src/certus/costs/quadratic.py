@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from certus.batches import check_broadcast, inner, per_sample
-from certus.costs.base import Cost, Response, Support, separable_response
+from certus.costs.base import Cost, Response, Support, infinite_unless, separable_response
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import require
 from certus.norms import L2, DiagonalNorm, MatrixNorm, Norm
@@ -55,8 +55,10 @@ class SquaredL2(_Quadratic):
         scale = per_sample(gamma, point)
         return separable_response(slope - 2 * scale * (point - origin), point, scale, domain)
 
-    def whiten(self, vectors: Tensor) -> Tensor:
-        return vectors
+    def estimated_gap(
+        self, gain: Tensor, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
+    ) -> Tensor:
+        return 2 * gain
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +75,7 @@ class WeightedL2(_Quadratic):
     weights: Tensor
 
     def __post_init__(self) -> None:
+        require(isinstance(self.weights, Tensor), "weights", "be a tensor", type(self.weights))
         valid = bool((torch.isfinite(self.weights) & (self.weights > 0)).all())
         require(valid, "weights", "be positive and finite", self.weights)
 
@@ -100,8 +103,7 @@ class WeightedL2(_Quadratic):
             return super().gap(gradient, point, modulus, domain)
         safe = modulus.clamp_min(torch.finfo(modulus.dtype).tiny)
         scale = per_sample(safe / 2, point) * self.weights.to(point)
-        gain = separable_response(gradient, point, scale, domain).gain
-        return torch.where(modulus > 0, gain, torch.inf)
+        return infinite_unless(modulus > 0, separable_response(gradient, point, scale, domain).gain)
 
     def whiten(self, vectors: Tensor) -> Tensor:
         return vectors / self.weights.to(vectors).sqrt()
@@ -110,7 +112,8 @@ class WeightedL2(_Quadratic):
         check_broadcast("weights", self.weights, points)
 
     def _weights_for(self, point: Tensor, domain: Domain) -> Tensor:
-        """The weights where Z is separable; else the largest, for which the projection is exact."""
+        """The weights where Z is separable; else the largest for all, so that the projection is exact and the
+        step not too long."""
         weights = self.weights.to(point)
         return weights if isinstance(domain, Intervals) else weights.max()
 
@@ -128,17 +131,20 @@ class Mahalanobis(_Quadratic):
 
     def __post_init__(self) -> None:
         matrix = self.matrix
+        floating = isinstance(matrix, Tensor) and matrix.is_floating_point()
+        require(floating, "matrix", "be a tensor of a floating-point dtype", matrix)
         square = matrix.dim() == 2 and matrix.shape[0] == matrix.shape[1]
         require(square, "matrix", "be square", f"shape {tuple(matrix.shape)}")
         require(bool(torch.isfinite(matrix).all()), "matrix", "be finite", matrix)
-        require(torch.allclose(matrix, matrix.T), "matrix", "be symmetric", matrix)
+        skew = float((matrix - matrix.T).abs().max() / matrix.abs().max().clamp_min(1e-300))
+        require(skew < 1e-5, "matrix", "be symmetric", matrix)
         smallest = self._spectrum[0][0].item()
         require(smallest > 0, "matrix", "be positive definite", f"smallest eigenvalue {smallest:.3g}")
 
     @cached_property
     def _spectrum(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues in increasing order, and eigenvectors, in float64."""
-        values, vectors = torch.linalg.eigh(self.matrix.double())
+        values, vectors = torch.linalg.eigh(self.matrix.detach().double())
         return values, vectors
 
     def _power(self, exponent: float, like: Tensor) -> Tensor:
@@ -170,6 +176,12 @@ class Mahalanobis(_Quadratic):
 
     def whiten(self, vectors: Tensor) -> Tensor:
         return _apply(self._power(-0.5, vectors), vectors)
+
+    def uncoupled(self, mask: Tensor) -> Mahalanobis:
+        """The same cost for moves inside a (size,) mask, without terms between inside and outside."""
+        both = mask[:, None] & mask[None, :]
+        identity = torch.eye(len(mask), dtype=self.matrix.dtype, device=self.matrix.device)
+        return Mahalanobis(torch.where(both.to(self.matrix.device), self.matrix.detach(), identity))
 
     def check_shape(self, points: Tensor) -> None:
         size, own = points[0].numel(), tuple(self.matrix.shape)

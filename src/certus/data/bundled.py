@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 
 from certus.data.base import DataSet
 from certus.data.splits import digest, in_fifths
@@ -20,6 +19,8 @@ def breast_cancer(seed: int = 0, *, standardize: bool = True) -> DataSet:
     >>> tuple(data.train.inputs.shape), data.classes, data.class_names
     ((343, 30), 2, ('malignant', 'benign'))
     """
+    from sklearn.datasets import load_breast_cancer  # here, because it takes a second to import
+
     return _numbers("breast-cancer", load_breast_cancer(), seed, standardize)
 
 
@@ -29,6 +30,8 @@ def wine(seed: int = 0, *, standardize: bool = True) -> DataSet:
     >>> tuple(wine().train.inputs.shape), wine().classes
     ((108, 13), 3)
     """
+    from sklearn.datasets import load_wine  # here, because it takes a second to import
+
     return _numbers("wine", load_wine(), seed, standardize)
 
 
@@ -41,6 +44,8 @@ def diabetes(seed: int = 0, *, standardize: bool = True) -> DataSet:
     >>> tuple(data.train.inputs.shape), data.classes, [round(number) for number in data.target_scale]
     ((266, 10), None, [155, 77])
     """
+    from sklearn.datasets import load_diabetes  # here, because it takes a second to import
+
     return _numbers("diabetes", load_diabetes(scaled=False), seed, standardize)
 
 

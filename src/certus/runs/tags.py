@@ -48,7 +48,7 @@ def to_tag(thing: Any) -> Any:
             f"A run can store {known}; {type(thing).__name__} holds code and cannot be stored."
         )
     tag: dict[str, Any] = {"type": type(thing).__name__}
-    return tag | {field.name: to_tag(getattr(thing, field.name)) for field in fields(thing)}
+    return tag | {field.name: to_tag(getattr(thing, field.name)) for field in fields(thing) if field.init}
 
 
 def from_tag(tag: Any) -> Any:

@@ -7,7 +7,6 @@ import inspect
 import torch
 from torch import Tensor, nn
 
-from certus.batches import all_finite
 from certus.costs import Cost, LabelCost
 from certus.domains import Domain
 from certus.errors import ArgumentError, LossError, require, sample_list
@@ -20,7 +19,8 @@ def check_batch(inputs: Tensor, targets: Tensor | None) -> None:
     require(inputs.is_floating_point(), "inputs", "be of a floating-point dtype", inputs.dtype)
     require(inputs.dim() >= 2, "inputs", "have shape (batch, …)", f"shape {tuple(inputs.shape)}")
     require(inputs.numel() > 0, "inputs", "not be empty", f"shape {tuple(inputs.shape)}")
-    _require_all(all_finite(inputs), "inputs", "be finite", "NaN or infinity")
+    finite = torch.isfinite(inputs).flatten(1).all(1)
+    _require_all(finite, "inputs", "be finite", "NaN or infinity")
     if targets is None:
         return
     require(isinstance(targets, Tensor), "targets", "be a tensor or None", type(targets))
@@ -30,7 +30,8 @@ def check_batch(inputs: Tensor, targets: Tensor | None) -> None:
     rule = f"be on the device {inputs.device} of `inputs`"
     require(targets.device == inputs.device, "targets", rule, targets.device)
     if targets.is_floating_point():
-        _require_all(all_finite(targets.unsqueeze(1)), "targets", "be finite", "NaN or infinity")
+        finite = torch.isfinite(targets.unsqueeze(1)).flatten(1).all(1)
+        _require_all(finite, "targets", "be finite", "NaN or infinity")
 
 
 def check_geometry(inputs: Tensor, cost: Cost, domain: Domain) -> None:

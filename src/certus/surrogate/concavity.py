@@ -17,7 +17,7 @@ from torch import Tensor
 from certus.batches import all_finite, differentiable, inner, per_sample
 from certus.costs import Cost, SquaredL2
 from certus.domains import Unbounded
-from certus.errors import require
+from certus.errors import require, require_count
 from certus.losses import AnyLoss, evaluation_mode, loss_and_slope
 from certus.norms import L2
 from certus.surrogate.checks import check_batch, check_geometry, check_loss, penalties
@@ -43,9 +43,14 @@ class Curvature:
     status: Tensor
 
     def concave(self, gamma: float | Tensor, cost: Cost = _L2) -> Tensor:
-        """(batch,) bool: whether sγ > λ_max, as far as the estimate goes; False where it is not finite."""
+        """(batch,) bool: sγ > λ_max with the residual to spare; False where that is not settled."""
         threshold = cost.strong_convexity * penalties(gamma, self.largest.unsqueeze(1))
-        return self.largest < threshold
+        return (self.largest + self.residual < threshold) & (self.status == Status.CONVERGED)
+
+    def convex(self, gamma: float | Tensor, cost: Cost = _L2) -> Tensor:
+        """(batch,) bool: sγ ≤ λ_max. A Ritz value never exceeds λ_max, so this is settled, up to rounding."""
+        threshold = cost.strong_convexity * penalties(gamma, self.largest.unsqueeze(1))
+        return self.largest >= threshold
 
 
 def largest_curvature(
@@ -62,7 +67,7 @@ def largest_curvature(
 
     Args:
         max_products: the most Hessian-vector products; each costs about two gradients.
-        tolerance: stop when every residual is within this share of the largest absolute Ritz value.
+        tolerance: stop when every residual is within this share of the estimate.
         generator: randomness of the start vectors; seeded with 0 when None.
 
     >>> curved = largest_curvature(lambda z: (z**2) @ torch.tensor([1.0, 3.0]), torch.zeros(1, 2))
@@ -72,11 +77,11 @@ def largest_curvature(
     check_batch(inputs, targets)
     check_loss(loss, targets)
     check_geometry(inputs, cost, Unbounded())
-    require(max_products >= 1, "max_products", "be at least 1", max_products)
+    require_count("max_products", max_products)
     require(tolerance > 0, "tolerance", "be positive", tolerance)
     generator = generator or torch.Generator().manual_seed(0)
     start = torch.randn(inputs.shape, generator=generator, dtype=torch.float64).to(inputs)
-    with torch.inference_mode(False), evaluation_mode(loss):
+    with torch.inference_mode(False), evaluation_mode():
         leaf = inputs.clone().detach().requires_grad_()
         targets = None if targets is None else differentiable(targets)
         losses, slope = loss_and_slope(loss, leaf, targets, keep_graph=True)
@@ -103,7 +108,7 @@ class ConcaveShare:
 
     Attributes:
         concave: samples with sγ > λ_max.
-        unresolved: samples whose estimate did not converge or was not finite; they may be in either group.
+        unresolved: samples that the estimate does not settle, or where the loss is not finite.
         count: all samples.
     """
 
@@ -134,7 +139,7 @@ def concave_share(
     ConcaveShare(concave=2, unresolved=0, count=3)
     """
     check_batch(inputs, targets)
-    require(batch_size >= 1, "batch_size", "be at least 1", batch_size)
+    require_count("batch_size", batch_size)
     concave = unresolved = 0
     for first in range(0, len(inputs), batch_size):
         chosen = slice(first, first + batch_size)
@@ -146,8 +151,9 @@ def concave_share(
             max_products=max_products,
             tolerance=tolerance,
         )
-        concave += int(curvature.concave(gamma, cost).sum())
-        unresolved += int((curvature.status != Status.CONVERGED).sum())
+        bowls = curvature.concave(gamma, cost)
+        concave += int(bowls.sum())
+        unresolved += int((~bowls & ~curvature.convex(gamma, cost)).sum())
     return ConcaveShare(concave, unresolved, len(inputs))
 
 
@@ -171,13 +177,18 @@ def _lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tol
             for known in basis:
                 image = image - per_sample(inner(image, known), image) * known
         beside.append(L2(image).double())
-        ritz, vectors = torch.linalg.eigh(_tridiagonal(diagonal, beside[:-1]))
-        scale = ritz.abs().amax(1)
+        matrix = _tridiagonal(diagonal, beside[:-1])
+        finite = finite & all_finite(matrix) & torch.isfinite(beside[-1])
+        ritz, vectors = torch.linalg.eigh(torch.where(per_sample(finite, matrix), matrix, 0))
         error = beside[-1] * vectors[:, -1, -1].abs()
+        # Relative to the estimate itself: large negative curvature must not excuse a large error. What is
+        # below the rounding of the products cannot be improved.
+        rounding = 100 * torch.finfo(start.dtype).eps * ritz.abs().amax(1)
+        close = error <= torch.maximum(tolerance * ritz[:, -1].abs(), rounding)
         # A sample that is done keeps its result: past an invariant subspace only rounding is left.
         largest = torch.where(done, largest, ritz[:, -1])
         residual = torch.where(done, residual, error)
-        done = done | (error <= tolerance * scale) | ~finite
+        done = done | close | ~finite
         length = L2(image).clamp_min(torch.finfo(image.dtype).tiny)
         basis.append(image / per_sample(length, image))
     status = torch.where(done, Status.CONVERGED, Status.MAX_STEPS)

@@ -92,18 +92,22 @@ class Objective:
     def gap(self, at: Evaluation) -> Tensor:
         """(batch,) bound or estimate of sup f − f at the evaluated points.
 
-        Without a curvature bound it is estimated as twice the promised gain. For c = ‖·‖₂² on all of
-        space this is ‖∇f‖²/2γ: what the bound says if L⁺ = γ, half of the cost's own curvature.
+        Without a curvature bound it is estimated as if L⁺ were half of the cost's own curvature. For
+        c = ‖·‖₂² on all of space this is ‖∇f‖²/2γ.
         """
         if self.curvature_bound is None:
-            return 2 * at.gain
+            return self.cost.estimated_gap(at.gain, at.slope, at.point, self.origin, self.gamma, self.domain)
+        # In float64, and rounded down: near the threshold the difference has few digits.
+        modulus = self.cost.strong_convexity * self.gamma.double() - self.curvature_bound
+        modulus = modulus.to(self.gamma.dtype) * (1 - 4 * torch.finfo(self.gamma.dtype).eps)
+        if not (modulus > 0).any():
+            return torch.full_like(at.value, torch.inf)
         weight = per_sample(self.gamma, at.point)
         gradient = at.slope - weight * self.cost.gradient(at.point, self.origin)
-        modulus = self.cost.strong_convexity * self.gamma - self.curvature_bound
         return self.cost.gap(gradient, at.point, modulus, self.domain)
 
     def gradient_norm(self, at: Evaluation) -> Tensor:
-        """(batch,) the way to the target in units of a gradient, sγ‖target − point‖."""
+        """(batch,) the way to the target in units of a gradient, sγ‖target − point‖, s the cost's growth."""
         length: Tensor = self.cost.norm(at.target - at.point)
         return self.cost.growth * self.gamma * length
 

@@ -5,6 +5,8 @@ are moved by more than ρ the penalty must rise, where by less it must fall. The
 relative to ρ, so that it has the same effect on every scale,
 
     log γ ← log γ + rate · min(E[c(T_γ, Z)]/ρ − 1, 1)
+
+Where ρ asks for a γ close to the threshold sγ = L⁺, E[c(T_γ, Z)] explodes as γ falls, and γ swings around.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ class PenaltyControl:
     """The state of γ: None until the first batch."""
 
     def __init__(self, rho: float, gamma_min: float) -> None:
-        require(0 < rho < math.inf, "rho", "be positive and finite", rho)
-        require(0 < gamma_min < math.inf, "gamma_min", "be positive and finite", gamma_min)
+        for name, value in (("rho", rho), ("gamma_min", gamma_min)):
+            valid = isinstance(value, int | float) and 0 < value < math.inf
+            require(valid, name, "be positive and finite", value)
         self.rho, self.gamma_min = rho, gamma_min
         self.gamma: float | None = None
 
@@ -43,21 +46,24 @@ class PenaltyControl:
         """
         linear = replace(objective, domain=Unbounded()).evaluate(objective.origin)
         cost = objective.cost.value(linear.target, objective.origin)
-        mean = _mean(cost[linear.finite])
-        self.gamma = max(math.sqrt(mean / self.rho), self.gamma_min) if mean > 0 else 1.0
+        mean = _mean(cost[linear.finite & torch.isfinite(cost)])
+        guess = math.sqrt(mean / self.rho) if mean is not None and mean > 0 else 1.0
+        self.gamma = max(guess, self.gamma_min)
 
     def update(self, found: InnerSolution) -> None:
         """One step on log γ, from the mean transport cost of this batch over all processes."""
         assert self.gamma is not None
-        finite = torch.isfinite(found.value)
-        excess = _mean(found.transport_cost[finite]) / self.rho - 1
-        self.gamma = max(self.gamma * math.exp(_RATE * min(excess, 1.0)), self.gamma_min)
+        finite = torch.isfinite(found.value) & torch.isfinite(found.transport_cost)
+        mean = _mean(found.transport_cost[finite])
+        if mean is not None:
+            excess = min(mean / self.rho - 1, 1.0)
+            self.gamma = max(self.gamma * math.exp(_RATE * excess), self.gamma_min)
 
 
-def _mean(values: torch.Tensor) -> float:
-    """The mean over the batches of all processes, from their sums and counts; 0 of nothing."""
+def _mean(values: torch.Tensor) -> float | None:
+    """The mean over the batches of all processes, from their sums and counts; None of nothing."""
     total = torch.tensor([values.double().sum(), len(values)], dtype=torch.float64)
     if distributed.is_available() and distributed.is_initialized():
         total = total.to(values.device)
         distributed.all_reduce(total)
-    return float(total[0] / total[1]) if total[1] > 0 else 0.0
+    return float(total[0] / total[1]) if total[1] > 0 else None

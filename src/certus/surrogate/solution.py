@@ -54,9 +54,9 @@ class InnerSolution:
         targets: its targets; they differ from the given ones only under a finite label cost.
         value: (batch,) f there.
         transport_cost: (batch,) c(T̂_γ(z₀), z₀). Its mean over the data is ρ̂ (eqn:tol-n).
-        gradient_norm: (batch,) sγ‖target − point‖ with s the cost's growth: for quadratic costs the dual
-            norm of ∇f, where Z does not bind.
-        gap: (batch,) sup f − f, bounded if the curvature is; otherwise the estimate ‖∇f‖²/2γ.
+        gradient_norm: (batch,) the length of the step that the cost proposes, in units of a gradient; for the
+            L2 cost ‖∇f‖₂, where Z does not bind.
+        gap: (batch,) sup f − f, bounded if the curvature is; otherwise estimated, for L2 by ‖∇f‖²/2γ.
         gradients: (batch,) gradients of the loss that were spent.
         status: (batch,) ``Status`` codes.
         gap_evidence: what ``gap`` rests on.
@@ -80,15 +80,19 @@ class InnerSolution:
     def better(self, other: InnerSolution) -> InnerSolution:
         """Sample by sample the one of the larger value, as the maximum over two problems.
 
-        The gradients of both are counted, and the gap is to the larger of both suprema.
+        The gradients of both are counted. The gap is to the larger of both suprema, and the status is the
+        worse one: neither problem may be left open. A value that is not finite never wins over one that is.
         """
-        switch = other.value > self.value
+        switch = (other.value > self.value) | (torch.isnan(self.value) & ~torch.isnan(other.value))
         mixed: dict[str, Any] = {}
         for name, mine in _tensors(self).items():
             mixed[name] = torch.where(per_sample(switch, mine), getattr(other, name), mine)
-        ceiling = torch.maximum(self.value + self.gap, other.value + other.gap)
-        mixed["gap"] = ceiling - mixed["value"]
+        ceiling = torch.maximum(self.value + self.gap, other.value + other.gap)  # NaN if either is
+        mixed["gap"] = (ceiling - mixed["value"]).nan_to_num(torch.inf, torch.inf)
         mixed["gradients"] = self.gradients + other.gradients
+        first, second = self.converged, other.converged
+        rest = torch.maximum(self.status * ~first, other.status * ~second)
+        mixed["status"] = torch.where(first & second, mixed["status"], rest)
         return replace(self, **mixed)
 
 

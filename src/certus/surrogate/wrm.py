@@ -70,7 +70,10 @@ class WRM:
             raise ArgumentError(f"Give either `gamma` or `rho`; got gamma={gamma} and rho={rho}.")
         if gamma is not None:
             check_penalty(gamma)
-        self._gamma = gamma
+        require(isinstance(maximizer, Maximizer), "maximizer", "be one, such as BarzilaiBorwein()", maximizer)
+        valid = label_cost is None or isinstance(label_cost, LabelCost)
+        require(valid, "label_cost", "be a LabelCost or None", label_cost)
+        self._gamma = gamma.detach() if isinstance(gamma, Tensor) else gamma
         self._control = None if rho is None else PenaltyControl(rho, gamma_min)
         self.cost, self.domain, self.maximizer = cost, domain, maximizer
         self.label_cost = label_cost
@@ -115,7 +118,13 @@ class WRM:
             expected = sorted(self.state_dict())
             raise ArgumentError(f"`state` must have the keys {expected}; got {sorted(state)}.")
         if self._control is not None:
+            if state["gamma"] is not None:
+                check_penalty(state["gamma"])
             self._control.gamma = state["gamma"]
+
+    def __repr__(self) -> str:
+        level = f"gamma={self.gamma}" if self._control is None else f"rho={self.rho}, gamma now {self.gamma}"
+        return f"WRM({level}, cost={self.cost}, domain={self.domain}, maximizer={self.maximizer})"
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
         """T̂_γ(inputs), detached. Shapes (batch, …) → (batch, …)."""
@@ -135,8 +144,8 @@ class WRM:
         """Solve the inner problem for each sample. The model comes out as it went in.
 
         Args:
-            loss: ``(inputs, targets) -> (batch,)``, or ``(inputs) -> (batch,)`` without targets. A model
-                in it runs in eval mode here.
+            loss: ``(inputs, targets) -> (batch,)``, or ``(inputs) -> (batch,)`` without targets. It is
+                called with *some* samples of the batch at a time, and its models run in eval mode.
             inputs: (batch, …) points of Z.
             targets: what belongs to them, or None.
             curvature_bound: an upper bound L⁺ on the curvature of the loss in the cost's norm, if you
@@ -149,14 +158,15 @@ class WRM:
         if self.label_cost is not None:
             check_labels(targets, self.label_cost)
         if curvature_bound is not None:
-            # NaN compares false; minus infinity would claim a loss without any curvature.
-            require(abs(curvature_bound) < torch.inf, "curvature_bound", "be finite", curvature_bound)
-        with torch.inference_mode(False), evaluation_mode(loss):
+            number = isinstance(curvature_bound, int | float) and not isinstance(curvature_bound, bool)
+            finite = number and abs(curvature_bound) < torch.inf  # NaN compares false
+            require(finite, "curvature_bound", "be a finite number", curvature_bound)
+        with torch.inference_mode(False), torch.no_grad(), evaluation_mode():
             origin = differentiable(inputs).detach()
             objective = Objective(
                 loss=loss,
                 origin=origin,
-                targets=None if targets is None else differentiable(targets),
+                targets=None if targets is None else targets.detach().clone(),
                 gamma=torch.ones(len(origin), dtype=origin.dtype, device=origin.device),
                 cost=self.cost,
                 domain=self.domain,

@@ -229,7 +229,7 @@ def evaluate(loss: ModelLoss, data: Split, batch_size: int = 1024) -> dict[str, 
     ['accuracy', 'loss']
     """
     sums = Sums()
-    with evaluation_mode(loss):
+    with evaluation_mode():
         for first in range(0, len(data), batch_size):
             batch = data[first : first + batch_size]
             outputs = loss.model(batch.inputs)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from certus.batches import inner, per_sample
-from certus.errors import require
+from certus.errors import require, require_count
 from certus.surrogate.maximizers.base import Callback, Maximizer, converged, solution_at
 from certus.surrogate.objective import Evaluation, Objective
 from certus.surrogate.solution import InnerSolution, Status, assemble
@@ -43,7 +43,7 @@ class BarzilaiBorwein(Maximizer):
 
     def __post_init__(self) -> None:
         require(self.tolerance >= 0, "tolerance", "not be negative", self.tolerance)
-        require(self.max_gradients >= 1, "max_gradients", "be at least 1", self.max_gradients)
+        require_count("max_gradients", self.max_gradients)
 
     def maximize(self, objective: Objective, callback: Callback | None = None) -> InnerSolution:
         at = objective.evaluate(objective.origin)
@@ -57,7 +57,7 @@ class BarzilaiBorwein(Maximizer):
             gap = objective.gap(at)
             met = (gap <= self.tolerance) & at.finite
             stuck = (at.gain <= _resolution(at.value)) | (stride < _HOPELESS) | ~at.finite
-            stop = met | stuck | (spent == self.max_gradients)
+            stop = met | stuck | (spent >= self.max_gradients)
             if stop.any():
                 status = torch.where(stuck, Status.STALLED, Status.MAX_STEPS)
                 status = torch.where(blocked, Status.NONFINITE, status)

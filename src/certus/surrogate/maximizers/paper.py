@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from certus.errors import require
+from certus.errors import require, require_count
 from certus.surrogate.maximizers.base import Callback, Maximizer, converged, solution_at
 from certus.surrogate.objective import Objective
 from certus.surrogate.solution import InnerSolution, Status
@@ -35,7 +35,7 @@ class PaperAscent(Maximizer):
     tolerance: float = 2e-3
 
     def __post_init__(self) -> None:
-        require(self.steps >= 1, "steps", "be at least 1", self.steps)
+        require_count("steps", self.steps)
         require(self.tolerance >= 0, "tolerance", "not be negative", self.tolerance)
 
     def maximize(self, objective: Objective, callback: Callback | None = None) -> InnerSolution:
@@ -47,7 +47,7 @@ class PaperAscent(Maximizer):
             finite = finite & new.finite
             at = at.replaced_by(new, where=finite)
             if callback is not None:
-                callback(step, at.point, at.value)
+                callback(step, at.point.clone(), at.value.clone())
         gap = objective.gap(at)
         status = torch.where(gap <= self.tolerance, converged(objective), Status.MAX_STEPS)
         status = torch.where(finite, status, Status.NONFINITE)
