@@ -24,7 +24,7 @@ $(shell test -d $(VENV) || exit 0; exec 2>/dev/null; \
 .PHONY: help demo test check bench clean
 
 help:
-	@echo "make demo    run examples/digits.py"
+	@echo "make demo    train a robust classifier of digits, then attack it and an ordinary one"
 	@echo "make test    run the tests and doctests; options: make test PYTEST_ARGS='-k name'"
 	@echo "make check   lint, formatting and types: ruff check, ruff format --check, mypy"
 	@echo "make bench   run every script in benchmarks/"
@@ -33,6 +33,9 @@ help:
 	@echo "The environment is made with '$(PYTHON)'; for another: make clean, then make test PYTHON=..."
 
 demo: $(VENV)/.has-report
+	@rm -rf demo/run
+	$(VENV)/bin/certus train digits --epochs 20 --lr 0.004 -o demo/run
+	@echo
 	$(PY) examples/digits.py
 
 test: $(VENV)/.has-dev

@@ -123,9 +123,10 @@ def compare(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, float]
 
 
 def batch_sizes(solution: certus.InnerSolution) -> list[int]:
-    """How many samples were still climbing at each gradient."""
-    most = int(solution.gradients.max())
-    return [int((solution.gradients >= step).sum()) for step in range(1, most + 1)]
+    """How many samples were evaluated at each gradient: those still climbing, rounded up to a sixteenth."""
+    most, share = int(solution.gradients.max()), max(1, len(solution.gradients) // 16)
+    climbing = [int((solution.gradients >= step).sum()) for step in range(1, most + 1)]
+    return [share * -(-count // share) for count in climbing]
 
 
 def raw_gradients(loss: certus.ModelLoss, data: Split, sizes: list[int]) -> None:

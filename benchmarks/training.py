@@ -27,12 +27,13 @@ import torch
 
 import certus
 from certus.data import Split
+from certus.runs.execute import Settings
 from certus.surrogate import Maximizer
 from certus.training import ERM, Perturber, evaluate, fit
 
 METHODS: dict[str, Maximizer | None] = {
     "erm": None,
-    "wrm": certus.BarzilaiBorwein(),
+    "wrm": certus.BarzilaiBorwein(tolerance=Settings.tolerance),  # what `certus train` does
     "wrm-paper": certus.PaperAscent(steps=16),
 }
 

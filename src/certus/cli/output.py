@@ -34,5 +34,7 @@ def table(*columns: str) -> Table:
     """A plain table: names on the left, numbers on the right."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
-        made.add_column(column, justify="left" if index == 0 else "right", overflow="fold", no_wrap=index == 0)
+        made.add_column(
+            column, justify="left" if index == 0 else "right", overflow="fold", no_wrap=index == 0
+        )
     return made

@@ -44,6 +44,8 @@ class Settings:
     Attributes:
         gamma, rho: exactly one of them for wrm, neither for erm.
         schedule: "constant" or "cosine" (down to 0 over all epochs).
+        tolerance: of the inner problems. Training needs less than a measurement does: the effect of an
+            inexact maximiser is small and fixed (thm:convergence).
     """
 
     data: str
@@ -58,7 +60,7 @@ class Settings:
     schedule: str = "constant"
     weight_decay: float = 0.0
     label_smoothing: float = 0.0
-    tolerance: float = BarzilaiBorwein.tolerance
+    tolerance: float = 1e-2
     seed: int = 0
     target: str | None = None
     standardize: bool = True

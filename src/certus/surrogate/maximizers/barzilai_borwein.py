@@ -5,7 +5,9 @@
 The stride is the secant estimate of the best one, 1/(1 − κ) with κ = ⟨Δx, Δtarget⟩/‖Δx‖²: the curvature
 of the loss along the last move, as a share of the penalty's. The first stride is 1, exact for a linear loss.
 A step that does not raise f enough is taken back and shortened, so every sample is monotone; a sample whose
-gap is within the tolerance leaves the batch, and its gradients are no longer paid for.
+gap is within the tolerance leaves the batch, and its gradients are no longer paid for. The batch shrinks in
+sixteenths: convolutions keep memory for every batch size they meet, and meeting all of them would cost
+more than a few finished samples that ride along.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from certus.surrogate.solution import InnerSolution, Status, assemble
 _SUFFICIENT = 1e-4  # share of the promised gain that a step must deliver (Armijo)
 _SHORTENED = 0.25  # what is left of a stride that failed
 _SHORTEST, _LONGEST = 1e-2, 3.0  # secant strides stay between these
+_SHARES = 16  # of the batch: the sizes it may shrink to
 _HOPELESS = 1e-8  # a stride that has failed down to here will not succeed
 
 
@@ -51,13 +54,15 @@ class BarzilaiBorwein(Maximizer):
         blocked = ~at.finite  # met a point that is not finite
         everywhere = _Trace(at) if callback is not None else None
         places = torch.arange(len(stride), device=stride.device)
+        climbing = torch.ones_like(blocked)
+        share = max(1, len(stride) // _SHARES)
         finished: list[tuple[Tensor, InnerSolution]] = []
 
         for spent in count(1):
             gap = objective.gap(at)
             met = (gap <= self.tolerance) & at.finite
             stuck = (at.gain <= _resolution(at.value)) | (stride < _HOPELESS) | ~at.finite
-            stop = met | stuck | (spent >= self.max_gradients)
+            stop = climbing & (met | stuck | (spent >= self.max_gradients))
             if stop.any():
                 status = torch.where(stuck, Status.STALLED, Status.MAX_STEPS)
                 status = torch.where(blocked, Status.NONFINITE, status)
@@ -65,11 +70,15 @@ class BarzilaiBorwein(Maximizer):
                 part = objective.select(stop)
                 reached = solution_at(part, at.select(stop), gap[stop], spent, status)
                 finished.append((places[stop], reached))
-                if stop.all():
+                climbing = climbing & ~stop
+                left = int(climbing.sum())
+                if left == 0:
                     return assemble(finished)
-                go = ~stop
-                objective, at, places = objective.select(go), at.select(go), places[go]
-                stride, blocked = stride[go], blocked[go]
+                size = share * -(-left // share)
+                if size < len(climbing):
+                    kept = climbing.int().argsort(descending=True, stable=True)[:size]
+                    objective, at, places = objective.select(kept), at.select(kept), places[kept]
+                    stride, blocked, climbing = stride[kept], blocked[kept], climbing[kept]
 
             move = per_sample(stride, at.point) * (at.target - at.point)
             new = objective.evaluate(objective.domain.project(at.point + move))
@@ -79,7 +88,7 @@ class BarzilaiBorwein(Maximizer):
             blocked = blocked | ~new.finite
             at = at.replaced_by(new, where=rises)
             if callback is not None and everywhere is not None:
-                everywhere.update(places, at)
+                everywhere.update(places[climbing], at.select(climbing))
                 callback(spent, everywhere.point, everywhere.value)
         raise AssertionError("the loop above returns")
 
