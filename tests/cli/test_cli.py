@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from certus.cli.app import main
 from certus.data import digits
 from certus.models import build_model
-from certus.runs import RunLock
+from certus.runs import RunDirectory, RunLock, load_model
 
 QUICK = ["--epochs", "1", "--model", "mlp:8:elu"]
 
@@ -76,6 +76,17 @@ def test_a_run_holds_what_it_should(trained: Path) -> None:
     rho = about["settings"]["rho"]
     assert abs(result["level"]["rho_hat"] - rho) <= 0.05 * rho
     assert result["level"]["distance"] == pytest.approx(result["level"]["rho_hat"] ** 0.5)
+
+
+def test_the_trained_model_is_loaded_back(trained: Path) -> None:
+    run = RunDirectory.open(trained / "runs/robust")
+    model = load_model(run)
+    assert not model.training
+    right = (model(digits().test.inputs).argmax(1) == digits().test.targets).double().mean()
+    assert run.result is not None
+    assert float(right) == pytest.approx(run.result["test"]["accuracy"])
+    rows = run.rows
+    assert torch.equal(rows["test"], digits().rows["test"])
 
 
 def test_json_and_the_table_of_runs(trained: Path) -> None:

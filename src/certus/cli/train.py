@@ -16,6 +16,7 @@ from certus.cli.progress import ProgressBar
 from certus.errors import ArgumentError
 from certus.losses import ModelLoss
 from certus.models import build_model, default_model
+from certus.runs import RunLock
 from certus.runs import execute as runs
 from certus.runs.directory import RunDirectory
 from certus.runs.tags import from_tag
@@ -175,7 +176,7 @@ def _train(run: RunDirectory, fabric: Fabric, model: str | None, as_json: bool) 
     if not leader:
         runs.execute(run, model=model, fabric=fabric)
         return
-    with runs.locked(run), ProgressBar(messages) as bar:
+    with RunLock(run.path), ProgressBar(messages) as bar:
         runs.execute(run, model=model, observers=[bar], fabric=fabric)
     result = run.result
     assert result is not None

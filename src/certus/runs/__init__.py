@@ -1,7 +1,17 @@
 """Run directories: all about one training, in files that survive a crash and execute nothing."""
 
+from certus.runs.directory import RunDirectory, find_runs
+from certus.runs.execute import Settings, load_model
 from certus.runs.files import RunError
 from certus.runs.lock import RunLock
 from certus.runs.recorder import Recorder
 
-__all__ = ["Recorder", "RunError", "RunLock"]
+__all__ = [
+    "Recorder",
+    "RunDirectory",
+    "RunError",
+    "RunLock",
+    "Settings",
+    "find_runs",
+    "load_model",
+]

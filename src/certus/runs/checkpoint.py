@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from certus.errors import UnsupportedError
@@ -82,10 +81,3 @@ def _join_tensors(tree: Any, tensors: dict[str, Tensor]) -> Any:
     if "list" in tree:
         return [_join_tensors(value, tensors) for value in tree["list"]]
     return tuple(_join_tensors(value, tensors) for value in tree["tuple"])
-
-
-def weights_of(path: Path) -> dict[str, Tensor]:
-    """The model's weights in a checkpoint."""
-    tensors, _ = load_tensors(path)
-    found = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
-    return {name: torch.as_tensor(tensor) for name, tensor in found.items()}

@@ -26,7 +26,6 @@ from certus.models import build_model
 from certus.models.registry import file_digest
 from certus.runs.directory import RunDirectory
 from certus.runs.files import RunError
-from certus.runs.lock import RunLock
 from certus.runs.recorder import Recorder
 from certus.runs.tags import from_tag, to_tag
 from certus.surrogate import WRM, BarzilaiBorwein
@@ -159,6 +158,18 @@ def rebuild_model(run: RunDirectory, settings: Settings, data: DataSet, given: s
     return build_model(given, data, settings.seed)
 
 
+def load_model(run: RunDirectory, *, model: str | None = None) -> nn.Module:
+    """The trained network of a complete run, in eval mode.
+
+    Args:
+        model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
+    """
+    settings = settings_of(run)
+    network = rebuild_model(run, settings, load_data(settings), model)
+    network.load_state_dict(run.weights())
+    return network.eval()
+
+
 def execute(
     run: RunDirectory,
     *,
@@ -216,8 +227,3 @@ def result_of(done: Fit, loss: ModelLoss, data: DataSet) -> dict[str, Any]:
 
 def _cosine(epochs: int) -> Any:
     return lambda optimizer: CosineAnnealingLR(optimizer, T_max=epochs)
-
-
-def locked(run: RunDirectory) -> RunLock:
-    """Hold the run against other processes."""
-    return RunLock(run.path)
