@@ -49,6 +49,9 @@ class ProgressBar(Observer):
     def after_step(self, state: TrainingState) -> None:
         self._show(state)
 
+    def measuring(self) -> None:
+        self._progress.update(self._task, description="measuring rho_hat", news="")
+
     def _show(self, state: TrainingState) -> None:
         means = {name: total / count for name, (total, count) in state.sums.totals.items()}
         shown = ("loss", "accuracy", "phi", "rho_running", "gradients")

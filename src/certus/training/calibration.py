@@ -21,6 +21,7 @@ from certus.training.metrics import Sums
 
 _CLOSE = 0.05  # share of ρ
 _MOST_PASSES = 12
+_SEARCHED = 4096  # samples on which γ is sought before all decide
 
 
 class LevelStatus(Enum):
@@ -74,8 +75,16 @@ def measure_level(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fa
 def calibrate(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
     """Set γ so that ρ̂ is within 5% of the wanted ρ at the present θ, or to its floor.
 
-    A secant search on log γ against log ρ̂, kept inside the bracket of what has been tried.
+    γ is sought on a part of the data; then all of it decides. If it disagrees, the search goes on there.
     """
+    spacing = -(-len(data) // _SEARCHED)
+    if spacing > 1:
+        _search(method, loss, Split(data.inputs[::spacing], data.targets[::spacing]), batch_size, fabric)
+    return _search(method, loss, data, batch_size, fabric)
+
+
+def _search(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
+    """A secant search on log γ against log ρ̂, kept inside the bracket of what has been tried."""
     rho = method.rho
     assert rho is not None
     low, high = -math.inf, math.inf  # log γ with ρ̂ > ρ, and with ρ̂ < ρ

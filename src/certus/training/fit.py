@@ -72,6 +72,9 @@ class Observer:
     def after_epoch(self, state: TrainingState) -> None:
         """After each epoch; ``state.history`` ends with it."""
 
+    def measuring(self) -> None:
+        """After the last epoch, before the passes that measure ρ̂."""
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -176,6 +179,8 @@ def fit(
     _set_training(method, False)
     level = None
     if isinstance(method, WRM):
+        for watcher in watchers:
+            watcher.measuring()
         find = measure_level if method.rho is None else calibrate
         level = find(method, loss, train, batch_size, fabric)
     return Fit(model, state.history, level)
