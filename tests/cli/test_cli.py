@@ -165,6 +165,41 @@ def test_ones_own_model_file(trained: Path) -> None:
     refused(certus(*options[:-4], "--model", "broken.py:make", folder=trained), "failed with KeyError")
 
 
+def test_imported_runs_are_marked_and_never_trained_over(trained: Path) -> None:
+    model = build_model("mlp:8:elu", digits(), seed=4)
+    save_file(model.state_dict(), trained / "good.safetensors")
+    broken = {name: weight * torch.nan for name, weight in model.state_dict().items()}
+    save_file(broken, trained / "nan.safetensors")
+    options = ["import", "--model", "mlp:8:elu", "--data", "digits"]
+    nan = certus(*options, "--weights", "nan.safetensors", "-o", "runs/nan", folder=trained)
+    refused(nan, "`weights` must be real and finite")
+    assert not (trained / "runs/nan").exists()
+    assert (
+        certus(*options, "--weights", "good.safetensors", "-o", "runs/good", folder=trained).returncode == 0
+    )
+    (trained / "runs/good/result.json").unlink()
+    refused(certus("resume", "runs/good", folder=trained), "was imported, not trained")
+    rows = json.loads(certus("runs", "--json", folder=trained).stdout)
+    assert [row["epochs"] for row in rows if row["run"] == "runs/good"] == ["imported"]
+
+
+def test_paths_are_printed_as_they_are(trained: Path) -> None:
+    name = "runs/x[bold]y[/foo] " + "long" * 30
+    done = certus("train", "digits", *QUICK, "--method", "erm", "-o", name, folder=trained)
+    assert done.returncode == 0, done.stderr
+    assert f"Run directory: {name}" in done.stdout
+
+
+def test_models_that_fail(trained: Path) -> None:
+    (trained / "bad.py").write_text(
+        "from torch import nn\n"
+        "class Pair(nn.Module):\n    def forward(self, x):\n        return x, x\n"
+        "class Odd(nn.Module):\n    def forward(self, x):\n        raise ValueError('odd')\n"
+    )
+    for name, message in (("Pair", "`model` must return a tensor"), ("Odd", "it fails with ValueError: odd")):
+        refused(certus("train", "digits", "--model", f"bad.py:{name}", folder=trained), message)
+
+
 REFUSED = {
     "data": (["train", "nothing"], "got 'nothing'"),
     "method": (["train", "digits", "--method", "magic"], "`method` must be one of wrm, erm; got 'magic'."),
@@ -184,6 +219,10 @@ REFUSED = {
         ["train", "diabetes", "--label-smoothing", "0.1"],
         "`label_smoothing` must be 0 for regression",
     ),
+    "junk": (["train", "digits", "--model", "mlp:8:elu:junk"], "`model` must be like mlp:128,64:elu"),
+    "decay": (["train", "digits", "--weight-decay", "inf"], "`weight_decay` must be finite and not negative"),
+    "huge": (["train", "digits", "--gamma", "1e300"], "`gamma` must lie between 1e-30 and 1e30; got 1e+300."),
+    "long name": (["train", "digits", "-o", "n" * 300], "File name too long"),
     "exists": (["train", "digits", "-o", "runs/robust"], "`certus resume runs/robust` goes on with it"),
     "no run": (["resume", "runs/none"], "runs/none is no run directory"),
     "fetch": (["data", "get", "nothing"], "got 'nothing'"),
@@ -212,7 +251,18 @@ def test_damaged_runs(trained: Path) -> None:
     refused(certus("resume", "runs/hurt", folder=trained), "run.json is corrupt")
     (run / "run.json").write_text(about.replace(digits().sha256, "0" * 64))
     refused(certus("resume", "runs/hurt", folder=trained), "was started with other data")
+    (run / "run.json").write_text("[]")
+    refused(certus("resume", "runs/hurt", folder=trained), "does not describe a run")
+    assert certus("runs", folder=trained).returncode == 0
+    (run / "run.json").write_text(about.replace('"data_sha256"', '"something"'))
+    refused(certus("resume", "runs/hurt", folder=trained), "run.json lacks data_sha256")
+    (run / "run.json").write_text(about.replace('"type": "CrossEntropy"', '"type": "CrossEntropy", "x": 1'))
+    refused(certus("resume", "runs/hurt", folder=trained), "is corrupt")
     (run / "run.json").write_text(about)
+    split = (run / "split.safetensors").read_bytes()
+    (run / "split.safetensors").write_bytes(b"junk")
+    refused(certus("resume", "runs/hurt", folder=trained), "split.safetensors is corrupt")
+    (run / "split.safetensors").write_bytes(split)
     checkpoint = (run / "checkpoint.safetensors").read_bytes()
     (run / "checkpoint.safetensors").write_bytes(checkpoint[:-1] + b"!")
     refused(certus("resume", "runs/hurt", folder=trained), "checkpoint.safetensors is corrupt")

@@ -74,6 +74,34 @@ def test_every_checkpoint_is_a_point_to_go_on_from(steps: int, tmp_path: Path) -
     assert parts.level == whole.level
 
 
+def test_schedules_with_milestones_come_back(tmp_path: Path) -> None:
+    """Their state has numbers for keys, which JSON has not."""
+
+    def once(folder: Path, observers: list[Observer]) -> list[float]:
+        rates: list[float] = []
+
+        class Watch(Observer):
+            def after_epoch(self, state: TrainingState) -> None:
+                rates.append(state.optimizer.param_groups[0]["lr"])
+
+        folder.mkdir(exist_ok=True)
+        fit(
+            network(),
+            DATA,
+            epochs=6,
+            batch_size=100,
+            optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1),
+            schedule=lambda optimizer: torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4]),
+            observers=[Recorder(folder), Watch(), *observers],
+        )
+        return rates
+
+    whole = once(tmp_path / "whole", [])
+    with pytest.raises(Stop):
+        once(tmp_path / "parts", [StopAfter(5)])
+    assert once(tmp_path / "parts", []) == whole[1:]
+
+
 def without_time(folder: Path) -> list[dict[str, object]]:
     lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
     return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 import certus
 from certus import WRM, CrossEntropy, ModelLoss, SquaredError
 from certus.data import Split, digits, rings
-from certus.training import ERM, LevelStatus, Perturber, WeightBall, evaluate, fit
+from certus.training import ERM, Level, LevelStatus, Perturber, WeightBall, calibration, evaluate, fit
 from certus.training.batches import BatchOrder
 from certus.training.fit import DivergedError
 
@@ -177,6 +179,55 @@ def test_schedules_step_once_per_epoch() -> None:
     assert rates == pytest.approx([1e-4, 1e-5, 1e-6])
 
 
+def test_labels_that_move_are_trained_on() -> None:
+    """The mean loss at the moved samples is φ + γρ only with the labels that moved with them."""
+    train = DATA.train[:100]
+    method = WRM(0.5, label_cost=certus.LabelCost(0.01, 10))
+    entry = fit(small(), train, method=method, epochs=1, batch_size=100).history[0]
+    assert entry.phi is not None
+    assert entry.rho_running is not None
+    assert entry.loss == pytest.approx(entry.phi + 0.5 * entry.rho_running, rel=1e-4)
+
+
+@pytest.mark.parametrize("shape", ["power", "threshold", "logistic"])
+@pytest.mark.parametrize("start", [-1.5, 0.3, 1.5])
+def test_a_level_is_found_on_any_falling_curve(shape: str, start: float) -> None:
+    """ρ̂ as a function of γ: the search must come within 5%, or call a jump a jump."""
+    curves: dict[str, Callable[[float], float]] = {
+        "power": lambda gamma: gamma**-2.0,
+        "threshold": lambda gamma: (gamma - 1) ** -2.0 if gamma > 1 else 1e6,
+        "logistic": lambda gamma: 5 / (1 + math.exp(8 * math.log(gamma))),
+    }
+    for target in (1.02, 1.3, 3.0):
+        rho = curves[shape](target)
+        method = WRM(rho=rho)
+        method.load_state_dict({"gamma": target * math.exp(start)})
+
+        def measure(used: WRM, *rest: object) -> Level:
+            assert isinstance(used.gamma, float)
+            return Level(used.gamma, curves[shape](used.gamma), 0.0, 0.0, LevelStatus.FIXED)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(calibration, "measure_level", measure)
+            level = calibration.calibrate(method, ModelLoss(small()), DATA.train, 1, Fabric(devices=1))
+        assert level.status is LevelStatus.REACHED
+        assert abs(level.rho_hat - rho) <= 0.05 * rho
+
+
+def test_a_jump_is_called_a_jump() -> None:
+    method = WRM(rho=1.0)
+    method.load_state_dict({"gamma": 3.0})
+
+    def measure(used: WRM, *rest: object) -> Level:
+        assert isinstance(used.gamma, float)
+        return Level(used.gamma, 10.0 if used.gamma < 2 else 0.1, 0.0, 0.0, LevelStatus.FIXED)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "measure_level", measure)
+        level = calibration.calibrate(method, ModelLoss(small()), DATA.train, 1, Fabric(devices=1))
+    assert level.status is LevelStatus.MISSED
+
+
 def test_refused() -> None:
     with pytest.raises(certus.ArgumentError, match="`epochs` must be at least 1; got 0"):
         fit(small(), DATA, epochs=0)
@@ -190,6 +241,15 @@ def test_refused() -> None:
         certus.ArgumentError, match=r"int64 labels or floating-point numbers; got torch\.int32"
     ):
         fit(small(), Split(DATA.train.inputs, DATA.train.targets.int()))
+    with pytest.raises(certus.ArgumentError, match="`gamma` must be one number to train with; got a tensor"):
+        fit(small(), DATA.train[:50], method=WRM(torch.ones(50)))
+    normed = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10))
+    with pytest.raises(certus.ArgumentError, match="must not leave a batch of one sample to `2`"):
+        fit(normed, DATA.train[:51], batch_size=10)
+    with pytest.raises(certus.UnsupportedError, match="ReduceLROnPlateau needs a metric"):
+        fit(small(), DATA.train[:50], schedule=lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o))
+    with pytest.raises(DivergedError, match="The weights are useless after epoch 1"):
+        fit(small(), DATA, batch_size=2000, optimizer=lambda groups: torch.optim.SGD(groups, lr=1e37))
     with pytest.raises(DivergedError, match="not finite in epoch 1, step 2"):
         fit(
             small(), DATA.train[:90], batch_size=30, optimizer=lambda groups: torch.optim.SGD(groups, lr=1e30)

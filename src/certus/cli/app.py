@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import NoReturn
 
@@ -18,6 +19,7 @@ app = typer.Typer(
     help="Train models that hold up when the data moves, and prove by how much.",
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 app.command("train")(train.train)
@@ -38,9 +40,19 @@ def main() -> NoReturn:
             print(error, file=sys.stderr)
             sys.exit(2)
         _refuse(str(error.format_message()))  # type: ignore[attr-defined]  # a ClickException has it
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: no more to say
+        sys.exit(0)
+    except OSError as error:
+        _refuse(f"{error.filename or 'output'}: {error.strerror}")
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted; `certus resume RUN` goes on with a run", file=sys.stderr)
         sys.exit(130)
+    except Exception as error:
+        if "CERTUS_DEBUG" in os.environ:
+            raise
+        print(f"certus: {type(error).__name__}: {error} (CERTUS_DEBUG=1 shows where)", file=sys.stderr)
+        sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
 
 

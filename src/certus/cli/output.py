@@ -11,10 +11,10 @@ from rich.table import Table
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 
-console = Console(highlight=False)
-"""For results that people read; its width is the terminal's."""
+console = Console(highlight=False, markup=False, soft_wrap=True)
+"""For results that people read. Paths and names are printed as they are, and sentences are not cut."""
 
-messages = Console(stderr=True, highlight=False)
+messages = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 """For progress and remarks."""
 
 

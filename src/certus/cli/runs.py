@@ -58,12 +58,13 @@ def _describe(run: RunDirectory) -> dict[str, Any]:
     row["run"] = str(run.path)
     try:
         settings = RunDirectory.open(run.path).settings["settings"]
-        result = run.result
-    except (RunError, KeyError) as reason:
+        result, done = run.result, len(run.history)
+        row |= {name: settings[name] for name in ("data", "model", "method")}
+        imported = run.settings.get("origin") == "imported"
+        row |= {"epochs": "imported" if imported else f"{done}/{settings['epochs']}"}
+        row |= {"state": "complete" if result else "incomplete"}
+    except (RunError, KeyError, TypeError) as reason:  # one damaged run must not hide the others
         return row | {"state": f"unreadable: {reason}"}
-    done = len(run.history)
-    row |= {name: settings[name] for name in ("data", "model", "method")}
-    row |= {"epochs": f"{done}/{settings['epochs']}", "state": "complete" if result else "incomplete"}
     if result is not None:
         level = result["level"] or {}
         test = result["test"]

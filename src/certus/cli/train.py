@@ -13,15 +13,15 @@ from lightning_fabric import Fabric
 
 from certus.cli.output import Json, console, messages, number, print_json, table
 from certus.cli.progress import ProgressBar
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, require
 from certus.losses import ModelLoss
 from certus.models import build_model, default_model
 from certus.runs import RunLock
 from certus.runs import execute as runs
 from certus.runs.directory import RunDirectory
-from certus.runs.tags import from_tag
 from certus.runs.tensors import load_tensors
 from certus.training import Fit
+from certus.training.fit import default_criterion
 from certus.training.guidance import suggest_rho
 
 Data = Annotated[
@@ -99,7 +99,8 @@ def train(
         settings = replace(settings, rho=suggestion.rho)
         if leader:
             messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
-    path = output or _free_path(Path("runs"), f"{loaded.name}-{method}")
+    # One process chooses, or another might see the folder that the first has just made.
+    path = fabric.broadcast(output or _free_path(Path("runs"), f"{loaded.name}-{method}"))
     if leader:
         build_model(settings.model, loaded, seed)
         run = runs.start_run(path, settings, loaded)
@@ -121,12 +122,12 @@ def resume(
     \b
     certus resume runs/digits
     """
-    opened = RunDirectory.open(run)
-    if opened.result is not None:
+    opened, fabric = RunDirectory.open(run), _make_fabric()
+    if opened.result is None:
+        _train(opened, fabric, model, as_json)
+    elif fabric.global_rank == 0:
         messages.print(f"{run} is complete already.")
         _show(opened, opened.result, as_json)
-        return
-    _train(opened, _make_fabric(), model, as_json)
 
 
 def import_weights(
@@ -136,6 +137,7 @@ def import_weights(
     output: Annotated[Path, typer.Option("--output", "-o", help="The run directory to make.")],
     seed: Annotated[int, typer.Option(help="Decides the split of the data.")] = 0,
     target: Annotated[str | None, typer.Option(help="Target column of a csv: file.")] = None,
+    standardize: Annotated[bool, typer.Option(help="As the weights were trained.")] = True,
     as_json: Json = False,
 ) -> None:
     """Make a run directory of weights that were trained elsewhere.
@@ -143,18 +145,23 @@ def import_weights(
     \b
     certus import --model net.py:make --weights net.safetensors --data mnist -o runs/mine
     """
-    settings = runs.Settings(data=data, model=model, method="erm", seed=seed, target=target)
+    settings = runs.Settings(
+        data=data, model=model, method="erm", seed=seed, target=target, standardize=standardize
+    )
     loaded = runs.load_data(settings)
     network = build_model(model, loaded, seed)
     state, _ = load_tensors(weights, require_digest=False)
+    for name, tensor in state.items():
+        usable = not tensor.is_complex() and bool(torch.isfinite(tensor).all())
+        require(usable, "weights", "be real and finite", f"{name}, which is not")
     try:
         network.load_state_dict(state)
     except RuntimeError as reason:
         lines = [line.strip() for line in str(reason).splitlines()[1:3]]
         raise ArgumentError(f"`weights` must fit the model {model}; {' '.join(lines)}") from None
-    run = runs.start_run(output, settings, loaded)
-    loss = ModelLoss(network, from_tag(run.settings["criterion"]))
+    loss = ModelLoss(network, default_criterion(loaded.train))
     result = runs.result_of(Fit(network, [], None), loss, loaded)
+    run = runs.start_run(output, settings, loaded, origin="imported")
     run.finish(network.state_dict(), result)
     _show(run, result, as_json)
 
@@ -200,6 +207,12 @@ def _show(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
             cells = [number(entry[name]) for name in names]
             shown.add_row(str(entry["epoch"]), *cells, number(held_out), number(entry["seconds"], 3))
         console.print(shown)
+        share = history[-1]["converged"]
+        if share is not None and share < 0.5:
+            messages.print(
+                f"Only {share:.0%} of the inner problems converged: gamma is below the loss's curvature, "
+                "where the worst case may be unbounded. A larger gamma or a smaller rho may help."
+            )
     words = [f"{name} {number(value)}" for name, value in result["test"].items()]
     console.print(f"Test data as they are: {', '.join(words)}.")
     level = result["level"]

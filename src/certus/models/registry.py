@@ -99,9 +99,11 @@ def _parse_mlp(spec: str, inputs: int, outputs: int) -> nn.Module:
     _, widths, *activation = spec.split(":")
     try:
         sizes = [int(width) for width in widths.split(",")]
+        if len(activation) > 1 or max(sizes) > 1_000_000:
+            raise ValueError
     except ValueError:
         raise ArgumentError(f"`model` must be like mlp:128,64:elu; got {spec!r}.") from None
-    return mlp(inputs, sizes, outputs, *activation[:1])
+    return mlp(inputs, sizes, outputs, *activation)
 
 
 def _from_file(spec: str) -> nn.Module:
@@ -132,12 +134,14 @@ def _check_outputs(model: nn.Module, data: DataSet, outputs: int) -> None:
     model.eval()
     try:
         with torch.no_grad():
-            shape = tuple(model(data.train.inputs[:1]).shape)
-    except RuntimeError as reason:
+            returned = model(data.train.inputs[:1])
+    except Exception as reason:
         given = tuple(data.train.inputs.shape[1:])
-        first = str(reason).splitlines()[0]
-        raise ArgumentError(f"`model` must accept inputs of shape {given}; it fails with: {first}") from None
+        first = f"{type(reason).__name__}: {reason}".splitlines()[0]
+        raise ArgumentError(f"`model` must accept inputs of shape {given}; it fails with {first}") from None
     model.train(training)
+    require(isinstance(returned, torch.Tensor), "model", "return a tensor", type(returned))
+    shape = tuple(returned.shape)
     expected = (1, outputs)
     fits = shape == expected or (data.classes is None and math.prod(shape) == outputs)
     require(fits, "model", f"return outputs of shape (batch, {outputs})", f"shape {shape} for one sample")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ def save_state(path: Path, state: TrainingState) -> None:
     """Write everything that ``restore_state`` needs to go on bit for bit."""
     tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
     optimizer, inside = _split_tensors(state.optimizer.state_dict(), "optimizer")
+    planned = None if state.schedule is None else state.schedule.state_dict()
+    schedule, beside = _split_tensors(planned, "schedule")
     note = {
         "epoch": state.epoch,
         "step": state.step,
@@ -27,11 +30,11 @@ def save_state(path: Path, state: TrainingState) -> None:
         "seconds": state.seconds,
         "history": [asdict(entry) for entry in state.history],
         "optimizer": optimizer,
-        "schedule": None if state.schedule is None else state.schedule.state_dict(),
+        "schedule": schedule,
         "method": state.method.state_dict() if isinstance(state.method, WRM) else {},
     }
     try:
-        save_tensors(path, tensors | inside, note)
+        save_tensors(path, tensors | inside | beside, note)
     except TypeError as reason:
         raise UnsupportedError(f"The learning-rate schedule cannot be stored as JSON: {reason}.") from None
 
@@ -44,7 +47,7 @@ def restore_state(path: Path, state: TrainingState) -> None:
         state.model.load_state_dict(weights)
         state.optimizer.load_state_dict(_join_tensors(note["optimizer"], tensors))
         if state.schedule is not None:
-            state.schedule.load_state_dict(note["schedule"])
+            state.schedule.load_state_dict(_join_tensors(note["schedule"], tensors))
         if isinstance(state.method, WRM):
             state.method.load_state_dict(note["method"])
         state.epoch, state.step, state.seconds = note["epoch"], note["step"], note["seconds"]
@@ -63,7 +66,9 @@ def _split_tensors(tree: Any, name: str) -> tuple[Any, dict[str, Tensor]]:
         pairs = {key: _split_tensors(value, f"{name}.{key}") for key, value in tree.items()}
         # JSON has only strings for keys, and the optimizer's are numbers.
         items = [[key, plain] for key, (plain, _) in pairs.items()]
-        return {"items": items}, {k: v for _, found in pairs.values() for k, v in found.items()}
+        return {"counter" if isinstance(tree, Counter) else "items": items}, {
+            k: v for _, found in pairs.values() for k, v in found.items()
+        }
     if isinstance(tree, list | tuple):
         parts = [_split_tensors(value, f"{name}.{index}") for index, value in enumerate(tree)]
         plain = {"list" if isinstance(tree, list) else "tuple": [part for part, _ in parts]}
@@ -78,6 +83,8 @@ def _join_tensors(tree: Any, tensors: dict[str, Tensor]) -> Any:
         return tensors[tree["tensor"]]
     if "items" in tree:
         return {key: _join_tensors(value, tensors) for key, value in tree["items"]}
+    if "counter" in tree:
+        return Counter(dict(tree["counter"]))
     if "list" in tree:
         return [_join_tensors(value, tensors) for value in tree["list"]]
     return tuple(_join_tensors(value, tensors) for value in tree["tuple"])

@@ -54,7 +54,10 @@ class RunDirectory:
         """An existing run of a schema that this version knows."""
         if not (path / _SETTINGS).exists():
             raise RunError(f"{path} is no run directory: it has no {_SETTINGS}.")
-        version = read_json(path / _SETTINGS).get("schema_version")
+        about = read_json(path / _SETTINGS)
+        if not isinstance(about, dict):
+            raise RunError(f"{path / _SETTINGS} is corrupt: it does not describe a run.")
+        version = about.get("schema_version")
         if version != SCHEMA_VERSION:
             raise RunError(
                 f"{path} has schema version {version}; this version of certus reads {SCHEMA_VERSION} only."
@@ -88,6 +91,8 @@ class RunDirectory:
         if not (self.path / _RESULT).exists():
             return None
         result: dict[str, Any] = read_json(self.path / _RESULT)
+        if not isinstance(result, dict) or not result.keys() >= {"test", "level"}:
+            raise RunError(f"{self.path / _RESULT} is corrupt: it does not hold a result.")
         return result
 
     def finish(self, weights: Mapping[str, Tensor], result: Mapping[str, Any]) -> None:

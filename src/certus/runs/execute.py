@@ -21,7 +21,7 @@ from certus.costs import Cost, SquaredL2, WeightedL2
 from certus.data import DataSet, load
 from certus.domains import Domain
 from certus.errors import ArgumentError, require
-from certus.losses import ModelLoss
+from certus.losses import CrossEntropy, ModelLoss, SquaredError
 from certus.models import build_model
 from certus.models.registry import file_digest
 from certus.runs.directory import RunDirectory
@@ -76,7 +76,9 @@ class Settings:
             require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
         rate = self.learning_rate
         require(0 < rate < math.inf, "learning_rate", "be positive and finite", rate)
-        require(self.weight_decay >= 0, "weight_decay", "not be negative", self.weight_decay)
+        decay = self.weight_decay
+        require(0 <= decay < math.inf, "weight_decay", "be finite and not negative", decay)
+        require(self.batch_size < 2**31, "batch_size", "be less than 2³¹", self.batch_size)
         require(0 <= self.label_smoothing < 1, "label_smoothing", "lie in [0, 1)", self.label_smoothing)
         require(0 <= self.seed < 2**32, "seed", "lie between 0 and 2³² − 1", self.seed)
         given = [name for name in ("gamma", "rho") if getattr(self, name) is not None]
@@ -89,6 +91,7 @@ class Settings:
         for name in given:
             value = getattr(self, name)
             require(0 < value < math.inf, name, "be positive and finite", value)
+            require(1e-30 < value < 1e30, name, "lie between 1e-30 and 1e30", value)
 
 
 def load_data(settings: Settings) -> DataSet:
@@ -101,19 +104,20 @@ def natural_cost(data: DataSet) -> Cost:
     return SquaredL2() if data.weights is None else WeightedL2(data.weights)
 
 
-def start_run(path: Path, settings: Settings, data: DataSet) -> RunDirectory:
-    """A new run directory for these settings, before any training."""
+def start_run(path: Path, settings: Settings, data: DataSet, origin: str = "trained") -> RunDirectory:
+    """A new run directory for these settings, before any training; ``origin`` may be "imported"."""
     criterion = default_criterion(data.train)
     if settings.label_smoothing:
         if data.classes is None:
             raise ArgumentError(
                 f"`label_smoothing` must be 0 for regression; got {settings.label_smoothing}."
             )
-        criterion = certus.CrossEntropy(settings.label_smoothing)
+        criterion = CrossEntropy(settings.label_smoothing)
     build_method(settings, natural_cost(data), data.domain)
     about: dict[str, Any] = {
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,
+        "origin": origin,
         "settings": asdict(settings),
         "data_sha256": data.sha256,
         "model_sha256": file_digest(settings.model),
@@ -185,12 +189,22 @@ def execute(
     """
     fabric = fabric or Fabric(devices=1)
     settings, about = settings_of(run), run.settings
+    missing = {"data_sha256", "model_sha256", "criterion", "cost", "domain"} - about.keys()
+    if missing:
+        raise RunError(f"{run.path} is corrupt: run.json lacks {', '.join(sorted(missing))}.")
+    if about.get("origin") == "imported":
+        raise RunError(f"{run.path} was imported, not trained; there is nothing to resume.")
     data = load_data(settings)
     if data.sha256 != about["data_sha256"]:
         raise RunError(f"{run.path} was started with other data: {settings.data} now has another sha256.")
+    rows = run.rows
+    if rows.keys() != data.rows.keys() or not all(torch.equal(rows[name], data.rows[name]) for name in rows):
+        raise RunError(f"{run.path} was started with another split than {settings.data} has now.")
     network = rebuild_model(run, settings, data, model)
     method = build_method(settings, from_tag(about["cost"]), from_tag(about["domain"]))
     criterion = from_tag(about["criterion"])
+    if not isinstance(criterion, CrossEntropy | SquaredError):
+        raise RunError(f"{run.path} is corrupt: its criterion is {criterion!r}.")
     recorder = Recorder(run.path, writes=fabric.global_rank == 0)
     chosen = OPTIMIZERS[settings.optimizer]
     done = fit(

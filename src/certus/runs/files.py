@@ -25,6 +25,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     temporary = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.fchmod(handle, 0o644)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()

@@ -29,6 +29,8 @@ _KNOWN: dict[str, type[Any]] = {
     )
 }
 
+_DTYPES = {str(kind).removeprefix("torch."): kind for kind in (torch.float32, torch.float64, torch.bool)}
+
 
 def to_tag(thing: Any) -> Any:
     """JSON for a known object, a tensor, a number, a string or None."""
@@ -53,16 +55,23 @@ def to_tag(thing: Any) -> Any:
 
 def from_tag(tag: Any) -> Any:
     """The object that ``to_tag`` was given."""
+    try:
+        return _read(tag)
+    except (TypeError, ValueError, KeyError) as reason:
+        raise RunError(f"A run is corrupt: {str(tag)[:60]} describes nothing: {reason}.") from None
+
+
+def _read(tag: Any) -> Any:
     if not isinstance(tag, dict):
         return tag
     kind, rest = tag.get("type"), {name: value for name, value in tag.items() if name != "type"}
     if kind == "tensor":
-        return torch.tensor(_numbers(rest["values"]), dtype=getattr(torch, str(rest["dtype"])))
+        return torch.tensor(_numbers(rest["values"]), dtype=_DTYPES[rest["dtype"]])
     if kind == "number":
         return float(rest["value"])
     if kind not in _KNOWN:
         raise RunError(f"A run names {kind!r}, which this version of certus does not know.")
-    return _KNOWN[kind](**{name: from_tag(value) for name, value in rest.items()})
+    return _KNOWN[kind](**{name: _read(value) for name, value in rest.items()})
 
 
 def _plain(values: Any) -> Any:

@@ -30,12 +30,21 @@ class BatchOrder:
         require(self.count >= 1, "data", "hold at least one sample", self.count)
         require(self.batch_size >= 1, "batch_size", "be at least 1", self.batch_size)
         require(0 <= self.seed < 2**32, "seed", "lie between 0 and 2³² − 1", self.seed)
-        smallest = self.count % self.batch_size or min(self.batch_size, self.count)
+        smallest = self._smallest
         if smallest < self.processes:
             raise ArgumentError(
                 f"`batch_size` must give each of the {self.processes} processes a share of every batch; with "
                 f"{self.batch_size} the last of {self.count} samples make a batch of {smallest}."
             )
+
+    @property
+    def _smallest(self) -> int:
+        return self.count % self.batch_size or min(self.batch_size, self.count)
+
+    @property
+    def smallest_share(self) -> int:
+        """The fewest samples that a process may get in one step."""
+        return self._smallest // self.processes
 
     def __len__(self) -> int:
         """Steps of an epoch."""

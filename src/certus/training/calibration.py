@@ -2,8 +2,8 @@
 
     ρ̂_n(θ) = E_n[c(T_γ(θ; Z), Z)]                                                               [eqn:tol-n]
 
-ρ̂ falls as γ grows, so a wanted level ρ is found by bisection on log γ, started by the rule of a linear loss
-(ρ̂ ∝ γ⁻²).
+ρ̂ falls as γ grows, so a wanted level ρ is found on log γ by secants, the first as for a linear loss
+(ρ̂ ∝ γ⁻²), in turns with bisection once it is bracketed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from certus.surrogate import WRM
 from certus.training.metrics import Sums
 
 _CLOSE = 0.05  # share of ρ
-_MOST_PASSES = 12
+_MOST_PASSES = 60
+_SAME = 1e-4  # a bracket of log γ that holds no other level
 _SEARCHED = 4096  # samples on which γ is sought before all decide
 
 
@@ -98,6 +99,8 @@ def _search(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fabric: 
             return replace(level, status=LevelStatus.FLOOR)
         here = math.log(level.gamma)
         low, high = (here, high) if level.rho_hat > rho else (low, here)
+        if high - low < _SAME:
+            break
         method.load_state_dict({"gamma": max(math.exp(_next_guess(tried, rho, low, high)), method.gamma_min)})
     nearest = min(tried, key=lambda level: abs(level.rho_hat - rho))
     method.load_state_dict({"gamma": nearest.gamma})
@@ -116,5 +119,6 @@ def _next_guess(tried: list[Level], rho: float, low: float, high: float) -> floa
         rise = math.log(max(last.rho_hat, floor) / max(before.rho_hat, floor))
         slope = min(rise / run, -0.2) if run != 0 else slope
     guess = here - max(-2.0, min(2.0, excess / slope))
-    inside = low < guess < high
-    return guess if inside else (low + high) / 2
+    bracketed = math.isfinite(low) and math.isfinite(high)
+    trusted = low < guess < high and not (bracketed and len(tried) % 2 == 0)
+    return guess if trusted else (low + high) / 2

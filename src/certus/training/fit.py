@@ -7,6 +7,7 @@ The perturber is the only thing in which ERM, WRM and the other methods differ.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,12 +16,13 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Adam, Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from certus.batches import inner
 from certus.data import DataSet, Split
-from certus.errors import ArgumentError, CertusError, require
+from certus.errors import ArgumentError, CertusError, UnsupportedError, require
 from certus.losses import Criterion, CrossEntropy, ModelLoss, SquaredError, evaluation_mode
 from certus.surrogate import WRM
 from certus.training.batches import BatchOrder, mix
@@ -131,9 +133,12 @@ def fit(
     criterion = criterion or default_criterion(train)
     fabric = fabric or Fabric(devices=1)
     order = BatchOrder(len(train), batch_size, seed, fabric.global_rank, fabric.world_size)
+    _check(model, method, order)
     groups = decay_groups(model, weight_decay)
     chosen = Adam(groups, lr=1e-3) if optimizer is None else optimizer(groups)
     planned = None if schedule is None else schedule(chosen)
+    if isinstance(planned, ReduceLROnPlateau):
+        raise UnsupportedError("`schedule` must step by the epoch alone; ReduceLROnPlateau needs a metric.")
     state = TrainingState(model, chosen, planned, method)
     wrapped, chosen = fabric.setup(model, chosen)
     train = Split(fabric.to_device(train.inputs), fabric.to_device(train.targets))
@@ -150,7 +155,7 @@ def fit(
             for step, index, whole in order.epoch(state.epoch, first=state.step):
                 torch.manual_seed(mix(seed, state.epoch, step, fabric.global_rank))
                 inputs, targets = train.inputs[index], train.targets[index]
-                moved, measured = _perturb(method, loss, inputs, targets)
+                moved, targets, measured = _perturb(method, loss, inputs, targets)
                 outputs = wrapped(moved)
                 losses = criterion(outputs, targets)
                 if not torch.isfinite(losses).all():
@@ -186,6 +191,18 @@ def fit(
     return Fit(model, state.history, level)
 
 
+def _check(model: nn.Module, method: Perturber, order: BatchOrder) -> None:
+    """What would otherwise fail in the middle, or at the end, of a long training."""
+    if isinstance(method, WRM) and isinstance(method.gamma, Tensor):
+        raise ArgumentError("`gamma` must be one number to train with; got a tensor.")
+    norms = [name for name, part in model.named_modules() if isinstance(part, _BatchNorm)]
+    if norms and order.smallest_share == 1:
+        raise ArgumentError(
+            f"`batch_size` must not leave a batch of one sample to `{norms[0]}`, which normalises over "
+            f"the batch; {order.count} samples in batches of {order.batch_size} do."
+        )
+
+
 def default_criterion(train: Split) -> Criterion:
     """Cross-entropy for labels, squared error for numbers."""
     if train.targets.dtype == torch.long:
@@ -199,8 +216,8 @@ def default_criterion(train: Split) -> Criterion:
 
 def _perturb(
     method: Perturber, loss: ModelLoss, inputs: Tensor, targets: Tensor
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """The moved inputs, and what the method tells of them."""
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """The moved inputs, their targets, which move only under a label cost, and what the method tells."""
     if isinstance(method, WRM):
         found = method.solve(loss, inputs, targets)
         told = {
@@ -209,10 +226,11 @@ def _perturb(
             "gradients": found.gradients,
             "converged": found.converged,
         }
-        return found.inputs, told
+        assert found.targets is not None
+        return found.inputs, found.targets, told
     moved = method(loss, inputs, targets)
     move = moved - inputs
-    return moved, {} if isinstance(method, ERM) else {"rho_running": inner(move, move)}
+    return moved, targets, {} if isinstance(method, ERM) else {"rho_running": inner(move, move)}
 
 
 def _accuracy(outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
@@ -246,9 +264,14 @@ def _close_epoch(
     state: TrainingState, loss: ModelLoss, held_out: Split | None, fabric: Fabric
 ) -> EpochMetrics:
     means = state.sums.means(fabric)
-    clean = {}
+    clean: dict[str, float] = {}
     if held_out is not None:
         clean = evaluate(loss, Split(fabric.to_device(held_out.inputs), fabric.to_device(held_out.targets)))
+    if not all(math.isfinite(value) for value in (*means.values(), *clean.values())):
+        raise DivergedError(
+            f"The weights are useless after epoch {state.epoch + 1}: a loss is not finite. "
+            "A smaller learning rate may help; the run keeps its last good checkpoint."
+        )
     gamma = state.method.gamma if isinstance(state.method, WRM) else None
     return EpochMetrics(
         epoch=state.epoch + 1,
@@ -258,7 +281,7 @@ def _close_epoch(
         rho_running=means.get("rho_running"),
         gradients=means.get("gradients"),
         converged=means.get("converged"),
-        gamma=gamma if isinstance(gamma, float) else None,
+        gamma=None if gamma is None else float(gamma),
         calibration_loss=clean.get("loss"),
         calibration_accuracy=clean.get("accuracy"),
         seconds=state.seconds,

@@ -24,17 +24,18 @@ _SAMPLES = 1000
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A level ρ and the distance that it was derived from, in the cost's norm."""
+    """A level ρ, and the distance in the cost's norm, and to what, that it was derived from."""
 
     rho: float
     distance: float
+    neighbour: str
 
     @property
     def reason(self) -> str:
         """Why, in one sentence."""
         return (
             f"rho = {self.rho:.4g}, so that samples move by about sqrt(rho) = {self.rho**0.5:.3g}: a tenth "
-            f"of {self.distance:.3g}, the median distance to the nearest sample with another label"
+            f"of {self.distance:.3g}, the median distance to {self.neighbour}"
         )
 
 
@@ -54,7 +55,9 @@ def suggest_rho(data: Split, cost: Cost, seed: int = 0) -> Suggestion:
     if len(distances) == 0:
         raise ArgumentError("`rho` cannot be suggested: no two samples differ. Give `gamma` or `rho`.")
     distance = float(distances.median())
-    return Suggestion((_SHARE * distance) ** 2, distance)
+    labelled = not data.targets.is_floating_point()
+    neighbour = "the nearest sample with another label" if labelled else "the nearest other sample"
+    return Suggestion((_SHARE * distance) ** 2, distance, neighbour)
 
 
 def _nearest_other(sample: Split, index: int, cost: Cost) -> Tensor:
