@@ -29,7 +29,9 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], note: object = None) ->
     """Write tensors and a JSON note, atomically."""
     text = json.dumps(note, allow_nan=False)
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_atomically(path, save(plain, {"note": text, "sha256": digest(plain, text)}))
+    # One entry only: safetensors writes several in any order, and equal content should be equal bytes.
+    about = json.dumps({"note": text, "sha256": digest(plain, text)})
+    write_atomically(path, save(plain, {"certus": about}))
 
 
 def load_tensors(path: Path, *, require_digest: bool = True) -> tuple[dict[str, Tensor], Any]:
@@ -55,9 +57,15 @@ def load_tensors(path: Path, *, require_digest: bool = True) -> tuple[dict[str, 
                 "Save the weights with safetensors.torch.save_file(model.state_dict(), …)."
             ) from None
         raise RunError(f"{path} is corrupt: {reason}.") from None
-    text = metadata.get("note", "null")
-    if "sha256" in metadata and metadata["sha256"] != digest(tensors, text):
+    if "certus" not in metadata:
+        if require_digest:
+            raise RunError(f"{path} was not written by certus: it has no sha256.")
+        return tensors, None
+    try:
+        about = json.loads(metadata["certus"])
+        intact = about["sha256"] == digest(tensors, about["note"])
+    except (ValueError, KeyError, TypeError):
+        intact = False
+    if not intact:
         raise RunError(f"{path} is corrupt: its content does not have the sha256 it was written with.")
-    if require_digest and "sha256" not in metadata:
-        raise RunError(f"{path} was not written by certus: it has no sha256.")
-    return tensors, json.loads(text)
+    return tensors, json.loads(about["note"])
