@@ -43,8 +43,7 @@ class Settings:
     Attributes:
         gamma, rho: exactly one of them for wrm, neither for erm.
         schedule: "constant" or "cosine" (down to 0 over all epochs).
-        tolerance: of the inner problems. Training needs less than a measurement does: the effect of an
-            inexact maximiser is small and fixed (thm:convergence).
+        tolerance: of the inner problems. The effect of an inexact maximiser is fixed (thm:convergence).
     """
 
     data: str
@@ -59,7 +58,7 @@ class Settings:
     schedule: str = "constant"
     weight_decay: float = 0.0
     label_smoothing: float = 0.0
-    tolerance: float = 1e-2
+    tolerance: float = BarzilaiBorwein.tolerance
     seed: int = 0
     target: str | None = None
     standardize: bool = True
