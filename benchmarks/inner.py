@@ -34,8 +34,8 @@ class Args:
     train_steps: tuple[int, ...] = (30, 60, 120)
     batch_size: int = 128
     samples: int = 256
-    repeats: int = 5
-    tolerances: tuple[float, ...] = (1e-2, 5e-3, 2e-3, 1e-3, 5e-4)
+    repeats: int = 15
+    tolerances: tuple[float, ...] = (3e-2, 2e-2, 1e-2, 5e-3, 2e-3, 1e-3)
     seed: int = 0
     output: Path = Path("benchmarks/results/inner.json")
 
@@ -94,12 +94,13 @@ def compare(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, float]
     paper = solve(certus.PaperAscent(steps=16))
     default = solve(certus.BarzilaiBorwein())
     thorough = solve(certus.BarzilaiBorwein(tolerance=1e-6, max_gradients=100))
-    best = torch.stack([paper.value, default.value, thorough.value]).amax(0)
+    reached = value_at(default.onward, loss, data, args.gamma)
+    best = torch.stack([paper.value, default.value, reached, thorough.value]).amax(0)
     paper_gap = float((best - paper.value).mean())
     enough = [
         float(tried.gradients.double().mean())
         for tried in (solve(certus.BarzilaiBorwein(tolerance)) for tolerance in args.tolerances)
-        if float((best - tried.value).mean()) <= paper_gap
+        if float((best - value_at(tried.onward, loss, data, args.gamma)).mean()) <= paper_gap
     ]
     # One gradient of the paper's seventeen only measures; it is left out of the paper's time.
     sizes = batch_sizes(default)
@@ -114,12 +115,19 @@ def compare(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, float]
     return {
         "paper_gap": paper_gap,
         "gradients_to_paper_gap": min(enough, default=float("nan")),
-        "certus_gap": float((best - default.value).mean()),
+        "certus_gap": float((best - reached).mean()),
+        "certus_gap_where_measured": float((best - default.value).mean()),
         "certus_gradients": float(default.gradients.double().mean()),
         "certus_converged": float(default.converged.double().mean()),
         "speedup": moving / spent,
         "overhead": spent / raw - 1,
     }
+
+
+@torch.no_grad()
+def value_at(points: Tensor, loss: certus.ModelLoss, data: Split, gamma: float) -> Tensor:
+    """(batch,) f at the points that training would use."""
+    return loss(points, data.targets) - gamma * certus.SquaredL2()(points, data.inputs)
 
 
 def batch_sizes(solution: certus.InnerSolution) -> list[int]:
