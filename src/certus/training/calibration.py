@@ -19,6 +19,7 @@ from certus.losses import ModelLoss
 from certus.surrogate import WRM, BarzilaiBorwein, Maximizer
 from certus.training.metrics import Sums
 
+_DEFAULT = BarzilaiBorwein()
 _CLOSE = 0.05  # share of ρ
 _MOST_PASSES = 60
 _SAME = 1e-4  # a bracket of log γ that holds no other level
@@ -60,11 +61,11 @@ class Level:
 def measure_level(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
     """One careful pass over the data at the present θ and γ, shared among the processes."""
     assert isinstance(method.gamma, float | int)
-    careful = WRM(
+    wrm = WRM(
         float(method.gamma),
         cost=method.cost,
         domain=method.domain,
-        maximizer=_careful(method.maximizer),
+        maximizer=careful(method.maximizer),
         label_cost=method.label_cost,
     )
     sums = Sums()
@@ -72,12 +73,12 @@ def measure_level(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fa
     share = Split(data.inputs[mine], data.targets[mine])
     for first in range(0, len(share), batch_size):
         batch = share[first : first + batch_size]
-        found = careful.solve(loss, batch.inputs, batch.targets)
+        found = wrm.solve(loss, batch.inputs, batch.targets)
         sums.add(rho_hat=found.transport_cost, phi=found.value, gradients=found.gradients)
     return Level(gamma=float(method.gamma), status=LevelStatus.FIXED, **sums.means(fabric))
 
 
-def _careful(maximizer: Maximizer) -> Maximizer:
+def careful(maximizer: Maximizer = _DEFAULT) -> Maximizer:
     """What is good enough to train stops too early to measure: short of T_γ the cost comes out too low."""
     if not isinstance(maximizer, BarzilaiBorwein):
         return maximizer
