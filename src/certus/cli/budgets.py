@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from certus.attacks.budgets import fair_epsilon
@@ -29,7 +30,7 @@ def read_epsilon(text: str, norm: str, model: str | None = None) -> float:
             raise ArgumentError(f"`epsilon` must be a number, or from:RUN; got {text!r}.") from None
     trained = open_trained(RunDirectory.open(Path(text.removeprefix("from:"))), model=model)
     if p == 2 and trained.rho_hat is not None and isinstance(trained.cost, SquaredL2):
-        epsilon = trained.rho_hat**0.5
+        epsilon = math.sqrt(trained.rho_hat)
     else:
         count = len(trained.data.train)
         messages.print(f"Measuring how far {trained.run.path} moves its {count} training samples.")
