@@ -28,9 +28,9 @@ class ProximalAscent(MonotoneAscent):
     """Monotone proximal gradient ascent, stopped sample by sample; for costs that have a proximal step.
 
     Args:
-        tolerance: ε of Algorithm 1, in units of the loss: a sample stops when its proximal residual is at
-            most this: the increase ⟨∇ℓ, d⟩ − γΔc ≥ ‖d‖²/α promised by the step d, and where α is below
-            1/2γ what it would be at that length. An estimate of the gap: these costs have no curvature.
+        tolerance: ε of Algorithm 1, in units of the loss: a sample stops when its gap is at most this. The
+            gap is estimated by the proximal residual: twice the increase ⟨∇ℓ, d⟩ − γΔc ≥ ‖d‖²/α that the
+            step d promises, and where α is below 1/2γ, what it would be at that length.
         max_gradients: the most gradients that one sample may cost.
     """
 
@@ -41,7 +41,7 @@ class ProximalAscent(MonotoneAscent):
         size = at.point[0].numel()
         # So that neither α∇ℓ nor a sum of its squares overflows.
         steepest = at.slope.flatten(1).abs().amax(1) / (2 * objective.gamma)
-        limit = torch.finfo(steepest.dtype).max ** 0.5 / size / steepest.clamp_min(1)
+        limit: Tensor = torch.finfo(steepest.dtype).max ** 0.5 / size / steepest.clamp_min(1)
         return limit.clamp_max(_LINEAR * size)
 
     def _aim(self, objective: Objective, at: Evaluation, length: Tensor) -> Evaluation:
@@ -53,9 +53,7 @@ class ProximalAscent(MonotoneAscent):
         return replace(at, target=target, gain=gain.clamp_min(0))
 
     def _gap(self, objective: Objective, at: Evaluation, length: Tensor) -> Tensor:
-        if objective.curvature_bound is not None:
-            return objective.gap(at)
-        return at.gain / length.clamp_max(1)
+        return objective.gap(at) / length.clamp_max(1)
 
     def _step(self, objective: Objective, at: Evaluation, length: Tensor) -> Tensor:
         return at.target
