@@ -23,6 +23,7 @@ from certus import (
     Mahalanobis,
     Masked,
     PaperAscent,
+    ProximalAscent,
     SquaredError,
     SquaredL2,
     SquaredLp,
@@ -144,6 +145,7 @@ THINGS = [
     CrossEntropy(0.1),
     SquaredError(),
     BarzilaiBorwein(1e-3, 7),
+    ProximalAscent(1e-3, 7),
     PaperAscent(3),
 ]
 

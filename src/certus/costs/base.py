@@ -137,6 +137,24 @@ class Cost(ABC):
         gradient = slope - per_sample(gamma, point) * self.gradient(point, origin)
         return self.gap(gradient, point, self.strong_convexity * gamma / 2, domain)
 
+    def has_prox(self, domain: Domain) -> bool:
+        """Whether ``prox`` is implemented on this domain."""
+        return False
+
+    def prox(self, point: Tensor, origin: Tensor, weight: Tensor, domain: Domain) -> Tensor:
+        """argmin_{z ∈ Z} weight·c(z, z₀) + ½‖z − point‖₂², the backward half of a proximal step (eqn:prox).
+
+        Raises ``UnsupportedError`` unless ``has_prox(domain)``.
+
+        Args:
+            point, origin: (batch, …) any point, and z₀ in Z.
+            weight: (batch,) positive weights.
+        """
+        raise UnsupportedError(
+            f"{self} has no proximal step on {type(domain).__name__}, only SquaredSup and SquaredLp(1), "
+            "masked or not, on Unbounded and Box; BarzilaiBorwein() goes with every cost."
+        )
+
     def whiten(self, vectors: Tensor) -> Tensor:
         """A symmetric linear map W with ‖Wv‖ = ‖v‖₂, which turns curvature in this norm into eigenvalues.
 

@@ -4,7 +4,8 @@ Each response δ = argmax ⟨g, δ⟩ − γ‖δ‖_p² over a product of inter
 |δᵢ| depend on one scalar, which sorting (p = 1, ∞) or bisection (1 < p < 2) finds exactly.
 
 For p = 1 and p = ∞ the cost is neither smooth nor strongly convex: nothing is strongly concave, and the
-ascent along these responses is a generalised conditional gradient, which converges slowly.
+ascent along these responses is a generalised conditional gradient, which converges slowly. These two have
+a proximal step instead (prop:prox).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from certus.batches import inner, per_sample
 from certus.costs.base import Cost, Response, Support
+from certus.costs.proximal import Bounds, prox_l1, prox_sup
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import UnsupportedError, require
 from certus.norms import SUP, Lp, Norm
@@ -47,6 +49,15 @@ class _SquaredNorm(Cost):
         gain = inner(slope, target - point) - gamma * (self.value(target, origin) - self.value(point, origin))
         return Response(target, gain.clamp_min(0))
 
+    def prox(self, point: Tensor, origin: Tensor, weight: Tensor, domain: Domain) -> Tensor:
+        if not (self.has_prox(domain) and isinstance(domain, Intervals)):
+            return super().prox(point, origin, weight, domain)
+        bounds = None
+        if not isinstance(domain, Unbounded):
+            lower, upper = domain.bounds(point)
+            bounds = lower.expand_as(point).flatten(1), upper.expand_as(point).flatten(1)
+        return self._prox(point.flatten(1), origin.flatten(1), 2 * weight, bounds).reshape(point.shape)
+
     def estimated_gap(
         self, gain: Tensor, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
     ) -> Tensor:
@@ -54,6 +65,10 @@ class _SquaredNorm(Cost):
 
     def _sizes(self, slope: Tensor, room: Tensor, gamma: Tensor) -> Tensor:
         """argmax_{0 ≤ δ ≤ room} ⟨slope, δ⟩ − γ‖δ‖², for slope ≥ 0. Shapes (batch, m), γ (batch, 1)."""
+        raise NotImplementedError
+
+    def _prox(self, point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None) -> Tensor:
+        """argmin_z (weight/2)‖z − z₀‖² + ½‖z − point‖₂² within the bounds, for (batch, m) points."""
         raise NotImplementedError
 
 
@@ -81,6 +96,9 @@ class SquaredLp(_SquaredNorm):
     def strong_convexity(self) -> float:
         return 2 * (self.p - 1)
 
+    def has_prox(self, domain: Domain) -> bool:
+        return self.p == 1 and isinstance(domain, Intervals)
+
     def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
         if self.p == 1:
             raise UnsupportedError("SquaredLp(p=1) is not differentiable.")
@@ -107,6 +125,9 @@ class SquaredLp(_SquaredNorm):
             low, high = torch.where(too_short, middle, low), torch.where(too_short, high, middle)
         sizes = torch.where(slope > 0, self._sizes_at(high, log_slope, room), 0)
         return torch.where((free <= room).all(1, keepdim=True), free, sizes)
+
+    def _prox(self, point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None) -> Tensor:
+        return prox_l1(point, origin, weight, bounds)
 
     def _sizes_at(self, length: Tensor, log_slope: Tensor, room: Tensor) -> Tensor:
         exponent = (log_slope + (self.p - 2) * length.log()) / (self.p - 1)
@@ -137,6 +158,9 @@ class SquaredSup(_SquaredNorm):
     def strong_convexity(self) -> float:
         return 0.0
 
+    def has_prox(self, domain: Domain) -> bool:
+        return isinstance(domain, Intervals)
+
     def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
         raise UnsupportedError("SquaredSup is not differentiable.")
 
@@ -147,6 +171,9 @@ class SquaredSup(_SquaredNorm):
         # `ordered` rises and `beyond` falls along the row: the largest minimum is where they cross.
         length = torch.minimum(ordered, beyond / (2 * gamma)).amax(1, keepdim=True)
         return torch.minimum(room, length)
+
+    def _prox(self, point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None) -> Tensor:
+        return prox_sup(point, origin, weight, bounds)
 
 
 def _fill_steepest_first(slope: Tensor, room: Tensor, gamma: Tensor) -> Tensor:

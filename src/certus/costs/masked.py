@@ -84,6 +84,15 @@ class Masked(Cost):
             return Response(pinned.project(found.target), found.gain)
         return self.inner.respond(self._free(slope), point, origin, gamma, pinned)
 
+    def has_prox(self, domain: Domain) -> bool:
+        return self.inner.has_prox(domain) and isinstance(domain, Intervals)
+
+    def prox(self, point: Tensor, origin: Tensor, weight: Tensor, domain: Domain) -> Tensor:
+        if not self.has_prox(domain):
+            return self.inner.prox(point, origin, weight, domain)  # which says why not
+        still = torch.where(self.mask.to(point.device), point, origin)
+        return self.inner.prox(still, origin, weight, self._pinned(origin, domain))
+
     def gap(self, gradient: Tensor, point: Tensor, modulus: Tensor, domain: Domain) -> Tensor:
         return self._uncoupled(point).gap(self._free(gradient), point, modulus, self._pinned(point, domain))
 

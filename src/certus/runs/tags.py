@@ -17,7 +17,7 @@ from certus.domains import Ball, Box, Unbounded
 from certus.errors import UnsupportedError
 from certus.losses import CrossEntropy, SquaredError
 from certus.runs.files import RunError
-from certus.surrogate import BarzilaiBorwein, PaperAscent
+from certus.surrogate import BarzilaiBorwein, PaperAscent, ProximalAscent
 
 _KNOWN: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -25,7 +25,7 @@ _KNOWN: dict[str, type[Any]] = {
         *(SquaredL2, WeightedL2, Mahalanobis, SquaredLp, SquaredSup, Masked, LabelCost),
         *(Unbounded, Box, Ball),
         *(CrossEntropy, SquaredError),
-        *(BarzilaiBorwein, PaperAscent),
+        *(BarzilaiBorwein, PaperAscent, ProximalAscent),
     )
 }
 

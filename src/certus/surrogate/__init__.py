@@ -1,7 +1,15 @@
 """The robust surrogate φ_γ and the transport map T_γ (eqn:inner-sup, eqn:transport-map)."""
 
 from certus.surrogate.concavity import ConcaveShare, Curvature, concave_share, largest_curvature
-from certus.surrogate.maximizers import BarzilaiBorwein, Callback, Maximizer, PaperAscent
+from certus.surrogate.maximizers import (
+    BarzilaiBorwein,
+    Callback,
+    Maximizer,
+    MonotoneAscent,
+    PaperAscent,
+    ProximalAscent,
+    default_maximizer,
+)
 from certus.surrogate.objective import Evaluation, Objective
 from certus.surrogate.solution import Evidence, InnerSolution, Status
 from certus.surrogate.wrm import WRM, robust_surrogate, transport_map
@@ -16,10 +24,13 @@ __all__ = [
     "Evidence",
     "InnerSolution",
     "Maximizer",
+    "MonotoneAscent",
     "Objective",
     "PaperAscent",
+    "ProximalAscent",
     "Status",
     "concave_share",
+    "default_maximizer",
     "largest_curvature",
     "robust_surrogate",
     "transport_map",

@@ -81,14 +81,19 @@ class Objective:
 
     def evaluate(self, point: Tensor) -> Evaluation:
         """f, ∇ℓ and the way up: one forward and one backward pass, to the inputs only."""
+        at = self.measure(point)
+        way = self.cost.respond(at.slope, at.point, self.origin, self.gamma, self.domain)
+        return replace(at, target=way.target, gain=way.gain)
+
+    def measure(self, point: Tensor) -> Evaluation:
+        """f and ∇ℓ alone, at the same price; the target is the point itself until someone asks the way."""
         leaf = point.detach().requires_grad_()
         losses, slope = loss_and_slope(self.loss, leaf, self.targets)
         point = leaf.detach()
         cost = self.cost.value(point, self.origin)
         value = losses.detach().to(cost.dtype) - self.gamma * cost
-        way = self.cost.respond(slope, point, self.origin, self.gamma, self.domain)
         finite = torch.isfinite(value) & all_finite(slope)
-        return Evaluation(point, value, cost, slope, way.target, way.gain, finite)
+        return Evaluation(point, value, cost, slope, point, torch.zeros_like(value), finite)
 
     def gap(self, at: Evaluation) -> Tensor:
         """(batch,) bound or estimate of sup f − f at the evaluated points.

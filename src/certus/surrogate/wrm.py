@@ -24,14 +24,12 @@ from certus.surrogate.checks import (
     check_penalty,
     penalties,
 )
-from certus.surrogate.maximizers import BarzilaiBorwein, Callback, Maximizer
+from certus.surrogate.maximizers import Callback, Maximizer, default_maximizer
 from certus.surrogate.objective import Objective
 from certus.surrogate.penalty import PenaltyControl
 from certus.surrogate.solution import InnerSolution
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
-_QUICK = BarzilaiBorwein()
-_PRECISE = BarzilaiBorwein(tolerance=1e-6, max_gradients=200)
 
 
 class WRM:
@@ -42,7 +40,7 @@ class WRM:
         rho: instead of γ, the mean transport cost E[c(T_γ, Z)] to aim for. γ then follows it, one small
             step for each batch solved in ``train()`` mode, and stands still in ``eval()`` mode.
         cost, domain: c and Z. Labels never move unless ``label_cost`` says so.
-        maximizer: how the inner problem is solved, and how well.
+        maximizer: how the inner problem is solved, and how well; None leaves it to ``default_maximizer``.
         gamma_min: with ``rho``, the smallest γ to go to; ``at_floor`` says that it binds.
 
     In a training loop of your own, with the same loss inside and outside (lemma:smoothness)::
@@ -62,7 +60,7 @@ class WRM:
         rho: float | None = None,
         cost: Cost = _L2,
         domain: Domain = _EVERYWHERE,
-        maximizer: Maximizer = _QUICK,
+        maximizer: Maximizer | None = None,
         label_cost: LabelCost | None = None,
         gamma_min: float = 1e-4,
     ) -> None:
@@ -70,6 +68,7 @@ class WRM:
             raise ArgumentError(f"Give either `gamma` or `rho`; got gamma={gamma} and rho={rho}.")
         if gamma is not None:
             check_penalty(gamma)
+        maximizer = default_maximizer(cost, domain) if maximizer is None else maximizer
         require(isinstance(maximizer, Maximizer), "maximizer", "be one, such as BarzilaiBorwein()", maximizer)
         valid = label_cost is None or isinstance(label_cost, LabelCost)
         require(valid, "label_cost", "be a LabelCost or None", label_cost)
@@ -215,7 +214,7 @@ def robust_surrogate(
     gamma: float | Tensor,
     cost: Cost = _L2,
     domain: Domain = _EVERYWHERE,
-    maximizer: Maximizer = _PRECISE,
+    maximizer: Maximizer | None = None,
     label_cost: LabelCost | None = None,
 ) -> Tensor:
     """φ_γ(θ; z₀), one value per sample: *estimated*, from below, by a precise ascent.
@@ -229,6 +228,7 @@ def robust_surrogate(
     >>> robust_surrogate(lambda z: z @ slope, torch.zeros(1, 2), gamma=0.5)   # ‖slope‖²/4γ
     tensor([12.5000])
     """
+    maximizer = maximizer or _precise(cost, domain)
     wrm = WRM(gamma, cost=cost, domain=domain, maximizer=maximizer, label_cost=label_cost)
     found = wrm.solve(loss, inputs, targets)
     if not torch.is_grad_enabled():
@@ -246,7 +246,7 @@ def transport_map(
     gamma: float | Tensor,
     cost: Cost = _L2,
     domain: Domain = _EVERYWHERE,
-    maximizer: Maximizer = _PRECISE,
+    maximizer: Maximizer | None = None,
 ) -> Tensor:
     """T_γ(θ; z₀), where the worst case moves each sample: *estimated* by a precise ascent.
 
@@ -256,4 +256,9 @@ def transport_map(
     >>> transport_map(lambda z: z @ slope, torch.zeros(1, 2), gamma=0.5)      # z₀ + slope/2γ
     tensor([[3., 4.]])
     """
+    maximizer = maximizer or _precise(cost, domain)
     return WRM(gamma, cost=cost, domain=domain, maximizer=maximizer)(loss, inputs, targets)
+
+
+def _precise(cost: Cost, domain: Domain) -> Maximizer:
+    return default_maximizer(cost, domain, tolerance=1e-6, max_gradients=200)

@@ -16,7 +16,7 @@ from lightning_fabric import Fabric
 
 from certus.data import Split
 from certus.losses import ModelLoss
-from certus.surrogate import WRM, BarzilaiBorwein, Maximizer
+from certus.surrogate import WRM, Maximizer, MonotoneAscent
 from certus.training.metrics import Sums
 
 _DEFAULT = BarzilaiBorwein()
@@ -80,9 +80,10 @@ def measure_level(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fa
 
 def careful(maximizer: Maximizer = _DEFAULT) -> Maximizer:
     """What is good enough to train stops too early to measure: short of T_γ the cost comes out too low."""
-    if not isinstance(maximizer, BarzilaiBorwein):
+    if not isinstance(maximizer, MonotoneAscent):
         return maximizer
-    return BarzilaiBorwein(min(maximizer.tolerance, 1e-4), max(maximizer.max_gradients, 32))
+    kind = type(maximizer)
+    return kind(min(maximizer.tolerance, 1e-4), max(maximizer.max_gradients, 32))
 
 
 def calibrate(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:

@@ -1,0 +1,126 @@
+"""The price of a proximal step, and what it buys, in one run.
+
+1. one proximal step of a batch of 256 × 3,072 numbers, as a share of one forward and backward pass of the
+   paper's MNIST network on 256 images;
+2. on that network, trained briefly on the bundled digits (enlarged to 28 × 28): the value that proximal
+   ascent reaches, and at how many gradients, beside the conditional gradients of ``BarzilaiBorwein``.
+
+    python -m benchmarks.proximal
+
+Ratios within this run are the result; the times themselves depend on the machine and on its other work.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import certus
+from benchmarks.inner import best_times
+from certus.costs import Cost
+from certus.data import Split
+
+
+@dataclass(frozen=True)
+class Args:
+    batch_size: int = 256
+    numbers: int = 3072
+    gammas: tuple[float, ...] = (300.0, 100.0)
+    train_steps: int = 60
+    samples: int = 128
+    repeats: int = 7
+    seed: int = 0
+    output: Path = Path("benchmarks/results/proximal.json")
+
+
+def main(args: Args) -> None:
+    torch.manual_seed(args.seed)
+    torch.set_num_threads(1)
+    data = certus.data.digits(args.seed).train
+    images = functional.interpolate(data.inputs, size=(28, 28), mode="bilinear").clamp(0, 1)
+    data = Split(images, data.targets)
+    loss = certus.ModelLoss(certus.models.mnist_cnn(), certus.CrossEntropy(label_smoothing=0.1))
+    train(loss, data, args)
+    shares = step_shares(loss, data[: args.batch_size], args)
+    for name, share in shares.items():
+        print(f"{name:22s} {share:.2f} of a forward and backward pass")
+    rows = [compare(loss, data[: args.samples], gamma) for gamma in args.gammas]
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    config = {name: str(value) for name, value in asdict(args).items()}
+    result = {"args": config, "step_over_gradient": shares, "ascent": rows}
+    args.output.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"written to {args.output}")
+
+
+def train(loss: certus.ModelLoss, data: Split, args: Args) -> None:
+    optimizer = torch.optim.Adam(loss.model.parameters(), lr=1e-3)
+    for _ in range(args.train_steps):
+        chosen = torch.randint(len(data), (128,))
+        optimizer.zero_grad()
+        loss(data.inputs[chosen], data.targets[chosen]).mean().backward()
+        optimizer.step()
+
+
+def step_shares(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, float]:
+    """Time of one proximal step over that of one training pass, and over that of one input gradient."""
+    origin = torch.rand(args.batch_size, args.numbers)
+    point = origin + torch.randn(args.batch_size, args.numbers)
+    weight = torch.logspace(-2, 4, args.batch_size)
+    cases: dict[str, tuple[Cost, certus.Unbounded | certus.Box]] = {
+        "sup-norm": (certus.SquaredSup(), certus.Unbounded()),
+        "sup-norm in a box": (certus.SquaredSup(), certus.Box(0, 1)),
+        "L1": (certus.SquaredLp(1.0), certus.Unbounded()),
+        "L1 in a box": (certus.SquaredLp(1.0), certus.Box(0, 1)),
+    }
+    works = [
+        lambda cost=cost, domain=domain: cost.prox(point, origin, weight, domain)
+        for cost, domain in cases.values()
+    ]
+    training, inputs, *steps = best_times(
+        [lambda: training_pass(loss, data), lambda: input_gradient(loss, data), *works], args.repeats
+    )
+    shares = {name: taken / training for name, taken in zip(cases, steps, strict=True)}
+    return shares | {"input gradient alone": inputs / training}
+
+
+def training_pass(loss: certus.ModelLoss, data: Split) -> None:
+    """Forward, and backward to the weights."""
+    loss(data.inputs, data.targets).mean().backward()
+
+
+def input_gradient(loss: certus.ModelLoss, data: Split) -> Tensor:
+    """Forward, and backward to the inputs only: the cheaper pass that an ascent pays for."""
+    leaf = data.inputs.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(loss(leaf, data.targets).sum(), leaf)
+    return slope
+
+
+def compare(loss: certus.ModelLoss, data: Split, gamma: float) -> dict[str, float]:
+    """Mean gap to the best value known, and gradients spent, of both maximisers at three tolerances."""
+    row: dict[str, float] = {"gamma": gamma}
+    found = {}
+    for kind in (certus.ProximalAscent, certus.BarzilaiBorwein):
+        for tolerance, most in ((5e-3, 8), (1e-3, 15), (1e-4, 60)):
+            wrm = certus.WRM(
+                gamma, cost=certus.SquaredSup(), domain=certus.Box(0, 1), maximizer=kind(tolerance, most)
+            )
+            found[f"{kind.__name__} {tolerance:g}"] = wrm.solve(loss, data.inputs, data.targets)
+    best = torch.stack([solution.value for solution in found.values()]).amax(0)
+    for name, solution in found.items():
+        row[f"{name}: gap"] = float((best - solution.value).mean())
+        row[f"{name}: gradients"] = float(solution.gradients.double().mean())
+        row[f"{name}: converged"] = float(solution.converged.double().mean())
+        print(
+            f"γ = {gamma:g} | {name:22s} | gap {row[f'{name}: gap']:.5f} "
+            f"with {row[f'{name}: gradients']:.2f} gradients, {row[f'{name}: converged']:.0%} converged"
+        )
+    return row
+
+
+if __name__ == "__main__":
+    main(Args())
