@@ -61,19 +61,24 @@ class CrossEntropy:
             raise LossError(
                 f"CrossEntropy needs outputs of shape (batch, classes); got {tuple(outputs.shape)}."
             )
-        if targets.shape != outputs.shape[:1] or targets.dtype != torch.long:
-            raise LossError(
-                f"CrossEntropy needs `targets` of shape ({len(outputs)},) and dtype torch.int64; "
-                f"got shape {tuple(targets.shape)} and dtype {targets.dtype}."
-            )
-        wrong = (targets < 0) | (targets >= outputs.shape[1])
-        if wrong.any():
-            raise LossError(
-                f"`targets` must be labels from 0 to {outputs.shape[1] - 1}; got "
-                f"{targets[wrong][0].item()} at {sample_list(wrong.nonzero().flatten().tolist())}."
-            )
+        check_class_targets("CrossEntropy", outputs, targets)
         return functional.cross_entropy(
             outputs, targets, reduction="none", label_smoothing=self.label_smoothing
+        )
+
+
+def check_class_targets(criterion: str, outputs: Tensor, targets: Tensor) -> None:
+    """Raise ``LossError`` unless the targets are one label for each row of the (batch, classes) outputs."""
+    if targets.shape != outputs.shape[:1] or targets.dtype != torch.long:
+        raise LossError(
+            f"{criterion} needs `targets` of shape ({len(outputs)},) and dtype torch.int64; "
+            f"got shape {tuple(targets.shape)} and dtype {targets.dtype}."
+        )
+    wrong = (targets < 0) | (targets >= outputs.shape[1])
+    if wrong.any():
+        raise LossError(
+            f"`targets` must be labels from 0 to {outputs.shape[1] - 1}; got "
+            f"{targets[wrong][0].item()} at {sample_list(wrong.nonzero().flatten().tolist())}."
         )
 
 

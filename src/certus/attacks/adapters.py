@@ -7,7 +7,8 @@ is not used here: ``pip install --no-deps torchattacks``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from certus.batches import differentiable
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import AnyLoss, ModelLoss, evaluation_mode
 
@@ -42,13 +44,19 @@ class Foolbox:
     def __post_init__(self) -> None:
         _check_bounds(self.bounds)
         require(callable(self.attack), "attack", "be a foolbox attack", type(self.attack))
+        if self.epsilon is not None:
+            valid = 0 <= self.epsilon < math.inf
+            require(valid, "epsilon", "be finite and not negative, or None", self.epsilon)
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
         foolbox = _library("foolbox")
         model = _model_of(loss)
-        with evaluation_mode(), _Mode(model):
+        _check_range(inputs, *self.bounds)
+        labels = _labels(targets)
+        with _untouched(model):
+            inputs, labels = differentiable(inputs).detach(), differentiable(labels)
             wrapped = foolbox.PyTorchModel(model, bounds=self.bounds, device=inputs.device)
-            moved = self.attack(wrapped, inputs, _labels(targets), epsilons=self.epsilon)[1]
+            moved = self.attack(wrapped, inputs, labels, epsilons=self.epsilon)[1]
         return _checked(moved, inputs)
 
 
@@ -63,29 +71,39 @@ class Torchattacks:
 
     make: Callable[[Any], Any]
 
+    def __post_init__(self) -> None:
+        require(callable(self.make), "make", "be a function from a model to an attack", type(self.make))
+
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
         _library("torchattacks")
-        inside = bool(((inputs >= 0) & (inputs <= 1)).all())
-        require(inside, "inputs", "lie between 0 and 1 for torchattacks", f"{float(inputs.min())}, …")
         model = _model_of(loss)
-        with evaluation_mode(), _Mode(model):
-            moved = self.make(model)(inputs, _labels(targets))
+        _check_range(inputs, 0.0, 1.0)
+        labels = _labels(targets)
+        with _untouched(model):
+            moved = self.make(model)(differentiable(inputs).detach(), differentiable(labels))
         return _checked(moved, inputs)
 
 
-class _Mode:
-    """Hold the model in eval mode and put every module's own mode back, whatever a library does to it."""
+@contextmanager
+def _untouched(model: torch.nn.Module) -> Iterator[None]:
+    """Lend the model to a library: in eval mode, with frozen weights; then put all of it back.
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._modes = {module: module.training for module in model.modules()}
-
-    def __enter__(self) -> None:
-        for module in self._modes:
+    Some libraries call ``backward()``, which would add to the gradients that a training step is about to use.
+    """
+    modes = {module: module.training for module in model.modules()}
+    frozen = [weight for weight in model.parameters() if weight.requires_grad]
+    try:
+        for module in modes:
             module.training = False
-
-    def __exit__(self, *ignored: object) -> None:
-        for module, mode in self._modes.items():
+        for weight in frozen:
+            weight.requires_grad_(False)
+        with torch.inference_mode(False), torch.enable_grad(), evaluation_mode():
+            yield
+    finally:
+        for module, mode in modes.items():
             module.training = mode
+        for weight in frozen:
+            weight.requires_grad_()
 
 
 def _library(name: str) -> ModuleType:
@@ -111,6 +129,12 @@ def _labels(targets: Tensor | None) -> Tensor:
 def _check_bounds(bounds: tuple[float, float]) -> None:
     valid = len(bounds) == 2 and -math.inf < bounds[0] < bounds[1] < math.inf
     require(valid, "bounds", "be two finite numbers in order", bounds)
+
+
+def _check_range(inputs: Tensor, low: float, high: float) -> None:
+    inside = bool(((inputs >= low) & (inputs <= high)).all())  # NaN compares false
+    found = f"values from {float(inputs.min()):g} to {float(inputs.max()):g}"
+    require(inside, "inputs", f"lie between {low:g} and {high:g} for this attack", found)
 
 
 def _checked(moved: object, inputs: Tensor) -> Tensor:

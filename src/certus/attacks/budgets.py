@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from certus.attacks.balls import check_norm
 from certus.data import Split
+from certus.errors import require, require_count
 from certus.losses import AnyLoss
 from certus.norms import Lp
 from certus.surrogate import WRM
@@ -25,6 +26,8 @@ def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Split, norm: float, batch_size: 
     5.0
     """
     check_norm(norm)
+    require_count("batch_size", batch_size)
+    require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
     total, length = 0.0, Lp(norm)
     for first in range(0, len(data), batch_size):
         batch = data[first : first + batch_size]
@@ -43,4 +46,5 @@ def typical_length(data: Split, norm: float) -> float:
     3.0
     """
     check_norm(norm)
+    require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
     return float(Lp(norm)(data.inputs).double().mean())

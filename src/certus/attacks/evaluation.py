@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from certus.data import Split
-from certus.errors import ArgumentError, require, require_count
-from certus.losses import ModelLoss, evaluation_mode
+from certus.errors import ArgumentError, LossError, require, require_count, sample_list
+from certus.losses import ModelLoss, evaluate_loss, evaluation_mode
 from certus.norms import L2, SUP
 from certus.training.erm import Perturber
 
@@ -72,6 +72,7 @@ def attack_data(
         loss: what the attack raises, and what is reported; its model runs in eval mode.
         progress: called with the number of samples just done.
     """
+    check_model_loss(loss)
     require_count("batch_size", batch_size)
     require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
     labelled = not data.targets.is_floating_point()
@@ -83,7 +84,13 @@ def attack_data(
             moved = attack(loss, batch.inputs, batch.targets)
             with torch.no_grad(), evaluation_mode():
                 outputs = loss.model(moved)
-                losses = loss.criterion(outputs, batch.targets)
+                losses = evaluate_loss(loss.criterion, outputs, batch.targets)
+            if not torch.isfinite(losses).all():
+                bad = (~torch.isfinite(losses)).nonzero().flatten() + first
+                raise LossError(
+                    f"The loss is not finite after the attack, at {sample_list(bad.tolist())}: "
+                    "the weights are useless, or the attack moves too far for the inputs' dtype."
+                )
             wrong = outputs.argmax(1) != batch.targets if labelled else torch.zeros_like(losses)
             move = moved - batch.inputs
             parts.append((losses, wrong, L2(move), SUP(move)))
@@ -91,6 +98,11 @@ def attack_data(
                 progress(len(batch))
     losses, wrong, l2, sup = (torch.cat(column) for column in zip(*parts, strict=True))
     return Outcome(losses, wrong if labelled else None, l2, sup)
+
+
+def check_model_loss(loss: object) -> None:
+    """Raise ``ArgumentError`` unless the loss tells its model, whose errors are counted."""
+    require(isinstance(loss, ModelLoss), "loss", "be a ModelLoss, whose model is attacked", type(loss))
 
 
 def worst_of(outcomes: Sequence[Outcome]) -> Outcome:
@@ -124,6 +136,8 @@ def wilson(count: int, total: int, confidence: float = 0.95) -> Interval:
     (0.0, 0.037)
     """
     require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
+    require_count("total", total)
+    require(0 <= count <= total, "count", f"lie between 0 and {total}", count)
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     share = count / total
     centre = (share + z**2 / (2 * total)) / (1 + z**2 / total)
@@ -135,6 +149,7 @@ def wilson(count: int, total: int, confidence: float = 0.95) -> Interval:
 def normal_interval(values: Tensor, confidence: float = 0.95) -> Interval:
     """A mean with its interval from the normal approximation."""
     require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
+    require(len(values) > 0, "values", "not be empty", f"{len(values)} values")
     values = values.double()
     mean = float(values.mean())
     spread = float(values.std()) if len(values) > 1 else math.inf

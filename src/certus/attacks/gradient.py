@@ -72,11 +72,13 @@ class GradientAttack:
         check_loss(loss, targets)
         check_domain(inputs, self.domain)
         radius = _for_batch("epsilon", self.epsilon, inputs)
-        default = _STEP / self.steps * radius
-        length = default if self.step_size is None else _for_batch("step_size", self.step_size, inputs)
+        length = radius * (_STEP / self.steps)
+        if self.step_size is not None:
+            length = _for_batch("step_size", self.step_size, inputs)
         length = -length if self.targeted else length
         with torch.inference_mode(False), torch.no_grad(), evaluation_mode():
             origin = differentiable(inputs).detach()
+            targets = None if targets is None else differentiable(targets).detach()
             best = self._climb(loss, origin, targets, radius, length)
             if self.restarts == 1:
                 return best
@@ -127,8 +129,15 @@ def _for_batch(name: str, value: float | Tensor, inputs: Tensor) -> Tensor:
     """(batch,) the lengths in the inputs' own type."""
     lengths = torch.as_tensor(value, dtype=inputs.dtype, device=inputs.device).detach()
     fits = lengths.dim() == 0 or len(lengths) == len(inputs)
-    require(fits, name, f"be one number, or one for each of the {len(inputs)} inputs", tuple(lengths.shape))
+    rule = f"be one number, or one for each of the {len(inputs)} inputs"
+    require(fits, name, rule, f"shape {tuple(lengths.shape)}")
+    require(bool(torch.isfinite(lengths).all()), name, f"be finite in the inputs' {inputs.dtype}", value)
     return lengths.expand(len(inputs))
+
+
+def default_step(epsilon: float, steps: int) -> float:
+    """The step size of IFGM and PGM that name none: 2.5·ε/steps."""
+    return _STEP * epsilon / steps
 
 
 def fgm(

@@ -13,17 +13,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from certus.attacks.balls import check_norm
+from certus.attacks.evaluation import check_model_loss
 from certus.attacks.gradient import GradientAttack, pgm
+from certus.attacks.margin import Margin
 from certus.batches import per_sample
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
-from certus.errors import ArgumentError, require, require_count
+from certus.errors import require, require_count
 from certus.losses import ModelLoss, evaluation_mode
 from certus.norms import Lp
 from certus.surrogate import WRM, BarzilaiBorwein, Maximizer
+from certus.surrogate.checks import check_batch, check_domain
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
 _CAREFUL = BarzilaiBorwein(tolerance=1e-3, max_gradients=20)
+_TRIES = 4  # radii at which a first error is looked for, each a quarter of the one before
 
 
 @dataclass(frozen=True)
@@ -69,39 +74,51 @@ def nearest_error(
     steps: int = 20,
     restarts: int = 1,
     rounds: int = 12,
+    seed: int = 0,
 ) -> SmallestPerturbation:
     """The nearest error that PGM finds, by bisection on ε for each sample.
+
+    The attack climbs the margin by which a sample is misclassified, whatever the criterion of ``loss``: a
+    confident cross-entropy has no gradient left in floating point.
 
     Args:
         norm: p of the distance, 1, 2 or inf.
         largest: the largest distance to look at; twice the length of the longest input when None.
         steps, restarts: of each attack; rounds: of the bisection, each halving the bracket.
+        seed: of the random starts; torch's own generator is left alone.
     """
     require_count("rounds", rounds)
+    check_norm(norm)
+    _check(loss, inputs, targets, domain)
     length = Lp(norm)
     if largest is None:
         largest = 2 * float(length(inputs).max()) or 1.0
     require(0 < largest < math.inf, "largest", "be positive and finite", largest)
+    margin = ModelLoss(loss.model, Margin())
     wrong = _errs(loss, inputs, targets)
     best, distance = inputs.detach().clone(), torch.where(wrong, 0.0, torch.inf).to(inputs.dtype)
-    low = torch.zeros_like(distance)
-    high = torch.full_like(distance, largest)
-    # The first round tries the largest radius; the next ones halve the bracket.
-    for turn in range(rounds + 1):
-        radius = high if turn == 0 else (low + high) / 2
-        open_ = (distance > low) & ((turn == 0) | torch.isfinite(distance))
-        if not open_.any():
-            break
-        attack = pgm(radius[open_], norm, steps=steps, domain=domain, restarts=restarts)
-        moved = _shorten(loss, inputs[open_], targets[open_], attack)
-        success = _errs(loss, moved, targets[open_])
-        reached = length(moved - inputs[open_])
-        better = success & (reached < distance[open_])
-        places = open_.nonzero().flatten()
-        best[places[better]] = moved[better]
-        distance[places[better]] = reached[better]
-        high[places[success]] = torch.minimum(reached, radius[open_])[success]
-        low[places[~success]] = radius[open_][~success]
+    low, high = torch.zeros_like(distance), torch.full_like(distance, largest)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for turn in range(rounds + 1):
+            found = torch.isfinite(distance)
+            # Until an error is found there is nothing to bisect. A long way may lead past all errors, so
+            # shorter ones are tried too.
+            open_ = found & (distance > low) if turn >= _TRIES else ~found | (distance > low)
+            if not open_.any():
+                break
+            radius = torch.where(found, (low + high) / 2, largest / 4**turn)[open_]
+            attack = pgm(radius, norm, steps=steps, domain=domain, restarts=restarts)
+            moved = _shorten(margin, inputs[open_], targets[open_], attack)
+            success = _errs(loss, moved, targets[open_])
+            reached = length(moved - inputs[open_])
+            better = success & (reached < distance[open_])
+            places = open_.nonzero().flatten()
+            best[places[better]] = moved[better]
+            distance[places[better]] = reached[better]
+            high[places[success]] = torch.minimum(reached, radius)[success]
+            failed = ~success & found[open_]
+            low[places[failed]] = radius[failed]
     return SmallestPerturbation(best, distance, torch.isfinite(distance))
 
 
@@ -124,6 +141,7 @@ def largest_penalty(
     """
     require(0 < smallest < largest < math.inf, "smallest", "be positive and below `largest`", smallest)
     require_count("rounds", rounds)
+    _check(loss, inputs, targets, domain)
     wrong = _errs(loss, inputs, targets)
     low = torch.full((len(inputs),), math.log(smallest), dtype=inputs.dtype, device=inputs.device)
     high = torch.full_like(low, math.log(largest))
@@ -145,10 +163,18 @@ def largest_penalty(
     return SmallestPenalty(best, distance, found, gamma)
 
 
+def _check(loss: ModelLoss, inputs: Tensor, targets: Tensor, domain: Domain) -> None:
+    """What would otherwise be noticed only if some sample is still to be attacked."""
+    check_model_loss(loss)
+    check_batch(inputs, targets)
+    labels = isinstance(targets, Tensor) and targets.dtype == torch.long and targets.dim() == 1
+    found = getattr(targets, "dtype", None)
+    require(labels, "targets", "be (batch,) int64 labels, for errors to be counted", found)
+    check_domain(inputs, domain)
+
+
 def _errs(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:
     """(batch,) whether the model misclassifies."""
-    if targets.is_floating_point():
-        raise ArgumentError(f"`targets` must be int64 labels, for errors to be counted; got {targets.dtype}.")
     with torch.no_grad(), evaluation_mode():
         predicted: Tensor = loss.model(inputs).argmax(1)
     return predicted != targets
@@ -157,11 +183,13 @@ def _errs(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:
 def _shorten(loss: ModelLoss, inputs: Tensor, targets: Tensor, attack: GradientAttack) -> Tensor:
     """Attack, then go back along the straight line as far as the error lasts (Z is convex)."""
     moved = attack(loss, inputs, targets)
-    move, low = moved - inputs, torch.zeros(len(inputs), dtype=inputs.dtype, device=inputs.device)
+    move, nearest = moved - inputs, moved
+    low = torch.zeros(len(inputs), dtype=inputs.dtype, device=inputs.device)
     high = torch.ones_like(low)
-    wrong = _errs(loss, moved, targets)
     for _ in range(8):
         middle = (low + high) / 2
-        still = _errs(loss, inputs + per_sample(middle, move) * move, targets)
+        between = attack.domain.project(inputs + per_sample(middle, move) * move)  # rounding may leave Z
+        still = _errs(loss, between, targets)
+        nearest = torch.where(per_sample(still, between), between, nearest)
         low, high = torch.where(still, low, middle), torch.where(still, middle, high)
-    return torch.where(per_sample(wrong, moved), inputs + per_sample(high, move) * move, moved)
+    return nearest

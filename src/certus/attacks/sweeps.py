@@ -9,7 +9,7 @@ from typing import Any
 
 from certus.attacks.balls import check_norm
 from certus.attacks.evaluation import Outcome, attack_data, worst_of
-from certus.attacks.gradient import fgm, ifgm, pgm
+from certus.attacks.gradient import default_step, fgm, ifgm, pgm
 from certus.costs import Cost, SquaredL2
 from certus.data import Split
 from certus.domains import Domain, Unbounded
@@ -57,6 +57,16 @@ class Trial:
         check_norm(self.norm)
 
     @property
+    def step_taken(self) -> float | None:
+        """The step size in the end; None for wrm, which finds its own."""
+        if self.attack == "wrm":
+            return None
+        assert self.epsilon is not None
+        if self.attack == "fgm":
+            return self.epsilon
+        return default_step(self.epsilon, self.steps) if self.step_size is None else self.step_size
+
+    @property
     def strength(self) -> float:
         """What a sweep varies."""
         strength = self.gamma if self.attack == "wrm" else self.epsilon
@@ -68,6 +78,7 @@ class Trial:
         where = domain if self.clipped else Unbounded()
         if self.attack == "wrm":
             return WRM(self.gamma, cost=cost, domain=where, maximizer=_CAREFUL)
+        require(self.attack in ATTACKS, "attack", f"be one of {', '.join(ATTACKS)}", repr(self.attack))
         assert self.epsilon is not None
         assert self.norm is not None
         if self.epsilon == 0:
@@ -97,6 +108,7 @@ def sweep(
     progress: Callable[[int], None] | None = None,
 ) -> list[tuple[Trial, Outcome]]:
     """The outcome of every trial; where several attacks share a strength, then also the worst of them."""
+    require(len(data) >= 2, "data", "have at least 2 samples, for intervals", len(data))
     done: list[tuple[Trial, Outcome]] = []
     where, price = domain or Unbounded(), cost or SquaredL2()
     for trial in trials:
@@ -105,10 +117,12 @@ def sweep(
     shared: dict[tuple[Any, ...], list[tuple[Trial, Outcome]]] = {}
     for trial, outcome in done:
         if trial.attack != "wrm":
-            shared.setdefault((trial.norm, trial.epsilon), []).append((trial, outcome))
+            key = (trial.norm, trial.epsilon, trial.clipped)
+            shared.setdefault(key, []).append((trial, outcome))
     for group in shared.values():
         if len(group) > 1:
-            done.append((replace(group[0][0], attack=WORST), worst_of([outcome for _, outcome in group])))
+            strongest = max((trial for trial, _ in group), key=lambda trial: (trial.steps, trial.restarts))
+            done.append((replace(strongest, attack=WORST), worst_of([outcome for _, outcome in group])))
     return done
 
 
@@ -117,6 +131,7 @@ def as_row(trial: Trial, outcome: Outcome, confidence: float = 0.95) -> dict[str
     error, loss = outcome.error(confidence), outcome.mean_loss(confidence)
     return {
         **asdict(trial),
+        "step_size": trial.step_taken,
         "norm": {None: None, 1.0: "1", 2.0: "2", math.inf: "inf"}[trial.norm],
         "samples": len(outcome.loss),
         "error": None if error is None else asdict(error),

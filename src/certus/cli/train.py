@@ -55,6 +55,9 @@ def train(
         str | None, typer.Option(help="How far fgm, ifgm and pgm move; from:RUN is as far as that run's wrm.")
     ] = None,
     steps: Annotated[int, typer.Option(help="Of ifgm and pgm.")] = 15,
+    step_size: Annotated[
+        float | None, typer.Option(help="Of ifgm and pgm; 2.5 epsilon / steps by default.")
+    ] = None,
     clip: Annotated[bool, typer.Option(help="Keep moved inputs where the data live, e.g. in [0, 1].")] = True,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 10,
     batch_size: Annotated[int, typer.Option(help="Samples per step, over all processes.")] = 128,
@@ -95,8 +98,9 @@ def train(
         rho=1.0 if method == "wrm" and gamma is None and rho is None else rho,
         cost=cost,
         norm=norm or ("2" if method in runs.ATTACKS else None),
-        epsilon=None if epsilon is None else read_epsilon(epsilon, norm or "2"),
+        epsilon=None if epsilon is None else read_epsilon(epsilon, norm or "2", model),
         steps=steps,
+        step_size=step_size,
         clip=clip,
         epochs=epochs,
         batch_size=batch_size,

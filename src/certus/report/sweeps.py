@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from certus.errors import require
 from certus.report.canvas import COLOURS, MARKERS, new_figure, save_figure
 
 if TYPE_CHECKING:
@@ -35,25 +36,31 @@ class Panel:
 
 
 def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
-    """Panels side by side, at most three in a row, with one legend."""
+    """Panels side by side, at most three in a row, with one legend: a name has one colour everywhere."""
+    require(len(panels) > 0, "panels", "not be empty", list(panels))
+    names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
+    styles = {name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
     columns = min(3, len(panels)) if len(panels) != 4 else 2
     rows = -(-len(panels) // columns)
     figure = new_figure(4.6 * columns, 3.6 * rows + 0.5)
     grid = figure.subplots(rows, columns, squeeze=False)
     for place, panel in enumerate(panels):
-        _draw_panel(grid[place // columns][place % columns], panel)
+        _draw_panel(grid[place // columns][place % columns], panel, styles)
     for place in range(len(panels), rows * columns):
         grid[place // columns][place % columns].set_visible(False)
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False)
+    drawn = {
+        line.get_label(): line for axes in grid.flat for line in axes.lines if line.get_label() in styles
+    }
+    handles = [drawn[name] for name in names]
+    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 6), frameon=False)
     if title:
         figure.suptitle(title)
     save_figure(figure, path)
 
 
-def _draw_panel(axes: Axes, panel: Panel) -> None:
-    for index, (name, curve) in enumerate(panel.curves.items()):
-        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, tuple[str, str]]) -> None:
+    for name, curve in panel.curves.items():
+        colour, marker = styles[name]
         axes.plot(curve.strengths, curve.values, color=colour, marker=marker, markersize=4, label=name)
         axes.fill_between(curve.strengths, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
     if panel.marked is not None:

@@ -6,7 +6,7 @@ Everything is rebuilt from ``run.json``, so that a new run and a resumed one tak
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import certus
-from certus.attacks import fgm, ifgm, pgm
+from certus.attacks.gradient import default_step, fgm, ifgm, pgm
 from certus.costs import Cost, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.data import DataSet, load
 from certus.domains import Domain, Unbounded
@@ -53,7 +53,8 @@ class Settings:
     Attributes:
         gamma, rho: exactly one of them for wrm, neither for the others.
         cost: "natural" (squared L2, weighted for tabular data), "linf" or "l1"; for wrm.
-        norm, epsilon: of the ball in which fgm, ifgm and pgm move the inputs; steps: of ifgm and pgm.
+        norm, epsilon: of the ball in which fgm, ifgm and pgm move the inputs.
+        steps, step_size: of ifgm and pgm; 2.5·epsilon/steps when None.
         clip: whether inputs move only in the set that the data live in, such as pixels between 0 and 1.
         schedule: "constant" or "cosine" (down to 0 over all epochs).
         tolerance: of the inner problems. The effect of an inexact maximiser is fixed (thm:convergence).
@@ -68,6 +69,7 @@ class Settings:
     norm: str | None = None
     epsilon: float | None = None
     steps: int = 15
+    step_size: float | None = None
     clip: bool = True
     epochs: int = 10
     batch_size: int = 128
@@ -112,6 +114,10 @@ class Settings:
                     f"Give `epsilon` and `norm` for {self.method}; got epsilon={budget} and norm={self.norm}."
                 )
             require(0 <= budget < math.inf, "epsilon", "be finite and not negative", budget)
+        if self.step_size is not None:
+            if self.method not in ITERATED:
+                raise ArgumentError(f"`step_size` must be left out for {self.method}; got {self.step_size}.")
+            require(0 < self.step_size < math.inf, "step_size", "be positive and finite", self.step_size)
         if self.method != "wrm" and self.cost != "natural":
             raise ArgumentError(f"`cost` must be left out for {self.method}; got {self.cost!r}.")
         if self.method == "wrm" and len(given) != 1:
@@ -127,6 +133,20 @@ class Settings:
 def load_data(settings: Settings) -> DataSet:
     """The data that the settings name."""
     return load(settings.data, seed=settings.seed, standardize=settings.standardize, target=settings.target)
+
+
+def load_same_data(run: RunDirectory, settings: Settings) -> DataSet:
+    """The data of a run, checked to be those that it was started with, in the same split."""
+    missing = {"data_sha256", "model_sha256", "criterion", "cost", "domain"} - run.settings.keys()
+    if missing:
+        raise RunError(f"{run.path} is corrupt: run.json lacks {', '.join(sorted(missing))}.")
+    data = load_data(settings)
+    if data.sha256 != run.settings["data_sha256"]:
+        raise RunError(f"{run.path} was started with other data: {settings.data} now has another sha256.")
+    rows = run.rows
+    if rows.keys() != data.rows.keys() or not all(torch.equal(rows[name], data.rows[name]) for name in rows):
+        raise RunError(f"{run.path} was started with another split than {settings.data} has now.")
+    return data
 
 
 def natural_cost(data: DataSet) -> Cost:
@@ -150,6 +170,9 @@ def start_run(path: Path, settings: Settings, data: DataSet, origin: str = "trai
         criterion = CrossEntropy(settings.label_smoothing)
     cost, domain = chosen_cost(settings, data), data.domain if settings.clip else Unbounded()
     build_method(settings, cost, domain)
+    if settings.method in ITERATED and settings.step_size is None:
+        assert settings.epsilon is not None  # checked by Settings
+        settings = replace(settings, step_size=default_step(settings.epsilon, settings.steps) or None)
     about: dict[str, Any] = {
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,
@@ -174,7 +197,8 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:
         budget, norm = settings.epsilon, NORMS[settings.norm]
         if settings.method == "fgm":
             return fgm(budget, norm, domain=domain)
-        return ITERATED[settings.method](budget, norm, steps=settings.steps, domain=domain)
+        make, step = ITERATED[settings.method], settings.step_size
+        return make(budget, norm, steps=settings.steps, step_size=step, domain=domain)
     maximizer = BarzilaiBorwein(tolerance=settings.tolerance)
     return WRM(settings.gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
 
@@ -232,17 +256,9 @@ def execute(
     """
     fabric = fabric or Fabric(devices=1)
     settings, about = settings_of(run), run.settings
-    missing = {"data_sha256", "model_sha256", "criterion", "cost", "domain"} - about.keys()
-    if missing:
-        raise RunError(f"{run.path} is corrupt: run.json lacks {', '.join(sorted(missing))}.")
     if about.get("origin") == "imported":
         raise RunError(f"{run.path} was imported, not trained; there is nothing to resume.")
-    data = load_data(settings)
-    if data.sha256 != about["data_sha256"]:
-        raise RunError(f"{run.path} was started with other data: {settings.data} now has another sha256.")
-    rows = run.rows
-    if rows.keys() != data.rows.keys() or not all(torch.equal(rows[name], data.rows[name]) for name in rows):
-        raise RunError(f"{run.path} was started with another split than {settings.data} has now.")
+    data = load_same_data(run, settings)
     network = rebuild_model(run, settings, data, model)
     method = build_method(settings, from_tag(about["cost"]), from_tag(about["domain"]))
     criterion = from_tag(about["criterion"])

@@ -10,7 +10,7 @@ from certus.domains import Domain
 from certus.errors import ArgumentError
 from certus.losses import ModelLoss
 from certus.runs.directory import RunDirectory
-from certus.runs.execute import Settings, load_data, rebuild_model, settings_of
+from certus.runs.execute import Settings, load_same_data, rebuild_model, settings_of
 from certus.runs.files import RunError
 from certus.runs.tags import from_tag
 from certus.surrogate import WRM
@@ -56,12 +56,15 @@ def open_trained(run: RunDirectory, *, model: str | None = None) -> TrainedRun:
     result, settings, about = run.result, settings_of(run), run.settings
     if result is None:
         raise RunError(f"{run.path} is incomplete; `certus resume {run.path}` goes on with it.")
-    data = load_data(settings)
-    if data.sha256 != about["data_sha256"]:
-        raise RunError(f"{run.path} was made with other data: {settings.data} now has another sha256.")
+    data = load_same_data(run, settings)
     network = rebuild_model(run, settings, data, model)
-    network.load_state_dict(run.weights())
-    level = result["level"]
+    try:
+        network.load_state_dict(run.weights())
+        level = result["level"]
+        gamma, rho_hat = (None, None) if level is None else (float(level["gamma"]), float(level["rho_hat"]))
+    except (KeyError, TypeError, ValueError, RuntimeError) as reason:
+        line = " ".join(str(reason).split())
+        raise RunError(f"{run.path} is corrupt: its result does not fit: {line}.") from None
     return TrainedRun(
         run,
         settings,
@@ -69,6 +72,6 @@ def open_trained(run: RunDirectory, *, model: str | None = None) -> TrainedRun:
         ModelLoss(network.eval(), from_tag(about["criterion"])),
         from_tag(about["cost"]),
         from_tag(about["domain"]),
-        None if level is None else float(level["gamma"]),
-        None if level is None else float(level["rho_hat"]),
+        gamma,
+        rho_hat,
     )
