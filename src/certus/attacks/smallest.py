@@ -23,11 +23,10 @@ from certus.domains import Domain, Unbounded
 from certus.errors import require, require_count
 from certus.losses import ModelLoss, evaluation_mode
 from certus.norms import Lp
-from certus.surrogate import WRM, BarzilaiBorwein, Maximizer
+from certus.surrogate import WRM, Maximizer, default_maximizer
 from certus.surrogate.checks import check_batch, check_domain
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
-_CAREFUL = BarzilaiBorwein(tolerance=1e-3, max_gradients=20)
 _TRIES = 4  # radii at which a first error is looked for, each a quarter of the one before
 
 
@@ -131,14 +130,15 @@ def largest_penalty(
     domain: Domain = _EVERYWHERE,
     smallest: float = 1e-4,
     largest: float = 1e4,
-    maximizer: Maximizer = _CAREFUL,
+    maximizer: Maximizer | None = None,
     rounds: int = 20,
 ) -> SmallestPenalty:
     """The largest γ_adv at which T_γ is misclassified, by bisection on log γ for each sample.
 
     Errors need not come in order of γ, since the ascent is local: what is found is *a* γ with an error next
-    to one without, starting from ``smallest`` and ``largest``.
+    to one without, starting from ``smallest`` and ``largest``. ``maximizer`` is the cost's own when None.
     """
+    maximizer = maximizer or default_maximizer(cost, domain, tolerance=1e-3, max_gradients=20)
     require(0 < smallest < largest < math.inf, "smallest", "be positive and below `largest`", smallest)
     require_count("rounds", rounds)
     _check(loss, inputs, targets, domain)

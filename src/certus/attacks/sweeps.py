@@ -15,12 +15,11 @@ from certus.data import Split
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require
 from certus.losses import ModelLoss
-from certus.surrogate import WRM, BarzilaiBorwein
+from certus.surrogate import WRM, default_maximizer
 from certus.training.erm import ERM, Perturber
 
 ATTACKS = ("fgm", "ifgm", "pgm", "wrm")
 WORST = "worst"
-_CAREFUL = BarzilaiBorwein(tolerance=1e-3, max_gradients=30)
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,8 @@ class Trial:
         """The attack itself, in the domain if it is clipped to it."""
         where = domain if self.clipped else Unbounded()
         if self.attack == "wrm":
-            return WRM(self.gamma, cost=cost, domain=where, maximizer=_CAREFUL)
+            careful = default_maximizer(cost, where, tolerance=1e-3, max_gradients=30)
+            return WRM(self.gamma, cost=cost, domain=where, maximizer=careful)
         require(self.attack in ATTACKS, "attack", f"be one of {', '.join(ATTACKS)}", repr(self.attack))
         assert self.epsilon is not None
         assert self.norm is not None

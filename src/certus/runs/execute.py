@@ -29,7 +29,7 @@ from certus.runs.directory import RunDirectory
 from certus.runs.files import RunError
 from certus.runs.recorder import Recorder
 from certus.runs.tags import from_tag, to_tag
-from certus.surrogate import WRM, BarzilaiBorwein
+from certus.surrogate import WRM, MonotoneAscent, default_maximizer
 from certus.training import ERM, Fit, Observer, Perturber, evaluate, fit
 from certus.training.fit import default_criterion
 
@@ -78,7 +78,7 @@ class Settings:
     schedule: str = "constant"
     weight_decay: float = 0.0
     label_smoothing: float = 0.0
-    tolerance: float = BarzilaiBorwein.tolerance
+    tolerance: float = MonotoneAscent.tolerance
     seed: int = 0
     target: str | None = None
     standardize: bool = True
@@ -199,7 +199,7 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:
             return fgm(budget, norm, domain=domain)
         make, step = ITERATED[settings.method], settings.step_size
         return make(budget, norm, steps=settings.steps, step_size=step, domain=domain)
-    maximizer = BarzilaiBorwein(tolerance=settings.tolerance)
+    maximizer = default_maximizer(cost, domain, tolerance=settings.tolerance)
     return WRM(settings.gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
 
 

@@ -13,8 +13,7 @@ from certus.runs.directory import RunDirectory
 from certus.runs.execute import Settings, load_same_data, rebuild_model, settings_of
 from certus.runs.files import RunError
 from certus.runs.tags import from_tag
-from certus.surrogate import WRM
-from certus.training.calibration import careful
+from certus.surrogate import WRM, default_maximizer
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,8 @@ class TrainedRun:
             raise ArgumentError(
                 f"`{self.run.path}` must be a run of wrm; it was trained by {self.settings.method}."
             )
-        return WRM(self.gamma, cost=self.cost, domain=self.domain, maximizer=careful())
+        maximizer = default_maximizer(self.cost, self.domain, tolerance=1e-4, max_gradients=32)
+        return WRM(self.gamma, cost=self.cost, domain=self.domain, maximizer=maximizer)
 
 
 def open_trained(run: RunDirectory, *, model: str | None = None) -> TrainedRun:

@@ -19,7 +19,6 @@ from certus.losses import ModelLoss
 from certus.surrogate import WRM, Maximizer, MonotoneAscent
 from certus.training.metrics import Sums
 
-_DEFAULT = BarzilaiBorwein()
 _CLOSE = 0.05  # share of ρ
 _MOST_PASSES = 60
 _SAME = 1e-4  # a bracket of log γ that holds no other level
@@ -65,7 +64,7 @@ def measure_level(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fa
         float(method.gamma),
         cost=method.cost,
         domain=method.domain,
-        maximizer=careful(method.maximizer),
+        maximizer=_careful(method.maximizer),
         label_cost=method.label_cost,
     )
     sums = Sums()
@@ -78,7 +77,7 @@ def measure_level(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fa
     return Level(gamma=float(method.gamma), status=LevelStatus.FIXED, **sums.means(fabric))
 
 
-def careful(maximizer: Maximizer = _DEFAULT) -> Maximizer:
+def _careful(maximizer: Maximizer) -> Maximizer:
     """What is good enough to train stops too early to measure: short of T_γ the cost comes out too low."""
     if not isinstance(maximizer, MonotoneAscent):
         return maximizer
