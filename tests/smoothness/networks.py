@@ -1,0 +1,150 @@
+"""Random small networks of every kind that has a rule, and what sampling finds on them. No bound is computed here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.func import hessian, jacrev, vmap
+
+from certus import ModelLoss
+from certus.losses import Criterion
+from certus.models.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
+
+SMOOTH = [
+    *(nn.Sigmoid, nn.Tanh, nn.Softplus, nn.ELU, nn.GELU, nn.SiLU, nn.Mish, LogCosh, SmoothAbs),
+    *(lambda: nn.Softplus(beta=4.0), lambda: nn.CELU(0.5), lambda: nn.GELU(approximate="tanh")),
+    *(lambda: LogCosh(3.0), lambda: SmoothAbs(2.0)),
+]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A network by its structure; the weights come from the seed."""
+
+    kind: str
+    inputs: int
+    widths: tuple[int, ...]
+    classes: int
+    activation: int
+    scale: float
+    seed: int
+
+    def build(self) -> tuple[nn.Sequential, tuple[int, ...]]:
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            layers, shape = _image_layers(self) if self.kind == "cnn" else _flat_layers(self)
+            model = nn.Sequential(*layers).double().eval()
+            for weights in model.parameters():
+                weights.data = self.scale * weights.data + 0.3 * torch.randn_like(weights)
+            for module in model.modules():
+                if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+                    module.running_mean = torch.randn_like(module.running_mean)  # type: ignore[arg-type]
+                    module.running_var = torch.rand_like(module.running_var) + 0.3  # type: ignore[arg-type]
+        return model, shape
+
+
+def _flat_layers(plan: Plan) -> tuple[list[nn.Module], tuple[int, ...]]:
+    width, layers = plan.inputs, list[nn.Module]()
+    make = SMOOTH[plan.activation]
+    for index, wider in enumerate(plan.widths):
+        layers += [nn.Linear(width, wider), make()]
+        width = wider
+        if plan.kind == "residual":
+            branch = nn.Sequential(nn.Linear(width, 3), make(), nn.Linear(3, width))
+            layers.append(Residual(branch, nn.Linear(width, width) if index else None))
+        if plan.kind == "normed":
+            layers += [nn.BatchNorm1d(width), nn.Dropout(0.5), Scale(-0.7)]
+    if plan.kind == "normed":
+        layers.insert(0, Normalize([0.1] * plan.inputs, [0.5] * plan.inputs))
+    return [*layers, nn.Linear(width, plan.classes)], (plan.inputs,)
+
+
+def _image_layers(plan: Plan) -> tuple[list[nn.Module], tuple[int, ...]]:
+    choice = torch.Generator().manual_seed(plan.seed)
+
+    def pick(*options: int) -> int:
+        return options[int(torch.randint(len(options), (1,), generator=choice))]
+
+    make, side, channels = SMOOTH[plan.activation], 4, pick(1, 2)
+    shape, layers = (channels, side, side), list[nn.Module]()
+    for width in plan.widths:
+        wider = 2 * width
+        groups = pick(1, channels)
+        layers.append(
+            nn.Conv2d(
+                *(channels, wider if wider % groups == 0 else groups, pick(2, 3)),
+                stride=pick(1, 2),
+                padding=pick(1, 2),
+                dilation=pick(1, 1, 2),
+                groups=groups,
+            )
+        )
+        channels = layers[-1].out_channels  # type: ignore[assignment]
+        if pick(0, 1):
+            layers.append(nn.BatchNorm2d(channels))
+        layers.append(make())
+        if pick(0, 1):
+            layers.append(Residual(nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), make())))
+        if pick(0, 1):
+            layers.append(nn.AvgPool2d(2, stride=pick(1, 2), padding=1, ceil_mode=bool(pick(0, 1))))
+    layers += [nn.AdaptiveAvgPool2d(pick(1, 2)), nn.Flatten()]
+    count = nn.Sequential(*layers).eval()(torch.zeros(1, *shape)).shape[1]
+    return [*layers, nn.Linear(count, plan.classes)], shape
+
+
+def plans(kinds: tuple[str, ...] = ("mlp", "residual", "normed", "cnn"), classes: int = 2) -> st.SearchStrategy[Plan]:
+    return st.builds(
+        Plan,
+        kind=st.sampled_from(kinds),
+        inputs=st.integers(1, 4),
+        widths=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
+        classes=st.integers(classes, 4),
+        activation=st.integers(0, len(SMOOTH) - 1),
+        scale=st.sampled_from([0.5, 1.0, 3.0]),
+        seed=st.integers(0, 2**31),
+    )
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Values at sampled points, each a lower estimate of what a bound must exceed."""
+
+    curvature: Tensor
+    slope: Tensor
+    gradients: Tensor
+    margin_curvature: Tensor
+
+
+def sample(
+    model: nn.Module, criterion: Criterion, points: Tensor, targets: Tensor, *, margins: bool = False
+) -> Sampled:
+    """λ_max(∇²ℓ), ‖∇ℓ‖, the Jacobians of the outputs, and λ_max of every F_k − F_y, at (batch, …) points."""
+    loss = ModelLoss(model, criterion)
+    size = points[0].numel()
+
+    def value(x: Tensor, y: Tensor) -> Tensor:
+        return loss(x[None], y[None])[0]
+
+    def outputs(x: Tensor) -> Tensor:
+        found: Tensor = model(x[None])[0]
+        return found
+
+    bent = vmap(hessian(value))(points, targets).reshape(len(points), size, size)
+    steep = vmap(jacrev(value))(points, targets).flatten(1)
+    curved = torch.zeros(0)
+    if margins:
+        each = vmap(hessian(outputs))(points).reshape(len(points), -1, size, size)
+        pairs = each.unsqueeze(2) - each.unsqueeze(1)
+        curved = torch.linalg.eigvalsh((pairs + pairs.mT) / 2)[..., -1]
+    jacobians = vmap(jacrev(outputs))(points).flatten(2)
+    return Sampled(torch.linalg.eigvalsh((bent + bent.mT) / 2)[:, -1], steep, jacobians, curved)
+
+
+def points_and_targets(plan: Plan, shape: tuple[int, ...], count: int = 8) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(plan.seed + 1)
+    sizes = torch.logspace(-2, 1, count, dtype=torch.float64).reshape(-1, *([1] * len(shape)))
+    points = sizes * torch.randn(count, *shape, generator=generator, dtype=torch.float64)
+    return points, torch.randint(plan.classes, (count,), generator=generator)
