@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.func import hessian, jacrev, vmap
 
-from certus import ModelLoss
 from certus.losses import Criterion
 from certus.models.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 
@@ -68,17 +66,17 @@ def _image_layers(plan: Plan) -> tuple[list[nn.Module], tuple[int, ...]]:
     def pick(*options: int) -> int:
         return options[int(torch.randint(len(options), (1,), generator=choice))]
 
-    make, side, channels = SMOOTH[plan.activation], 4, pick(1, 2)
+    make, side, channels = SMOOTH[plan.activation], 3, pick(1, 1, 2)
     shape, layers = (channels, side, side), list[nn.Module]()
-    for width in plan.widths:
+    for width in plan.widths[:2]:
         wider = 2 * width
-        groups = pick(1, channels)
+        groups, padding = pick(1, channels), pick(1, 2)
         layers.append(
             nn.Conv2d(
                 *(channels, wider if wider % groups == 0 else groups, pick(2, 3)),
                 stride=pick(1, 2),
-                padding=pick(1, 2),
-                dilation=pick(1, 1, 2),
+                padding=padding,
+                dilation=pick(1, padding),
                 groups=groups,
             )
         )
@@ -95,7 +93,9 @@ def _image_layers(plan: Plan) -> tuple[list[nn.Module], tuple[int, ...]]:
     return [*layers, nn.Linear(count, plan.classes)], shape
 
 
-def plans(kinds: tuple[str, ...] = ("mlp", "residual", "normed", "cnn"), classes: int = 2) -> st.SearchStrategy[Plan]:
+def plans(
+    kinds: tuple[str, ...] = ("mlp", "residual", "normed", "cnn"), classes: int = 2
+) -> st.SearchStrategy[Plan]:
     return st.builds(
         Plan,
         kind=st.sampled_from(kinds),
@@ -122,25 +122,33 @@ def sample(
     model: nn.Module, criterion: Criterion, points: Tensor, targets: Tensor, *, margins: bool = False
 ) -> Sampled:
     """λ_max(∇²ℓ), ‖∇ℓ‖, the Jacobians of the outputs, and λ_max of every F_k − F_y, at (batch, …) points."""
-    loss = ModelLoss(model, criterion)
-    size = points[0].numel()
-
-    def value(x: Tensor, y: Tensor) -> Tensor:
-        return loss(x[None], y[None])[0]
-
-    def outputs(x: Tensor) -> Tensor:
-        found: Tensor = model(x[None])[0]
-        return found
-
-    bent = vmap(hessian(value))(points, targets).reshape(len(points), size, size)
-    steep = vmap(jacrev(value))(points, targets).flatten(1)
+    leaf = points.clone().requires_grad_()
+    outputs = model(leaf)
+    slope, bent = derivatives(criterion(outputs, targets), leaf)
+    gradients, bends = zip(
+        *(derivatives(outputs[:, k], leaf, second=margins) for k in range(outputs.shape[1])), strict=True
+    )
     curved = torch.zeros(0)
     if margins:
-        each = vmap(hessian(outputs))(points).reshape(len(points), -1, size, size)
-        pairs = each.unsqueeze(2) - each.unsqueeze(1)
-        curved = torch.linalg.eigvalsh((pairs + pairs.mT) / 2)[..., -1]
-    jacobians = vmap(jacrev(outputs))(points).flatten(2)
-    return Sampled(torch.linalg.eigvalsh((bent + bent.mT) / 2)[:, -1], steep, jacobians, curved)
+        each = torch.stack(bends, 1)
+        curved = torch.linalg.eigvalsh(each.unsqueeze(2) - each.unsqueeze(1))[..., -1]
+    return Sampled(torch.linalg.eigvalsh(bent)[:, -1], slope, torch.stack(gradients, 1), curved)
+
+
+def derivatives(values: Tensor, leaf: Tensor, second: bool = True) -> tuple[Tensor, Tensor]:
+    """Gradients (batch, size) and Hessians (batch, size, size) of one value per sample, by autograd."""
+    (slope,) = torch.autograd.grad(values.sum(), leaf, create_graph=True)
+    flat = slope.flatten(1)
+    if not second:
+        return flat.detach(), torch.zeros(0)
+    if not flat.requires_grad:
+        return flat, flat.new_zeros(*flat.shape, flat.shape[1])
+    rows = [
+        torch.autograd.grad(flat[:, i].sum(), leaf, retain_graph=True)[0].flatten(1)
+        for i in range(flat.shape[1])
+    ]
+    bent = torch.stack(rows, 1).detach()
+    return flat.detach(), (bent + bent.mT) / 2
 
 
 def points_and_targets(plan: Plan, shape: tuple[int, ...], count: int = 8) -> tuple[Tensor, Tensor]:
