@@ -86,8 +86,9 @@ class LogCosh(_Sharp):
     """
 
     def forward(self, inputs: Tensor) -> Tensor:
-        size, sharpness = inputs.abs(), self.sharpness.to(inputs)
-        return size + (torch.log1p(torch.exp(-2 * sharpness * size)) - math.log(2)) / sharpness
+        sharpness = self.sharpness.to(inputs)
+        scaled = sharpness * inputs  # no |z|: autograd would lose the curvature at 0
+        return (torch.logaddexp(scaled, -scaled) - math.log(2)) / sharpness
 
 
 class SmoothAbs(_Sharp):

@@ -231,7 +231,7 @@ SMOOTH_ABS = Activation(
 def piecewise_linear(name: str, left: float, right: float, value: Function) -> Activation:
     """Slope ``left`` below 0 and ``right`` above, such as ReLU and LeakyReLU."""
     return Activation(
-        *(name, value, lambda z: torch.where(z < 0, left, right).to(z), torch.zeros_like),
+        *(name, value, lambda z: left + (right - left) * (z >= 0).to(z), torch.zeros_like),
         slope_peaks=(-1e-300, 0.0),
         slope_limits=(left, right),
         kinks=(0.0,),
@@ -245,7 +245,7 @@ def clamp(name: str, low: float, high: float) -> Activation:
         lambda z: z.clamp(low, high),
         lambda z: ((z >= low) & (z <= high)).to(z),
         torch.zeros_like,
-        slope_peaks=(low, high),
+        slope_peaks=(math.nextafter(low, -math.inf), low, high, math.nextafter(high, math.inf)),
         slope_limits=(0.0, 0.0),
         kinks=(low, high),
     )

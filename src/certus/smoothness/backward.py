@@ -191,8 +191,7 @@ def _through_windows(path: str, windows: Windows, rows: Rows, tally: Tally) -> R
         windows.spread(part.flatten(0, 1)).reshape(form) * (1 + slack(windows.overlap))
         for part in (rows.low.clamp_max(0), rows.high.clamp_min(0))
     )
-    moved = rows.length > 0
-    kinked = torch.where(moved, math.inf, 0.0)
+    kinked = torch.where(rows.length > 0, math.inf, torch.zeros_like(rows.length))
     for found in (tally.convex, tally.concave):
         found[path] = kinked
     growth = math.sqrt(windows.overlap) * (1 + 1e-15)
