@@ -12,8 +12,10 @@ from certus.losses import Criterion
 from certus.models.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 
 SMOOTH = [
-    *(nn.Sigmoid, nn.Tanh, nn.Softplus, nn.ELU, nn.GELU, nn.SiLU, nn.Mish, LogCosh, SmoothAbs),
-    *(lambda: nn.Softplus(beta=4.0), lambda: nn.CELU(0.5), lambda: nn.GELU(approximate="tanh")),
+    # The true softplus: torch's is linear beyond its threshold, where the slopes differ in the ninth digit.
+    *(lambda: nn.Softplus(threshold=200.0), lambda: nn.Softplus(beta=4.0, threshold=200.0)),
+    *(nn.Sigmoid, nn.Tanh, nn.ELU, nn.GELU, nn.SiLU, nn.Mish, LogCosh, SmoothAbs),
+    *(lambda: nn.CELU(0.5), lambda: nn.GELU(approximate="tanh")),
     *(lambda: LogCosh(3.0), lambda: SmoothAbs(2.0)),
 ]
 

@@ -16,13 +16,12 @@ from certus.smoothness.criteria import Softmax
 from certus.smoothness.forward import Reach, forward
 from certus.smoothness.network import Step, Sum
 from certus.smoothness.operators import Operator, Shape
-from certus.smoothness.outputs import MOST_CLASSES
 from certus.smoothness.results import LayerBound, LocalBound, SmoothnessBound
 from certus.smoothness.rules import Windows
 
 _L2 = SquaredL2()
 _CROSS_ENTROPY = CrossEntropy()
-_CHUNK = 1 << 21  # numbers in one pass: 16 MB
+_CHUNK = 1 << 18  # numbers in one tensor of a pass: 2 MB, which stays in the cache
 
 
 def input_smoothness(
@@ -104,16 +103,9 @@ def local_smoothness(
     points = inputs.detach().double().cpu()
     require(bool(torch.isfinite(points).all()), "inputs", "be finite", "NaN or infinity")
     rows = model.outputs.classes
-    if isinstance(model.criterion, Softmax) and rows <= MOST_CLASSES:
-        rows = rows * (rows - 1) // 2
-    widest = max([math.prod(model.shape), *_widths(model.steps)])
-    size = max(1, _CHUNK // (widest * rows))
+    size = max(1, _CHUNK // (rows * max([1, *_widths(model.steps)])))
     parts = [
-        _detach(
-            model,
-            model.run(points[at : at + size], targets[at : at + size].cpu(), radii[at : at + size]),
-            targets[at : at + size].cpu(),
-        )
+        _kept(model.run(points[at : at + size], targets[at : at + size].cpu(), radii[at : at + size]))
         for at in range(0, len(points), size)
     ]
     joined = {
@@ -127,16 +119,10 @@ def local_smoothness(
     return LocalBound(bounds=bounds, curvature=curvature, radius=radii, **joined)
 
 
-def _detach(model: Analysis, found: Found, targets: Tensor) -> dict[str, Tensor | None]:
-    """What is kept of a chunk: for the softmax family, the margins against each sample's own label."""
+def _kept(found: Found) -> dict[str, Tensor | None]:
+    """What is kept of a chunk."""
     kept: dict[str, Tensor | None] = {f"by {name}": values for name, values in found.bounds.items()}
-    for name in ("margin_lipschitz", "margin_curvature"):
-        matrix: Tensor | None = getattr(found, name)
-        if matrix is not None:
-            count, classes = len(targets), matrix.shape[1]
-            index = targets.long().reshape(-1, 1, 1).expand(-1, classes, 1)
-            matrix = matrix.expand(count, -1, -1).gather(2, index).squeeze(2)
-        kept[name] = matrix
+    kept |= {"margin_lipschitz": found.margin_lipschitz, "margin_curvature": found.margin_curvature}
     return kept | {"lipschitz": found.lipschitz, "margins": found.margins, "error": found.error}
 
 

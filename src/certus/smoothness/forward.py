@@ -62,7 +62,13 @@ Trace = list[Site | list["Trace"] | None]
 
 def times(left: Tensor, right: Tensor) -> Tensor:
     """left·right with 0·∞ = 0: what does not move is not bent by a kink."""
-    return torch.where((left == 0) | (right == 0), 0.0, left * right)
+    product = left * right
+    # Only an infinite factor can make NaN of finite or infinite ones; checking the smaller is cheap.
+    smaller = left if left.numel() < right.numel() else right
+    larger = right if smaller is left else left
+    if bool(torch.isfinite(smaller).all()) and bool(torch.isfinite(larger.sum())):
+        return product
+    return torch.where((left == 0) | (right == 0), 0.0, product)
 
 
 def size(values: Tensor, axes: int = 1) -> Tensor:
@@ -138,7 +144,7 @@ def _through_activation(site: Site, reach: Reach) -> Reach:
     if reach.center is not None and reach.error is not None:
         center = site.activation.apply(reach.center)
         # Relative to z and to 1/b as well: σ(bz)/b may cancel down from either.
-        scale = center.abs() + reach.center.abs() + 1 / torch.as_tensor(site.activation.sharpness)
+        scale = center.abs() + reach.center.abs() + 1 / torch.as_tensor(site.activation.sharpness, dtype=torch.float64)
         error = reach.error * steep + slack(8) * scale
     return Reach(length, unit, bend, center, error)
 

@@ -8,6 +8,7 @@ differences stands for them, and only distances ‖w_i − w_j‖ are kept for e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -47,11 +48,21 @@ class Outputs:
         low, high = self._range(self.rows[first], self.rows[second], first, second)
         return _as_rows(low, high)
 
-    def distances(self) -> Tensor:
-        """(classes, classes) bounds on ‖w_i − w_j‖."""
+    def against(self, labels: Tensor) -> Rows:
+        """F_k − F_y for all k, y the label of each sample: (batch, classes, *shape)."""
+        apart = self.rows.unsqueeze(0) - self.rows[labels].unsqueeze(1)
+        slop = self.rounding.unsqueeze(0) + self.rounding[labels].unsqueeze(1) + slack(1) * apart.abs()
+        return _as_rows(apart - slop, apart + slop)
+
+    @cached_property
+    def _distances(self) -> Tensor:
         flat, own = self.rows.flatten(1), size(self.rounding)
         apart = [size(flat - row) for row in flat]
         return torch.stack(apart) * (1 + slack(flat.shape[1])) + own[:, None] + own[None, :]
+
+    def distances(self) -> Tensor:
+        """(classes, classes) bounds on ‖w_i − w_j‖."""
+        return self._distances
 
     def hull(self, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         """(batch, 1, *shape) box around 0 and all F_k − F_y, y the label of each sample, or any."""
