@@ -43,7 +43,7 @@ def main(args: Args) -> None:
 
 
 def everywhere(model: nn.Module, data: DataSet, args: Args) -> dict[str, object]:
-    """The bounds for all inputs after ordinary training, their time, and the curvature sampled at test images."""
+    """The bounds for all inputs after ordinary training, their time, and the curvature at test images."""
     train(model, data.train, args)
     spectral._CACHE.clear()
     start = time.perf_counter()
@@ -58,7 +58,7 @@ def everywhere(model: nn.Module, data: DataSet, args: Args) -> dict[str, object]
         accuracy = float((model(data.test.inputs.double()).argmax(1) == data.test.targets).double().mean())
     print(f"MNIST network, ERM, test accuracy {accuracy:.4f}: bounds in {seconds:.2f} s")
     for name, value in bound.bounds.items():
-        print(f"  {name:10s} {value:12.5g}   the paper's is {bound.bounds['paper'] / value:8.2f} times as large")
+        print(f"  {name:10s} {value:12.5g}   the paper's is {bound.bounds['paper'] / value:8.2f} times it")
     print(f"  sampled    {sampled:12.5g}   (estimated, {args.samples} test images)")
     return {"seconds": seconds, "accuracy": accuracy, "bounds": bound.bounds, "sampled": sampled}
 

@@ -1,4 +1,4 @@
-"""Random small networks of every kind that has a rule, and what sampling finds on them. No bound is computed here."""
+"""Random small networks of every kind that has a rule, and what sampling finds on them."""
 
 from __future__ import annotations
 

@@ -66,11 +66,13 @@ def test_linear_losses() -> None:
 
 
 def test_one_hidden_unit_with_a_known_maximiser() -> None:
-    """ℓ = log(1 + exp(a·s(wx) + B)), s = log cosh: at x = 0 the slope of s is 0 and its curvature b, so that with p → 1
-    ℓ'' → a·b·w². The max rule gives max(a²/4, ab)·w², equal to it when 4b ≥ a."""
+    """ℓ = log(1 + exp(a·s(wx) + B)), s = log cosh: at x = 0 the slope of s is 0 and its curvature b, so that
+    with p → 1 ℓ'' → a·b·w². The max rule gives max(a²/4, ab)·w², equal to it when 4b ≥ a."""
     a, b, w, shift = 2.0, 3.0, 1.5, 40.0
     model = nn.Sequential(
-        linear(torch.tensor([[w]])), LogCosh(b), linear(torch.tensor([[a], [0.0]]), torch.tensor([shift, 0.0]))
+        linear(torch.tensor([[w]])),
+        LogCosh(b),
+        linear(torch.tensor([[a], [0.0]]), torch.tensor([shift, 0.0])),
     )
     bound = certus.input_smoothness(model)
     assert bound.rule in ("max", "sum")
@@ -91,7 +93,7 @@ def test_the_max_rule_reaches_the_threshold_of_a_linear_classifier() -> None:
 
 
 def test_the_printed_formula_by_hand() -> None:
-    """α and β of eq:lipschitzconsts, in NumPy, for sigmoid (L¹ = 1/10 as printed) and ELU, and residual blocks."""
+    """α and β of eq:lipschitzconsts, in NumPy, for sigmoid (L¹ = 1/10 as printed) and ELU."""
     torch.manual_seed(3)
     for activation, slope, bend in ((nn.Sigmoid, 0.25, 0.1), (nn.ELU, 1.0, 1.0)):
         layers = [nn.Linear(4, 5), activation(), nn.Linear(5, 6), activation(), nn.Linear(6, 3)]
@@ -145,7 +147,7 @@ def test_the_sum_rule_by_hand() -> None:
 
 
 def test_label_smoothing_does_not_vanish_where_the_model_is_certain() -> None:
-    """At q → 0 with ε = 0.1 and K = 3 the curvature of the first-order part stays; the unsmoothed rule would say 0."""
+    """At q → 0 with ε = 0.1 and K = 3 the first-order part stays; the unsmoothed rule would say 0."""
     weight = torch.tensor([[0.0], [1.0], [0.0]])
     model = nn.Sequential(linear(torch.ones(1, 1)), nn.Tanh(), linear(weight, torch.tensor([60.0, 0.0, 0.0])))
     criterion = CrossEntropy(label_smoothing=0.1)

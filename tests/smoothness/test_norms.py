@@ -42,7 +42,7 @@ CONFIGURATIONS = [
 
 @pytest.mark.parametrize("kernel", [1, 2, 3])
 def test_convolutions_against_the_dense_svd(kernel: int) -> None:
-    """All of stride × padding × dilation × groups × size: the FFT bound and the best one, in 1 and 2 dimensions."""
+    """All of stride × padding × dilation × groups × size: the FFT bound and the best one."""
     torch.manual_seed(kernel)
     ratios = []
     for _, stride, padding, dilation, groups, size in (c for c in CONFIGURATIONS if c[0] == kernel):
@@ -67,7 +67,7 @@ def test_convolutions_against_the_dense_svd(kernel: int) -> None:
 
 
 def test_where_the_fft_at_the_unpadded_size_is_wrong() -> None:
-    """Kernel [1, −1] on 3 numbers with padding: the circular convolution of size 3 has norm √3, the layer 1.848."""
+    """Kernel [1, −1] on 3 numbers with padding: the circle of size 3 has norm √3, the layer 1.848."""
     weight = torch.tensor([[[1.0, -1.0]]]).double()
     layer = nn.Conv1d(1, 1, 2, padding=1, bias=False).double()
     layer.weight.data = weight

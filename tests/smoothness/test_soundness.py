@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import certus
-from certus import CrossEntropy, Logistic, Mahalanobis, Masked, SmoothMargin, SquaredL2, SquaredSup, WeightedL2
+from certus import (
+    CrossEntropy,
+    Logistic,
+    Mahalanobis,
+    Masked,
+    SmoothMargin,
+    SquaredL2,
+    SquaredSup,
+    WeightedL2,
+)
 from certus.costs import Cost
 from certus.losses import Criterion
 from tests.smoothness.networks import Plan, derivatives, plans, points_and_targets, sample
@@ -74,7 +83,7 @@ def test_balls_around_samples(plan: Plan, criterion: Criterion, radius: float) -
     points, targets = points_and_targets(plan, shape)
     bound = certus.local_smoothness(model, points, targets, radius, criterion)
     found = sample(model, criterion, inside(points, radius, plan.seed), targets, margins=True)
-    # At radius 0 there is hardly any slack: autograd's own rounding, about 10⁻¹⁶ of the slopes, must be allowed for.
+    # At radius 0 there is hardly any slack: autograd's own rounding must be allowed for.
     rounding = 1e-14 * (1 + found.gradients.flatten(1).norm(dim=1) ** 2)
     for values in bound.bounds.values():
         assert (found.curvature <= values + rounding).all()
@@ -84,7 +93,8 @@ def test_balls_around_samples(plan: Plan, criterion: Criterion, radius: float) -
     assert bound.margin_lipschitz is not None
     assert bound.margin_curvature is not None
     assert (apart <= bound.margin_lipschitz).all()
-    assert (found.margin_curvature[rows, :, targets] <= bound.margin_curvature + 1e-12 + rounding[:, None]).all()
+    own_curvature = found.margin_curvature[rows, :, targets]
+    assert (own_curvature <= bound.margin_curvature + 1e-12 + rounding[:, None]).all()
     everywhere = certus.input_smoothness(model, criterion, input_shape=shape)
     assert (bound.curvature <= everywhere.curvature * (1 + 1e-8)).all()
 

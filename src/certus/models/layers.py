@@ -1,4 +1,5 @@
-"""Layers that torch lacks and the smoothness bounds know: sums of branches, scalings, smooth absolute values."""
+"""Layers that torch lacks and the smoothness bounds know: sums of branches, scalings, smooth absolute
+values."""
 
 from __future__ import annotations
 

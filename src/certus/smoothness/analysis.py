@@ -1,12 +1,13 @@
 """Bounds on λ_max(∇²_x ℓ) and on Lipschitz constants (section:examples, corrected and tightened).
 
-    "paper"      √2·β_L + α_L², as printed                                           [corollary:softmax-smooth]
+    "paper"      √2·β_L + α_L², as printed                                          [corollary:softmax-smooth]
     "corrected"  max_{0 ≤ u ≤ ½} √(2 − u)·β_L + u·α_L², with exact constants and β₀ = 0
     "sum"        κ + D²/4: κ the curvature of the margins by the sum rule, D the slope of their differences
     "max"        the max rule from the loss down to the inputs
 
-All four hold for every input and label, so the smallest is *the* bound. On a ball around a sample the same rules
-run with the ranges that σ' and σ'' have there, and with a bound on q, the probability of all other classes.
+All four hold for every input and label, so the smallest is *the* bound. On a ball around a sample the same
+rules run with the ranges that σ' and σ'' have there, and with a bound on q, the probability of all other
+classes.
 """
 
 from __future__ import annotations
@@ -189,7 +190,8 @@ class Analysis:
     def _own_margins(
         self, reach: Reach, trace: Trace, labels: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
-        """The same against each sample's own label y, (batch, K) each, and D, the slope of every F_i − F_j, (batch,)."""
+        """The same against each sample's own label y, (batch, K) each, and D, the slope of every F_i − F_j,
+        (batch,)."""
         rows = self.outputs.against(labels)
         tally = self._pass(trace, rows, len(labels))
         ends = (rows.largest * reach.unit.unsqueeze(1)).flatten(2).sum(2)
@@ -207,7 +209,12 @@ class Analysis:
             single = (steep * last.unit.flatten(1)) @ apart.T
             spread = torch.minimum(spread, torch.minimum(cut, single).amax(1) * UP)
         chosen = bends.argmax(1, keepdim=True)
-        return slopes, bends, spread, {path: part.gather(1, chosen)[:, 0] for path, part in tally.convex.items()}
+        return (
+            slopes,
+            bends,
+            spread,
+            {path: part.gather(1, chosen)[:, 0] for path, part in tally.convex.items()},
+        )
 
     def _pass(self, trace: Trace, rows: Rows, count: int) -> Tally:
         """A backward pass of the same rows for every sample."""
@@ -309,7 +316,8 @@ def _total(parts: dict[str, Tensor], shape: tuple[int, ...]) -> Tensor:
 
 
 def _matrix(upper: Tensor, lower: Tensor, first: Tensor, second: Tensor, classes: int) -> Tensor:
-    """(batch, K, K) with [i, j] from ``upper`` and [j, i] from ``lower``, (batch, pairs) each; 0 on the diagonal."""
+    """(batch, K, K) with [i, j] from ``upper`` and [j, i] from ``lower``, (batch, pairs) each; 0 on the
+    diagonal."""
     made = upper.new_zeros(len(upper), classes, classes)
     made[:, first, second], made[:, second, first] = upper, lower
     return made

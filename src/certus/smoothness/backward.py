@@ -1,16 +1,19 @@
 """From the outputs to the inputs: slopes of each unit, and the curvature that the activations add.
 
-A *row* is a function m of a layer's units; its gradient v lies in an interval for each unit. The network's part of the
-second derivative is a sum over all activations (sum rule), in which only the sizes of single entries of v count:
+A *row* is a function m of a layer's units; its gradient v lies in an interval for each unit. The network's
+part of the second derivative is a sum over all activations (sum rule), in which only the sizes of single
+entries of v count:
 
-    ∇²m = Σ_l A_lᵀ diag(v_l ∘ σ''(z_l)) A_l ≤ Σ_l min(max_n c_n·length_l², Σ_n c_n·unit_n², λ_max(A_lᵀ diag(c) A_l)),
+    ∇²m = Σ_l A_lᵀ diag(v_l ∘ σ''(z_l)) A_l
+        ≤ Σ_l min(max_n c_n·length_l², Σ_n c_n·unit_n², λ_max(A_lᵀ diag(c) A_l)),
 
-with c_n the largest value of (v_n σ''_n)⁺; the last form where A_l is a matrix. And where m itself has curvature,
-∇²m ⪯ M·I in the units of a layer, an activation makes of it (max rule)
+with c_n the largest value of (v_n σ''_n)⁺; the last form where A_l is a matrix. And where m itself has
+curvature, ∇²m ⪯ M·I in the units of a layer, an activation makes of it (max rule)
 
     M ← max_n sup_z M σ'(z)² + v_n σ''(z)          ( = max(M, max_n b_n e_n) for log cosh, e_n = sup v_n⁺)
 
-and a linear layer multiplies by ‖W‖². Inside a sum of branches M starts at 0, for a linear function of the branch.
+and a linear layer multiplies by ‖W‖². Inside a sum of branches M starts at 0, for a linear function of the
+branch.
 """
 
 from __future__ import annotations
@@ -149,7 +152,8 @@ def _curvature(site: Site, bent: Tensor) -> Tensor:
 
 
 def _exact(site: Site, bent: Tensor) -> Tensor:
-    """The eigenvalue itself for each row, or one for all rows of a sample, or ∞, as far as it is affordable."""
+    """The eigenvalue itself for each row, or one for all rows of a sample, or ∞, as far as it is
+    affordable."""
     flat = bent.flatten(2)
     if site.matrix is None or not bool(torch.isfinite(flat).all()):
         return flat.new_full(flat.shape[:2], math.inf)

@@ -1,7 +1,8 @@
 """Affine layers as operators: what a bound needs of x ↦ Ax + b, without the matrix where it is large.
 
-Each kind of operator says how it acts with given weights, forwards and transposed. With |A| in place of A the same
-code gives |A|x, and with A∘A the norms of rows and columns, for every shape of stride, padding and group.
+Each kind of operator says how it acts with given weights, forwards and transposed. With |A| in place of A the
+same code gives |A|x, and with A∘A the norms of rows and columns, for every shape of stride, padding and
+group.
 """
 
 from __future__ import annotations
@@ -204,8 +205,8 @@ class Reshape(Operator):
 
 
 class Chain(Operator):
-    """Operators one after another. |A| becomes the product of the |Aᵢ|; norms are those of the written-out product,
-    with its rounding added, where that is small, and products of norms otherwise."""
+    """Operators one after another. |A| becomes the product of the |Aᵢ|; norms are those of the written-out
+    product, with its rounding added, where that is small, and products of norms otherwise."""
 
     def __init__(self, parts: list[Operator]) -> None:
         super().__init__(parts[0].in_shape, parts[-1].out_shape, (), None)

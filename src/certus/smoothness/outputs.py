@@ -1,8 +1,9 @@
 """The outputs as functions of the last hidden layer: the rows that a backward pass starts from.
 
-The affine layers behind the last activation are linear, so they are pulled through at once: F_k has the gradient w_k, exact up
-to rounding, and F_i − F_j has w_i − w_j. With many classes all pairs are too many rows; then a box around all
-differences stands for them, and only distances ‖w_i − w_j‖ are kept for each pair.
+The affine layers behind the last activation are linear, so they are pulled through at once: F_k has the
+gradient w_k, exact up to rounding, and F_i − F_j has w_i − w_j. With many classes all pairs are too many
+rows; then a box around all differences stands for them, and only distances ‖w_i − w_j‖ are kept for each
+pair.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ MOST_CLASSES = 32
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Gradients of the outputs, (classes, *shape), with their rounding, and the norm of all of them together."""
+    """Gradients of the outputs, (classes, *shape), with their rounding, and the norm of all of them
+    together."""
 
     rows: Tensor
     rounding: Tensor
@@ -96,7 +98,8 @@ def _as_rows(low: Tensor, high: Tensor) -> Rows:
 
 
 def read_outputs(head: Operator | None, shape: Shape, with_zero: bool) -> Outputs:
-    """The outputs of a network whose last affine part is ``head``; ``with_zero`` puts an output 0 before them."""
+    """The outputs of a network whose last affine part is ``head``; ``with_zero`` puts an output 0 before
+    them."""
     if head is None:
         count = int(torch.tensor(shape).prod())
         rows = torch.eye(count, dtype=torch.float64).reshape(count, *shape)

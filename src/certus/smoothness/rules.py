@@ -1,14 +1,8 @@
 """The registry of layer rules: one small function for each kind of layer.
 
-A rule takes the module and the shape of one input, and returns the layer as the bounds see it: an ``Operator`` (affine),
-an ``Activation``, ``Windows`` (a maximum over windows), or ``Branches`` (a sum). What has no rule is refused:
-
->>> @rule(nn.PixelShuffle)
-... def pixel_shuffle(module: nn.PixelShuffle, shape: Shape) -> Stage:
-...     channels, height, width = shape
-...     r = module.upscale_factor
-...     return Reshape(shape, (channels // r**2, height * r, width * r))   # a permutation is all that norms see
->>> del RULES[nn.PixelShuffle]                          # (an entry of its own would need the permutation itself)
+A rule takes the module and the shape of one input, and returns the layer as the bounds see it: an
+``Operator`` (affine), an ``Activation``, ``Windows`` (a maximum over windows), or ``Branches`` (a sum). What
+has no rule is refused. ``@rule(Kind)`` registers one of your own; docs/smoothness.md has an example.
 """
 
 from __future__ import annotations
@@ -32,7 +26,8 @@ from certus.smoothness.operators import Dense, Diagonal, Operator, Reshape, Shap
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """The largest entry of each window: not smooth. ``maximum`` and ``spread`` act on (batch, *shape) tensors.
+    """The largest entry of each window: not smooth. ``maximum`` and ``spread`` act on (batch, *shape)
+    tensors.
 
     Attributes:
         spread: the transpose of summing each window: (batch, *out) → (batch, *in).

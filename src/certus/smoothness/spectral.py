@@ -2,11 +2,12 @@
 
 - ``matrix_norm``: the largest eigenvalue of the smaller Gram matrix; beyond a size, Gram iteration,
   ‖A‖ ≤ ‖(AᵀA)^(2^(t−1))‖_F^(1/2^t) for every t, continued until it moves by less than 0.1%.
-- ``circulant_norm``: a convolution with zero padding is part of a circular one on any torus that holds the padded
-  input, so the largest norm over its frequencies is an upper bound. On the unpadded torus it is not one.
+- ``circulant_norm``: a convolution with zero padding is part of a circular one on any torus that holds the
+  padded input, so the largest norm over its frequencies is an upper bound. On the unpadded torus it is not
+  one.
 
-Everything is float64 on the CPU. A backward-stable eigenvalue of an n × n matrix is off by a small multiple of
-n·2⁻⁵³ of the norm; ``inflate`` raises results by 10⁻⁹, and more for n above some thousands.
+Everything is float64 on the CPU. A backward-stable eigenvalue of an n × n matrix is off by a small multiple
+of n·2⁻⁵³ of the norm; ``inflate`` raises results by 10⁻⁹, and more for n above some thousands.
 """
 
 from __future__ import annotations
