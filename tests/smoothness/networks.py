@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from certus.losses import Criterion
 from certus.models.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 
-SMOOTH = [
+SMOOTH: list[Callable[[], nn.Module]] = [
     # The true softplus: torch's is linear beyond its threshold, where the slopes differ in the ninth digit.
     *(lambda: nn.Softplus(threshold=200.0), lambda: nn.Softplus(beta=4.0, threshold=200.0)),
     *(nn.Sigmoid, nn.Tanh, nn.ELU, nn.GELU, nn.SiLU, nn.Mish, LogCosh, SmoothAbs),

@@ -104,7 +104,7 @@ def test_arguments() -> None:
     with pytest.raises(ArgumentError, match="`model` must have one output for Logistic; got 2"):
         certus.input_smoothness(model, certus.Logistic())
     broken = network(nn.Tanh())
-    broken[0].weight.data[0, 0] = torch.nan
+    next(broken.parameters()).data[0, 0] = torch.nan
     with pytest.raises(ArgumentError, match="`model` must have finite weights"):
         certus.input_smoothness(broken)
     with pytest.raises(ArgumentError, match="`model` must be a torch"):

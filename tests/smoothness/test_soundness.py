@@ -72,7 +72,8 @@ def inside(points: Tensor, radius: float, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     moves = torch.randn(points.shape, generator=generator, dtype=torch.float64).flatten(1)
     lengths = torch.rand(len(points), 1, generator=generator, dtype=torch.float64) ** 0.1
-    return points + (radius * lengths * moves / moves.norm(dim=1, keepdim=True)).reshape(points.shape)
+    moves = radius * lengths * moves / torch.linalg.vector_norm(moves, dim=1, keepdim=True)
+    return points + moves.reshape(points.shape)
 
 
 @pytest.mark.slow

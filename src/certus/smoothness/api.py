@@ -105,25 +105,28 @@ def local_smoothness(
     rows = model.outputs.classes
     size = max(1, _CHUNK // (rows * max([1, *_widths(model.steps)])))
     parts = [
-        _kept(model.run(points[at : at + size], targets[at : at + size].cpu(), radii[at : at + size]))
+        model.run(points[at : at + size], targets[at : at + size].cpu(), radii[at : at + size])
         for at in range(0, len(points), size)
     ]
-    joined = {
-        name: None if parts[0][name] is None else torch.cat([part[name] for part in parts])
-        for name in parts[0]
-    }
-    bounds = {name.removeprefix("by "): joined.pop(name) for name in list(joined) if name.startswith("by ")}
+    bounds = {name: torch.cat([part.bounds[name] for part in parts]) for name in parts[0].bounds}
     curvature = torch.stack(list(bounds.values())).amin(0)
     if bool(torch.isnan(curvature).any()):
         raise CertusError("The bounds overflow float64: the weights of this model are too large.")
-    return LocalBound(bounds=bounds, curvature=curvature, radius=radii, **joined)
+    return LocalBound(
+        bounds=bounds,
+        curvature=curvature,
+        lipschitz=torch.cat([part.lipschitz for part in parts]),
+        margin_lipschitz=_joined([part.margin_lipschitz for part in parts]),
+        margin_curvature=_joined([part.margin_curvature for part in parts]),
+        margins=_joined([part.margins for part in parts]),
+        error=_joined([part.error for part in parts]),
+        radius=radii,
+    )
 
 
-def _kept(found: Found) -> dict[str, Tensor | None]:
-    """What is kept of a chunk."""
-    kept: dict[str, Tensor | None] = {f"by {name}": values for name, values in found.bounds.items()}
-    kept |= {"margin_lipschitz": found.margin_lipschitz, "margin_curvature": found.margin_curvature}
-    return kept | {"lipschitz": found.lipschitz, "margins": found.margins, "error": found.error}
+def _joined(parts: list[Tensor | None]) -> Tensor | None:
+    given = [part for part in parts if part is not None]
+    return torch.cat(given) if given else None
 
 
 def _widths(steps: list[Step]) -> list[int]:

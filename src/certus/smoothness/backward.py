@@ -123,12 +123,12 @@ def _through_activation(path: str, site: Site, rows: Rows, tally: Tally, inside:
     low = torch.minimum(torch.minimum(slopes[0], slopes[1]), torch.minimum(slopes[2], slopes[3]))
     high = torch.maximum(torch.maximum(slopes[0], slopes[1]), torch.maximum(slopes[2], slopes[3]))
     steepest = site.steepest.flatten(1).amax(1)
-    bent = None
+    after: Tensor | None = None
     if rows.curvature is not None:
         units = _bend(site, rows, most)
-        bent = units.flatten(2).amax(2)
+        after = units.flatten(2).amax(2)
         tally.ending = None if inside else _exact(site, units)
-    made = Rows(low, high, rows.length * steepest.unsqueeze(1), bent)
+    made = Rows(low, high, rows.length * steepest.unsqueeze(1), after)
     largest = made.largest
     made = replace(made, length=torch.minimum(made.length, size(largest, 2)))
     tally.gain = tally.gain * steepest

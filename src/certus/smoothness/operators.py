@@ -243,9 +243,8 @@ class Chain(Operator):
     def row_norms(self) -> Tensor:
         if self._product is not None:
             matrix, error = self._product
-            return (torch.linalg.vector_norm(matrix, dim=1) * (1 + self.rounding) + error).reshape(
-                self.out_shape
-            )
+            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=1)
+            return (sizes * (1 + self.rounding) + error).reshape(self.out_shape)
         norms = self.parts[0].row_norms
         for before, part in itertools.pairwise(self.parts):
             norms = torch.minimum(part.row_norms * before.norm, part.absolute(norms[None])[0])
@@ -255,9 +254,8 @@ class Chain(Operator):
     def column_norms(self) -> Tensor:
         if self._product is not None:
             matrix, error = self._product
-            return (torch.linalg.vector_norm(matrix, dim=0) * (1 + self.rounding) + error).reshape(
-                self.in_shape
-            )
+            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=0)
+            return (sizes * (1 + self.rounding) + error).reshape(self.in_shape)
         norms = self.parts[-1].column_norms
         for after, part in itertools.pairwise(reversed(self.parts)):
             norms = torch.minimum(part.column_norms * after.norm, part.absolute_transpose(norms[None])[0])

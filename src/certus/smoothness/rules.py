@@ -128,7 +128,7 @@ def average_pool(module: nn.AvgPool1d | nn.AvgPool2d, shape: Shape) -> Stage:
     def pool(axis: int) -> Tensor:
         options = [_on_axis(option, axis) for option in (module.kernel_size, module.stride, module.padding)]
         basis = torch.eye(shape[1 + axis], dtype=torch.float64).unsqueeze(1)
-        pooled = functional.avg_pool1d(basis, *options, module.ceil_mode, module.count_include_pad)
+        pooled = functional.avg_pool1d(basis, *options, module.ceil_mode, module.count_include_pad)  # type: ignore[call-arg, arg-type]
         return pooled.squeeze(1).T.contiguous()
 
     return AxisProduct(tuple(pool(axis) for axis in range(axes)), shape)
@@ -138,7 +138,8 @@ def average_pool(module: nn.AvgPool1d | nn.AvgPool2d, shape: Shape) -> Stage:
 def adaptive_average_pool(module: nn.AdaptiveAvgPool1d | nn.AdaptiveAvgPool2d, shape: Shape) -> Stage:
     def pool(axis: int) -> Tensor:
         size = shape[1 + axis]
-        wanted = module.output_size if isinstance(module.output_size, int) else module.output_size[axis]
+        sizes: Any = module.output_size
+        wanted = sizes if isinstance(sizes, int) else sizes[axis]
         basis = torch.eye(size, dtype=torch.float64).unsqueeze(1)
         return functional.adaptive_avg_pool1d(basis, wanted or size).squeeze(1).T.contiguous()
 
@@ -178,13 +179,14 @@ def max_pool(module: nn.MaxPool1d | nn.MaxPool2d, shape: Shape) -> Stage:
     settings = (module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode)
 
     def maximum(points: Tensor) -> Tensor:
-        return function(points, *settings)  # type: ignore[arg-type]
+        return function(points, *settings)
 
     def members(axis: int) -> Tensor:
         """(out, in) which positions of one axis belong to which window."""
         options = [_on_axis(option, axis) for option in settings[:4]]
         basis = torch.eye(shape[1 + axis], dtype=torch.float64).unsqueeze(1)
-        pooled = functional.max_pool1d(basis, *options, ceil_mode=module.ceil_mode)
+        kernel, stride, padding, dilation = options
+        pooled = functional.max_pool1d(basis, kernel, stride, padding, dilation, ceil_mode=module.ceil_mode)
         return (pooled.squeeze(1).T > 0).double()
 
     sums = AxisProduct(tuple(members(axis) for axis in range(len(shape) - 1)), shape)

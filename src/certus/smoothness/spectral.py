@@ -29,7 +29,7 @@ _CACHED = 512
 
 def inflate(size: int) -> float:
     """The factor ≥ 1 + 10⁻⁹ that covers rounding in norms of matrices with sides up to ``size``."""
-    return 1 + max(1e-9, size**1.5 * 2.0**-50)
+    return 1 + max(1e-9, float(size) ** 1.5 * 2.0**-50)
 
 
 def slack(terms: int) -> float:
@@ -65,7 +65,8 @@ def quadratic_norm(matrix: Tensor, weights: Tensor) -> Tensor:
     """Upper bounds on λ_max(Aᵀ diag(c) A) for each row c ≥ 0 of ``weights``. (n, d), (…, n) → (…,)."""
     scaled = matrix * weights.sqrt().unsqueeze(-1)
     gram = scaled.mT @ scaled if matrix.shape[0] >= matrix.shape[1] else scaled @ scaled.mT
-    return torch.linalg.eigvalsh(gram)[..., -1].clamp_min(0) * inflate(max(matrix.shape)) ** 2
+    largest: Tensor = torch.linalg.eigvalsh(gram)[..., -1].clamp_min(0)
+    return largest * inflate(max(matrix.shape)) ** 2
 
 
 def gram_iteration(matrices: Tensor, tolerance: float = 1e-3, most: int = 16) -> float:
