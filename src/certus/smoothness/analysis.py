@@ -100,6 +100,11 @@ class Analysis:
             require(outputs.classes >= 2, "model", "have at least 2 outputs", outputs.classes)
         return outputs
 
+    @cached_property
+    def everywhere(self) -> Found:
+        """The analysis of all of space."""
+        return self.run(None, None, None)
+
     def run(self, points: Tensor | None, targets: Tensor | None, radius: Tensor | None) -> Found:
         """Analyse balls around (batch, *shape) float64 points, or all of space."""
         reach, trace = forward(

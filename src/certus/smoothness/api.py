@@ -46,7 +46,7 @@ def input_smoothness(
     6.25
     """
     analysis = Analysis(model, criterion, input_shape=input_shape, cost=cost)
-    found = analysis.run(None, None, None)
+    found = analysis.everywhere
     bounds = {name: float(values[0]) for name, values in found.bounds.items()}
     if isinstance(analysis.criterion, Softmax):
         bounds = {"paper": _printed(analysis), **bounds}
@@ -109,15 +109,19 @@ def local_smoothness(
         for at in range(0, len(points), size)
     ]
     bounds = {name: torch.cat([part.bounds[name] for part in parts]) for name in parts[0].bounds}
-    curvature = torch.stack(list(bounds.values())).amin(0)
+    whole = model.everywhere  # what holds everywhere holds on a ball
+    curvature = torch.stack(
+        [*bounds.values(), *(part.expand(len(radii)) for part in whole.bounds.values())]
+    ).amin(0)
     if bool(torch.isnan(curvature).any()):
         raise CertusError("The bounds overflow float64: the weights of this model are too large.")
+    labels = targets.long().cpu()
     return LocalBound(
         bounds=bounds,
         curvature=curvature,
-        lipschitz=torch.cat([part.lipschitz for part in parts]),
-        margin_lipschitz=_joined([part.margin_lipschitz for part in parts]),
-        margin_curvature=_joined([part.margin_curvature for part in parts]),
+        lipschitz=torch.cat([part.lipschitz for part in parts]).minimum(whole.lipschitz),
+        margin_lipschitz=_smaller([part.margin_lipschitz for part in parts], whole.margin_lipschitz, labels),
+        margin_curvature=_smaller([part.margin_curvature for part in parts], whole.margin_curvature, labels),
         margins=_joined([part.margins for part in parts]),
         error=_joined([part.error for part in parts]),
         radius=radii,
@@ -127,6 +131,12 @@ def local_smoothness(
 def _joined(parts: list[Tensor | None]) -> Tensor | None:
     given = [part for part in parts if part is not None]
     return torch.cat(given) if given else None
+
+
+def _smaller(parts: list[Tensor | None], whole: Tensor | None, labels: Tensor) -> Tensor | None:
+    """(batch, classes) of the balls, or [k, y] of all of space where that is smaller."""
+    joined = _joined(parts)
+    return joined if joined is None or whole is None else joined.minimum(whole[0].T[labels])
 
 
 def _widths(steps: list[Step]) -> list[int]:
