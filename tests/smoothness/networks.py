@@ -151,6 +151,8 @@ def derivatives(values: Tensor, leaf: Tensor, second: bool = True) -> tuple[Tens
         for i in range(flat.shape[1])
     ]
     bent = torch.stack(rows, 1).detach()
+    # Some second derivatives of torch (Mish beyond 700) are NaN: nothing is sampled there.
+    bent = torch.where(torch.isfinite(bent).flatten(1).all(1)[:, None, None], bent, 0.0)
     return flat.detach(), (bent + bent.mT) / 2
 
 

@@ -77,7 +77,7 @@ def inside(points: Tensor, radius: float, seed: int) -> Tensor:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(plan=plans(), criterion=st.sampled_from(CRITERIA), radius=st.sampled_from([0.0, 0.05, 0.5, 3.0]))
 def test_balls_around_samples(plan: Plan, criterion: Criterion, radius: float) -> None:
     model, shape = plan.build()
@@ -100,7 +100,7 @@ def test_balls_around_samples(plan: Plan, criterion: Criterion, radius: float) -
     assert (bound.curvature <= everywhere.curvature * (1 + 1e-8)).all()
 
 
-@settings(max_examples=60)
+@settings(max_examples=15)
 @given(plan=plans(("mlp", "residual")), seed=st.integers(0, 1000))
 def test_in_the_norm_of_a_cost(plan: Plan, seed: int) -> None:
     """Curvature vᵀHv and slopes along moves of cost 1, in random directions and the worst signs."""
