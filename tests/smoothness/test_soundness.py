@@ -73,7 +73,8 @@ def inside(points: Tensor, radius: float, seed: int) -> Tensor:
     moves = torch.randn(points.shape, generator=generator, dtype=torch.float64).flatten(1)
     lengths = torch.rand(len(points), 1, generator=generator, dtype=torch.float64) ** 0.1
     moves = radius * lengths * moves / torch.linalg.vector_norm(moves, dim=1, keepdim=True)
-    return points + moves.reshape(points.shape)
+    moved: Tensor = points + moves.reshape(points.shape)
+    return moved
 
 
 @pytest.mark.slow

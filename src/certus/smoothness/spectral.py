@@ -29,7 +29,7 @@ _CACHED = 512
 
 def inflate(size: int) -> float:
     """The factor ≥ 1 + 10⁻⁹ that covers rounding in norms of matrices with sides up to ``size``."""
-    return 1 + max(1e-9, float(size) ** 1.5 * 2.0**-50)
+    return 1 + max(1e-9, size * math.sqrt(size) * 2.0**-50)
 
 
 def slack(terms: int) -> float:
