@@ -12,7 +12,7 @@ Duchi, "Certifying Some Distributional Robustness with Principled Adversarial Tr
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from certus import costs, data, domains, losses, models, norms, surrogate
+from certus import costs, data, domains, losses, models, norms, smoothness, surrogate
 from certus.costs import (
     Bregman,
     LabelCost,
@@ -25,7 +25,8 @@ from certus.costs import (
 )
 from certus.domains import Ball, Box, Unbounded
 from certus.errors import ArgumentError, CertusError, LossError, UnsupportedError
-from certus.losses import CrossEntropy, ModelLoss, SquaredError
+from certus.losses import CrossEntropy, Logistic, ModelLoss, SmoothMargin, SquaredError
+from certus.smoothness import SmoothnessBound, input_smoothness, local_smoothness, smooth, validate
 from certus.surrogate import (
     WRM,
     BarzilaiBorwein,
@@ -59,12 +60,15 @@ __all__ = [
     "Evidence",
     "InnerSolution",
     "LabelCost",
+    "Logistic",
     "LossError",
     "Mahalanobis",
     "Masked",
     "ModelLoss",
     "PaperAscent",
     "ProximalAscent",
+    "SmoothMargin",
+    "SmoothnessBound",
     "SquaredError",
     "SquaredL2",
     "SquaredLp",
@@ -78,15 +82,20 @@ __all__ = [
     "data",
     "domains",
     "fit",
+    "input_smoothness",
     "largest_curvature",
+    "local_smoothness",
     "losses",
     "models",
     "norms",
     "robust_surrogate",
     "runs",
+    "smooth",
+    "smoothness",
     "surrogate",
     "training",
     "transport_map",
+    "validate",
 ]
 
 

@@ -7,6 +7,7 @@ the surrogate of one sample must not depend on the others.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,32 +47,77 @@ class CrossEntropy:
     Args:
         label_smoothing: ε; the targets become t = (1 − ε)·e_y + ε/K. The training step must use the same ε
             as the surrogate, or ∇φ = ∇ℓ(T) no longer holds.
+        temperature: the outputs are divided by it.
 
     >>> CrossEntropy()(torch.zeros(1, 4), torch.tensor([2]))
     tensor([1.3863])
     """
 
     label_smoothing: float = 0.0
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
         require(0 <= self.label_smoothing < 1, "label_smoothing", "lie in [0, 1)", self.label_smoothing)
+        require(0 < self.temperature < math.inf, "temperature", "be positive and finite", self.temperature)
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if outputs.dim() != 2:
-            raise LossError(
-                f"CrossEntropy needs outputs of shape (batch, classes); got {tuple(outputs.shape)}."
-            )
-        check_class_targets("CrossEntropy", outputs, targets)
+        check_labels("CrossEntropy", outputs, targets)
         return functional.cross_entropy(
-            outputs, targets, reduction="none", label_smoothing=self.label_smoothing
+            outputs / self.temperature, targets, reduction="none", label_smoothing=self.label_smoothing
         )
 
 
-def check_class_targets(criterion: str, outputs: Tensor, targets: Tensor) -> None:
-    """Raise ``LossError`` unless the targets are one label for each row of the (batch, classes) outputs."""
+@dataclass(frozen=True)
+class SmoothMargin:
+    """(1/b) log(1 + Σ_{k≠y} exp b(F_k − F_y + margin)): a multi-class hinge with a rounded corner.
+
+    As b grows it tends to max(0, margin − (F_y − max_{k≠y} F_k)); b = 1 with margin 0 is the cross-entropy.
+
+    >>> outputs = torch.tensor([[3.0, 0.0], [0.0, 3.0]])
+    >>> SmoothMargin(margin=1.0, sharpness=100.0)(outputs, torch.tensor([0, 0])).abs()
+    tensor([0., 4.])
+    """
+
+    margin: float = 1.0
+    sharpness: float = 10.0
+
+    def __post_init__(self) -> None:
+        require(math.isfinite(self.margin), "margin", "be finite", self.margin)
+        require(0 < self.sharpness < math.inf, "sharpness", "be positive and finite", self.sharpness)
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        check_labels("SmoothMargin", outputs, targets)
+        own = functional.one_hot(targets, outputs.shape[1]).to(torch.bool)
+        lifted = torch.where(own, outputs, outputs + self.margin) * self.sharpness
+        return functional.cross_entropy(lifted, targets, reduction="none") / self.sharpness
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """log(1 + exp(−sF)) for one output F and s = ±1 as the label is 1 or 0.
+
+    >>> Logistic()(torch.zeros(2, 1), torch.tensor([0, 1]))
+    tensor([0.6931, 0.6931])
+    """
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if outputs.numel() != len(outputs) or targets.shape != outputs.shape[:1]:
+            raise LossError(
+                f"Logistic needs one output per sample and as many targets; got {tuple(outputs.shape)} and "
+                f"{tuple(targets.shape)}."
+            )
+        if not bool(((targets == 0) | (targets == 1)).all()):
+            raise LossError("Logistic needs `targets` 0 or 1; got others.")
+        return functional.softplus((1 - 2 * targets.to(outputs)) * outputs.flatten(), threshold=40.0)
+
+
+def check_labels(name: str, outputs: Tensor, targets: Tensor) -> None:
+    """Raise ``LossError`` unless ``targets`` are labels of the (batch, classes) outputs."""
+    if outputs.dim() != 2:
+        raise LossError(f"{name} needs outputs of shape (batch, classes); got {tuple(outputs.shape)}.")
     if targets.shape != outputs.shape[:1] or targets.dtype != torch.long:
         raise LossError(
-            f"{criterion} needs `targets` of shape ({len(outputs)},) and dtype torch.int64; "
+            f"{name} needs `targets` of shape ({len(outputs)},) and dtype torch.int64; "
             f"got shape {tuple(targets.shape)} and dtype {targets.dtype}."
         )
     wrong = (targets < 0) | (targets >= outputs.shape[1])

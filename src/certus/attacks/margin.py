@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from certus.errors import LossError
-from certus.losses import check_class_targets
+from certus.losses import check_labels
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Margin:
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if outputs.dim() != 2 or outputs.shape[1] < 2:
             raise LossError(f"Margin needs outputs of shape (batch, ≥ 2); got {tuple(outputs.shape)}.")
-        check_class_targets("Margin", outputs, targets)
+        check_labels("Margin", outputs, targets)
         own = outputs.gather(1, targets.unsqueeze(1)).squeeze(1)
         mine = torch.nn.functional.one_hot(targets, outputs.shape[1]).bool()
         return outputs.masked_fill(mine, -torch.inf).amax(1) - own

@@ -1,0 +1,134 @@
+"""``certus bound``: how smooth a trained network is, layer by layer."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from certus.cli.output import Json, console, messages, number, print_json, table
+from certus.errors import CertusError
+from certus.losses import ModelLoss
+from certus.runs import execute as runs
+from certus.runs.directory import RunDirectory
+from certus.runs.files import RunError
+from certus.runs.tags import from_tag
+from certus.smoothness import VALIDITY, SmoothnessBound, input_smoothness
+from certus.surrogate import largest_curvature
+
+_RULES = {
+    "paper": "as the paper prints it",
+    "corrected": "the paper's, corrected",
+    "sum": "sum rule: kappa + D²/4",
+    "max": "max rule",
+}
+
+
+def bound(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    samples: Annotated[
+        int, typer.Option(help="Test samples at which curvature is estimated; 0 for none.")
+    ] = 256,
+    plot: Annotated[Path | None, typer.Option(help="Where to draw; RUN/bound.png by default.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The run's own FILE.py:FACTORY, if it has one: it is executed.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Bound the curvature of a trained network's loss, layer by layer, and the gamma that it takes.
+
+    \b
+    certus bound runs/digits
+    certus bound runs/digits --json
+    """
+    opened = RunDirectory.open(run)
+    settings, about = runs.settings_of(opened), opened.settings
+    data = runs.load_data(settings)
+    network = runs.load_model(opened, model=model).double()
+    for name in ("criterion", "cost"):
+        if name not in about:
+            raise RunError(f"{run} is corrupt: run.json lacks {name}.")
+    criterion, cost = from_tag(about["criterion"]), from_tag(about["cost"])
+    shape = tuple(data.test.inputs.shape[1:])
+    found = input_smoothness(network, criterion, input_shape=shape, cost=cost)
+    sampled = None
+    if samples > 0:
+        chosen = data.test[:samples]
+        targets = chosen.targets.double() if chosen.targets.is_floating_point() else chosen.targets
+        curved = largest_curvature(
+            ModelLoss(network, criterion), chosen.inputs.double(), targets, cost=cost, max_products=20
+        )
+        sampled = float(torch.nan_to_num(curved.largest, nan=-math.inf).max())
+    picture = plot or run / "bound.png"
+    drawn = _draw(found, sampled, picture)
+    if as_json:
+        estimate = {"value": sampled, "samples": samples, "evidence": "estimated"}
+        print_json({"run": str(run), **found.as_json(), "sampled": estimate, "plot": drawn})
+        return
+    _show(found, sampled, settings.gamma, drawn)
+
+
+def _show(found: SmoothnessBound, sampled: float | None, gamma: float | None, drawn: str | None) -> None:
+    lines = table("layer", "kind", "norm", "bend", "Lipschitz so far", "adds to the curvature")
+    for layer in found.layers:
+        cells = (layer.norm, layer.bend, layer.lipschitz, layer.curvature)
+        lines.add_row(layer.path or "–", layer.kind, *(_cell(value) for value in cells))
+    console.print(lines)
+    modulus = found.cost.strong_convexity
+    rules = table("bound", "L+ (proven)", f"gamma above it (L+/{modulus:g})", "times the sampled curvature")
+    for name, value in found.bounds.items():
+        slack = value / sampled if sampled is not None and sampled > 0 else None
+        rules.add_row(_RULES[name], _cell(value), _cell(found.gammas[name]), number(slack, 3))
+    if sampled is not None:
+        rules.add_row(
+            "sampled on test data (estimated)",
+            _cell(sampled),
+            _cell(sampled / modulus if modulus else math.inf),
+            "1",
+        )
+    console.print(rules)
+    if found.obstacle is not None:
+        console.print(f"No finite bound on the curvature: {found.obstacle}. certus.smooth(model) may help.")
+    else:
+        costly = found.dearest
+        console.print(f"The smallest is the bound: L+ = {found.curvature:.4g} by the {found.rule} rule.")
+        console.print(
+            f"What costs most: {costly.path or 'the loss itself'} ({costly.kind}), {costly.curvature:.4g}."
+        )
+        console.print(
+            f"Training is inside the theory for gamma > {found.gamma:.4g}.{_verdict(gamma, found.gamma)}"
+        )
+    console.print(
+        f"Lipschitz constant of the loss: {found.lipschitz:.4g} (proven), in the norm of {found.cost}."
+    )
+    console.print(VALIDITY)
+    if drawn is not None:
+        console.print(f"Drawn in {drawn}")
+
+
+def _verdict(gamma: float | None, threshold: float) -> str:
+    if gamma is None:
+        return ""
+    return f" This run's gamma = {gamma:g} is {'inside' if gamma > threshold else 'outside'}."
+
+
+def _cell(value: float) -> str:
+    return "–" if math.isnan(value) else "∞" if math.isinf(value) else number(value)
+
+
+def _draw(found: SmoothnessBound, sampled: float | None, path: Path) -> str | None:
+    """Bars of the bounds and of the layers' shares; None if there is nothing to draw with, or nothing
+    finite."""
+    try:
+        from certus.smoothness.plot import draw_bound
+    except ImportError:
+        messages.print("No plot: matplotlib is missing (pip install 'certus[report]').")
+        return None
+    try:
+        return str(draw_bound(found, sampled, path))
+    except CertusError as reason:
+        messages.print(f"No plot: {reason}")
+        return None

@@ -1,0 +1,72 @@
+"""Rules of the activations that have settings of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from certus.errors import UnsupportedError
+from certus.models.layers import LogCosh, SmoothAbs
+from certus.smoothness import activations as table
+from certus.smoothness.activations import Activation
+from certus.smoothness.operators import Shape
+from certus.smoothness.rules import Stage, double, rule
+
+
+def _sharpened(activation: Activation, sharpness: float | Tensor) -> Activation:
+    return replace(activation, sharpness=sharpness)
+
+
+@rule(nn.Softplus)
+def softplus(module: nn.Softplus, shape: Shape) -> Stage:
+    """The true softplus; torch replaces it by z where bz exceeds its threshold, 20 unless changed."""
+    if module.threshold < 20:
+        raise UnsupportedError(
+            f"threshold={module.threshold}, below which softplus jumps; it must be at least 20"
+        )
+    return _sharpened(table.SOFTPLUS, float(module.beta))
+
+
+@rule(nn.ELU)
+def elu(module: nn.ELU, shape: Shape) -> Stage:
+    return table.ELU if module.alpha == 1 else table.kinked_elu(f"ELU({module.alpha:g})", module.alpha)
+
+
+@rule(nn.CELU)
+def celu(module: nn.CELU, shape: Shape) -> Stage:
+    if module.alpha <= 0:
+        raise UnsupportedError(f"alpha={module.alpha}; it must be positive")
+    return _sharpened(table.ELU, 1 / module.alpha)
+
+
+@rule(nn.GELU)
+def gelu(module: nn.GELU, shape: Shape) -> Stage:
+    return table.GELU if module.approximate == "none" else table.GELU_TANH
+
+
+@rule(nn.LeakyReLU)
+def leaky_relu(module: nn.LeakyReLU, shape: Shape) -> Stage:
+    slope = module.negative_slope
+    return table.piecewise_linear("LeakyReLU", slope, 1.0, lambda z: functional.leaky_relu(z, slope))
+
+
+@rule(nn.Hardtanh)
+def hardtanh(module: nn.Hardtanh, shape: Shape) -> Stage:
+    return table.clamp("Hardtanh", module.min_val, module.max_val)
+
+
+@rule(LogCosh)
+def log_cosh(module: LogCosh, shape: Shape) -> Stage:
+    return _sharpened(table.LOG_COSH, _per_unit(module.sharpness))
+
+
+@rule(SmoothAbs)
+def smooth_abs(module: SmoothAbs, shape: Shape) -> Stage:
+    return _sharpened(table.SMOOTH_ABS, _per_unit(module.sharpness))
+
+
+def _per_unit(sharpness: Tensor) -> float | Tensor:
+    values = double(sharpness)
+    return float(values) if values.dim() == 0 else values

@@ -1,0 +1,218 @@
+"""``input_smoothness`` and ``local_smoothness``: what a certificate, a training loop or a report asks for."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from certus.costs import Cost, SquaredL2
+from certus.errors import CertusError, require
+from certus.losses import Criterion, CrossEntropy
+from certus.smoothness.activations import Activation
+from certus.smoothness.analysis import UP, Analysis, Found
+from certus.smoothness.criteria import Softmax
+from certus.smoothness.forward import Reach, forward
+from certus.smoothness.network import Step, Sum
+from certus.smoothness.operators import Operator, Shape
+from certus.smoothness.results import LayerBound, LocalBound, SmoothnessBound
+from certus.smoothness.rules import Windows
+
+_L2 = SquaredL2()
+_CROSS_ENTROPY = CrossEntropy()
+_CHUNK = 1 << 18  # numbers in one tensor of a pass: 2 MB, which stays in the cache
+
+
+def input_smoothness(
+    model: nn.Module,
+    criterion: Criterion = _CROSS_ENTROPY,
+    *,
+    input_shape: Shape | None = None,
+    cost: Cost = _L2,
+) -> SmoothnessBound:
+    """Proven bounds on the smoothness of x ↦ ℓ(θ; (x, y)) for every input and label, layer by layer.
+
+    Args:
+        model: sequential, of layers with rules; read in eval mode, and left as it is.
+        criterion: ``CrossEntropy``, ``SquaredError``, ``Logistic`` or ``SmoothMargin``.
+        input_shape: the shape of one input; not needed if the model begins with a linear layer.
+        cost: all bounds are in its norm. For a norm without inner product L⁺ means
+            ℓ(x + δ) ≤ ℓ(x) + ⟨∇ℓ(x), δ⟩ + (L⁺/2)‖δ‖².
+
+    >>> model = nn.Sequential(nn.Linear(2, 2, bias=False))
+    >>> _ = model[0].weight.data.copy_(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
+    >>> round(input_smoothness(model).curvature, 6)              # D²/4, D = ‖w₁ − w₂‖ = 5
+    6.25
+    """
+    analysis = Analysis(model, criterion, input_shape=input_shape, cost=cost)
+    found = analysis.everywhere
+    bounds = {name: float(values[0]) for name, values in found.bounds.items()}
+    if isinstance(analysis.criterion, Softmax):
+        bounds = {"paper": _printed(analysis), **bounds}
+    if any(math.isnan(bound) for bound in bounds.values()):
+        raise CertusError("The bounds overflow float64: the weights of this model are too large.")
+    layers = _table(analysis, found)
+    obstacle = None
+    if math.isinf(min(bounds.values())):
+        kinked = [layer.path for layer in layers if math.isinf(layer.bend)]
+        obstacle = kinked[0] if kinked else "the residuals F − y have no bound over all inputs"
+    return SmoothnessBound(
+        bounds=bounds,
+        lipschitz=float(found.lipschitz[0]),
+        output_lipschitz=float(found.output_lipschitz[0]),
+        margin_lipschitz=None if found.margin_lipschitz is None else found.margin_lipschitz[0],
+        margin_curvature=None if found.margin_curvature is None else found.margin_curvature[0],
+        layers=layers,
+        obstacle=obstacle,
+        cost=cost,
+    )
+
+
+def local_smoothness(
+    model: nn.Module | Analysis,
+    inputs: Tensor,
+    targets: Tensor,
+    radius: float | Tensor,
+    criterion: Criterion = _CROSS_ENTROPY,
+    *,
+    cost: Cost = _L2,
+) -> LocalBound:
+    """The same on the ball of ``radius``, in the norm of ``cost``, around each input, for its own target.
+
+    Args:
+        model: or an ``Analysis`` made beforehand, which has its own criterion and cost.
+        inputs, targets: (batch, …) and (batch,).
+        radius: one number, or (batch,).
+
+    >>> model = nn.Sequential(nn.Linear(2, 8), nn.Softplus(), nn.Linear(8, 3))
+    >>> inputs, targets = torch.zeros(5, 2), torch.zeros(5, dtype=torch.long)
+    >>> everywhere = input_smoothness(model).curvature
+    >>> bool((local_smoothness(model, inputs, targets, 0.1).curvature <= everywhere).all())
+    True
+    """
+    if not isinstance(model, Analysis):
+        model = Analysis(model, criterion, input_shape=tuple(inputs.shape[1:]), cost=cost)
+    require(
+        tuple(inputs.shape[1:]) == model.shape, "inputs", f"have shape (batch, {model.shape})", inputs.shape
+    )
+    require(len(inputs) > 0, "inputs", "hold at least one sample", "none")
+    radii = torch.as_tensor(radius, dtype=torch.float64).cpu().expand(len(inputs))
+    valid = bool((torch.isfinite(radii) & (radii >= 0)).all())
+    require(valid, "radius", "be finite and not negative", radius)
+    points = inputs.detach().double().cpu()
+    require(bool(torch.isfinite(points).all()), "inputs", "be finite", "NaN or infinity")
+    rows = model.outputs.classes
+    size = max(1, _CHUNK // (rows * max([1, *_widths(model.steps)])))
+    parts = [
+        model.run(points[at : at + size], targets[at : at + size].cpu(), radii[at : at + size])
+        for at in range(0, len(points), size)
+    ]
+    bounds = {name: torch.cat([part.bounds[name] for part in parts]) for name in parts[0].bounds}
+    whole = model.everywhere  # what holds everywhere holds on a ball
+    curvature = torch.stack(
+        [*bounds.values(), *(part.expand(len(radii)) for part in whole.bounds.values())]
+    ).amin(0)
+    if bool(torch.isnan(curvature).any()):
+        raise CertusError("The bounds overflow float64: the weights of this model are too large.")
+    labels = targets.long().cpu()
+    return LocalBound(
+        bounds=bounds,
+        curvature=curvature,
+        lipschitz=torch.cat([part.lipschitz for part in parts]).minimum(whole.lipschitz),
+        margin_lipschitz=_smaller([part.margin_lipschitz for part in parts], whole.margin_lipschitz, labels),
+        margin_curvature=_smaller([part.margin_curvature for part in parts], whole.margin_curvature, labels),
+        margins=_joined([part.margins for part in parts]),
+        error=_joined([part.error for part in parts]),
+        radius=radii,
+    )
+
+
+def _joined(parts: list[Tensor | None]) -> Tensor | None:
+    given = [part for part in parts if part is not None]
+    return torch.cat(given) if given else None
+
+
+def _smaller(parts: list[Tensor | None], whole: Tensor | None, labels: Tensor) -> Tensor | None:
+    """(batch, classes) of the balls, or [k, y] of all of space where that is smaller."""
+    joined = _joined(parts)
+    return joined if joined is None or whole is None else joined.minimum(whole[0].T[labels])
+
+
+def _widths(steps: list[Step]) -> list[int]:
+    own = [math.prod(step.out_shape) for step in steps]
+    inner = [
+        width
+        for step in steps
+        if isinstance(step.stage, Sum)
+        for b in step.stage.branches
+        for width in _widths(b)
+    ]
+    return own + inner
+
+
+def _printed(analysis: Analysis) -> float:
+    """√2·β_L + α_L² with the constants that the paper prints."""
+    steps = analysis.steps if analysis.head is None else [*analysis.steps, analysis.head]
+    length, bend = _recursion(steps, analysis.geometry.length)
+    assert isinstance(analysis.criterion, Softmax)
+    return analysis.criterion.printed(bend, length) * UP
+
+
+def _recursion(steps: list[Step], length: float) -> tuple[float, float]:
+    """α and β of eq:lipschitzconsts: α ← L⁰‖θ‖α and β ← L⁰‖θ‖β + L¹(‖θ‖α)², β starting at 0."""
+    bend = 0.0
+    for step in steps:
+        action = step.action
+        match action:
+            case Operator():
+                length, bend = action.printed_norm * length, action.printed_norm * bend
+            case Activation():
+                least, most, flattest, sharpest = action.extremes()
+                slope = max(-least, most)
+                curved = action.printed_curvature or max(-flattest, sharpest)
+                length, bend = slope * length, slope * bend + (curved * length**2 if length else 0.0)
+            case Windows():
+                length, bend = math.sqrt(action.overlap) * length, math.inf
+            case Sum(branches):
+                ends = [_recursion(branch, length) for branch in branches]
+                gains = sum(end[0] for end in ends)
+                bend = (gains / length if length else 0.0) * bend + sum(end[1] for end in ends)
+                length = gains
+    return length, bend
+
+
+def _table(analysis: Analysis, found: Found) -> list[LayerBound]:
+    start = analysis.geometry.start(analysis.shape)
+    lines, end = _lines(analysis.steps, start, found)
+    if analysis.head is not None:
+        more, _ = _lines([analysis.head], end, found)
+        lines += more
+    own = float(found.bounds["sum"][0]) - sum(line.curvature for line in lines)
+    last = LayerBound(
+        "", "loss", math.nan, math.nan, float(found.lipschitz[0]), max(own, 0.0) if own == own else 0.0
+    )
+    return [*lines, last]
+
+
+def _lines(steps: list[Step], reach: Reach, found: Found) -> tuple[list[LayerBound], Reach]:
+    lines: list[LayerBound] = []
+    for step in steps:
+        before, action = reach, step.action
+        reach, _ = forward([step], reach, None)
+        length = float(reach.length[0]) * UP
+        added = float(found.parts[step.path][0]) if step.path in found.parts else 0.0
+        match action:
+            case Operator():
+                lines.append(LayerBound(step.path, step.kind, action.norm, 0.0, length, 0.0))
+            case Activation():
+                least, most, flattest, sharpest = action.extremes()
+                steep, bend = max(-least, most), max(-flattest, sharpest)
+                lines.append(LayerBound(step.path, step.kind, steep, bend, length, added))
+            case Windows():
+                norm = math.sqrt(action.overlap)
+                lines.append(LayerBound(step.path, step.kind, norm, math.inf, length, added))
+            case Sum(branches):
+                for branch in branches:
+                    lines += _lines(branch, before, found)[0]
+    return lines, reach

@@ -1,0 +1,71 @@
+"""Adjacent affine layers made one, so that their norm is that of the product and not a product of norms.
+
+Batch norm (eval mode) is folded into the convolution or matrix beside it, and so are an input normalisation,
+a scaling, and the weights or the mask of a cost in front of the first layer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from certus.smoothness.convolution import Convolution
+from certus.smoothness.operators import Chain, Dense, Diagonal, Operator, Reshape
+
+
+def merge(run: list[Operator]) -> Operator:
+    """One operator for a run of at least one."""
+    merged: list[Operator] = []
+    for operator in run:
+        merged.append(operator)
+        while len(merged) > 1 and (joined := _join(*merged[-2:])) is not None:
+            if joined.shift is not None:
+                start = torch.zeros(1, *joined.in_shape, dtype=torch.float64)
+                joined.shift_size = merged[-1].sizes(merged[-2].sizes(start))[0]
+            merged[-2:] = [joined]
+    return merged[0] if len(merged) == 1 else Chain(merged)
+
+
+def _join(first: Operator, second: Operator) -> Operator | None:
+    """The product, where its weights are exact up to one rounding each; None elsewhere."""
+    shift = _shift(first, second)
+    if isinstance(second, Reshape) and isinstance(first, Reshape):
+        return Reshape(first.in_shape, second.out_shape)
+    if isinstance(second, Reshape) and isinstance(first, Dense):
+        return Dense(first.weights[0], shift, first.in_shape, second.out_shape)
+    if isinstance(first, Reshape) and isinstance(second, Dense):
+        return Dense(second.weights[0], shift, first.in_shape, second.out_shape)
+    return _fold(first, second, shift)
+
+
+def _fold(first: Operator, second: Operator, shift: Tensor | None) -> Operator | None:
+    """Factors folded into what stands beside them."""
+    if isinstance(first, Diagonal):
+        factors = first.weights[0]
+        if isinstance(second, Diagonal):
+            return Diagonal(factors * second.weights[0], shift, second.out_shape)
+        if isinstance(second, Dense):
+            return Dense(second.weights[0] * factors.flatten(), shift, second.in_shape, second.out_shape)
+        if isinstance(second, Convolution) and (channels := _per_channel(factors)) is not None:
+            return second.scaled(channels, None, shift)
+    if isinstance(second, Diagonal):
+        factors = second.weights[0]
+        if isinstance(first, Dense):
+            return Dense(first.weights[0] * factors.reshape(-1, 1), shift, first.in_shape, first.out_shape)
+        if isinstance(first, Convolution) and (channels := _per_channel(factors)) is not None:
+            return first.scaled(None, channels, shift)
+    return None
+
+
+def _per_channel(factors: Tensor) -> Tensor | None:
+    """One factor for each channel, if all positions share it."""
+    flat = factors.flatten(1)
+    return flat[:, 0].clone() if bool((flat == flat[:, :1]).all()) else None
+
+
+def _shift(first: Operator, second: Operator) -> Tensor | None:
+    """b of the product, (*out_shape); None if there is none."""
+    if first.shift is None and second.shift is None:
+        return None
+    start = torch.zeros(1, *first.in_shape, dtype=torch.float64)
+    return second.apply(first.apply(start))[0]

@@ -1,0 +1,178 @@
+"""A model as the bounds see it: steps between shapes, adjacent affine layers merged.
+
+Only sequential composition and ``Residual`` are read, never a traced graph: what a ``forward`` does beyond
+that has no rule, and is refused by the path of the module. A model is run once beside its steps, so that a
+hook, or a ``forward`` of the user's own, that the rules know nothing of is found out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from certus.errors import ArgumentError, CertusError, UnsupportedError, require
+from certus.losses import evaluation_mode
+from certus.smoothness import activation_rules  # noqa: F401  (registers its rules)
+from certus.smoothness.activations import Activation
+from certus.smoothness.merging import merge
+from certus.smoothness.operators import Operator, Reshape, Shape
+from certus.smoothness.rules import RULES, Branches, Rule, Stage, Windows
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """Steps of several branches whose outputs are added."""
+
+    branches: list[list[Step]]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One layer, or several affine ones merged: where it is in the model, what it is, and how it acts."""
+
+    path: str
+    kind: str
+    stage: Operator | Activation | Windows | Sum
+    in_shape: Shape
+    out_shape: Shape
+    whitened: Operator | None = None  # the same behind the whitening of a cost, for the first step
+
+    @property
+    def action(self) -> Operator | Activation | Windows | Sum:
+        """How moves of the input, in the units of the cost, act."""
+        return self.stage if self.whitened is None else self.whitened
+
+
+def find_rule(module: nn.Module) -> Rule | None:
+    """The rule of the module's class, or of the parent whose ``forward`` it uses unchanged."""
+    for parent in type(module).__mro__:
+        if parent in RULES and type(module).forward is parent.forward:
+            return RULES[parent]
+    return None
+
+
+def is_sequential(module: nn.Module) -> bool:
+    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
+
+
+def leaves(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The layers of a sequential model in order, with their paths."""
+    if is_sequential(model):
+        for name, child in model.named_children():
+            yield from leaves(child, f"{path}.{name}" if path else name)
+    else:
+        yield path, model
+
+
+def read_layers(model: nn.Module, shape: Shape, path: str = "") -> list[Step]:
+    """The steps of a model for inputs of one shape, not yet merged."""
+    steps: list[Step] = []
+    for place, module in leaves(model, path):
+        name, kind = place or "the model itself", type(module).__name__
+        known = find_rule(module)
+        if known is None:
+            raise UnsupportedError(
+                f"Nothing is known about the layer {name} ({kind}), so nothing can be proven. Replace it, or "
+                f"register a rule for it with @certus.smoothness.rule({kind}); certus.validate(model) lists "
+                "every such layer."
+            )
+        if module._forward_hooks or module._forward_pre_hooks:
+            raise UnsupportedError(f"The layer {name} ({kind}) has forward hooks, which no rule knows.")
+        try:
+            stage: Stage = known(module, shape)
+            step = _make_step(place, kind, stage, shape)
+        except UnsupportedError as reason:
+            raise UnsupportedError(f"The layer {name} ({kind}) has {reason}.") from None
+        steps.append(step)
+        shape = step.out_shape
+    return steps
+
+
+def _make_step(path: str, kind: str, stage: Stage, shape: Shape) -> Step:
+    if isinstance(stage, Branches):
+        prefix = f"{path}." if path else ""
+        branches = [
+            merge_steps(read_layers(module, shape, prefix + name)) for name, module in stage.modules.items()
+        ]
+        ends = [branch[-1].out_shape if branch else shape for branch in branches]
+        if len(set(ends)) > 1:
+            raise ArgumentError(f"The branches of {path} must end in one shape; got {ends}.")
+        return Step(path, kind, Sum(branches), shape, ends[0])
+    out_shape = shape if isinstance(stage, Activation) else stage.out_shape
+    if min(out_shape, default=1) < 1:
+        raise ArgumentError(f"`input_shape` must be large enough for {path} ({kind}); got {shape} there.")
+    return Step(path, kind, stage, shape, out_shape)
+
+
+def merge_steps(steps: list[Step]) -> list[Step]:
+    """Runs of affine layers made one step each; those that only reshape are not named."""
+    merged: list[Step] = []
+    run: list[Step] = []
+    for step in [*steps, None]:
+        if step is not None and isinstance(step.stage, Operator):
+            run.append(step)
+            continue
+        if run:
+            operator = merge([part.stage for part in run if isinstance(part.stage, Operator)])
+            named = [part for part in run if not isinstance(part.stage, Reshape)] or run[-1:]
+            path, kind = "+".join(part.path for part in named), "+".join(part.kind for part in named)
+            merged.append(Step(path, kind, operator, run[0].in_shape, run[-1].out_shape))
+            run = []
+        if step is not None:
+            merged.append(step)
+    return merged
+
+
+def whiten_steps(steps: list[Step], whitening: Operator, shape: Shape) -> list[Step]:
+    """The steps of a network whose inputs are moved by x = x₀ + Su."""
+    if not steps or not isinstance(steps[0].stage, Operator):
+        steps = [Step("", "inputs", Reshape(shape, shape), shape, shape), *steps]
+    first = steps[0].stage
+    assert isinstance(first, Operator)
+    return [replace(steps[0], whitened=merge([whitening, first])), *steps[1:]]
+
+
+def infer_shape(model: nn.Module) -> Shape:
+    """The input shape of a model that begins with a linear layer, perhaps behind flattening."""
+    for _, module in leaves(model):
+        if isinstance(module, nn.Linear):
+            return (module.in_features,)
+        if not isinstance(module, nn.Flatten | nn.Identity | nn.Dropout):
+            break
+    raise ArgumentError("`input_shape` must be given for this model, such as (1, 28, 28); got None.")
+
+
+def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
+    """Raise unless the steps compute what the model does, at three random inputs, up to the model's
+    precision."""
+    parameter = next(model.parameters(), torch.zeros(()))
+    inputs = torch.randn(3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad(), evaluation_mode():
+        outputs = model(inputs.to(parameter))
+    expected = run_steps(steps, inputs)
+    require(isinstance(outputs, Tensor), "model", "return a tensor", type(outputs))
+    fits = outputs.shape == expected.shape
+    precision = math.sqrt(torch.finfo(outputs.dtype).eps)
+    size = float(expected.abs().max()) + 1
+    if not fits or float((outputs.double().cpu() - expected).abs().max()) > 10 * precision * size:
+        raise CertusError(
+            "The model does not compute what its layers do one after another: something in it, such as a "
+            "hook or a forward of its own, has no rule. Nothing can be proven about it."
+        )
+
+
+def run_steps(steps: list[Step], points: Tensor) -> Tensor:
+    """The network at (batch, *shape) points, in their precision."""
+    for step in steps:
+        match step.stage:
+            case Sum(branches):
+                points = torch.stack([run_steps(branch, points) for branch in branches]).sum(0)
+            case Windows():
+                points = step.stage.maximum(points)
+            case _:
+                points = step.stage.apply(points)
+    return points

@@ -1,0 +1,280 @@
+"""Affine layers as operators: what a bound needs of x ↦ Ax + b, without the matrix where it is large.
+
+Each kind of operator says how it acts with given weights, forwards and transposed. With |A| in place of A the
+same code gives |A|x, and with A∘A the norms of rows and columns, for every shape of stride, padding and
+group.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import final
+
+import torch
+from torch import Tensor
+
+from certus.smoothness.spectral import cached, matrix_norm, slack
+
+Shape = tuple[int, ...]
+Weights = tuple[Tensor, ...]
+
+_DENSE_ENTRIES = 10_000_000  # 80 MB: the largest matrix that is ever written out
+_SMALL_SIDE = 1024
+
+
+class Operator(ABC):
+    """x ↦ Ax + b for x of shape (batch, *in_shape)."""
+
+    def __init__(self, in_shape: Shape, out_shape: Shape, weights: Weights, shift: Tensor | None) -> None:
+        self.in_shape, self.out_shape = in_shape, out_shape
+        self.weights, self.shift = weights, shift
+        self.shift_size = None if shift is None else shift.abs()  # of the terms that b was summed from
+
+    @abstractmethod
+    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+        """A·points. Shapes (batch, *in) → (batch, *out)."""
+
+    @abstractmethod
+    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+        """Aᵀ·rows. Shapes (batch, *out) → (batch, *in)."""
+
+    @abstractmethod
+    def _spectral_norm(self) -> float:
+        """An upper bound on ‖A‖, the best that is affordable."""
+
+    @property
+    @abstractmethod
+    def terms(self) -> int:
+        """The most products that are summed for one entry, forwards or transposed."""
+
+    @final
+    def apply(self, points: Tensor) -> Tensor:
+        image = self._act(points, self.weights)
+        return image if self.shift is None else image + self.shift
+
+    @final
+    def transpose(self, rows: Tensor) -> Tensor:
+        return self._pull(rows, self.weights)
+
+    @final
+    def absolute(self, points: Tensor) -> Tensor:
+        """|A|·points, for points ≥ 0, rounded up."""
+        return self._act(points, self._sizes) * (1 + self.rounding)
+
+    @final
+    def sizes(self, points: Tensor) -> Tensor:
+        """|A|·points + |b|, for points ≥ 0: what the rounding of ``apply`` is relative to."""
+        image = self.absolute(points)
+        return image if self.shift_size is None else image + self.shift_size
+
+    @final
+    def absolute_transpose(self, rows: Tensor) -> Tensor:
+        """|A|ᵀ·rows, for rows ≥ 0, rounded up."""
+        return self._pull(rows, self._sizes) * (1 + self.rounding)
+
+    @cached_property
+    def _sizes(self) -> Weights:
+        return tuple(weight.abs() for weight in self.weights)
+
+    @property
+    def rounding(self) -> float:
+        return slack(self.terms)
+
+    @cached_property
+    def row_norms(self) -> Tensor:
+        """(*out_shape) Euclidean norms of the rows of A, rounded up."""
+        ones = torch.ones(1, *self.in_shape, dtype=torch.float64)
+        return self._act(ones, self._squares())[0].sqrt() * (1 + self.rounding)
+
+    @cached_property
+    def column_norms(self) -> Tensor:
+        """(*in_shape) Euclidean norms of the columns of A, rounded up."""
+        ones = torch.ones(1, *self.out_shape, dtype=torch.float64)
+        return self._pull(ones, self._squares())[0].sqrt() * (1 + self.rounding)
+
+    def _squares(self) -> Weights:
+        return tuple(weight**2 for weight in self.weights)
+
+    @cached_property
+    def norm(self) -> float:
+        """Upper bound on ‖A‖: the best of a spectral one and √(‖A‖₁‖A‖_∞)."""
+        rows = self.absolute(torch.ones(1, *self.in_shape, dtype=torch.float64)).max()
+        columns = self.absolute_transpose(torch.ones(1, *self.out_shape, dtype=torch.float64)).max()
+        schur = math.sqrt(float(rows) * float(columns)) * (1 + 1e-15)
+        content = (type(self).__name__, self.in_shape, self.out_shape, *self._signature())
+        return min(schur, cached(self._spectral_norm, *content, *self.weights))
+
+    @property
+    def printed_norm(self) -> float:
+        """‖A‖ as the paper would have it."""
+        return self.norm
+
+    def _signature(self) -> tuple[object, ...]:
+        return ()
+
+    def matrix(self) -> Tensor:
+        """A written out, (outputs, inputs)."""
+        inputs, outputs = math.prod(self.in_shape), math.prod(self.out_shape)
+        basis = torch.eye(min(inputs, outputs), dtype=torch.float64)
+        if outputs < inputs:
+            return self._pull(basis.reshape(-1, *self.out_shape), self.weights).flatten(1)
+        return self._act(basis.reshape(-1, *self.in_shape), self.weights).flatten(1).T.contiguous()
+
+    @property
+    def entries(self) -> int:
+        return math.prod(self.in_shape) * math.prod(self.out_shape)
+
+    @property
+    def small(self) -> bool:
+        """Whether the matrix may be written out and decomposed."""
+        side = min(math.prod(self.in_shape), math.prod(self.out_shape))
+        return self.entries <= _DENSE_ENTRIES and side <= _SMALL_SIDE
+
+
+class Dense(Operator):
+    """An explicit matrix, between points of any shapes."""
+
+    def __init__(
+        self,
+        matrix: Tensor,
+        shift: Tensor | None,
+        in_shape: Shape | None = None,
+        out_shape: Shape | None = None,
+    ) -> None:
+        rows, columns = matrix.shape
+        super().__init__(in_shape or (columns,), out_shape or (rows,), (matrix,), shift)
+
+    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+        return (points.flatten(1) @ weights[0].T).reshape(-1, *self.out_shape)
+
+    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+        return (rows.flatten(1) @ weights[0]).reshape(-1, *self.in_shape)
+
+    def _spectral_norm(self) -> float:
+        return matrix_norm(self.weights[0])
+
+    @property
+    def terms(self) -> int:
+        return max(self.weights[0].shape)
+
+    def matrix(self) -> Tensor:
+        return self.weights[0]
+
+
+class Diagonal(Operator):
+    """A factor for each coordinate, of a shape that broadcasts: normalisation, batch norm, scaling, masks."""
+
+    def __init__(self, factors: Tensor, shift: Tensor | None, shape: Shape) -> None:
+        super().__init__(shape, shape, (factors.expand(shape).contiguous(),), shift)
+
+    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+        return points * weights[0]
+
+    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+        return rows * weights[0]
+
+    def _spectral_norm(self) -> float:
+        return float(self.weights[0].abs().max())
+
+    @property
+    def terms(self) -> int:
+        return 1
+
+
+class Reshape(Operator):
+    """The same numbers in another shape; also the identity."""
+
+    def __init__(self, in_shape: Shape, out_shape: Shape) -> None:
+        super().__init__(in_shape, out_shape, (), None)
+
+    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+        return points.reshape(-1, *self.out_shape)
+
+    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+        return rows.reshape(-1, *self.in_shape)
+
+    def _spectral_norm(self) -> float:
+        return 1.0
+
+    @property
+    def terms(self) -> int:
+        return 0
+
+
+class Chain(Operator):
+    """Operators one after another. |A| becomes the product of the |Aᵢ|; norms are those of the written-out
+    product, with its rounding added, where that is small, and products of norms otherwise."""
+
+    def __init__(self, parts: list[Operator]) -> None:
+        super().__init__(parts[0].in_shape, parts[-1].out_shape, (), None)
+        self.parts = parts
+        shift = size = torch.zeros(1, *self.in_shape, dtype=torch.float64)
+        for part in parts:
+            shift, size = part.apply(shift), part.sizes(size)
+        self.shift, self.shift_size = shift[0], size[0]
+        self.weights = tuple(weight for part in parts for weight in part.weights)
+
+    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+        start = 0
+        for part in self.parts:
+            points = part._act(points, weights[start : start + len(part.weights)])
+            start += len(part.weights)
+        return points
+
+    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+        end = len(weights)
+        for part in reversed(self.parts):
+            rows = part._pull(rows, weights[end - len(part.weights) : end])
+            end -= len(part.weights)
+        return rows
+
+    @cached_property
+    def _product(self) -> tuple[Tensor, float] | None:
+        """The matrix, and a bound on the Frobenius norm of its rounding; None if it is large."""
+        if not self.small:
+            return None
+        sizes = math.prod(float(torch.linalg.vector_norm(part.row_norms)) for part in self.parts)
+        return self.matrix(), self.rounding * sizes
+
+    @cached_property
+    def row_norms(self) -> Tensor:
+        if self._product is not None:
+            matrix, error = self._product
+            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=1)
+            return (sizes * (1 + self.rounding) + error).reshape(self.out_shape)
+        norms = self.parts[0].row_norms
+        for before, part in itertools.pairwise(self.parts):
+            norms = torch.minimum(part.row_norms * before.norm, part.absolute(norms[None])[0])
+        return norms
+
+    @cached_property
+    def column_norms(self) -> Tensor:
+        if self._product is not None:
+            matrix, error = self._product
+            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=0)
+            return (sizes * (1 + self.rounding) + error).reshape(self.in_shape)
+        norms = self.parts[-1].column_norms
+        for after, part in itertools.pairwise(reversed(self.parts)):
+            norms = torch.minimum(part.column_norms * after.norm, part.absolute_transpose(norms[None])[0])
+        return norms
+
+    def _spectral_norm(self) -> float:
+        separate = math.prod(part.norm for part in self.parts) * (1 + 1e-15)
+        if self._product is None:
+            return separate
+        matrix, error = self._product
+        return min(separate, matrix_norm(matrix) + error)
+
+    def _signature(self) -> tuple[object, ...]:
+        return tuple((type(part).__name__, part.out_shape, part._signature()) for part in self.parts)
+
+    @property
+    def printed_norm(self) -> float:
+        return math.prod(part.printed_norm for part in self.parts)
+
+    @property
+    def terms(self) -> int:
+        return sum(part.terms + 8 for part in self.parts)

@@ -1,0 +1,135 @@
+"""What is proven about ∇_x ℓ: for all inputs, or on a ball around each sample."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from certus.costs import Cost
+
+VALIDITY = (
+    "Proven for the real-valued network with the stored weights, in exact arithmetic; computed in float64 "
+    "with rounding counted in. The network as deployed in float32 differs from it by its own rounding."
+)
+
+
+@dataclass(frozen=True)
+class LayerBound:
+    """One line of the table, layer by layer.
+
+    Attributes:
+        path, kind: where it is in the model, and what.
+        norm: operator norm of an affine layer, largest |σ'| of an activation.
+        bend: largest |σ''| of an activation; 0 for an affine layer.
+        lipschitz: Lipschitz constant of the network up to and including this layer, in the cost's norm.
+        curvature: what the layer adds to the bound by the sum rule.
+    """
+
+    path: str
+    kind: str
+    norm: float
+    bend: float
+    lipschitz: float
+    curvature: float
+
+
+@dataclass(frozen=True, eq=False)
+class SmoothnessBound:
+    """Upper bounds that hold at every input and label, in the norm of a cost.
+
+    Attributes:
+        bounds: L⁺ ≥ sup λ_max(∇²_x ℓ) by each rule: "paper" (as printed), "corrected", "sum" and "max".
+        lipschitz: Lipschitz constant of the loss.
+        output_lipschitz: that of all outputs together, into L2.
+        margin_lipschitz: (classes, classes) [k, y]: that of F_k − F_y; None for regression.
+        margin_curvature: (classes, classes) [k, y]: sup λ⁺_max(∇²(F_k − F_y)); None for regression.
+        layers: the table; the last line is the loss itself.
+        obstacle: path of the layer, or a reason, that prevents a finite L⁺; None if there is one.
+        cost: the cost whose norm all of this refers to.
+    """
+
+    bounds: dict[str, float]
+    lipschitz: float
+    output_lipschitz: float
+    margin_lipschitz: Tensor | None
+    margin_curvature: Tensor | None
+    layers: list[LayerBound]
+    obstacle: str | None
+    cost: Cost
+
+    @property
+    def curvature(self) -> float:
+        """The bound L⁺: the smallest of all."""
+        return min(self.bounds.values())
+
+    @property
+    def rule(self) -> str:
+        """The name of the rule that gives it."""
+        return min(self.bounds, key=lambda name: self.bounds[name])
+
+    @property
+    def gamma(self) -> float:
+        """γ above which sγ > L⁺, so that the inner problem is strongly concave everywhere; ∞ if none is
+        known."""
+        return self.gammas[self.rule]
+
+    @property
+    def gammas(self) -> dict[str, float]:
+        """The same for each bound. (The paper's own tables print L⁺ itself, for a cost of modulus 1.)"""
+        modulus = self.cost.strong_convexity
+        return {
+            name: 0.0 if bound == 0 else (bound / modulus if modulus > 0 else math.inf)
+            for name, bound in self.bounds.items()
+        }
+
+    @property
+    def dearest(self) -> LayerBound:
+        """The layer that adds most to the curvature."""
+        return max(self.layers, key=lambda layer: layer.curvature)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything but the matrices of margins; infinities become None."""
+        layers = [{name: _plain(value) for name, value in vars(layer).items()} for layer in self.layers]
+        return {
+            "evidence": "proven",
+            "validity": VALIDITY,
+            "curvature": _plain(self.curvature),
+            "rule": self.rule,
+            "bounds": {name: _plain(value) for name, value in self.bounds.items()},
+            "gammas": {name: _plain(value) for name, value in self.gammas.items()},
+            "lipschitz": _plain(self.lipschitz),
+            "output_lipschitz": _plain(self.output_lipschitz),
+            "obstacle": self.obstacle,
+            "layers": layers,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class LocalBound:
+    """Upper bounds on the ball of a radius, in the cost's norm, around each sample.
+
+    Attributes:
+        curvature: (batch,) L⁺ there; bounds has it by rule: "corrected", "sum" and "max".
+        lipschitz: (batch,) Lipschitz constant of the loss.
+        margin_lipschitz: (batch, classes) that of F_k − F_y; 0 for k = y; None for regression.
+        margin_curvature: (batch, classes) sup λ⁺_max(∇²(F_k − F_y)); None for regression.
+        margins: (batch, classes) F_k − F_y at the sample itself, rounded up; None for regression.
+        error: (batch,) largest probability q of all other classes; None for regression.
+        radius: (batch,).
+    """
+
+    bounds: dict[str, Tensor]
+    curvature: Tensor
+    lipschitz: Tensor
+    margin_lipschitz: Tensor | None
+    margin_curvature: Tensor | None
+    margins: Tensor | None
+    error: Tensor | None
+    radius: Tensor
+
+
+def _plain(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,232 @@
+"""The registry of layer rules: one small function for each kind of layer.
+
+A rule takes the module and the shape of one input, and returns the layer as the bounds see it: an
+``Operator`` (affine), an ``Activation``, ``Windows`` (a maximum over windows), or ``Branches`` (a sum). What
+has no rule is refused. ``@rule(Kind)`` registers one of your own; docs/smoothness.md has an example.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from certus.errors import UnsupportedError, require
+from certus.models.layers import Normalize, Residual, Scale
+from certus.smoothness import activations as table
+from certus.smoothness.activations import Activation
+from certus.smoothness.convolution import AxisProduct, Convolution
+from certus.smoothness.operators import Dense, Diagonal, Operator, Reshape, Shape
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """The largest entry of each window: not smooth. ``maximum`` and ``spread`` act on (batch, *shape)
+    tensors.
+
+    Attributes:
+        spread: the transpose of summing each window: (batch, *out) → (batch, *in).
+        overlap: how many windows share an entry, at most; its root is the Lipschitz constant.
+    """
+
+    in_shape: Shape
+    out_shape: Shape
+    maximum: Callable[[Tensor], Tensor]
+    spread: Callable[[Tensor], Tensor]
+    overlap: int
+
+
+@dataclass(frozen=True, eq=False)
+class Branches:
+    """A sum of modules applied to the same input, by name."""
+
+    modules: dict[str, nn.Module]
+
+
+Stage = Operator | Activation | Windows | Branches
+Rule = Callable[[Any, Shape], Stage]
+RULES: dict[type[nn.Module], Rule] = {}
+_Function = TypeVar("_Function", bound=Rule)
+
+
+def rule(*kinds: type[nn.Module]) -> Callable[[_Function], _Function]:
+    """Register a function as the rule for these kinds of layer."""
+
+    def register(function: _Function) -> _Function:
+        RULES.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register
+
+
+def double(tensor: Tensor) -> Tensor:
+    """Weights as the bounds use them: float64, on the CPU, and finite."""
+    weights = tensor.detach().double().cpu()
+    require(bool(torch.isfinite(weights).all()), "model", "have finite weights", "NaN or infinity")
+    return weights
+
+
+@rule(nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+def identity(module: nn.Module, shape: Shape) -> Stage:
+    """Dropout does nothing in eval mode."""
+    return Reshape(shape, shape)
+
+
+@rule(nn.Flatten)
+def flatten(module: nn.Flatten, shape: Shape) -> Stage:
+    axes = len(shape) + 1
+    start, end = module.start_dim % axes, module.end_dim % axes
+    require(start >= 1, "model", "keep the batch axis", f"Flatten(start_dim={module.start_dim})")
+    merged = math.prod(shape[start - 1 : end])
+    return Reshape(shape, (*shape[: start - 1], merged, *shape[end:]))
+
+
+@rule(nn.Linear)
+def linear(module: nn.Linear, shape: Shape) -> Stage:
+    expected = (module.in_features,)
+    require(shape == expected, "input_shape", f"lead to inputs of shape {expected} of a Linear layer", shape)
+    return Dense(double(module.weight), None if module.bias is None else double(module.bias))
+
+
+@rule(nn.Conv1d, nn.Conv2d, nn.Conv3d)
+def convolution(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, shape: Shape) -> Stage:
+    if module.padding_mode != "zeros":
+        raise UnsupportedError(f"padding_mode={module.padding_mode!r}; only zero padding has a rule")
+    axes = module.weight.dim() - 2
+    fits = len(shape) == axes + 1 and shape[0] == module.in_channels
+    require(
+        fits, "input_shape", f"lead to {module.in_channels} channels and {axes} axes of a convolution", shape
+    )
+    if module.padding == "same":  # torch puts the odd one behind
+        total = [module.dilation[i] * (module.kernel_size[i] - 1) for i in range(axes)]
+        padding = tuple((amount // 2, amount - amount // 2) for amount in total)
+    elif module.padding == "valid":
+        padding = ((0, 0),) * axes
+    else:
+        padding = tuple((int(amount), int(amount)) for amount in module.padding)
+    shift = None if module.bias is None else double(module.bias).reshape(-1, *([1] * axes))
+    return Convolution(
+        *(double(module.weight), shift, shape),
+        stride=tuple(module.stride),
+        padding=padding,
+        dilation=tuple(module.dilation),
+        groups=module.groups,
+    )
+
+
+@rule(nn.AvgPool1d, nn.AvgPool2d)
+def average_pool(module: nn.AvgPool1d | nn.AvgPool2d, shape: Shape) -> Stage:
+    if getattr(module, "divisor_override", None) is not None:
+        raise UnsupportedError("divisor_override has no rule; use Scale beside a plain average")
+    axes = len(shape) - 1
+
+    def pool(axis: int) -> Tensor:
+        options = [_on_axis(option, axis) for option in (module.kernel_size, module.stride, module.padding)]
+        basis = torch.eye(shape[1 + axis], dtype=torch.float64).unsqueeze(1)
+        pooled = functional.avg_pool1d(basis, *options, module.ceil_mode, module.count_include_pad)  # type: ignore[call-arg, arg-type]
+        return pooled.squeeze(1).T.contiguous()
+
+    return AxisProduct(tuple(pool(axis) for axis in range(axes)), shape)
+
+
+@rule(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
+def adaptive_average_pool(module: nn.AdaptiveAvgPool1d | nn.AdaptiveAvgPool2d, shape: Shape) -> Stage:
+    def pool(axis: int) -> Tensor:
+        size = shape[1 + axis]
+        sizes: Any = module.output_size
+        wanted = sizes if isinstance(sizes, int) else sizes[axis]
+        basis = torch.eye(size, dtype=torch.float64).unsqueeze(1)
+        return functional.adaptive_avg_pool1d(basis, wanted or size).squeeze(1).T.contiguous()
+
+    return AxisProduct(tuple(pool(axis) for axis in range(len(shape) - 1)), shape)
+
+
+@rule(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+def batch_norm(module: nn.BatchNorm2d, shape: Shape) -> Stage:
+    """(x − mean)·w/√(var + ε) + b with the running statistics: eval mode, whatever mode the module is in."""
+    if module.running_mean is None or module.running_var is None:
+        raise UnsupportedError("track_running_stats=False, so that samples of a batch depend on each other")
+    factors = 1 / (double(module.running_var) + module.eps).sqrt()
+    if module.weight is not None:
+        factors = factors * double(module.weight)
+    moved = double(module.running_mean) * factors
+    offset = torch.zeros_like(moved) if module.bias is None else double(module.bias)
+    return _channelwise(factors, offset - moved, offset.abs() + moved.abs(), shape)
+
+
+@rule(Normalize)
+def normalize(module: Normalize, shape: Shape) -> Stage:
+    factors = 1 / double(module.std)
+    moved = double(module.mean) * factors
+    return _channelwise(factors, -moved, moved.abs(), shape)
+
+
+@rule(Scale)
+def scale(module: Scale, shape: Shape) -> Stage:
+    return Diagonal(double(module.factor), None, shape)
+
+
+@rule(nn.MaxPool1d, nn.MaxPool2d)
+def max_pool(module: nn.MaxPool1d | nn.MaxPool2d, shape: Shape) -> Stage:
+    if module.return_indices:
+        raise UnsupportedError("return_indices=True returns two tensors")
+    function = functional.max_pool1d if len(shape) == 2 else functional.max_pool2d
+    settings = (module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode)
+
+    def maximum(points: Tensor) -> Tensor:
+        return function(points, *settings)
+
+    def members(axis: int) -> Tensor:
+        """(out, in) which positions of one axis belong to which window."""
+        options = [_on_axis(option, axis) for option in settings[:4]]
+        basis = torch.eye(shape[1 + axis], dtype=torch.float64).unsqueeze(1)
+        kernel, stride, padding, dilation = options
+        pooled = functional.max_pool1d(basis, kernel, stride, padding, dilation, ceil_mode=module.ceil_mode)
+        return (pooled.squeeze(1).T > 0).double()
+
+    sums = AxisProduct(tuple(members(axis) for axis in range(len(shape) - 1)), shape)
+    overlap = math.prod(int(matrix.sum(0).max()) for matrix in sums.weights)
+    return Windows(shape, sums.out_shape, maximum, sums.transpose, overlap)
+
+
+@rule(Residual)
+def residual(module: Residual, shape: Shape) -> Stage:
+    return Branches({"branch": module.branch, "shortcut": module.shortcut})
+
+
+def _channelwise(factors: Tensor, shift: Tensor, size: Tensor, shape: Shape) -> Diagonal:
+    require(len(factors) == shape[0], "input_shape", f"lead to {len(factors)} channels", shape)
+    form = (-1, *([1] * (len(shape) - 1)))
+    made = Diagonal(factors.reshape(form), shift.reshape(form), shape)
+    made.shift_size = size.reshape(form)
+    return made
+
+
+def _on_axis(option: Any, axis: int) -> int:
+    """A pooling option along one axis."""
+    return int(option[axis] if isinstance(option, tuple | list) and len(option) > 1 else _first(option))
+
+
+def _first(option: Any) -> int:
+    return int(option[0]) if isinstance(option, tuple | list) else int(option)
+
+
+def _always(activation: Activation) -> Rule:
+    return lambda module, shape: activation
+
+
+for _kind, _activation in {
+    nn.Sigmoid: table.SIGMOID,
+    nn.Tanh: table.TANH,
+    nn.SiLU: table.SILU,
+    nn.Mish: table.MISH,
+    nn.ReLU: table.piecewise_linear("ReLU", 0.0, 1.0, torch.relu),
+    nn.ReLU6: table.clamp("ReLU6", 0.0, 6.0),
+    nn.SELU: table.kinked_elu("SELU", 1.6732632423543772, 1.0507009873554805),
+}.items():
+    RULES[_kind] = _always(_activation)
