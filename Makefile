@@ -9,6 +9,9 @@ PY := $(VENV)/bin/python
 # What decides the contents of the environment.
 INPUTS := pyproject.toml constraints.txt Makefile
 
+# Asks for torchvision, which it does not use here and which may not fit this torch.
+NO_DEPS := torchattacks==3.5.1
+
 # Stamps, all inside .venv:
 #   .made     the environment exists; holds the path it was made at
 #   .inputs   checksums of INPUTS at the last install; absent while an install is unfinished
@@ -74,5 +77,6 @@ $(VENV)/.has-report $(VENV)/.has-dev $(VENV)/.has-bench: $(VENV)/.has-%: $(VENV)
 	@rm -f $(VENV)/.inputs
 	@cksum $(INPUTS) > $(VENV)/.inputs.new
 	@$(PY) -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	@$(if $(filter dev bench,$*),$(PY) -m pip install --quiet --quiet --disable-pip-version-check --no-deps $(NO_DEPS))
 	@touch $@ $(if $(filter dev,$*),$(VENV)/.has-report)
 	@mv $(VENV)/.inputs.new $(VENV)/.inputs

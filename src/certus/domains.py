@@ -89,7 +89,8 @@ class Box(Intervals):
         require(ordered, "lower", rule, f"{self.lower} and {self.upper}")
 
     def project(self, points: Tensor) -> Tensor:
-        return points.clamp(*self.bounds(points))
+        lower, upper = self.bounds(points)
+        return points.maximum(lower).minimum(upper)  # much faster than a clamp between tensors
 
     def contains(self, points: Tensor) -> Tensor:
         lower, upper = self.bounds(points)

@@ -33,8 +33,7 @@ def steepest(gradient: Tensor, p: float) -> Tensor:
         return gradient.sign()
     flat = gradient.flatten(1)
     if p == 2:
-        # Scaled by the largest entry first: the squares of a tiny gradient would vanish.
-        scaled = flat / _safe(flat.abs().amax(1, keepdim=True))
+        scaled = flat / _largest(flat)
         return (scaled / _safe(L2(scaled).unsqueeze(1))).reshape(gradient.shape)
     first = flat.abs().argmax(1, keepdim=True)
     signs = flat.gather(1, first).sign()
@@ -49,9 +48,11 @@ def project(offset: Tensor, radius: Tensor, p: float) -> Tensor:
     """
     if p == math.inf:
         limit = per_sample(radius, offset)
-        return offset.clamp(-limit, limit)
+        return offset.maximum(-limit).minimum(limit)  # much faster than a clamp between tensors
     if p == 2:
-        return offset * per_sample((radius / _safe(L2(offset))).clamp_max(1), offset)
+        largest = _largest(offset.flatten(1))
+        length = L2(offset.flatten(1) / largest)
+        return offset * per_sample((radius / largest.squeeze(1) / _safe(length)).clamp_max(1), offset)
     return _project_l1(offset.flatten(1), radius.unsqueeze(1)).reshape(offset.shape)
 
 
@@ -79,6 +80,11 @@ def _project_l1(offset: Tensor, radius: Tensor) -> Tensor:
     last = (ordered > levels).sum(1, keepdim=True).clamp_min(1) - 1  # levels rise as long as this holds
     level = levels.gather(1, last).clamp_min(0)
     return offset.sign() * (sizes - level).clamp_min(0)
+
+
+def _largest(flat: Tensor) -> Tensor:
+    """(batch, 1) the largest size, to divide by before squaring: tiny squares vanish, huge ones overflow."""
+    return _safe(flat.abs().amax(1, keepdim=True))
 
 
 def _safe(lengths: Tensor) -> Tensor:

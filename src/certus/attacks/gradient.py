@@ -103,7 +103,7 @@ class GradientAttack:
             _, slope = loss_and_slope(loss, point.detach().requires_grad_(), targets)
             # Where the gradient is not finite there is no direction to go.
             direction = balls.steepest(slope.nan_to_num(0.0, 0.0, 0.0), self.norm)
-            point = self._keep(point + per_sample(length, point) * direction, origin, radius)
+            point = self._keep(torch.addcmul(point, per_sample(length, point), direction), origin, radius)
         return point
 
     def _keep(self, point: Tensor, origin: Tensor, radius: Tensor) -> Tensor:

@@ -39,9 +39,9 @@ METHODS = ("wrm", "erm", *ATTACKS)
 NORMS = {"1": 1.0, "2": 2.0, "inf": math.inf}
 COSTS = {"l1": SquaredLp(1.0), "linf": SquaredSup()}
 _REFUSED = {
-    "wrm": ("norm", "epsilon"),
-    "erm": ("gamma", "rho", "norm", "epsilon"),
-    "attack": ("gamma", "rho"),
+    "wrm": ("norm", "epsilon", "step_size"),
+    "erm": ("gamma", "rho", "norm", "epsilon", "step_size"),
+    "fgm": ("gamma", "rho", "step_size"),
 }
 OPTIMIZERS = {"adam": Adam, "sgd": SGD}
 
@@ -102,7 +102,7 @@ class Settings:
         require(self.batch_size < 2**31, "batch_size", "be less than 2³¹", self.batch_size)
         require(0 <= self.label_smoothing < 1, "label_smoothing", "lie in [0, 1)", self.label_smoothing)
         require(0 <= self.seed < 2**32, "seed", "lie between 0 and 2³² − 1", self.seed)
-        for name in _REFUSED[self.method if self.method in ("wrm", "erm") else "attack"]:
+        for name in _REFUSED.get(self.method, ("gamma", "rho")):
             value = getattr(self, name)
             if value is not None:
                 raise ArgumentError(f"`{name}` must be left out for {self.method}; got {value}.")
@@ -115,8 +115,6 @@ class Settings:
                 )
             require(0 <= budget < math.inf, "epsilon", "be finite and not negative", budget)
         if self.step_size is not None:
-            if self.method not in ITERATED:
-                raise ArgumentError(f"`step_size` must be left out for {self.method}; got {self.step_size}.")
             require(0 < self.step_size < math.inf, "step_size", "be positive and finite", self.step_size)
         if self.method != "wrm" and self.cost != "natural":
             raise ArgumentError(f"`cost` must be left out for {self.method}; got {self.cost!r}.")

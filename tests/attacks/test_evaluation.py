@@ -1,0 +1,213 @@
+"""What is reported of an attack: outcomes, intervals, the worst of several, paired differences, budgets."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from certus import ERM, WRM, Box, CrossEntropy, ModelLoss, SquaredError, SquaredL2, SquaredSup
+from certus.attacks import Outcome, attack_data, fair_epsilon, fgm, ifgm, pgm, typical_length, worst_of
+from certus.attacks.comparison import paired_differences
+from certus.attacks.evaluation import normal_interval, wilson
+from certus.attacks.sweeps import Trial, as_row, sweep
+from certus.data import Split
+from certus.errors import ArgumentError, LossError
+from certus.surrogate import BarzilaiBorwein
+from tests.attacks.models import convolutional, images
+
+DATA = Split(*images(50))
+LOSS = ModelLoss(convolutional(), CrossEntropy())
+
+
+def outcome(loss: list[float], wrong: list[bool] | None, length: float = 1.0) -> Outcome:
+    lengths = torch.full((len(loss),), length)
+    return Outcome(torch.tensor(loss), None if wrong is None else torch.tensor(wrong), lengths, lengths / 2)
+
+
+def test_outcomes_are_those_of_the_moved_points() -> None:
+    attack = fgm(0.1, domain=Box(0, 1))
+    found = attack_data(LOSS, DATA, attack, batch_size=7)
+    moved = attack(LOSS, DATA.inputs, DATA.targets)
+    outputs = LOSS.model(moved)
+    torch.testing.assert_close(found.loss, CrossEntropy()(outputs, DATA.targets))
+    assert found.wrong is not None
+    assert torch.equal(found.wrong, outputs.argmax(1) != DATA.targets)
+    move = (moved - DATA.inputs).flatten(1)
+    torch.testing.assert_close(found.l2, move.norm(dim=1))
+    torch.testing.assert_close(found.sup, move.abs().amax(1))
+    assert found.rho_test == pytest.approx(float((move**2).sum(1).mean()), rel=1e-5)
+
+
+def test_half_of_the_samples_misclassified_already() -> None:
+    labels = LOSS.model(DATA.inputs).argmax(1)
+    labels[::2] = (labels[::2] + 1) % 3
+    data = Split(DATA.inputs, labels)
+    clean = attack_data(LOSS, data, ERM()).error()
+    assert clean is not None
+    assert clean.value == 0.5
+    for attack in (fgm(0.2), ifgm(0.2), pgm(0.2), pgm(2.0, 2.0), pgm(5.0, 1.0), WRM(0.1)):
+        attacked = attack_data(LOSS, data, attack).error()
+        assert attacked is not None
+        assert attacked.value > 0.5
+
+
+def test_random_starts_come_from_the_seed() -> None:
+    state = torch.random.get_rng_state()
+    one, two, other = (attack_data(LOSS, DATA, pgm(0.1), seed=seed).loss for seed in (1, 1, 2))
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_regression_and_rows() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    data = Split(torch.randn(9, 3), torch.randn(9))
+    found = attack_data(ModelLoss(model, SquaredError()), data, pgm(0.5))
+    assert found.wrong is None
+    assert found.error() is None
+    clean = attack_data(ModelLoss(model, SquaredError()), data, ERM())
+    assert (found.loss > clean.loss).all()
+    assert paired_differences(found, clean).of == "loss"
+    assert as_row(Trial("pgm", math.inf, 0.5), found)["error"] is None
+
+
+@pytest.mark.parametrize(("count", "total"), [(0, 10), (1, 10), (37, 100), (100, 100), (1, 1)])
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
+def test_wilson_equals_scipy(count: int, total: int, confidence: float) -> None:
+    found = wilson(count, total, confidence)
+    expected = stats.binomtest(count, total).proportion_ci(confidence, method="wilson")
+    assert found.value == count / total
+    assert found.low == pytest.approx(expected.low, abs=1e-12)
+    assert found.high == pytest.approx(expected.high, abs=1e-12)
+
+
+def test_normal_intervals() -> None:
+    values = torch.tensor([1.0, 2.0, 4.0, 9.0])
+    expected = stats.norm.interval(0.9, loc=4.0, scale=stats.sem(values.numpy()))
+    found = normal_interval(values, 0.9)
+    assert (found.value, found.low, found.high) == pytest.approx((4.0, *expected))
+    assert normal_interval(values[:1]).high == math.inf
+
+
+def test_the_worst_of_several() -> None:
+    one = outcome([1.0, 5.0, 3.0, 1.0], [True, False, False, False], 1.0)
+    two = outcome([9.0, 2.0, 4.0, 0.5], [False, True, False, False], 2.0)
+    worst = worst_of([one, two])
+    assert worst.loss.tolist() == [1.0, 2.0, 4.0, 1.0]
+    assert worst.wrong is not None
+    assert worst.wrong.tolist() == [True, True, False, False]
+    assert worst.l2.tolist() == [1.0, 2.0, 2.0, 1.0]
+    assert worst_of([outcome([1.0, 5.0], None), outcome([2.0, 3.0], None)]).loss.tolist() == [2.0, 5.0]
+
+
+def test_paired_differences() -> None:
+    one = outcome([1.0, 5.0, 3.0], [True, False, False])
+    two = outcome([9.0, 2.0, 4.0], [True, True, False])
+    found = paired_differences(one, two)
+    differences = np.array([0.0, -1.0, 0.0])
+    half = 1.959963984540054 * differences.std(ddof=1) / math.sqrt(3)
+    assert found.of == "error"
+    assert (found.value, found.low, found.high) == pytest.approx((-1 / 3, -1 / 3 - half, -1 / 3 + half))
+    back = paired_differences(two, one)
+    assert (back.value, back.low, back.high) == pytest.approx((-found.value, -found.high, -found.low))
+
+
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
+def test_fair_epsilon_of_linear_losses(gamma: float) -> None:
+    """T_γ moves x by g/2γ in the L2 cost; by ‖g‖₁/2γ in every coordinate in the sup-norm cost."""
+    slopes = torch.tensor([[3.0, 4.0], [0.0, 1.0], [-6.0, 8.0]]).double()
+    data = Split(torch.zeros(3, 2).double(), torch.arange(3))
+
+    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        return (inputs * slopes[targets]).sum(1)
+
+    moves = slopes / (2 * gamma)
+    precise = BarzilaiBorwein(tolerance=1e-12, max_gradients=100)
+    wrm = WRM(gamma, cost=SquaredL2(), maximizer=precise)
+    expected = {
+        2.0: float((moves**2).sum(1).mean().sqrt()),
+        math.inf: float(moves.abs().amax(1).mean()),
+        1.0: float(moves.abs().sum(1).mean()),
+    }
+    for norm, value in expected.items():
+        assert fair_epsilon(wrm, loss, data, norm, batch_size=2) == pytest.approx(value, rel=1e-6)
+    sup = WRM(gamma, cost=SquaredSup(), maximizer=precise)
+    assert fair_epsilon(sup, loss, data, math.inf) == pytest.approx(
+        float(slopes.abs().sum(1).mean()) / (2 * gamma), rel=1e-4
+    )
+
+
+def test_typical_lengths() -> None:
+    data = Split(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), torch.tensor([0, 1]))
+    assert [typical_length(data, norm) for norm in (1.0, 2.0, math.inf)] == [4.5, 3.5, 3.0]
+
+
+def test_a_sweep_records_what_was_done() -> None:
+    trials = [
+        Trial("fgm", math.inf, 0.0, steps=1),
+        *(Trial("fgm", math.inf, 0.1, steps=1, clipped=clipped) for clipped in (True, False)),
+        Trial("pgm", math.inf, 0.1, steps=5, restarts=2),
+        Trial("ifgm", math.inf, 0.1, steps=5, step_size=0.07),
+        Trial("wrm", None, None, gamma=0.5),
+    ]
+    done = sweep(LOSS, DATA, trials, domain=Box(0, 1))
+    rows = [as_row(*one) for one in done]
+    assert [row["attack"] for row in rows] == ["fgm", "fgm", "fgm", "pgm", "ifgm", "wrm", "worst"]
+    assert [row["step_size"] for row in rows[:6]] == [0.0, 0.1, 0.1, 0.05, 0.07, None]
+    assert [row["clipped"] for row in rows[:3]] == [True, True, False]
+    errors = [row["error"]["value"] for row in rows]
+    assert errors[6] >= max(errors[1], errors[3], errors[4])
+    assert rows[0]["rho_test"] == 0
+    unclipped = attack_data(LOSS, DATA, fgm(0.1)).mean_loss().value
+    assert rows[2]["loss"]["value"] == pytest.approx(unclipped)
+    assert {row["evidence"] for row in rows} == {"attained"}
+
+
+BAD = {
+    "attack": (lambda: Trial("cw", 2.0, 1.0), "`attack` must be one of fgm, ifgm, pgm, wrm; got 'cw'"),
+    "worst": (
+        lambda: sweep(LOSS, DATA, [Trial("worst", 2.0, 1.0)]),
+        "`attack` must be one of fgm, ifgm, pgm, wrm; got 'worst'",
+    ),
+    "no gamma": (lambda: Trial("wrm", None, None), "`gamma` must be given for the attack wrm; got None"),
+    "no epsilon": (lambda: Trial("pgm", 2.0, None), "`epsilon` and `norm` must be given for the attack pgm"),
+    "epsilon": (lambda: Trial("pgm", 2.0, -1.0), "`epsilon` must be finite and not negative; got -1.0"),
+    "one sample": (lambda: sweep(LOSS, DATA[:1], []), "`data` must have at least 2 samples, for intervals"),
+    "batch": (lambda: attack_data(LOSS, DATA, ERM(), batch_size=0), "`batch_size` must be a whole number"),
+    "empty": (lambda: attack_data(LOSS, DATA[:0], ERM()), "`data` must not be empty; got 0 samples"),
+    "loss": (lambda: attack_data(lambda x, y: x, DATA, ERM()), "`loss` must be a ModelLoss"),  # type: ignore[arg-type]
+    "none": (lambda: worst_of([]), "`outcomes` must not be empty"),
+    "numbers": (
+        lambda: worst_of([outcome([1.0], None), outcome([1.0, 2.0], None)]),
+        "`outcomes` must be of the same samples; they differ in number",
+    ),
+    "pair": (
+        lambda: paired_differences(outcome([1.0], None), outcome([1.0, 2.0], None)),
+        "`other` must be of the same samples; got 2 samples, not 1",
+    ),
+    "confidence": (lambda: wilson(1, 2, 1.0), "`confidence` must lie between 0 and 1; got 1.0"),
+    "count": (lambda: wilson(3, 2), "`count` must lie between 0 and 2; got 3"),
+    "budget": (lambda: fair_epsilon(WRM(1.0), LOSS, DATA[:0], 2.0), "`data` must not be empty"),
+    "lengths": (lambda: typical_length(DATA[:0], 2.0), "`data` must not be empty"),
+    "norm": (lambda: typical_length(DATA, 3.0), "`norm` must be 1, 2 or inf; got 3.0"),
+}
+
+
+@pytest.mark.parametrize(("work", "message"), BAD.values(), ids=BAD.keys())
+def test_refused(work: object, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        work()  # type: ignore[operator]
+
+
+def test_a_loss_that_is_not_finite_is_no_result() -> None:
+    broken = convolutional()
+    with torch.no_grad():
+        broken[5].bias.fill_(math.nan)
+    with pytest.raises(LossError, match="The loss is not finite after the attack, at samples 0, 1, 2, 3, 4"):
+        attack_data(ModelLoss(broken), DATA, ERM())

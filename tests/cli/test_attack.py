@@ -1,0 +1,248 @@
+"""``certus attack``, ``certus compare`` and training by attacks, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from certus.attacks import attack_data, fair_epsilon, nearest_error, pgm
+from certus.data import digits
+from certus.runs import RunDirectory
+from certus.runs.execute import Settings, execute, start_run
+from certus.runs.trained import open_trained
+from certus.training import Observer, TrainingState
+from tests.cli.test_cli import QUICK, certus, refused
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("user")
+    for options in (
+        ["digits", "--gamma", "1", "-o", "wrm"],
+        ["digits", "--method", "erm", "-o", "erm"],
+        ["diabetes", "--gamma", "1", "-o", "numbers"],
+    ):
+        done = certus("train", *options, *QUICK, folder=folder)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def read(folder: Path, *arguments: str) -> dict[str, list[dict[str, object]]]:
+    """The JSON on stdout, which must be JSON to the letter."""
+    done = certus(*arguments, "--json", folder=folder)
+    assert done.returncode == 0, done.stderr
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    content: dict[str, list[dict[str, object]]] = json.loads(done.stdout, parse_constant=refuse)
+    return content
+
+
+def test_a_sweep_is_what_the_library_finds(runs: Path) -> None:
+    options = ["--attack", "pgm", "--attack", "fgm", "--epsilon", "0.2", "--epsilon", "0.05", "--seed", "3"]
+    rows = read(runs, "attack", "wrm", *options)["rows"]
+    assert [(row["attack"], row["epsilon"]) for row in rows] == [
+        *(("pgm", 0.05), ("pgm", 0.2), ("fgm", 0.05), ("fgm", 0.2), ("worst", 0.05), ("worst", 0.2))
+    ]
+    trained = open_trained(RunDirectory.open(runs / "wrm"))
+    found = attack_data(trained.loss, trained.data.test, pgm(0.2, domain=trained.data.domain), seed=3).error()
+    assert found is not None
+    assert rows[1]["error"] == {"value": found.value, "low": found.low, "high": found.high}
+    assert rows[1]["step_size"] == pytest.approx(2.5 * 0.2 / 15)
+    assert {row["evidence"] for row in rows} == {"attained"}
+    table = certus("attack", "wrm", *options, folder=runs).stdout
+    assert f"{found.value:.4f}" in table
+    assert "Attained by actual points: a lower bound." in table
+
+
+def test_files_and_pictures(runs: Path) -> None:
+    options = ["--norm", "2", "--epsilon", "0", "--epsilon", "0.5", "--no-clip", "--samples", "50"]
+    done = certus("attack", "wrm", *options, "--plot", "a/sweep.svg", "-o", "sweep.json", folder=runs)
+    assert done.returncode == 0, done.stderr
+    assert "<svg" in (runs / "a/sweep.svg").read_text()
+    saved = json.loads((runs / "sweep.json").read_text())
+    assert [row["samples"] for row in saved["rows"]] == [50, 50]
+    assert [row["clipped"] for row in saved["rows"]] == [False, False]
+    wrong = certus("attack", "wrm", *options, "--plot", "sweep.nonsense", folder=runs)
+    refused(wrong, "Cannot draw sweep.nonsense")
+
+
+def test_wrm_as_an_attack_and_regression(runs: Path) -> None:
+    rows = read(runs, "attack", "numbers", "--attack", "wrm", "--gamma", "50", "--gamma", "100")["rows"]
+    assert [row["gamma"] for row in rows] == [100, 50]
+    assert rows[0]["error"] is None
+    moved = [row["rho_test"] for row in rows]
+    assert isinstance(moved[0], float)
+    assert isinstance(moved[1], float)
+    assert 0 < moved[0] < moved[1]
+    assert certus("attack", "numbers", "--epsilon", "0.1", folder=runs).returncode == 0
+
+
+def test_nearest_errors(runs: Path) -> None:
+    distances = read(runs, "attack", "wrm", "--nearest", "--norm", "2", "--samples", "30")["distances"]
+    trained = open_trained(RunDirectory.open(runs / "wrm"))
+    data = trained.data.test[:30]
+    found = nearest_error(trained.loss, data.inputs, data.targets, domain=trained.data.domain, steps=15)
+    expected = [None if math.isinf(value) else value for value in found.distance.tolist()]
+    assert distances == expected
+    table = certus("attack", "wrm", "--nearest", "--samples", "30", folder=runs).stdout
+    assert "nearest error within" in table
+    assert "Attained: the nearest error is no farther." in table
+
+
+def test_fair_budgets(runs: Path) -> None:
+    """eqn:fgm-fair is √ρ̂ as the run has it; eq:inf-from-2 is measured."""
+    result = json.loads((runs / "wrm/result.json").read_text())
+    row = read(runs, "attack", "erm", "--norm", "2", "--epsilon", "from:wrm")["rows"][0]
+    assert row["epsilon"] == pytest.approx(math.sqrt(result["level"]["rho_hat"]))
+    row = read(runs, "attack", "erm", "--epsilon", "from:wrm", "--samples", "20")["rows"][0]
+    trained = open_trained(RunDirectory.open(runs / "wrm"))
+    expected = fair_epsilon(trained.wrm, trained.loss, trained.data.train, math.inf)
+    assert row["epsilon"] == pytest.approx(expected)
+    relative = read(runs, "attack", "erm", "--epsilon", "0.1", "--relative", "--samples", "20")["rows"][0]
+    length = float(digits().test.inputs[:20].flatten(1).amax(1).mean())
+    assert relative["epsilon"] == pytest.approx(0.1 * length)
+
+
+def test_comparison(runs: Path) -> None:
+    options = ["--epsilon", "0", "--epsilon", "0.1", "--samples", "100"]
+    rows = read(runs, "compare", "wrm", "erm", *options)["rows"]
+    assert [row["run"] for row in rows] == ["wrm", "wrm", "erm", "erm"]
+    assert [row["minus_first"] is None for row in rows] == [True, True, False, False]
+    for mine, first in zip(rows[2:], rows[:2], strict=True):
+        gap, one, other = mine["minus_first"], mine["error"], first["error"]
+        assert isinstance(gap, dict)
+        assert isinstance(one, dict)
+        assert isinstance(other, dict)
+        assert gap["value"] == pytest.approx(one["value"] - other["value"])
+        assert gap["low"] <= gap["value"] <= gap["high"]
+    done = certus("compare", "wrm", "erm", *options, "--plot", "compare.png", folder=runs)
+    assert "Differences are paired, to wrm." in done.stdout
+    assert (runs / "compare.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("method", ["fgm", "ifgm", "pgm"])
+def test_training_by_attacks(method: str, runs: Path) -> None:
+    options = ["--method", method, "--norm", "inf", "--epsilon", "0.1", "--steps", "3", "--json"]
+    done = certus("train", "digits", *QUICK, *options, "-o", method, folder=runs)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert printed["settings"]["epsilon"] == 0.1
+    expected = None if method == "fgm" else pytest.approx(2.5 * 0.1 / 3)
+    assert printed["settings"]["step_size"] == expected
+    assert printed["result"]["level"] is None
+    assert 0 < printed["history"][0]["rho_running"] <= 64 * 0.1**2 * 1.001
+
+
+def test_training_with_a_fair_budget(runs: Path) -> None:
+    options = ["--method", "pgm", "--epsilon", "from:wrm", "--steps", "2", "--step-size", "0.3"]
+    done = certus("train", "digits", *QUICK, *options, "-o", "fair", folder=runs)
+    assert done.returncode == 0, done.stderr
+    assert "(estimated), as far as that run's wrm moves" in done.stderr
+    about = json.loads((runs / "fair/run.json").read_text())["settings"]
+    result = json.loads((runs / "wrm/result.json").read_text())
+    assert about["epsilon"] == pytest.approx(math.sqrt(result["level"]["rho_hat"]))
+    assert (about["norm"], about["step_size"]) == ("2", 0.3)
+
+
+class Stop(Observer):
+    """A crash after some steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def after_step(self, state: TrainingState) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("steps", [14, 20])
+def test_a_run_of_pgm_resumes_bit_for_bit(steps: int, tmp_path: Path) -> None:
+    """Random starts come from torch's generator, which is seeded at every step."""
+    settings = Settings(
+        data="digits", model="mlp:8:elu", method="pgm", norm="inf", epsilon=0.1, steps=2, epochs=2
+    )
+    whole = start_run(tmp_path / "whole", settings, digits())
+    execute(whole)
+    parts = start_run(tmp_path / "parts", settings, digits())
+    with pytest.raises(KeyboardInterrupt):
+        execute(parts, observers=[Stop(steps)])
+    execute(parts)
+    ours, theirs = parts.weights(), whole.weights()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+REFUSED = {
+    "attack": (["attack", "wrm", "--attack", "cw", "--epsilon", "1"], "be one of fgm, ifgm, pgm, wrm"),
+    "worst": (["attack", "wrm", "--attack", "worst", "--epsilon", "1"], "be one of fgm, ifgm, pgm, wrm"),
+    "no epsilon": (["attack", "wrm"], "`epsilon` must be given for the attack pgm"),
+    "no gamma": (["attack", "wrm", "--attack", "wrm"], "`gamma` must be given for the attack wrm"),
+    "epsilon": (["attack", "wrm", "--epsilon", "far"], "`epsilon` must be a number, or from:RUN; got 'far'."),
+    "negative": (["attack", "wrm", "--epsilon", "-1"], "`epsilon` must be finite and not negative"),
+    "norm": (["attack", "wrm", "--norm", "3", "--epsilon", "1"], "`norm` must be one of 1, 2, inf; got '3'."),
+    "steps": (["attack", "wrm", "--steps", "0", "--epsilon", "1"], "`steps` must be a whole number"),
+    "samples": (
+        ["attack", "wrm", "--samples", "0", "--epsilon", "1"],
+        "`samples` must be at least 1; got 0.",
+    ),
+    "one sample": (["attack", "wrm", "--samples", "1", "--epsilon", "1"], "have at least 2 samples"),
+    "no run": (["attack", "nothing", "--epsilon", "1"], "nothing is no run directory"),
+    "budget of erm": (["attack", "wrm", "--epsilon", "from:erm"], "`erm` must be a run of wrm"),
+    "regression": (["attack", "numbers", "--nearest"], "`targets` must be (batch,) int64 labels"),
+    "single": (["compare", "wrm", "--epsilon", "1"], "`runs` must be two or more; got 1."),
+    "other data": (
+        ["compare", "wrm", "numbers", "--epsilon", "1"],
+        "`runs` must have the test samples of wrm",
+    ),
+    "train norm": (["train", "digits", "--method", "pgm", "--norm", "3", "--epsilon", "1"], "`norm` must be"),
+    "train epsilon": (["train", "digits", "--method", "pgm"], "Give `epsilon` and `norm` for pgm"),
+    "train gamma": (
+        ["train", "digits", "--method", "pgm", "--epsilon", "1", "--gamma", "1"],
+        "`gamma` must be left out for pgm; got 1.0.",
+    ),
+    "train wrm": (
+        ["train", "digits", "--gamma", "1", "--epsilon", "1"],
+        "`epsilon` must be left out for wrm",
+    ),
+    "train step": (
+        ["train", "digits", "--method", "fgm", "--epsilon", "1", "--step-size", "1"],
+        "`step_size` must be left out for fgm; got 1.0.",
+    ),
+    "train step size": (
+        ["train", "digits", "--method", "pgm", "--epsilon", "1", "--step-size", "0"],
+        "`step_size` must be positive and finite; got 0.0.",
+    ),
+    "train cost": (
+        ["train", "digits", "--method", "pgm", "--epsilon", "1", "--cost", "linf"],
+        "`cost` must be left out for pgm; got 'linf'.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused(arguments: list[str], message: str, runs: Path) -> None:
+    refused(certus(*arguments, folder=runs), message)
+
+
+def test_damaged_runs(runs: Path) -> None:
+    made = certus("train", "digits", *QUICK, "--method", "erm", "-o", "hurt", folder=runs)
+    assert made.returncode == 0, made.stderr
+    run, options = runs / "hurt", ["attack", "hurt", "--epsilon", "1"]
+    result, about = (run / "result.json").read_text(), (run / "run.json").read_text()
+    (run / "result.json").unlink()
+    refused(certus(*options, folder=runs), "hurt is incomplete; `certus resume hurt` goes on with it")
+    (run / "result.json").write_text(result.replace('"level": null', '"level": {"gamma": "x"}'))
+    refused(certus(*options, folder=runs), "hurt is corrupt: its result does not fit")
+    (run / "result.json").write_text(result)
+    (run / "run.json").write_text(about.replace(digits().sha256, "0" * 64))
+    refused(certus(*options, folder=runs), "was started with other data")
+    (run / "run.json").write_text(about.replace('"data_sha256"', '"something"'))
+    refused(certus(*options, folder=runs), "run.json lacks data_sha256")
+    (run / "run.json").write_text(about.replace("mlp:8:elu", "mlp:9:elu"))
+    refused(certus(*options, folder=runs), "hurt is corrupt: its result does not fit")
