@@ -1,8 +1,10 @@
 """How long the smoothness bounds take, and how tight they are beside the paper's.
 
-On the paper's MNIST network, trained without robustness for a few epochs, and on a 784-512-10 network:
+On the paper's MNIST network, as a run has trained it, and on a 784-512-10 network:
 
-    python -m benchmarks.smoothness cnn     # minutes of training for each epoch
+    certus data get mnist
+    certus train mnist --method erm --epochs 2 --batch-size 256 -o runs/erm
+    python -m benchmarks.smoothness cnn runs/erm
     python -m benchmarks.smoothness mlp
 """
 
@@ -19,6 +21,8 @@ from torch import nn
 
 import certus
 from certus.data import DataSet, Split
+from certus.runs.directory import RunDirectory
+from certus.runs.trained import open_trained
 from certus.smoothness import spectral
 
 
@@ -32,19 +36,19 @@ class Args:
     folder: Path = Path("benchmarks/results")
 
 
-def main(part: str, args: Args) -> None:
-    data = certus.data.load("mnist")
+def main(part: str, run: str | None, args: Args) -> None:
     torch.manual_seed(args.seed)
-    found = everywhere(certus.models.mnist_cnn(), data, args) if part == "cnn" else around(data, args)
+    found = around(certus.data.load("mnist"), args) if run is None else everywhere(Path(run), args)
     config = {name: str(value) for name, value in asdict(args).items()}
     output = args.folder / f"smoothness_{part}.json"
     output.write_text(json.dumps({"args": config, **found}, indent=2) + "\n")
     print(f"written to {output}")
 
 
-def everywhere(model: nn.Module, data: DataSet, args: Args) -> dict[str, object]:
-    """The bounds for all inputs after ordinary training, their time, and the curvature at test images."""
-    train(model, data.train, args)
+def everywhere(run: Path, args: Args) -> dict[str, object]:
+    """The bounds for all inputs of a trained network, their time, and the curvature at test images."""
+    trained = open_trained(RunDirectory.open(run))
+    model, data, settings = trained.loss.model, trained.data, trained.settings
     spectral._CACHE.clear()
     start = time.perf_counter()
     bound = certus.input_smoothness(model, input_shape=(1, 28, 28))
@@ -56,11 +60,20 @@ def everywhere(model: nn.Module, data: DataSet, args: Args) -> dict[str, object]
     sampled = float(curved.largest.max())
     with torch.no_grad():
         accuracy = float((model(data.test.inputs.double()).argmax(1) == data.test.targets).double().mean())
-    print(f"MNIST network, ERM, test accuracy {accuracy:.4f}: bounds in {seconds:.2f} s")
+    print(
+        f"{settings.model}, {settings.method}, {settings.epochs} epochs, test accuracy {accuracy:.4f}: bounds in {seconds:.2f} s"
+    )
     for name, value in bound.bounds.items():
         print(f"  {name:10s} {value:12.5g}   the paper's is {bound.bounds['paper'] / value:8.2f} times it")
     print(f"  sampled    {sampled:12.5g}   (estimated, {args.samples} test images)")
-    return {"seconds": seconds, "accuracy": accuracy, "bounds": bound.bounds, "sampled": sampled}
+    trained_by = {"model": settings.model, "method": settings.method, "epochs": settings.epochs}
+    return {
+        **trained_by,
+        "seconds": seconds,
+        "accuracy": accuracy,
+        "bounds": bound.bounds,
+        "sampled": sampled,
+    }
 
 
 def around(data: DataSet, args: Args) -> dict[str, object]:
@@ -90,4 +103,4 @@ def train(model: nn.Module, data: Split, args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "mlp", Args())
+    main(sys.argv[1] if len(sys.argv) > 1 else "mlp", sys.argv[2] if len(sys.argv) > 2 else None, Args())
