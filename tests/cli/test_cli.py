@@ -202,7 +202,7 @@ def test_models_that_fail(trained: Path) -> None:
 
 REFUSED = {
     "data": (["train", "nothing"], "got 'nothing'"),
-    "method": (["train", "digits", "--method", "magic"], "`method` must be one of wrm, erm; got 'magic'."),
+    "method": (["train", "digits", "--method", "magic"], "`method` must be one of wrm, erm, fgm, ifgm, pgm"),
     "epochs": (["train", "digits", "--epochs", "0"], "`epochs` must be at least 1; got 0."),
     "gamma": (["train", "digits", "--gamma", "-1"], "`gamma` must be positive and finite; got -1.0."),
     "both": (["train", "digits", "--gamma", "1", "--rho", "1"], "Give either `gamma` or `rho` for wrm"),
@@ -271,7 +271,7 @@ def test_damaged_runs(trained: Path) -> None:
 
 
 def test_help_teaches(tmp_path: Path) -> None:
-    for command in (["train"], ["resume"], ["import"], ["runs"], ["data", "get"], ["data", "list"]):
+    for command in (["train"], ["resume"], ["import"], ["attack"], ["compare"], ["runs"], ["data", "get"], ["data", "list"]):
         done = certus(*command, "--help", folder=tmp_path)
         assert done.returncode == 0
         assert f"certus {' '.join(command)}" in done.stdout
