@@ -208,6 +208,6 @@ def test_refused(work: object, message: str) -> None:
 def test_a_loss_that_is_not_finite_is_no_result() -> None:
     broken = convolutional()
     with torch.no_grad():
-        broken[5].bias.fill_(math.nan)
+        broken.get_parameter("5.bias").fill_(math.nan)
     with pytest.raises(LossError, match="The loss is not finite after the attack, at samples 0, 1, 2, 3, 4"):
         attack_data(ModelLoss(broken), DATA, ERM())

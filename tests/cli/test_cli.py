@@ -271,7 +271,16 @@ def test_damaged_runs(trained: Path) -> None:
 
 
 def test_help_teaches(tmp_path: Path) -> None:
-    for command in (["train"], ["resume"], ["import"], ["attack"], ["compare"], ["runs"], ["data", "get"], ["data", "list"]):
+    for command in (
+        ["train"],
+        ["resume"],
+        ["import"],
+        ["attack"],
+        ["compare"],
+        ["runs"],
+        ["data", "get"],
+        ["data", "list"],
+    ):
         done = certus(*command, "--help", folder=tmp_path)
         assert done.returncode == 0
         assert f"certus {' '.join(command)}" in done.stdout

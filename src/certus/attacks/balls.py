@@ -1,7 +1,7 @@
 """The Lp balls that attacks move in: steepest directions, exact projections, uniform draws, for p = 1, 2, ∞.
 
 A ball is {δ : ‖δ‖_p ≤ ε}, with one radius for each sample. These three functions of p are all in which the
-attacks of different norms differ (eqn:fgm, eqn:madry).
+attacks of different norms differ (eqn:fgsm, eqn:madry).
 """
 
 from __future__ import annotations
