@@ -32,7 +32,7 @@ class Args:
     batch_size: int = 128
     steps: int = 15
     epsilons: tuple[tuple[float, float], ...] = ((2.0, 1.0), (float("inf"), 0.1))
-    turns: int = 12
+    turns: int = 5
     seed: int = 0
     output: Path = Path("benchmarks/results/attacks.json")
 
