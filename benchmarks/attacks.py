@@ -32,7 +32,7 @@ class Args:
     batch_size: int = 128
     steps: int = 15
     epsilons: tuple[tuple[float, float], ...] = ((2.0, 1.0), (float("inf"), 0.1))
-    turns: int = 12
+    turns: int = 5
     seed: int = 0
     output: Path = Path("benchmarks/results/attacks.json")
 
@@ -66,9 +66,12 @@ def main(args: Args) -> None:
         for name, seconds in sorted(best.items(), key=lambda pair: pair[1]):
             speed = args.batch_size / seconds
             print(f"  {name:15s} {speed:8.1f} samples/s  {seconds / best['certus']:6.3f} times certus' time")
-    content = {"args": {name: str(value) for name, value in asdict(args).items()}, "rows": rows}
-    content["torch"] = torch.__version__
-    content["threads"] = torch.get_num_threads()
+    content = {
+        "args": {name: str(value) for name, value in asdict(args).items()},
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "rows": rows,
+    }
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(json.dumps(content, indent=2) + "\n")
     print(f"written to {args.output}")

@@ -60,9 +60,8 @@ def everywhere(run: Path, args: Args) -> dict[str, object]:
     sampled = float(curved.largest.max())
     with torch.no_grad():
         accuracy = float((model(data.test.inputs.double()).argmax(1) == data.test.targets).double().mean())
-    print(
-        f"{settings.model}, {settings.method}, {settings.epochs} epochs, test accuracy {accuracy:.4f}: bounds in {seconds:.2f} s"
-    )
+    print(f"{settings.model}, {settings.method}, {settings.epochs} epochs, test accuracy {accuracy:.4f}")
+    print(f"  bounds in {seconds:.2f} s")
     for name, value in bound.bounds.items():
         print(f"  {name:10s} {value:12.5g}   the paper's is {bound.bounds['paper'] / value:8.2f} times it")
     print(f"  sampled    {sampled:12.5g}   (estimated, {args.samples} test images)")

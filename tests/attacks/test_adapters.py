@@ -116,7 +116,7 @@ def test_they_train_as_ours_do(attack: Perturber) -> None:
         certus.fit(
             model, data, method=method, epochs=3, optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1)
         )
-        return model[5].weight.detach()
+        return model.get_parameter("5.weight").detach()
 
     torch.testing.assert_close(train(attack), train(ifgm(0.1, steps=5, step_size=0.1 / 30, domain=Box(0, 1))))
 

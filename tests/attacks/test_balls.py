@@ -91,6 +91,13 @@ def test_points_inside_stay_as_they_are_bit_for_bit(p: float) -> None:
 
 
 @EVERY_NORM
+def test_small_balls_around_far_points_in_float32(p: float) -> None:
+    """The radius has few digits beside the point: the ball must hold nevertheless."""
+    points, radii = vectors(3, 50, 20).float(), torch.full((50,), 1e-5)
+    assert (Lp(p)(project(points, radii, p)) <= 1e-5 * (1 + 1e-6)).all()
+
+
+@EVERY_NORM
 def test_a_radius_of_zero(p: float) -> None:
     for points in (torch.ones(2, 3), torch.zeros(2, 3), torch.tensor([[1.0, -2.0, 0.0]] * 2)):
         assert torch.equal(project(points, torch.zeros(2), p), torch.zeros(2, 3))

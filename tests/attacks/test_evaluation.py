@@ -161,6 +161,8 @@ def test_a_sweep_records_what_was_done() -> None:
     assert [row["attack"] for row in rows] == ["fgm", "fgm", "fgm", "pgm", "ifgm", "wrm", "worst"]
     assert [row["step_size"] for row in rows[:6]] == [0.0, 0.1, 0.1, 0.05, 0.07, None]
     assert [row["clipped"] for row in rows[:3]] == [True, True, False]
+    assert [row["steps"] for row in rows] == [1, 1, 1, 5, 5, None, 5]
+    assert [row["restarts"] for row in rows] == [None, None, None, 2, None, None, 2]
     errors = [row["error"]["value"] for row in rows]
     assert errors[6] >= max(errors[1], errors[3], errors[4])
     assert rows[0]["rho_test"] == 0
@@ -208,6 +210,6 @@ def test_refused(work: object, message: str) -> None:
 def test_a_loss_that_is_not_finite_is_no_result() -> None:
     broken = convolutional()
     with torch.no_grad():
-        broken[5].bias.fill_(math.nan)
+        broken.get_parameter("5.bias").fill_(math.nan)
     with pytest.raises(LossError, match="The loss is not finite after the attack, at samples 0, 1, 2, 3, 4"):
         attack_data(ModelLoss(broken), DATA, ERM())

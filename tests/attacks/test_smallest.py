@@ -123,7 +123,7 @@ def test_largest_penalty_of_a_linear_margin(cost: SquaredL2 | SquaredSup) -> Non
     """For ℓ = ⟨w, x⟩ + b and c = ‖·‖², T_γ moves by ‖w‖_*/2γ: an error for γ < ‖w‖_*²/(2·margin)."""
     loss, inputs, labels, margins = problem(2)
     weight = loss.model.get_parameter("weight").detach()
-    dual = cost.norm.dual((weight[1] - weight[0])[None])  # type: ignore[attr-defined]
+    dual = cost.norm.dual((weight[1] - weight[0])[None])
     found = largest_penalty(
         ModelLoss(loss.model, Margin()),
         inputs,

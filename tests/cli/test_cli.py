@@ -218,7 +218,7 @@ def test_models_that_fail(trained: Path) -> None:
 
 REFUSED = {
     "data": (["train", "nothing"], "got 'nothing'"),
-    "method": (["train", "digits", "--method", "magic"], "`method` must be one of wrm, erm; got 'magic'."),
+    "method": (["train", "digits", "--method", "magic"], "`method` must be one of wrm, erm, fgm, ifgm, pgm"),
     "epochs": (["train", "digits", "--epochs", "0"], "`epochs` must be at least 1; got 0."),
     "gamma": (["train", "digits", "--gamma", "-1"], "`gamma` must be positive and finite; got -1.0."),
     "both": (["train", "digits", "--gamma", "1", "--rho", "1"], "Give either `gamma` or `rho` for wrm"),
@@ -291,8 +291,14 @@ def test_help_teaches(tmp_path: Path) -> None:
         ["train"],
         ["resume"],
         ["import"],
+<<<<<<< HEAD
         ["runs"],
         ["bound"],
+=======
+        ["attack"],
+        ["compare"],
+        ["runs"],
+>>>>>>> attack-tests
         ["data", "get"],
         ["data", "list"],
     ):

@@ -1,7 +1,7 @@
 """The Lp balls that attacks move in: steepest directions, exact projections, uniform draws, for p = 1, 2, ∞.
 
 A ball is {δ : ‖δ‖_p ≤ ε}, with one radius for each sample. These three functions of p are all in which the
-attacks of different norms differ (eqn:fgm, eqn:madry).
+attacks of different norms differ (eqn:fgsm, eqn:madry).
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ def _project_l1(offset: Tensor, radius: Tensor) -> Tensor:
     levels = (ordered.cumsum(1) - radius) / count
     last = (ordered > levels).sum(1, keepdim=True).clamp_min(1) - 1  # levels rise as long as this holds
     level = levels.gather(1, last).clamp_min(0)
-    return offset.sign() * (sizes - level).clamp_min(0)
+    kept = (sizes - level).clamp_min(0)
+    # The level of a far point has few digits of a small radius: the rest is scaled away.
+    total = kept.sum(1, keepdim=True)
+    return offset.sign() * torch.where(total > radius, kept * (radius / _safe(total)), kept)
 
 
 def _largest(flat: Tensor) -> Tensor:

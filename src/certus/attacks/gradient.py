@@ -1,6 +1,6 @@
 """FGM, IFGM and PGM: steps along the steepest direction, kept in a norm ball around the original point.
 
-    x ← Π_Z Π_{‖x − x₀‖_p ≤ ε}(x + α · argmax_{‖v‖_p ≤ 1} ⟨∇ℓ(x), v⟩)            [eqn:fgm, eqn:madry]
+    x ← Π_Z Π_{‖x − x₀‖_p ≤ ε}(x + α · argmax_{‖v‖_p ≤ 1} ⟨∇ℓ(x), v⟩)            [eqn:fgsm, eqn:madry]
 
 The paper prints the ball around the *present* point; what everyone means, and this does, is the original.
 """
@@ -143,7 +143,7 @@ def default_step(epsilon: float, steps: int) -> float:
 def fgm(
     epsilon: float | Tensor, norm: float = math.inf, *, domain: Domain = _EVERYWHERE, targeted: bool = False
 ) -> GradientAttack:
-    """The fast-gradient method (eqn:fgm): one step of length ε from the input itself."""
+    """The fast-gradient method (eqn:fgsm): one step of length ε from the input itself."""
     return GradientAttack(epsilon, norm, steps=1, step_size=epsilon, domain=domain, targeted=targeted)
 
 

@@ -20,6 +20,11 @@ from certus.training.erm import ERM, Perturber
 
 ATTACKS = ("fgm", "ifgm", "pgm", "wrm")
 WORST = "worst"
+<<<<<<< HEAD
+=======
+_UNUSED = {"fgm": ("restarts",), "ifgm": ("restarts",), "wrm": ("steps", "restarts")}
+_CAREFUL = BarzilaiBorwein(tolerance=1e-3, max_gradients=30)
+>>>>>>> attack-tests
 
 
 @dataclass(frozen=True)
@@ -127,10 +132,11 @@ def sweep(
 
 
 def as_row(trial: Trial, outcome: Outcome, confidence: float = 0.95) -> dict[str, Any]:
-    """One line of a table or a JSON file."""
+    """One line of a table or a JSON file; what the attack does not use is None."""
     error, loss = outcome.error(confidence), outcome.mean_loss(confidence)
     return {
         **asdict(trial),
+        **dict.fromkeys(_UNUSED.get(trial.attack, ())),
         "step_size": trial.step_taken,
         "norm": {None: None, 1.0: "1", 2.0: "2", math.inf: "inf"}[trial.norm],
         "samples": len(outcome.loss),
