@@ -291,14 +291,10 @@ def test_help_teaches(tmp_path: Path) -> None:
         ["train"],
         ["resume"],
         ["import"],
-<<<<<<< HEAD
-        ["runs"],
-        ["bound"],
-=======
         ["attack"],
         ["compare"],
         ["runs"],
->>>>>>> attack-tests
+        ["bound"],
         ["data", "get"],
         ["data", "list"],
     ):

@@ -20,11 +20,7 @@ from certus.training.erm import ERM, Perturber
 
 ATTACKS = ("fgm", "ifgm", "pgm", "wrm")
 WORST = "worst"
-<<<<<<< HEAD
-=======
 _UNUSED = {"fgm": ("restarts",), "ifgm": ("restarts",), "wrm": ("steps", "restarts")}
-_CAREFUL = BarzilaiBorwein(tolerance=1e-3, max_gradients=30)
->>>>>>> attack-tests
 
 
 @dataclass(frozen=True)
