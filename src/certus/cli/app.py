@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from certus.cli import data, runs, train
+from certus.cli import cartpole, data, runs, train
 from certus.errors import CertusError
 
 # UsageError; where it lives depends on the version of typer, its place among the bases does not.
@@ -26,6 +26,7 @@ app.command("train")(train.train)
 app.command("resume")(train.resume)
 app.command("import")(train.import_weights)
 app.command("runs")(runs.runs)
+app.command("cartpole")(cartpole.cartpole)
 app.add_typer(data.app, name="data")
 
 
