@@ -8,7 +8,7 @@ from certus.mdp.cartpole import CartPole, variations
 from certus.mdp.covering import Covering
 from certus.mdp.deep import DeepQLearning
 from certus.mdp.environments import discretize_action, make_cartpole, make_cartpoles, make_pendulum
-from certus.mdp.evaluation import episode_lengths, interval
+from certus.mdp.evaluation import episode_lengths, episode_rewards, interval
 from certus.mdp.fast import cartpole_learner, fit_cartpole
 from certus.mdp.policies import DeepPolicy, Policy, TabularPolicy, load_policy
 from certus.mdp.rewards import AngleReward, Reward
@@ -38,6 +38,7 @@ __all__ = [
     "compare",
     "discretize_action",
     "episode_lengths",
+    "episode_rewards",
     "fit_cartpole",
     "interval",
     "load_policy",

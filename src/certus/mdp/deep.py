@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from certus.costs import Cost, SquaredL2
+from certus.domains import Domain, Unbounded
 from certus.errors import UnsupportedError, require, require_count
 from certus.mdp.environments import check_spaces
 from certus.mdp.networks import QNetwork, Shape
@@ -34,7 +35,8 @@ from certus.surrogate import BarzilaiBorwein, Maximizer
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
 
-_L2, _QUICK = SquaredL2(), BarzilaiBorwein(tolerance=1e-2, max_gradients=4)
+_L2, _EVERYWHERE = SquaredL2(), Unbounded()
+_QUICK = BarzilaiBorwein(tolerance=1e-2, max_gradients=4)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class DeepQLearning:
         gamma: the penalty γ; None for a nominal agent. V grows to 1/(1 − λ) and falls off steeply near a
             failure, so a γ that suits r alone is too small for r + λV.
         q_term: whether the adversary looks ahead with λV, or at r alone.
-        cost: c; maximizer: how the perturbation is found, and how well.
+        cost, domain: c, and where next states may be moved to.
+        maximizer: how the perturbation is found, and how well.
         steps: steps of all environments together; one update each, after ``warm_up``.
         following_rate: share of the way to Q that Q⁻ goes after each update.
         explored: share of the steps over which random actions become rare, from all to ``random_share``.
@@ -73,6 +76,7 @@ class DeepQLearning:
     gamma: float | None = None
     q_term: bool = True
     cost: Cost = _L2
+    domain: Domain = _EVERYWHERE
     maximizer: Maximizer = _QUICK
     discount: float = 0.99
     steps: int = 8000
@@ -92,13 +96,19 @@ class DeepQLearning:
         require(0 < self.following_rate <= 1, "following_rate", "lie in (0, 1]", self.following_rate)
         for name in ("explored", "random_share"):
             require(0 <= getattr(self, name) <= 1, name, "lie in [0, 1]", getattr(self, name))
-        self._transition()  # checks γ and the discount
+        require(0 <= self.discount < 1, "discount", "lie in [0, 1)", self.discount)
+        self._transition()  # checks γ
 
     def _transition(self) -> RobustTransition | None:
         if self.gamma is None:
             return None
         return RobustTransition(
-            self.reward, self.gamma, discount=self.discount, cost=self.cost, maximizer=self.maximizer
+            self.reward,
+            self.gamma,
+            discount=self.discount,
+            cost=self.cost,
+            domain=self.domain,
+            maximizer=self.maximizer,
         )
 
     def fit(self, env: VectorEnv[Any, Any, Any], seed: int = 0) -> DeepTraining:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from certus.errors import require, require_count
 from certus.mdp.cartpole import ORIGINAL, START, STEP_LIMIT, CartPole, advance, fallen
 from certus.mdp.policies import Policy
+from certus.mdp.rewards import Reward
+
+if TYPE_CHECKING:
+    import gymnasium
 
 
 def episode_lengths(
@@ -41,6 +47,25 @@ def episode_lengths(
         if not len(standing):
             break
     return lengths
+
+
+def episode_rewards(
+    policy: Policy, env: gymnasium.Env[Any, Any], reward: Reward, *, trials: int = 100, seed: int = 0
+) -> NDArray[np.float64]:
+    """(trials,) the mean of r(s) over the states of each episode, in any environment of gymnasium."""
+    require_count("trials", trials)
+    means = np.zeros(trials)
+    for trial in range(trials):
+        observation, _ = env.reset(seed=seed * trials + trial)
+        seen, over = [], False
+        while not over:
+            action = int(policy.actions(np.asarray(observation)[None])[0])
+            observation, _, ended, cut, _ = env.step(action)
+            seen.append(np.asarray(observation))
+            over = bool(ended or cut)
+        with torch.no_grad():
+            means[trial] = float(reward(torch.from_numpy(np.stack(seen))).mean())
+    return means
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def _train(
         cell, total, step, over = _cell(angle, spin, grid), 0.0, 0, False
         while step < step_limit and not over:
             if generator.random() < explorations[episode]:
-                action = int(generator.random() < 0.5)
+                action = int(2 * generator.random())
             else:
                 action = int(table[cell, 1] > table[cell, 0])
             goal = np.exp(-abs(angle))

@@ -144,7 +144,7 @@ class TabularQLearning:
             cell, over = int(self.covering.cells(point)[0]), False
             while not over:
                 if generator.random() < explorations[episode]:
-                    action = int(generator.integers(actions))
+                    action = int(actions * generator.random())
                 else:
                     action = int(table[cell].argmax())
                 observation, _, ended, cut, _ = env.step(action)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from certus.errors import require
 from certus.mdp.cartpole import ORIGINAL, START, CartPole, advance, fallen
+from certus.mdp.compiled import compiled
 from certus.mdp.covering import Points
 from certus.mdp.policies import TabularPolicy
 
@@ -33,8 +34,8 @@ def worst_case_values(
     *,
     rho: float,
     discount: float = 0.99,
-    gammas: Sequence[float] = tuple(np.geomspace(1e-1, 1e5, 19)),
-    tolerance: float = 1e-3,
+    gammas: Sequence[float] = tuple(np.geomspace(1, 1e5, 11)),
+    tolerance: float = 1e-2,
 ) -> Points:
     """V of the fixed-point equation above, from below, for a finite model with uniform samples.
 
@@ -57,7 +58,7 @@ def worst_case_values(
             expected = values[following].mean(1)
         else:
             for gamma in gammas:
-                lowest = (values[:, None] + gamma * costs).min(0)
+                lowest = _cheapest(values, costs, gamma)
                 np.maximum(expected, lowest[following].mean(1) - gamma * rho, out=expected)
         updated = rewards + discount * expected
         change = np.abs(updated - values).max()
@@ -65,6 +66,15 @@ def worst_case_values(
         if change <= tolerance * (1 - discount):
             break
     return values
+
+
+@compiled
+def _cheapest(values: Points, costs: Points, gamma: float) -> Points:
+    """(states,) min_k V(k) + γ c(k, j) for each j."""
+    lowest = np.full(len(values), np.inf)
+    for k in range(len(values)):
+        lowest = np.minimum(lowest, values[k] + gamma * costs[k])
+    return lowest
 
 
 def cartpole_worst_case(
