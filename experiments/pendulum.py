@@ -28,14 +28,14 @@ from certus.mdp import (
 )
 
 OUTPUT = Path("experiments/results/pendulum.json")
-SYSTEMS: dict[str, dict[str, float]] = {
-    "original": {},
-    "light": {"mass": 0.8},
-    "short": {"length": 0.8},
-    "soft g": {"gravity": 0.8},
-    "heavy": {"mass": 1.25},
-    "long": {"length": 1.25},
-    "strong g": {"gravity": 1.25},
+SYSTEMS = {  # factors of mass, length and gravity
+    "original": (1.0, 1.0, 1.0),
+    "light": (0.8, 1.0, 1.0),
+    "short": (1.0, 0.8, 1.0),
+    "soft g": (1.0, 1.0, 0.8),
+    "heavy": (1.25, 1.0, 1.0),
+    "long": (1.0, 1.25, 1.0),
+    "strong g": (1.0, 1.0, 1.25),
 }
 
 
@@ -59,14 +59,12 @@ def run_one(gamma: float | None, seed: int, args: Args) -> dict[str, float]:
         exploration=Decay(1.0, args.decay),
     )
     policy = learner.fit(make_pendulum(), seed).policy
-    return {
-        name: float(
-            episode_rewards(
-                policy, make_pendulum(**factors), learner.reward, trials=args.trials, seed=seed
-            ).mean()
-        )
-        for name, factors in SYSTEMS.items()
-    }
+    scores = {}
+    for name, (mass, length, gravity) in SYSTEMS.items():
+        env = make_pendulum(mass=mass, length=length, gravity=gravity)
+        rewards = episode_rewards(policy, env, learner.reward, trials=args.trials, seed=seed)
+        scores[name] = float(rewards.mean())
+    return scores
 
 
 def summarise(runs: dict[str, dict[str, float]]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def test_bad_values_are_refused(options: list[str], message: str, tmp_path: Path
 
 def test_rewards_of_any_environment() -> None:
     class Idle:
-        def actions(self, observations: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+        def actions(self, observations: np.ndarray) -> np.ndarray:
             return np.ones(len(observations), dtype=np.int64)
 
         def save(self, path: Path) -> None: ...

@@ -17,7 +17,7 @@ from certus.costs import SquaredSup, WeightedL2
 from certus.domains import Box
 from certus.errors import ArgumentError, LossError
 from certus.mdp import AngleReward, RobustTransition, WeakPenaltyWarning
-from certus.mdp.lambert import lambert_w, lambert_w_fast
+from certus.mdp.lambert import Real, lambert_w, lambert_w_fast
 from certus.mdp.networks import QNetwork, Shape
 from certus.mdp.rewards import finest_penalty, pushed, pushed_fast
 from tests.oracles import Array, maximum_on_grid
@@ -34,7 +34,7 @@ def test_lambert_w_is_scipys(x: float) -> None:
 
 @given(ANGLES, PENALTIES)
 def test_the_closed_form_is_the_lowest_point_of_a_grid(angle: float, gamma: float) -> None:
-    def value(at: Array) -> Array:
+    def value(at: Real) -> Real:
         return np.exp(-np.abs(at)) + gamma * (at - angle) ** 2
 
     found = float(pushed(np.float64(angle), gamma))
@@ -75,7 +75,8 @@ def test_with_the_q_term_it_is_the_argmin_on_a_grid(bounded: bool) -> None:
         return torch.cos(at[:, 0]) - 0.1 * at[:, 1] ** 2
 
     def value(at: Tensor) -> Tensor:
-        return network(at).amax(1)
+        highest: Tensor = network(at).amax(1)
+        return highest
 
     domain = Box(-1.0, 1.0)
     states = states.clamp(-1, 1) if bounded else states
@@ -85,16 +86,17 @@ def test_with_the_q_term_it_is_the_argmin_on_a_grid(bounded: bool) -> None:
     assert bool(found.converged.all())
     for state, moved, attained in zip(states.numpy(), found.inputs.numpy(), found.value, strict=True):
 
-        def negative(points: Array, state: Array = state) -> Array:
+        def objective(points: Array, state: Array = state) -> Array:
             with torch.no_grad():
                 at = torch.from_numpy(points)
                 total = reward(at) + discount * value(at)
-            return -total.numpy() - gamma * ((points - state) ** 2).sum(1)
+            negative: Array = -total.numpy() - gamma * ((points - state) ** 2).sum(1)
+            return negative
 
         lower, upper = state - 2, state + 2
         if bounded:
             lower, upper = np.full(2, -1.0), np.full(2, 1.0)
-        best, highest = maximum_on_grid(negative, lower, upper)
+        best, highest = maximum_on_grid(objective, lower, upper)
         assert float(attained) == pytest.approx(highest, abs=1e-6)
         np.testing.assert_allclose(moved, best, atol=2e-3)
 

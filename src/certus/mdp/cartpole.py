@@ -7,15 +7,14 @@ equals ``gymnasium``'s step operation by operation.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from certus.errors import require
 from certus.mdp.compiled import compiled
+from certus.mdp.lambert import Real
 
-N = TypeVar("N", float, NDArray[np.float64])
 STEP_LIMIT = 400  # the paper's cap on an episode
 START = 0.05  # every entry of the first state is uniform on ±START
 
@@ -64,7 +63,9 @@ def variations(nominal: CartPole = ORIGINAL) -> dict[str, CartPole]:
     }
 
 
-def advance(x: N, speed: N, angle: N, spin: N, push: N, system: CartPole) -> tuple[N, N, N, N]:
+def advance(
+    x: Real, speed: Real, angle: Real, spin: Real, push: Real, system: CartPole
+) -> tuple[Real, Real, Real, Real]:
     """One step of explicit Euler; ``push`` is +1 or −1, for a force to the right or to the left."""
     total = system.pole_mass + system.cart_mass
     moment = system.pole_mass * system.length
@@ -81,7 +82,7 @@ def advance(x: N, speed: N, angle: N, spin: N, push: N, system: CartPole) -> tup
     )
 
 
-def fallen(x: N, angle: N, system: CartPole) -> N:
+def fallen(x: Real, angle: Real, system: CartPole) -> Real:
     """Whether the cart or the pole is beyond its limit."""
     return (np.abs(x) > system.position_limit) | (np.abs(angle) > system.angle_limit)
 

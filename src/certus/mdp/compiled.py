@@ -18,5 +18,4 @@ def compiled(function: F) -> F:
         import numba
     except ImportError:
         return function
-    fast: F = numba.njit(cache=True, error_model="numpy")(function)
-    return fast
+    return numba.njit(cache=True, error_model="numpy")(function)  # type: ignore[return-value]  # called alike

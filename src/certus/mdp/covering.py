@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from certus.errors import require, require_count
 from certus.mdp.compiled import compiled
-from certus.mdp.lambert import N
+from certus.mdp.lambert import Real
 
 Points = NDArray[np.float64]
 
 
-def axis_cell(value: N, lower: float, upper: float, bins: int) -> N:
+def axis_cell(value: Real, lower: float, upper: float, bins: int) -> Real:
     """Which of ``bins`` equal intervals of [lower, upper] holds the value; the outer ones are endless."""
     place = np.floor((value - lower) / (upper - lower) * bins)
     return np.minimum(np.maximum(place, 0.0), bins - 1.0)

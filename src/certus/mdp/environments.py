@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -30,14 +30,17 @@ def discretize_action(env: gymnasium.Env[Any, Any], choices: int) -> gymnasium.E
     if not isinstance(space, gym.spaces.Box) or space.shape != (1,):
         raise ArgumentError(f"`env` must have one continuous action, a Box of shape (1,); got {space}.")
     levels = np.linspace(space.low, space.high, choices)
-    return gym.wrappers.TransformAction(env, lambda choice: levels[choice], gym.spaces.Discrete(choices))
+    chosen = gym.wrappers.TransformAction(env, lambda choice: levels[choice], gym.spaces.Discrete(choices))
+    return cast("gymnasium.Env[Any, int]", chosen)
 
 
 def make_cartpole(
     system: CartPole = ORIGINAL, step_limit: int = STEP_LIMIT
 ) -> gymnasium.Env[np.ndarray, int]:
     """gymnasium's CartPole-v1 with this physics, its limits and the paper's cap on an episode."""
-    made = _gymnasium().make("CartPole-v1", max_episode_steps=step_limit, disable_env_checker=True)
+    made: gymnasium.Env[np.ndarray, int] = _gymnasium().make(
+        "CartPole-v1", max_episode_steps=step_limit, disable_env_checker=True
+    )
     set_physics(made.unwrapped, system)
     return made
 
@@ -46,7 +49,7 @@ def make_cartpoles(
     count: int, system: CartPole = ORIGINAL, step_limit: int = STEP_LIMIT
 ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
     """``count`` of them side by side, vectorised by gymnasium itself."""
-    made = _gymnasium().make_vec(
+    made: gymnasium.vector.VectorEnv[Any, Any, Any] = _gymnasium().make_vec(
         "CartPole-v1", count, vectorization_mode="vector_entry_point", max_episode_steps=step_limit
     )
     set_physics(made.unwrapped, system)

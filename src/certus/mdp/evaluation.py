@@ -40,7 +40,8 @@ def episode_lengths(
     lengths, standing = np.zeros(trials, dtype=np.int64), np.arange(trials)
     for _ in range(step_limit):
         push = 2.0 * policy.actions(state.T) - 1.0
-        state = np.stack(advance(*state, push, system))
+        x, speed, angle, spin = state
+        state = np.stack(advance(x, speed, angle, spin, push, system))
         lengths[standing] += 1
         up = ~fallen(state[0], state[2], system)
         state, standing = state[:, up], standing[up]

@@ -17,6 +17,7 @@ from certus.mdp.rewards import AngleReward, pushed_fast
 from certus.mdp.tabular import Landing, Table, TabularQLearning, Training, lowest_cell
 
 ANGLES = (2, 3)  # the entries β and its rate of an observation of cart-pole
+Grid = tuple[float, float, float, float, int, int]  # lower and upper ends, and cells, of angle and rate
 SPIN_LIMIT = 2.0  # rad/s at which the cells of the rate end; the paper does not say
 
 
@@ -46,12 +47,14 @@ def fit_cartpole(
             "`cartpole_learner` makes one. For others use `learner.fit(make_cartpole())`."
         )
     covering, gamma = learner.covering, learner.gamma
+    (low_angle, low_spin), (high_angle, high_spin) = covering.lower, covering.upper
+    grid: Grid = (low_angle, low_spin, high_angle, high_spin, covering.bins[0], covering.bins[1])
     table = np.zeros((len(covering), 2))
     lengths, transport = _train(
         table,
         np.random.default_rng(seed),
         system,
-        (*covering.lower, *covering.upper, *covering.bins),
+        grid,
         covering.centres,
         learner.rewards(covering.centres),
         0 if gamma is None else int(learner.landing),
@@ -62,9 +65,6 @@ def fit_cartpole(
         step_limit,
     )
     return Training(TabularPolicy(table, covering, ANGLES), lengths, transport)
-
-
-Grid = tuple[float, float, float, float, int, int]
 
 
 @compiled

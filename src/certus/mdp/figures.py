@@ -83,7 +83,9 @@ def _trace(policy: Policy, system: CartPole, steps: int, seed: int) -> NDArray[n
     state = np.random.default_rng(seed).uniform(-START, START, (4, 1))
     states = [state[:, 0]]
     while len(states) < steps and not fallen(state[0], state[2], system)[0]:
-        state = np.stack(advance(*state, 2.0 * policy.actions(state.T) - 1.0, system))
+        x, speed, angle, spin = state
+        push = 2.0 * policy.actions(state.T) - 1.0
+        state = np.stack(advance(x, speed, angle, spin, push, system))
         states.append(state[:, 0])
     return np.stack(states)
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from certus.mdp.compiled import compiled
 
-N = TypeVar("N", float, NDArray[np.float64])
+Real: TypeAlias = Any
+"""A number or an array of doubles: compiled loops pass the first, NumPy both."""
+
 _STEPS = 6  # enough for the last digit of every double x ≥ 0
 
 
-def lambert_w(x: N) -> N:
+def lambert_w(x: Real) -> Real:
     """W(x) for a number or an array x ≥ 0, by Halley's method from log(1 + x).
 
     >>> round(float(lambert_w(np.e)), 12)

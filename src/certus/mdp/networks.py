@@ -36,6 +36,8 @@ class Shape:
 class QNetwork(nn.Module):
     """Q(s, ·), two hidden layers of ELU units. Shapes (batch, coordinates) → (batch, actions)."""
 
+    scales: Tensor
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape

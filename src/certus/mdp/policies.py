@@ -47,7 +47,8 @@ class TabularPolicy:
 
     def actions(self, observations: Observations) -> Actions:
         seen = observations if self.columns is None else observations[:, list(self.columns)]
-        return self.table[self.covering.cells(seen.astype(np.float64))].argmax(1)
+        best: Actions = self.table[self.covering.cells(seen.astype(np.float64))].argmax(1)
+        return best
 
     def save(self, path: Path) -> None:
         note = {"policy": "tabular", "covering": asdict(self.covering), "columns": self.columns}
@@ -62,7 +63,8 @@ class DeepPolicy:
 
     def actions(self, observations: Observations) -> Actions:
         with torch.no_grad():
-            return self.network(torch.from_numpy(observations).float()).argmax(1).numpy()
+            best: Actions = self.network(torch.from_numpy(observations).float()).argmax(1).numpy()
+        return best
 
     def save(self, path: Path) -> None:
         save_tensors(path, self.network.state_dict(), {"policy": "deep", "shape": asdict(self.network.shape)})

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from certus.errors import LossError, require_count
 from certus.mdp.compiled import compiled
-from certus.mdp.lambert import N, lambert_w, lambert_w_fast
+from certus.mdp.lambert import Real, lambert_w, lambert_w_fast
 
 Reward = Callable[[Tensor], Tensor]
 """``reward(states) -> (batch,)``, differentiable in the states."""
@@ -50,7 +50,7 @@ class AngleReward:
         return moved
 
 
-def pushed(angle: N, gamma: float) -> N:
+def pushed(angle: Real, gamma: float) -> Real:
     """argmin_β e^(−|β|) + γ(β − β̂)² = β̂ ± W(e^(−|β̂|)/2γ), away from 0, and to the right at β̂ = 0.
 
     On the side of β̂ the function is strictly convex, and e^(−|β|) = 2γ(|β| − |β̂|) has the one root
@@ -61,7 +61,7 @@ def pushed(angle: N, gamma: float) -> N:
     return np.where(angle >= 0, angle + distance, angle - distance)
 
 
-def _pushed_number(angle: float, gamma: float) -> float:
+def _pushed_number(angle: Real, gamma: float) -> Real:
     distance = lambert_w_fast(np.exp(-abs(angle)) / (2 * gamma))
     return angle + distance if angle >= 0 else angle - distance
 

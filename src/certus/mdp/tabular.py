@@ -58,7 +58,8 @@ class Decay:
 
     def values(self, count: int) -> NDArray[np.float64]:
         """(count,) the value in each episode."""
-        return np.maximum(self.first * self.factor ** np.arange(count), self.last)
+        values: NDArray[np.float64] = np.maximum(self.first * self.factor ** np.arange(count), self.last)
+        return values
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from certus.mdp.compiled import compiled
 from certus.mdp.covering import Points
 from certus.mdp.policies import TabularPolicy
 
+_PENALTIES = np.geomspace(1, 1e5, 11)
 _PER_AXIS = 4  # points of a cell, along each axis, whose transitions stand for the cell's
 
 
@@ -34,7 +35,7 @@ def worst_case_values(
     *,
     rho: float,
     discount: float = 0.99,
-    gammas: Sequence[float] = tuple(np.geomspace(1, 1e5, 11)),
+    gammas: Sequence[float] | Points = _PENALTIES,
     tolerance: float = 1e-2,
 ) -> Points:
     """V of the fixed-point equation above, from below, for a finite model with uniform samples.
