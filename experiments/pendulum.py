@@ -1,6 +1,6 @@
 """A further environment: swinging a pendulum up under changed physics, learnt through gymnasium.
 
-    python -m experiments.pendulum [seed …]     # trains what is missing of these seeds, about 2 minutes each
+    python -m experiments.pendulum [seed …]     # trains what is missing of these seeds, about a minute each
 
 Pendulum-v1 with three torques, r = e^(−|θ|), θ the angle from the top; tabular agents as on cart-pole.
 The score is the mean of r over the 200 steps of an episode. Results go to experiments/results/pendulum.json.
@@ -42,10 +42,10 @@ SYSTEMS = {  # factors of mass, length and gravity
 @dataclass(frozen=True)
 class Args:
     gamma: float = 20.0
-    episodes: int = 1500
-    trials: int = 50
-    bins: tuple[int, int] = (51, 31)
-    decay: float = 0.997
+    episodes: int = 800
+    trials: int = 20
+    bins: tuple[int, int] = (41, 31)
+    decay: float = 0.994
 
 
 def run_one(gamma: float | None, seed: int, args: Args) -> dict[str, float]:

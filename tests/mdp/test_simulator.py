@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, UnsupportedError
 from certus.mdp import CartPole, episode_lengths, make_cartpole, make_cartpoles, make_pendulum, variations
 from certus.mdp.cartpole import advance, advance_fast, fallen, fallen_fast
+from certus.mdp.compiled import compiled
 
 SYSTEMS = variations()
 
@@ -118,3 +120,14 @@ def test_bad_values() -> None:
         episode_lengths(Alternating(), trials=0)
     with pytest.raises(ArgumentError, match="`choices` must be a whole number, at least 2"):
         make_pendulum(torques=1)
+
+
+def test_without_numba_the_functions_run_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert compiled(advance) is advance
+
+
+def test_without_gymnasium_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(UnsupportedError, match=r"certus\[rl\]"):
+        make_cartpole()
