@@ -44,7 +44,7 @@ def plot(args: Args) -> None:
     draw_curves(curves, RESULTS / "cartpole.png", window=args.block)
     agents = {"nominal": cartpole_learner(), "robust": cartpole_learner(args.gamma)}
     policies = {name: fit_cartpole(learner, seed=4).policy for name, learner in agents.items()}
-    animate(policies, variations()["strong g"], Path("docs/cartpole.gif"))
+    animate(policies, variations()["strong g"], Path("docs/cartpole.gif"), steps=280)
 
 
 if __name__ == "__main__":
