@@ -59,7 +59,7 @@ def draw_curves(curves: Mapping[str, NDArray[np.int64]], path: Path, window: int
 def animate(
     policies: Mapping[str, Policy], system: CartPole, path: Path, *, steps: int = 200, seed: int = 0
 ) -> None:
-    """A GIF of policies from the same first state, side by side, every second step; a fallen pole stays.
+    """A GIF of policies from the same first state, side by side, every second step; what is over stays.
 
     Args:
         policies: by the name to write above each.
@@ -93,8 +93,9 @@ def _trace(policy: Policy, system: CartPole, steps: int, seed: int) -> NDArray[n
 def _draw(
     panel: Axes, name: str, trace: NDArray[np.float64], step: int, system: CartPole, colour: str
 ) -> None:
-    fell = step >= len(trace)
+    over = step >= len(trace)
     x, _, angle, _ = trace[min(step, len(trace) - 1)]
+    fell = over and abs(angle) > system.angle_limit
     angle = np.copysign(np.pi / 2, angle) if fell else angle
     reach = 2 * system.length
     panel.clear()
@@ -103,5 +104,6 @@ def _draw(
     panel.plot([x, x + reach * np.sin(angle)], [0, reach * np.cos(angle)], color=colour, lw=4)
     panel.set(xlim=(-2.5, 2.5), ylim=(-0.3, 1.4), aspect="equal")
     panel.set_axis_off()
-    state = f"fell after {len(trace) - 1} steps" if fell else f"step {step}"
+    end = "fell" if fell else "ran off the track"
+    state = f"{end} after {len(trace) - 1} steps" if over else f"step {step}"
     panel.set_title(f"{name}: {state}", fontsize=11, color=colour)
