@@ -42,7 +42,7 @@ from certus.surrogate import (
 )
 
 if TYPE_CHECKING:
-    from certus import runs, training
+    from certus import mdp, runs, training
     from certus.training import ERM, fit
 
 __version__ = "0.1.0"
@@ -86,6 +86,7 @@ __all__ = [
     "largest_curvature",
     "local_smoothness",
     "losses",
+    "mdp",
     "models",
     "norms",
     "robust_surrogate",
@@ -100,8 +101,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Training is imported when it is used: what drives devices and processes takes a second to load."""
-    if name in ("runs", "training"):
+    """Training and MDPs are imported when used: what drives devices and processes takes a second to load."""
+    if name in ("mdp", "runs", "training"):
         return importlib.import_module(f"certus.{name}")
     if name in ("ERM", "fit"):
         return getattr(importlib.import_module("certus.training"), name)

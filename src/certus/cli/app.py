@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from certus.cli import attack, bound, compare, data, runs, train
+from certus.cli import attack, bound, cartpole, compare, data, runs, train
 from certus.errors import CertusError
 
 # UsageError; where it lives depends on the version of typer, its place among the bases does not.
@@ -29,6 +29,7 @@ app.command("attack")(attack.attack)
 app.command("compare")(compare.compare)
 app.command("runs")(runs.runs)
 app.command("bound")(bound.bound)
+app.command("cartpole")(cartpole.cartpole)
 app.add_typer(data.app, name="data")
 
 

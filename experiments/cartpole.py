@@ -1,0 +1,51 @@
+"""The paper's table and figure of cart-pole (sec:cartpole), over 20 seeds, and the animation.
+
+python -m experiments.cartpole          # about a minute; writes experiments/results/cartpole.json
+python -m experiments.cartpole plot     # draws cartpole.png, and docs/cartpole.gif from new agents
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from certus.mdp import cartpole_learner, compare, fit_cartpole, variations
+from certus.mdp.figures import animate, draw_curves
+
+RESULTS = Path("experiments/results")
+
+
+@dataclass(frozen=True)
+class Args:
+    gamma: float = 50.0
+    seeds: int = 20
+    episodes: int = 4000
+    trials: int = 1000
+    block: int = 50  # episodes that are averaged for one point of a stored curve
+
+
+def main(args: Args) -> None:
+    study = compare(args.gamma, seeds=args.seeds, episodes=args.episodes, trials=args.trials, progress=print)
+    shape = (args.seeds, -1, args.block)
+    curves = {name: curve.reshape(shape).mean(2).tolist() for name, curve in study.curves.items()}
+    result = {"args": asdict(args), **study.summary(), "curves": curves}
+    (RESULTS / "cartpole.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps({key: result[key] for key in ("mean", "paired gain")}, indent=2))
+    print(json.dumps(result["area under the training curve"]["paired gain"]))
+
+
+def plot(args: Args) -> None:
+    stored = json.loads((RESULTS / "cartpole.json").read_text())["curves"]
+    curves = {name: np.repeat(np.array(curve), args.block, axis=1) for name, curve in stored.items()}
+    draw_curves(curves, RESULTS / "cartpole.png", window=args.block)
+    agents = {"nominal": cartpole_learner(), "robust": cartpole_learner(args.gamma)}
+    policies = {name: fit_cartpole(learner, seed=4).policy for name, learner in agents.items()}
+    animate(policies, variations()["strong g"], Path("docs/cartpole.gif"), steps=280)
+
+
+if __name__ == "__main__":
+    (plot if sys.argv[1:] == ["plot"] else main)(Args())

@@ -1,0 +1,50 @@
+"""Robust Markov decision processes: Q-learning that survives other physics (sec:cartpole).
+
+Each transition of the environment is moved by an adversary who pays γ times the transport cost
+(eqn:qlearningthing). ``certus cartpole`` compares agents on the paper's seven systems.
+"""
+
+from certus.mdp.cartpole import CartPole, variations
+from certus.mdp.covering import Covering
+from certus.mdp.deep import DeepQLearning
+from certus.mdp.environments import discretize_action, make_cartpole, make_cartpoles, make_pendulum
+from certus.mdp.evaluation import episode_lengths, episode_rewards, interval
+from certus.mdp.fast import cartpole_learner, fit_cartpole
+from certus.mdp.policies import DeepPolicy, Policy, TabularPolicy, load_policy
+from certus.mdp.rewards import AngleReward, Reward
+from certus.mdp.study import Study, compare
+from certus.mdp.tabular import Decay, Landing, TabularQLearning, Training
+from certus.mdp.transition import RobustTransition, WeakPenaltyWarning
+from certus.mdp.worst_case import cartpole_worst_case, worst_case_values
+
+__all__ = [
+    "AngleReward",
+    "CartPole",
+    "Covering",
+    "Decay",
+    "DeepPolicy",
+    "DeepQLearning",
+    "Landing",
+    "Policy",
+    "Reward",
+    "RobustTransition",
+    "Study",
+    "TabularPolicy",
+    "TabularQLearning",
+    "Training",
+    "WeakPenaltyWarning",
+    "cartpole_learner",
+    "cartpole_worst_case",
+    "compare",
+    "discretize_action",
+    "episode_lengths",
+    "episode_rewards",
+    "fit_cartpole",
+    "interval",
+    "load_policy",
+    "make_cartpole",
+    "make_cartpoles",
+    "make_pendulum",
+    "variations",
+    "worst_case_values",
+]

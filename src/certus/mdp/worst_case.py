@@ -1,0 +1,112 @@
+"""The worst-case value of a policy when every transition may move within a ball of transport cost ρ.
+
+    V(i) = r(i) + λ inf {E_P V : W_c(P, P̂ᵢ) ≤ ρ},     P̂ᵢ what the policy's transition from i does nominally
+
+By duality (prop:duality, with −V for the loss) the infimum is
+
+    max_{γ ≥ 0} E_{j ~ P̂ᵢ}[min_k V(k) + γ c(k, j)] − γρ
+
+Each γ of a grid gives a lower bound on it, so the fixed point is a lower bound on the worst case *of the
+model*. A model of cells is not the system: for that the value is *estimated*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from certus.errors import require
+from certus.mdp.cartpole import ORIGINAL, START, CartPole, advance, fallen
+from certus.mdp.compiled import compiled
+from certus.mdp.covering import Points
+from certus.mdp.policies import TabularPolicy
+
+_PENALTIES = np.geomspace(1, 1e5, 11)
+_PER_AXIS = 4  # points of a cell, along each axis, whose transitions stand for the cell's
+
+
+def worst_case_values(
+    following: NDArray[np.int64],
+    rewards: Points,
+    costs: Points,
+    *,
+    rho: float,
+    discount: float = 0.99,
+    gammas: Sequence[float] | Points = _PENALTIES,
+    tolerance: float = 1e-2,
+) -> Points:
+    """V of the fixed-point equation above, from below, for a finite model with uniform samples.
+
+    Args:
+        following: (states, samples) the states that the transition from each leads to, equally likely.
+        rewards: (states,) r.
+        costs: (states, states) c(k, j), the price of landing in k instead of j; ∞ forbids it.
+        rho: the radius ρ ≥ 0 for every transition.
+        gammas: the grid of dual variables; 0, and for ρ = 0 the limit ∞, are always tried.
+        tolerance: how far the result may be from the fixed point.
+
+    Returns: (states,) values.
+    """
+    require(0 <= rho < math.inf, "rho", "be finite and not negative", rho)
+    require(0 <= discount < 1, "discount", "lie in [0, 1)", discount)
+    values = rewards / (1 - discount)
+    for _ in range(10_000):
+        expected = np.full(len(rewards), values.min())  # γ = 0: land anywhere
+        if rho == 0:
+            expected = values[following].mean(1)
+        else:
+            for gamma in gammas:
+                lowest = _cheapest(values, costs, gamma)
+                np.maximum(expected, lowest[following].mean(1) - gamma * rho, out=expected)
+        updated = rewards + discount * expected
+        change = np.abs(updated - values).max()
+        values = updated
+        if change <= tolerance * (1 - discount):
+            break
+    return values
+
+
+@compiled
+def _cheapest(values: Points, costs: Points, gamma: float) -> Points:
+    """(states,) min_k V(k) + γ c(k, j) for each j."""
+    lowest = np.full(len(values), np.inf)
+    for k in range(len(values)):
+        lowest = np.minimum(lowest, values[k] + gamma * costs[k])
+    return lowest
+
+
+def cartpole_worst_case(
+    policy: TabularPolicy, rho: float, system: CartPole = ORIGINAL, discount: float = 0.99
+) -> float:
+    """The worst-case discounted reward of a policy on cart-pole from its usual start: *estimated*.
+
+    The angle and its rate move by themselves, whatever the cart does, so the cells are a model without
+    the cart's position: a run off the track is not counted. The last state of the model is the fallen
+    pole, of value 0; to land there instead of at β costs the squared distance to the angle's limit.
+
+    Args:
+        rho: the mean squared distance, over (β, its rate), by which a transition may be moved.
+    """
+    covering = policy.covering
+    centres, count, fell = covering.centres, len(covering), len(covering)
+    shifts = (np.arange(_PER_AXIS) + 0.5) / _PER_AXIS - 0.5
+    offsets = np.stack(np.meshgrid(shifts, shifts, indexing="ij"), -1).reshape(-1, 2) * covering.widths
+    points = (centres[:, None] + offsets).reshape(-1, 2)
+    push = np.repeat(2.0 * policy.table.argmax(1) - 1.0, len(offsets))
+    nothing = np.zeros(len(points))
+    _, _, angle, spin = advance(nothing, nothing, points[:, 0], points[:, 1], push, system)
+    landed = np.where(
+        fallen(nothing, angle, system), fell, covering.cells(np.stack([angle, spin], 1))
+    ).reshape(count, -1)
+    following = np.vstack([landed, np.full((1, landed.shape[1]), fell)])
+    costs = np.full((count + 1, count + 1), np.inf)
+    costs[:count, :count] = ((centres[:, None] - centres[None]) ** 2).sum(2)
+    costs[fell, :count] = np.maximum(system.angle_limit - np.abs(centres[:, 0]), 0) ** 2
+    costs[fell, fell] = 0.0
+    rewards = np.append(np.exp(-np.abs(centres[:, 0])), 0.0)
+    values = worst_case_values(following, rewards, costs, rho=rho, discount=discount)
+    start = np.random.default_rng(0).uniform(-START, START, (1000, 2))
+    return float(values[covering.cells(start)].mean())

@@ -1,0 +1,133 @@
+"""The simulator is gymnasium's cart-pole, whatever its masses, length and gravity."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from certus.errors import ArgumentError, UnsupportedError
+from certus.mdp import CartPole, episode_lengths, make_cartpole, make_cartpoles, make_pendulum, variations
+from certus.mdp.cartpole import advance, advance_fast, fallen, fallen_fast
+from certus.mdp.compiled import compiled
+
+SYSTEMS = variations()
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_step_of_every_episode_equals_gymnasiums(name: str) -> None:
+    system, env = SYSTEMS[name], make_cartpole(SYSTEMS[name])
+    bare: Any = env.unwrapped
+    generator = np.random.default_rng(0)
+    for episode in range(20):
+        env.reset(seed=episode)
+        over, steps = False, 0
+        while not over:
+            before, action = bare.state, int(generator.integers(2))
+            _, _, ended, cut, _ = env.step(action)
+            expected = np.array(bare.state)
+            push = 2.0 * action - 1.0
+            x, speed, angle, spin = before
+            ours = np.array(advance(x, speed, angle, spin, push, system))
+            fast = np.array(advance_fast(x, speed, angle, spin, push, system))
+            np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(fast, expected, rtol=0, atol=1e-12)
+            assert bool(fallen(ours[0], ours[2], system)) == bool(ended)
+            assert bool(fallen_fast(ours[0], ours[2], system)) == bool(ended)
+            over, steps = bool(ended or cut), steps + 1
+        assert steps <= 400
+
+
+def test_physics_changes_what_gymnasium_has_cached() -> None:
+    bare: Any = make_cartpole(CartPole().scaled(mass=2, length=0.5, gravity=5)).unwrapped
+    assert bare.total_mass == pytest.approx(1.2)
+    assert bare.polemass_length == pytest.approx(0.2 * 0.25)
+    assert bare.gravity == pytest.approx(49.0)
+    vector: Any = make_cartpoles(3, CartPole().scaled(mass=2)).unwrapped
+    assert vector.total_mass == pytest.approx(1.2)
+
+
+class Alternating:
+    """Left, right, left, …: falls after a while, in gymnasium as in ours."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def actions(self, observations: Any) -> Any:
+        self.step += 1
+        return np.full(len(observations), self.step % 2)
+
+    def save(self, path: Any) -> None: ...
+
+
+def test_episode_lengths_are_those_of_gymnasium() -> None:
+    trials, system = 20, SYSTEMS["short"]
+    ours = episode_lengths(Alternating(), system, trials=trials, seed=3)
+    starts = np.random.default_rng(3).uniform(-0.05, 0.05, (4, trials))
+    env = make_cartpole(system)
+    for trial in range(trials):
+        env.reset(seed=0)
+        bare: Any = env.unwrapped
+        bare.state = starts[:, trial]
+        policy, steps, over = Alternating(), 0, False
+        while not over:
+            _, _, ended, cut, _ = env.step(int(policy.actions(starts[:1])[0]))
+            steps, over = steps + 1, bool(ended or cut)
+        assert ours[trial] == steps
+    assert len(set(ours.tolist())) > 1
+
+
+def test_the_cap_is_400_steps() -> None:
+    class Balancing(Alternating):
+        def actions(self, observations: Any) -> Any:
+            return (observations[:, 2] + 0.3 * observations[:, 3] + 0.01 * observations[:, 0] > 0).astype(int)
+
+    assert episode_lengths(Balancing(), trials=3).tolist() == [400] * 3
+
+
+def test_the_seven_systems() -> None:
+    factors = {
+        name: (system.pole_mass / 0.1, system.length / 0.5, system.gravity / 9.8)
+        for name, system in SYSTEMS.items()
+    }
+    assert factors["light"] == pytest.approx((0.5, 1, 1))
+    assert factors["heavy"] == pytest.approx((2, 1, 1))
+    assert factors["long"] == pytest.approx((1, 2, 1))
+    assert factors["short"] == pytest.approx((1, 0.5, 1))
+    assert factors["soft g"] == pytest.approx((1, 1, 0.2))
+    assert factors["strong g"] == pytest.approx((1, 1, 5))
+
+
+def test_the_pendulum_is_seen_as_angle_and_rate() -> None:
+    env = make_pendulum(gravity=2.0, torques=5)
+    bare: Any = env.unwrapped
+    assert bare.g == 20.0
+    env.reset(seed=1)
+    seen, *_ = env.step(4)
+    angle = (bare.state[0] + np.pi) % (2 * np.pi) - np.pi
+    np.testing.assert_allclose(seen, [angle, bare.state[1]], atol=1e-6)
+    assert bare.last_u == 2.0
+
+
+def test_bad_values() -> None:
+    with pytest.raises(ArgumentError, match="`gravity` must be a positive and finite factor; got 0"):
+        CartPole().scaled(gravity=0)
+    with pytest.raises(ArgumentError, match="`mass` must be a positive and finite factor; got -1"):
+        make_pendulum(mass=-1)
+    with pytest.raises(ArgumentError, match="`trials` must be a whole number"):
+        episode_lengths(Alternating(), trials=0)
+    with pytest.raises(ArgumentError, match="`choices` must be a whole number, at least 2"):
+        make_pendulum(torques=1)
+
+
+def test_without_numba_the_functions_run_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert compiled(advance) is advance
+
+
+def test_without_gymnasium_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(UnsupportedError, match=r"certus\[rl\]"):
+        make_cartpole()

@@ -1,0 +1,91 @@
+"""``certus cartpole`` as a user meets it, and what its agents show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from certus.mdp import load_policy, make_pendulum, variations
+from certus.mdp.evaluation import episode_lengths, episode_rewards
+from certus.mdp.figures import animate
+from certus.mdp.rewards import AngleReward
+from certus.mdp.study import PAPER
+from tests.cli.test_cli import certus, refused
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("user")
+    done = certus("cartpole", "--seeds", "3", "--trials", "100", "-o", "out", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "mean ± standard error over 3 seeds of 100 trials" in done.stdout
+    for system in PAPER:
+        assert system in done.stdout
+    assert "189.8 ± 2.3" in done.stdout
+    return folder / "out"
+
+
+@pytest.mark.slow
+def test_robust_agents_survive_other_physics(studied: Path) -> None:
+    result = json.loads((studied / "result.json").read_text())
+    means = {
+        agent: {name: row["mean"] for name, row in result["mean"][agent].items()} for agent in result["mean"]
+    }
+    for system in PAPER:
+        assert means["robust"][system] >= means["nominal"][system] - 1
+    assert means["robust"]["short"] > means["nominal"]["short"] + 20
+    assert means["robust"]["strong g"] > means["nominal"]["strong g"] + 20
+    assert result["area under the training curve"]["paired gain"]["mean"] > 0
+    assert (studied / "training.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_saved_agents_reload_and_repeat_their_trials(studied: Path, tmp_path: Path) -> None:
+    result = json.loads((studied / "result.json").read_text())
+    policies = {agent: load_policy(studied / f"{agent}-1.safetensors") for agent in ("nominal", "robust")}
+    for agent, policy in policies.items():
+        again = episode_lengths(policy, variations()["strong g"], trials=100, seed=1).mean()
+        assert again == result["lengths"][agent]["strong g"][1]
+    animate(policies, variations()["strong g"], tmp_path / "both.gif", steps=10)
+    assert (tmp_path / "both.gif").read_bytes().startswith(b"GIF8")
+
+
+def test_json_and_a_warning_with_the_threshold(tmp_path: Path) -> None:
+    options = ["--gamma", "10", "--episodes", "20", "--seeds", "1", "--trials", "10", "--json", "-o", "x"]
+    done = certus("cartpole", *options, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("warning: gamma = 10 is below 17.4") == 1
+    result = json.loads(done.stdout)
+    assert result["settings"]["gamma"] == 10
+    assert result["mean"]["robust"]["short"]["high"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--gamma", "0"], "`gamma` must be positive and finite; got 0.0."),
+        (["--episodes", "0"], "`episodes` must be a whole number, at least 1; got 0."),
+        (["--seeds", "0"], "`seeds` must be a whole number, at least 1; got 0."),
+        (["--trials", "-1"], "`trials` must be a whole number, at least 1; got -1."),
+        (["-o", "file"], "`output` must be a folder; got file."),
+    ],
+)
+def test_bad_values_are_refused(options: list[str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused(certus("cartpole", *options, folder=tmp_path), message)
+
+
+def test_rewards_of_any_environment() -> None:
+    class Idle:
+        def actions(self, observations: np.ndarray) -> np.ndarray:
+            return np.ones(len(observations), dtype=np.int64)
+
+        def save(self, path: Path) -> None: ...
+
+    means = episode_rewards(Idle(), make_pendulum(step_limit=20), AngleReward(), trials=3)
+    assert means.shape == (3,)
+    assert (means >= np.exp(-np.pi)).all()
+    assert (means <= 1).all()
