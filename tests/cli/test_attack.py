@@ -56,7 +56,7 @@ def test_a_sweep_is_what_the_library_finds(runs: Path) -> None:
     assert rows[1]["step_size"] == pytest.approx(2.5 * 0.2 / 15)
     assert {row["evidence"] for row in rows} == {"attained"}
     table = certus("attack", "wrm", *options, folder=runs).stdout
-    assert f"{found.value:.4f}" in table
+    assert f"{found.value:.3f}" in table
     assert "Attained by actual points: a lower bound." in table
 
 

@@ -103,7 +103,7 @@ def test_folders_that_are_incomplete_are_refused(tmp_path: Path) -> None:
         ),
         (
             "train-labels-idx1-ubyte.gz",
-            gzip.compress(idx([36], b"\0" * 36, mtime=0))[:-9],
+            gzip.compress(idx([36], b"\0" * 36), mtime=0)[:-9],
             "must be a complete IDX file",
         ),
         ("train-labels-idx1-ubyte.gz", b"no gzip at all", "must be a complete IDX file; got Not a gzipped"),
