@@ -91,7 +91,8 @@ class MonotoneAscent(Maximizer):
                 status = torch.where(met, converged(objective), status)[stop]
                 part, there = objective.select(stop), at.select(stop)
                 onward = self._step(part, there, length[stop])
-                onward = torch.where(per_sample(blocked[stop], onward), there.point, onward)
+                if blocked.any():
+                    onward = torch.where(per_sample(blocked[stop], onward), there.point, onward)
                 reached = solution_at(part, there, gap[stop], spent, status, onward)
                 finished.append((places[stop], reached))
                 climbing = climbing & ~stop
