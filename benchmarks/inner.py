@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -34,8 +35,8 @@ class Args:
     train_steps: tuple[int, ...] = (30, 60, 120)
     batch_size: int = 128
     samples: int = 256
-    repeats: int = 5
-    tolerances: tuple[float, ...] = (1e-2, 5e-3, 2e-3, 1e-3, 5e-4)
+    repeats: int = 15
+    tolerances: tuple[float, ...] = (3e-2, 2e-2, 1e-2, 5e-3, 2e-3, 1e-3)
     seed: int = 0
     output: Path = Path("benchmarks/results/inner.json")
 
@@ -94,16 +95,17 @@ def compare(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, float]
     paper = solve(certus.PaperAscent(steps=16))
     default = solve(certus.BarzilaiBorwein())
     thorough = solve(certus.BarzilaiBorwein(tolerance=1e-6, max_gradients=100))
-    best = torch.stack([paper.value, default.value, thorough.value]).amax(0)
+    reached = value_at(default.onward, loss, data, args.gamma)
+    best = torch.stack([paper.value, default.value, reached, thorough.value]).amax(0)
     paper_gap = float((best - paper.value).mean())
     enough = [
         float(tried.gradients.double().mean())
         for tried in (solve(certus.BarzilaiBorwein(tolerance)) for tolerance in args.tolerances)
-        if float((best - tried.value).mean()) <= paper_gap
+        if float((best - value_at(tried.onward, loss, data, args.gamma)).mean()) <= paper_gap
     ]
     # One gradient of the paper's seventeen only measures; it is left out of the paper's time.
     sizes = batch_sizes(default)
-    moving, spent, raw = best_times(
+    moving, spent, raw = times(
         [
             lambda: raw_gradients(loss, data, [len(data)] * 16),
             lambda: solve(certus.BarzilaiBorwein()),
@@ -114,12 +116,19 @@ def compare(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, float]
     return {
         "paper_gap": paper_gap,
         "gradients_to_paper_gap": min(enough, default=float("nan")),
-        "certus_gap": float((best - default.value).mean()),
+        "certus_gap": float((best - reached).mean()),
+        "certus_gap_where_measured": float((best - default.value).mean()),
         "certus_gradients": float(default.gradients.double().mean()),
         "certus_converged": float(default.converged.double().mean()),
-        "speedup": moving / spent,
-        "overhead": spent / raw - 1,
+        "speedup": min(moving) / min(spent),
+        "overhead": median(ours / bare for ours, bare in zip(spent, raw, strict=True)) - 1,
     }
+
+
+@torch.no_grad()
+def value_at(points: Tensor, loss: certus.ModelLoss, data: Split, gamma: float) -> Tensor:
+    """(batch,) f at the points that training would use."""
+    return loss(points, data.targets) - gamma * certus.SquaredL2()(points, data.inputs)
 
 
 def batch_sizes(solution: certus.InnerSolution) -> list[int]:
@@ -138,15 +147,15 @@ def raw_gradients(loss: certus.ModelLoss, data: Split, sizes: list[int]) -> None
         torch.autograd.grad(losses.sum(), inputs)
 
 
-def best_times(works: list[Callable[[], object]], repeats: int) -> list[float]:
-    """The shortest of several times in seconds for each, taken in turns: noise only ever adds."""
-    times: list[list[float]] = [[] for _ in works]
+def times(works: list[Callable[[], object]], repeats: int) -> list[list[float]]:
+    """Seconds of each work, again and again in turns, so that neighbours can be compared."""
+    taken: list[list[float]] = [[] for _ in works]
     for _ in range(repeats):
-        for work, taken in zip(works, times, strict=True):
+        for work, mine in zip(works, taken, strict=True):
             start = time.perf_counter()
             work()
-            taken.append(time.perf_counter() - start)
-    return [min(taken) for taken in times]
+            mine.append(time.perf_counter() - start)
+    return taken
 
 
 if __name__ == "__main__":

@@ -144,6 +144,7 @@ def test_nan_on_the_way(maximizer: Maximizer) -> None:
     found = certus.WRM(2.0, maximizer=maximizer).solve(lambda z: nan_beyond(0.5, z), start)
     assert torch.isfinite(found.inputs).all()
     assert torch.isfinite(found.value).all()
+    assert torch.equal(found.onward[0], found.inputs[0])
     assert (found.value >= nan_beyond(0.5, start)).all()
     assert found.status[0] == Status.NONFINITE
     assert found.status[1] == Status.CONVERGED
@@ -155,6 +156,7 @@ def test_nan_at_the_start(maximizer: Maximizer) -> None:
     found = certus.WRM(2.0, maximizer=maximizer).solve(lambda z: nan_beyond(0.5, z), start)
     assert found.status.tolist() == [Status.NONFINITE, Status.CONVERGED]
     assert torch.equal(found.inputs[0], start[0])
+    assert torch.equal(found.onward[0], start[0])
     assert torch.isnan(found.value[0])
 
 
@@ -168,6 +170,27 @@ def test_the_default_finds_its_way_around_nan() -> None:
     # 1/z − 12 − 2(z − z₀) = 0
     expected = (-(12 - 0.1) + math.sqrt((12 - 0.1) ** 2 + 8)) / 4
     assert float(found.inputs) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_step_in_hand_is_exact_for_a_linear_loss() -> None:
+    """One gradient at z₀ and one unmeasured step: z₀ + slope/2γ, cut off by the box."""
+    slope, origin = torch.tensor([[1.0, -4.0]]), torch.zeros(1, 2)
+    wrm = certus.WRM(0.5, maximizer=BarzilaiBorwein(0.0, max_gradients=1), domain=Box(-2.0, 2.0))
+    found = wrm.solve(lambda z: z @ slope[0], origin)
+    assert torch.equal(found.inputs, origin)
+    assert torch.allclose(found.onward, torch.tensor([[1.0, -2.0]]))
+    assert torch.equal(wrm(lambda z: z @ slope[0], origin), found.onward)
+
+
+@pytest.mark.parametrize("loss", PLANE_LOSSES, ids=str)
+def test_the_step_in_hand_is_worth_taking(loss: PlaneLoss) -> None:
+    """In the strongly concave regime the unmeasured step brings most samples nearer to the maximum."""
+    gamma, cost = loss.curvature, certus.SquaredL2()
+    found = certus.WRM(gamma, maximizer=BarzilaiBorwein(0.05)).solve(loss.torch_form, ORIGINS)
+    onward = loss.torch_form(found.onward) - gamma * cost(found.onward, ORIGINS)
+    assert float((onward - found.value).mean()) > 0
+    best = certus.robust_surrogate(loss.torch_form, ORIGINS, gamma=gamma)
+    assert float((best - onward).mean()) < 0.5 * float((best - found.value).mean())
 
 
 def test_out_of_budget_and_out_of_precision() -> None:

@@ -182,7 +182,8 @@ def test_schedules_step_once_per_epoch() -> None:
 def test_labels_that_move_are_trained_on() -> None:
     """The mean loss at the moved samples is φ + γρ only with the labels that moved with them."""
     train = DATA.train[:100]
-    method = WRM(0.5, label_cost=certus.LabelCost(0.01, 10))
+    precise = certus.BarzilaiBorwein(tolerance=1e-6, max_gradients=100)
+    method = WRM(0.5, label_cost=certus.LabelCost(0.01, 10), maximizer=precise)
     entry = fit(small(), train, method=method, epochs=1, batch_size=100).history[0]
     assert entry.phi is not None
     assert entry.rho_running is not None

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from certus.cli import bound, data, runs, train
+from certus.cli import attack, bound, compare, data, runs, train
 from certus.errors import CertusError
 
 # UsageError; where it lives depends on the version of typer, its place among the bases does not.
@@ -25,6 +25,8 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("resume")(train.resume)
 app.command("import")(train.import_weights)
+app.command("attack")(attack.attack)
+app.command("compare")(compare.compare)
 app.command("runs")(runs.runs)
 app.command("bound")(bound.bound)
 app.add_typer(data.app, name="data")

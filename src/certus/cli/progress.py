@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -64,3 +67,12 @@ class ProgressBar(Observer):
             description=f"epoch {min(state.epoch + 1, self._epochs)}/{self._epochs}",
             news=news,
         )
+
+
+@contextmanager
+def counting(console: Console, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar for work that is counted: ``with counting(...) as advance: … advance(count)``."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)

@@ -11,6 +11,7 @@ import torch
 import typer
 from lightning_fabric import Fabric
 
+from certus.cli.budgets import read_epsilon
 from certus.cli.output import Json, console, messages, number, print_json, table
 from certus.cli.progress import ProgressBar
 from certus.errors import ArgumentError, require
@@ -39,11 +40,22 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="The run dir
 def train(
     data: Data,
     model: Model = None,
-    method: Annotated[str, typer.Option(help="wrm (robust) or erm (ordinary).")] = "wrm",
+    method: Annotated[
+        str, typer.Option(help="wrm (robust), erm (ordinary), or fgm, ifgm, pgm (adversarial).")
+    ] = "wrm",
     gamma: Annotated[float | None, typer.Option(help="Penalty on moving the data.")] = None,
     rho: Annotated[
         float | None, typer.Option(help="Mean transport cost to be robust to; gamma follows it.")
     ] = None,
+    cost: Annotated[
+        str, typer.Option(help="What wrm pays for moving: natural (squared L2), linf or l1.")
+    ] = "natural",
+    norm: Annotated[str | None, typer.Option(help="Of fgm, ifgm and pgm: 1, 2 or inf.")] = None,
+    epsilon: Annotated[
+        str | None, typer.Option(help="How far fgm, ifgm and pgm move; from:RUN is as far as that run's wrm.")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Of ifgm and pgm.")] = 15,
+    clip: Annotated[bool, typer.Option(help="Keep moved inputs where the data live, e.g. in [0, 1].")] = True,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 10,
     batch_size: Annotated[int, typer.Option(help="Samples per step, over all processes.")] = 128,
     optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
@@ -67,6 +79,7 @@ def train(
     certus train digits --rho 0.1 -o runs/digits
     certus train mnist --method erm --epochs 5
     certus train csv:people.csv --target income --gamma 2
+    certus train digits --method pgm --norm 2 --epsilon from:runs/digits
     torchrun --nproc-per-node 2 -m certus train mnist --gamma 0.38
 
     With neither --gamma nor --rho, a level is chosen on the data's own scale, and said.
@@ -80,6 +93,11 @@ def train(
         method=method,
         gamma=gamma,
         rho=1.0 if method == "wrm" and gamma is None and rho is None else rho,
+        cost=cost,
+        norm=norm or ("2" if method in runs.ATTACKS else None),
+        epsilon=None if epsilon is None else read_epsilon(epsilon, norm or "2"),
+        steps=steps,
+        clip=clip,
         epochs=epochs,
         batch_size=batch_size,
         optimizer=optimizer,
@@ -95,7 +113,7 @@ def train(
     loaded = runs.load_data(draft)
     settings = replace(draft, model=model or default_model(loaded))
     if method == "wrm" and gamma is None and rho is None:
-        suggestion = suggest_rho(loaded.train, runs.natural_cost(loaded), seed)
+        suggestion = suggest_rho(loaded.train, runs.chosen_cost(settings, loaded), seed)
         settings = replace(settings, rho=suggestion.rho)
         if leader:
             messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")

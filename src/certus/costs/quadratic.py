@@ -52,8 +52,13 @@ class SquaredL2(_Quadratic):
     def respond(
         self, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
     ) -> Response:
-        scale = per_sample(gamma, point)
-        return separable_response(slope - 2 * scale * (point - origin), point, scale, domain)
+        free = torch.addcdiv(origin, slope, per_sample(2 * gamma, point))
+        target = domain.project(free)
+        move = target - point
+        squared = inner(move, move)
+        # ⟨∇f, move⟩ − γ‖move‖² with ∇f = 2γ(free − point), which is 2γ·move where Z does not cut it off.
+        promised = squared if target is free else (2 * inner(free - point, move) - squared).clamp_min(0)
+        return Response(target, gamma * promised)
 
     def estimated_gap(
         self, gain: Tensor, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain

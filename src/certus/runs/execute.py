@@ -17,9 +17,10 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import certus
-from certus.costs import Cost, SquaredL2, WeightedL2
+from certus.attacks import fgm, ifgm, pgm
+from certus.costs import Cost, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.data import DataSet, load
-from certus.domains import Domain
+from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require
 from certus.losses import CrossEntropy, ModelLoss, SquaredError
 from certus.models import build_model
@@ -32,7 +33,16 @@ from certus.surrogate import WRM, BarzilaiBorwein
 from certus.training import ERM, Fit, Observer, Perturber, evaluate, fit
 from certus.training.fit import default_criterion
 
-METHODS = ("wrm", "erm")
+ITERATED = {"ifgm": ifgm, "pgm": pgm}
+ATTACKS = ("fgm", *ITERATED)
+METHODS = ("wrm", "erm", *ATTACKS)
+NORMS = {"1": 1.0, "2": 2.0, "inf": math.inf}
+COSTS = {"l1": SquaredLp(1.0), "linf": SquaredSup()}
+_REFUSED = {
+    "wrm": ("norm", "epsilon"),
+    "erm": ("gamma", "rho", "norm", "epsilon"),
+    "attack": ("gamma", "rho"),
+}
 OPTIMIZERS = {"adam": Adam, "sgd": SGD}
 
 
@@ -41,7 +51,10 @@ class Settings:
     """What the command line, or a script, asks for; JSON types only.
 
     Attributes:
-        gamma, rho: exactly one of them for wrm, neither for erm.
+        gamma, rho: exactly one of them for wrm, neither for the others.
+        cost: "natural" (squared L2, weighted for tabular data), "linf" or "l1"; for wrm.
+        norm, epsilon: of the ball in which fgm, ifgm and pgm move the inputs; steps: of ifgm and pgm.
+        clip: whether inputs move only in the set that the data live in, such as pixels between 0 and 1.
         schedule: "constant" or "cosine" (down to 0 over all epochs).
         tolerance: of the inner problems. The effect of an inexact maximiser is fixed (thm:convergence).
     """
@@ -51,6 +64,11 @@ class Settings:
     method: str = "wrm"
     gamma: float | None = None
     rho: float | None = None
+    cost: str = "natural"
+    norm: str | None = None
+    epsilon: float | None = None
+    steps: int = 15
+    clip: bool = True
     epochs: int = 10
     batch_size: int = 128
     optimizer: str = "adam"
@@ -68,10 +86,12 @@ class Settings:
             ("method", METHODS),
             ("optimizer", tuple(OPTIMIZERS)),
             ("schedule", ("constant", "cosine")),
+            ("cost", ("natural", *COSTS)),
+            ("norm", (None, *NORMS)),
         ):
             value = getattr(self, name)
-            require(value in legal, name, f"be one of {', '.join(legal)}", repr(value))
-        for name in ("epochs", "batch_size"):
+            require(value in legal, name, f"be one of {', '.join(filter(None, legal))}", repr(value))
+        for name in ("epochs", "batch_size", "steps"):
             require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
         rate = self.learning_rate
         require(0 < rate < math.inf, "learning_rate", "be positive and finite", rate)
@@ -80,9 +100,20 @@ class Settings:
         require(self.batch_size < 2**31, "batch_size", "be less than 2³¹", self.batch_size)
         require(0 <= self.label_smoothing < 1, "label_smoothing", "lie in [0, 1)", self.label_smoothing)
         require(0 <= self.seed < 2**32, "seed", "lie between 0 and 2³² − 1", self.seed)
+        for name in _REFUSED[self.method if self.method in ("wrm", "erm") else "attack"]:
+            value = getattr(self, name)
+            if value is not None:
+                raise ArgumentError(f"`{name}` must be left out for {self.method}; got {value}.")
         given = [name for name in ("gamma", "rho") if getattr(self, name) is not None]
-        if self.method == "erm" and given:
-            raise ArgumentError(f"`{given[0]}` must be left out for erm; got {getattr(self, given[0])}.")
+        if self.method in ATTACKS:
+            budget = self.epsilon
+            if budget is None or self.norm is None:
+                raise ArgumentError(
+                    f"Give `epsilon` and `norm` for {self.method}; got epsilon={budget} and norm={self.norm}."
+                )
+            require(0 <= budget < math.inf, "epsilon", "be finite and not negative", budget)
+        if self.method != "wrm" and self.cost != "natural":
+            raise ArgumentError(f"`cost` must be left out for {self.method}; got {self.cost!r}.")
         if self.method == "wrm" and len(given) != 1:
             raise ArgumentError(
                 f"Give either `gamma` or `rho` for wrm; got gamma={self.gamma} and rho={self.rho}."
@@ -103,6 +134,11 @@ def natural_cost(data: DataSet) -> Cost:
     return SquaredL2() if data.weights is None else WeightedL2(data.weights)
 
 
+def chosen_cost(settings: Settings, data: DataSet) -> Cost:
+    """The cost that the settings name."""
+    return COSTS[settings.cost] if settings.cost in COSTS else natural_cost(data)
+
+
 def start_run(path: Path, settings: Settings, data: DataSet, origin: str = "trained") -> RunDirectory:
     """A new run directory for these settings, before any training; ``origin`` may be "imported"."""
     criterion = default_criterion(data.train)
@@ -112,7 +148,8 @@ def start_run(path: Path, settings: Settings, data: DataSet, origin: str = "trai
                 f"`label_smoothing` must be 0 for regression; got {settings.label_smoothing}."
             )
         criterion = CrossEntropy(settings.label_smoothing)
-    build_method(settings, natural_cost(data), data.domain)
+    cost, domain = chosen_cost(settings, data), data.domain if settings.clip else Unbounded()
+    build_method(settings, cost, domain)
     about: dict[str, Any] = {
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,
@@ -121,8 +158,8 @@ def start_run(path: Path, settings: Settings, data: DataSet, origin: str = "trai
         "data_sha256": data.sha256,
         "model_sha256": file_digest(settings.model),
         "criterion": to_tag(criterion),
-        "cost": to_tag(natural_cost(data)),
-        "domain": to_tag(data.domain),
+        "cost": to_tag(cost),
+        "domain": to_tag(domain),
     }
     return RunDirectory.create(path, about, data.rows)
 
@@ -131,6 +168,13 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:
     """The perturber that the settings ask for."""
     if settings.method == "erm":
         return ERM()
+    if settings.method in ATTACKS:
+        assert settings.epsilon is not None  # checked by Settings
+        assert settings.norm is not None
+        budget, norm = settings.epsilon, NORMS[settings.norm]
+        if settings.method == "fgm":
+            return fgm(budget, norm, domain=domain)
+        return ITERATED[settings.method](budget, norm, steps=settings.steps, domain=domain)
     maximizer = BarzilaiBorwein(tolerance=settings.tolerance)
     return WRM(settings.gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
 

@@ -40,6 +40,11 @@ def check_geometry(inputs: Tensor, cost: Cost, domain: Domain) -> None:
     require(isinstance(domain, Domain), "domain", "be a Domain, such as Box(0, 1)", domain)
     cost.support(domain)
     cost.check_shape(inputs)
+    check_domain(inputs, domain)
+
+
+def check_domain(inputs: Tensor, domain: Domain) -> None:
+    """The domain fits the inputs, and every input lies in it."""
     domain.check_shape(inputs)
     rule = f"lie in the domain {type(domain).__name__}; `domain.project(inputs)` moves them there"
     _require_all(domain.contains(inputs), "inputs", rule, "points outside")

@@ -20,7 +20,7 @@ class Evaluation:
 
     Attributes:
         point: (batch, …).
-        value: (batch,) f.
+        value: (batch,) f; cost: (batch,) c, its part in it.
         slope: (batch, …) ∇ℓ, of the loss alone.
         target: (batch, …) where an ascent heads from here, as the cost says.
         gain: (batch,) the increase of f promised on the way there; 0 at a stationary point.
@@ -29,6 +29,7 @@ class Evaluation:
 
     point: Tensor
     value: Tensor
+    cost: Tensor
     slope: Tensor
     target: Tensor
     gain: Tensor
@@ -83,11 +84,11 @@ class Objective:
         leaf = point.detach().requires_grad_()
         losses, slope = loss_and_slope(self.loss, leaf, self.targets)
         point = leaf.detach()
-        penalty = self.gamma * self.cost.value(point, self.origin)
-        value = losses.detach().to(penalty.dtype) - penalty
+        cost = self.cost.value(point, self.origin)
+        value = losses.detach().to(cost.dtype) - self.gamma * cost
         way = self.cost.respond(slope, point, self.origin, self.gamma, self.domain)
         finite = torch.isfinite(value) & all_finite(slope)
-        return Evaluation(point, value, slope, way.target, way.gain, finite)
+        return Evaluation(point, value, cost, slope, way.target, way.gain, finite)
 
     def gap(self, at: Evaluation) -> Tensor:
         """(batch,) bound or estimate of sup f − f at the evaluated points.

@@ -51,6 +51,8 @@ class InnerSolution:
 
     Attributes:
         inputs: (batch, …) T̂_γ(z₀), the point reached. Detached: no gradient flows through it.
+        onward: (batch, …) one step beyond it, for which the last gradient has paid. f is not measured there;
+            it is higher as a rule, but nothing is claimed. Training goes on from here (``WRM.__call__``).
         targets: its targets; they differ from the given ones only under a finite label cost.
         value: (batch,) f there.
         transport_cost: (batch,) c(T̂_γ(z₀), z₀). Its mean over the data is ρ̂ (eqn:tol-n).
@@ -63,6 +65,7 @@ class InnerSolution:
     """
 
     inputs: Tensor
+    onward: Tensor
     targets: Tensor | None
     value: Tensor
     transport_cost: Tensor

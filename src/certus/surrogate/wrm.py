@@ -127,10 +127,10 @@ class WRM:
         return f"WRM({level}, cost={self.cost}, domain={self.domain}, maximizer={self.maximizer})"
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
-        """T̂_γ(inputs), detached. Shapes (batch, …) → (batch, …)."""
+        """T̂_γ(inputs), detached: the ``onward`` points of ``solve``. Shapes (batch, …) → (batch, …)."""
         if self.label_cost is not None:
             raise UnsupportedError("With a `label_cost` labels move too: use `solve`, and its targets.")
-        return self.solve(loss, inputs, targets).inputs
+        return self.solve(loss, inputs, targets).onward
 
     def solve(
         self,

@@ -16,9 +16,10 @@ from lightning_fabric import Fabric
 
 from certus.data import Split
 from certus.losses import ModelLoss
-from certus.surrogate import WRM
+from certus.surrogate import WRM, BarzilaiBorwein, Maximizer
 from certus.training.metrics import Sums
 
+_DEFAULT = BarzilaiBorwein()
 _CLOSE = 0.05  # share of ρ
 _MOST_PASSES = 60
 _SAME = 1e-4  # a bracket of log γ that holds no other level
@@ -58,19 +59,30 @@ class Level:
 
 
 def measure_level(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
-    """One pass over the data at the present θ and γ, shared among the processes."""
+    """One careful pass over the data at the present θ and γ, shared among the processes."""
     assert isinstance(method.gamma, float | int)
+    wrm = WRM(
+        float(method.gamma),
+        cost=method.cost,
+        domain=method.domain,
+        maximizer=careful(method.maximizer),
+        label_cost=method.label_cost,
+    )
     sums = Sums()
     mine = slice(fabric.global_rank, None, fabric.world_size)
     share = Split(data.inputs[mine], data.targets[mine])
-    was_training = method.training
-    method.eval()
     for first in range(0, len(share), batch_size):
         batch = share[first : first + batch_size]
-        found = method.solve(loss, batch.inputs, batch.targets)
+        found = wrm.solve(loss, batch.inputs, batch.targets)
         sums.add(rho_hat=found.transport_cost, phi=found.value, gradients=found.gradients)
-    method.train(was_training)
     return Level(gamma=float(method.gamma), status=LevelStatus.FIXED, **sums.means(fabric))
+
+
+def careful(maximizer: Maximizer = _DEFAULT) -> Maximizer:
+    """What is good enough to train stops too early to measure: short of T_γ the cost comes out too low."""
+    if not isinstance(maximizer, BarzilaiBorwein):
+        return maximizer
+    return BarzilaiBorwein(min(maximizer.tolerance, 1e-4), max(maximizer.max_gradients, 32))
 
 
 def calibrate(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:

@@ -227,7 +227,7 @@ def _perturb(
             "converged": found.converged,
         }
         assert found.targets is not None
-        return found.inputs, found.targets, told
+        return found.onward, found.targets, told
     moved = method(loss, inputs, targets)
     move = moved - inputs
     return moved, targets, {} if isinstance(method, ERM) else {"rho_running": inner(move, move)}

@@ -5,8 +5,9 @@
 The stride is the secant estimate of the best one, 1/(1 − κ) with κ = ⟨Δx, Δtarget⟩/‖Δx‖²: the curvature
 of the loss along the last move, as a share of the penalty's. The first stride is 1, exact for a linear loss.
 A step that does not raise f enough is taken back and shortened, so every sample is monotone; a sample whose
-gap is within the tolerance leaves the batch, and its gradients are no longer paid for. The batch shrinks in
-sixteenths: convolutions keep memory for every batch size they meet, and meeting all of them would cost
+gap is within the tolerance leaves the batch, and its gradients are no longer paid for. It leaves with one
+step more in hand, ``onward``, which the last gradient paid for and nothing has measured. The batch shrinks
+in sixteenths: convolutions keep memory for every batch size they meet, and meeting all of them would cost
 more than a few finished samples that ride along.
 """
 
@@ -41,8 +42,8 @@ class BarzilaiBorwein(Maximizer):
         max_gradients: the most gradients that one sample may cost.
     """
 
-    tolerance: float = 2e-3
-    max_gradients: int = 16
+    tolerance: float = 5e-3
+    max_gradients: int = 8
 
     def __post_init__(self) -> None:
         require(self.tolerance >= 0, "tolerance", "not be negative", self.tolerance)
@@ -67,8 +68,10 @@ class BarzilaiBorwein(Maximizer):
                 status = torch.where(stuck, Status.STALLED, Status.MAX_STEPS)
                 status = torch.where(blocked, Status.NONFINITE, status)
                 status = torch.where(met, converged(objective), status)[stop]
-                part = objective.select(stop)
-                reached = solution_at(part, at.select(stop), gap[stop], spent, status)
+                part, there, length = objective.select(stop), at.select(stop), stride[stop]
+                onward = _step(part, there, length)
+                onward = torch.where(per_sample(blocked[stop], onward), there.point, onward)
+                reached = solution_at(part, there, gap[stop], spent, status, onward)
                 finished.append((places[stop], reached))
                 climbing = climbing & ~stop
                 left = int(climbing.sum())
@@ -80,8 +83,7 @@ class BarzilaiBorwein(Maximizer):
                     objective, at, places = objective.select(kept), at.select(kept), places[kept]
                     stride, blocked, climbing = stride[kept], blocked[kept], climbing[kept]
 
-            move = per_sample(stride, at.point) * (at.target - at.point)
-            new = objective.evaluate(objective.domain.project(at.point + move))
+            new = objective.evaluate(_step(objective, at, stride))
             promised = _SUFFICIENT * stride.clamp_max(1) * at.gain
             rises = new.finite & (new.value >= at.value + promised)
             stride = torch.where(rises, _secant_stride(at, new), _SHORTENED * stride)
@@ -91,6 +93,12 @@ class BarzilaiBorwein(Maximizer):
                 everywhere.update(places[climbing], at.select(climbing))
                 callback(spent, everywhere.point, everywhere.value)
         raise AssertionError("the loop above returns")
+
+
+def _step(objective: Objective, at: Evaluation, stride: Tensor) -> Tensor:
+    """(batch, …) ``stride`` times the way to the target, within Z."""
+    move = per_sample(stride, at.point) * (at.target - at.point)
+    return objective.domain.project(at.point + move)
 
 
 def _secant_stride(old: Evaluation, new: Evaluation) -> Tensor:

@@ -33,14 +33,15 @@ def converged(objective: Objective) -> Status:
 
 
 def solution_at(
-    objective: Objective, at: Evaluation, gap: Tensor, gradients: int, status: Tensor
+    objective: Objective, at: Evaluation, gap: Tensor, gradients: int, status: Tensor, onward: Tensor
 ) -> InnerSolution:
     """What is known about the points reached, each at the same price in gradients."""
     return InnerSolution(
         inputs=at.point,
+        onward=onward,
         targets=objective.targets,
         value=at.value,
-        transport_cost=objective.cost.value(at.point, objective.origin),
+        transport_cost=at.cost,
         gradient_norm=objective.gradient_norm(at),
         gap=gap,
         gradients=torch.full_like(status, gradients, dtype=torch.long),

@@ -32,7 +32,7 @@ class PaperAscent(Maximizer):
     """
 
     steps: int = 15
-    tolerance: float = 2e-3
+    tolerance: float = 5e-3
 
     def __post_init__(self) -> None:
         require_count("steps", self.steps)
@@ -51,4 +51,4 @@ class PaperAscent(Maximizer):
         gap = objective.gap(at)
         status = torch.where(gap <= self.tolerance, converged(objective), Status.MAX_STEPS)
         status = torch.where(finite, status, Status.NONFINITE)
-        return solution_at(objective, at, gap, self.steps + 1, status)
+        return solution_at(objective, at, gap, self.steps + 1, status, onward=at.point)

@@ -1,0 +1,28 @@
+"""Attacks: perturbers that move inputs within a norm ball, and what models lose to them."""
+
+from certus.attacks.adapters import Foolbox, Torchattacks
+from certus.attacks.budgets import fair_epsilon, typical_length
+from certus.attacks.evaluation import Interval, Outcome, attack_data, worst_of
+from certus.attacks.gradient import GradientAttack, fgm, ifgm, pgm
+from certus.attacks.margin import Margin
+from certus.attacks.smallest import SmallestPenalty, SmallestPerturbation, largest_penalty, nearest_error
+
+__all__ = [
+    "Foolbox",
+    "GradientAttack",
+    "Interval",
+    "Margin",
+    "Outcome",
+    "SmallestPenalty",
+    "SmallestPerturbation",
+    "Torchattacks",
+    "attack_data",
+    "fair_epsilon",
+    "fgm",
+    "ifgm",
+    "largest_penalty",
+    "nearest_error",
+    "pgm",
+    "typical_length",
+    "worst_of",
+]

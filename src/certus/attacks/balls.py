@@ -1,0 +1,86 @@
+"""The Lp balls that attacks move in: steepest directions, exact projections, uniform draws, for p = 1, 2, ∞.
+
+A ball is {δ : ‖δ‖_p ≤ ε}, with one radius for each sample. These three functions of p are all in which the
+attacks of different norms differ (eqn:fgm, eqn:madry).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from certus.batches import per_sample
+from certus.errors import require
+from certus.norms import L2
+
+NORMS = (1.0, 2.0, math.inf)
+
+
+def check_norm(norm: float) -> None:
+    """Raise ``ArgumentError`` unless attacks know this p."""
+    require(norm in NORMS, "norm", "be 1, 2 or inf", norm)
+
+
+def steepest(gradient: Tensor, p: float) -> Tensor:
+    """argmax {⟨g, v⟩ : ‖v‖_p ≤ 1}, and 0 where g is 0. Shapes (batch, …) → (batch, …).
+
+    >>> steepest(torch.tensor([[3.0, -4.0]]), 2.0), steepest(torch.tensor([[3.0, -4.0]]), 1.0)
+    (tensor([[ 0.6000, -0.8000]]), tensor([[ 0., -1.]]))
+    """
+    if p == math.inf:
+        return gradient.sign()
+    flat = gradient.flatten(1)
+    if p == 2:
+        # Scaled by the largest entry first: the squares of a tiny gradient would vanish.
+        scaled = flat / _safe(flat.abs().amax(1, keepdim=True))
+        return (scaled / _safe(L2(scaled).unsqueeze(1))).reshape(gradient.shape)
+    first = flat.abs().argmax(1, keepdim=True)
+    signs = flat.gather(1, first).sign()
+    return torch.zeros_like(flat).scatter(1, first, signs).reshape(gradient.shape)
+
+
+def project(offset: Tensor, radius: Tensor, p: float) -> Tensor:
+    """The nearest point of the ball, in L2. Shapes (batch, …) and (batch,) → (batch, …).
+
+    >>> project(torch.tensor([[3.0, -4.0]]), torch.tensor([2.0]), 1.0)
+    tensor([[ 0.5000, -1.5000]])
+    """
+    if p == math.inf:
+        limit = per_sample(radius, offset)
+        return offset.clamp(-limit, limit)
+    if p == 2:
+        return offset * per_sample((radius / _safe(L2(offset))).clamp_max(1), offset)
+    return _project_l1(offset.flatten(1), radius.unsqueeze(1)).reshape(offset.shape)
+
+
+def uniform(like: Tensor, radius: Tensor, p: float) -> Tensor:
+    """Points drawn uniformly from the balls, by torch's own generator. Shapes (batch, …) → (batch, …)."""
+    if p == math.inf:
+        return per_sample(radius, like) * (2 * torch.rand_like(like) - 1)
+    flat = like.flatten(1)
+    if p == 2:
+        direction = torch.randn_like(flat)
+        direction = direction / _safe(L2(direction).unsqueeze(1))
+    else:
+        sizes = torch.empty_like(flat).exponential_()
+        direction = sizes / sizes.sum(1, keepdim=True) * (2 * torch.randint_like(flat, 2) - 1)
+    depth = torch.rand_like(flat[:, :1]) ** (1 / flat.shape[1])
+    return per_sample(radius, like) * (depth * direction).reshape(like.shape)
+
+
+def _project_l1(offset: Tensor, radius: Tensor) -> Tensor:
+    """Soft-threshold at the level t for which the sizes sum to the radius; sorting finds it."""
+    sizes = offset.abs()
+    ordered = sizes.sort(1, descending=True).values
+    count = torch.arange(1, sizes.shape[1] + 1, dtype=sizes.dtype, device=sizes.device)
+    levels = (ordered.cumsum(1) - radius) / count
+    last = (ordered > levels).sum(1, keepdim=True).clamp_min(1) - 1  # levels rise as long as this holds
+    level = levels.gather(1, last).clamp_min(0)
+    return offset.sign() * (sizes - level).clamp_min(0)
+
+
+def _safe(lengths: Tensor) -> Tensor:
+    """Lengths to divide by: never 0."""
+    return lengths.clamp_min(torch.finfo(lengths.dtype).tiny)

@@ -1,0 +1,142 @@
+"""What a model loses to an attack: sample by sample, with intervals, alone or as the worst of several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+from certus.data import Split
+from certus.errors import ArgumentError, require, require_count
+from certus.losses import ModelLoss, evaluation_mode
+from certus.norms import L2, SUP
+from certus.training.erm import Perturber
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with a confidence interval for the population that the samples were drawn from."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Each sample after an attack; every number is attained by an actual point.
+
+    Attributes:
+        loss: (n,) the loss at the moved input.
+        wrong: (n,) bool, misclassified there; None in regression.
+        l2, sup: (n,) how far the input moved, in both norms.
+    """
+
+    loss: Tensor
+    wrong: Tensor | None
+    l2: Tensor
+    sup: Tensor
+
+    @property
+    def rho_test(self) -> float:
+        """Mean squared distance E‖x̂ − x‖₂², the ρ̂_test of fig:mnist2."""
+        return float((self.l2.double() ** 2).mean())
+
+    def error(self, confidence: float = 0.95) -> Interval | None:
+        """Share of wrong samples, with its Wilson interval; None in regression."""
+        if self.wrong is None:
+            return None
+        return wilson(int(self.wrong.sum()), len(self.wrong), confidence)
+
+    def mean_loss(self, confidence: float = 0.95) -> Interval:
+        """Mean loss, with its normal interval."""
+        return normal_interval(self.loss, confidence)
+
+
+def attack_data(
+    loss: ModelLoss,
+    data: Split,
+    attack: Perturber,
+    *,
+    batch_size: int = 256,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Attack every sample of the data. Random starts are drawn from ``seed``, and nothing else is changed.
+
+    Args:
+        loss: what the attack raises, and what is reported; its model runs in eval mode.
+        progress: called with the number of samples just done.
+    """
+    require_count("batch_size", batch_size)
+    require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
+    labelled = not data.targets.is_floating_point()
+    parts: list[tuple[Tensor, ...]] = []
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for first in range(0, len(data), batch_size):
+            batch = data[first : first + batch_size]
+            moved = attack(loss, batch.inputs, batch.targets)
+            with torch.no_grad(), evaluation_mode():
+                outputs = loss.model(moved)
+                losses = loss.criterion(outputs, batch.targets)
+            wrong = outputs.argmax(1) != batch.targets if labelled else torch.zeros_like(losses)
+            move = moved - batch.inputs
+            parts.append((losses, wrong, L2(move), SUP(move)))
+            if progress is not None:
+                progress(len(batch))
+    losses, wrong, l2, sup = (torch.cat(column) for column in zip(*parts, strict=True))
+    return Outcome(losses, wrong if labelled else None, l2, sup)
+
+
+def worst_of(outcomes: Sequence[Outcome]) -> Outcome:
+    """Sample by sample the attack that did most: wrong if any makes it so, and then the largest loss."""
+    require(len(outcomes) > 0, "outcomes", "not be empty", list(outcomes))
+    worst = outcomes[0]
+    for other in outcomes[1:]:
+        if other.loss.shape != worst.loss.shape:
+            raise ArgumentError("`outcomes` must be of the same samples; they differ in number.")
+        higher = other.loss > worst.loss
+        if worst.wrong is not None and other.wrong is not None:
+            higher = (other.wrong & ~worst.wrong) | ((other.wrong == worst.wrong) & higher)
+        columns = [
+            None if mine is None or theirs is None else torch.where(higher, theirs, mine)
+            for mine, theirs in (
+                (worst.loss, other.loss),
+                (worst.wrong, other.wrong),
+                (worst.l2, other.l2),
+                (worst.sup, other.sup),
+            )
+        ]
+        worst = Outcome(*columns)  # type: ignore[arg-type]  # only `wrong` can be None
+    return worst
+
+
+def wilson(count: int, total: int, confidence: float = 0.95) -> Interval:
+    """A share with Wilson's score interval, which is sensible at 0 and 1 too.
+
+    >>> interval = wilson(0, 100)
+    >>> interval.low, round(interval.high, 4)
+    (0.0, 0.037)
+    """
+    require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share = count / total
+    centre = (share + z**2 / (2 * total)) / (1 + z**2 / total)
+    half = z / (1 + z**2 / total) * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+    low = 0.0 if count == 0 else centre - half
+    return Interval(share, low, 1.0 if count == total else centre + half)
+
+
+def normal_interval(values: Tensor, confidence: float = 0.95) -> Interval:
+    """A mean with its interval from the normal approximation."""
+    require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
+    values = values.double()
+    mean = float(values.mean())
+    spread = float(values.std()) if len(values) > 1 else math.inf
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * spread / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)

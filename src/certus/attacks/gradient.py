@@ -1,0 +1,165 @@
+"""FGM, IFGM and PGM: steps along the steepest direction, kept in a norm ball around the original point.
+
+    x ← Π_Z Π_{‖x − x₀‖_p ≤ ε}(x + α · argmax_{‖v‖_p ≤ 1} ⟨∇ℓ(x), v⟩)            [eqn:fgm, eqn:madry]
+
+The paper prints the ball around the *present* point; what everyone means, and this does, is the original.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from certus.attacks import balls
+from certus.batches import differentiable, per_sample
+from certus.domains import Domain, Intervals, Unbounded
+from certus.errors import ArgumentError, UnsupportedError, require, require_count
+from certus.losses import AnyLoss, evaluate_loss, evaluation_mode, loss_and_slope
+from certus.surrogate.checks import check_batch, check_domain, check_loss
+
+_EVERYWHERE = Unbounded()
+_STEP = 2.5  # the default step is this times ε/steps: enough to cross the ball, and to turn
+
+
+@dataclass(frozen=True, eq=False)
+class GradientAttack:
+    """Moves each input by at most ε to raise its loss: ``attack(loss, inputs, targets) -> moved inputs``.
+
+    Args:
+        epsilon: the radius ε, a number or a (batch,) tensor of one for each sample.
+        norm: p, one of 1, 2 and inf.
+        steps: T_adv; each costs one gradient.
+        step_size: α in units of the inputs; 2.5·ε/steps when None.
+        domain: Z. Inputs are not clipped unless you say so: ``Box(0, 1)`` for images.
+        random_start: begin at a uniform point of the ball, drawn by torch's own generator.
+        restarts: runs; of each sample the one with the largest loss is kept.
+        targeted: lower the loss at the given targets instead: move *towards* them.
+
+    Like every perturber it is a method to train with, and it leaves the model as it was.
+
+    >>> attack = GradientAttack(epsilon=0.5, norm=2.0, steps=1, step_size=0.5)
+    >>> slope = torch.tensor([3.0, 4.0])
+    >>> attack(lambda z: z @ slope, torch.zeros(1, 2))
+    tensor([[0.3000, 0.4000]])
+    """
+
+    epsilon: float | Tensor
+    norm: float = math.inf
+    steps: int = 15
+    step_size: float | Tensor | None = None
+    domain: Domain = _EVERYWHERE
+    random_start: bool = False
+    restarts: int = 1
+    targeted: bool = False
+
+    def __post_init__(self) -> None:
+        balls.check_norm(self.norm)
+        _check_lengths("epsilon", self.epsilon)
+        if self.step_size is not None:
+            _check_lengths("step_size", self.step_size)
+        require_count("steps", self.steps)
+        require_count("restarts", self.restarts)
+        require(isinstance(self.domain, Domain), "domain", "be a Domain, such as Box(0, 1)", self.domain)
+        if not isinstance(self.domain, Intervals) and self.norm != 2:
+            raise UnsupportedError(f"{self.domain} goes with the norm 2 only; got the norm {self.norm}.")
+
+    def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
+        """The moved inputs, detached. Shapes (batch, …) → (batch, …)."""
+        check_batch(inputs, targets)
+        check_loss(loss, targets)
+        check_domain(inputs, self.domain)
+        radius = _for_batch("epsilon", self.epsilon, inputs)
+        default = _STEP / self.steps * radius
+        length = default if self.step_size is None else _for_batch("step_size", self.step_size, inputs)
+        length = -length if self.targeted else length
+        with torch.inference_mode(False), torch.no_grad(), evaluation_mode():
+            origin = differentiable(inputs).detach()
+            best = self._climb(loss, origin, targets, radius, length)
+            if self.restarts == 1:
+                return best
+            height = self._height(loss, best, targets)
+            for _ in range(self.restarts - 1):
+                other = self._climb(loss, origin, targets, radius, length)
+                reached = self._height(loss, other, targets)
+                # A point where the loss is NaN never wins over one where it is not.
+                higher = (reached > height) | (torch.isnan(height) & ~torch.isnan(reached))
+                best = torch.where(per_sample(higher, best), other, best)
+                height = torch.where(higher, reached, height)
+            return best
+
+    def _climb(
+        self, loss: AnyLoss, origin: Tensor, targets: Tensor | None, radius: Tensor, length: Tensor
+    ) -> Tensor:
+        """One run of all steps."""
+        point = origin
+        if self.random_start:
+            point = self._keep(origin + balls.uniform(origin, radius, self.norm), origin, radius)
+        for _ in range(self.steps):
+            _, slope = loss_and_slope(loss, point.detach().requires_grad_(), targets)
+            # Where the gradient is not finite there is no direction to go.
+            direction = balls.steepest(slope.nan_to_num(0.0, 0.0, 0.0), self.norm)
+            point = self._keep(point + per_sample(length, point) * direction, origin, radius)
+        return point
+
+    def _keep(self, point: Tensor, origin: Tensor, radius: Tensor) -> Tensor:
+        """Inside the ball, then inside Z: the second cannot lead out of the first, since x₀ is in Z."""
+        return self.domain.project(origin + balls.project(point - origin, radius, self.norm))
+
+    def _height(self, loss: AnyLoss, points: Tensor, targets: Tensor | None) -> Tensor:
+        values = evaluate_loss(loss, points, targets)
+        return -values if self.targeted else values
+
+
+def _check_lengths(name: str, value: float | Tensor) -> None:
+    """A number, or one for each sample: finite and not negative."""
+    try:
+        lengths = torch.as_tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentError(f"`{name}` must be a number or a tensor; got {value!r}.") from None
+    valid = lengths.dim() <= 1 and bool((torch.isfinite(lengths) & (lengths >= 0)).all())
+    require(valid, name, "be finite and not negative, one number or one per sample", value)
+
+
+def _for_batch(name: str, value: float | Tensor, inputs: Tensor) -> Tensor:
+    """(batch,) the lengths in the inputs' own type."""
+    lengths = torch.as_tensor(value, dtype=inputs.dtype, device=inputs.device).detach()
+    fits = lengths.dim() == 0 or len(lengths) == len(inputs)
+    require(fits, name, f"be one number, or one for each of the {len(inputs)} inputs", tuple(lengths.shape))
+    return lengths.expand(len(inputs))
+
+
+def fgm(
+    epsilon: float | Tensor, norm: float = math.inf, *, domain: Domain = _EVERYWHERE, targeted: bool = False
+) -> GradientAttack:
+    """The fast-gradient method (eqn:fgm): one step of length ε from the input itself."""
+    return GradientAttack(epsilon, norm, steps=1, step_size=epsilon, domain=domain, targeted=targeted)
+
+
+def ifgm(
+    epsilon: float | Tensor,
+    norm: float = math.inf,
+    *,
+    steps: int = 15,
+    step_size: float | Tensor | None = None,
+    domain: Domain = _EVERYWHERE,
+    targeted: bool = False,
+) -> GradientAttack:
+    """The iterated fast-gradient method: shorter steps from the input itself, kept in the ball."""
+    return GradientAttack(epsilon, norm, steps, step_size, domain, targeted=targeted)
+
+
+def pgm(
+    epsilon: float | Tensor,
+    norm: float = math.inf,
+    *,
+    steps: int = 15,
+    step_size: float | Tensor | None = None,
+    domain: Domain = _EVERYWHERE,
+    restarts: int = 1,
+    targeted: bool = False,
+) -> GradientAttack:
+    """The projected-gradient method (eqn:madry): IFGM from a random point of the ball."""
+    return GradientAttack(epsilon, norm, steps, step_size, domain, True, restarts, targeted)

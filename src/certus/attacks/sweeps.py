@@ -1,0 +1,127 @@
+"""Attacks of rising strength on one model, as rows that a table, a file and a picture can use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from certus.attacks.balls import check_norm
+from certus.attacks.evaluation import Outcome, attack_data, worst_of
+from certus.attacks.gradient import fgm, ifgm, pgm
+from certus.costs import Cost, SquaredL2
+from certus.data import Split
+from certus.domains import Domain, Unbounded
+from certus.errors import ArgumentError, require
+from certus.losses import ModelLoss
+from certus.surrogate import WRM, BarzilaiBorwein
+from certus.training.erm import ERM, Perturber
+
+ATTACKS = ("fgm", "ifgm", "pgm", "wrm")
+WORST = "worst"
+_CAREFUL = BarzilaiBorwein(tolerance=1e-3, max_gradients=30)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One attack at one strength: ε for fgm, ifgm and pgm, γ_adv for wrm. All that decides the result.
+
+    Attributes:
+        step_size: None for the default, 2.5·ε/steps.
+        clipped: whether moved inputs were kept in the data's domain.
+    """
+
+    attack: str
+    norm: float | None
+    epsilon: float | None
+    gamma: float | None = None
+    steps: int = 15
+    step_size: float | None = None
+    restarts: int = 1
+    clipped: bool = True
+
+    def __post_init__(self) -> None:
+        legal = (*ATTACKS, WORST)
+        require(self.attack in legal, "attack", f"be one of {', '.join(ATTACKS)}", repr(self.attack))
+        if self.attack == "wrm":
+            if self.gamma is None:
+                raise ArgumentError("`gamma` must be given for the attack wrm; got None.")
+            return
+        if self.epsilon is None or self.norm is None:
+            raise ArgumentError(
+                f"`epsilon` and `norm` must be given for the attack {self.attack}; "
+                f"got {self.epsilon} and {self.norm}."
+            )
+        require(0 <= self.epsilon < math.inf, "epsilon", "be finite and not negative", self.epsilon)
+        check_norm(self.norm)
+
+    @property
+    def strength(self) -> float:
+        """What a sweep varies."""
+        strength = self.gamma if self.attack == "wrm" else self.epsilon
+        assert strength is not None
+        return strength
+
+    def perturber(self, domain: Domain, cost: Cost) -> Perturber:
+        """The attack itself, in the domain if it is clipped to it."""
+        where = domain if self.clipped else Unbounded()
+        if self.attack == "wrm":
+            return WRM(self.gamma, cost=cost, domain=where, maximizer=_CAREFUL)
+        assert self.epsilon is not None
+        assert self.norm is not None
+        if self.epsilon == 0:
+            return ERM()
+        if self.attack == "fgm":
+            return fgm(self.epsilon, self.norm, domain=where)
+        if self.attack == "ifgm":
+            return ifgm(self.epsilon, self.norm, steps=self.steps, step_size=self.step_size, domain=where)
+        return pgm(
+            self.epsilon,
+            self.norm,
+            steps=self.steps,
+            step_size=self.step_size,
+            domain=where,
+            restarts=self.restarts,
+        )
+
+
+def sweep(
+    loss: ModelLoss,
+    data: Split,
+    trials: Sequence[Trial],
+    *,
+    domain: Domain | None = None,
+    cost: Cost | None = None,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> list[tuple[Trial, Outcome]]:
+    """The outcome of every trial; where several attacks share a strength, then also the worst of them."""
+    done: list[tuple[Trial, Outcome]] = []
+    where, price = domain or Unbounded(), cost or SquaredL2()
+    for trial in trials:
+        attack = trial.perturber(where, price)
+        done.append((trial, attack_data(loss, data, attack, seed=seed, progress=progress)))
+    shared: dict[tuple[Any, ...], list[tuple[Trial, Outcome]]] = {}
+    for trial, outcome in done:
+        if trial.attack != "wrm":
+            shared.setdefault((trial.norm, trial.epsilon), []).append((trial, outcome))
+    for group in shared.values():
+        if len(group) > 1:
+            done.append((replace(group[0][0], attack=WORST), worst_of([outcome for _, outcome in group])))
+    return done
+
+
+def as_row(trial: Trial, outcome: Outcome, confidence: float = 0.95) -> dict[str, Any]:
+    """One line of a table or a JSON file."""
+    error, loss = outcome.error(confidence), outcome.mean_loss(confidence)
+    return {
+        **asdict(trial),
+        "norm": {None: None, 1.0: "1", 2.0: "2", math.inf: "inf"}[trial.norm],
+        "samples": len(outcome.loss),
+        "error": None if error is None else asdict(error),
+        "loss": asdict(loss),
+        "rho_test": outcome.rho_test,
+        "confidence": confidence,
+        "evidence": "attained",
+    }

@@ -1,0 +1,1 @@
+"""Pictures of results; they need matplotlib, which the extra ``report`` installs."""

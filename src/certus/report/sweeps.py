@@ -1,0 +1,63 @@
+"""Error against the strength of an attack, one line for each model or attack (fig:mnist)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from certus.report.canvas import COLOURS, MARKERS, new_figure, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line: values at rising strengths, with the ends of their intervals."""
+
+    strengths: Sequence[float]
+    values: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes; ``marked`` draws a vertical line, such as at the budget of training."""
+
+    title: str
+    strength: str
+    quantity: str
+    curves: Mapping[str, Curve]
+    marked: float | None = None
+
+
+def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
+    """Panels side by side, at most three in a row, with one legend."""
+    columns = min(3, len(panels)) if len(panels) != 4 else 2
+    rows = -(-len(panels) // columns)
+    figure = new_figure(4.6 * columns, 3.6 * rows + 0.5)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for place, panel in enumerate(panels):
+        _draw_panel(grid[place // columns][place % columns], panel)
+    for place in range(len(panels), rows * columns):
+        grid[place // columns][place % columns].set_visible(False)
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False)
+    if title:
+        figure.suptitle(title)
+    save_figure(figure, path)
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    for index, (name, curve) in enumerate(panel.curves.items()):
+        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+        axes.plot(curve.strengths, curve.values, color=colour, marker=marker, markersize=4, label=name)
+        axes.fill_between(curve.strengths, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
+    if panel.marked is not None:
+        axes.axvline(panel.marked, color="#5f5f5f", linewidth=1, linestyle=":")
+    axes.set(title=panel.title, xlabel=panel.strength, ylabel=panel.quantity)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_ylim(bottom=0)
