@@ -8,6 +8,7 @@ the nearest error: *estimated* from above, never from below.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -154,14 +155,24 @@ def _errs(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:
     return predicted != targets
 
 
-def _shorten(loss: ModelLoss, inputs: Tensor, targets: Tensor, attack: GradientAttack) -> Tensor:
-    """Attack, then go back along the straight line as far as the error lasts (Z is convex)."""
-    moved = attack(loss, inputs, targets)
+def shorten(errs: Callable[[Tensor], Tensor], inputs: Tensor, moved: Tensor) -> Tensor:
+    """Go back along the straight line from misclassified points as far as the error lasts (Z is convex).
+
+    Args:
+        errs: says which of (batch, …) points are errors.
+    """
     move, low = moved - inputs, torch.zeros(len(inputs), dtype=inputs.dtype, device=inputs.device)
     high = torch.ones_like(low)
-    wrong = _errs(loss, moved, targets)
     for _ in range(8):
         middle = (low + high) / 2
-        still = _errs(loss, inputs + per_sample(middle, move) * move, targets)
+        still = errs(inputs + per_sample(middle, move) * move)
         low, high = torch.where(still, low, middle), torch.where(still, middle, high)
-    return torch.where(per_sample(wrong, moved), inputs + per_sample(high, move) * move, moved)
+    return torch.where(per_sample(high < 1, moved), inputs + per_sample(high, move) * move, moved)
+
+
+def _shorten(loss: ModelLoss, inputs: Tensor, targets: Tensor, attack: GradientAttack) -> Tensor:
+    """Attack, and shorten what succeeded."""
+    moved = attack(loss, inputs, targets)
+    wrong = _errs(loss, moved, targets)
+    shorter = shorten(lambda points: _errs(loss, points, targets), inputs, moved)
+    return torch.where(per_sample(wrong, moved), shorter, moved)
