@@ -2,8 +2,10 @@
 
     python -m benchmarks.certificates [--cnn]
 
-Written to benchmarks/results/certificates.json: brackets of loss and error rate with their time; with --cnn also those of the
-paper's network at its γ = 0.3846, on some images: which part of that curve is proven, and which only estimated.
+Written to benchmarks/results/certificates.json: brackets of loss and error rate with their time; with --cnn
+also those of the
+paper's network at its γ = 0.3846, on some images: which part of that curve is proven, and which only
+estimated.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ RESULT = Path(__file__).parent / "results/certificates.json"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cnn", action="store_true", help="the paper's network instead")
     parser.add_argument("--samples", type=int, default=None)
     chosen = parser.parse_args()
@@ -35,11 +39,15 @@ def main() -> None:
     data = certus.data.load("mnist")
     torch.manual_seed(0)
     if chosen.cnn:
-        name, samples, options = "paper's CNN, gamma = 0.3846", chosen.samples or 300, {"balls": 0, "refine": 1}
-        model: nn.Module = certus.models.paper_cnn()
+        name, samples, options = (
+            "paper's CNN, gamma = 0.3846",
+            chosen.samples or 300,
+            {"balls": 0, "refine": 1},
+        )
+        model: nn.Module = certus.models.mnist_cnn()
         train(model, data.train[: 60 * 128], certus.WRM(0.3846, domain=data.domain), epochs=1)
     else:
-        name, samples, options = "784-512-10 ELU", chosen.samples or len(data.test), {"balls": 4, "refine": 0}
+        name, samples, options = "784-512-10 ELU", chosen.samples or len(data.test), {"balls": 2, "refine": 0}
         model = nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ELU(), nn.Linear(512, 10))
         train(model, data.train[: 150 * 128], certus.WRM(1.0, domain=data.domain), epochs=2)
     started = time.perf_counter()
@@ -59,10 +67,13 @@ def main() -> None:
     }
     known = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     RESULT.write_text(json.dumps(known | {"cnn" if chosen.cnn else "mlp": entry}, indent=1) + "\n")
-    print(f"{name}: {samples} images, {len(RHOS)} values of rho, {len(found.levels)} of gamma: {seconds:.0f} s")
+    print(
+        f"{name}: {samples} images, {len(RHOS)} values of rho, {len(found.levels)} of gamma: {seconds:.0f} s"
+    )
     for one in found.curve():
         print(
-            f"rho {one.rho:<8g} loss {one.loss_low:.3f} – {one.loss_high:.3f} (estimate {one.loss_estimate:.3f})  "
+            f"rho {one.rho:<8g} loss {one.loss_low:.3f} – {one.loss_high:.3f} "
+            f"(estimate {one.loss_estimate:.3f})  "
             f"error {one.error_low:.3f} – {one.error_high:.3f}"
         )
 

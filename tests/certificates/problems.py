@@ -17,6 +17,8 @@ from certus.losses import Criterion, CrossEntropy
 from certus.models.layers import LogCosh
 from tests.oracles import Array
 
+CROSS_ENTROPY, L2, EVERYWHERE = CrossEntropy(), SquaredL2(), Unbounded()
+
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "elu": nn.ELU,
     "softplus": nn.Softplus,
@@ -30,7 +32,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 def network(kind: str, seed: int, classes: int = 3, inputs: int = 2, size: float = 1.5) -> nn.Module:
     """inputs-6-classes, with weights of some size; "linear" has no hidden layer."""
     torch.manual_seed(seed)
-    layers = [nn.Linear(inputs, classes)]
+    layers: list[nn.Module] = [nn.Linear(inputs, classes)]
     if kind != "linear":
         layers = [nn.Linear(inputs, 6), ACTIVATIONS[kind](), nn.Linear(6, classes)]
     model = nn.Sequential(*layers).double()
@@ -51,9 +53,9 @@ def around(
     model: nn.Module,
     data: tuple[Tensor, Tensor],
     *,
-    criterion: Criterion = CrossEntropy(),
-    cost: Cost = SquaredL2(),
-    domain: Domain = Unbounded(),
+    criterion: Criterion = CROSS_ENTROPY,
+    cost: Cost = L2,
+    domain: Domain = EVERYWHERE,
     clip: float | None = None,
     gammas: tuple[float, ...] = (0.05, 20.0),
     balls: int = 4,

@@ -34,7 +34,8 @@ def test_the_bracket_holds_the_linear_program(kind: str, clip: float | None) -> 
     with torch.no_grad():
         outputs = model(points)
     exact: dict[str, list[float]] = {"loss": [], "error": []}
-    # Each sample has its own label, so its points of the grid have losses of their own: one program over all pairs.
+    # Each sample has its own label, so its points of the grid have losses of their own: one program over all
+    # pairs.
     losses = torch.stack([CrossEntropy()(outputs, y.expand(len(points))) for y in targets])
     losses = losses if clip is None else losses.clamp_max(clip)
     errors = torch.stack([outputs.argmax(1) != y for y in targets]).double()
@@ -86,7 +87,8 @@ def test_linear_regression_has_a_closed_form() -> None:
 
 
 def test_linear_classifiers_have_exact_error_rates() -> None:
-    """The distance to the nearest error of a linear classifier is known: the bracket closes on its knapsack."""
+    """The distance to the nearest error of a linear classifier is known: the bracket closes on its
+    knapsack."""
     model, (inputs, targets) = network("linear", 2), samples(2, 60)
     found = certify(model, (inputs, targets), rho=RHOS, attack_steps=40)
     weights = model[0].weight.detach()  # type: ignore[index,union-attr]

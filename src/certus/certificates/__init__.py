@@ -1,4 +1,5 @@
-"""Certificates: proven upper bounds on the worst case within a transport cost (theorem:robustness, eqn:certify-tests)."""
+"""Certificates: proven upper bounds on the worst case within a transport cost (theorem:robustness,
+eqn:certify-tests)."""
 
 from certus.certificates.certificate import Bracket, Certificate, Population, Reached
 from certus.certificates.certify import certify, default_gammas

@@ -1,9 +1,12 @@
 """A certificate: for any ρ, what the worst case is at least (attained) and at most (proven).
 
-    E_{P'} ℓ ≤ sup {E_P ℓ : W_c(P, P̂_n) ≤ ρ} ≤ min_γ γρ + E_n φ̄_γ                    [eqn:certificate, eqn:certify-tests]
+    E_{P'} ℓ ≤ sup {E_P ℓ : W_c(P, P̂_n) ≤ ρ} ≤ min_γ γρ + E_n φ̄_γ                    [eqn:certificate,
+    eqn:certify-tests]
 
-The left side is a distribution that exists: the samples moved to T̂_γ, or a mixture of two such, of mean cost at most ρ.
-Both sides are at the *same* ρ; to set E ℓ(T̂_γ) against the bound at another one is the mistake in the paper's figure.
+The left side is a distribution that exists: the samples moved to T̂_γ, or a mixture of two such, of mean
+    cost at most ρ.
+Both sides are at the *same* ρ; to set E ℓ(T̂_γ) against the bound at another one is the mistake in the
+paper's figure.
 """
 
 from __future__ import annotations
@@ -92,7 +95,8 @@ class Bracket:
 
 @dataclass(frozen=True)
 class Reached:
-    """ρ̂_n at one γ: how far T̂_γ moves the data, the loss there, and the bound proven at that very ρ (tight if equal)."""
+    """ρ̂_n at one γ: how far T̂_γ moves the data, the loss there, and the bound proven at that very ρ
+    (tight if equal)."""
 
     gamma: float
     rho_hat: float
@@ -108,8 +112,10 @@ class Certificate:
         rhos: the ρ asked for.
         levels: all γ that were looked at; refined: those added after seeing the sample.
         start: mean loss of the sample as it is, rounded down.
-        error_floor, error_found: (n,) lower bounds on the cost of an error, and costs at which one was found; None for regression.
-        classes: number of labels; growth: g; evidence: "proven", or "assumed" if it rests on a claim of yours.
+        error_floor, error_found: (n,) lower bounds on the cost of an error, and costs at which one was
+            found; None for regression.
+        classes: number of labels; growth: g; evidence: "proven", or "assumed"
+            if it rests on a claim of yours.
         clip: B, if it is min(ℓ, B) that is bounded on the sample too.
         about: settings and digests, as JSON.
     """
@@ -195,7 +201,8 @@ class Certificate:
         return None if self.classes is None else math.log(self.classes)
 
     def worst_case_data(self, rho: float) -> tuple[Split, Tensor]:
-        """P*_n as data: moved samples and their weights (they sum to 1), of mean cost at most ρ and mean loss ``lower(rho)``."""
+        """P*_n as data: moved samples and their weights (they sum to 1), of mean cost at most ρ and mean
+        loss ``lower(rho)``."""
         if self.source is None:
             raise ArgumentError(
                 "A certificate read from a file has no data; certify again for its worst case."

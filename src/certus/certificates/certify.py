@@ -44,23 +44,30 @@ def certify(
     memory: Memory | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
-    """Bracket the worst loss and error rate of a network over all distributions within transport cost ρ of the data.
+    """Bracket the worst loss and error rate of a network over all distributions within transport cost ρ of
+    the data.
 
     Args:
-        model: sequential, of layers with smoothness rules; kinked ones (ReLU) get the Lipschitz and radial rules only.
-        data: a ``Split``, (inputs, targets), batches of both, or (inputs, None): then the network's own predictions are certified
+        model: sequential, of layers with smoothness rules; kinked ones (ReLU) get the Lipschitz and radial
+            rules only.
+        data: a ``Split``, (inputs, targets), batches of both, or (inputs, None): then the network's own
+            predictions are certified
             (eqn:certify-tests allows it): how stable they are, not how true.
-        rho: the mean transport costs of interest, a mean *squared* distance. The certificate answers for others too.
+        rho: the mean transport costs of interest, a mean *squared* distance. The certificate answers for
+            others too.
         loss: the criterion; plain cross-entropy unless you say otherwise.
-        confidence: 1 − δ; asserts that the data were drawn independently and that nothing was fitted or tuned on them.
-        clip: B. Then min(ℓ, B) is what is certified. With ``confidence`` alone B = 2 ln K for the population statement:
+        confidence: 1 − δ; asserts that the data were drawn independently and that nothing was fitted or
+            tuned on them.
+        clip: B. Then min(ℓ, B) is what is certified. With ``confidence`` alone B = 2 ln K for the population
+            statement:
             twice what guessing loses, so that few samples reach it, and small against √n.
         gammas: the grid Γ, fixed before seeing the data; by default it follows from the network and ρ alone.
         smoothness: bounds of your own; all that rests on them is called assumed.
         label_cost: a finite price for changing labels.
         method: of the population bound on the loss: "betting" (the tightest), "bernstein" or "hoeffding".
         balls: how many radii get smoothness bounds of their own around every sample; 0 for none.
-        refine: rounds of further γ next to the best; they serve the bounds on the sample, never the population.
+        refine: rounds of further γ next to the best; they serve the bounds on the sample, never the
+            population.
         attack_steps: of the search for nearest errors, which sharpens the attained error rate; 0 for none.
 
     >>> torch.manual_seed(0)
@@ -108,7 +115,8 @@ def certify(
 
 
 def default_gammas(problem: Problem, rhos: Sequence[float], clip: float | None) -> tuple[float, ...]:
-    """Γ from the network and ρ alone: around G/(2√(gρ)), the best γ of the Lipschitz rule, and far below it."""
+    """Γ from the network and ρ alone: around G/(2√(gρ)), the best γ of the Lipschitz rule, and far below
+    it."""
     slope, growth, root = problem.smoothness.lipschitz, problem.growth, problem.smoothness.output_lipschitz
     if not math.isfinite(slope) and clip is None:
         # Squared errors: no bound below γg = α², and a pole there.

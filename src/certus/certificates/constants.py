@@ -217,9 +217,11 @@ def _majorants(
 
 
 def _radius(margins: Tensor, slopes: Tensor, balls: list[Ball], grid: Grid) -> Tensor:
-    """(n,) certified radii: as far as every e_k stays below 0, on the ball where its constants hold. Ties are errors.
+    """(n,) certified radii: as far as every e_k stays below 0, on the ball where its constants hold. Ties
+    are errors.
 
-    The root of m + Lip·r is −m/Lip, that of m + gr + κr²/2 is −2m/(g + √(g² − 2κm)); e_k is the smaller of both
+    The root of m + Lip·r is −m/Lip, that of m + gr + κr²/2 is −2m/(g + √(g² − 2κm)); e_k is the smaller of
+    both
     functions, so its root is the larger of both.
     """
     best = torch.zeros(len(margins), dtype=torch.float64)
@@ -240,7 +242,8 @@ def _radius(margins: Tensor, slopes: Tensor, balls: list[Ball], grid: Grid) -> T
 
 
 def _rise(slope: Tensor, most: Tensor, bend: Tensor, inner: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
-    """At both edges of rings, one of most·r and slope·r + bend·r²/2: the one that is smaller at the outer edge.
+    """At both edges of rings, one of most·r and slope·r + bend·r²/2: the one that is smaller at the outer
+    edge.
 
     Shapes (n, …) and (rings,) → (n, …, rings).
     """

@@ -31,7 +31,8 @@ class Memory(Protocol):
 
 
 def make_grid(problem: Problem, rhos: Sequence[float], gammas: Sequence[float], balls: int) -> Grid:
-    """Edges and balls that suit these ρ and γ: a function of the network and the question, never of the samples."""
+    """Edges and balls that suit these ρ and γ: a function of the network and the question, never of the
+    samples."""
     low, high = (math.sqrt(rho / problem.growth) for rho in (min(rhos), max(rhos)))
     far = problem.smoothness.lipschitz / (2 * problem.growth * min(gammas))
     far = max(far, 16 * high) if math.isfinite(far) else 64 * high

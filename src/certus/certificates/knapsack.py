@@ -2,9 +2,11 @@
 
 For the 0–1 loss φ_γ(z₀) = (1 − γτ)₊, with τ the least cost of an error, so that
 
-    inf_γ γρ + E_n (1 − γτ)₊ = max {(1/n) Σ wᵢ : (1/n) Σ wᵢτᵢ ≤ ρ, 0 ≤ w ≤ 1}      (linear programming duality)
+    inf_γ γρ + E_n (1 − γτ)₊ = max {(1/n) Σ wᵢ : (1/n) Σ wᵢτᵢ ≤ ρ, 0 ≤ w ≤ 1}      (linear programming
+    duality)
 
-and the adversary spends ρ on the samples of smallest τ first. With a lower bound on every τ the value is an upper bound on the
+and the adversary spends ρ on the samples of smallest τ first. With a lower bound on every τ the value is an
+upper bound on the
 worst error rate over W_c ≤ ρ; with costs of errors that were found, it is attained.
 """
 

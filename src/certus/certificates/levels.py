@@ -1,11 +1,15 @@
-"""One γ at a time: proven upper bounds φ̄_γ, sample by sample, and the points that an ascent reaches (eqn:inner-sup).
+"""One γ at a time: proven upper bounds φ̄_γ, sample by sample, and the points that an ascent reaches
+(eqn:inner-sup).
 
-The gap rule. Where f = ℓ − γc has the modulus μ = sγ − L⁺ > 0 on a ball around x₀ that holds the point ẑ reached, and g = ∇f(ẑ),
+The gap rule. Where f = ℓ − γc has the modulus μ = sγ − L⁺ > 0 on a ball around x₀ that holds the point ẑ
+reached, and g = ∇f(ẑ),
 
     sup over the ball of f ≤ f(ẑ) + sup_{z ∈ Z} ⟨g, z − ẑ⟩ − (μ/2)‖z − ẑ‖²,
 
-and what lies outside the ball is bounded by the rings of the profile: φ_γ is at most the larger of both. On all of space
-nothing is left outside. So "concave" (everywhere) and "local" (on a ball) are one rule, and the smallest of all bounds wins.
+and what lies outside the ball is bounded by the rings of the profile: φ_γ is at most the larger of both. On
+    all of space
+nothing is left outside. So "concave" (everywhere) and "local" (on a ball) are one rule, and the
+smallest of all bounds wins.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from certus.losses import evaluate_loss, evaluation_mode
 from certus.smoothness.criteria import Softmax
 from certus.surrogate import BarzilaiBorwein, Evaluation, Maximizer, Objective
 
-DEFAULT_ASCENT = BarzilaiBorwein(tolerance=1e-5, max_gradients=24)
+DEFAULT_ASCENT = BarzilaiBorwein(tolerance=3e-5, max_gradients=16)
 _SLOPE_ERROR = 1e-9  # of a computed gradient, relative to 1 + its size: far above float64's rounding
 _SHARE = 1e-6  # of the modulus, given up for the rounding of the gradient
 
@@ -78,7 +82,8 @@ def solve_level(around: Around, gamma: float, ascent: Maximizer = DEFAULT_ASCENT
 
 @dataclass(frozen=True, eq=False)
 class Climb:
-    """Where an ascent on f at one γ has led: the objective there, and (batch,) whether its rounding is known."""
+    """Where an ascent on f at one γ has led: the objective there, and (batch,) whether its rounding is
+    known."""
 
     gamma: float
     objective: Objective

@@ -1,12 +1,16 @@
 """Upper confidence bounds on a mean, from n independent samples that nothing was tuned on.
 
-With θ and a finite grid Γ fixed beforehand and ψ_γ = min(φ̄_γ, B) ∈ [0, B], with probability at least 1 − δ, for all ρ ≥ 0:
+With θ and a finite grid Γ fixed beforehand and ψ_γ = min(φ̄_γ, B) ∈ [0, B], with probability at least 1 − δ,
+for all ρ ≥ 0:
 
     sup {E_P min(ℓ, B) : W_c(P, P₀) ≤ ρ} ≤ min_{γ ∈ Γ} γρ + U_n(ψ_γ; δ/|Γ|),
 
-since E_P min(ℓ, B) ≤ γρ + E ψ_γ for every γ, and U_n bounds E ψ_γ for all γ of the grid at once (a union bound). It takes no
-covering numbers: the network is fixed. For the error rate, (1 − γτ)₊ is an average of indicators 1{τ ≤ t}, so that the
-one-sided inequality of Dvoretzky, Kiefer, Wolfowitz and Massart, P₀(τ ≤ t) ≤ P_n(τ ≤ t) + √(ln(1/δ)/2n) for all t, moves every
+since E_P min(ℓ, B) ≤ γρ + E ψ_γ for every γ, and U_n bounds E ψ_γ for all γ of the grid at once (a union
+bound). It takes no
+covering numbers: the network is fixed. For the error rate, (1 − γτ)₊ is an average of indicators 1{τ ≤ t},
+    so that the
+one-sided inequality of Dvoretzky, Kiefer, Wolfowitz and Massart, P₀(τ ≤ t) ≤ P_n(τ ≤ t) + √(ln(1/δ)/2n) for
+all t, moves every
 knapsack up by that much, for all ρ and γ at once.
 """
 
@@ -42,9 +46,12 @@ def empirical_bernstein(values: Tensor, ceiling: float, failure: float) -> float
 def betting(values: Tensor, ceiling: float, failure: float) -> float:
     """The least mean that a bettor against larger ones has not refuted (Waudby-Smith and Ramdas).
 
-    With w = 1 − ψ/B and a claim E w ≤ m, the wealth Π (1 + λ_t(w_t − m)) is a supermartingale if the claim holds, so it reaches
-    1/δ with probability at most δ (Ville). The bets λ_t ∈ [0, 0.9] depend on the past alone, and not on m: the wealth falls as
-    m grows, and bisection finds the largest m that is refuted. The order of the samples is part of the procedure.
+    With w = 1 − ψ/B and a claim E w ≤ m, the wealth Π (1 + λ_t(w_t − m)) is a supermartingale if the claim
+    holds, so it reaches
+    1/δ with probability at most δ (Ville). The bets λ_t ∈ [0, 0.9] depend on the past alone, and not on m:
+    the wealth falls as
+    m grows, and bisection finds the largest m that is refuted. The order of the samples is part of the
+    procedure.
     """
     gains = 1 - _scaled(values, ceiling, failure)
     count = len(gains)

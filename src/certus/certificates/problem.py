@@ -1,4 +1,5 @@
-"""What is certified: a network in float64, its loss, the data, the cost of moving them, and what is proven of the network."""
+"""What is certified: a network in float64, its loss, the data, the cost of moving them, and what is proven
+of the network."""
 
 from __future__ import annotations
 
@@ -29,9 +30,11 @@ BATCH = 512
 
 
 class Network(nn.Module):
-    """The network as the bounds read it, layer by layer, in float64 on the CPU: what is evaluated is what is bounded.
+    """The network as the bounds read it, layer by layer, in float64 on the CPU: what is evaluated is what is
+    bounded.
 
-    Not the module itself: torch's own softplus, for one, is off by 2·10⁻⁹ where it switches to a straight line.
+    Not the module itself: torch's own softplus, for one, is off by 2·10⁻⁹ where it switches to a straight
+        line.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -113,7 +116,8 @@ class Problem:
 
     @property
     def assumed(self) -> bool:
-        """Whether a bound rests on a claim of the caller: his smoothness, or the modulus of his Bregman cost."""
+        """Whether a bound rests on a claim of the caller: his smoothness, or the modulus of his Bregman
+        cost."""
         inner = self.cost.inner if isinstance(self.cost, Masked) else self.cost
         return self.claimed or isinstance(inner, Bregman)
 
@@ -155,7 +159,8 @@ class Problem:
 
     @cached_property
     def room(self) -> Tensor:
-        """(*shape) how large inputs may be for ``rounding`` to hold: well beyond the data, or all of a box."""
+        """(*shape) how large inputs may be for ``rounding`` to hold: well beyond the data, or all of a
+        box."""
         sizes = 2 * self.inputs.abs().amax(0) + 1
         if isinstance(self.domain, Intervals):
             low, high = self.domain.bounds(self.inputs)
@@ -179,7 +184,8 @@ class Problem:
 
     @cached_property
     def reach(self) -> Tensor:
-        """(n,) no point of Z is farther than this from the sample, in the cost's norm; ∞ if nothing is known."""
+        """(n,) no point of Z is farther than this from the sample, in the cost's norm; ∞ if nothing is
+        known."""
         cost = self.cost.inner if isinstance(self.cost, Masked) else self.cost
         if not isinstance(self.domain, Intervals) or isinstance(cost, Mahalanobis | Bregman):
             return torch.full((len(self),), math.inf, dtype=torch.float64)
@@ -193,7 +199,8 @@ class Problem:
     def feasible(self, slopes: Tensor) -> Tensor:
         """Gradients at the samples without the parts along which Z, or a mask, lets nothing move.
 
-        ⟨g, δ⟩ ≤ ⟨g', δ⟩ for every move δ inside Z, where g' drops gᵢ if xᵢ stands at a bound and gᵢ points outwards.
+        ⟨g, δ⟩ ≤ ⟨g', δ⟩ for every move δ inside Z, where g' drops gᵢ if xᵢ stands at a bound and gᵢ points
+        outwards.
         """
         if isinstance(self.cost, Masked):
             slopes = torch.where(self.cost.mask, slopes, 0.0)

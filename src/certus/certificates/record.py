@@ -26,8 +26,8 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         people = asdict(population) | {
             "means": [{"gamma": gamma, "bound": mean} for gamma, mean in population.means.items()],
             "statement": (
-                f"With probability at least {population.confidence:g} over the draw of independent samples: loss clipped at "
-                f"{population.clip:g}, and error rate, jointly, for all rho at once."
+                f"With probability at least {population.confidence:g} over the draw of independent "
+                f"samples: loss clipped at {population.clip:g}, and error rate, jointly, for all rho at once."
             ),
         }
     content = {
@@ -59,7 +59,11 @@ def sample_table(certificate: Certificate) -> str:
     )
     for bracket in certificate.curve():
         level = next(level for level in certificate.levels if level.gamma == bracket.gamma)
-        columns = [level.bound.tolist(), [Rule(code).name.lower() for code in level.rule.tolist()], level.loss.tolist()]
+        columns = [
+            level.bound.tolist(),
+            [Rule(code).name.lower() for code in level.rule.tolist()],
+            level.loss.tolist(),
+        ]
         for costs in (certificate.error_floor, certificate.error_found):
             blank = [""] * len(level.bound)
             columns.append(blank if costs is None else (costs / certificate.growth).sqrt().tolist())
@@ -73,7 +77,9 @@ def differences(first: Any, second: Any, path: str = "") -> list[str]:
     if isinstance(first, dict) and isinstance(second, dict):
         missing = [f"{path}.{name}" for name in first.keys() ^ second.keys()]
         pairs = [(f"{path}.{name}", first[name], second[name]) for name in first.keys() & second.keys()]
-        return missing + [found for name, a, b in sorted(pairs, key=lambda p: p[0]) for found in differences(a, b, name)]
+        return missing + [
+            found for name, a, b in sorted(pairs, key=lambda p: p[0]) for found in differences(a, b, name)
+        ]
     if isinstance(first, list) and isinstance(second, list):
         if len(first) != len(second):
             return [f"{path}: {len(first)} entries, now {len(second)}"]

@@ -1,7 +1,9 @@
 """How far a network evaluated in float64 may be from the real-valued one: one bound for all points of a box.
 
-Through every layer two numbers per unit are followed, its largest size and its error. A sum of k products is off by at most
-(k + 2)·2⁻⁵³ of the sum of their sizes, in any order of summation; ``slack`` doubles that. An activation adds some units in
+Through every layer two numbers per unit are followed, its largest size and its error. A sum of k products is
+off by at most
+(k + 2)·2⁻⁵³ of the sum of their sizes, in any order of summation; ``slack`` doubles that. An activation adds
+some units in
 the last place, and passes the error on times its largest slope. The result is doubled once more.
 """
 

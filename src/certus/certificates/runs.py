@@ -16,7 +16,7 @@ from certus.certificates.levels import Level
 from certus.costs import LabelCost
 from certus.data import Split
 from certus.errors import require
-from certus.losses import CrossEntropy, Criterion
+from certus.losses import Criterion, CrossEntropy
 from certus.runs.files import RunError
 from certus.runs.tags import to_tag
 from certus.runs.tensors import digest, load_tensors, save_tensors
@@ -50,7 +50,9 @@ class CertifySettings:
     attack_steps: int = 10
 
     def as_json(self) -> dict[str, Any]:
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
+        }
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> CertifySettings:
@@ -60,7 +62,7 @@ class CertifySettings:
 
 def certified_data(trained: TrainedRun, settings: CertifySettings) -> Split:
     """The samples that the settings name."""
-    data = named_split(trained, settings.split)
+    data = named_split(trained.data, settings.split)
     if settings.samples is not None:
         require(settings.samples >= 1, "samples", "be at least 1", settings.samples)
         data = data[: settings.samples]
@@ -74,7 +76,8 @@ def certify_run(
     memory: Memory | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
-    """Certify a run with the cost and the domain it was trained with, in plain cross-entropy or squared error."""
+    """Certify a run with the cost and the domain it was trained with, in plain cross-entropy or squared
+    error."""
     if settings.confidence is not None:
         check_held_out(trained, settings.split)
     data = certified_data(trained, settings)
@@ -157,5 +160,3 @@ class FileMemory:
             path.unlink()
         if self.folder.exists() and not any(self.folder.iterdir()):
             self.folder.rmdir()
-
-

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from certus.cli import attack, bound, certify, compare, data, runs, train
+from certus.cli import attack, bound, certify, compare, data, runs, shift, train
 from certus.errors import CertusError
 
 # UsageError; where it lives depends on the version of typer, its place among the bases does not.
@@ -31,6 +31,7 @@ app.command("runs")(runs.runs)
 app.command("bound")(bound.bound)
 app.command("certify")(certify.certify)
 app.command("verify")(certify.verify)
+app.command("shift")(shift.shift)
 app.add_typer(data.app, name="data")
 
 

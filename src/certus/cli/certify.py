@@ -30,11 +30,17 @@ def certify(
         float | None, typer.Option(help="Also bound the population, with this confidence; data held out.")
     ] = None,
     split: Annotated[str, typer.Option(help="test, calibration, train, or a later sample.")] = "test",
-    samples: Annotated[int | None, typer.Option(help="How many samples, from the first; all by default.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="How many samples, from the first; all by default.")
+    ] = None,
     clip: Annotated[float | None, typer.Option(help="Certify min(loss, CLIP).")] = None,
-    method: Annotated[str, typer.Option(help="Of the population: betting, bernstein, hoeffding.")] = "betting",
+    method: Annotated[
+        str, typer.Option(help="Of the population: betting, bernstein, hoeffding.")
+    ] = "betting",
     label_price: Annotated[float | None, typer.Option(help="Let labels change at this price.")] = None,
-    predicted: Annotated[bool, typer.Option("--predicted", help="Certify the network's own predictions.")] = False,
+    predicted: Annotated[
+        bool, typer.Option("--predicted", help="Certify the network's own predictions.")
+    ] = False,
     gamma: Annotated[list[float] | None, typer.Option(help="The grid of gamma; chosen by default.")] = None,
     balls: Annotated[int, typer.Option(help="Radii with bounds of their own; 0 is fastest.")] = 6,
     refine: Annotated[int, typer.Option(help="Rounds of refining gamma.")] = 1,
@@ -146,11 +152,19 @@ def _compute(trained: TrainedRun, settings: CertifySettings, folder: Path | None
 
 
 def _show(certificate: Certificate, trained: TrainedRun, count: int) -> None:
-    loss = table("rho", "distance", "loss at least", "at most", "proven how", *_population_columns(certificate))
+    loss = table(
+        "rho", "distance", "loss at least", "at most", "proven how", *_population_columns(certificate)
+    )
     rate = table("rho", "distance", "error at least", "at most", *_population_columns(certificate))
     for one in certificate.curve():
         people = [_bound(one.population_loss, certificate.vacuous_loss)] if certificate.population else []
-        loss.add_row(*_where(one), f"{one.loss_low:.4f}", _bound(one.loss_high, certificate.vacuous_loss), _how(one), *people)
+        loss.add_row(
+            *_where(one),
+            f"{one.loss_low:.4f}",
+            _bound(one.loss_high, certificate.vacuous_loss),
+            _how(one),
+            *people,
+        )
         if one.error_high is not None:
             people = [_bound(one.population_error, 1.0)] if certificate.population else []
             rate.add_row(*_where(one), f"{one.error_low:.4f}", _bound(one.error_high, 1.0), *people)
@@ -158,14 +172,14 @@ def _show(certificate: Certificate, trained: TrainedRun, count: int) -> None:
     if certificate.error_floor is not None:
         console.print(rate)
     console.print(
-        f"{count} samples. Distance: the root of rho, in {trained.data.units}. At least: attained by a distribution that was "
-        f"found; at most: {certificate.evidence}."
+        f"{count} samples. Distance: the root of rho, in {trained.data.units}. "
+        f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
     )
     people = certificate.population
     if people is not None:
         console.print(
-            f"Population: with confidence {people.confidence:g}, for loss (clipped at {people.clip:.4g}) and error rate "
-            f"together and for all rho; by {people.method} and DKW."
+            f"Population: with confidence {people.confidence:g}, for loss (clipped at {people.clip:.4g}) and "
+            f"error rate together and for all rho; by {people.method} and DKW."
         )
     limit = certificate.vacuous_loss
     if limit is not None:
@@ -182,7 +196,9 @@ def _where(one: Bracket) -> tuple[str, str]:
 
 
 def _how(one: Bracket) -> str:
-    return ", ".join(f"{name} {share:.0%}" for name, share in sorted(one.rules.items(), key=lambda item: -item[1]))
+    return ", ".join(
+        f"{name} {share:.0%}" for name, share in sorted(one.rules.items(), key=lambda item: -item[1])
+    )
 
 
 def _bound(value: float | None, limit: float | None) -> str:

@@ -1,4 +1,5 @@
-"""A certificate as a picture: what is attained, what is proven, and what lies between (fig:loss-bound, done soundly)."""
+"""A certificate as a picture: what is attained, what is proven, and what lies between (fig:loss-bound, done
+soundly)."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = 
     most = certificate.vacuous_loss
     if most is not None:
         grid[0].axhline(most, color=COLOURS[6], linewidth=0.8)
-        grid[0].annotate("ln K: vacuous above", (0.02, most), xycoords=("axes fraction", "data"), va="bottom", fontsize=8)
+        grid[0].annotate(
+            "ln K: vacuous above", (0.02, most), xycoords=("axes fraction", "data"), va="bottom", fontsize=8
+        )
         grid[0].set_ylim(0, min(1.6 * most, 1.1 * max(one.loss_high for one in curve)))
     if classify:
         _draw(
