@@ -38,6 +38,7 @@ def main() -> None:
     torch.set_num_threads(1)
     data = certus.data.load("mnist")
     torch.manual_seed(0)
+    options: dict[str, Any]
     if chosen.cnn:
         name, samples, options = (
             "paper's CNN, gamma = 0.3846",

@@ -66,12 +66,13 @@ def test_the_bracket_holds_the_linear_program(kind: str, clip: float | None) -> 
 def test_linear_regression_has_a_closed_form() -> None:
     """sup {E (wᵀx − y)² : W_c ≤ ρ} = (√E ℓ + ‖w‖_*√ρ)²: a norm-regularised loss, met from both sides."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 1)).double()
+    layer = nn.Linear(3, 1).double()
+    model, row = nn.Sequential(layer), layer.weight.detach().flatten()
     inputs, targets = torch.randn(40, 3).double(), torch.randn(40).double()
     weights = torch.tensor([0.5, 2.0, 1.0]).double()
     for cost, dual in (
-        (SquaredL2(), float(model[0].weight.detach().norm())),
-        (WeightedL2(weights), float((model[0].weight.detach().flatten() / weights.sqrt()).norm())),
+        (SquaredL2(), float(row.norm())),
+        (WeightedL2(weights), float((row / weights.sqrt()).norm())),
     ):
         found = certify(
             model, (inputs, targets), rho=(0.01, 0.1, 1.0), loss=SquaredError(), cost=cost, refine=3
@@ -91,7 +92,7 @@ def test_linear_classifiers_have_exact_error_rates() -> None:
     knapsack."""
     model, (inputs, targets) = network("linear", 2), samples(2, 60)
     found = certify(model, (inputs, targets), rho=RHOS, attack_steps=40)
-    weights = model[0].weight.detach()  # type: ignore[index,union-attr]
+    weights = model[0].weight.detach()  # type: ignore[index]
     with torch.no_grad():
         outputs = model(inputs)
     own = targets[:, None]

@@ -171,7 +171,7 @@ def test_a_linear_classifier_of_two_classes_is_bounded_tightly() -> None:
     for seed in range(3):
         model, data = network("linear", seed, 2), samples(seed, 20, 2)
         known = around(model, data)
-        weights = model[0].weight[1] - model[0].weight[0]  # type: ignore[index,union-attr]
+        weights = model[0].weight[1] - model[0].weight[0]  # type: ignore[index]
         steep = float(weights.norm().detach())
         for gamma in (0.3, 2.0):
             with torch.no_grad():

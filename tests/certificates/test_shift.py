@@ -1,4 +1,5 @@
-"""Distances between samples against POT and closed forms, and the paper's statistical terms against their formulas."""
+"""Distances between samples against POT and closed forms, and the paper's statistical terms against their
+formulas."""
 
 from __future__ import annotations
 

@@ -165,9 +165,17 @@ def _errors_found(engine: Engine, levels: Sequence[Level], steps: int) -> Tensor
     if steps > 0 and norm is not None and not logistic:
         places = []
         for batch in problem.batches():
-            near = nearest_error(
-                batch.loss, batch.inputs, batch.targets, norm=norm, domain=batch.domain, steps=steps, rounds=6
-            )
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)  # random starts, but the same ones whenever this is computed
+                near = nearest_error(
+                    batch.loss,
+                    batch.inputs,
+                    batch.targets,
+                    norm=norm,
+                    domain=batch.domain,
+                    steps=steps,
+                    rounds=6,
+                )
             with torch.no_grad(), evaluation_mode():
                 sure = errs(problem, near.inputs, batch.targets)
             costs = batch.cost.value(near.inputs, batch.inputs) * (1 + 1e-12)

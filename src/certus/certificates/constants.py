@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -50,12 +50,17 @@ class Ball:
 
     def within(self, larger: Ball) -> Ball:
         """The better of the bounds here and of those on a larger set."""
-        names = ("margin_slope", "margin_bend", "slope", "curvature")
-        mine = {name: (getattr(self, name), getattr(larger, name)) for name in names}
-        best = {
-            name: None if pair[0] is None else torch.minimum(pair[0], pair[1]) for name, pair in mine.items()
-        }
-        return replace(self, **best)
+
+        def least(mine: Tensor | None, other: Tensor | None) -> Tensor | None:
+            return None if mine is None or other is None else torch.minimum(mine, other)
+
+        return Ball(
+            self.edge,
+            least(self.margin_slope, larger.margin_slope),
+            least(self.margin_bend, larger.margin_bend),
+            torch.minimum(self.slope, larger.slope),
+            torch.minimum(self.curvature, larger.curvature),
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from torch import Tensor
 def worst_error(costs: Tensor, rhos: Sequence[float]) -> list[float]:
     """The largest share of errors at each ρ ≥ 0; ``costs`` is (n,), ≥ 0, ∞ where no error can be bought.
 
-    >>> worst_error(torch.tensor([0.0, 0.2, 0.4, float("inf")]), [0.0, 0.05, 0.1, 9.0])
+    >>> worst_error(torch.tensor([0.0, 0.2, 0.4, float("inf")], dtype=torch.float64), [0.0, 0.05, 0.1, 9.0])
     [0.25, 0.5, 0.625, 0.75]
     """
     count = len(costs)

@@ -37,7 +37,7 @@ def uniform_error(
     is not assumed, and the piece [0, 10⁻¹²] is left out.
 
     >>> round(uniform_error(10_000, 1.0, 3.0, lipschitz_cover(2, 1.0, 1.0), b1=1.0, b2=1.0), 4)
-    0.0381
+    0.0335
     """
     _check(count, t, ceiling=ceiling, b1=b1, b2=b2)
     edges = [10 ** (-12 * (1 - index / pieces)) for index in range(pieces + 1)]

@@ -68,7 +68,7 @@ def betting(values: Tensor, ceiling: float, failure: float) -> float:
     low, high = 0.0, 1.0  # refuted below, unless nothing is, and not above
     if not refuted(low):
         return ceiling
-    for _ in range(60):
+    for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if refuted(middle) else (low, middle)
     return ceiling * (1 - low)

@@ -56,7 +56,9 @@ class CertifySettings:
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> CertifySettings:
-        lists = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+        lists: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
+        }
         return CertifySettings(**lists)
 
 

@@ -101,7 +101,8 @@ def verify(
     certus verify runs/digits/certificate/certificate.json
     """
     stated: Any = read_json(file)
-    if not isinstance(stated, dict) or stated.get("schema_version") != SCHEMA_VERSION:
+    known = isinstance(stated, dict) and "brackets" in stated
+    if not known or stated.get("schema_version") != SCHEMA_VERSION:
         raise RunError(f"{file} is no certificate of schema version {SCHEMA_VERSION}.")
     try:
         settings, place = CertifySettings.from_json(stated["settings"]), Path(stated["run"])
@@ -157,17 +158,17 @@ def _show(certificate: Certificate, trained: TrainedRun, count: int) -> None:
     )
     rate = table("rho", "distance", "error at least", "at most", *_population_columns(certificate))
     for one in certificate.curve():
-        people = [_bound(one.population_loss, certificate.vacuous_loss)] if certificate.population else []
+        more = [_bound(one.population_loss, certificate.vacuous_loss)] if certificate.population else []
         loss.add_row(
             *_where(one),
             f"{one.loss_low:.4f}",
             _bound(one.loss_high, certificate.vacuous_loss),
             _how(one),
-            *people,
+            *more,
         )
         if one.error_high is not None:
-            people = [_bound(one.population_error, 1.0)] if certificate.population else []
-            rate.add_row(*_where(one), f"{one.error_low:.4f}", _bound(one.error_high, 1.0), *people)
+            more = [_bound(one.population_error, 1.0)] if certificate.population else []
+            rate.add_row(*_where(one), f"{one.error_low:.4f}", _bound(one.error_high, 1.0), *more)
     console.print(loss)
     if certificate.error_floor is not None:
         console.print(rate)
