@@ -27,7 +27,7 @@ $(shell test -d $(VENV) || exit 0; exec 2>/dev/null; \
 .PHONY: help demo test check bench clean
 
 help:
-	@echo "make demo    train a robust classifier of digits, then attack it and an ordinary one"
+	@echo "make demo    train a robust classifier of digits, attack it and an ordinary one, certify it"
 	@echo "make test    run the tests and doctests; options: make test PYTEST_ARGS='-k name'"
 	@echo "make check   lint, formatting and types: ruff check, ruff format --check, mypy"
 	@echo "make bench   run every script in benchmarks/"
@@ -40,6 +40,9 @@ demo: $(VENV)/.has-report
 	$(VENV)/bin/certus train digits --epochs 20 --lr 0.004 -o demo/run
 	@echo
 	$(PY) examples/digits.py
+	@echo
+	$(VENV)/bin/certus certify demo/run --rho 0.001 --rho 0.01 --confidence 0.95 --balls 4 -o demo/certificate
+	@echo "The certificate as a picture: demo/certificate/certificate.png"
 
 test: $(VENV)/.has-dev
 	$(PY) -m pytest $(PYTEST_ARGS)

@@ -12,7 +12,8 @@ Duchi, "Certifying Some Distributional Robustness with Principled Adversarial Tr
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from certus import costs, data, domains, losses, models, norms, smoothness, surrogate
+from certus import certificates, costs, data, domains, losses, models, norms, smoothness, surrogate
+from certus.certificates import Certificate, certify
 from certus.costs import (
     Bregman,
     LabelCost,
@@ -55,6 +56,7 @@ __all__ = [
     "BarzilaiBorwein",
     "Box",
     "Bregman",
+    "Certificate",
     "CertusError",
     "CrossEntropy",
     "Evidence",
@@ -77,6 +79,8 @@ __all__ = [
     "Unbounded",
     "UnsupportedError",
     "WeightedL2",
+    "certificates",
+    "certify",
     "concave_share",
     "costs",
     "data",

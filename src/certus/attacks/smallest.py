@@ -8,6 +8,7 @@ the nearest error: *estimated* from above, never from below.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -180,16 +181,28 @@ def _errs(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:
     return predicted != targets
 
 
-def _shorten(loss: ModelLoss, inputs: Tensor, targets: Tensor, attack: GradientAttack) -> Tensor:
-    """Attack, then go back along the straight line as far as the error lasts (Z is convex)."""
-    moved = attack(loss, inputs, targets)
+def shorten(
+    errs: Callable[[Tensor], Tensor], inputs: Tensor, moved: Tensor, domain: Domain = _EVERYWHERE
+) -> Tensor:
+    """Go back along the straight line as far as the error lasts; a point that is no error stays where it is.
+
+    Args:
+        errs: says which of (batch, …) points are errors.
+        domain: Z, convex; rounding may lead out of it, and is mended.
+    """
     move, nearest = moved - inputs, moved
     low = torch.zeros(len(inputs), dtype=inputs.dtype, device=inputs.device)
     high = torch.ones_like(low)
     for _ in range(8):
         middle = (low + high) / 2
-        between = attack.domain.project(inputs + per_sample(middle, move) * move)  # rounding may leave Z
-        still = _errs(loss, between, targets)
+        between = domain.project(inputs + per_sample(middle, move) * move)
+        still = errs(between)
         nearest = torch.where(per_sample(still, between), between, nearest)
         low, high = torch.where(still, low, middle), torch.where(still, middle, high)
     return nearest
+
+
+def _shorten(loss: ModelLoss, inputs: Tensor, targets: Tensor, attack: GradientAttack) -> Tensor:
+    """Attack, and go back as far as the error lasts."""
+    moved = attack(loss, inputs, targets)
+    return shorten(lambda points: _errs(loss, points, targets), inputs, moved, attack.domain)

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from certus.cli import attack, bound, cartpole, compare, data, runs, train
+from certus.cli import attack, bound, cartpole, certify, compare, data, runs, shift, train
 from certus.errors import CertusError
 
 # UsageError; where it lives depends on the version of typer, its place among the bases does not.
@@ -30,6 +30,9 @@ app.command("compare")(compare.compare)
 app.command("runs")(runs.runs)
 app.command("bound")(bound.bound)
 app.command("cartpole")(cartpole.cartpole)
+app.command("certify")(certify.certify)
+app.command("verify")(certify.verify)
+app.command("shift")(shift.shift)
 app.add_typer(data.app, name="data")
 
 

@@ -1,0 +1,260 @@
+"""What a profile is made of: values, slopes and bounds at each sample, on balls and everywhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from certus.certificates.problem import Problem
+from certus.certificates.profile import UP, Profile
+from certus.costs import Mahalanobis, Masked, SquaredL2, WeightedL2
+from certus.losses import evaluate_loss
+from certus.norms import L2
+from certus.smoothness import local_smoothness
+from certus.smoothness.criteria import Softmax
+from certus.smoothness.outputs import MOST_CLASSES
+
+_SLOPE_SLACK = (
+    1e-9  # of a computed gradient, relative to 1 + the Lipschitz constant: far above float64's rounding
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Distances at which profiles are computed, fixed before any sample is seen.
+
+    Attributes:
+        edges: (rings + 1,) from 0 on.
+        balls: which edges are radii of balls with bounds of their own.
+    """
+
+    edges: Tensor
+    balls: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """Bounds on the ball around each sample, or everywhere: (n, classes) for margins, (n,) for the loss.
+
+    ``edge`` is the index of its radius; None for all of space.
+    """
+
+    edge: int | None
+    margin_slope: Tensor | None
+    margin_bend: Tensor | None
+    slope: Tensor
+    curvature: Tensor
+
+    def within(self, larger: Ball) -> Ball:
+        """The better of the bounds here and of those on a larger set."""
+
+        def least(mine: Tensor | None, other: Tensor | None) -> Tensor | None:
+            return None if mine is None or other is None else torch.minimum(mine, other)
+
+        return Ball(
+            self.edge,
+            least(self.margin_slope, larger.margin_slope),
+            least(self.margin_bend, larger.margin_bend),
+            torch.minimum(self.slope, larger.slope),
+            torch.minimum(self.curvature, larger.curvature),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Around:
+    """All that is known around the samples of a batch.
+
+    Attributes:
+        radius: (n,) no error is nearer than this, in the cost's norm; None for regression.
+        loss: (n,) ℓ at the samples, rounded up.
+    """
+
+    problem: Problem
+    profile: Profile
+    balls: list[Ball]
+    radius: Tensor | None
+    loss: Tensor
+
+
+def look_around(problem: Problem, grid: Grid, clip: float | None) -> Around:
+    """Evaluate the network and its bounds around every sample of a (small) problem."""
+    balls = [_everywhere(problem)]
+    if not problem.claimed:
+        # What holds on a larger set holds on a smaller one; the list ends with all of space.
+        for index in sorted(grid.balls, reverse=True):
+            balls.insert(0, _ball(problem, grid, index).within(balls[0]))
+    values = _Values.at(problem)
+    rings = len(grid.edges) - 1
+    chosen = [next(ball for ball in balls if ball.edge is None or ball.edge > ring) for ring in range(rings)]
+    left, right = [], []
+    for ball in balls:
+        mine = [ring for ring in range(rings) if chosen[ring] is ball]
+        if mine:
+            ends = _majorants(
+                problem, values, ball, grid.edges[mine], grid.edges[[ring + 1 for ring in mine]]
+            )
+            left.append(ends[0])
+            right.append(ends[1])
+    everywhere = balls[-1]
+    squares = not isinstance(problem.family, Softmax)
+    profile = Profile(
+        edges=grid.edges,
+        left=torch.cat(left, 2),
+        right=torch.cat(right, 2),
+        origin=values.loss,
+        slope=everywhere.slope,
+        root=problem.smoothness.output_lipschitz if squares else 0.0,
+        reach=problem.reach,
+        growth=problem.growth,
+        clip=clip,
+    )
+    radius = None
+    if values.margins is not None and values.margin_slopes is not None:
+        radius = _radius(values.margins, values.margin_slopes, balls, grid)
+        radius = torch.where(radius > problem.reach, math.inf, radius)
+    return Around(problem, profile, balls, radius, values.loss)
+
+
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """At the samples: losses and margins rounded up, dual norms of their gradients."""
+
+    loss: Tensor
+    slope: Tensor
+    margins: Tensor | None
+    margin_slopes: Tensor | None
+
+    @staticmethod
+    def at(problem: Problem) -> _Values:
+        leaf = problem.inputs.clone().requires_grad_()
+        with torch.enable_grad():
+            losses = evaluate_loss(problem.loss, leaf, problem.targets)
+            (slope,) = torch.autograd.grad(losses.sum(), leaf)
+        losses = losses.detach()
+        steepness = dual_norm(problem, problem.feasible(slope))
+        margins = slopes = None
+        if isinstance(problem.family, Softmax):
+            margins, slopes = _margins(problem, leaf)
+        return _Values(losses + problem.slack(losses), steepness, margins, slopes)
+
+
+def _margins(problem: Problem, leaf: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, classes) F_k − F_y rounded up, and the dual norms of their gradients; ∞ for too many classes."""
+    with torch.enable_grad():
+        outputs = problem.outputs(leaf)
+        classes = outputs.shape[1]
+        own = problem.targets.unsqueeze(1)
+        margins = (outputs - outputs.gather(1, own)).detach()
+        margins = margins + 2 * problem.rounding + 1e-14 * margins.abs()
+        margins.scatter_(1, own, 0.0)
+        slopes = torch.full_like(margins, math.inf).scatter_(1, own, 0.0)
+        if classes <= MOST_CLASSES:
+            each = [
+                torch.autograd.grad(outputs[:, k].sum(), leaf, retain_graph=True, allow_unused=True)[0]
+                for k in range(classes)
+            ]
+            rows = torch.stack([torch.zeros_like(leaf) if row is None else row for row in each])
+            mine = rows[problem.targets, torch.arange(len(leaf))]
+            for k in range(classes):
+                slopes[:, k] = dual_norm(problem, problem.feasible(rows[k] - mine))
+    return margins, slopes.scatter_(1, own, 0.0)
+
+
+def dual_norm(problem: Problem, gradients: Tensor) -> Tensor:
+    """(batch,) the norm that gradients are measured in, for moves that the cost allows."""
+    cost = problem.cost
+    inner = cost.inner if isinstance(cost, Masked) else cost
+    if isinstance(inner, SquaredL2 | WeightedL2 | Mahalanobis):
+        return L2(cost.whiten(gradients))
+    lengths: Tensor = inner.norm.dual(gradients)
+    return lengths
+
+
+def _everywhere(problem: Problem) -> Ball:
+    bound, count = problem.smoothness, len(problem)
+    ones = torch.ones(count, dtype=torch.float64)
+    slope, bend = bound.margin_lipschitz, bound.margin_curvature
+    if slope is None or bend is None:
+        return Ball(None, None, None, bound.lipschitz * ones, bound.curvature * ones)
+    slopes, bends = (matrix.double().T[problem.targets] for matrix in (slope, bend))
+    assert isinstance(problem.family, Softmax)
+    lipschitz = bound.lipschitz * ones
+    if not problem.family.smoothing:
+        lipschitz = torch.minimum(lipschitz, problem.family.slope * slopes.amax(1) * UP)
+    return Ball(None, slopes, bends, lipschitz, bound.curvature * ones)
+
+
+def _ball(problem: Problem, grid: Grid, index: int) -> Ball:
+    radius = float(grid.edges[index])
+    bound = local_smoothness(problem.analysis, problem.inputs, problem.targets, radius)
+    return Ball(index, bound.margin_lipschitz, bound.margin_curvature, bound.lipschitz, bound.curvature)
+
+
+def _majorants(
+    problem: Problem, values: _Values, ball: Ball, inner: Tensor, outer: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Values at both edges of some rings, (majorants, n, rings) each."""
+    lefts, rights = [], []
+    low, high = _rise(values.slope, ball.slope, ball.curvature, inner, outer)
+    origin = values.loss.unsqueeze(1)
+    lefts.append(origin + low)
+    rights.append(origin + high)
+    family = problem.family
+    if not isinstance(family, Softmax):
+        start, root = origin.sqrt(), problem.smoothness.output_lipschitz
+        lefts.append((start + root * inner) ** 2)
+        rights.append((start + root * outer) ** 2)
+    elif not family.smoothing:
+        assert values.margins is not None
+        assert values.margin_slopes is not None
+        assert ball.margin_slope is not None
+        assert ball.margin_bend is not None
+        own = problem.targets.reshape(-1, 1, 1)
+        rises = _rise(values.margin_slopes, ball.margin_slope, ball.margin_bend, inner, outer)
+        for found, rise in zip((lefts, rights), rises, strict=True):
+            lifted = family.scale * (values.margins.unsqueeze(2) + rise + family.offset)
+            lifted = lifted.scatter(1, own.expand(-1, 1, lifted.shape[2]), 0.0)
+            found.append(family.slope / family.scale * torch.logsumexp(lifted, 1) * (1 + 1e-13) + 1e-13)
+    return torch.stack(lefts), torch.stack(rights)
+
+
+def _radius(margins: Tensor, slopes: Tensor, balls: list[Ball], grid: Grid) -> Tensor:
+    """(n,) certified radii: as far as every e_k stays below 0, on the ball where its constants hold. Ties
+    are errors.
+
+    The root of m + Lip·r is −m/Lip, that of m + gr + κr²/2 is −2m/(g + √(g² − 2κm)); e_k is the smaller of
+    both
+    functions, so its root is the larger of both.
+    """
+    best = torch.zeros(len(margins), dtype=torch.float64)
+    own = (slopes == 0) & (margins == 0)
+    for ball in balls:
+        assert ball.margin_slope is not None
+        assert ball.margin_bend is not None
+        most = ball.margin_slope * UP
+        steep, bend = slopes * UP + _SLOPE_SLACK * (1 + most), ball.margin_bend * UP
+        short = (-margins).clamp_min(0)
+        curved = 2 * short / (steep + (steep**2 + 2 * bend * short).sqrt())
+        roots = torch.maximum(short / most, curved.nan_to_num(0.0)).nan_to_num(0.0, math.inf)
+        found = torch.where(own, math.inf, roots).amin(1) * (1 - 1e-9)
+        if ball.edge is not None:
+            found = found.clamp_max(float(grid.edges[ball.edge]))
+        best = torch.maximum(best, found)
+    return best
+
+
+def _rise(slope: Tensor, most: Tensor, bend: Tensor, inner: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
+    """At both edges of rings, one of most·r and slope·r + bend·r²/2: the one that is smaller at the outer
+    edge.
+
+    Shapes (n, …) and (rings,) → (n, …, rings).
+    """
+    steep = (slope * UP + _SLOPE_SLACK * (1 + most)).unsqueeze(-1)
+    most, bend = most.unsqueeze(-1) * UP, bend.unsqueeze(-1) * UP
+    curved = steep * outer + bend * outer**2 / 2
+    pick = curved <= most * outer
+    low = torch.where(pick, steep * inner + bend * inner**2 / 2, most * inner)
+    return low, torch.where(pick, curved, most * outer)

@@ -1,0 +1,159 @@
+"""Runs over γ and over the data, remembers what is done, and combines labels that may move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from certus.certificates.constants import Around, Grid, look_around
+from certus.certificates.levels import DEFAULT_ASCENT, Level, errs, solve_level
+from certus.certificates.problem import Problem
+from certus.data import Split
+from certus.surrogate import WRM, Maximizer
+
+_RATIO = 1.1  # of neighbouring edges
+_MOST_RINGS = 160
+
+Progress = Callable[[int], None]
+
+
+class Memory(Protocol):
+    """Where finished levels are kept, so that an interrupted certification goes on where it was."""
+
+    def load(self, gamma: float) -> Level | None: ...
+
+    def save(self, level: Level) -> None: ...
+
+
+def make_grid(problem: Problem, rhos: Sequence[float], gammas: Sequence[float], balls: int) -> Grid:
+    """Edges and balls that suit these ρ and γ: a function of the network and the question, never of the
+    samples."""
+    low, high = (math.sqrt(rho / problem.growth) for rho in (min(rhos), max(rhos)))
+    far = problem.smoothness.lipschitz / (2 * problem.growth * min(gammas))
+    far = max(far, 16 * high) if math.isfinite(far) else 64 * high
+    near = low / 8
+    count = min(_MOST_RINGS, max(8, math.ceil(math.log(far / near) / math.log(_RATIO))))
+    edges = torch.logspace(math.log10(near), math.log10(far), count, dtype=torch.float64)
+    edges = torch.cat([edges.new_zeros(1), edges])
+    radii = torch.logspace(math.log10(low / 2), math.log10(8 * high), balls, dtype=torch.float64)
+    return Grid(edges, tuple(sorted({int((edges - radius).abs().argmin()) for radius in radii} - {0})))
+
+
+@dataclass(eq=False)
+class Engine:
+    """All levels of one problem.
+
+    Attributes:
+        clip: B, if it is min(ℓ, B) that is certified.
+        progress: called with the number of samples done at a level.
+    """
+
+    problem: Problem
+    grid: Grid
+    clip: float | None = None
+    ascent: Maximizer = DEFAULT_ASCENT
+    memory: Memory | None = None
+    progress: Progress | None = None
+    _around: list[list[Around]] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        """Look around every sample, under every label that it may take."""
+        labels = 1 if self.problem.label_cost is None else self.problem.label_cost.classes
+        for batch in self.problem.batches():
+            parts = [batch if shift == 0 else batch.relabelled(shift) for shift in range(labels)]
+            self._around.append([look_around(part, self.grid, self.clip) for part in parts])
+            self._advance(len(batch))
+
+    @property
+    def loss(self) -> Tensor:
+        """(n,) ℓ at the samples, rounded up."""
+        return torch.cat([parts[0].loss for parts in self._around])
+
+    @property
+    def start(self) -> Tensor:
+        """(n,) the same, rounded down."""
+        return torch.cat(
+            [parts[0].loss - 2 * parts[0].problem.slack(parts[0].loss) for parts in self._around]
+        )
+
+    def moved(self, gamma: float | None) -> Split:
+        """T̂_γ of all samples, or the samples themselves."""
+        problem = self.problem
+        if gamma is None:
+            return Split(problem.inputs, problem.targets)
+        wrm = WRM(
+            gamma,
+            cost=problem.cost,
+            domain=problem.domain,
+            maximizer=self.ascent,
+            label_cost=problem.label_cost,
+        )
+        found = [wrm.solve(problem.loss, batch.inputs, batch.targets) for batch in problem.batches()]
+        targets = [part.targets for part in found if part.targets is not None]
+        return Split(torch.cat([part.inputs for part in found]), torch.cat(targets))
+
+    @property
+    def error_floor(self) -> Tensor | None:
+        """(n,) no error costs less than this; None for regression."""
+        found = []
+        for parts in self._around:
+            radius = parts[0].radius
+            if radius is None:
+                return None
+            found.append(self.problem.growth * radius**2 * (1 - 1e-12))
+        costs = torch.cat(found)
+        return costs if self.problem.label_cost is None else costs.clamp_max(self.problem.label_cost.price)
+
+    @property
+    def wrong(self) -> Tensor:
+        """(n,) samples that are misclassified as they are, beyond doubt."""
+        batches = self.problem.batches()
+        with torch.no_grad():
+            return torch.cat([errs(self.problem, batch.inputs, batch.targets) for batch in batches])
+
+    def level(self, gamma: float) -> Level:
+        """φ̄_γ and T̂_γ of all samples."""
+        known = None if self.memory is None else self.memory.load(gamma)
+        if known is not None:
+            self._advance(len(self.problem))
+            return known
+        parts = []
+        for around in self._around:
+            parts.append(self._over_labels(around, gamma))
+            self._advance(len(around[0].problem))
+        names = ("bound", "rule", "transport_cost", "loss", "error_cost")
+        level = Level(gamma, **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
+        if self.memory is not None:
+            self.memory.save(level)
+        return level
+
+    def _over_labels(self, around: list[Around], gamma: float) -> Level:
+        """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached."""
+        level = solve_level(around[0], gamma, self.ascent)
+        label_cost = self.problem.label_cost
+        if label_cost is None:
+            return level
+        price = label_cost.price
+        for other in (solve_level(each, gamma, self.ascent) for each in around[1:]):
+            dearer = other.bound - gamma * price * (1 - 1e-12)
+            switch = dearer > level.bound
+            gain = other.loss - gamma * (other.transport_cost + price)
+            climb = gain > level.loss - gamma * level.transport_cost
+            level = replace(
+                level,
+                bound=torch.maximum(level.bound, dearer),
+                rule=torch.where(switch, other.rule, level.rule),
+                loss=torch.where(climb, other.loss, level.loss),
+                transport_cost=torch.where(climb, other.transport_cost + price, level.transport_cost),
+                error_cost=level.error_cost.clamp_max(price),
+            )
+        return level
+
+    def _advance(self, count: int) -> None:
+        if self.progress is not None:
+            self.progress(count)

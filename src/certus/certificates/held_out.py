@@ -1,0 +1,58 @@
+"""A confidence is worth nothing on data that the network was fitted to: which samples a run has never
+trained on.
+
+The splits of a run are told apart by their row numbers, which the run recorded. Other data are compared row
+by row, by a hash of
+inputs and target: one equal row is enough to refuse. (Equal rows can be honest coincidences, in tables of
+    few categories;
+then the splits of the run itself are the way.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+
+from certus.data import DataSet, Split
+from certus.errors import ArgumentError, require
+from certus.runs.files import RunError
+from certus.runs.trained import TrainedRun
+
+
+def row_hashes(data: Split) -> list[bytes]:
+    """sha256 of every row's input and target, whatever precision they are stored in."""
+    inputs = data.inputs.detach().cpu().double().flatten(1)
+    targets = data.targets.detach().cpu().double().reshape(len(data), -1)
+    rows = torch.cat([inputs, targets], 1).numpy()
+    return [hashlib.sha256(row.tobytes()).digest() for row in rows]
+
+
+def named_split(data: DataSet, name: str) -> Split:
+    """One of the splits of a data set, or of its later samples."""
+    known = {"train": data.train, "calibration": data.calibration, "test": data.test, **data.later}
+    require(name in known, "split", f"be one of {', '.join(known)}", repr(name))
+    return known[name]
+
+
+def check_held_out(trained: TrainedRun, data: Split | str) -> None:
+    """Raise unless the run has trained on none of these samples."""
+    if not isinstance(data, str):
+        seen = set(row_hashes(trained.data.train))
+        count = sum(row in seen for row in row_hashes(data))
+        if count:
+            raise ArgumentError(
+                f"`confidence` needs data that the run has not trained on; {count} of these {len(data)} "
+                "rows are among its training data."
+            )
+        return
+    if data == "train":
+        raise ArgumentError(
+            "`confidence` needs data that the run has not trained on; got its split train: "
+            "use test or calibration."
+        )
+    recorded, now = trained.run.rows, trained.data.rows
+    if recorded.keys() != now.keys() or not all(torch.equal(recorded[name], now[name]) for name in now):
+        raise RunError(f"{trained.run.path} was trained with another split than its data have now.")
+    if data in recorded and bool(torch.isin(recorded[data], recorded["train"]).any()):
+        raise RunError(f"{trained.run.path} trained on rows of its split {data}.")

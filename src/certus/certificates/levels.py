@@ -1,0 +1,186 @@
+"""One γ at a time: proven upper bounds φ̄_γ, sample by sample, and the points that an ascent reaches
+(eqn:inner-sup).
+
+The gap rule. Where f = ℓ − γc has the modulus μ = sγ − L⁺ > 0 on a ball around x₀ that holds the point ẑ
+reached, and g = ∇f(ẑ),
+
+    sup over the ball of f ≤ f(ẑ) + sup_{z ∈ Z} ⟨g, z − ẑ⟩ − (μ/2)‖z − ẑ‖²,
+
+and what lies outside the ball is bounded by the rings of the profile: φ_γ is at most the larger of both. On
+    all of space
+nothing is left outside. So "concave" (everywhere) and "local" (on a ball) are one rule, and the
+smallest of all bounds wins.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from certus.attacks.smallest import shorten
+from certus.certificates.constants import Around, dual_norm
+from certus.certificates.problem import Problem
+from certus.losses import evaluate_loss, evaluation_mode
+from certus.smoothness.criteria import Softmax
+from certus.surrogate import BarzilaiBorwein, Evaluation, Maximizer, Objective
+
+DEFAULT_ASCENT = BarzilaiBorwein(tolerance=3e-5, max_gradients=16)
+_SLOPE_ERROR = 1e-9  # of a computed gradient, relative to 1 + its size: far above float64's rounding
+_SHARE = 1e-6  # of the modulus, given up for the rounding of the gradient
+
+
+class Rule(IntEnum):
+    """What proves a bound."""
+
+    LIPSCHITZ = 0
+    """φ ≤ ℓ(x₀) + G²/(4γg)."""
+
+    RADIAL = 1
+    """Growth of the margins, or of the loss, with the distance."""
+
+    LOCAL = 2
+    """Value and gap on a ball where the inner problem is concave; the rest by the radial rule."""
+
+    CONCAVE = 3
+    """Value and gap: the inner problem is concave everywhere."""
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """φ̄_γ and T̂_γ at one γ; every entry but ``gamma`` is (n,).
+
+    Attributes:
+        bound: φ̄_γ ≥ φ_γ; rule: the ``Rule`` that proves it.
+        transport_cost, loss: c(T̂, x₀), rounded up, and ℓ(T̂), rounded down: attained.
+        error_cost: the cost at which an error was found on the way to T̂; ∞ if none was.
+    """
+
+    gamma: float
+    bound: Tensor
+    rule: Tensor
+    transport_cost: Tensor
+    loss: Tensor
+    error_cost: Tensor
+
+
+def solve_level(around: Around, gamma: float, ascent: Maximizer = DEFAULT_ASCENT) -> Level:
+    """All rules at one γ, for the samples of one batch."""
+    problem, clip = around.problem, around.profile.clip
+    with torch.no_grad(), evaluation_mode():
+        climb = Climb.of(problem, gamma, ascent)
+        rules = bounds_by_rule(around, climb)
+        bound, rule = torch.stack([rules[rule] for rule in Rule]).min(0)
+        cost, loss = _attained(problem, climb)
+        if clip is not None:
+            bound, loss = bound.clamp_max(clip), loss.clamp_max(clip)
+        return Level(gamma, bound, rule, cost, loss, _error_cost(problem, climb.at.point))
+
+
+@dataclass(frozen=True, eq=False)
+class Climb:
+    """Where an ascent on f at one γ has led: the objective there, and (batch,) whether its rounding is
+    known."""
+
+    gamma: float
+    objective: Objective
+    at: Evaluation
+    safe: Tensor
+
+    @staticmethod
+    def of(problem: Problem, gamma: float, ascent: Maximizer) -> Climb:
+        objective = Objective(
+            loss=problem.loss,
+            origin=problem.inputs,
+            targets=problem.targets,
+            gamma=torch.full((len(problem),), gamma, dtype=torch.float64),
+            cost=problem.cost,
+            domain=problem.domain,
+        )
+        at = objective.evaluate(ascent.maximize(objective).inputs)
+        safe = at.finite & (at.point.abs() <= problem.room).flatten(1).all(1)
+        return Climb(gamma, objective, at, safe)
+
+
+def bounds_by_rule(around: Around, climb: Climb) -> dict[Rule, Tensor]:
+    """Every rule by itself, (batch,) upper bounds on φ_γ; ∞ where a rule does not apply."""
+    profile = around.profile
+    found = {Rule.LIPSCHITZ: profile.lipschitz(climb.gamma), Rule.RADIAL: profile.bound(climb.gamma)}
+    return found | _gap_rules(around, climb, profile.rings(climb.gamma))
+
+
+def _gap_rules(around: Around, climb: Climb, rings: Tensor) -> dict[Rule, Tensor]:
+    """The bounds "local" and "concave"."""
+    gamma, at, safe = climb.gamma, climb.at, climb.safe
+    problem, nothing = around.problem, torch.full_like(at.value, math.inf)
+    found = {Rule.LOCAL: nothing, Rule.CONCAVE: nothing}
+    modulus = problem.cost.strong_convexity
+    if modulus == 0:
+        return found
+    reached = at.value + problem.slack(at.value + gamma * at.cost) + 1e-12 * (1 + gamma * at.cost)
+    gradient = at.slope - gamma * problem.cost.gradient(at.point, problem.inputs)
+    distance: Tensor = problem.cost.norm(at.point - problem.inputs)
+    tails = rings.flip(1).cummax(1).values.flip(1)
+    for ball in around.balls:
+        rule = Rule.CONCAVE if ball.edge is None else Rule.LOCAL
+        left = (modulus * gamma * (1 - 1e-12) - ball.curvature) * (1 - _SHARE)
+        useful = safe & (left > 0)
+        outside = nothing * -1
+        if ball.edge is not None:
+            outside = tails[:, ball.edge]
+            useful &= distance <= float(around.profile.edges[ball.edge]) * (1 - 1e-9)
+        useful &= torch.maximum(reached, outside) < found[rule]
+        if useful.any():
+            gap = _gap(problem, gradient, at, left, useful)
+            bound = torch.maximum(reached[useful] + gap, outside[useful])
+            values = found[rule].clone()
+            values[useful] = torch.minimum(values[useful], bound)
+            found[rule] = values
+    return found
+
+
+def _gap(problem: Problem, gradient: Tensor, at: Evaluation, modulus: Tensor, useful: Tensor) -> Tensor:
+    """What is left to gain, with ‖∇f‖ known up to e: the share t of the modulus pays for (1 + 1/t)e²/2μ."""
+    part = problem.select(useful)
+    slopes = gradient[useful]
+    gap = problem.cost.gap(slopes, at.point[useful], modulus[useful], problem.domain)
+    size = dual_norm(part, slopes) + dual_norm(part, at.slope[useful])
+    error = _SLOPE_ERROR * (1 + size)
+    return gap * (1 + 1e-12) + (1 + 1 / _SHARE) * error**2 / (2 * modulus[useful])
+
+
+def _attained(problem: Problem, climb: Climb) -> tuple[Tensor, Tensor]:
+    """(batch,) cost and loss of the point reached, or of the sample itself where that cannot be trusted."""
+    at, gamma = climb.at, climb.gamma
+    losses = at.value + gamma * at.cost
+    losses = losses - problem.slack(losses) - 1e-12 * gamma * at.cost
+    start = evaluate_loss(problem.loss, problem.inputs, problem.targets)
+    start = start - problem.slack(start)
+    good = climb.safe & torch.isfinite(losses)
+    cost = torch.where(good, at.cost * (1 + 1e-12), 0.0)
+    return cost, torch.where(good, losses, start)
+
+
+def _error_cost(problem: Problem, moved: Tensor) -> Tensor:
+    """(batch,) c at the nearest error on the line to the point reached; ∞ where there is none."""
+    found = torch.full((len(problem),), math.inf, dtype=torch.float64)
+    if not isinstance(problem.family, Softmax):
+        return found
+    wrong = errs(problem, moved, problem.targets)
+    if wrong.any():
+        part = problem.select(wrong)
+        nearer = shorten(lambda points: errs(problem, points, part.targets), part.inputs, moved[wrong])
+        found[wrong] = problem.cost.value(nearer, part.inputs) * (1 + 1e-12)
+    return found
+
+
+def errs(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
+    """(batch,) whether another class is ahead, by more than rounding can make of nothing."""
+    outputs = problem.outputs(points)
+    own = targets.unsqueeze(1)
+    others = outputs.scatter(1, own, -math.inf).amax(1)
+    ahead = others - outputs.gather(1, own)[:, 0] > 2 * problem.rounding
+    return ahead & (points.abs() <= problem.room).flatten(1).all(1)

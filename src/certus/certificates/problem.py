@@ -1,0 +1,245 @@
+"""What is certified: a network in float64, its loss, the data, the cost of moving them, and what is proven
+of the network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from certus.certificates.rounding import output_rounding
+from certus.costs import Bregman, Cost, LabelCost, Mahalanobis, Masked
+from certus.data import Split
+from certus.domains import Domain, Intervals
+from certus.errors import ArgumentError, UnsupportedError, require
+from certus.losses import Criterion, ModelLoss, check_labels, evaluation_mode
+from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
+from certus.smoothness.criteria import Softmax, Squares
+from certus.smoothness.network import run_steps
+from certus.surrogate.checks import check_batch, check_geometry
+from certus.surrogate.checks import check_labels as check_label_cost
+
+Data = Split | tuple[Tensor, Tensor | None] | Iterable[tuple[Tensor, Tensor]]
+"""Samples: a ``Split``, inputs with targets or None, or batches of both."""
+
+BATCH = 512
+
+
+class Network(nn.Module):
+    """The network as the bounds read it, layer by layer, in float64 on the CPU: what is evaluated is what is
+    bounded.
+
+    Not the module itself: torch's own softplus, for one, is off by 2·10⁻⁹ where it switches to a straight
+        line.
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        super().__init__()
+        self.steps = analysis.steps if analysis.head is None else [*analysis.steps, analysis.head]
+
+    def forward(self, points: Tensor) -> Tensor:
+        return run_steps(self.steps, points)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The certified loss and everything that its bounds rest on; made by ``Problem.of``.
+
+    Attributes:
+        loss: the network in float64 with its criterion.
+        inputs, targets: (n, …) float64 and (n,) the data.
+        predicted: whether the targets are the network's own predictions, for want of others.
+        smoothness: bounds that hold everywhere; analysis: for those on balls.
+        claimed: whether ``smoothness`` is the caller's claim.
+    """
+
+    loss: ModelLoss
+    cost: Cost
+    domain: Domain
+    inputs: Tensor
+    targets: Tensor
+    predicted: bool
+    label_cost: LabelCost | None
+    smoothness: SmoothnessBound
+    analysis: Analysis
+    claimed: bool
+
+    @staticmethod
+    def of(
+        model: nn.Module,
+        data: Data,
+        criterion: Criterion,
+        cost: Cost,
+        domain: Domain,
+        label_cost: LabelCost | None = None,
+        smoothness: SmoothnessBound | None = None,
+    ) -> Problem:
+        """Read the data and the network, and check that they go together."""
+        require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
+        inputs, targets = gather(data)
+        check_batch(inputs, targets)
+        check_geometry(inputs, cost, domain)
+        shape = tuple(inputs.shape[1:])
+        analysis = Analysis(model, criterion, input_shape=shape, cost=cost)
+        network = Network(analysis)
+        predicted = targets is None
+        if targets is None:
+            targets = predictions(network, inputs, analysis.criterion)
+        bound = smoothness or input_smoothness(model, criterion, input_shape=shape, cost=cost)
+        if smoothness is not None and type(smoothness.cost) is not type(cost):
+            raise ArgumentError(f"`smoothness` must be in the norm of {cost}; got that of {smoothness.cost}.")
+        if label_cost is not None:
+            check_label_cost(targets, label_cost)
+        if isinstance(analysis.criterion, Softmax) and not analysis.criterion.logistic:
+            check_labels(
+                type(criterion).__name__, torch.empty(len(inputs), analysis.outputs.classes), targets
+            )
+        return Problem(
+            ModelLoss(network, criterion),
+            cost,
+            domain,
+            inputs,
+            targets,
+            predicted,
+            label_cost,
+            bound,
+            analysis,
+            smoothness is not None,
+        )
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def assumed(self) -> bool:
+        """Whether a bound rests on a claim of the caller: his smoothness, or the modulus of his Bregman
+        cost."""
+        inner = self.cost.inner if isinstance(self.cost, Masked) else self.cost
+        return self.claimed or isinstance(inner, Bregman)
+
+    @property
+    def family(self) -> Softmax | Squares:
+        """The constants of the criterion."""
+        return self.analysis.criterion
+
+    @property
+    def classes(self) -> int | None:
+        """How many labels there are; None for regression."""
+        return self.analysis.outputs.classes if isinstance(self.family, Softmax) else None
+
+    @property
+    def growth(self) -> float:
+        """c(x, x₀) ≥ growth·‖x − x₀‖²: half of the cost's own growth."""
+        return self.cost.growth / 2
+
+    def select(self, index: slice | Tensor) -> Problem:
+        """Some samples only."""
+        return replace(self, inputs=self.inputs[index], targets=self.targets[index])
+
+    def relabelled(self, shift: int) -> Problem:
+        """Every label moved on by ``shift``, and none of them free to move any more."""
+        assert self.label_cost is not None
+        targets = (self.targets + shift) % self.label_cost.classes
+        return replace(self, targets=targets, label_cost=None)
+
+    def batches(self) -> list[Problem]:
+        """The samples in portions that fit into memory."""
+        return [self.select(slice(at, at + BATCH)) for at in range(0, len(self), BATCH)]
+
+    def outputs(self, points: Tensor) -> Tensor:
+        """(batch, classes) what the network says; for one logistic output, 0 beside it."""
+        values: Tensor = self.loss.model(points).flatten(1)
+        if isinstance(self.family, Softmax) and self.family.logistic:
+            return torch.cat([torch.zeros_like(values), values], 1)
+        return values
+
+    @cached_property
+    def room(self) -> Tensor:
+        """(*shape) how large inputs may be for ``rounding`` to hold: well beyond the data, or all of a
+        box."""
+        sizes = 2 * self.inputs.abs().amax(0) + 1
+        if isinstance(self.domain, Intervals):
+            low, high = self.domain.bounds(self.inputs)
+            far = torch.maximum(low.abs(), high.abs()).expand_as(sizes)
+            sizes = torch.where(torch.isfinite(far), far, sizes)
+        return sizes
+
+    @cached_property
+    def rounding(self) -> float:
+        """How far float64 may put an output from the true one, at every point within ``room``."""
+        return output_rounding(self.analysis, self.room)
+
+    def slack(self, losses: Tensor) -> Tensor:
+        """(batch,) by how much rounding may have changed these losses."""
+        error = self.rounding
+        if isinstance(self.family, Softmax):
+            steep = 2 * self.family.slope
+            return steep * error + 1e-12 * (1 + losses.abs())
+        error *= math.sqrt(self.analysis.outputs.classes)
+        return 2 * losses.clamp_min(0).sqrt() * error + error**2 + 1e-12 * (1 + losses.abs())
+
+    @cached_property
+    def reach(self) -> Tensor:
+        """(n,) no point of Z is farther than this from the sample, in the cost's norm; ∞ if nothing is
+        known."""
+        cost = self.cost.inner if isinstance(self.cost, Masked) else self.cost
+        if not isinstance(self.domain, Intervals) or isinstance(cost, Mahalanobis | Bregman):
+            return torch.full((len(self),), math.inf, dtype=torch.float64)
+        low, high = self.domain.bounds(self.inputs)
+        farthest = torch.maximum((self.inputs - low).abs(), (high - self.inputs).abs())
+        if isinstance(self.cost, Masked):
+            farthest = torch.where(self.cost.mask, farthest, 0.0)
+        lengths: Tensor = cost.norm(farthest)
+        return torch.where(torch.isfinite(farthest).flatten(1).all(1), lengths * (1 + 1e-9), math.inf)
+
+    def feasible(self, slopes: Tensor) -> Tensor:
+        """Gradients at the samples without the parts along which Z, or a mask, lets nothing move.
+
+        ⟨g, δ⟩ ≤ ⟨g', δ⟩ for every move δ inside Z, where g' drops gᵢ if xᵢ stands at a bound and gᵢ points
+        outwards.
+        """
+        if isinstance(self.cost, Masked):
+            slopes = torch.where(self.cost.mask, slopes, 0.0)
+        inner = self.cost.inner if isinstance(self.cost, Masked) else self.cost
+        if not isinstance(self.domain, Intervals) or isinstance(inner, Mahalanobis):
+            return slopes
+        low, high = self.domain.bounds(self.inputs)
+        blocked = ((self.inputs <= low) & (slopes < 0)) | ((self.inputs >= high) & (slopes > 0))
+        return torch.where(blocked, 0.0, slopes)
+
+
+def gather(data: Data) -> tuple[Tensor, Tensor | None]:
+    """Inputs as float64 and targets, on the CPU."""
+    targets: Tensor | None
+    if isinstance(data, Split):
+        inputs, targets = data.inputs, data.targets
+    elif isinstance(data, tuple):
+        require(len(data) == 2, "data", "be (inputs, targets) or (inputs, None)", f"{len(data)} entries")
+        inputs, targets = data
+    else:
+        parts = list(data)
+        require(len(parts) > 0, "data", "hold at least one batch", "none")
+        inputs = torch.cat([part[0] for part in parts])
+        targets = torch.cat([part[1] for part in parts])
+    require(isinstance(inputs, Tensor), "data", "hold tensors", type(inputs))
+    require(
+        inputs.dim() >= 2 and len(inputs) > 0, "data", "hold samples of shape (n, …)", tuple(inputs.shape)
+    )
+    inputs = inputs.detach().double().cpu()
+    if targets is not None:
+        targets = targets.detach().cpu()
+        targets = targets.double() if targets.is_floating_point() else targets.long()
+    return inputs, targets
+
+
+def predictions(network: nn.Module, inputs: Tensor, family: Softmax | Squares) -> Tensor:
+    """(n,) the labels that the network gives."""
+    if isinstance(family, Squares):
+        raise UnsupportedError("A regression has no predicted labels to certify: give `data` with targets.")
+    with torch.no_grad(), evaluation_mode():
+        outputs = torch.cat([network(batch) for batch in inputs.split(BATCH)])
+    return (outputs.flatten() > 0).long() if family.logistic else outputs.argmax(1)

@@ -1,0 +1,164 @@
+"""The certificate of a run: settings that can be written down, so that it can be computed again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from certus.certificates.certificate import Certificate
+from certus.certificates.certify import certify
+from certus.certificates.engine import Memory, Progress
+from certus.certificates.held_out import check_held_out, named_split
+from certus.certificates.levels import Level
+from certus.costs import LabelCost
+from certus.data import Split
+from certus.errors import require
+from certus.losses import Criterion, CrossEntropy
+from certus.runs.files import RunError
+from certus.runs.tags import to_tag
+from certus.runs.tensors import digest, load_tensors, save_tensors
+from certus.runs.trained import TrainedRun
+
+__all__ = ["CertifySettings", "FileMemory", "certify_run", "fingerprint"]
+
+
+@dataclass(frozen=True)
+class CertifySettings:
+    """What ``certus certify`` was asked; JSON types only. See ``certify`` for what is not said here.
+
+    Attributes:
+        split: "test", "calibration", "train", or the name of a later sample of the data.
+        samples: how many of them, from the first; all when None.
+        predicted: certify the network's own predictions instead of the labels.
+        label_price: a finite price for changing a label.
+    """
+
+    rho: tuple[float, ...]
+    confidence: float | None = None
+    clip: float | None = None
+    split: str = "test"
+    samples: int | None = None
+    predicted: bool = False
+    label_price: float | None = None
+    method: str = "betting"
+    gammas: tuple[float, ...] | None = None
+    balls: int = 6
+    refine: int = 1
+    attack_steps: int = 10
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
+        }
+
+    @staticmethod
+    def from_json(content: dict[str, Any]) -> CertifySettings:
+        lists: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
+        }
+        return CertifySettings(**lists)
+
+
+def certified_data(trained: TrainedRun, settings: CertifySettings) -> Split:
+    """The samples that the settings name."""
+    data = named_split(trained.data, settings.split)
+    if settings.samples is not None:
+        require(settings.samples >= 1, "samples", "be at least 1", settings.samples)
+        data = data[: settings.samples]
+    return data
+
+
+def certify_run(
+    trained: TrainedRun,
+    settings: CertifySettings,
+    *,
+    memory: Memory | None = None,
+    progress: Progress | None = None,
+) -> Certificate:
+    """Certify a run with the cost and the domain it was trained with, in plain cross-entropy or squared
+    error."""
+    if settings.confidence is not None:
+        check_held_out(trained, settings.split)
+    data = certified_data(trained, settings)
+    criterion: Criterion = trained.loss.criterion
+    if isinstance(criterion, CrossEntropy):
+        criterion = CrossEntropy()  # label smoothing is a device of training, not what is to be certified
+    price, classes = settings.label_price, trained.data.classes
+    require(price is None or classes is not None, "label_price", "be left out for regression", price)
+    certificate = certify(
+        trained.loss.model,
+        (data.inputs, None if settings.predicted else data.targets),
+        rho=settings.rho,
+        loss=criterion,
+        cost=trained.cost,
+        domain=trained.domain,
+        confidence=settings.confidence,
+        clip=settings.clip,
+        gammas=settings.gammas,
+        label_cost=None if price is None or classes is None else LabelCost(price, classes),
+        method=settings.method,
+        balls=settings.balls,
+        refine=settings.refine,
+        attack_steps=settings.attack_steps,
+        memory=memory,
+        progress=progress,
+    )
+    about = {
+        "run": str(trained.run.path),
+        "data": trained.data.name,
+        "units": trained.data.units,
+        "settings": settings.as_json(),
+        "criterion": to_tag(criterion),
+        "cost": to_tag(trained.cost),
+        "domain": to_tag(trained.domain),
+        "digests": fingerprint(trained, settings),
+        "threads": torch.get_num_threads(),
+        "torch_version": torch.__version__,
+    }
+    return replace(certificate, about=about)
+
+
+def fingerprint(trained: TrainedRun, settings: CertifySettings) -> dict[str, str]:
+    """sha256 of the weights, of the certified samples, and of the whole source of the data."""
+    data = certified_data(trained, settings)
+    return {
+        "weights": digest(dict(trained.loss.model.state_dict())),
+        "samples": digest({"inputs": data.inputs, "targets": data.targets}),
+        "source": trained.data.sha256,
+    }
+
+
+@dataclass(frozen=True)
+class FileMemory:
+    """Finished levels in a folder: an interrupted certification goes on from them."""
+
+    folder: Path
+    key: str
+
+    def _file(self, gamma: float) -> Path:
+        return self.folder / f"{self.key[:16]}-{gamma.hex()}.safetensors"
+
+    def load(self, gamma: float) -> Level | None:
+        path = self._file(gamma)
+        if not path.exists():
+            return None
+        try:
+            tensors, _ = load_tensors(path)
+        except RunError:
+            return None  # cut short by a full disk, say: compute it again
+        return Level(gamma, **tensors)
+
+    def save(self, level: Level) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: value for name, value in vars(level).items() if name != "gamma"}
+        save_tensors(self._file(level.gamma), tensors)
+
+    def forget(self) -> None:
+        """Remove what is no longer needed."""
+        for path in self.folder.glob("*.safetensors"):
+            path.unlink()
+        if self.folder.exists() and not any(self.folder.iterdir()):
+            self.folder.rmdir()

@@ -1,0 +1,219 @@
+"""``certus certify`` and ``certus verify``: brackets of the worst case, and their recomputation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from certus.certificates.certificate import Bracket, Certificate
+from certus.certificates.record import SCHEMA_VERSION, as_json, differences, sample_table, table_differences
+from certus.certificates.runs import CertifySettings, FileMemory, certified_data, certify_run, fingerprint
+from certus.cli.attacking import ModelFile
+from certus.cli.output import Json, console, messages, print_json, table
+from certus.cli.progress import counting
+from certus.errors import UnsupportedError
+from certus.runs.directory import RunDirectory
+from certus.runs.files import RunError, read_json, write_atomically, write_json
+from certus.runs.trained import TrainedRun, open_trained
+
+_NAME, _TABLE, _PICTURE = "certificate.json", "samples.csv", "certificate.png"
+
+
+def certify(
+    run: Annotated[Path, typer.Argument(help="A complete run directory.")],
+    rho: Annotated[list[float], typer.Option(help="Mean transport cost, a mean squared distance; several.")],
+    confidence: Annotated[
+        float | None, typer.Option(help="Also bound the population, with this confidence; data held out.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="test, calibration, train, or a later sample.")] = "test",
+    samples: Annotated[
+        int | None, typer.Option(help="How many samples, from the first; all by default.")
+    ] = None,
+    clip: Annotated[float | None, typer.Option(help="Certify min(loss, CLIP).")] = None,
+    method: Annotated[
+        str, typer.Option(help="Of the population: betting, bernstein, hoeffding.")
+    ] = "betting",
+    label_price: Annotated[float | None, typer.Option(help="Let labels change at this price.")] = None,
+    predicted: Annotated[
+        bool, typer.Option("--predicted", help="Certify the network's own predictions.")
+    ] = False,
+    gamma: Annotated[list[float] | None, typer.Option(help="The grid of gamma; chosen by default.")] = None,
+    balls: Annotated[int, typer.Option(help="Radii with bounds of their own; 0 is fastest.")] = 6,
+    refine: Annotated[int, typer.Option(help="Rounds of refining gamma.")] = 1,
+    attack_steps: Annotated[int, typer.Option(help="Of the search for nearest errors; 0 for none.")] = 10,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for the files; RUN/certificate by default.")
+    ] = None,
+    model: ModelFile = None,
+    as_json_: Json = False,
+) -> None:
+    """Bracket the worst loss and error rate over all distributions within RHO of held-out data.
+
+    \b
+    certus certify runs/digits --rho 0.01 --rho 0.1 --confidence 0.95
+    certus certify runs/digits --rho 0.05 --split calibration --label-price 1
+
+    "At least" is attained by a distribution that was found; "at most" is proven. An interrupted
+    certification goes on where it was when it is asked for again.
+    """
+    settings = CertifySettings(
+        rho=tuple(rho),
+        confidence=confidence,
+        clip=clip,
+        split=split,
+        samples=samples,
+        predicted=predicted,
+        label_price=label_price,
+        method=method,
+        gammas=tuple(gamma) if gamma else None,
+        balls=balls,
+        refine=refine,
+        attack_steps=attack_steps,
+    )
+    trained = open_trained(RunDirectory.open(run), model=model)
+    folder = run / "certificate" if output is None else output
+    certificate = _compute(trained, settings, folder)
+    content = as_json(certificate)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / _TABLE, sample_table(certificate).encode())
+    write_json(folder / _NAME, content)
+    drawn = _draw(certificate, folder / _PICTURE, trained)
+    if as_json_:
+        print_json(content)
+        return
+    _show(certificate, trained, len(certified_data(trained, settings)))
+    console.print(f"Written: {folder / _NAME}, {_TABLE}{f', {_PICTURE}' if drawn else ''}.")
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(help="A certificate.json.")],
+    run: Annotated[Path | None, typer.Option(help="The run, if it is no longer where it was.")] = None,
+    model: ModelFile = None,
+    as_json_: Json = False,
+) -> None:
+    """Compute a certificate again, and fail if anything differs by more than 1e-9.
+
+    \b
+    certus verify runs/digits/certificate/certificate.json
+    """
+    stated: Any = read_json(file)
+    known = isinstance(stated, dict) and "brackets" in stated
+    if not known or stated.get("schema_version") != SCHEMA_VERSION:
+        raise RunError(f"{file} is no certificate of schema version {SCHEMA_VERSION}.")
+    try:
+        settings, place = CertifySettings.from_json(stated["settings"]), Path(stated["run"])
+        stated_digests, stated_table = stated["digests"], stated["table_sha256"]
+    except (KeyError, TypeError) as reason:
+        raise RunError(f"{file} is corrupt: its settings do not fit: {reason}.") from None
+    trained = open_trained(RunDirectory.open(place if run is None else run), model=model)
+    found = [
+        f"digests.{name}: the {name} are not those that were certified"
+        for name, value in fingerprint(trained, settings).items()
+        if stated_digests.get(name) != value
+    ]
+    if not found:
+        certificate = _compute(trained, settings, None)
+        # Where the run is, and on how many threads this runs, is no part of what is claimed.
+        again = as_json(certificate) | {name: stated.get(name) for name in ("run", "threads")}
+        found = differences(stated, json.loads(json.dumps(again)))
+        written = file.parent / _TABLE
+        if written.exists():
+            text = written.read_text()
+            if hashlib.sha256(text.encode()).hexdigest() != stated_table:
+                found.append(f"{_TABLE}: it is not the file that was written with the certificate")
+            found += table_differences(text, sample_table(certificate))
+    if as_json_:
+        print_json({"verified": not found, "differences": found})
+    elif not found:
+        console.print(f"Verified: every number of {file} was computed again and agrees to 1e-9.")
+    if found:
+        for line in found[:10]:
+            messages.print(line)
+        raise RunError(f"{file} is not verified: {len(found)} differences.")
+
+
+def _compute(trained: TrainedRun, settings: CertifySettings, folder: Path | None) -> Certificate:
+    """With a progress bar, and remembering finished levels in a folder until all are done."""
+    key = hashlib.sha256(
+        json.dumps([settings.as_json(), fingerprint(trained, settings)], sort_keys=True).encode()
+    ).hexdigest()
+    memory = None if folder is None else FileMemory(folder / "unfinished", key)
+    count = len(certified_data(trained, settings))
+    # What refining will add is not known beforehand: about two γ for each ρ.
+    passes = 20 + 2 * len(settings.rho)
+    with counting(messages, f"certifying {trained.run.path}", count * passes) as advance:
+        certificate = certify_run(trained, settings, memory=memory, progress=advance)
+    if memory is not None:
+        memory.forget()
+    return certificate
+
+
+def _show(certificate: Certificate, trained: TrainedRun, count: int) -> None:
+    loss = table(
+        "rho", "distance", "loss at least", "at most", "proven how", *_population_columns(certificate)
+    )
+    rate = table("rho", "distance", "error at least", "at most", *_population_columns(certificate))
+    for one in certificate.curve():
+        more = [_bound(one.population_loss, certificate.vacuous_loss)] if certificate.population else []
+        loss.add_row(
+            *_where(one),
+            f"{one.loss_low:.4f}",
+            _bound(one.loss_high, certificate.vacuous_loss),
+            _how(one),
+            *more,
+        )
+        if one.error_high is not None:
+            more = [_bound(one.population_error, 1.0)] if certificate.population else []
+            rate.add_row(*_where(one), f"{one.error_low:.4f}", _bound(one.error_high, 1.0), *more)
+    console.print(loss)
+    if certificate.error_floor is not None:
+        console.print(rate)
+    console.print(
+        f"{count} samples. Distance: the root of rho, in {trained.data.units}. "
+        f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
+    )
+    people = certificate.population
+    if people is not None:
+        console.print(
+            f"Population: with confidence {people.confidence:g}, for loss (clipped at {people.clip:.4g}) and "
+            f"error rate together and for all rho; by {people.method} and DKW."
+        )
+    limit = certificate.vacuous_loss
+    if limit is not None:
+        console.print(f"Vacuous: above ln K = {limit:.4g}, or at 1, a bound says no more than guessing does.")
+
+
+def _population_columns(certificate: Certificate) -> list[str]:
+    people = certificate.population
+    return [] if people is None else [f"population, {people.confidence:g}"]
+
+
+def _where(one: Bracket) -> tuple[str, str]:
+    return f"{one.rho:g}", f"{one.distance:.3g}"
+
+
+def _how(one: Bracket) -> str:
+    return ", ".join(
+        f"{name} {share:.0%}" for name, share in sorted(one.rules.items(), key=lambda item: -item[1])
+    )
+
+
+def _bound(value: float | None, limit: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4f} vacuous" if limit is not None and value >= limit else f"{value:.4f}"
+
+
+def _draw(certificate: Certificate, path: Path, trained: TrainedRun) -> bool:
+    try:
+        from certus.report.brackets import draw_bracket
+
+        draw_bracket(certificate, path, trained.data.units, f"{trained.data.name}: {trained.run.path}")
+    except UnsupportedError as reason:
+        messages.print(f"No picture: {reason}")
+        return False
+    return True

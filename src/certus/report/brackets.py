@@ -1,0 +1,94 @@
+"""A certificate as a picture: what is attained, what is proven, and what lies between (fig:loss-bound, done
+soundly)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from certus.certificates import Bracket, Certificate
+from certus.report.canvas import COLOURS, new_figure, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_POINTS = 60
+_Values = Sequence[float | None]
+
+
+def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = "") -> None:
+    """Loss, and for a classifier the error rate, against the distance √ρ."""
+    low, high = min(certificate.rhos) / 2, max(certificate.rhos) * 1.1
+    rhos = [low * (high / low) ** (index / (_POINTS - 1)) for index in range(_POINTS)]
+    curve = [certificate.bracket(rho) for rho in [0.0, *rhos]]
+    classify = certificate.error_floor is not None
+    figure = new_figure(10.5 if classify else 5.5, 4.2)
+    grid = figure.subplots(1, 2 if classify else 1, squeeze=False)[0]
+    _draw(
+        grid[0],
+        curve,
+        [one.loss_low for one in curve],
+        [one.loss_high for one in curve],
+        [one.population_loss for one in curve],
+        "mean loss" if certificate.clip is None else f"mean of min(loss, {certificate.clip:g})",
+        certificate,
+    )
+    grid[0].plot(
+        [one.distance for one in curve],
+        [one.loss_estimate for one in curve],
+        color=COLOURS[6],
+        linestyle=":",
+        label="the paper's recipe (an estimate)",
+    )
+    most = certificate.vacuous_loss
+    if most is not None:
+        grid[0].axhline(most, color=COLOURS[6], linewidth=0.8)
+        grid[0].annotate(
+            "ln K: vacuous above", (0.02, most), xycoords=("axes fraction", "data"), va="bottom", fontsize=8
+        )
+        grid[0].set_ylim(0, min(1.6 * most, 1.1 * max(one.loss_high for one in curve)))
+    if classify:
+        _draw(
+            grid[1],
+            curve,
+            [one.error_low for one in curve],
+            [one.error_high for one in curve],
+            [one.population_error for one in curve],
+            "error rate",
+            certificate,
+        )
+        grid[1].set_ylim(0, 1.02)
+    for axes in grid:
+        axes.set_xlabel(f"root mean squared distance √ρ ({units})")
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    if title:
+        figure.suptitle(title)
+    save_figure(figure, path)
+
+
+def _draw(
+    axes: Axes,
+    curve: list[Bracket],
+    low: _Values,
+    high: _Values,
+    population: _Values,
+    quantity: str,
+    certificate: Certificate,
+) -> None:
+    distances = [one.distance for one in curve]
+    bottom, top = _numbers(low), _numbers(high)
+    axes.fill_between(distances, bottom, top, color=COLOURS[0], alpha=0.12, linewidth=0)
+    axes.plot(distances, top, color=COLOURS[0], label=f"at most, on the sample ({certificate.evidence})")
+    axes.plot(distances, bottom, color=COLOURS[1], label="at least, on the sample (attained)")
+    if certificate.population is not None:
+        sure = f"at most, for the population (confidence {certificate.population.confidence:g})"
+        axes.plot(distances, _numbers(population), color=COLOURS[2], linestyle="--", label=sure)
+    axes.set(ylabel=quantity, xlim=(0, max(distances)))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _numbers(values: _Values) -> list[float]:
+    return [math.nan if value is None else value for value in values]

@@ -1,0 +1,76 @@
+"""Small networks of the plane for certificates, and brute force around their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from certus.certificates.constants import Around, look_around
+from certus.certificates.engine import make_grid
+from certus.certificates.problem import Problem
+from certus.costs import Cost, SquaredL2
+from certus.domains import Domain, Unbounded
+from certus.losses import Criterion, CrossEntropy
+from certus.models.layers import LogCosh
+from tests.oracles import Array
+
+CROSS_ENTROPY, L2, EVERYWHERE = CrossEntropy(), SquaredL2(), Unbounded()
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "elu": nn.ELU,
+    "softplus": nn.Softplus,
+    "tanh": nn.Tanh,
+    "gelu": nn.GELU,
+    "relu": nn.ReLU,
+    "logcosh": lambda: LogCosh(2.0),
+}
+
+
+def network(kind: str, seed: int, classes: int = 3, inputs: int = 2, size: float = 1.5) -> nn.Module:
+    """inputs-6-classes, with weights of some size; "linear" has no hidden layer."""
+    torch.manual_seed(seed)
+    layers: list[nn.Module] = [nn.Linear(inputs, classes)]
+    if kind != "linear":
+        layers = [nn.Linear(inputs, 6), ACTIVATIONS[kind](), nn.Linear(6, classes)]
+    model = nn.Sequential(*layers).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(size)
+    return model
+
+
+def samples(seed: int, count: int, classes: int = 3, inputs: int = 2) -> tuple[Tensor, Tensor]:
+    """Points of a square and random labels: some are misclassified."""
+    generator = torch.Generator().manual_seed(seed)
+    points = torch.rand(count, inputs, dtype=torch.float64, generator=generator) * 2 - 1
+    return points, torch.randint(classes, (count,), generator=generator)
+
+
+def around(
+    model: nn.Module,
+    data: tuple[Tensor, Tensor],
+    *,
+    criterion: Criterion = CROSS_ENTROPY,
+    cost: Cost = L2,
+    domain: Domain = EVERYWHERE,
+    clip: float | None = None,
+    gammas: tuple[float, ...] = (0.05, 20.0),
+    balls: int = 4,
+) -> Around:
+    """What is known around the samples, for ρ from 0.01 to 1."""
+    problem = Problem.of(model, data, criterion, cost, domain)
+    return look_around(problem, make_grid(problem, [0.01, 1.0], gammas, balls), clip)
+
+
+def numpy_loss(model: nn.Module, criterion: Criterion, target: Tensor) -> Callable[[Array], Array]:
+    """The loss of one sample's target at (points, inputs), through torch's own modules."""
+
+    def loss(points: Array) -> Array:
+        inputs = torch.from_numpy(np.ascontiguousarray(points))
+        with torch.no_grad():
+            return np.asarray(criterion(model(inputs), target.expand(len(inputs))).numpy())
+
+    return loss

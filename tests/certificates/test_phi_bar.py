@@ -1,0 +1,185 @@
+"""φ̄ ≥ φ: every rule by itself, against brute force in the plane, for every cost and at every γ."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from certus import Box, CrossEntropy, Logistic, SmoothMargin, SquaredError
+from certus.certificates.levels import Climb, Rule, bounds_by_rule
+from certus.costs import Cost
+from certus.domains import Domain
+from certus.losses import Criterion, evaluation_mode
+from certus.surrogate import BarzilaiBorwein
+from tests.certificates.problems import (
+    ACTIVATIONS,
+    CROSS_ENTROPY,
+    EVERYWHERE,
+    L2,
+    around,
+    network,
+    numpy_loss,
+    samples,
+)
+from tests.oracles import Array, maximum_on_grid
+from tests.problems import SHARP_COSTS, SMOOTH_COSTS, PlaneCost
+
+GAMMAS = (0.2, 0.8, 3.0, 12.0)
+SHORT = BarzilaiBorwein(
+    tolerance=0.0, max_gradients=2
+)  # far from the maximum: the gap has to carry the bound
+LONG = BarzilaiBorwein(tolerance=1e-8, max_gradients=60)
+
+
+@dataclass
+class Tally:
+    """How many bounds were checked, by rule, and how loose the tightest one was."""
+
+    checked: dict[Rule, int]
+    tightest: float = math.inf
+
+
+def brute_force(
+    model: nn.Module,
+    criterion: Criterion,
+    sample: tuple[Tensor, Tensor],
+    gamma: float,
+    cost: PlaneCost | None = None,
+    domain: Domain = EVERYWHERE,
+    clip: float | None = None,
+) -> float:
+    """φ_γ of one sample, from below, by a grid and finer ones around its best point."""
+    whole, start = numpy_loss(model, criterion, sample[1]), sample[0].numpy()
+    ceiling = math.inf if clip is None else clip
+
+    def objective(points: Array) -> Array:
+        moved = ((points - start) ** 2).sum(1) if cost is None else cost.numpy_form(points, start)
+        return np.asarray(np.minimum(whole(points), ceiling) - gamma * moved)
+
+    low, high = (np.full(2, -1.0), np.full(2, 1.0)) if isinstance(domain, Box) else (start - 12, start + 12)
+    if cost is not None and "masked" in cost.name:
+        low[1] = high[1] = start[1]
+    return maximum_on_grid(objective, low, high, zooms=4, size=31)[1]
+
+
+def check(
+    kind: str,
+    seed: int,
+    *,
+    criterion: Criterion = CROSS_ENTROPY,
+    cost: Cost = L2,
+    numpy_cost: PlaneCost | None = None,
+    domain: Domain = EVERYWHERE,
+    clip: float | None = None,
+    classes: int = 3,
+    gammas: tuple[float, ...] = GAMMAS,
+    outputs: int | None = None,
+    size: float = 1.5,
+    ascents: tuple[BarzilaiBorwein, ...] = (SHORT, LONG),
+) -> Tally:
+    model = network(kind, seed, outputs or classes, size=size)
+    inputs, targets = samples(seed, 4, classes)
+    if isinstance(criterion, SquaredError):
+        targets = torch.randn(4, generator=torch.Generator().manual_seed(seed)).double()
+    known = around(model, (inputs, targets), criterion=criterion, cost=cost, domain=domain, clip=clip)
+    tally = Tally(dict.fromkeys(Rule, 0))
+    for gamma in gammas:
+        truth = [
+            brute_force(model, criterion, (origin, target), gamma, numpy_cost, domain, clip)
+            for origin, target in zip(inputs, targets, strict=True)
+        ]
+        for ascent in ascents:
+            with torch.no_grad(), evaluation_mode():
+                bounds = bounds_by_rule(known, Climb.of(known.problem, gamma, ascent))
+            for rule, bound in bounds.items():
+                slack = bound - torch.tensor(truth, dtype=torch.float64)
+                assert float(slack.min()) >= -1e-9, (rule, gamma, slack)
+                tally.checked[rule] += int(torch.isfinite(bound).sum())
+                tally.tightest = min(tally.tightest, float(slack.max()))
+    return tally
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+def test_every_activation(kind: str, seed: int) -> None:
+    tally = check(kind, seed)
+    assert tally.checked[Rule.RADIAL] == tally.checked[Rule.LIPSCHITZ] == 2 * 4 * len(GAMMAS)
+    if kind != "relu":
+        assert tally.checked[Rule.LOCAL] > 0
+        tally = check(kind, seed, size=0.8, gammas=(1.5, 4.0))
+        assert tally.checked[Rule.CONCAVE] > 0
+
+
+@pytest.mark.parametrize("cost", [*SMOOTH_COSTS, *SHARP_COSTS], ids=str)
+def test_every_cost(cost: PlaneCost) -> None:
+    tally = check("elu", 3, cost=cost.cost, numpy_cost=cost, gammas=(0.6, 4.0))
+    assert tally.checked[Rule.RADIAL] > 0
+    assert (tally.checked[Rule.LOCAL] > 0) == (cost.cost.strong_convexity > 0)
+
+
+@pytest.mark.parametrize("kind", ["elu", "relu"])
+def test_a_box_and_a_clip(kind: str) -> None:
+    check(kind, 4, domain=Box(-1.0, 1.0))
+    check(kind, 5, clip=0.7)
+    check(kind, 6, domain=Box(-1.0, 1.0), clip=0.5, gammas=(0.01, 0.3, 2.0))
+
+
+def test_samples_on_the_faces_of_a_box() -> None:
+    """Gradients that point outwards are dropped there."""
+    inputs = torch.tensor([[-1.0, -1.0], [1.0, 0.2], [0.3, 1.0], [1.0, -1.0]], dtype=torch.float64)
+    for seed in range(2):
+        model, targets = network("tanh", seed), torch.tensor([0, 1, 2, 0])
+        known = around(model, (inputs, targets), domain=Box(-1.0, 1.0))
+        for gamma in (0.3, 2.0):
+            bound = known.profile.bound(gamma)
+            for sample, most in zip(zip(inputs, targets, strict=True), bound, strict=True):
+                assert (
+                    brute_force(model, CROSS_ENTROPY, sample, gamma, domain=Box(-1, 1)) <= float(most) + 1e-9
+                )
+
+
+@pytest.mark.parametrize(
+    ("criterion", "classes", "outputs"),
+    [
+        (CrossEntropy(temperature=0.5), 3, 3),
+        (CrossEntropy(label_smoothing=0.2), 3, 3),
+        (SmoothMargin(margin=0.5, sharpness=4.0), 3, 3),
+        (Logistic(), 2, 1),
+    ],
+)
+def test_every_criterion(criterion: Criterion, classes: int, outputs: int) -> None:
+    check("elu", 7, criterion=criterion, classes=classes, outputs=outputs, gammas=(0.6, 4.0, 12.0))
+
+
+def test_regression_with_and_without_a_clip() -> None:
+    tally = check("tanh", 8, criterion=SquaredError(), outputs=1, clip=2.0)
+    assert tally.checked[Rule.RADIAL] == 2 * 4 * len(GAMMAS)
+    tally = check("tanh", 9, criterion=SquaredError(), outputs=1, size=0.7, gammas=(6.0, 20.0))
+    assert tally.checked[Rule.LIPSCHITZ] > 0
+
+
+def test_a_linear_classifier_of_two_classes_is_bounded_tightly() -> None:
+    """There the margins are affine: the radial rule loses only what its rings lose, and the gap rule
+    nothing."""
+    tally = check("linear", 10, classes=2, ascents=(LONG,))
+    assert tally.tightest < 1e-4
+    for seed in range(3):
+        model, data = network("linear", seed, 2), samples(seed, 20, 2)
+        known = around(model, data)
+        weights = model[0].weight[1] - model[0].weight[0]  # type: ignore[index]
+        steep = float(weights.norm().detach())
+        for gamma in (0.3, 2.0):
+            with torch.no_grad():
+                margins = (model(data[0])[:, 1] - model(data[0])[:, 0]) * (1 - 2 * data[1])
+            steps = torch.linspace(0, steep / gamma, 20001).double()
+            truth = (torch.nn.functional.softplus(margins[:, None] + steep * steps) - gamma * steps**2).amax(
+                1
+            )
+            excess = known.profile.bound(gamma) - truth
+            assert float(excess.min()) >= 0
+            assert float(excess.max()) < 0.01

@@ -1,0 +1,168 @@
+"""Population bounds fail as seldom as they say, and mutants of them are caught."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import beta, binom
+from torch import Tensor
+
+from certus.certificates import betting, dkw, empirical_bernstein, hoeffding, worst_error
+from certus.certificates.certificate import Population
+from certus.certificates.levels import Level
+from certus.errors import ArgumentError
+
+REPETITIONS = 2000
+METHODS = {"hoeffding": hoeffding, "bernstein": empirical_bernstein, "betting": betting}
+
+
+def most_failures(failure: float, repetitions: int = REPETITIONS) -> int:
+    """The 99.9% quantile of the number of failures, if each has this probability."""
+    return int(binom.ppf(0.999, repetitions, failure))
+
+
+def count_failures(bound: Callable[[Tensor], float], draw: Callable[[], Tensor], mean: float) -> int:
+    return sum(bound(draw()) < mean for _ in range(REPETITIONS))
+
+
+DRAWS: dict[str, tuple[Callable[[np.random.Generator, int], np.ndarray], float]] = {
+    "coin, rare": (lambda rng, n: (rng.random(n) < 0.02) * 1.0, 0.02),
+    "coin, fair": (lambda rng, n: (rng.random(n) < 0.5) * 1.0, 0.5),
+    "beta": (lambda rng, n: rng.beta(0.3, 2.0, n), float(beta.mean(0.3, 2.0))),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("kind", DRAWS)
+def test_failures_are_as_rare_as_stated(name: str, kind: str) -> None:
+    rng, failure, ceiling, count = np.random.default_rng(0), 0.1, 3.0, 60
+    draw, mean = DRAWS[kind]
+    failures = count_failures(
+        lambda values: METHODS[name](values, ceiling, failure),
+        lambda: ceiling * torch.from_numpy(draw(rng, count)).double(),
+        ceiling * mean,
+    )
+    assert failures <= most_failures(failure)
+
+
+def test_betting_is_the_tightest_on_losses_that_are_mostly_small() -> None:
+    values = 2.0 * torch.from_numpy(np.random.default_rng(1).beta(0.3, 4.0, 2000))
+    widths = {name: method(values, 4.0, 0.05) - float(values.mean()) for name, method in METHODS.items()}
+    assert 0 < widths["betting"] < widths["bernstein"] < widths["hoeffding"]
+
+
+def test_dkw_bounds_every_knapsack_at_once() -> None:
+    """Costs of errors are exponential, with an atom at 0; the true knapsack is that of 200,000 draws."""
+    rng, failure, count = np.random.default_rng(2), 0.1, 80
+    rhos = [0.0, 0.01, 0.05, 0.2, 0.6]
+
+    def draw(size: int) -> Tensor:
+        return torch.from_numpy(rng.exponential(1.0, size) * (rng.random(size) > 0.1))
+
+    truth = worst_error(draw(200_000), rhos)
+    margin = dkw(count, failure)
+    failures = 0
+    for _ in range(REPETITIONS):
+        found = worst_error(draw(count), rhos)
+        failures += any(one + margin < true - 2e-3 for one, true in zip(found, truth, strict=True))
+    assert failures <= most_failures(failure)
+
+
+GRID = [0.5, 1.0, 2.0, 4.0]
+RHO = 0.04
+
+
+def levels(values: Tensor) -> list[Level]:
+    """A loss |z|·√… of which φ_γ is known: for ℓ = a·x on the line, φ_γ(x) = a·x + a²/4γ, clipped into [0,
+    ∞)."""
+    nothing = torch.zeros_like(values)
+    return [
+        Level(gamma, (values + 0.25 / gamma).clamp_min(0), nothing.long(), nothing, nothing, nothing)
+        for gamma in GRID
+    ]
+
+
+def population_failures(
+    make: Callable[[Tensor], float], clip: float, confidence: float, count: int = 40
+) -> int:
+    """How often a claim about sup E min(ℓ, B) is too small: 2,000 samples of a distribution with a rare
+    large loss."""
+    rng = np.random.default_rng(3)
+    failures = 0
+    values = np.array([0.0, 0.2, 3.0])
+    shares = np.array([0.6, 0.37, 0.03])
+    worst = min(
+        gamma * RHO + float((np.minimum(values + 0.25 / gamma, clip) * shares).sum()) for gamma in GRID
+    )
+    for _ in range(REPETITIONS):
+        sample = torch.from_numpy(rng.choice(values, count, p=shares))
+        failures += make(sample) < worst
+    return failures
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_union_over_the_grid_holds(method: str) -> None:
+    confidence, clip = 0.8, 4.0
+    failures = population_failures(
+        lambda sample: Population.of(levels(sample), confidence, clip, method, False).loss(RHO),
+        clip,
+        confidence,
+    )
+    assert failures <= most_failures(1 - confidence)
+
+
+def test_a_clip_below_the_truth_is_caught() -> None:
+    """Mutant: the sample is cut at its own largest value, and that is called B."""
+    confidence, clip = 0.8, 4.0
+
+    def wrong(sample: Tensor) -> float:
+        small = float(sample.max()) + 0.05
+        return Population.of(levels(sample.clamp_max(small)), confidence, small, "betting", False).loss(RHO)
+
+    assert population_failures(wrong, clip, confidence) > most_failures(1 - confidence)
+
+
+def test_no_union_over_the_grid_is_caught() -> None:
+    """Mutant: each of many independent bounds takes all of δ, and the smallest is claimed."""
+    rng, confidence, count, grid = np.random.default_rng(4), 0.8, 50, 12
+    failures = {"right": 0, "mutant": 0}
+    for _ in range(REPETITIONS):
+        samples = torch.from_numpy((rng.random((grid, count)) < 0.5) * 1.0)
+        for name, share in (("right", (1 - confidence) / grid), ("mutant", 1 - confidence)):
+            failures[name] += min(hoeffding(sample, 1.0, share) for sample in samples) < 0.5
+    assert failures["right"] <= most_failures(1 - confidence) < failures["mutant"]
+
+
+def test_tuning_on_the_same_data_is_caught() -> None:
+    """Mutant: the best of 50 models is chosen on the data that its bound is computed from."""
+    rng, confidence, count = np.random.default_rng(5), 0.8, 60
+    failures = {"right": 0, "mutant": 0}
+    for _ in range(REPETITIONS):
+        losses = torch.from_numpy((rng.random((50, count)) < 0.3) * 1.0)
+        best = int(losses.mean(1).argmin())
+        fresh = torch.from_numpy((rng.random(count) < 0.3) * 1.0)
+        failures["mutant"] += betting(losses[best], 1.0, 1 - confidence) < 0.3
+        failures["right"] += betting(fresh, 1.0, 1 - confidence) < 0.3
+    assert failures["right"] <= most_failures(1 - confidence) < failures["mutant"]
+
+
+def test_what_is_refused() -> None:
+    values = torch.tensor([0.1, 0.2]).double()
+    with pytest.raises(ArgumentError, match="`clip` must be positive and finite; got inf"):
+        betting(values, math.inf, 0.1)
+    with pytest.raises(ArgumentError, match=r"`values` must lie between 0 and 0\.15"):
+        hoeffding(values, 0.15, 0.1)
+    with pytest.raises(ArgumentError, match=r"`failure` must lie in \(0, 0\.5\]; got 0\.7"):
+        dkw(10, 0.7)
+    with pytest.raises(ArgumentError, match=r"`confidence` must lie in \[0\.5, 1\); got 1\.0"):
+        Population.of(levels(values), 1.0, 4.0, "betting", True)
+    with pytest.raises(
+        ArgumentError, match="`method` must be one of betting, bernstein, hoeffding; got 'luck'"
+    ):
+        Population.of(levels(values), 0.9, 4.0, "luck", True)
+    assert betting(torch.ones(3), 1.0, 0.1) == 1.0
+    assert empirical_bernstein(torch.zeros(1), 2.0, 0.1) == 2.0

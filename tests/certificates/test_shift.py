@@ -1,0 +1,90 @@
+"""Distances between samples against POT and closed forms, and the paper's statistical terms against their
+formulas."""
+
+from __future__ import annotations
+
+import math
+
+import ot
+import pytest
+import torch
+from scipy.integrate import quad
+
+from certus import Masked, SquaredL2, WeightedL2
+from certus.certificates.paper_terms import level_error, lipschitz_cover, lipschitz_error, uniform_error
+from certus.certificates.shift import transport_distance
+from certus.data import Split
+from certus.errors import ArgumentError, CertusError, UnsupportedError
+
+
+def sample(count: int, seed: int, move: float = 0.0) -> Split:
+    generator = torch.Generator().manual_seed(seed)
+    points = torch.randn(count, 3, generator=generator).double() + move
+    return Split(points, torch.arange(count) % 2)
+
+
+def test_exact_against_pot() -> None:
+    first, second = sample(40, 0), sample(60, 1, 0.5)
+    costs = ot.dist(first.inputs.numpy(), second.inputs.numpy())
+    priced = costs + 0.7 * (first.targets[:, None] != second.targets[None]).numpy()
+    found = transport_distance(first, second, SquaredL2(), label_price=0.7)
+    assert found.exact
+    assert found.low <= ot.emd2([], [], priced) <= found.high
+    parts = [
+        ot.emd2([], [], costs[first.targets == label][:, (second.targets == label).numpy()])
+        for label in (0, 1)
+    ]
+    stays = transport_distance(first, second, SquaredL2())
+    assert stays.low <= sum(parts) / 2 <= stays.high
+
+
+def test_a_translation_is_known_and_blocks_bound_it() -> None:
+    """W_c(A, A + v) = ‖v‖²: Jensen's bound is met, and every coupling of blocks costs more."""
+    first = sample(300, 2)
+    second = Split(first.inputs + torch.tensor([0.3, 0.0, -0.4]).double(), first.targets)
+    weights = torch.tensor([1.0, 2.0, 4.0]).double()
+    for cost, exact in ((SquaredL2(), 0.25), (WeightedL2(weights), 0.09 + 4 * 0.16)):
+        found = transport_distance(first, second, cost, label_price=1.0, exact_up_to=100, block=60)
+        assert not found.exact
+        assert found.blocks == 5
+        assert found.low == pytest.approx(exact)
+        whole = transport_distance(first, second, cost, label_price=1.0)
+        assert whole.high == pytest.approx(exact, rel=1e-6)
+        assert found.low <= whole.high <= found.high
+        assert found.spread > 0
+
+
+def test_labels_that_cannot_move() -> None:
+    first, second = sample(20, 3), sample(21, 4)
+    found = transport_distance(first, second, SquaredL2())
+    assert found.high == math.inf
+    assert "label shares differ by 0.0238" in str(found.reason)
+    with pytest.raises(UnsupportedError, match="infinite between most samples"):
+        transport_distance(first, second, Masked(SquaredL2(), torch.tensor([True, False, True])))
+    with pytest.raises(ArgumentError, match="`label_price` must be left out for regression; got 1"):
+        transport_distance(
+            Split(first.inputs, first.inputs[:, 0]),
+            Split(second.inputs, second.inputs[:, 0]),
+            SquaredL2(),
+            label_price=1,
+        )
+
+
+def test_the_papers_terms() -> None:
+    cover = lipschitz_cover(5, 2.0, 3.0)
+    integral, _ = quad(lambda e: math.sqrt(5 * math.log1p(6.0 / (4.0 * e))), 0, 1)
+    exact = 1.5 * 4.0 * integral / math.sqrt(900) + 2.5 * 4.0 * math.sqrt(3.0 / 900)
+    found = uniform_error(900, 4.0, 3.0, cover, b1=1.5, b2=2.5)
+    assert exact <= found <= exact * 1.01
+    size = 2.0 * 3.0 + 1.0
+    assert lipschitz_error(
+        900, 5, 3.0, lipschitz=2.0, diameter=3.0, start_bound=1.0, b1=1.5, b2=2.5
+    ) == pytest.approx(1.5 * size * math.sqrt(5 / 900) + 2.5 * size * math.sqrt(3 / 900))
+    constants = {"ceiling": 2.0, "slope": 1.5, "cross_smoothness": 0.5, "modulus": 0.8}
+    t = level_error(10_000, 0.05, cover, **constants)
+    right = 2.0 * math.sqrt(2 * (math.log(40) + cover(0.8 * t / 3.0)) / 10_000)
+    assert t == pytest.approx(right)
+    with pytest.raises(CertusError, match="grow too fast"):
+        level_error(10, 0.05, lambda width: 1e30, **constants)
+    with pytest.raises(ArgumentError, match="`b1` must be positive and finite; got 0"):
+        uniform_error(900, 4.0, 3.0, cover, b1=0, b2=2.5)

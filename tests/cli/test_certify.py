@@ -1,0 +1,174 @@
+"""``certus certify``, ``verify`` and ``shift`` as a user meets them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from certus.certificates.certify import certify
+from certus.certificates.held_out import check_held_out
+from certus.certificates.runs import CertifySettings, FileMemory, certify_run
+from certus.data import Split
+from certus.errors import ArgumentError
+from certus.losses import SquaredError
+from certus.runs import RunDirectory
+from certus.runs.trained import open_trained
+from tests.cli.test_cli import certus, refused
+
+ASK = ["--rho", "0.001", "--rho", "0.01", "--samples", "40", "--balls", "2"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder with a certified run."""
+    place = tmp_path_factory.mktemp("certified")
+    done = certus(
+        "train", "digits", "--epochs", "3", "--model", "mlp:8:elu", "--rho", "0.1", "-o", "run", folder=place
+    )
+    assert done.returncode == 0, done.stderr
+    done = certus("certify", "run", *ASK, "--confidence", "0.9", folder=place)
+    assert done.returncode == 0, done.stderr
+    for words in (
+        "loss at least",
+        "at most",
+        "proven how",
+        "error at least",
+        "population, 0.9",
+        "pixels in [0, 1]",
+    ):
+        assert words in " ".join(done.stdout.split())
+    return place
+
+
+def test_the_files_hold_what_was_said(folder: Path) -> None:
+    files = folder / "run/certificate"
+    content = json.loads((files / "certificate.json").read_text())
+    assert content["evidence"] == "proven"
+    assert set(content["digests"]) == {"weights", "samples", "source"}
+    assert [one["rho"] for one in content["brackets"]] == [0.001, 0.01]
+    for one in content["brackets"]:
+        assert one["loss_low"] <= one["loss_high"]
+        assert one["error_low"] <= one["error_high"] <= one["population_error"]
+        assert one["distance"] == pytest.approx(one["rho"] ** 0.5)
+    rows = list(csv.DictReader((files / "samples.csv").read_text().splitlines()))
+    assert len(rows) == 2 * 40
+    assert {row["rule"] for row in rows} <= {"lipschitz", "radial", "local", "concave"}
+    first = [float(row["phi_bar"]) for row in rows if row["rho"] == "0.001"]
+    bracket = content["brackets"][0]
+    assert bracket["gamma"] * 0.001 + sum(first) / 40 == pytest.approx(bracket["loss_high"], abs=1e-9)
+    assert (files / "certificate.png").read_bytes().startswith(b"\x89PNG")
+    assert not (files / "unfinished").exists()
+
+
+def test_verification_computes_everything_again(folder: Path) -> None:
+    place = folder / "run/certificate/certificate.json"
+    done = certus("verify", str(place), folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "agrees to 1e-9" in done.stdout
+    original = place.read_text()
+    content = json.loads(original)
+    content["brackets"][1]["loss_high"] -= 1e-6
+    place.write_text(json.dumps(content))
+    refused(certus("verify", str(place), folder=folder), "is not verified: 1 differences")
+    content = json.loads(original)
+    content["digests"]["weights"] = "0" * 64
+    place.write_text(json.dumps(content))
+    done = certus("verify", str(place), folder=folder)
+    assert done.returncode == 2
+    assert "the weights are not those that were certified" in done.stderr
+    place.write_text(original)
+    table = folder / "run/certificate/samples.csv"
+    text = table.read_text()
+    table.write_text(text.replace(",local,", ",concave,", 1))
+    refused(certus("verify", str(place), folder=folder), "is not verified")
+    table.write_text(text)
+
+
+def test_a_confidence_needs_data_that_were_held_out(folder: Path) -> None:
+    done = certus("certify", "run", *ASK, "--confidence", "0.9", "--split", "train", folder=folder)
+    refused(done, "needs data that the run has not trained on; got its split train")
+    trained = open_trained(RunDirectory.open(folder / "run"))
+    mixed = Split(
+        torch.cat([trained.data.test.inputs[:5], trained.data.train.inputs[7:9]]),
+        torch.cat([trained.data.test.targets[:5], trained.data.train.targets[7:9]]),
+    )
+    with pytest.raises(ArgumentError, match="2 of these 7 rows are among its training data"):
+        check_held_out(trained, mixed)
+    check_held_out(trained, trained.data.calibration)
+
+
+def test_an_interrupted_certification_goes_on(folder: Path, tmp_path: Path) -> None:
+    trained = open_trained(RunDirectory.open(folder / "run"))
+    settings = CertifySettings(
+        rho=(0.01,), samples=20, balls=1, attack_steps=0, gammas=(8.0, 4.0, 2.0), refine=0
+    )
+    memory = FileMemory(tmp_path / "unfinished", "key")
+
+    class Stopped(Exception):
+        pass
+
+    calls = []
+
+    def stop(count: int) -> None:
+        calls.append(count)
+        if len(calls) == 4:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        certify_run(trained, settings, memory=memory, progress=stop)
+    assert len(list(memory.folder.iterdir())) == 2
+    again, whole = certify_run(trained, settings, memory=memory), certify_run(trained, settings)
+    assert again.bound(0.01) == whole.bound(0.01)
+    memory.forget()
+    assert not memory.folder.exists()
+
+
+def test_predicted_labels_and_label_prices(folder: Path) -> None:
+    done = certus(
+        "certify", "run", *ASK, "--predicted", "--attack-steps", "0", "-o", "other", "--json", folder=folder
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["brackets"][0]["error_high"] < 0.5
+    priced = ["--label-price", "0.02", "--rho", "0.02", "--samples", "10", "--balls", "0", "--refine", "0"]
+    done = certus(
+        "certify", "run", *priced, "--gamma", "20", "--gamma", "60", "-o", "other", "--json", folder=folder
+    )
+    assert json.loads(done.stdout)["brackets"][0]["error_high"] == pytest.approx(1.0)
+
+
+def test_what_is_refused(folder: Path) -> None:
+    refused(
+        certus("certify", "run", "--rho", "-1", folder=folder), "`rho` must be positive and finite; got -1.0"
+    )
+    done = certus("certify", "run", "--rho", "1", "--split", "dev", folder=folder)
+    refused(done, "`split` must be one of train, calibration, test; got 'dev'")
+    done = certus("certify", "run", *ASK, "--confidence", "1", folder=folder)
+    refused(done, "`confidence` must lie in [0.5, 1); got 1.0")
+    refused(certus("verify", "run/run.json", folder=folder), "no certificate")
+    refused(certus("shift", "digits", "digits@test", folder=folder), "must name a split, such as digits@test")
+    model = torch.nn.Sequential(torch.nn.Linear(2, 1))
+    with pytest.raises(ArgumentError, match="`clip` must be given for a regression with `confidence`"):
+        certify(model, (torch.zeros(3, 2), torch.zeros(3)), rho=0.1, loss=SquaredError(), confidence=0.9)
+
+
+def test_shift_between_halves_of_the_digits(folder: Path) -> None:
+    done = certus("shift", "digits@test", "digits@calibration", "--samples", "60", folder=folder)
+    assert "infinitely far apart" in done.stdout
+    done = certus(
+        "shift",
+        "digits@test",
+        "digits@calibration",
+        "--samples",
+        "60",
+        "--label-price",
+        "1",
+        "--json",
+        folder=folder,
+    )
+    found = json.loads(done.stdout)
+    assert 0 < found["shift"]["low"] <= found["shift"]["high"]
+    assert found["shift"]["exact"]
