@@ -105,7 +105,7 @@ def test_fair_budgets(runs: Path) -> None:
     expected = fair_epsilon(trained.wrm, trained.loss, trained.data.train, math.inf)
     assert row["epsilon"] == pytest.approx(expected)
     relative = read(runs, "attack", "erm", "--epsilon", "0.1", "--relative", "--samples", "20")["rows"][0]
-    length = float(digits().test.inputs[:20].flatten(1).amax(1).mean())
+    length = float(digits().train.inputs.flatten(1).amax(1).mean())
     assert relative["epsilon"] == pytest.approx(0.1 * length)
 
 
@@ -189,13 +189,20 @@ REFUSED = {
     "steps": (["attack", "wrm", "--steps", "0", "--epsilon", "1"], "`steps` must be a whole number"),
     "samples": (
         ["attack", "wrm", "--samples", "0", "--epsilon", "1"],
-        "`samples` must be at least 1; got 0.",
+        "`samples` must be at least 2, for intervals; got 0.",
     ),
-    "one sample": (["attack", "wrm", "--samples", "1", "--epsilon", "1"], "have at least 2 samples"),
+    "one sample": (["attack", "wrm", "--samples", "1", "--epsilon", "1"], "for intervals; got 1."),
     "no run": (["attack", "nothing", "--epsilon", "1"], "nothing is no run directory"),
     "budget of erm": (["attack", "wrm", "--epsilon", "from:erm"], "`erm` must be a run of wrm"),
     "regression": (["attack", "numbers", "--nearest"], "`targets` must be (batch,) int64 labels"),
-    "single": (["compare", "wrm", "--epsilon", "1"], "`runs` must be two or more; got 1."),
+    "single": (["compare", "wrm", "--epsilon", "1"], "`runs` must be two or more, each once; got wrm."),
+    "twice": (["compare", "wrm", "wrm", "--epsilon", "1"], "each once; got wrm, wrm."),
+    "gamma of pgm": (["attack", "wrm", "--epsilon", "1", "--gamma", "1"], "`gamma` must be left out without"),
+    "epsilon of wrm": (
+        ["attack", "wrm", "--attack", "wrm", "--gamma", "1", "--epsilon", "1"],
+        "`epsilon` must be left out for the attack wrm",
+    ),
+    "nearest at a radius": (["attack", "wrm", "--nearest", "--epsilon", "1"], "be left out with --nearest"),
     "other data": (
         ["compare", "wrm", "numbers", "--epsilon", "1"],
         "`runs` must have the test samples of wrm",

@@ -37,6 +37,7 @@ from certus.cli.budgets import read_norm
 from certus.cli.output import Json, console, messages, number, print_json, table
 from certus.cli.progress import counting
 from certus.data import Split
+from certus.errors import require
 from certus.runs.directory import RunDirectory
 from certus.runs.files import write_json
 from certus.runs.trained import TrainedRun, open_trained
@@ -77,9 +78,11 @@ def attack(
     trained = open_trained(RunDirectory.open(run), model=model)
     data = first_samples(trained.data.test, samples)
     if nearest:
-        _show_nearest(trained, data, norm, clip, steps, restarts, as_json)
+        for name, given in (("attack", attacks), ("epsilon", epsilon), ("gamma", gamma), ("plot", plot)):
+            require(not given, name, "be left out with --nearest", given)
+        _show_nearest(trained, data, norm, clip, steps, restarts, seed, output, as_json)
         return
-    unit = typical_length(data, read_norm(norm)) if relative else 1.0
+    unit = typical_length(trained.data.train, read_norm(norm)) if relative else 1.0
     trials = make_trials(attacks, norm, epsilon, gamma, steps, step_size, restarts, clip, unit, model)
     done = run_trials(trained, data, trials, seed)
     rows = [as_row(trial, outcome) for trial, outcome in done]
@@ -96,7 +99,15 @@ def attack(
 
 
 def _show_nearest(
-    trained: TrainedRun, data: Split, norm: str, clip: bool, steps: int, restarts: int, as_json: bool
+    trained: TrainedRun,
+    data: Split,
+    norm: str,
+    clip: bool,
+    steps: int,
+    restarts: int,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     options: dict[str, Any] = {"domain": trained.data.domain} if clip else {}
     distances = []
@@ -110,6 +121,7 @@ def _show_nearest(
                 norm=read_norm(norm),
                 steps=steps,
                 restarts=restarts,
+                seed=seed,
                 **options,
             )
             distances.append(found.distance)
@@ -117,9 +129,12 @@ def _show_nearest(
     lengths = torch.cat(distances).double()
     shares = (0.05, 0.25, 0.5, 0.75, 0.95)
     quantiles = {share: float(lengths.quantile(share, interpolation="lower")) for share in shares}
+    plain = [value if value < float("inf") else None for value in lengths.tolist()]
+    about = {"run": str(trained.run.path), "norm": norm, "clipped": clip, "seed": seed, "distances": plain}
+    if output is not None:
+        write_json(output, about)
     if as_json:
-        plain = [value if value < float("inf") else None for value in lengths.tolist()]
-        print_json({"run": str(trained.run.path), "norm": norm, "clipped": clip, "distances": plain})
+        print_json(about)
         return
     clipped = "clipped to the data's domain" if clip else "not clipped"
     shown = table("share of samples", "nearest error within")

@@ -45,7 +45,7 @@ ModelFile = Annotated[
 def first_samples(data: Split, samples: int | None) -> Split:
     if samples is None:
         return data
-    require(samples >= 1, "samples", "be at least 1", samples)
+    require(samples >= 2, "samples", "be at least 2, for intervals", samples)
     return data[:samples]
 
 
@@ -63,6 +63,12 @@ def make_trials(
 ) -> list[Trial]:
     """Every attack at every strength that it takes."""
     chosen = attacks or ["pgm"]
+    if gamma and "wrm" not in chosen:
+        raise ArgumentError(f"`gamma` must be left out without --attack wrm; got {gamma}.")
+    if epsilon and set(chosen) == {"wrm"}:
+        raise ArgumentError(
+            f"`epsilon` must be left out for the attack wrm, which takes gamma; got {epsilon}."
+        )
     budgets = [
         read_epsilon(text, norm, model) * (1 if text.startswith("from:") else unit) for text in epsilon or []
     ]

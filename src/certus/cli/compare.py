@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +17,7 @@ from certus.cli.attacking import (
     Clip,
     Epsilon,
     Gamma,
+    ModelFile,
     NormOption,
     Plot,
     Relative,
@@ -56,6 +57,7 @@ def compare(
     seed: Seed = 0,
     plot: Plot = None,
     output: Save = None,
+    model: ModelFile = None,
     as_json: Json = False,
 ) -> None:
     """Attack several models on the same samples, side by side with paired differences.
@@ -66,8 +68,10 @@ def compare(
 
     The differences are sample by sample, so that much smaller ones show than two intervals would tell.
     """
-    require(len(runs) >= 2, "runs", "be two or more", f"{len(runs)}")
-    opened = {str(path): open_trained(RunDirectory.open(path)) for path in runs}
+    different = len({path.resolve() for path in runs}) == len(runs)
+    named = ", ".join(str(path) for path in runs)
+    require(different and len(runs) >= 2, "runs", "be two or more, each once", named)
+    opened = {str(path): open_trained(RunDirectory.open(path), model=model) for path in runs}
     first = next(iter(opened.values()))
     for name, other in opened.items():
         same = other.data.sha256 == first.data.sha256 and torch.equal(
@@ -75,9 +79,12 @@ def compare(
         )
         require(same, "runs", f"have the test samples of {runs[0]}", f"{name}, which has others")
     data = first_samples(first.data.test, samples)
-    unit = typical_length(data, read_norm(norm)) if relative else 1.0
-    trials = make_trials(attacks, norm, epsilon, gamma, steps, step_size, restarts, clip, unit, None)
-    done = {name: run_trials(one, data, trials, seed) for name, one in opened.items()}
+    unit = typical_length(first.data.train, read_norm(norm)) if relative else 1.0
+    trials = make_trials(attacks, norm, epsilon, gamma, steps, step_size, restarts, clip, unit, model)
+    # Every model meets the same adversary: wrm as an attack pays the cost of the first run.
+    done = {
+        name: run_trials(replace(one, cost=first.cost), data, trials, seed) for name, one in opened.items()
+    }
     base = next(iter(done.values()))
     content = []
     for name, results in done.items():
