@@ -73,7 +73,8 @@ class SmoothMargin:
 
     As b grows it tends to max(0, margin − (F_y − max_{k≠y} F_k)); b = 1 with margin 0 is the cross-entropy.
 
-    >>> SmoothMargin(margin=1.0, sharpness=100.0)(torch.tensor([[3.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0]))
+    >>> outputs = torch.tensor([[3.0, 0.0], [0.0, 3.0]])
+    >>> SmoothMargin(margin=1.0, sharpness=100.0)(outputs, torch.tensor([0, 0])).abs()
     tensor([0., 4.])
     """
 

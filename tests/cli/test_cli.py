@@ -107,6 +107,22 @@ def test_json_and_the_table_of_runs(trained: Path) -> None:
     assert "No runs in" in certus("runs", "elsewhere", folder=trained).stdout
 
 
+def test_the_bound_of_a_run(trained: Path) -> None:
+    done = certus("bound", "runs/robust", "--samples", "20", folder=trained)
+    assert done.returncode == 0, done.stderr
+    assert "sum rule" in done.stdout
+    assert "sampled on test data (estimated)" in done.stdout
+    assert "Proven for the real-valued network" in done.stdout
+    assert (trained / "runs/robust/bound.png").stat().st_size > 1000
+    done = certus("bound", "runs/robust", "--json", "--plot", "b.svg", folder=trained)
+    printed = json.loads(done.stdout)
+    assert printed["evidence"] == "proven"
+    assert printed["sampled"]["evidence"] == "estimated"
+    assert printed["sampled"]["value"] <= printed["curvature"] == min(printed["bounds"].values())
+    assert (trained / "b.svg").exists()
+    refused(certus("bound", "runs/none", folder=trained), "runs/none is no run directory")
+
+
 def test_a_complete_run_is_shown_again(trained: Path) -> None:
     done = certus("resume", "runs/robust", "--json", folder=trained)
     assert done.returncode == 0
@@ -271,7 +287,15 @@ def test_damaged_runs(trained: Path) -> None:
 
 
 def test_help_teaches(tmp_path: Path) -> None:
-    for command in (["train"], ["resume"], ["import"], ["runs"], ["data", "get"], ["data", "list"]):
+    for command in (
+        ["train"],
+        ["resume"],
+        ["import"],
+        ["runs"],
+        ["bound"],
+        ["data", "get"],
+        ["data", "list"],
+    ):
         done = certus(*command, "--help", folder=tmp_path)
         assert done.returncode == 0
         assert f"certus {' '.join(command)}" in done.stdout

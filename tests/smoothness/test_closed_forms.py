@@ -66,11 +66,13 @@ def test_linear_losses() -> None:
 
 
 def test_one_hidden_unit_with_a_known_maximiser() -> None:
-    """ℓ = log(1 + exp(a·s(wx) + B)), s = log cosh: at x = 0 the slope of s is 0 and its curvature b, so that with p → 1
-    ℓ'' → a·b·w². The max rule gives max(a²/4, ab)·w², equal to it when 4b ≥ a."""
+    """ℓ = log(1 + exp(a·s(wx) + B)), s = log cosh: at x = 0 the slope of s is 0 and its curvature b, so that
+    with p → 1 ℓ'' → a·b·w². The max rule gives max(a²/4, ab)·w², equal to it when 4b ≥ a."""
     a, b, w, shift = 2.0, 3.0, 1.5, 40.0
     model = nn.Sequential(
-        linear(torch.tensor([[w]])), LogCosh(b), linear(torch.tensor([[a], [0.0]]), torch.tensor([shift, 0.0]))
+        linear(torch.tensor([[w]])),
+        LogCosh(b),
+        linear(torch.tensor([[a], [0.0]]), torch.tensor([shift, 0.0])),
     )
     bound = certus.input_smoothness(model)
     assert bound.rule in ("max", "sum")
@@ -91,12 +93,12 @@ def test_the_max_rule_reaches_the_threshold_of_a_linear_classifier() -> None:
 
 
 def test_the_printed_formula_by_hand() -> None:
-    """α and β of eq:lipschitzconsts, in NumPy, for sigmoid (L¹ = 1/10 as printed) and ELU, and residual blocks."""
+    """α and β of eq:lipschitzconsts, in NumPy, for sigmoid (L¹ = 1/10 as printed) and ELU."""
     torch.manual_seed(3)
     for activation, slope, bend in ((nn.Sigmoid, 0.25, 0.1), (nn.ELU, 1.0, 1.0)):
-        layers = [nn.Linear(4, 5), activation(), nn.Linear(5, 6), activation(), nn.Linear(6, 3)]
-        model = nn.Sequential(*layers).double()
-        norms = [np.linalg.norm(layers[i].weight.detach().numpy(), 2) for i in (0, 2, 4)]
+        affine = [nn.Linear(4, 5), nn.Linear(5, 6), nn.Linear(6, 3)]
+        model = nn.Sequential(affine[0], activation(), affine[1], activation(), affine[2]).double()
+        norms = [np.linalg.norm(layer.weight.detach().numpy(), 2) for layer in affine]
         first, second = slope * norms[0], slope**2 * norms[0] * norms[1]
         alpha = second * norms[2]
         # The last σ is the identity: its L¹ is 0.
@@ -127,13 +129,13 @@ def test_the_sum_rule_by_hand() -> None:
     torch.manual_seed(1)
     first, second = torch.randn(5, 3).double(), torch.randn(3, 5).double()
     model = nn.Sequential(linear(first), nn.Softplus(), linear(second))
-    bends, slopes = [], []
+    bends, slopes = list[float](), list[float]()
     for k in range(3):
         for y in range(3):
             v = second[k] - second[y]
             c = (v.clamp_min(0) / 4).numpy()
-            bends.append(np.linalg.eigvalsh(first.numpy().T @ np.diag(c) @ first.numpy())[-1])
-            cut = float(v.norm()) * np.linalg.norm(first.numpy(), 2)
+            bends.append(float(np.linalg.eigvalsh(first.numpy().T @ np.diag(c) @ first.numpy())[-1]))
+            cut = float(v.norm()) * float(np.linalg.norm(first.numpy(), 2))
             single = float(v.abs() @ first.norm(dim=1))
             slopes.append(min(cut, single, float((first.abs().T @ v.abs()).norm())))
     bound = certus.input_smoothness(model)
@@ -145,7 +147,7 @@ def test_the_sum_rule_by_hand() -> None:
 
 
 def test_label_smoothing_does_not_vanish_where_the_model_is_certain() -> None:
-    """At q → 0 with ε = 0.1 and K = 3 the curvature of the first-order part stays; the unsmoothed rule would say 0."""
+    """At q → 0 with ε = 0.1 and K = 3 the first-order part stays; the unsmoothed rule would say 0."""
     weight = torch.tensor([[0.0], [1.0], [0.0]])
     model = nn.Sequential(linear(torch.ones(1, 1)), nn.Tanh(), linear(weight, torch.tensor([60.0, 0.0, 0.0])))
     criterion = CrossEntropy(label_smoothing=0.1)

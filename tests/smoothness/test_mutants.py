@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import certus
 from certus import CrossEntropy
 from certus.smoothness import backward, criteria, spectral
+from certus.smoothness.forward import Site
 from tests.smoothness.networks import Plan
 from tests.smoothness.test_closed_forms import (
     test_label_smoothing_does_not_vanish_where_the_model_is_certain as check_smoothing,
@@ -79,7 +80,7 @@ def test_curvature_without_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum rule, the max rule and β, each without the term of the first activation."""
     right = backward._curvature
 
-    def forgetful(site: backward.Site, bent: Tensor) -> Tensor:
+    def forgetful(site: Site, bent: Tensor) -> Tensor:
         return right(site, bent) * (0.0 if site.matrix is not None else 1.0)
 
     assert not caught(check_known_maximiser)

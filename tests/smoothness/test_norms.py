@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,8 @@ def dense(layer: nn.Module, shape: tuple[int, ...]) -> Tensor:
     size = int(torch.tensor(shape).prod())
     basis = torch.eye(size, dtype=torch.float64).reshape(size, *shape)
     with torch.no_grad():
-        return (layer(basis) - layer(torch.zeros_like(basis))).flatten(1).T
+        images: Tensor = layer(basis) - layer(torch.zeros_like(basis))
+    return images.flatten(1).T
 
 
 def operator(layer: nn.Module, shape: tuple[int, ...]) -> Operator:
@@ -42,13 +44,18 @@ CONFIGURATIONS = [
 
 @pytest.mark.parametrize("kernel", [1, 2, 3])
 def test_convolutions_against_the_dense_svd(kernel: int) -> None:
-    """All of stride × padding × dilation × groups × size: the FFT bound and the best one, in 1 and 2 dimensions."""
+    """All of stride × padding × dilation × groups × size: the FFT bound and the best one."""
     torch.manual_seed(kernel)
     ratios = []
     for _, stride, padding, dilation, groups, size in (c for c in CONFIGURATIONS if c[0] == kernel):
         for make, shape in ((nn.Conv1d, (2, size)), (nn.Conv2d, (2, size, size))):
-            options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-            layer = make(2, 4, kernel, **options).double()  # type: ignore[operator]
+            options: dict[str, Any] = {
+                "stride": stride,
+                "padding": padding,
+                "dilation": dilation,
+                "groups": groups,
+            }
+            layer = make(2, 4, kernel, **options).double()
             truth = svd_norm(dense(layer, shape))
             found = operator(layer, shape)
             assert isinstance(found, Convolution)
@@ -67,7 +74,7 @@ def test_convolutions_against_the_dense_svd(kernel: int) -> None:
 
 
 def test_where_the_fft_at_the_unpadded_size_is_wrong() -> None:
-    """Kernel [1, −1] on 3 numbers with padding: the circular convolution of size 3 has norm √3, the layer 1.848."""
+    """Kernel [1, −1] on 3 numbers with padding: the circle of size 3 has norm √3, the layer 1.848."""
     weight = torch.tensor([[[1.0, -1.0]]]).double()
     layer = nn.Conv1d(1, 1, 2, padding=1, bias=False).double()
     layer.weight.data = weight

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import certus
-from certus import CrossEntropy, Logistic, Mahalanobis, Masked, SmoothMargin, SquaredL2, SquaredSup, WeightedL2
+from certus import (
+    CrossEntropy,
+    Logistic,
+    Mahalanobis,
+    Masked,
+    SmoothMargin,
+    SquaredL2,
+    SquaredSup,
+    WeightedL2,
+)
 from certus.costs import Cost
 from certus.losses import Criterion
 from tests.smoothness.networks import Plan, derivatives, plans, points_and_targets, sample
@@ -63,31 +72,36 @@ def inside(points: Tensor, radius: float, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     moves = torch.randn(points.shape, generator=generator, dtype=torch.float64).flatten(1)
     lengths = torch.rand(len(points), 1, generator=generator, dtype=torch.float64) ** 0.1
-    return points + (radius * lengths * moves / moves.norm(dim=1, keepdim=True)).reshape(points.shape)
+    moves = radius * lengths * moves / torch.linalg.vector_norm(moves, dim=1, keepdim=True)
+    moved: Tensor = points + moves.reshape(points.shape)
+    return moved
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(plan=plans(), criterion=st.sampled_from(CRITERIA), radius=st.sampled_from([0.0, 0.05, 0.5, 3.0]))
 def test_balls_around_samples(plan: Plan, criterion: Criterion, radius: float) -> None:
     model, shape = plan.build()
     points, targets = points_and_targets(plan, shape)
     bound = certus.local_smoothness(model, points, targets, radius, criterion)
     found = sample(model, criterion, inside(points, radius, plan.seed), targets, margins=True)
+    # At radius 0 there is hardly any slack: autograd's own rounding must be allowed for.
+    rounding = 1e-14 * (1 + found.gradients.flatten(1).norm(dim=1) ** 2)
     for values in bound.bounds.values():
-        assert (found.curvature <= values).all()
+        assert (found.curvature <= values + rounding).all()
     rows = torch.arange(len(points))
-    assert (found.slope.norm(dim=1) <= bound.lipschitz).all()
+    assert (found.slope.norm(dim=1) <= bound.lipschitz + rounding).all()
     apart = (found.gradients - found.gradients[rows, targets].unsqueeze(1)).norm(dim=2)
     assert bound.margin_lipschitz is not None
     assert bound.margin_curvature is not None
     assert (apart <= bound.margin_lipschitz).all()
-    assert (found.margin_curvature[rows, :, targets] <= bound.margin_curvature + 1e-12).all()
+    own_curvature = found.margin_curvature[rows, :, targets]
+    assert (own_curvature <= bound.margin_curvature + 1e-12 + rounding[:, None]).all()
     everywhere = certus.input_smoothness(model, criterion, input_shape=shape)
     assert (bound.curvature <= everywhere.curvature * (1 + 1e-8)).all()
 
 
-@settings(max_examples=60)
+@settings(max_examples=15)
 @given(plan=plans(("mlp", "residual")), seed=st.integers(0, 1000))
 def test_in_the_norm_of_a_cost(plan: Plan, seed: int) -> None:
     """Curvature vᵀHv and slopes along moves of cost 1, in random directions and the worst signs."""

@@ -120,7 +120,8 @@ def _cell(value: float) -> str:
 
 
 def _draw(found: SmoothnessBound, sampled: float | None, path: Path) -> str | None:
-    """Bars of the bounds and of the layers' shares; None if there is nothing to draw with, or nothing finite."""
+    """Bars of the bounds and of the layers' shares; None if there is nothing to draw with, or nothing
+    finite."""
     try:
         from certus.smoothness.plot import draw_bound
     except ImportError:

@@ -1,4 +1,5 @@
-"""Layers that torch lacks and the smoothness bounds know: sums of branches, scalings, smooth absolute values."""
+"""Layers that torch lacks and the smoothness bounds know: sums of branches, scalings, smooth absolute
+values."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from certus.errors import require
 
@@ -87,8 +89,9 @@ class LogCosh(_Sharp):
 
     def forward(self, inputs: Tensor) -> Tensor:
         sharpness = self.sharpness.to(inputs)
-        scaled = sharpness * inputs  # no |z|: autograd would lose the curvature at 0
-        return (torch.logaddexp(scaled, -scaled) - math.log(2)) / sharpness
+        scaled = sharpness * inputs
+        # By softplus: of |z| autograd would lose the curvature at 0, and of logaddexp that of large z.
+        return (functional.softplus(2 * scaled, threshold=40.0) - scaled - math.log(2)) / sharpness
 
 
 class SmoothAbs(_Sharp):

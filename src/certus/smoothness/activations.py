@@ -1,12 +1,13 @@
-"""The activation table: exact ranges of σ' and σ'', on the whole line or on intervals (assumption:activation).
+"""The activation table: exact ranges of σ' and σ'', on the whole line or on intervals
+(assumption:activation).
 
 Each activation is a base σ with a sharpness b, one number or one for each unit:
 
     σ_b(z) = σ(bz)/b,     σ_b'(z) = σ'(bz),     σ_b''(z) = b σ''(bz)
 
-On an interval a smooth function is extreme at an end, or at one of its few critical points, which are listed. Ranges
-are widened by 10⁻¹³, far above the rounding of these bounded functions. ELU(1) and CELU are C¹ with a Lipschitz
-derivative: their σ'' exists almost everywhere, and the bounds hold. A function with a kink has σ'' = ±∞ there.
+On an interval a smooth function is extreme at an end, or at one of its few critical points, which are listed.
+Ranges are widened by 10⁻¹³, far above the rounding of these bounded functions. ELU(1) and CELU are C¹ with a
+Lipschitz derivative: their σ'' exists almost everywhere, and the bounds hold. At a kink σ'' = ±∞.
 """
 
 from __future__ import annotations

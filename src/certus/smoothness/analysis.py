@@ -1,12 +1,13 @@
 """Bounds on λ_max(∇²_x ℓ) and on Lipschitz constants (section:examples, corrected and tightened).
 
-    "paper"      √2·β_L + α_L², as printed                                           [corollary:softmax-smooth]
+    "paper"      √2·β_L + α_L², as printed                                          [corollary:softmax-smooth]
     "corrected"  max_{0 ≤ u ≤ ½} √(2 − u)·β_L + u·α_L², with exact constants and β₀ = 0
     "sum"        κ + D²/4: κ the curvature of the margins by the sum rule, D the slope of their differences
     "max"        the max rule from the loss down to the inputs
 
-All four hold for every input and label, so the smallest is *the* bound. On a ball around a sample the same rules
-run with the ranges that σ' and σ'' have there, and with a bound on q, the probability of all other classes.
+All four hold for every input and label, so the smallest is *the* bound. On a ball around a sample the same
+rules run with the ranges that σ' and σ'' have there, and with a bound on q, the probability of all other
+classes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from certus.errors import require
 from certus.losses import Criterion, CrossEntropy
 from certus.smoothness.backward import Rows, Tally, backward
 from certus.smoothness.criteria import Softmax, Squares, check_targets, read_criterion
-from certus.smoothness.forward import Reach, Trace, forward, size, times
+from certus.smoothness.forward import Reach, Site, Trace, forward, size, times
 from certus.smoothness.geometry import geometry_of
 from certus.smoothness.network import (
     Step,
@@ -99,6 +100,11 @@ class Analysis:
             require(outputs.classes >= 2, "model", "have at least 2 outputs", outputs.classes)
         return outputs
 
+    @cached_property
+    def everywhere(self) -> Found:
+        """The analysis of all of space."""
+        return self.run(None, None, None)
+
     def run(self, points: Tensor | None, targets: Tensor | None, radius: Tensor | None) -> Found:
         """Analyse balls around (batch, *shape) float64 points, or all of space."""
         reach, trace = forward(
@@ -112,21 +118,22 @@ class Analysis:
         self, criterion: Softmax, reach: Reach, trace: Trace, targets: Tensor | None, radius: Tensor | None
     ) -> Found:
         count, classes = len(reach.length), self.outputs.classes
-        slopes, bends, parts = self._margins(reach, trace)
         labels = None if targets is None else check_targets(targets, count, classes)
-        spread = slopes.flatten(1).amax(1)
-        error = torch.ones(count, dtype=torch.float64)
-        own_slope, own_bend, margins = spread, bends.flatten(1).amax(1), None
-        if labels is not None:
-            index = labels.reshape(-1, 1, 1).expand(-1, classes, 1)
-            margin_slopes = slopes.expand(count, -1, -1).gather(2, index).squeeze(2)
-            if not criterion.smoothing:
-                own_slope = margin_slopes.amax(1)
-                own_bend = bends.expand(count, -1, -1).gather(2, index).squeeze(2).amax(1)
-            if radius is not None:
-                margins, own = self._values(reach, labels)
-                moved = margins + margin_slopes * radius.unsqueeze(1)
-                error = criterion.error(moved, own)
+        error, margins = torch.ones(count, dtype=torch.float64), None
+        if labels is None:
+            slopes, bends, parts = self._margins(reach, trace)
+            spread, bent = slopes.flatten(1).amax(1), bends.flatten(1).amax(1)
+            steep = spread
+        else:
+            slopes, bends, spread, parts = self._own_margins(reach, trace, labels)
+            steep, bent = slopes.amax(1), bends.amax(1)
+            if criterion.smoothing:  # mass also moves between two other classes
+                every, curved, parts = self._margins(reach, trace)
+                spread, bent = every.flatten(1).amax(1), curved.flatten(1).amax(1)
+                steep = spread
+        if labels is not None and radius is not None:
+            margins, own = self._values(reach, labels)
+            error = criterion.error(margins + slopes * radius.unsqueeze(1), own)
         weight = criterion.weight(error, classes)
         hull = self.outputs.hull(None if criterion.smoothing else labels)
         box = [part * weight.reshape(-1, *([1] * (part.dim() - 1))) for part in hull]
@@ -141,13 +148,13 @@ class Analysis:
         length, bend = self.outputs.norm * reach.length, self.outputs.norm * reach.bend
         bounds = {
             "corrected": criterion.corrected(bend, length) * UP,
-            "sum": criterion.combine(own_bend, spread, error, classes) * UP,
+            "sum": criterion.combine(bent, spread, error, classes) * UP,
             "max": largest * UP,
         }
         return Found(
             reach=reach,
             bounds=bounds,
-            lipschitz=torch.minimum(weight * own_slope, steepest) * UP,
+            lipschitz=torch.minimum(weight * steep, steepest) * UP,
             output_lipschitz=length * UP,
             margin_lipschitz=slopes * UP,
             margin_curvature=bends * UP,
@@ -184,6 +191,35 @@ class Analysis:
             for path in tally.convex
         }
         return slopes, bends, parts
+
+    def _own_margins(
+        self, reach: Reach, trace: Trace, labels: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+        """The same against each sample's own label y, (batch, K) each, and D, the slope of every F_i − F_j,
+        (batch,)."""
+        rows = self.outputs.against(labels)
+        tally = self._pass(trace, rows, len(labels))
+        ends = (rows.largest * reach.unit.unsqueeze(1)).flatten(2).sum(2)
+        slopes = torch.minimum(tally.lipschitz, torch.minimum(ends, rows.length * reach.length.unsqueeze(1)))
+        own = nn.functional.one_hot(labels, self.outputs.classes).to(torch.bool)
+        slopes = torch.where(own, 0.0, slopes)
+        bends = torch.where(own, 0.0, _total(tally.convex, slopes.shape))
+        # F_i − F_j = (F_i − F_y) − (F_j − F_y), or by a cut at the end, or before the last activation.
+        top = slopes.topk(2, dim=1).values.sum(1)
+        spread = torch.minimum(top, self.outputs.distances().max() * reach.length)
+        last = trace[-1] if trace else None
+        if isinstance(last, Site) and self.outputs.classes <= MOST_CLASSES:
+            apart, steep = self.outputs.differences().largest[0].flatten(1), last.steepest.flatten(1)
+            cut = (steep**2 @ (apart**2).T).sqrt() * last.length.unsqueeze(1)
+            single = (steep * last.unit.flatten(1)) @ apart.T
+            spread = torch.minimum(spread, torch.minimum(cut, single).amax(1) * UP)
+        chosen = bends.argmax(1, keepdim=True)
+        return (
+            slopes,
+            bends,
+            spread,
+            {path: part.gather(1, chosen)[:, 0] for path, part in tally.convex.items()},
+        )
 
     def _pass(self, trace: Trace, rows: Rows, count: int) -> Tally:
         """A backward pass of the same rows for every sample."""
@@ -285,7 +321,8 @@ def _total(parts: dict[str, Tensor], shape: tuple[int, ...]) -> Tensor:
 
 
 def _matrix(upper: Tensor, lower: Tensor, first: Tensor, second: Tensor, classes: int) -> Tensor:
-    """(batch, K, K) with [i, j] from ``upper`` and [j, i] from ``lower``, (batch, pairs) each; 0 on the diagonal."""
+    """(batch, K, K) with [i, j] from ``upper`` and [j, i] from ``lower``, (batch, pairs) each; 0 on the
+    diagonal."""
     made = upper.new_zeros(len(upper), classes, classes)
     made[:, first, second], made[:, second, first] = upper, lower
     return made

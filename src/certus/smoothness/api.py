@@ -16,13 +16,12 @@ from certus.smoothness.criteria import Softmax
 from certus.smoothness.forward import Reach, forward
 from certus.smoothness.network import Step, Sum
 from certus.smoothness.operators import Operator, Shape
-from certus.smoothness.outputs import MOST_CLASSES
 from certus.smoothness.results import LayerBound, LocalBound, SmoothnessBound
 from certus.smoothness.rules import Windows
 
 _L2 = SquaredL2()
 _CROSS_ENTROPY = CrossEntropy()
-_CHUNK = 1 << 21  # numbers in one pass: 16 MB
+_CHUNK = 1 << 18  # numbers in one tensor of a pass: 2 MB, which stays in the cache
 
 
 def input_smoothness(
@@ -47,7 +46,7 @@ def input_smoothness(
     6.25
     """
     analysis = Analysis(model, criterion, input_shape=input_shape, cost=cost)
-    found = analysis.run(None, None, None)
+    found = analysis.everywhere
     bounds = {name: float(values[0]) for name, values in found.bounds.items()}
     if isinstance(analysis.criterion, Softmax):
         bounds = {"paper": _printed(analysis), **bounds}
@@ -104,40 +103,40 @@ def local_smoothness(
     points = inputs.detach().double().cpu()
     require(bool(torch.isfinite(points).all()), "inputs", "be finite", "NaN or infinity")
     rows = model.outputs.classes
-    if isinstance(model.criterion, Softmax) and rows <= MOST_CLASSES:
-        rows = rows * (rows - 1) // 2
-    widest = max([math.prod(model.shape), *_widths(model.steps)])
-    size = max(1, _CHUNK // (widest * rows))
+    size = max(1, _CHUNK // (rows * max([1, *_widths(model.steps)])))
     parts = [
-        _detach(
-            model,
-            model.run(points[at : at + size], targets[at : at + size].cpu(), radii[at : at + size]),
-            targets[at : at + size].cpu(),
-        )
+        model.run(points[at : at + size], targets[at : at + size].cpu(), radii[at : at + size])
         for at in range(0, len(points), size)
     ]
-    joined = {
-        name: None if parts[0][name] is None else torch.cat([part[name] for part in parts])
-        for name in parts[0]
-    }
-    bounds = {name.removeprefix("by "): joined.pop(name) for name in list(joined) if name.startswith("by ")}
-    curvature = torch.stack(list(bounds.values())).amin(0)
+    bounds = {name: torch.cat([part.bounds[name] for part in parts]) for name in parts[0].bounds}
+    whole = model.everywhere  # what holds everywhere holds on a ball
+    curvature = torch.stack(
+        [*bounds.values(), *(part.expand(len(radii)) for part in whole.bounds.values())]
+    ).amin(0)
     if bool(torch.isnan(curvature).any()):
         raise CertusError("The bounds overflow float64: the weights of this model are too large.")
-    return LocalBound(bounds=bounds, curvature=curvature, radius=radii, **joined)
+    labels = targets.long().cpu()
+    return LocalBound(
+        bounds=bounds,
+        curvature=curvature,
+        lipschitz=torch.cat([part.lipschitz for part in parts]).minimum(whole.lipschitz),
+        margin_lipschitz=_smaller([part.margin_lipschitz for part in parts], whole.margin_lipschitz, labels),
+        margin_curvature=_smaller([part.margin_curvature for part in parts], whole.margin_curvature, labels),
+        margins=_joined([part.margins for part in parts]),
+        error=_joined([part.error for part in parts]),
+        radius=radii,
+    )
 
 
-def _detach(model: Analysis, found: Found, targets: Tensor) -> dict[str, Tensor | None]:
-    """What is kept of a chunk: for the softmax family, the margins against each sample's own label."""
-    kept: dict[str, Tensor | None] = {f"by {name}": values for name, values in found.bounds.items()}
-    for name in ("margin_lipschitz", "margin_curvature"):
-        matrix: Tensor | None = getattr(found, name)
-        if matrix is not None:
-            count, classes = len(targets), matrix.shape[1]
-            index = targets.long().reshape(-1, 1, 1).expand(-1, classes, 1)
-            matrix = matrix.expand(count, -1, -1).gather(2, index).squeeze(2)
-        kept[name] = matrix
-    return kept | {"lipschitz": found.lipschitz, "margins": found.margins, "error": found.error}
+def _joined(parts: list[Tensor | None]) -> Tensor | None:
+    given = [part for part in parts if part is not None]
+    return torch.cat(given) if given else None
+
+
+def _smaller(parts: list[Tensor | None], whole: Tensor | None, labels: Tensor) -> Tensor | None:
+    """(batch, classes) of the balls, or [k, y] of all of space where that is smaller."""
+    joined = _joined(parts)
+    return joined if joined is None or whole is None else joined.minimum(whole[0].T[labels])
 
 
 def _widths(steps: list[Step]) -> list[int]:

@@ -1,16 +1,19 @@
 """From the outputs to the inputs: slopes of each unit, and the curvature that the activations add.
 
-A *row* is a function m of a layer's units; its gradient v lies in an interval for each unit. The network's part of the
-second derivative is a sum over all activations (sum rule), in which only the sizes of single entries of v count:
+A *row* is a function m of a layer's units; its gradient v lies in an interval for each unit. The network's
+part of the second derivative is a sum over all activations (sum rule), in which only the sizes of single
+entries of v count:
 
-    ∇²m = Σ_l A_lᵀ diag(v_l ∘ σ''(z_l)) A_l ≤ Σ_l min(max_n c_n·length_l², Σ_n c_n·unit_n², λ_max(A_lᵀ diag(c) A_l)),
+    ∇²m = Σ_l A_lᵀ diag(v_l ∘ σ''(z_l)) A_l
+        ≤ Σ_l min(max_n c_n·length_l², Σ_n c_n·unit_n², λ_max(A_lᵀ diag(c) A_l)),
 
-with c_n the largest value of (v_n σ''_n)⁺; the last form where A_l is a matrix. And where m itself has curvature,
-∇²m ⪯ M·I in the units of a layer, an activation makes of it (max rule)
+with c_n the largest value of (v_n σ''_n)⁺; the last form where A_l is a matrix. And where m itself has
+curvature, ∇²m ⪯ M·I in the units of a layer, an activation makes of it (max rule)
 
     M ← max_n sup_z M σ'(z)² + v_n σ''(z)          ( = max(M, max_n b_n e_n) for log cosh, e_n = sup v_n⁺)
 
-and a linear layer multiplies by ‖W‖². Inside a sum of branches M starts at 0, for a linear function of the branch.
+and a linear layer multiplies by ‖W‖². Inside a sum of branches M starts at 0, for a linear function of the
+branch.
 """
 
 from __future__ import annotations
@@ -96,7 +99,7 @@ def backward(
 
 
 def _through_operator(operator: Operator, rows: Rows, whole: bool) -> Rows:
-    bent = None if rows.curvature is None else times(rows.curvature, torch.tensor(operator.norm**2).double())
+    bent = None if rows.curvature is None else times(rows.curvature, rows.length.new_tensor(operator.norm**2))
     if not whole:
         return replace(rows, curvature=bent)
     center, room = (rows.low + rows.high) / 2, (rows.high - rows.low) / 2
@@ -120,12 +123,12 @@ def _through_activation(path: str, site: Site, rows: Rows, tally: Tally, inside:
     low = torch.minimum(torch.minimum(slopes[0], slopes[1]), torch.minimum(slopes[2], slopes[3]))
     high = torch.maximum(torch.maximum(slopes[0], slopes[1]), torch.maximum(slopes[2], slopes[3]))
     steepest = site.steepest.flatten(1).amax(1)
-    bent = None
+    after: Tensor | None = None
     if rows.curvature is not None:
         units = _bend(site, rows, most)
-        bent = units.flatten(2).amax(2)
+        after = units.flatten(2).amax(2)
         tally.ending = None if inside else _exact(site, units)
-    made = Rows(low, high, rows.length * steepest.unsqueeze(1), bent)
+    made = Rows(low, high, rows.length * steepest.unsqueeze(1), after)
     largest = made.largest
     made = replace(made, length=torch.minimum(made.length, size(largest, 2)))
     tally.gain = tally.gain * steepest
@@ -149,7 +152,8 @@ def _curvature(site: Site, bent: Tensor) -> Tensor:
 
 
 def _exact(site: Site, bent: Tensor) -> Tensor:
-    """The eigenvalue itself for each row, or one for all rows of a sample, or ∞, as far as it is affordable."""
+    """The eigenvalue itself for each row, or one for all rows of a sample, or ∞, as far as it is
+    affordable."""
     flat = bent.flatten(2)
     if site.matrix is None or not bool(torch.isfinite(flat).all()):
         return flat.new_full(flat.shape[:2], math.inf)

@@ -47,7 +47,7 @@ class Convolution(Operator):
     def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
         pull = (grad.conv1d_input, grad.conv2d_input, grad.conv3d_input)[self.axes - 1]
         shape = [len(rows), self.in_shape[0], *self.padded]
-        whole: Tensor = pull(shape, weights[0], rows, **self._options())
+        whole: Tensor = pull(shape, weights[0], rows, **self._options())  # type: ignore[no-untyped-call]
         inside = tuple(
             slice(pad[0], pad[0] + n) for n, pad in zip(self.in_shape[1:], self.padding, strict=True)
         )

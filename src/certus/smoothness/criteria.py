@@ -2,10 +2,11 @@
 
 The softmax family: with margins m_k = F_k − F_y, p the softmax of s(m + offset) and q = 1 − p_y,
 
-    ∇ℓ = g·Σ_{k≠y} p_k ∇m_k,      ∇²ℓ = g·Σ_{k≠y} p_k ∇²m_k + h·Cov_p(∇m)                          [eqn:softmax]
+    ∇ℓ = g·Σ_{k≠y} p_k ∇m_k,      ∇²ℓ = g·Σ_{k≠y} p_k ∇²m_k + h·Cov_p(∇m)     [eqn:softmax]
 
-so that λ_max(∇²ℓ) ≤ g·q·κ + h·v(q)·D²: κ bounds the curvature of the margins, D the slope of every difference F_i − F_j, and v(q)
-is the largest variance on an interval of length 1 with mass 1 − q at one point: q(1 − q) for q ≤ ½, else ¼.
+so that λ_max(∇²ℓ) ≤ g·q·κ + h·v(q)·D²: κ bounds the curvature of the margins, D the slope of every difference
+F_i − F_j, and v(q) is the largest variance on an interval of length 1 with mass 1 − q at one point: q(1 − q)
+for q ≤ ½, else ¼.
 
 | loss | g | h | s |
 |---|---|---|---|
@@ -13,8 +14,8 @@ is the largest variance on an interval of length 1 with mass 1 − q at one poin
 | smooth margin, sharpness b | 1 | b | b |
 | logistic: two classes, with outputs 0 and F | 1 | 1 | 1 |
 
-Label smoothing leaves the covariance alone, but the first sum becomes Σ (p_k − t_k)∇²F_k ≤ TV(p, t)·κ with κ over *all*
-differences and TV(p, t) ≤ min(q + ε(1 − 1/K), 1 − ε/K): it does not vanish with q.
+Label smoothing leaves the covariance alone, but the first sum becomes Σ (p_k − t_k)∇²F_k ≤ TV(p, t)·κ with κ
+over *all* differences and TV(p, t) ≤ min(q + ε(1 − 1/K), 1 − ε/K): it does not vanish with q.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class Softmax:
         return torch.minimum(total, times(bend, best) + square * best * (1 - best))
 
     def corrected(self, bend: Tensor, length: Tensor) -> Tensor:
-        """max_{0 ≤ u ≤ ½} g√(2 − u)β + h·u·α²: the corollary with ‖p − t‖² ≤ 2 − u, u = λ_max(diag p − ppᵀ)."""
+        """max_{0 ≤ u ≤ ½} g√(2 − u)β + h·u·α², u = λ_max(diag p − ppᵀ): the corollary, as
+        ‖p − t‖² ≤ 2 − u."""
         steep, flat = self.slope * bend, self.spread * length**2
         best = 2 - (steep / (2 * flat).clamp_min(1e-300)) ** 2
         best = best.clamp(0, 0.5)
@@ -76,14 +78,15 @@ class Softmax:
         return math.sqrt(2) * self.slope * bend + self.spread * length**2
 
     def error(self, margins: Tensor, own: Tensor) -> Tensor:
-        """q where the margins are at most these. Shapes (batch, classes) and the bool mask of y → (batch,)."""
+        """q where the margins are at most these. (batch, classes) and the bool mask of y → (batch,)."""
         lifted = torch.where(own, -math.inf, self.scale * (margins + self.offset))
         return (torch.sigmoid(torch.logsumexp(lifted, 1)) * (1 + 1e-9)).clamp_max(1)
 
 
 @dataclass(frozen=True)
 class Squares:
-    """‖F − y‖²: ∇²ℓ = 2JᵀJ + 2Σ_k (F_k − y_k)∇²F_k; without a bound on the residuals only affine networks have one."""
+    """‖F − y‖²: ∇²ℓ = 2JᵀJ + 2Σ_k (F_k − y_k)∇²F_k; without a bound on the residuals only affine networks
+    have one."""
 
 
 def read_criterion(criterion: Criterion) -> Softmax | Squares:

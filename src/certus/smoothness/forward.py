@@ -1,12 +1,12 @@
 """From the inputs to the outputs: how far each unit moves, and on which interval each activation works.
 
-With A the Jacobian of a layer at any point of the set looked at, and δ any move of length 1 in the cost's norm:
+With A the Jacobian of a layer at any point of the set, and δ any move of length 1 in the cost's norm:
 
-    length ≥ ‖Aδ‖₂,    unit_n ≥ |(Aδ)_n|,    bend ≥ ‖second derivative of the layer along δ‖₂      (α, and β, of
-                                                                                     proposition:deep-net-smooth)
+    length ≥ ‖Aδ‖₂,    unit_n ≥ |(Aδ)_n|,    bend ≥ ‖second derivative of the layer along δ‖₂
 
-The set is all of space, or a ball around each sample; then units stay within unit·radius of their value at
-the sample, and the ranges of σ' and σ'' are those of that interval. Axis 0 counts samples; it is 1 for all of space.
+(α and β of proposition:deep-net-smooth). The set is all of space, or a ball around each sample; then units
+stay within unit·radius of their value at the sample, and the ranges of σ' and σ'' are those of that interval.
+Axis 0 counts samples; it is 1 for all of space.
 """
 
 from __future__ import annotations
@@ -62,7 +62,13 @@ Trace = list[Site | list["Trace"] | None]
 
 def times(left: Tensor, right: Tensor) -> Tensor:
     """left·right with 0·∞ = 0: what does not move is not bent by a kink."""
-    return torch.where((left == 0) | (right == 0), 0.0, left * right)
+    product = left * right
+    # Only an infinite factor can make NaN of finite or infinite ones; checking the smaller is cheap.
+    smaller = left if left.numel() < right.numel() else right
+    larger = right if smaller is left else left
+    if bool(torch.isfinite(smaller).all()) and bool(torch.isfinite(larger.sum())):
+        return product
+    return torch.where((left == 0) | (right == 0), 0.0, product)
 
 
 def size(values: Tensor, axes: int = 1) -> Tensor:
@@ -138,7 +144,11 @@ def _through_activation(site: Site, reach: Reach) -> Reach:
     if reach.center is not None and reach.error is not None:
         center = site.activation.apply(reach.center)
         # Relative to z and to 1/b as well: σ(bz)/b may cancel down from either.
-        scale = center.abs() + reach.center.abs() + 1 / torch.as_tensor(site.activation.sharpness)
+        scale = (
+            center.abs()
+            + reach.center.abs()
+            + 1 / torch.as_tensor(site.activation.sharpness, dtype=torch.float64)
+        )
         error = reach.error * steep + slack(8) * scale
     return Reach(length, unit, bend, center, error)
 

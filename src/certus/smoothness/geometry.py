@@ -1,8 +1,9 @@
 """Smoothness in the norm of a cost: moves are measured as it measures them.
 
-A quadratic cost has a linear map S with ‖Su‖ = ‖u‖₂; behind it the cost is Euclidean, so S joins the first layer. For
-the sup-norm, a move of size 1 has |δᵢ| ≤ 1 and ‖δ‖₂ ≤ √d, d the number of coordinates that may move. A norm with
-‖v‖ ≥ m‖v‖₂ (all Lp for p ≤ 2 have m = 1) has ‖δ‖₂ ≤ 1/m. A mask drops the frozen coordinates.
+A quadratic cost has a linear map S with ‖Su‖ = ‖u‖₂; behind it the cost is Euclidean, so S joins the first
+layer. For the sup-norm, a move of size 1 has |δᵢ| ≤ 1 and ‖δ‖₂ ≤ √d, d the number of coordinates that may
+move. A norm with ‖v‖ ≥ m‖v‖₂ (all Lp for p ≤ 2 have m = 1) has ‖δ‖₂ ≤ 1/m. A mask drops the frozen
+coordinates.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def geometry_of(cost: Cost, shape: Shape) -> Geometry:
 
 
 def _full_matrix(cost: Cost, inner: Mahalanobis, mask: Tensor | None, shape: Shape) -> Geometry:
-    """S is computed with rounding. With Δ = ‖S M S − I‖_F on the free coordinates, ‖u‖₂² ≤ ‖Su‖²_M/(1 − Δ)."""
+    """S has rounding. With Δ = ‖S M S − I‖_F on the free coordinates, ‖u‖₂² ≤ ‖Su‖²_M/(1 − Δ)."""
     count = math.prod(shape)
     basis = torch.eye(count, dtype=torch.float64)
     root = cost.whiten(basis.reshape(-1, *shape)).flatten(1)

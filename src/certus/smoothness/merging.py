@@ -1,7 +1,7 @@
 """Adjacent affine layers made one, so that their norm is that of the product and not a product of norms.
 
-Batch norm (eval mode) is folded into the convolution or matrix beside it, and so are an input normalisation, a scaling,
-and the weights or the mask of a cost in front of the first layer.
+Batch norm (eval mode) is folded into the convolution or matrix beside it, and so are an input normalisation,
+a scaling, and the weights or the mask of a cost in front of the first layer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A model as the bounds see it: steps between shapes, adjacent affine layers merged.
 
-Only sequential composition and ``Residual`` are read, never a traced graph: what a ``forward`` does beyond that has no
-rule, and is refused by the path of the module. A model is run once beside its steps, so that a hook, or a
-``forward`` of the user's own, that the rules know nothing of is found out.
+Only sequential composition and ``Residual`` are read, never a traced graph: what a ``forward`` does beyond
+that has no rule, and is refused by the path of the module. A model is run once beside its steps, so that a
+hook, or a ``forward`` of the user's own, that the rules know nothing of is found out.
 """
 
 from __future__ import annotations
@@ -76,8 +76,9 @@ def read_layers(model: nn.Module, shape: Shape, path: str = "") -> list[Step]:
         known = find_rule(module)
         if known is None:
             raise UnsupportedError(
-                f"Nothing is known about the layer {name} ({kind}), so nothing can be proven. Replace it, or register "
-                f"a rule for it with @certus.smoothness.rule({kind}); certus.validate(model) lists every such layer."
+                f"Nothing is known about the layer {name} ({kind}), so nothing can be proven. Replace it, or "
+                f"register a rule for it with @certus.smoothness.rule({kind}); certus.validate(model) lists "
+                "every such layer."
             )
         if module._forward_hooks or module._forward_pre_hooks:
             raise UnsupportedError(f"The layer {name} ({kind}) has forward hooks, which no rule knows.")
@@ -146,7 +147,8 @@ def infer_shape(model: nn.Module) -> Shape:
 
 
 def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
-    """Raise unless the steps compute what the model does, at three random inputs, up to the model's precision."""
+    """Raise unless the steps compute what the model does, at three random inputs, up to the model's
+    precision."""
     parameter = next(model.parameters(), torch.zeros(()))
     inputs = torch.randn(3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad(), evaluation_mode():
@@ -158,8 +160,8 @@ def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
     size = float(expected.abs().max()) + 1
     if not fits or float((outputs.double().cpu() - expected).abs().max()) > 10 * precision * size:
         raise CertusError(
-            "The model does not compute what its layers do one after another: something in it, such as a hook or a "
-            "forward of its own, has no rule. Nothing can be proven about it."
+            "The model does not compute what its layers do one after another: something in it, such as a "
+            "hook or a forward of its own, has no rule. Nothing can be proven about it."
         )
 
 

@@ -1,7 +1,8 @@
 """Affine layers as operators: what a bound needs of x ↦ Ax + b, without the matrix where it is large.
 
-Each kind of operator says how it acts with given weights, forwards and transposed. With |A| in place of A the same
-code gives |A|x, and with A∘A the norms of rows and columns, for every shape of stride, padding and group.
+Each kind of operator says how it acts with given weights, forwards and transposed. With |A| in place of A the
+same code gives |A|x, and with A∘A the norms of rows and columns, for every shape of stride, padding and
+group.
 """
 
 from __future__ import annotations
@@ -204,8 +205,8 @@ class Reshape(Operator):
 
 
 class Chain(Operator):
-    """Operators one after another. |A| becomes the product of the |Aᵢ|; norms are those of the written-out product,
-    with its rounding added, where that is small, and products of norms otherwise."""
+    """Operators one after another. |A| becomes the product of the |Aᵢ|; norms are those of the written-out
+    product, with its rounding added, where that is small, and products of norms otherwise."""
 
     def __init__(self, parts: list[Operator]) -> None:
         super().__init__(parts[0].in_shape, parts[-1].out_shape, (), None)
@@ -242,9 +243,8 @@ class Chain(Operator):
     def row_norms(self) -> Tensor:
         if self._product is not None:
             matrix, error = self._product
-            return (torch.linalg.vector_norm(matrix, dim=1) * (1 + self.rounding) + error).reshape(
-                self.out_shape
-            )
+            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=1)
+            return (sizes * (1 + self.rounding) + error).reshape(self.out_shape)
         norms = self.parts[0].row_norms
         for before, part in itertools.pairwise(self.parts):
             norms = torch.minimum(part.row_norms * before.norm, part.absolute(norms[None])[0])
@@ -254,9 +254,8 @@ class Chain(Operator):
     def column_norms(self) -> Tensor:
         if self._product is not None:
             matrix, error = self._product
-            return (torch.linalg.vector_norm(matrix, dim=0) * (1 + self.rounding) + error).reshape(
-                self.in_shape
-            )
+            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=0)
+            return (sizes * (1 + self.rounding) + error).reshape(self.in_shape)
         norms = self.parts[-1].column_norms
         for after, part in itertools.pairwise(reversed(self.parts)):
             norms = torch.minimum(part.column_norms * after.norm, part.absolute_transpose(norms[None])[0])

@@ -1,13 +1,15 @@
 """The outputs as functions of the last hidden layer: the rows that a backward pass starts from.
 
-The affine layers behind the last activation are linear, so they are pulled through at once: F_k has the gradient w_k, exact up
-to rounding, and F_i − F_j has w_i − w_j. With many classes all pairs are too many rows; then a box around all
-differences stands for them, and only distances ‖w_i − w_j‖ are kept for each pair.
+The affine layers behind the last activation are linear, so they are pulled through at once: F_k has the
+gradient w_k, exact up to rounding, and F_i − F_j has w_i − w_j. With many classes all pairs are too many
+rows; then a box around all differences stands for them, and only distances ‖w_i − w_j‖ are kept for each
+pair.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -22,7 +24,8 @@ MOST_CLASSES = 32
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Gradients of the outputs, (classes, *shape), with their rounding, and the norm of all of them together."""
+    """Gradients of the outputs, (classes, *shape), with their rounding, and the norm of all of them
+    together."""
 
     rows: Tensor
     rounding: Tensor
@@ -47,11 +50,21 @@ class Outputs:
         low, high = self._range(self.rows[first], self.rows[second], first, second)
         return _as_rows(low, high)
 
-    def distances(self) -> Tensor:
-        """(classes, classes) bounds on ‖w_i − w_j‖."""
+    def against(self, labels: Tensor) -> Rows:
+        """F_k − F_y for all k, y the label of each sample: (batch, classes, *shape)."""
+        apart = self.rows.unsqueeze(0) - self.rows[labels].unsqueeze(1)
+        slop = self.rounding.unsqueeze(0) + self.rounding[labels].unsqueeze(1) + slack(1) * apart.abs()
+        return _as_rows(apart - slop, apart + slop)
+
+    @cached_property
+    def _distances(self) -> Tensor:
         flat, own = self.rows.flatten(1), size(self.rounding)
         apart = [size(flat - row) for row in flat]
         return torch.stack(apart) * (1 + slack(flat.shape[1])) + own[:, None] + own[None, :]
+
+    def distances(self) -> Tensor:
+        """(classes, classes) bounds on ‖w_i − w_j‖."""
+        return self._distances
 
     def hull(self, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         """(batch, 1, *shape) box around 0 and all F_k − F_y, y the label of each sample, or any."""
@@ -85,7 +98,8 @@ def _as_rows(low: Tensor, high: Tensor) -> Rows:
 
 
 def read_outputs(head: Operator | None, shape: Shape, with_zero: bool) -> Outputs:
-    """The outputs of a network whose last affine part is ``head``; ``with_zero`` puts an output 0 before them."""
+    """The outputs of a network whose last affine part is ``head``; ``with_zero`` puts an output 0 before
+    them."""
     if head is None:
         count = int(torch.tensor(shape).prod())
         rows = torch.eye(count, dtype=torch.float64).reshape(count, *shape)

@@ -11,8 +11,8 @@ from torch import Tensor
 from certus.costs import Cost
 
 VALIDITY = (
-    "Proven for the real-valued network with the stored weights, in exact arithmetic; computed in float64 with rounding "
-    "counted in. The network as deployed in float32 differs from it by its own rounding."
+    "Proven for the real-valued network with the stored weights, in exact arithmetic; computed in float64 "
+    "with rounding counted in. The network as deployed in float32 differs from it by its own rounding."
 )
 
 
@@ -72,7 +72,8 @@ class SmoothnessBound:
 
     @property
     def gamma(self) -> float:
-        """γ above which sγ > L⁺, so that the inner problem is strongly concave everywhere; ∞ if none is known."""
+        """γ above which sγ > L⁺, so that the inner problem is strongly concave everywhere; ∞ if none is
+        known."""
         return self.gammas[self.rule]
 
     @property

@@ -1,14 +1,8 @@
 """The registry of layer rules: one small function for each kind of layer.
 
-A rule takes the module and the shape of one input, and returns the layer as the bounds see it: an ``Operator`` (affine),
-an ``Activation``, ``Windows`` (a maximum over windows), or ``Branches`` (a sum). What has no rule is refused:
-
->>> @rule(nn.PixelShuffle)
-... def pixel_shuffle(module: nn.PixelShuffle, shape: Shape) -> Stage:
-...     channels, height, width = shape
-...     r = module.upscale_factor
-...     return Reshape(shape, (channels // r**2, height * r, width * r))   # a permutation is all that norms see
->>> del RULES[nn.PixelShuffle]                          # (an entry of its own would need the permutation itself)
+A rule takes the module and the shape of one input, and returns the layer as the bounds see it: an
+``Operator`` (affine), an ``Activation``, ``Windows`` (a maximum over windows), or ``Branches`` (a sum). What
+has no rule is refused. ``@rule(Kind)`` registers one of your own; docs/smoothness.md has an example.
 """
 
 from __future__ import annotations
@@ -32,7 +26,8 @@ from certus.smoothness.operators import Dense, Diagonal, Operator, Reshape, Shap
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """The largest entry of each window: not smooth. ``maximum`` and ``spread`` act on (batch, *shape) tensors.
+    """The largest entry of each window: not smooth. ``maximum`` and ``spread`` act on (batch, *shape)
+    tensors.
 
     Attributes:
         spread: the transpose of summing each window: (batch, *out) → (batch, *in).
@@ -133,7 +128,7 @@ def average_pool(module: nn.AvgPool1d | nn.AvgPool2d, shape: Shape) -> Stage:
     def pool(axis: int) -> Tensor:
         options = [_on_axis(option, axis) for option in (module.kernel_size, module.stride, module.padding)]
         basis = torch.eye(shape[1 + axis], dtype=torch.float64).unsqueeze(1)
-        pooled = functional.avg_pool1d(basis, *options, module.ceil_mode, module.count_include_pad)
+        pooled = functional.avg_pool1d(basis, *options, module.ceil_mode, module.count_include_pad)  # type: ignore[call-arg, arg-type]
         return pooled.squeeze(1).T.contiguous()
 
     return AxisProduct(tuple(pool(axis) for axis in range(axes)), shape)
@@ -143,7 +138,8 @@ def average_pool(module: nn.AvgPool1d | nn.AvgPool2d, shape: Shape) -> Stage:
 def adaptive_average_pool(module: nn.AdaptiveAvgPool1d | nn.AdaptiveAvgPool2d, shape: Shape) -> Stage:
     def pool(axis: int) -> Tensor:
         size = shape[1 + axis]
-        wanted = module.output_size if isinstance(module.output_size, int) else module.output_size[axis]
+        sizes: Any = module.output_size
+        wanted = sizes if isinstance(sizes, int) else sizes[axis]
         basis = torch.eye(size, dtype=torch.float64).unsqueeze(1)
         return functional.adaptive_avg_pool1d(basis, wanted or size).squeeze(1).T.contiguous()
 
@@ -183,13 +179,14 @@ def max_pool(module: nn.MaxPool1d | nn.MaxPool2d, shape: Shape) -> Stage:
     settings = (module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode)
 
     def maximum(points: Tensor) -> Tensor:
-        return function(points, *settings)  # type: ignore[arg-type]
+        return function(points, *settings)
 
     def members(axis: int) -> Tensor:
         """(out, in) which positions of one axis belong to which window."""
         options = [_on_axis(option, axis) for option in settings[:4]]
         basis = torch.eye(shape[1 + axis], dtype=torch.float64).unsqueeze(1)
-        pooled = functional.max_pool1d(basis, *options, ceil_mode=module.ceil_mode)
+        kernel, stride, padding, dilation = options
+        pooled = functional.max_pool1d(basis, kernel, stride, padding, dilation, ceil_mode=module.ceil_mode)
         return (pooled.squeeze(1).T > 0).double()
 
     sums = AxisProduct(tuple(members(axis) for axis in range(len(shape) - 1)), shape)

@@ -2,11 +2,12 @@
 
 - ``matrix_norm``: the largest eigenvalue of the smaller Gram matrix; beyond a size, Gram iteration,
   ‖A‖ ≤ ‖(AᵀA)^(2^(t−1))‖_F^(1/2^t) for every t, continued until it moves by less than 0.1%.
-- ``circulant_norm``: a convolution with zero padding is part of a circular one on any torus that holds the padded
-  input, so the largest norm over its frequencies is an upper bound. On the unpadded torus it is not one.
+- ``circulant_norm``: a convolution with zero padding is part of a circular one on any torus that holds the
+  padded input, so the largest norm over its frequencies is an upper bound. On the unpadded torus it is not
+  one.
 
-Everything is float64 on the CPU. A backward-stable eigenvalue of an n × n matrix is off by a small multiple of
-n·2⁻⁵³ of the norm; ``inflate`` raises results by 10⁻⁹, and more for n above some thousands.
+Everything is float64 on the CPU. A backward-stable eigenvalue of an n × n matrix is off by a small multiple
+of n·2⁻⁵³ of the norm; ``inflate`` raises results by 10⁻⁹, and more for n above some thousands.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _CACHED = 512
 
 def inflate(size: int) -> float:
     """The factor ≥ 1 + 10⁻⁹ that covers rounding in norms of matrices with sides up to ``size``."""
-    return 1 + max(1e-9, size**1.5 * 2.0**-50)
+    return 1 + max(1e-9, size * math.sqrt(size) * 2.0**-50)
 
 
 def slack(terms: int) -> float:
@@ -64,7 +65,8 @@ def quadratic_norm(matrix: Tensor, weights: Tensor) -> Tensor:
     """Upper bounds on λ_max(Aᵀ diag(c) A) for each row c ≥ 0 of ``weights``. (n, d), (…, n) → (…,)."""
     scaled = matrix * weights.sqrt().unsqueeze(-1)
     gram = scaled.mT @ scaled if matrix.shape[0] >= matrix.shape[1] else scaled @ scaled.mT
-    return torch.linalg.eigvalsh(gram)[..., -1].clamp_min(0) * inflate(max(matrix.shape)) ** 2
+    largest: Tensor = torch.linalg.eigvalsh(gram)[..., -1].clamp_min(0)
+    return largest * inflate(max(matrix.shape)) ** 2
 
 
 def gram_iteration(matrices: Tensor, tolerance: float = 1e-3, most: int = 16) -> float:

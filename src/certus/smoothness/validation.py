@@ -47,9 +47,11 @@ def validate(model: nn.Module) -> list[Obstacle]:
 
 
 def smooth(model: nn.Module) -> nn.Module:
-    """A copy of the model with smooth layers in place of those that are not: ELU for ReLU, average for max pooling.
+    """A copy of the model with smooth layers in place of those that are not: ELU for ReLU, average for max
+    pooling.
 
-    The weights are kept, but the function is another one: train it on. What has no replacement raises, by its path.
+    The weights are kept, but the function is another one: train it on. What has no replacement raises, by its
+    path.
 
     >>> smooth(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))[1]
     ELU(alpha=1.0)
