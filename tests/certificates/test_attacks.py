@@ -42,11 +42,11 @@ def attained(
     radii = {math.sqrt(rho) * factor for rho in RHOS for factor in (0.5, 1.0, 2.0)}
     for radius in radii:
         moved.append(fgm(radius, 2.0)(loss, origin, targets))
-        moved.append(pgm(radius, 2.0, steps=12, restarts=3)(loss, origin, targets))
+        moved.append(pgm(radius, 2.0, steps=8, restarts=2)(loss, origin, targets))
     own = {certificate.bracket(rho).gamma * factor for rho in RHOS for factor in (0.5, 1.0, 1.5)}
     for gamma in own:
         for start in (origin, origin + 0.3 * torch.randn_like(origin)):
-            objective = WRM(gamma, maximizer=BarzilaiBorwein(1e-8, 30)).solve(loss, start, targets)
+            objective = WRM(gamma, maximizer=BarzilaiBorwein(1e-6, 15)).solve(loss, start, targets)
             moved.append(objective.inputs)
     with torch.no_grad():
         return [(((point - origin) ** 2).sum(1), loss(point, targets)) for point in moved]
@@ -80,7 +80,7 @@ def test_a_thousand_certified_problems_withstand_every_attack() -> None:
         found = certify(model, (inputs, targets), rho=RHOS, attack_steps=0, balls=2, refine=0)
         loss = ModelLoss(model, CrossEntropy())
         tries = attained(loss, inputs, targets, found)
-        near = nearest_error(loss, inputs, targets, steps=10, rounds=8, restarts=2)
+        near = nearest_error(loss, inputs, targets, steps=8, rounds=6, restarts=2)
         reached = torch.where(near.found, near.distance**2, math.inf)
         generator = torch.Generator().manual_seed(seed)
         for _ in range(PER_NETWORK):

@@ -26,8 +26,8 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         people = asdict(population) | {
             "means": [{"gamma": gamma, "bound": mean} for gamma, mean in population.means.items()],
             "statement": (
-                f"With probability at least {population.confidence:g} over the draw of independent "
-                f"samples: loss clipped at {population.clip:g}, and error rate, jointly, for all rho at once."
+                f"With probability at least {population.confidence:g} over independent samples, the loss "
+                f"clipped at {population.clip:g} and the error rate, if any, stay below for all rho at once."
             ),
         }
     content = {

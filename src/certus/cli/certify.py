@@ -178,9 +178,11 @@ def _show(certificate: Certificate, trained: TrainedRun, count: int) -> None:
     )
     people = certificate.population
     if people is not None:
+        both = certificate.classes is not None
         console.print(
-            f"Population: with confidence {people.confidence:g}, for loss (clipped at {people.clip:.4g}) and "
-            f"error rate together and for all rho; by {people.method} and DKW."
+            f"Population: with confidence {people.confidence:g}, for the loss, clipped at {people.clip:.4g},"
+            f"{' and the error rate together,' if both else ''} and for all rho; by {people.method}"
+            f"{' and DKW' if both else ''}."
         )
     limit = certificate.vacuous_loss
     if limit is not None:
