@@ -12,8 +12,7 @@ Duchi, "Certifying Some Distributional Robustness with Principled Adversarial Tr
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from certus import certificates, costs, data, domains, losses, models, norms, smoothness, surrogate
-from certus.certificates import Certificate, certify
+from certus import costs, data, domains, losses, models, norms, smoothness, surrogate
 from certus.costs import (
     Bregman,
     LabelCost,
@@ -44,6 +43,7 @@ from certus.surrogate import (
 
 if TYPE_CHECKING:
     from certus import mdp, runs, training
+    from certus.certificates import Certificate, certify
     from certus.training import ERM, fit
 
 __version__ = "0.1.0"
@@ -105,9 +105,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Training and MDPs are imported when used: what drives devices and processes takes a second to load."""
-    if name in ("mdp", "runs", "training"):
+    """What needs training, and MDPs, is imported when used: what drives processes takes a second to load."""
+    if name in ("attacks", "certificates", "mdp", "runs", "training"):
         return importlib.import_module(f"certus.{name}")
     if name in ("ERM", "fit"):
         return getattr(importlib.import_module("certus.training"), name)
+    if name in ("Certificate", "certify"):
+        return getattr(importlib.import_module("certus.certificates"), name)
     raise AttributeError(f"module 'certus' has no attribute {name!r}")

@@ -72,7 +72,7 @@ def test_projection_equals_a_convex_solver(p: float, size: int) -> None:
 
 
 @EVERY_NORM
-@given(seed=st.integers(0, 10**6), size=st.integers(1, 30), radius=st.floats(0, 10))
+@given(seed=st.integers(0, 10**6), size=st.integers(1, 30), radius=st.just(0.0) | st.floats(1e-9, 10))
 def test_projection_is_the_nearest_point(p: float, seed: int, size: int, radius: float) -> None:
     """⟨x − Πx, y − Πx⟩ ≤ 0 for every y of the ball; Π is idempotent, and scales with ball and point."""
     points, radii = 3 * vectors(seed, 4, size), torch.full((4,), radius, dtype=torch.float64)
