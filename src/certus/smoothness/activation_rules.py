@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -16,6 +17,9 @@ from certus.smoothness.rules import Stage, double, rule
 
 
 def _sharpened(activation: Activation, sharpness: float | Tensor) -> Activation:
+    values = torch.as_tensor(sharpness, dtype=torch.float64)
+    if not bool((torch.isfinite(values) & (values > 0)).all()):
+        raise UnsupportedError(f"a sharpness of {sharpness}; it must be positive and finite")
     return replace(activation, sharpness=sharpness)
 
 
@@ -59,14 +63,16 @@ def hardtanh(module: nn.Hardtanh, shape: Shape) -> Stage:
 
 @rule(LogCosh)
 def log_cosh(module: LogCosh, shape: Shape) -> Stage:
-    return _sharpened(table.LOG_COSH, _per_unit(module.sharpness))
+    return _sharpened(table.LOG_COSH, _per_unit(module.sharpness, shape))
 
 
 @rule(SmoothAbs)
 def smooth_abs(module: SmoothAbs, shape: Shape) -> Stage:
-    return _sharpened(table.SMOOTH_ABS, _per_unit(module.sharpness))
+    return _sharpened(table.SMOOTH_ABS, _per_unit(module.sharpness, shape))
 
 
-def _per_unit(sharpness: Tensor) -> float | Tensor:
+def _per_unit(sharpness: Tensor, shape: Shape) -> float | Tensor:
     values = double(sharpness)
+    if values.dim() > len(shape) or torch.broadcast_shapes(values.shape, shape) != torch.Size(shape):
+        raise UnsupportedError(f"a sharpness of shape {tuple(values.shape)} for units of shape {shape}")
     return float(values) if values.dim() == 0 else values

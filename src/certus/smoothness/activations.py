@@ -177,7 +177,12 @@ SOFTPLUS = Activation(
 )
 # The jump of σ'' at 0 is met by its values just left of 0 and right of it.
 ELU = Activation(
-    *("ELU", functional.elu, lambda z: torch.exp(z.clamp_max(0)), lambda z: torch.exp(z) * (z < 0)),
+    *(
+        "ELU",
+        functional.elu,
+        lambda z: torch.exp(z.clamp_max(0)),
+        lambda z: torch.exp(z.clamp_max(0)) * (z < 0),
+    ),
     curvature_peaks=(-1e-300, 0.0),
 )
 GELU = Activation(

@@ -59,10 +59,30 @@ def is_sequential(module: nn.Module) -> bool:
     return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
 
 
+def children(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The modules in it, each as often as it is used: ``named_children`` would name a shared one once."""
+    return [(name, child) for name, child in model._modules.items() if child is not None]
+
+
+def is_altered(module: nn.Module) -> bool:
+    """Whether hooks, or functions put in place of its class's own, may change what the module computes."""
+    own = type(module)
+    replaced = "forward" in vars(module) or own.__call__ is not nn.Module.__call__
+    convolve = getattr(own, "_conv_forward", None)  # where torch's convolutions do their work
+    if convolve is not None and not convolve.__module__.startswith("torch."):
+        replaced = True
+    return replaced or bool(module._forward_hooks or module._forward_pre_hooks)
+
+
 def leaves(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """The layers of a sequential model in order, with their paths."""
     if is_sequential(model):
-        for name, child in model.named_children():
+        if is_altered(model):
+            name = path or "the model itself"
+            raise UnsupportedError(
+                f"The container {name} has hooks or a call of its own, which no rule knows."
+            )
+        for name, child in children(model):
             yield from leaves(child, f"{path}.{name}" if path else name)
     else:
         yield path, model
@@ -80,8 +100,10 @@ def read_layers(model: nn.Module, shape: Shape, path: str = "") -> list[Step]:
                 f"register a rule for it with @certus.smoothness.rule({kind}); certus.validate(model) lists "
                 "every such layer."
             )
-        if module._forward_hooks or module._forward_pre_hooks:
-            raise UnsupportedError(f"The layer {name} ({kind}) has forward hooks, which no rule knows.")
+        if is_altered(module):
+            raise UnsupportedError(
+                f"The layer {name} ({kind}) has forward hooks, or functions of its own, which no rule knows."
+            )
         try:
             stage: Stage = known(module, shape)
             step = _make_step(place, kind, stage, shape)
@@ -152,13 +174,16 @@ def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
     parameter = next(model.parameters(), torch.zeros(()))
     inputs = torch.randn(3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad(), evaluation_mode():
-        outputs = model(inputs.to(parameter))
+        outputs = model(inputs.clone().to(parameter))  # which it may overwrite
     expected = run_steps(steps, inputs)
     require(isinstance(outputs, Tensor), "model", "return a tensor", type(outputs))
     fits = outputs.shape == expected.shape
     precision = math.sqrt(torch.finfo(outputs.dtype).eps)
     size = float(expected.abs().max()) + 1
-    if not fits or float((outputs.double().cpu() - expected).abs().max()) > 10 * precision * size:
+    close = (
+        fits and float((outputs.double().cpu() - expected).abs().max()) <= 10 * precision * size < math.inf
+    )
+    if not close:  # nor where anything is NaN
         raise CertusError(
             "The model does not compute what its layers do one after another: something in it, such as a "
             "hook or a forward of its own, has no rule. Nothing can be proven about it."

@@ -66,7 +66,7 @@ def rule(*kinds: type[nn.Module]) -> Callable[[_Function], _Function]:
 
 def double(tensor: Tensor) -> Tensor:
     """Weights as the bounds use them: float64, on the CPU, and finite."""
-    weights = tensor.detach().double().cpu()
+    weights = tensor.detach().double().cpu().clone()  # what changes later is not ours
     require(bool(torch.isfinite(weights).all()), "model", "have finite weights", "NaN or infinity")
     return weights
 

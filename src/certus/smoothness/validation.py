@@ -12,7 +12,7 @@ from torch import nn
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.models.layers import Residual
 from certus.smoothness.activations import Activation
-from certus.smoothness.network import find_rule, is_sequential
+from certus.smoothness.network import children, find_rule, is_altered, is_sequential
 from certus.smoothness.rules import Windows
 
 _SOME_SHAPE = (1, 64, 64)  # for rules that hardly look at it
@@ -74,8 +74,8 @@ def smooth(model: nn.Module) -> nn.Module:
 
 def _places(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """All layers, those of branches included, with their paths."""
-    if is_sequential(model) or type(model) is Residual:
-        for name, child in model.named_children():
+    if (is_sequential(model) or isinstance(model, Residual)) and not is_altered(model):
+        for name, child in children(model):
             yield from _places(child, f"{path}.{name}" if path else name)
     else:
         yield path, model
@@ -86,7 +86,7 @@ def _inspect(path: str, module: nn.Module) -> Obstacle | None:
     if known is None:
         how = f"a layer that has a rule, or a rule for it: @certus.smoothness.rule({kind})"
         return Obstacle(path, kind, "nothing is known about it", how, False)
-    if module._forward_hooks or module._forward_pre_hooks:
+    if is_altered(module):
         return Obstacle(path, kind, "its forward hooks have no rule", "the same layer without hooks", False)
     try:
         stage = known(module, _SOME_SHAPE)
