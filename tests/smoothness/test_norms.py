@@ -155,3 +155,13 @@ def test_norms_are_remembered_by_content(monkeypatch: pytest.MonkeyPatch) -> Non
     assert operator(layer, (7,)).norm == first
     layer.weight.data[0, 0] += 1
     assert operator(layer, (7,)).norm == 0.0
+
+
+def test_gram_iteration_of_tiny_and_huge_matrices() -> None:
+    torch.manual_seed(0)
+    matrix = torch.randn(9, 7, dtype=torch.float64)
+    exact = float(torch.linalg.matrix_norm(matrix, 2))
+    for scale in (1e-140, 1.0, 1e140):
+        found = spectral.gram_iteration((scale * matrix)[None]) / scale
+        assert exact <= found * (1 + 1e-9)
+        assert found <= 1.01 * exact

@@ -75,6 +75,8 @@ def gram_iteration(matrices: Tensor, tolerance: float = 1e-3, most: int = 16) ->
     The Frobenius norm of a power of the Gram matrix bounds that of its largest eigenvalue; each squaring
     halves, in the exponent, what the other eigenvalues add.
     """
+    largest = float(matrices.abs().max()) or 1.0  # scaled by it, or squares of squares would vanish
+    matrices = matrices / largest
     gram = matrices @ matrices.mH if matrices.shape[1] <= matrices.shape[2] else matrices.mH @ matrices
     logarithm = torch.zeros(len(gram), dtype=torch.float64)
     bound = math.inf
@@ -88,7 +90,7 @@ def gram_iteration(matrices: Tensor, tolerance: float = 1e-3, most: int = 16) ->
             break
         gram = gram / scale[:, None, None]
         gram = gram @ gram
-    return min(last, bound)
+    return min(last, bound) * largest
 
 
 def _largest(matrices: Tensor, dense: int) -> float:
