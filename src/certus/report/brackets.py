@@ -44,11 +44,14 @@ def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = 
     )
     most = certificate.vacuous_loss
     if most is not None:
-        grid[0].axhline(most, color=COLOURS[6], linewidth=0.8)
-        grid[0].annotate(
-            "ln K: vacuous above", (0.02, most), xycoords=("axes fraction", "data"), va="bottom", fontsize=8
-        )
-        grid[0].set_ylim(0, min(1.6 * most, 1.1 * max(one.loss_high for one in curve)))
+        tops = [one.loss_high for one in curve] + [one.population_loss or 0.0 for one in curve]
+        ceiling = min(1.6 * most, 1.1 * max(tops))
+        grid[0].set_ylim(0, ceiling)
+        if most < ceiling:
+            grid[0].axhline(most, color=COLOURS[6], linewidth=0.8)
+            place = (0.02, most)
+            words = "ln K: vacuous above"
+            grid[0].annotate(words, place, xycoords=("axes fraction", "data"), va="bottom", fontsize=8)
     if classify:
         _draw(
             grid[1],
