@@ -33,8 +33,11 @@ def steepest(gradient: Tensor, p: float) -> Tensor:
         return gradient.sign()
     flat = gradient.flatten(1)
     if p == 2:
-        scaled = flat / _largest(flat)
-        return (scaled / _safe(L2(scaled).unsqueeze(1))).reshape(gradient.shape)
+        length = L2(flat)
+        if not _ordinary(length):
+            flat = flat / _largest(flat)
+            length = _safe(L2(flat))
+        return (flat / length.unsqueeze(1)).reshape(gradient.shape)
     first = flat.abs().argmax(1, keepdim=True)
     signs = flat.gather(1, first).sign()
     return torch.zeros_like(flat).scatter(1, first, signs).reshape(gradient.shape)
@@ -50,6 +53,9 @@ def project(offset: Tensor, radius: Tensor, p: float) -> Tensor:
         limit = per_sample(radius, offset)
         return offset.maximum(-limit).minimum(limit)  # much faster than a clamp between tensors
     if p == 2:
+        length = L2(offset)
+        if _ordinary(radius) and bool(torch.isfinite(length).all()):
+            return offset * per_sample((radius / _safe(length)).clamp_max(1), offset)
         largest = _largest(offset.flatten(1))
         length = L2(offset.flatten(1) / largest)
         return offset * per_sample((radius / largest.squeeze(1) / _safe(length)).clamp_max(1), offset)
@@ -83,6 +89,12 @@ def _project_l1(offset: Tensor, radius: Tensor) -> Tensor:
     # The level of a far point has few digits of a small radius: the rest is scaled away.
     total = kept.sum(1, keepdim=True)
     return offset.sign() * torch.where(total > radius, kept * (radius / _safe(total)), kept)
+
+
+def _ordinary(lengths: Tensor) -> bool:
+    """Whether entries whose squares vanish or overflow are of no account for vectors of these lengths."""
+    smallest = torch.finfo(lengths.dtype).tiny ** 0.4
+    return bool(((lengths > smallest) & (lengths < 1 / smallest)).all())
 
 
 def _largest(flat: Tensor) -> Tensor:

@@ -101,8 +101,9 @@ class GradientAttack:
             point = self._keep(origin + balls.uniform(origin, radius, self.norm), origin, radius)
         for _ in range(self.steps):
             _, slope = loss_and_slope(loss, point.detach().requires_grad_(), targets)
-            # Where the gradient is not finite there is no direction to go.
-            direction = balls.steepest(slope.nan_to_num(0.0, 0.0, 0.0), self.norm)
+            if not bool(torch.isfinite(slope.sum())):  # where it is not, there is no direction to go
+                slope = slope.nan_to_num(0.0, 0.0, 0.0)
+            direction = balls.steepest(slope, self.norm)
             point = self._keep(torch.addcmul(point, per_sample(length, point), direction), origin, radius)
         return point
 
