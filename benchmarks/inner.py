@@ -8,8 +8,8 @@ On the paper's MNIST network, trained briefly by WRM on the bundled digits (enla
 
     python -m benchmarks.inner
 
-Ratios of the best times within this run are the result; the times themselves depend on the machine and on
-its other work.
+One thread, timed by the processor's clock, which other work disturbs less than the wall's. Ratios of the best
+times within this run are the result; the times themselves depend on the machine.
 """
 
 from __future__ import annotations
@@ -151,9 +151,9 @@ def times(works: list[Callable[[], object]], repeats: int) -> list[list[float]]:
     taken: list[list[float]] = [[] for _ in works]
     for _ in range(repeats):
         for work, mine in zip(works, taken, strict=True):
-            start = time.perf_counter()
+            start = time.process_time()
             work()
-            mine.append(time.perf_counter() - start)
+            mine.append(time.process_time() - start)
     return taken
 
 
