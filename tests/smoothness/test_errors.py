@@ -176,3 +176,9 @@ def test_the_table() -> None:
     assert sup.gamma == torch.inf  # nothing is strongly concave under that cost
     regression = certus.input_smoothness(model, certus.SquaredError(), input_shape=(1, 2, 2))
     assert regression.obstacle == "the residuals F − y have no bound over all inputs"
+
+
+def test_targets_of_a_regression_must_match_the_outputs() -> None:
+    model, inputs = nn.Linear(3, 2), torch.zeros(4, 3)
+    with pytest.raises(LossError, match=r"as the outputs, \(4, 2\); got shape \(4, 1\)"):
+        certus.local_smoothness(model, inputs, torch.zeros(4, 1), 0.1, certus.SquaredError())

@@ -23,7 +23,7 @@ from certus.costs import Cost, SquaredL2
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy
 from certus.smoothness.backward import Rows, Tally, backward
-from certus.smoothness.criteria import Softmax, Squares, check_targets, read_criterion
+from certus.smoothness.criteria import Softmax, Squares, check_targets, check_values, read_criterion
 from certus.smoothness.forward import Reach, Site, Trace, forward, size, times
 from certus.smoothness.geometry import geometry_of
 from certus.smoothness.network import (
@@ -59,7 +59,7 @@ class Found:
 
 
 class Analysis:
-    """A model, a criterion and a cost, read once; ``everywhere`` and ``around`` then bound.
+    """A model, a criterion and a cost, read once; ``everywhere`` and ``run`` then bound.
 
     Args:
         model: a sequential model; its weights are read now, in eval mode.
@@ -282,7 +282,7 @@ class Analysis:
         high = -low
         if targets is not None and radius is not None:
             logits, error = self._logits(reach)
-            away = logits - targets.double().reshape(count, -1)
+            away = logits - check_values(targets, logits)
             each = outputs.singles()
             slopes = torch.minimum(
                 self._pass(trace, each, count).lipschitz, each.length * reach.length.unsqueeze(1)

@@ -114,3 +114,13 @@ def check_targets(targets: Tensor, count: int, classes: int) -> Tensor:
     if not valid or bool((labels != targets).any()):
         raise LossError(f"`targets` must be {count} labels from 0 to {classes - 1}; got {targets}.")
     return labels
+
+
+def check_values(targets: Tensor, outputs: Tensor) -> Tensor:
+    """Targets of a regression in float64, in the (batch, K) shape of the outputs."""
+    if len(targets) != len(outputs) or targets.numel() != outputs.numel():
+        raise LossError(
+            f"`targets` must be as many numbers as the outputs, {tuple(outputs.shape)}; "
+            f"got shape {tuple(targets.shape)}."
+        )
+    return targets.double().reshape(outputs.shape)
