@@ -1,6 +1,6 @@
 """The paper's table and figure of cart-pole (sec:cartpole), over 20 seeds, and the animation.
 
-python -m experiments.cartpole          # about a minute; writes experiments/results/cartpole.json
+python -m experiments.cartpole          # some minutes; writes experiments/results/cartpole.json
 python -m experiments.cartpole plot     # draws cartpole.png, and docs/cartpole.gif from new agents
 """
 

@@ -117,7 +117,7 @@ def plot(args: Args) -> None:
         if column == 0:
             panel.set_ylabel(f"{system}: steps")
     figure.supxlabel("first learning rate", fontsize=10)
-    panels[0][0].legend(frameon=False, fontsize=8, loc="lower left")
+    panels[0][-1].legend(frameon=False, fontsize=8, loc="lower left")
     figure.savefig(OUTPUT.with_suffix(".png"))
     show(runs, args)
 
@@ -130,7 +130,7 @@ def show(runs: dict[str, Any], args: Args) -> None:
         for gamma in args.gammas[1:]:
             robust = np.array(runs[name((rate, schedule, gamma))][system])
             gain = interval(robust - nominal)
-            cells.append(f"{robust.mean():.0f} ({gain.mean:+.0f} [{gain.low:.0f}, {gain.high:.0f}])")
+            cells.append(f"{robust.mean():.0f} ({gain.mean:+z.0f} [{gain.low:z.0f}, {gain.high:z.0f}])")
         row = " | ".join([system, f"{schedule[0]:g}, {schedule[2]}", f"{rate:g}", *cells])
         print(f"| {row} |".replace("-", "−"))
 

@@ -63,7 +63,7 @@ def animate(
         seed: of the first state.
     """
     require_count("steps", steps)
-    figure = new_figure(3.2 * len(policies), 1.7)
+    figure = new_figure(4 * len(policies), 2.1)
     from matplotlib.animation import PillowWriter  # matplotlib is there, or new_figure has said so
 
     traces = {name: _trace(policy, system, steps, seed) for name, policy in policies.items()}
@@ -103,5 +103,5 @@ def _draw(
     if step < last or not fallen(x, angle, system):
         state = f"step {step}"
     else:
-        state = f"{'fell' if abs(angle) > system.angle_limit else 'ran off the track'} after {last} steps"
+        state = f"{'fell' if abs(angle) > system.angle_limit else 'off the track'} after {last} steps"
     panel.set_title(f"{name}: {state}", fontsize=11, color=colour)
