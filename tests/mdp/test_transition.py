@@ -183,3 +183,5 @@ def test_states_that_cannot_be_moved(states: Tensor, message: str) -> None:
     for move in (transition, transition.solve):
         with pytest.raises(ArgumentError, match=message):
             move(states)
+    with pytest.raises(ArgumentError, match="`states` must be finite; got NaN or infinity"):
+        transition(torch.tensor([[math.nan]]))

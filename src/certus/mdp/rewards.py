@@ -47,6 +47,7 @@ class AngleReward:
     def lowest(self, states: Tensor, gamma: float) -> Tensor:
         """argmin_s r(s) + γ‖s − ŝ‖₂² in closed form, for any γ > 0. Shapes (batch, …) → (batch, …)."""
         self._check(states)
+        require(bool(torch.isfinite(states).all()), "states", "be finite", "NaN or infinity")
         gamma = check_single_penalty(gamma)
         moved = states.detach().clone()
         angles = moved[:, self.coordinate].double().cpu().numpy()
