@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
 from certus.domains import Box as Interval
-from certus.errors import ArgumentError, UnsupportedError
+from certus.errors import ArgumentError, LossError, UnsupportedError
 from certus.mdp import AngleReward, DeepQLearning, make_cartpoles
 from certus.mdp.networks import QNetwork, Shape
 from certus.mdp.replay import Replay
@@ -123,8 +123,14 @@ def test_what_is_refused() -> None:
         ("learning_rate", 0.0, "`learning_rate` must be positive"),
         ("following_rate", 0.0, "`following_rate` must lie in"),
         ("explored", 2.0, "`explored` must lie in"),
+        ("hidden", 0, "`hidden` must be a whole number, at least 1; got 0"),
     ]:
         with pytest.raises(ArgumentError, match=message):
             DeepQLearning(bowl, (1.0,), **{name: value})  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="`scales` must be positive"):
         Shape(2, (0.0,))
+    with pytest.raises(LossError, match="one number per state"):
+        DeepQLearning(lambda states: states.sum(), (1.0,))
+    with pytest.raises(LossError, match="no gradient"):
+        DeepQLearning(lambda states: states[:, 0].detach(), (1.0,), 1.0)
+    DeepQLearning(lambda states: states[:, 0].detach(), (1.0,))

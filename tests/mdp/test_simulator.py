@@ -9,9 +9,19 @@ import numpy as np
 import pytest
 
 from certus.errors import ArgumentError, UnsupportedError
-from certus.mdp import CartPole, episode_lengths, make_cartpole, make_cartpoles, make_pendulum, variations
+from certus.mdp import (
+    CartPole,
+    cartpole_learner,
+    episode_lengths,
+    fit_cartpole,
+    make_cartpole,
+    make_cartpoles,
+    make_pendulum,
+    variations,
+)
 from certus.mdp.cartpole import advance, advance_fast, fallen, fallen_fast
-from certus.mdp.compiled import compiled
+from certus.mdp.compiled import UncompiledWarning, compiled
+from certus.mdp.evaluation import run_trials
 
 SYSTEMS = variations()
 
@@ -79,12 +89,29 @@ def test_episode_lengths_are_those_of_gymnasium() -> None:
     assert len(set(ours.tolist())) > 1
 
 
-def test_the_cap_is_400_steps() -> None:
-    class Balancing(Alternating):
-        def actions(self, observations: Any) -> Any:
-            return (observations[:, 2] + 0.3 * observations[:, 3] + 0.01 * observations[:, 0] > 0).astype(int)
+class Leaning(Alternating):
+    """Balances the pole, leaning by so much: upright it stays, otherwise the cart runs off in the end."""
 
-    assert episode_lengths(Balancing(), trials=3).tolist() == [400] * 3
+    def __init__(self, lean: float) -> None:
+        self.lean = lean
+
+    def actions(self, observations: Any) -> Any:
+        sway = observations[:, 2] - self.lean + 0.3 * observations[:, 3] + 0.01 * observations[:, 0]
+        return (sway > 0).astype(int)
+
+
+def test_the_cap_is_400_steps() -> None:
+    held = run_trials(Leaning(0.0), trials=3)
+    assert held.lengths.tolist() == [400] * 3
+    assert not (held.fell | held.ran_off).any()
+
+
+def test_what_ended_an_episode() -> None:
+    assert run_trials(Alternating(), trials=5).fell.all()
+    gone = run_trials(Leaning(0.1), trials=5)
+    assert gone.ran_off.all()
+    assert not gone.fell.any()
+    assert (gone.lengths < 400).all()
 
 
 def test_the_seven_systems() -> None:
@@ -118,6 +145,16 @@ def test_bad_values() -> None:
         make_pendulum(mass=-1)
     with pytest.raises(ArgumentError, match="`trials` must be a whole number"):
         episode_lengths(Alternating(), trials=0)
+    for make in (
+        lambda: make_cartpole(step_limit=0),
+        lambda: make_cartpoles(2, step_limit=0),
+        lambda: make_pendulum(step_limit=0),
+        lambda: fit_cartpole(cartpole_learner(episodes=1), step_limit=0),
+    ):
+        with pytest.raises(ArgumentError, match="`step_limit` must be a whole number, at least 1; got 0"):
+            make()
+    with pytest.raises(ArgumentError, match="`count` must be a whole number"):
+        make_cartpoles(0)
     with pytest.raises(ArgumentError, match="`choices` must be a whole number, at least 2"):
         make_pendulum(torques=1)
 
@@ -125,6 +162,12 @@ def test_bad_values() -> None:
 def test_without_numba_the_functions_run_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     assert compiled(advance) is advance
+
+
+def test_without_numba_a_hint_says_what_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.warns(UncompiledWarning, match=r"numba is not installed.*certus\[rl\]"):
+        fit_cartpole(cartpole_learner(episodes=1))
 
 
 def test_without_gymnasium_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +25,7 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = certus("cartpole", "--seeds", "3", "--trials", "100", "-o", "out", folder=folder)
     assert done.returncode == 0, done.stderr
     assert "mean ± standard error over 3 seeds of 100 trials" in done.stdout
+    assert "steps longer." in done.stdout
     for system in PAPER:
         assert system in done.stdout
     assert "189.8 ± 2.3" in done.stdout
@@ -49,8 +53,51 @@ def test_saved_agents_reload_and_repeat_their_trials(studied: Path, tmp_path: Pa
     for agent, policy in policies.items():
         again = episode_lengths(policy, variations()["strong g"], trials=100, seed=1).mean()
         assert again == result["lengths"][agent]["strong g"][1]
-    animate(policies, variations()["strong g"], tmp_path / "both.gif", steps=10)
+    animate(policies, variations()["strong g"], str(tmp_path / "both.gif"), steps=10)
     assert (tmp_path / "both.gif").read_bytes().startswith(b"GIF8")
+
+
+QUICK = ("--episodes", "20", "--trials", "1")
+
+
+def test_one_seed_with_the_default_penalty_of_each_variant(tmp_path: Path) -> None:
+    done = certus("cartpole", *QUICK, "--seeds", "1", "-o", "x", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "over 1 seed of 1 trial each" in done.stdout
+    assert "-0.0" not in done.stdout
+    assert "% are carts that ran off the track" in done.stdout
+    assert json.loads((tmp_path / "x/result.json").read_text())["settings"]["gamma"] == 50
+    done = certus("cartpole", *QUICK, "--seeds", "1", "--covering", "-o", "x", folder=tmp_path)
+    assert json.loads((tmp_path / "x/result.json").read_text())["settings"]["gamma"] == 1e5
+    assert "warning" not in done.stderr
+    done = certus("cartpole", *QUICK, "--seeds", "1", "--covering", "--gamma", "50", folder=tmp_path)
+    assert done.stderr.count("warning: gamma = 50 is below 8.55e+03") == 1
+
+
+def test_agents_of_an_earlier_run_do_not_stay(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x/robust-mine.safetensors").write_text("not of this command")
+    for seeds in ("3", "2"):
+        done = certus("cartpole", *QUICK, "--seeds", seeds, "-o", "x", folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    found = sorted(path.name for path in (tmp_path / "x").glob("*.safetensors"))
+    agents = [f"{agent}-{seed}.safetensors" for agent in ("nominal", "robust") for seed in range(2)]
+    assert found == [*agents, "robust-mine.safetensors"]
+
+
+def test_what_would_fail_at_the_end_is_refused_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**options: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "TemporaryFile", full)
+        message = "`output` must be a folder that can be written to; got x (Permission denied)."
+        refused(certus("cartpole", "-o", "x", folder=tmp_path), message)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    refused(certus("cartpole", "-o", "x", folder=tmp_path), "pip install 'certus[report]'")
+    assert not (tmp_path / "x").exists()
 
 
 def test_json_and_a_warning_with_the_threshold(tmp_path: Path) -> None:
@@ -71,6 +118,7 @@ def test_json_and_a_warning_with_the_threshold(tmp_path: Path) -> None:
         (["--seeds", "0"], "`seeds` must be a whole number, at least 1; got 0."),
         (["--trials", "-1"], "`trials` must be a whole number, at least 1; got -1."),
         (["-o", "file"], "`output` must be a folder; got file."),
+        (["-o", "file/inside"], "`output` must be a folder; got file/inside."),
     ],
 )
 def test_bad_values_are_refused(options: list[str], message: str, tmp_path: Path) -> None:
@@ -83,7 +131,7 @@ def test_rewards_of_any_environment() -> None:
         def actions(self, observations: np.ndarray) -> np.ndarray:
             return np.ones(len(observations), dtype=np.int64)
 
-        def save(self, path: Path) -> None: ...
+        def save(self, path: str | Path) -> None: ...
 
     means = episode_rewards(Idle(), make_pendulum(step_limit=20), AngleReward(), trials=3)
     assert means.shape == (3,)

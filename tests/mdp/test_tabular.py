@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 from scipy.special import lambertw
+from torch import Tensor
 
-from certus.errors import ArgumentError, UnsupportedError
+from certus.errors import ArgumentError, LossError, UnsupportedError
 from certus.mdp import (
     AngleReward,
     Covering,
@@ -153,6 +154,10 @@ def test_learning_is_a_function_of_the_seed() -> None:
 def test_a_penalty_below_the_width_of_a_cell_is_named_with_its_threshold() -> None:
     with pytest.warns(WeakPenaltyWarning, match=r"gamma = 10 is below 17.4"):
         cartpole_learner(10.0)
+    # 100 to lose over 15 cells of 0.0279: 6.67 for each, which pays for γ·0.0279² below 8.55e3.
+    with pytest.warns(WeakPenaltyWarning, match=r"gamma = 8500 is below 8.55e\+03"):
+        cartpole_learner(8500.0, landing=Landing.COVER)
+    cartpole_learner(8600.0, landing=Landing.COVER)
 
 
 def test_coverings() -> None:
@@ -191,9 +196,28 @@ def test_bad_settings() -> None:
         TabularQLearning(grid, discount=1.0)
     with pytest.raises(ArgumentError, match="`gamma` must be positive and finite"):
         TabularQLearning(grid, gamma=0.0)
+    with pytest.raises(ArgumentError, match=r"`landing` must be Landing.ROUND or Landing.COVER; got 3"):
+        TabularQLearning(grid, landing=3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="`coordinate` must be below 1"):
+        TabularQLearning(grid, AngleReward(1))
     with pytest.raises(ArgumentError, match="`first` must lie in"):
         Decay(0.1, last=0.5)
     with pytest.raises(ArgumentError, match="`factor` must lie in"):
         Decay(0.1, factor=0.0)
     assert Decay(1.0, 0.5, last=0.3).values(3).tolist() == [1.0, 0.5, 0.3]
     assert TabularQLearning(grid).reward == AngleReward()
+
+
+def test_only_what_follows_a_gradient_needs_one() -> None:
+    grid = Covering((-1.0,), (1.0,), (5,))
+
+    def steps(states: Tensor) -> Tensor:
+        return (states[:, 0].abs() < 0.3).double()
+
+    for options in ({}, {"gamma": 1.0, "landing": Landing.COVER}):
+        learner = TabularQLearning(grid, steps, episodes=2, **options)  # type: ignore[arg-type]
+        assert learner.fit(Corridor(), seed=0).policy.table.max() > 0
+    with pytest.raises(LossError, match="no gradient in the state"):
+        TabularQLearning(grid, steps, 1.0)
+    with pytest.raises(LossError, match="one number per state"):
+        TabularQLearning(grid, lambda states: states.sum())

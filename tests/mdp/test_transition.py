@@ -152,3 +152,36 @@ def test_values_out_of_range() -> None:
         RobustTransition(AngleReward(), 1.0, discount=1.0)
     with pytest.raises(ArgumentError, match="`coordinate` must be a whole number"):
         AngleReward(-1)
+    with pytest.raises(ArgumentError, match="`coordinate` must be below 2, the number of coordinates"):
+        AngleReward(2)(torch.zeros(1, 2))
+    for tiny in (1e-309, 5e-324):
+        with pytest.raises(ArgumentError, match=r"`gamma` must be at least 2.2e-308"):
+            RobustTransition(AngleReward(), tiny)
+    least = RobustTransition(AngleReward(), 2.3e-308)(torch.zeros(1, 1, dtype=torch.float64))
+    assert least.item() == pytest.approx(lambertw(1 / 4.6e-308).real)
+
+
+def test_a_penalty_is_one_number_of_any_kind() -> None:
+    states = torch.tensor([[0.1, 0.5]])
+    expected = RobustTransition(AngleReward(), 50.0)(states)
+    for gamma in (50, torch.tensor(50.0), torch.tensor([50.0]), np.float32(50)):
+        assert torch.equal(RobustTransition(AngleReward(), gamma)(states), expected)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"`gamma` must be one number for all states; got shape \(2,\)"):
+        RobustTransition(AngleReward(), torch.tensor([1.0, 2.0]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        (torch.zeros(2, 2, dtype=torch.int64), "`states` must be of a floating-point dtype; got torch.int64"),
+        (torch.zeros(2), r"`states` must have shape \(batch, coordinates\); got shape \(2,\)"),
+        ([[0.0]], "`states` must be a tensor"),
+    ],
+)
+def test_states_that_cannot_be_moved(states: Tensor, message: str) -> None:
+    transition = RobustTransition(AngleReward(), 1.0)
+    for move in (transition, transition.solve):
+        with pytest.raises(ArgumentError, match=message):
+            move(states)
+    with pytest.raises(ArgumentError, match="`states` must be finite; got NaN or infinity"):
+        transition(torch.tensor([[math.nan]]))

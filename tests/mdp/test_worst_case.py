@@ -72,8 +72,8 @@ def test_policies_come_back(tmp_path: Path) -> None:
         TabularPolicy(table, grid, (2, 3)),
         DeepPolicy(QNetwork(Shape(2, (1.0, 2.0, 3.0, 4.0), hidden=8))),
     ):
-        policy.save(tmp_path / "policy.safetensors")
-        back = load_policy(tmp_path / "policy.safetensors")
+        policy.save(str(tmp_path / "policy.safetensors"))
+        back = load_policy(str(tmp_path / "policy.safetensors"))
         assert type(back) is type(policy)
         np.testing.assert_array_equal(back.actions(observations), policy.actions(observations))
     plain = TabularPolicy(table, grid)

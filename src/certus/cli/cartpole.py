@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from certus.cli.output import Json, console, messages, print_json, table
-from certus.errors import require, require_count
+from certus.cli.output import Json, console, messages, print_json, require_folder, table
 from certus.runs.files import write_json
 
 if TYPE_CHECKING:
@@ -22,13 +24,16 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for policie
 
 def cartpole(
     gamma: Annotated[
-        float, typer.Option(help="Penalty on moving a transition, for the robust agents.")
-    ] = 50.0,
+        float | None,
+        typer.Option(
+            help="Penalty on moving a transition, for the robust agents; 50, or with --covering 1e5."
+        ),
+    ] = None,
     episodes: Annotated[int, typer.Option(help="Training episodes of each agent.")] = 4000,
     seeds: Annotated[int, typer.Option(help="Agents of each kind.")] = 5,
     trials: Annotated[int, typer.Option(help="Episodes to try each agent for, on each system.")] = 1000,
     covering: Annotated[
-        bool, typer.Option("--covering", help="Minimise over the cells, with the Q-term (wants gamma ~ 1e5).")
+        bool, typer.Option("--covering", help="Minimise over the cells, with the Q-term.")
     ] = False,
     output: Output = Path("runs/cartpole"),
     as_json: Json = False,
@@ -38,32 +43,31 @@ def cartpole(
     \b
     certus cartpole
     certus cartpole --gamma 30 --seeds 20
-    certus cartpole --covering --gamma 1e5
+    certus cartpole --covering
     """
     # Imported here, or every command would wait for it.
     from certus.mdp.figures import draw_curves
-    from certus.mdp.study import compare
+    from certus.mdp.study import PENALTIES, compare
     from certus.mdp.tabular import Landing
+    from certus.report.canvas import new_figure
 
-    require_count("trials", trials)
-    require(not output.exists() or output.is_dir(), "output", "be a folder", output)
+    # Whatever would fail at the end is tried before the training.
+    require_folder("output", output)
+    new_figure(1, 1)
+    landing = Landing.COVER if covering else Landing.ROUND
+    gamma = PENALTIES[landing] if gamma is None else gamma
     began = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with _warnings_as_messages():
         study = compare(
             gamma,
             seeds=seeds,
             episodes=episodes,
             trials=trials,
-            landing=Landing.COVER if covering else Landing.ROUND,
+            landing=landing,
             progress=messages.print,
         )
-    for remark in dict.fromkeys(str(warning.message) for warning in caught):
-        messages.print(f"warning: {remark}")
     output.mkdir(parents=True, exist_ok=True)
-    for agent, policies in study.policies.items():
-        for seed, policy in enumerate(policies):
-            policy.save(output / f"{agent}-{seed}.safetensors")
+    _save_policies(study, output)
     settings = {
         "gamma": gamma,
         "episodes": episodes,
@@ -81,6 +85,32 @@ def cartpole(
     console.print(f"{time.perf_counter() - began:.0f} s; policies, result.json and training.png in {output}")
 
 
+@contextmanager
+def _warnings_as_messages() -> Iterator[None]:
+    """Each warning as one line on stderr, at once, and once."""
+    said: set[str] = set()
+
+    def show(message: Warning | str, *also: object, **more: object) -> None:
+        if str(message) not in said:
+            said.add(str(message))
+            messages.print(f"warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        yield
+
+
+def _save_policies(study: Study, folder: Path) -> None:
+    """One file for each agent; those of an earlier run with more seeds are removed."""
+    for old in folder.iterdir():
+        if re.fullmatch(r"(nominal|robust)-\d+\.safetensors", old.name):
+            old.unlink()
+    for agent, policies in study.policies.items():
+        for seed, policy in enumerate(policies):
+            policy.save(folder / f"{agent}-{seed}.safetensors")
+
+
 def _show(study: Study, seeds: int, trials: int) -> None:
     from certus.mdp.study import PAPER
 
@@ -88,16 +118,30 @@ def _show(study: Study, seeds: int, trials: int) -> None:
     shown = table("system", "nominal", "robust", "gain [95%]", "paper nominal", "paper robust")
     for name, (before, after) in PAPER.items():
         gain = gains[name]
-        between = f" [{gain.low:.0f}, {gain.high:.0f}]" if seeds > 1 else ""
+        between = f" [{gain.low:z.0f}, {gain.high:z.0f}]" if seeds > 1 else ""
         cells = [_pair(means[name].mean, means[name].error) for means in (nominal, robust)]
-        shown.add_row(name, *cells, f"{gain.mean:+.0f}{between}", _pair(*before), _pair(*after))
+        shown.add_row(name, *cells, f"{gain.mean:+z.0f}{between}", _pair(*before), _pair(*after))
     console.print(shown)
     console.print(
-        f"Episode length, at most 400: mean ± standard error over {seeds} seeds of {trials} trials each; "
-        "the paper's over 1,000 trials. The gain is paired by seed. All estimated."
+        f"Episode length, at most 400: mean ± standard error over {_count(seeds, 'seed')} of "
+        f"{_count(trials, 'trial')} each; the paper's over 1,000 trials. "
+        "The gain is paired by seed. All estimated."
     )
+    for agent in ("nominal", "robust"):
+        share = study.share_run_off(agent)
+        if math.isfinite(share):
+            console.print(
+                f"Of the early ends of {agent} agents {share:.0%} are carts that ran off the track."
+            )
     longer = study.learning_gain().mean
-    console.print(f"In training, on the original system, robust episodes are {longer:+.1f} steps longer.")
+    console.print(
+        f"In training, on the original system, robust episodes are {abs(longer):.1f} steps "
+        f"{'longer' if longer >= 0 else 'shorter'}."
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _pair(mean: float, error: float) -> str:

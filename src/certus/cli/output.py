@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from certus.errors import require
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 
@@ -21,6 +25,17 @@ messages = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 def print_json(content: object) -> None:
     """One JSON document on stdout."""
     print(json.dumps(content, indent=2, allow_nan=False))
+
+
+def require_folder(name: str, path: Path) -> None:
+    """Raise ``ArgumentError`` unless the path is a folder that can be written to, or could be made."""
+    nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    require(nearest.is_dir(), name, "be a folder", path)
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as reason:
+        require(False, name, "be a folder that can be written to", f"{path} ({reason.strerror})")
 
 
 def number(value: object, digits: int = 4) -> str:

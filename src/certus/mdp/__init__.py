@@ -5,10 +5,11 @@ Each transition of the environment is moved by an adversary who pays γ times th
 """
 
 from certus.mdp.cartpole import CartPole, variations
+from certus.mdp.compiled import UncompiledWarning
 from certus.mdp.covering import Covering
 from certus.mdp.deep import DeepQLearning
 from certus.mdp.environments import discretize_action, make_cartpole, make_cartpoles, make_pendulum
-from certus.mdp.evaluation import episode_lengths, episode_rewards, interval
+from certus.mdp.evaluation import Trials, episode_lengths, episode_rewards, interval, run_trials
 from certus.mdp.fast import cartpole_learner, fit_cartpole
 from certus.mdp.policies import DeepPolicy, Policy, TabularPolicy, load_policy
 from certus.mdp.rewards import AngleReward, Reward
@@ -32,6 +33,8 @@ __all__ = [
     "TabularPolicy",
     "TabularQLearning",
     "Training",
+    "Trials",
+    "UncompiledWarning",
     "WeakPenaltyWarning",
     "cartpole_learner",
     "cartpole_worst_case",
@@ -45,6 +48,7 @@ __all__ = [
     "make_cartpole",
     "make_cartpoles",
     "make_pendulum",
+    "run_trials",
     "variations",
     "worst_case_values",
 ]

@@ -28,7 +28,7 @@ from certus.mdp.environments import check_spaces
 from certus.mdp.networks import QNetwork, Shape
 from certus.mdp.policies import DeepPolicy
 from certus.mdp.replay import Replay
-from certus.mdp.rewards import Reward
+from certus.mdp.rewards import Reward, check_reward
 from certus.mdp.transition import RobustTransition
 from certus.surrogate import BarzilaiBorwein, Maximizer
 
@@ -96,8 +96,9 @@ class DeepQLearning:
         require(0 < self.following_rate <= 1, "following_rate", "lie in (0, 1]", self.following_rate)
         for name in ("explored", "random_share"):
             require(0 <= getattr(self, name) <= 1, name, "lie in [0, 1]", getattr(self, name))
-        require(0 <= self.discount < 1, "discount", "lie in [0, 1)", self.discount)
-        self._transition()  # checks γ
+        Shape(1, self.scales, self.hidden, self.discount)  # checks them
+        robust = self._transition() is not None  # checks γ
+        check_reward(self.reward, torch.zeros(2, len(self.scales)), gradient=robust)
 
     def _transition(self) -> RobustTransition | None:
         if self.gamma is None:

@@ -38,6 +38,7 @@ def make_cartpole(
     system: CartPole = ORIGINAL, step_limit: int = STEP_LIMIT
 ) -> gymnasium.Env[np.ndarray, int]:
     """gymnasium's CartPole-v1 with this physics, its limits and the paper's cap on an episode."""
+    require_count("step_limit", step_limit)
     made: gymnasium.Env[np.ndarray, int] = _gymnasium().make(
         "CartPole-v1", max_episode_steps=step_limit, disable_env_checker=True
     )
@@ -49,6 +50,8 @@ def make_cartpoles(
     count: int, system: CartPole = ORIGINAL, step_limit: int = STEP_LIMIT
 ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
     """``count`` of them side by side, vectorised by gymnasium itself."""
+    require_count("count", count)
+    require_count("step_limit", step_limit)
     made: gymnasium.vector.VectorEnv[Any, Any, Any] = _gymnasium().make_vec(
         "CartPole-v1", count, vectorization_mode="vector_entry_point", max_episode_steps=step_limit
     )
@@ -105,6 +108,7 @@ def make_pendulum(
     """
     for name, factor in (("mass", mass), ("length", length), ("gravity", gravity)):
         require(0 < factor < math.inf, name, "be a positive and finite factor", factor)
+    require_count("step_limit", step_limit)
     gym = _gymnasium()
     made = gym.make("Pendulum-v1", max_episode_steps=step_limit, disable_env_checker=True)
     bare = made.unwrapped

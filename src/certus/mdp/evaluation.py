@@ -21,6 +21,21 @@ if TYPE_CHECKING:
     import gymnasium
 
 
+@dataclass(frozen=True)
+class Trials:
+    """How episodes of cart-pole went.
+
+    Attributes:
+        lengths: (trials,) steps until the pole or the cart was beyond its limit, at most the step limit.
+        fell: (trials,) whether the pole was.
+        ran_off: (trials,) whether the cart was, with the pole still up.
+    """
+
+    lengths: NDArray[np.int64]
+    fell: NDArray[np.bool_]
+    ran_off: NDArray[np.bool_]
+
+
 def episode_lengths(
     policy: Policy,
     system: CartPole = ORIGINAL,
@@ -29,25 +44,39 @@ def episode_lengths(
     seed: int = 0,
     step_limit: int = STEP_LIMIT,
 ) -> NDArray[np.int64]:
-    """(trials,) steps until the pole or the cart is beyond its limit, at most ``step_limit``.
+    """(trials,) the lengths of ``run_trials``."""
+    return run_trials(policy, system, trials=trials, seed=seed, step_limit=step_limit).lengths
 
-    All trials run side by side. Equal seeds give equal first states, so that policies can be compared in
-    pairs.
+
+def run_trials(
+    policy: Policy,
+    system: CartPole = ORIGINAL,
+    *,
+    trials: int = 1000,
+    seed: int = 0,
+    step_limit: int = STEP_LIMIT,
+) -> Trials:
+    """Episodes on the simulated cart-pole, all side by side.
+
+    Equal seeds give equal first states, so that policies can be compared in pairs.
     """
     require_count("trials", trials)
     require_count("step_limit", step_limit)
     state = np.random.default_rng(seed).uniform(-START, START, (4, trials))
     lengths, standing = np.zeros(trials, dtype=np.int64), np.arange(trials)
+    fell, ran_off = np.zeros((2, trials), dtype=bool)
     for _ in range(step_limit):
         push = 2.0 * policy.actions(state.T) - 1.0
         x, speed, angle, spin = state
         state = np.stack(advance(x, speed, angle, spin, push, system))
         lengths[standing] += 1
-        up = ~fallen(state[0], state[2], system)
-        state, standing = state[:, up], standing[up]
+        over = fallen(state[0], state[2], system)
+        fell[standing] = np.abs(state[2]) > system.angle_limit
+        ran_off[standing] = over & ~fell[standing]
+        state, standing = state[:, ~over], standing[~over]
         if not len(standing):
             break
-    return lengths
+    return Trials(lengths, fell, ran_off)
 
 
 def episode_rewards(

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from certus.errors import UnsupportedError
+from certus.errors import UnsupportedError, require_count
 from certus.mdp.cartpole import ORIGINAL, START, STEP_LIMIT, CartPole, advance_fast, fallen_fast
-from certus.mdp.compiled import compiled
+from certus.mdp.compiled import compiled, warn_if_uncompiled
 from certus.mdp.covering import Covering, Points, axis_cell_fast
 from certus.mdp.policies import TabularPolicy
 from certus.mdp.rewards import AngleReward, pushed_fast
@@ -46,7 +46,9 @@ def fit_cartpole(
             "The compiled simulator trains agents that see the angle and its rate, with AngleReward(0): "
             "`cartpole_learner` makes one. For others use `learner.fit(make_cartpole())`."
         )
-    covering, gamma = learner.covering, learner.gamma
+    require_count("step_limit", step_limit)
+    warn_if_uncompiled()
+    covering, transition = learner.covering, learner.transition
     (low_angle, low_spin), (high_angle, high_spin) = covering.lower, covering.upper
     grid: Grid = (low_angle, low_spin, high_angle, high_spin, covering.bins[0], covering.bins[1])
     table = np.zeros((len(covering), 2))
@@ -57,8 +59,8 @@ def fit_cartpole(
         grid,
         covering.centres,
         learner.rewards(covering.centres),
-        0 if gamma is None else int(learner.landing),
-        0.0 if gamma is None else gamma,
+        0 if transition is None else int(learner.landing),
+        0.0 if transition is None else transition.gamma,
         learner.discount,
         learner.rate.values(learner.episodes),
         learner.exploration.values(learner.episodes),
@@ -90,7 +92,7 @@ def _train(
 ) -> tuple[NDArray[np.int64], Points]:
     """Episodes of cart-pole, with an update after each step; ``table`` is changed in place."""
     lengths, transport = np.zeros(len(rates), dtype=np.int64), np.zeros(len(rates))
-    seen = np.zeros(2)
+    seen, levels = np.zeros(2), rewards + discount * np.maximum(table[:, 0], table[:, 1])
     for episode in range(len(rates)):
         x = generator.uniform(-START, START)
         speed = generator.uniform(-START, START)
@@ -113,11 +115,12 @@ def _train(
                 total += (moved - angle) ** 2
             elif landing == 2:  # Landing.COVER
                 seen[0], seen[1] = angle, spin
-                landed = lowest_cell(seen, centres, rewards, table, discount, gamma)
+                landed = lowest_cell(seen, centres, levels, gamma)
                 total += (centres[landed, 0] - angle) ** 2 + (centres[landed, 1] - spin) ** 2
             if not over:
                 goal += discount * max(table[landed, 0], table[landed, 1])
             table[cell, action] += rates[episode] * (goal - table[cell, action])
+            levels[cell] = rewards[cell] + discount * max(table[cell, 0], table[cell, 1])
             cell = following
             step += 1
         lengths[episode], transport[episode] = step, total / step

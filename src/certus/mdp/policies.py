@@ -26,7 +26,7 @@ class Policy(Protocol):
         """The greedy actions. Shapes (n, width) → (n,)."""
         ...
 
-    def save(self, path: Path, /) -> None:
+    def save(self, path: str | Path, /) -> None:
         """Write a safetensors file that ``load_policy`` reads; it never executes code."""
         ...
 
@@ -50,9 +50,9 @@ class TabularPolicy:
         best: Actions = self.table[self.covering.cells(seen.astype(np.float64))].argmax(1)
         return best
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         note = {"policy": "tabular", "covering": asdict(self.covering), "columns": self.columns}
-        save_tensors(path, {"table": torch.from_numpy(self.table)}, note)
+        save_tensors(Path(path), {"table": torch.from_numpy(self.table)}, note)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,13 +66,14 @@ class DeepPolicy:
             best: Actions = self.network(torch.from_numpy(observations).float()).argmax(1).numpy()
         return best
 
-    def save(self, path: Path) -> None:
-        save_tensors(path, self.network.state_dict(), {"policy": "deep", "shape": asdict(self.network.shape)})
+    def save(self, path: str | Path) -> None:
+        note = {"policy": "deep", "shape": asdict(self.network.shape)}
+        save_tensors(Path(path), self.network.state_dict(), note)
 
 
-def load_policy(path: Path) -> TabularPolicy | DeepPolicy:
+def load_policy(path: str | Path) -> TabularPolicy | DeepPolicy:
     """A policy from the file it was saved to; raises ``RunError`` if that is missing, corrupt or pickled."""
-    tensors, note = load_tensors(path)
+    tensors, note = load_tensors(Path(path))
     try:
         if note["policy"] == "tabular":
             covering = Covering(**{name: tuple(entries) for name, entries in note["covering"].items()})

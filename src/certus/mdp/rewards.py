@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.errors import LossError, require_count
+from certus.errors import LossError, require, require_count
 from certus.mdp.compiled import compiled
 from certus.mdp.lambert import Real, lambert_w, lambert_w_fast
+from certus.surrogate.checks import check_penalty
 
 Reward = Callable[[Tensor], Tensor]
 """``reward(states) -> (batch,)``, differentiable in the states."""
@@ -39,15 +40,42 @@ class AngleReward:
         require_count("coordinate", self.coordinate, least=0)
 
     def __call__(self, states: Tensor) -> Tensor:
+        self._check(states)
         angle = states[:, self.coordinate]
         return torch.exp(-torch.where(angle >= 0, angle, -angle))
 
     def lowest(self, states: Tensor, gamma: float) -> Tensor:
         """argmin_s r(s) + γ‖s − ŝ‖₂² in closed form, for any γ > 0. Shapes (batch, …) → (batch, …)."""
+        self._check(states)
+        require(bool(torch.isfinite(states).all()), "states", "be finite", "NaN or infinity")
+        gamma = check_single_penalty(gamma)
         moved = states.detach().clone()
         angles = moved[:, self.coordinate].double().cpu().numpy()
         moved[:, self.coordinate] = torch.from_numpy(pushed(angles, gamma)).to(moved)
         return moved
+
+    def _check(self, states: Tensor) -> None:
+        check_states(states)
+        rule = f"be below {states.shape[1]}, the number of coordinates of a state"
+        require(self.coordinate < states.shape[1], "coordinate", rule, self.coordinate)
+
+
+def check_states(states: Tensor) -> None:
+    """Raise ``ArgumentError`` unless states can be moved: (batch, coordinates, …) floating-point numbers."""
+    require(isinstance(states, Tensor), "states", "be a tensor", type(states))
+    require(states.is_floating_point(), "states", "be of a floating-point dtype", states.dtype)
+    shape = tuple(states.shape)
+    require(len(shape) >= 2, "states", "have shape (batch, coordinates)", f"shape {shape}")
+
+
+def check_single_penalty(gamma: object) -> float:
+    """γ as a number: positive, finite, and not so small that 1/2γ overflows."""
+    check_penalty(gamma)
+    values = torch.as_tensor(gamma, dtype=torch.float64)
+    require(values.numel() == 1, "gamma", "be one number for all states", f"shape {tuple(values.shape)}")
+    number, least = values.item(), float(np.finfo(np.float64).tiny)
+    require(number >= least, "gamma", f"be at least {least:.2g}", number)
+    return number
 
 
 def pushed(angle: Real, gamma: float) -> Real:
@@ -78,8 +106,8 @@ def finest_penalty(width: float) -> float:
     return math.exp(-width) / (2 * width)
 
 
-def check_reward(reward: Reward, states: Tensor) -> None:
-    """Raise ``LossError`` unless the reward gives one number per state, with gradients."""
+def check_reward(reward: Reward, states: Tensor, *, gradient: bool = True) -> None:
+    """Raise ``LossError`` unless the reward gives one number per state, with a gradient where one is used."""
     if not callable(reward):
         raise LossError(f"`reward` must be callable, states -> (batch,); got {type(reward)}.")
     with torch.enable_grad():
@@ -87,7 +115,7 @@ def check_reward(reward: Reward, states: Tensor) -> None:
     if not isinstance(values, Tensor) or values.shape != (len(states),):
         found = tuple(values.shape) if isinstance(values, Tensor) else type(values)
         raise LossError(f"`reward` must return one number per state, shape ({len(states)},); got {found}.")
-    if not values.requires_grad:
+    if gradient and not values.requires_grad:
         raise LossError(
             "`reward` has no gradient in the state, and the robust transition follows one. "
             "Write it with torch operations on the states, without .detach(), .item() or NumPy."

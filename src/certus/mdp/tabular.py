@@ -86,7 +86,7 @@ class TabularQLearning:
         covering: the cells, over the coordinates that the agent sees.
         reward: r of these coordinates.
         gamma: the penalty γ on c = ‖s − ŝ‖₂²; None for a nominal agent. A ``WeakPenaltyWarning`` names the
-            threshold below which e^(−|β|) pushes a resting state past a whole cell.
+            threshold below which the adversary moves states by more than a whole cell.
         landing: which robust variant.
         discount: λ; rate: αₜ; exploration: the share of random actions.
         columns: which entries of an observation are the coordinates; None, all of them.
@@ -104,18 +104,34 @@ class TabularQLearning:
 
     def __post_init__(self) -> None:
         require_count("episodes", self.episodes)
+        require(
+            isinstance(self.landing, Landing), "landing", "be Landing.ROUND or Landing.COVER", self.landing
+        )
         transition = self.transition  # checks γ and the discount
-        check_reward(self.reward, torch.from_numpy(self.covering.centres[:1]))
-        if transition is None or not isinstance(self.reward, AngleReward) or self.landing != Landing.ROUND:
+        followed = transition is not None and self.landing == Landing.ROUND
+        check_reward(self.reward, torch.from_numpy(self.covering.centres[:1]), gradient=followed)
+        if transition is None or not isinstance(self.reward, AngleReward):
             return
-        threshold = finest_penalty(self.covering.widths[self.reward.coordinate])
+        threshold, where = self._weakest(self.reward.coordinate)
         if transition.gamma < threshold:
             warnings.warn(
-                f"gamma = {transition.gamma:g} is below {threshold:.3g}: at rest the adversary moves a state "
+                f"gamma = {transition.gamma:g} is below {threshold:.3g}: {where} the adversary moves a state "
                 "by more than a cell each step, which few agents survive.",
                 WeakPenaltyWarning,
                 stacklevel=3,
             )
+
+    def _weakest(self, axis: int) -> tuple[float, str]:
+        """The γ at which the adversary moves e^(−|β|) by one cell of β, and where: h its width.
+
+        With the Q-term V may reach 1/(1 − λ). If it falls evenly from there to 0 at the edge, b away, the
+        next cell is lower by h/((1 − λ)b), which pays for γh² where γ < 1/((1 − λ)bh).
+        """
+        width = self.covering.widths[axis]
+        if self.landing == Landing.ROUND:
+            return finest_penalty(width), "at rest"
+        reach = (self.covering.upper[axis] - self.covering.lower[axis]) / 2
+        return 1 / ((1 - self.discount) * reach * width), "where the value falls evenly to the edge"
 
     @property
     def transition(self) -> RobustTransition | None:
@@ -177,25 +193,22 @@ class Lander:
         if self.transition is None:
             return int(covering.cells(point)[0]), 0.0
         if self.learner.landing == Landing.COVER:
-            cell = lowest_cell(
-                point[0], covering.centres, self.rewards, table, self.learner.discount, self.transition.gamma
-            )
+            levels = self.rewards + self.learner.discount * table.max(1)
+            cell = lowest_cell(point[0], covering.centres, levels, self.transition.gamma)
             return cell, float(((covering.centres[cell] - point[0]) ** 2).sum())
         moved = self.transition(torch.from_numpy(point)).numpy()
         return int(covering.cells(moved)[0]), float(((moved - point) ** 2).sum())
 
 
 @compiled
-def lowest_cell(
-    point: Points, centres: Points, rewards: Points, table: Table, discount: float, gamma: float
-) -> int:
-    """argmin_j r(zⱼ) + λ max_a Q(j, a) + γ‖zⱼ − ŝ‖₂², the first of equals."""
+def lowest_cell(point: Points, centres: Points, levels: Points, gamma: float) -> int:
+    """argmin_j levelsⱼ + γ‖zⱼ − ŝ‖₂², the first of equals; levelsⱼ = r(zⱼ) + λ max_a Q(j, a)."""
     best, lowest = 0, np.inf
     for cell in range(len(centres)):
         cost = 0.0
         for axis in range(len(point)):
             cost += (centres[cell, axis] - point[axis]) ** 2
-        value = rewards[cell] + discount * table[cell].max() + gamma * cost
+        value = levels[cell] + gamma * cost
         if value < lowest:
             best, lowest = cell, value
     return best

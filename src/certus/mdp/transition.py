@@ -16,7 +16,7 @@ from torch import Tensor
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import require
-from certus.mdp.rewards import AngleReward, Reward, check_reward
+from certus.mdp.rewards import AngleReward, Reward, check_reward, check_single_penalty, check_states
 from certus.surrogate import WRM, BarzilaiBorwein, InnerSolution, Maximizer
 
 Value = Callable[[Tensor], Tensor]
@@ -61,27 +61,21 @@ class RobustTransition:
     ) -> None:
         require(0 <= discount < 1, "discount", "lie in [0, 1)", discount)
         self.reward, self.discount, self.curvature_bound = reward, discount, curvature_bound
-        self._wrm = WRM(gamma, cost=cost, domain=domain, maximizer=maximizer)
+        self.gamma = check_single_penalty(gamma)
+        self._wrm = WRM(self.gamma, cost=cost, domain=domain, maximizer=maximizer)
         self._checked = False
-        if curvature_bound is not None and cost.strong_convexity * gamma <= curvature_bound:
+        if curvature_bound is not None and cost.strong_convexity * self.gamma <= curvature_bound:
             threshold = (
                 f"the threshold {curvature_bound / cost.strong_convexity:g}"
                 if cost.strong_convexity > 0
                 else "every threshold, since the cost has no curvature"
             )
             warnings.warn(
-                f"gamma = {gamma:g} is not above {threshold}: the robust transition may be a local "
+                f"gamma = {self.gamma:g} is not above {threshold}: the robust transition may be a local "
                 "minimum only.",
                 WeakPenaltyWarning,
                 stacklevel=2,
             )
-
-    @property
-    def gamma(self) -> float:
-        """The penalty γ."""
-        gamma = self._wrm.gamma
-        assert isinstance(gamma, int | float)
-        return gamma
 
     def __call__(self, states: Tensor, value: Value | None = None) -> Tensor:
         """The states moved, detached: in closed form where there is one. Shapes (batch, …) → (batch, …).
@@ -97,6 +91,7 @@ class RobustTransition:
 
     def solve(self, states: Tensor, value: Value | None = None) -> InnerSolution:
         """The same by the maximiser, with all it knows. Its ``value`` is −(r + λV + γc) where it ended."""
+        check_states(states)
         if not self._checked:
             check_reward(self.reward, states)
             self._checked = True

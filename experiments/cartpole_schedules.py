@@ -1,0 +1,139 @@
+"""Does the gain belong to the schedule? Learning rate × exploration, nominal and robust, on cart-pole.
+
+    python -m experiments.cartpole_schedules          # goes on where it stopped: 64 settings, 10 s each
+    python -m experiments.cartpole_schedules plot     # draws them and prints a table
+
+Results go to experiments/results/cartpole_schedules.json and .png.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from certus.mdp import Decay, cartpole_learner, episode_lengths, fit_cartpole, interval, variations
+
+OUTPUT = Path("experiments/results/cartpole_schedules.json")
+COLOURS = ("#D55E00", "#56B4E9", "#0072B2", "#1a1a1a")  # nominal, then ever smaller γ
+
+
+@dataclass(frozen=True)
+class Args:
+    """A schedule is (what random actions are multiplied by after each episode, the same of rates, episodes).
+
+    The last schedule is the default one, four times slower.
+    """
+
+    rates: tuple[float, ...] = (0.5, 0.2, 0.1, 0.05)  # of the first episode; the last is 0.02
+    schedules: tuple[tuple[float, float, int], ...] = (
+        (0.995, 0.998, 4000),
+        (0.998, 0.998, 4000),
+        (0.999, 0.998, 4000),
+        (0.9995, 0.9995, 16000),
+    )
+    gammas: tuple[float | None, ...] = (None, 200, 100, 50)
+    systems: tuple[str, ...] = ("original", "short", "strong g")
+    seeds: int = 10
+    trials: int = 100
+
+
+Setting = tuple[float, tuple[float, float, int], float | None]
+
+
+def name(setting: Setting) -> str:
+    rate, (exploration, factor, episodes), gamma = setting
+    agent = "nominal" if gamma is None else f"gamma {gamma:g}"
+    return f"rate {rate:g} x {factor:g}, exploration x {exploration:g}, {episodes} episodes, {agent}"
+
+
+def run_one(setting: Setting, args: Args) -> dict[str, list[float]]:
+    """By system the mean episode length of each seed's agent, and that in training."""
+    rate, (exploration, factor, episodes), gamma = setting
+    learner = replace(
+        cartpole_learner(gamma, episodes=episodes),
+        rate=Decay(rate, factor, last=0.02),
+        exploration=Decay(1.0, exploration),
+    )
+    systems = variations()
+    found: dict[str, list[float]] = {key: [] for key in (*args.systems, "training")}
+    for seed in range(args.seeds):
+        trained = fit_cartpole(learner, seed)
+        found["training"].append(round(float(trained.lengths.mean()), 2))
+        for system in args.systems:
+            lengths = episode_lengths(trained.policy, systems[system], trials=args.trials, seed=seed)
+            found[system].append(round(float(lengths.mean()), 2))
+    return found
+
+
+def main(args: Args) -> None:
+    done = json.loads(OUTPUT.read_text())["runs"] if OUTPUT.exists() else {}
+    for setting in product(args.rates, args.schedules, args.gammas):
+        if name(setting) not in done:
+            done[name(setting)] = run_one(setting, args)
+            store(done, args)
+            means = {key: round(float(np.mean(values))) for key, values in done[name(setting)].items()}
+            print(name(setting), means, flush=True)
+
+
+def store(runs: dict[str, Any], args: Args) -> None:
+    """One line for each setting, so that the file can be read."""
+    lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(found)}" for key, found in runs.items())
+    OUTPUT.write_text(f'{{"args": {json.dumps(asdict(args))},\n "runs": {{\n{lines}\n }}\n}}\n')
+
+
+def plot(args: Args) -> None:
+    runs = json.loads(OUTPUT.read_text())["runs"]
+    figure = Figure(figsize=(10, 6.5), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(args.systems), len(args.schedules), sharex=True, sharey=True)
+    for (row, system), (column, schedule) in product(enumerate(args.systems), enumerate(args.schedules)):
+        panel = panels[row][column]
+        for gamma, colour in zip(args.gammas, COLOURS, strict=True):
+            found = [interval(runs[name((rate, schedule, gamma))][system]) for rate in args.rates]
+            panel.errorbar(
+                args.rates,
+                [one.mean for one in found],
+                [one.error for one in found],
+                marker="o",
+                ms=3,
+                lw=1.2,
+                color=colour,
+                label="nominal" if gamma is None else f"γ = {gamma:g}",
+            )
+        panel.set(xscale="log", ylim=(0, 415))
+        panel.set_xticks(args.rates, [f"{rate:g}" for rate in args.rates], minor=False)
+        panel.minorticks_off()
+        if row == 0:
+            slower = ", all slower" if schedule[1] != 0.998 else ""
+            panel.set_title(f"{schedule[2]:,} episodes,\nexploration × {schedule[0]:g}{slower}", fontsize=9)
+        if column == 0:
+            panel.set_ylabel(f"{system}: steps")
+    figure.supxlabel("first learning rate", fontsize=10)
+    panels[0][-1].legend(frameon=False, fontsize=8, loc="lower left")
+    figure.savefig(OUTPUT.with_suffix(".png"))
+    show(runs, args)
+
+
+def show(runs: dict[str, Any], args: Args) -> None:
+    """Markdown: nominal, and each γ with its paired gain, on each system."""
+    for system, schedule, rate in product(args.systems, args.schedules, args.rates):
+        nominal = np.array(runs[name((rate, schedule, None))][system])
+        cells = [f"{nominal.mean():.0f}"]
+        for gamma in args.gammas[1:]:
+            robust = np.array(runs[name((rate, schedule, gamma))][system])
+            gain = interval(robust - nominal)
+            cells.append(f"{robust.mean():.0f} ({gain.mean:+z.0f} [{gain.low:z.0f}, {gain.high:z.0f}])")
+        row = " | ".join([system, f"{schedule[0]:g}, {schedule[2]}", f"{rate:g}", *cells])
+        print(f"| {row} |".replace("-", "−"))
+
+
+if __name__ == "__main__":
+    (plot if sys.argv[1:] == ["plot"] else main)(Args())
