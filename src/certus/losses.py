@@ -111,6 +111,19 @@ class Logistic:
         return functional.softplus((1 - 2 * targets.to(outputs)) * outputs.flatten(), threshold=40.0)
 
 
+def predicted(outputs: Tensor) -> Tensor:
+    """The labels that outputs stand for: the largest of several, and 1 where a single one is positive.
+
+    >>> predicted(torch.tensor([[0.0, 2.0]])), predicted(torch.tensor([[-1.0], [3.0]]))
+    (tensor([1]), tensor([0, 1]))
+    """
+    if outputs.dim() == 2 and outputs.shape[1] > 1:
+        return outputs.argmax(1)
+    if outputs.numel() != len(outputs):
+        raise LossError(f"A classifier needs outputs of shape (batch, classes); got {tuple(outputs.shape)}.")
+    return (outputs.flatten() > 0).long()
+
+
 def check_labels(name: str, outputs: Tensor, targets: Tensor) -> None:
     """Raise ``LossError`` unless ``targets`` are labels of the (batch, classes) outputs."""
     if outputs.dim() != 2:

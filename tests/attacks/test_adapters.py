@@ -138,6 +138,19 @@ BAD = {
     "epsilon": (lambda: Foolbox(print, -0.1, (0, 1)), "`epsilon` must be finite and not negative, or None"),
     "attack": (lambda: Foolbox(3, 0.1, (0, 1)), "`attack` must be a foolbox attack"),
     "make": (lambda: Torchattacks(3), "`make` must be a function from a model"),  # type: ignore[arg-type]
+    "several epsilons": (
+        lambda: Foolbox(print, [0.1, 0.2], (0, 1)),  # type: ignore[arg-type]
+        "`epsilon` must be finite and not negative, or None",
+    ),
+    "made": (
+        lambda: Torchattacks(torchattacks.PGD(LOSS.model)),
+        "`make` must be a function from a model to an attack, such as",
+    ),
+    "made of nothing": (
+        lambda: Torchattacks(lambda model: 3)(LOSS, INPUTS, LABELS),
+        "`make` must return an attack; got <class 'int'>",
+    ),
+    "empty": (lambda: BY_FOOLBOX(LOSS, INPUTS[:0], LABELS[:0]), "`inputs` must not be empty"),
     "loss": (lambda: BY_FOOLBOX(lambda x: x.sum(1), INPUTS), "`loss` must be a ModelLoss"),
     "range": (
         lambda: BY_FOOLBOX(LOSS, INPUTS + 1, LABELS),

@@ -10,8 +10,18 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from certus import ERM, WRM, Box, CrossEntropy, ModelLoss, SquaredError, SquaredL2, SquaredSup
-from certus.attacks import Outcome, attack_data, fair_epsilon, fgm, ifgm, pgm, typical_length, worst_of
+from certus import ERM, WRM, Box, CrossEntropy, Logistic, ModelLoss, SquaredError, SquaredL2, SquaredSup
+from certus.attacks import (
+    Outcome,
+    attack_data,
+    fair_epsilon,
+    fgm,
+    ifgm,
+    nearest_error,
+    pgm,
+    typical_length,
+    worst_of,
+)
 from certus.attacks.comparison import paired_differences
 from certus.attacks.evaluation import normal_interval, wilson
 from certus.attacks.sweeps import Trial, as_row, sweep
@@ -38,8 +48,8 @@ def test_outcomes_are_those_of_the_moved_points() -> None:
     assert found.wrong is not None
     assert torch.equal(found.wrong, outputs.argmax(1) != DATA.targets)
     move = (moved - DATA.inputs).flatten(1)
-    torch.testing.assert_close(found.l2, move.norm(dim=1))
-    torch.testing.assert_close(found.sup, move.abs().amax(1))
+    torch.testing.assert_close(found.l2, move.norm(dim=1).double(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(found.sup, move.abs().amax(1).double())
     assert found.rho_test == pytest.approx(float((move**2).sum(1).mean()), rel=1e-5)
 
 
@@ -110,12 +120,69 @@ def test_paired_differences() -> None:
     one = outcome([1.0, 5.0, 3.0], [True, False, False])
     two = outcome([9.0, 2.0, 4.0], [True, True, False])
     found = paired_differences(one, two)
-    differences = np.array([0.0, -1.0, 0.0])
-    half = 1.959963984540054 * differences.std(ddof=1) / math.sqrt(3)
+    # One sample more for "equal" (half for both right, half for both wrong), half for each way to differ.
+    values, weights = np.array([0.0, 1.0, -1.0]), np.array([2 + 1, 0.5, 1 + 0.5])
+    mean = np.average(values, weights=weights)
+    half = 1.959963984540054 * np.sqrt(np.average((values - mean) ** 2, weights=weights) / 5)
     assert found.of == "error"
-    assert (found.value, found.low, found.high) == pytest.approx((-1 / 3, -1 / 3 - half, -1 / 3 + half))
+    assert (found.value, found.low, found.high) == pytest.approx((-1 / 3, mean - half, mean + half))
     back = paired_differences(two, one)
     assert (back.value, back.low, back.high) == pytest.approx((-found.value, -found.high, -found.low))
+
+
+def test_paired_losses() -> None:
+    found = paired_differences(outcome([1.0, 5.0, 3.0], None), outcome([9.0, 2.0, 4.0], None))
+    differences = np.array([-8.0, 3.0, -1.0])
+    half = 1.959963984540054 * differences.std(ddof=1) / math.sqrt(3)
+    assert found.of == "loss"
+    assert (found.value, found.low, found.high) == pytest.approx((-2.0, -2.0 - half, -2.0 + half))
+
+
+@pytest.mark.parametrize(("count", "only_one", "only_other"), [(50, 0.02, 0.0), (100, 0.05, 0.03)])
+def test_paired_intervals_cover(count: int, only_one: float, only_other: float) -> None:
+    """Also where few samples tell the models apart: there the normal interval covers 63%."""
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(1_000):
+        draws = rng.random(count)
+        one, other = draws < only_one, draws > 1 - only_other
+        found = paired_differences(
+            outcome([0.0] * count, one.tolist()), outcome([0.0] * count, other.tolist())
+        )
+        covered += found.low <= only_one - only_other <= found.high
+        assert found.low < found.high
+    assert covered >= 930
+
+
+def test_one_output_stands_for_two_classes() -> None:
+    """σ(5x₀) against labels x₀ > 0: no error as it is, and the nearest one at |x₀|."""
+    model = nn.Linear(2, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[5.0, 0.0]]))
+        model.bias.zero_()
+    inputs = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    data = Split(inputs, (inputs[:, 0] > 0).long())
+    loss = ModelLoss(model, Logistic())
+    error = attack_data(loss, data, ERM()).error()
+    assert error is not None
+    assert error.value == 0
+    found = nearest_error(loss, data.inputs, data.targets)
+    torch.testing.assert_close(found.distance, inputs[:, 0].abs(), rtol=0.02, atol=1e-3)
+
+
+class Overflowing(nn.Module):
+    """Class 0 wherever the outputs are numbers, which they are for |x₀| ≤ 1."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        first = torch.where(inputs[:, 0].abs() > 1, torch.nan, 1 + 0 * inputs[:, 0])
+        return torch.stack([first, inputs[:, 0] * 0.1], 1)
+
+
+def test_no_answer_is_no_error() -> None:
+    found = nearest_error(
+        ModelLoss(Overflowing()), torch.tensor([[0.5, 0.5]]), torch.tensor([0]), largest=8.0
+    )
+    assert not found.found.any()
 
 
 @pytest.mark.parametrize("gamma", [0.5, 2.0])
@@ -179,6 +246,9 @@ BAD = {
     ),
     "no gamma": (lambda: Trial("wrm", None, None), "`gamma` must be given for the attack wrm; got None"),
     "no epsilon": (lambda: Trial("pgm", 2.0, None), "`epsilon` and `norm` must be given for the attack pgm"),
+    "steps": (lambda: Trial("pgm", 2.0, 0.0, steps=0), "`steps` must be a whole number"),
+    "restarts": (lambda: Trial("pgm", 2.0, 0.0, restarts=0), "`restarts` must be a whole number"),
+    "step": (lambda: Trial("pgm", 2.0, 0.1, step_size=-1.0), "`step_size` must be finite and not negative"),
     "epsilon": (lambda: Trial("pgm", 2.0, -1.0), "`epsilon` must be finite and not negative; got -1.0"),
     "one sample": (lambda: sweep(LOSS, DATA[:1], []), "`data` must have at least 2 samples, for intervals"),
     "batch": (lambda: attack_data(LOSS, DATA, ERM(), batch_size=0), "`batch_size` must be a whole number"),
@@ -213,3 +283,8 @@ def test_a_loss_that_is_not_finite_is_no_result() -> None:
         broken.get_parameter("5.bias").fill_(math.nan)
     with pytest.raises(LossError, match="The loss is not finite after the attack, at samples 0, 1, 2, 3, 4"):
         attack_data(ModelLoss(broken), DATA, ERM())
+    loss = ModelLoss(Overflowing())
+    inputs = torch.zeros(9, 2)
+    inputs[7] = 3.0
+    with pytest.raises(LossError, match="at sample 7"):
+        attack_data(loss, Split(inputs, torch.zeros(9, dtype=torch.long)), ERM(), batch_size=4)

@@ -87,12 +87,12 @@ def test_nearest_errors(runs: Path) -> None:
     distances = read(runs, "attack", "wrm", "--nearest", "--norm", "2", "--samples", "30")["distances"]
     trained = open_trained(RunDirectory.open(runs / "wrm"))
     data = trained.data.test[:30]
-    found = nearest_error(trained.loss, data.inputs, data.targets, domain=trained.data.domain, steps=15)
+    found = nearest_error(trained.loss, data.inputs, data.targets, domain=trained.data.domain)
     expected = [None if math.isinf(value) else value for value in found.distance.tolist()]
     assert distances == expected
     table = certus("attack", "wrm", "--nearest", "--samples", "30", folder=runs).stdout
     assert "nearest error within" in table
-    assert "Attained: the nearest error is no farther." in table
+    assert "Attained: no nearest error is farther." in table
 
 
 def test_fair_budgets(runs: Path) -> None:
@@ -140,7 +140,8 @@ def test_training_by_attacks(method: str, runs: Path) -> None:
 
 
 def test_training_with_a_fair_budget(runs: Path) -> None:
-    options = ["--method", "pgm", "--epsilon", "from:wrm", "--steps", "2", "--step-size", "0.3"]
+    options = ["--method", "pgm", "--norm", "2", "--epsilon", "from:wrm"]
+    options += ["--steps", "2", "--step-size", "0.3"]
     done = certus("train", "digits", *QUICK, *options, "-o", "fair", folder=runs)
     assert done.returncode == 0, done.stderr
     assert "(estimated), as far as that run's wrm moves" in done.stderr
@@ -181,8 +182,8 @@ def test_a_run_of_pgm_resumes_bit_for_bit(steps: int, tmp_path: Path) -> None:
 REFUSED = {
     "attack": (["attack", "wrm", "--attack", "cw", "--epsilon", "1"], "be one of fgm, ifgm, pgm, wrm"),
     "worst": (["attack", "wrm", "--attack", "worst", "--epsilon", "1"], "be one of fgm, ifgm, pgm, wrm"),
-    "no epsilon": (["attack", "wrm"], "`epsilon` must be given for the attack pgm"),
-    "no gamma": (["attack", "wrm", "--attack", "wrm"], "`gamma` must be given for the attack wrm"),
+    "no epsilon": (["attack", "wrm"], "`epsilon` must be given for pgm"),
+    "no gamma": (["attack", "wrm", "--attack", "wrm"], "`gamma` must be given for wrm"),
     "epsilon": (["attack", "wrm", "--epsilon", "far"], "`epsilon` must be a number, or from:RUN; got 'far'."),
     "negative": (["attack", "wrm", "--epsilon", "-1"], "`epsilon` must be finite and not negative"),
     "norm": (["attack", "wrm", "--norm", "3", "--epsilon", "1"], "`norm` must be one of 1, 2, inf; got '3'."),
@@ -197,11 +198,33 @@ REFUSED = {
     "regression": (["attack", "numbers", "--nearest"], "`targets` must be (batch,) int64 labels"),
     "single": (["compare", "wrm", "--epsilon", "1"], "`runs` must be two or more, each once; got wrm."),
     "twice": (["compare", "wrm", "wrm", "--epsilon", "1"], "each once; got wrm, wrm."),
-    "gamma of pgm": (["attack", "wrm", "--epsilon", "1", "--gamma", "1"], "`gamma` must be left out without"),
+    "gamma of pgm": (["attack", "wrm", "--epsilon", "1", "--gamma", "1"], "`gamma` must be left out for pgm"),
     "epsilon of wrm": (
         ["attack", "wrm", "--attack", "wrm", "--gamma", "1", "--epsilon", "1"],
-        "`epsilon` must be left out for the attack wrm",
+        "`epsilon` must be left out for wrm",
     ),
+    "step of fgm": (
+        ["attack", "wrm", "--attack", "fgm", "--epsilon", "1", "--step-size", "-1"],
+        "`step_size` must be left out for fgm; got -1.0.",
+    ),
+    "starts of ifgm": (
+        ["attack", "wrm", "--attack", "ifgm", "--epsilon", "1", "--restarts", "5"],
+        "`restarts` must be left out for ifgm; got 5.",
+    ),
+    "no steps at all": (
+        ["attack", "wrm", "--epsilon", "0", "--steps", "0"],
+        "`steps` must be a whole number",
+    ),
+    "relative budget": (
+        ["attack", "wrm", "--norm", "2", "--epsilon", "from:wrm", "--relative"],
+        "`relative` must be left out where epsilon comes from a run",
+    ),
+    "budget of other data": (
+        ["attack", "wrm", "--norm", "2", "--epsilon", "from:numbers"],
+        "`epsilon` must come from a run on the same data, digits; got from:numbers, which is on diabetes.",
+    ),
+    "budget of nothing": (["attack", "wrm", "--epsilon", "from:"], "`epsilon` must name a run after from:"),
+    "nearest step": (["attack", "wrm", "--nearest", "--step-size", "1"], "be left out with --nearest"),
     "nearest at a radius": (["attack", "wrm", "--nearest", "--epsilon", "1"], "be left out with --nearest"),
     "other data": (
         ["compare", "wrm", "numbers", "--epsilon", "1"],

@@ -20,6 +20,7 @@ from torch import Tensor
 from certus.batches import differentiable
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import AnyLoss, ModelLoss, evaluation_mode
+from certus.surrogate.checks import check_batch
 
 _INSTALL = {
     "foolbox": "pip install 'certus[attacks]'",
@@ -45,12 +46,13 @@ class Foolbox:
         _check_bounds(self.bounds)
         require(callable(self.attack), "attack", "be a foolbox attack", type(self.attack))
         if self.epsilon is not None:
-            valid = 0 <= self.epsilon < math.inf
+            valid = isinstance(self.epsilon, (int, float)) and 0 <= self.epsilon < math.inf
             require(valid, "epsilon", "be finite and not negative, or None", self.epsilon)
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
         foolbox = _library("foolbox")
         model = _model_of(loss)
+        check_batch(inputs, targets)
         _check_range(inputs, *self.bounds)
         labels = _labels(targets)
         with _untouched(model):
@@ -72,15 +74,20 @@ class Torchattacks:
     make: Callable[[Any], Any]
 
     def __post_init__(self) -> None:
-        require(callable(self.make), "make", "be a function from a model to an attack", type(self.make))
+        made = hasattr(self.make, "model_name")  # an attack that has its model already
+        rule = "be a function from a model to an attack, such as `lambda model: torchattacks.PGD(model)`"
+        require(callable(self.make) and not made, "make", rule, type(self.make))
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
         _library("torchattacks")
         model = _model_of(loss)
+        check_batch(inputs, targets)
         _check_range(inputs, 0.0, 1.0)
         labels = _labels(targets)
         with _untouched(model):
-            moved = self.make(model)(differentiable(inputs).detach(), differentiable(labels))
+            attack = self.make(model)
+            require(callable(attack), "make", "return an attack", type(attack))
+            moved = attack(differentiable(inputs).detach(), differentiable(labels))
         return _checked(moved, inputs)
 
 

@@ -20,7 +20,7 @@ NORMS = (1.0, 2.0, math.inf)
 
 def check_norm(norm: float) -> None:
     """Raise ``ArgumentError`` unless attacks know this p."""
-    require(norm in NORMS, "norm", "be 1, 2 or inf", norm)
+    require(norm in NORMS, "norm", "be 1, 2 or inf", repr(norm))
 
 
 def steepest(gradient: Tensor, p: float) -> Tensor:

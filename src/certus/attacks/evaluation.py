@@ -12,7 +12,7 @@ from torch import Tensor
 
 from certus.data import Split
 from certus.errors import ArgumentError, LossError, require, require_count, sample_list
-from certus.losses import ModelLoss, evaluate_loss, evaluation_mode
+from certus.losses import ModelLoss, evaluate_loss, evaluation_mode, predicted
 from certus.norms import L2, SUP
 from certus.training.erm import Perturber
 
@@ -70,6 +70,7 @@ def attack_data(
 
     Args:
         loss: what the attack raises, and what is reported; its model runs in eval mode.
+        attack: any perturber; what it holds for each sample, such as an ε, must fit every batch.
         progress: called with the number of samples just done.
     """
     check_model_loss(loss)
@@ -91,8 +92,8 @@ def attack_data(
                     f"The loss is not finite after the attack, at {sample_list(bad.tolist())}: "
                     "the weights are useless, or the attack moves too far for the inputs' dtype."
                 )
-            wrong = outputs.argmax(1) != batch.targets if labelled else torch.zeros_like(losses)
-            move = moved - batch.inputs
+            wrong = predicted(outputs) != batch.targets if labelled else torch.zeros_like(losses)
+            move = moved.double() - batch.inputs.double()
             parts.append((losses, wrong, L2(move), SUP(move)))
             if progress is not None:
                 progress(len(batch))

@@ -23,8 +23,10 @@ class Margin:
     """
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if outputs.dim() != 2 or outputs.shape[1] < 2:
-            raise LossError(f"Margin needs outputs of shape (batch, ≥ 2); got {tuple(outputs.shape)}.")
+        if outputs.dim() == 2 and outputs.shape[1] == 1:  # one output stands for (0, F)
+            outputs = torch.cat([torch.zeros_like(outputs), outputs], 1)
+        if outputs.dim() != 2:
+            raise LossError(f"Margin needs outputs of shape (batch, classes); got {tuple(outputs.shape)}.")
         check_labels("Margin", outputs, targets)
         own = outputs.gather(1, targets.unsqueeze(1)).squeeze(1)
         mine = torch.nn.functional.one_hot(targets, outputs.shape[1]).bool()

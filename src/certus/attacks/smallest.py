@@ -22,7 +22,7 @@ from certus.batches import per_sample
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import require, require_count
-from certus.losses import ModelLoss, evaluation_mode
+from certus.losses import ModelLoss, evaluation_mode, predicted
 from certus.norms import Lp
 from certus.surrogate import WRM, Maximizer, default_maximizer
 from certus.surrogate.checks import check_batch, check_domain
@@ -92,7 +92,8 @@ def nearest_error(
     _check(loss, inputs, targets, domain)
     length = Lp(norm)
     if largest is None:
-        largest = 2 * float(length(inputs).max()) or 1.0
+        longest = 2 * float(length(inputs.double()).max()) or 1.0
+        largest = min(longest, torch.finfo(inputs.dtype).max / 4)
     require(0 < largest < math.inf, "largest", "be positive and finite", largest)
     margin = ModelLoss(loss.model, Margin())
     wrong = _errs(loss, inputs, targets)
@@ -175,10 +176,10 @@ def _check(loss: ModelLoss, inputs: Tensor, targets: Tensor, domain: Domain) -> 
 
 
 def _errs(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:
-    """(batch,) whether the model misclassifies."""
+    """(batch,) whether the model misclassifies; outputs that are not finite are no answer, so no error."""
     with torch.no_grad(), evaluation_mode():
-        predicted: Tensor = loss.model(inputs).argmax(1)
-    return predicted != targets
+        outputs: Tensor = loss.model(inputs)
+    return (predicted(outputs) != targets) & torch.isfinite(outputs).flatten(1).all(1)
 
 
 def shorten(

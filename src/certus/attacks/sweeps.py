@@ -13,7 +13,7 @@ from certus.attacks.gradient import default_step, fgm, ifgm, pgm
 from certus.costs import Cost, SquaredL2
 from certus.data import Split
 from certus.domains import Domain, Unbounded
-from certus.errors import ArgumentError, require
+from certus.errors import ArgumentError, require, require_count
 from certus.losses import ModelLoss
 from certus.surrogate import WRM, default_maximizer
 from certus.training.erm import ERM, Perturber
@@ -55,6 +55,11 @@ class Trial:
             )
         require(0 <= self.epsilon < math.inf, "epsilon", "be finite and not negative", self.epsilon)
         check_norm(self.norm)
+        require_count("steps", self.steps)
+        require_count("restarts", self.restarts)
+        if self.step_size is not None:
+            valid = 0 <= self.step_size < math.inf
+            require(valid, "step_size", "be finite and not negative", self.step_size)
 
     @property
     def step_taken(self) -> float | None:

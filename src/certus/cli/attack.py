@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 
-from certus.attacks.budgets import typical_length
 from certus.attacks.smallest import nearest_error
-from certus.attacks.sweeps import as_row
 from certus.cli.attacking import (
     Attack,
     Clip,
@@ -26,8 +25,11 @@ from certus.cli.attacking import (
     Seed,
     Steps,
     StepSize,
+    clipping,
+    describe,
     draw,
     first_samples,
+    make_rows,
     make_trials,
     print_rows,
     run_trials,
@@ -37,6 +39,7 @@ from certus.cli.budgets import read_norm
 from certus.cli.output import Json, console, messages, number, print_json, table
 from certus.cli.progress import counting
 from certus.data import Split
+from certus.domains import Unbounded
 from certus.errors import require
 from certus.runs.directory import RunDirectory
 from certus.runs.files import write_json
@@ -46,13 +49,13 @@ from certus.runs.trained import TrainedRun, open_trained
 def attack(
     run: Annotated[Path, typer.Argument(help="A complete run directory.")],
     attacks: Attack = None,
-    norm: NormOption = "inf",
+    norm: NormOption = None,
     epsilon: Epsilon = None,
     gamma: Gamma = None,
     relative: Relative = False,
-    steps: Steps = 15,
+    steps: Steps = None,
     step_size: StepSize = None,
-    restarts: Restarts = 1,
+    restarts: Restarts = None,
     clip: Clip = True,
     nearest: Annotated[
         bool, typer.Option("--nearest", help="Search the nearest error of each sample instead.")
@@ -78,24 +81,38 @@ def attack(
     trained = open_trained(RunDirectory.open(run), model=model)
     data = first_samples(trained.data.test, samples)
     if nearest:
-        for name, given in (("attack", attacks), ("epsilon", epsilon), ("gamma", gamma), ("plot", plot)):
+        unused: dict[str, object] = {"attack": attacks, "epsilon": epsilon, "gamma": gamma, "plot": plot}
+        unused |= {"relative": relative, "step_size": step_size}
+        for name, given in unused.items():
             require(not given, name, "be left out with --nearest", given)
-        _show_nearest(trained, data, norm, clip, steps, restarts, seed, output, as_json)
+        _show_nearest(trained, data, norm or "inf", clip, steps, restarts, seed, output, as_json)
         return
-    unit = typical_length(trained.data.train, read_norm(norm)) if relative else 1.0
-    trials = make_trials(attacks, norm, epsilon, gamma, steps, step_size, restarts, clip, unit, model)
+    trials = make_trials(
+        trained,
+        attacks=attacks,
+        norm=norm,
+        epsilon=epsilon,
+        gamma=gamma,
+        relative=relative,
+        steps=steps,
+        step_size=step_size,
+        restarts=restarts,
+        clip=clip,
+        model=model,
+    )
     done = run_trials(trained, data, trials, seed)
-    rows = [as_row(trial, outcome) for trial, outcome in done]
-    about = {"run": str(run), "data": trained.data.name, "seed": seed, "rows": rows}
+    rows = make_rows(done, trained.cost)
+    about = {"run": str(run), **describe(trained, len(data), seed), "rows": rows}
+    said = f"{len(data)} test samples; {where(rows, trained.data.domain)}"
     if output is not None:
         write_json(output, about)
     if plot is not None:
-        draw({str(run): done}, plot)
+        draw({str(run): done}, plot, f"{said}; 95% intervals")
     if as_json:
         print_json(about)
         return
     print_rows(rows)
-    console.print(f"{len(data)} test samples; {where(trials)}. Attained by actual points: a lower bound.")
+    console.print(f"{said}. Attained by actual points: a lower bound.")
 
 
 def _show_nearest(
@@ -103,13 +120,15 @@ def _show_nearest(
     data: Split,
     norm: str,
     clip: bool,
-    steps: int,
-    restarts: int,
+    steps: int | None,
+    restarts: int | None,
     seed: int,
     output: Path | None,
     as_json: bool,
 ) -> None:
-    options: dict[str, Any] = {"domain": trained.data.domain} if clip else {}
+    options: dict[str, Any] = {"steps": 20 if steps is None else steps}
+    options["restarts"] = 1 if restarts is None else restarts
+    domain = trained.data.domain if clip else Unbounded()
     distances = []
     with counting(messages, f"attacking {trained.run.path}", len(data)) as advance:
         for start in range(0, len(data), 256):
@@ -119,28 +138,25 @@ def _show_nearest(
                 batch.inputs,
                 batch.targets,
                 norm=read_norm(norm),
-                steps=steps,
-                restarts=restarts,
+                domain=domain,
                 seed=seed,
                 **options,
             )
             distances.append(found.distance)
             advance(len(batch))
-    lengths = torch.cat(distances).double()
-    shares = (0.05, 0.25, 0.5, 0.75, 0.95)
-    quantiles = {share: float(lengths.quantile(share, interpolation="lower")) for share in shares}
-    plain = [value if value < float("inf") else None for value in lengths.tolist()]
-    about = {"run": str(trained.run.path), "norm": norm, "clipped": clip, "seed": seed, "distances": plain}
+    lengths = torch.cat(distances).double().tolist()
+    about = {"run": str(trained.run.path), **describe(trained, len(data), seed), "norm": norm}
+    about |= {"clipped": clip, **options}
+    about["distances"] = [value if value < math.inf else None for value in lengths]
     if output is not None:
         write_json(output, about)
     if as_json:
         print_json(about)
         return
-    clipped = "clipped to the data's domain" if clip else "not clipped"
     shown = table("share of samples", "nearest error within")
-    for share, length in quantiles.items():
-        shown.add_row(f"{share:.0%}", number(length))
+    for percent in (5, 25, 50, 75, 95):
+        reached = -(-percent * len(lengths) // 100)  # so many samples, rounded up
+        shown.add_row(f"{percent}%", number(sorted(lengths)[reached - 1]))
     console.print(shown)
-    console.print(
-        f"{len(data)} test samples; norm {norm}, {clipped}. Attained: the nearest error is no farther."
-    )
+    kept = clipping(clip, trained.data.domain)
+    console.print(f"{len(data)} test samples; norm {norm}, {kept}. Attained: no nearest error is farther.")

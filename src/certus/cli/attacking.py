@@ -7,20 +7,26 @@ from typing import Annotated, Any
 
 import typer
 
+from certus.attacks.budgets import typical_length
 from certus.attacks.evaluation import Outcome
-from certus.attacks.sweeps import Trial, sweep
+from certus.attacks.sweeps import ATTACKS, WORST, Trial, as_row, sweep
 from certus.cli.budgets import read_epsilon, read_norm
 from certus.cli.output import console, messages, number, table
 from certus.cli.progress import counting
+from certus.costs import Cost
 from certus.data import Split
+from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require
 from certus.report.sweeps import Curve, Panel, draw_sweeps
+from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
 
 Attack = Annotated[
     list[str] | None, typer.Option("--attack", help="fgm, ifgm, pgm or wrm; several: the worst of them too.")
 ]
-NormOption = Annotated[str, typer.Option("--norm", help="Of fgm, ifgm and pgm: 1, 2 or inf.")]
+NormOption = Annotated[
+    str | None, typer.Option("--norm", help="Of fgm, ifgm and pgm: 1, 2 or inf (default).")
+]
 Epsilon = Annotated[
     list[str] | None,
     typer.Option(help="How far to move; several make a sweep. from:RUN is as far as that run's wrm moves."),
@@ -29,9 +35,11 @@ Gamma = Annotated[list[float] | None, typer.Option(help="Penalty of the attack w
 Relative = Annotated[
     bool, typer.Option("--relative", help="Epsilon in units of the mean length of an input.")
 ]
-Steps = Annotated[int, typer.Option(help="Gradient steps of ifgm and pgm.")]
+Steps = Annotated[
+    int | None, typer.Option(help="Gradient steps of ifgm and pgm; 15 by default, 20 with --nearest.")
+]
 StepSize = Annotated[float | None, typer.Option(help="Of ifgm and pgm; 2.5 epsilon / steps by default.")]
-Restarts = Annotated[int, typer.Option(help="Random starts of pgm; the worst counts.")]
+Restarts = Annotated[int | None, typer.Option(help="Random starts of pgm; the worst counts. 1 by default.")]
 Clip = Annotated[bool, typer.Option(help="Keep moved inputs where the data live, e.g. in [0, 1].")]
 Samples = Annotated[int | None, typer.Option(help="How many test samples, from the first; all by default.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw the sweep into this file (.png, .svg, .pdf).")]
@@ -42,6 +50,22 @@ ModelFile = Annotated[
 ]
 
 
+_TAKEN = {
+    "fgm": ("epsilon", "norm", "relative"),
+    "ifgm": ("epsilon", "norm", "relative", "steps", "step_size"),
+    "pgm": ("epsilon", "norm", "relative", "steps", "step_size", "restarts"),
+    "wrm": ("gamma",),
+}
+_WORDS = {
+    "norm": "norm {}",
+    "epsilon": "epsilon {}",
+    "gamma": "gamma {}",
+    "steps": "steps {}",
+    "step_size": "step size {}",
+    "restarts": "random starts {}",
+}
+
+
 def first_samples(data: Split, samples: int | None) -> Split:
     if samples is None:
         return data
@@ -50,52 +74,86 @@ def first_samples(data: Split, samples: int | None) -> Split:
 
 
 def make_trials(
+    trained: TrainedRun,
+    *,
     attacks: list[str] | None,
-    norm: str,
+    norm: str | None,
     epsilon: list[str] | None,
     gamma: list[float] | None,
-    steps: int,
+    relative: bool,
+    steps: int | None,
     step_size: float | None,
-    restarts: int,
+    restarts: int | None,
     clip: bool,
-    unit: float,
     model: str | None,
 ) -> list[Trial]:
-    """Every attack at every strength that it takes."""
-    chosen = attacks or ["pgm"]
-    if gamma and "wrm" not in chosen:
-        raise ArgumentError(f"`gamma` must be left out without --attack wrm; got {gamma}.")
-    if epsilon and set(chosen) == {"wrm"}:
-        raise ArgumentError(
-            f"`epsilon` must be left out for the attack wrm, which takes gamma; got {epsilon}."
-        )
-    budgets = [
-        read_epsilon(text, norm, model) * (1 if text.startswith("from:") else unit) for text in epsilon or []
-    ]
+    """Every attack at every strength that it takes; what none of them takes is refused."""
+    chosen = list(dict.fromkeys(attacks or ["pgm"]))
+    for name in chosen:
+        require(name in ATTACKS, "attack", f"be one of {', '.join(ATTACKS)}", repr(name))
+    takes = {option for name in chosen for option in _TAKEN[name]}
+    given: dict[str, object] = {
+        "gamma": gamma,
+        "epsilon": epsilon,
+        "norm": norm,
+        "relative": relative or None,
+    }
+    given |= {"steps": steps, "step_size": step_size, "restarts": restarts}
+    for option, value in given.items():
+        if value is not None and option not in takes:
+            raise ArgumentError(f"`{option}` must be left out for {', '.join(chosen)}; got {value}.")
+    for option, needed in (("gamma", gamma), ("epsilon", epsilon)):
+        if option in takes and not needed:
+            named = ", ".join(name for name in chosen if option in _TAKEN[name])
+            raise ArgumentError(f"`{option}` must be given for {named}; got none.")
+    budgets = sorted(set(_budgets(trained, epsilon or [], norm or "inf", relative, model)))
+    penalties = sorted(set(gamma or []), reverse=True)
     trials = []
     for name in chosen:
         if name == "wrm":
-            if not gamma:
-                raise ArgumentError("`gamma` must be given for the attack wrm; got none.")
-            trials += [
-                Trial(name, None, None, gamma=value, clipped=clip) for value in sorted(gamma, reverse=True)
-            ]
-        else:
-            if not budgets:
-                raise ArgumentError(f"`epsilon` must be given for the attack {name}; got none.")
-            trials += [
-                Trial(
-                    name,
-                    read_norm(norm),
-                    value,
-                    steps=1 if name == "fgm" else steps,
-                    step_size=step_size,
-                    restarts=restarts,
-                    clipped=clip,
-                )
-                for value in sorted(budgets)
-            ]
+            trials += [Trial(name, None, None, gamma=value, clipped=clip) for value in penalties]
+            continue
+        options: dict[str, Any] = {"steps": 1} if name == "fgm" else {"step_size": step_size}
+        if name != "fgm" and steps is not None:
+            options["steps"] = steps
+        if name == "pgm" and restarts is not None:
+            options["restarts"] = restarts
+        trials += [Trial(name, read_norm(norm or "inf"), value, **options, clipped=clip) for value in budgets]
     return trials
+
+
+def _budgets(
+    trained: TrainedRun, epsilon: list[str], norm: str, relative: bool, model: str | None
+) -> list[float]:
+    """Every ε, in units of the inputs."""
+    numbers = [text for text in epsilon if not text.startswith("from:")]
+    require(bool(numbers) or not relative, "relative", "be left out where epsilon comes from a run", relative)
+    unit = typical_length(trained.data.train, read_norm(norm)) if relative else 1.0
+    settings = trained.settings
+    return [
+        read_epsilon(text, norm, settings.data, settings.standardize, model)
+        * (unit if text in numbers else 1)
+        for text in epsilon
+    ]
+
+
+def make_rows(done: list[tuple[Trial, Outcome]], cost: Cost) -> list[dict[str, Any]]:
+    """Rows with all that decides them: wrm pays a cost, too."""
+    return [
+        {**as_row(trial, outcome), "cost": to_tag(cost) if trial.attack == "wrm" else None}
+        for trial, outcome in done
+    ]
+
+
+def describe(trained: TrainedRun, samples: int, seed: int) -> dict[str, Any]:
+    """What every row of a file shares."""
+    return {
+        "data": trained.data.name,
+        "samples": samples,
+        "domain": to_tag(trained.data.domain),
+        "seed": seed,
+        "evidence": "attained",
+    }
 
 
 def run_trials(
@@ -140,13 +198,13 @@ def _difference(gap: dict[str, Any] | None) -> str:
     return "" if gap is None else f"{gap['value']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})"
 
 
-def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path) -> None:
+def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path, title: str) -> None:
     """One panel for each attack, one line for each run; of a single run, one line for each attack."""
     kinds: dict[str, list[tuple[str, Trial, Outcome]]] = {}
     for name, done in results.items():
         for trial, outcome in done:
             kind = "wrm" if trial.attack == "wrm" else f"norm {trial.norm:g}"
-            panel = kind if len(results) == 1 else f"{trial.attack}, {kind}"
+            panel = kind if len(results) == 1 or trial.attack == "wrm" else f"{trial.attack}, {kind}"
             kinds.setdefault(panel, []).append((trial.attack if len(results) == 1 else name, trial, outcome))
     panels = []
     for title, entries in kinds.items():
@@ -166,13 +224,25 @@ def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path) -> None:
         labelled = entries[0][2].wrong is not None
         strength = "gamma of the attack" if "wrm" in title else "epsilon"
         panels.append(Panel(title, strength, "error" if labelled else "mean loss", curves))
-    draw_sweeps(panels, path)
+    draw_sweeps(panels, path, title)
     messages.print(f"Drawn into {path}")
 
 
-def where(trials: list[Trial]) -> str:
-    """What the table does not say, in words."""
-    kinds = ", ".join(dict.fromkeys(trial.attack for trial in trials))
-    norms = {f" in the norm {trial.norm:g}" for trial in trials if trial.norm is not None}
-    clipped = "clipped to the data's domain" if trials[0].clipped else "not clipped"
-    return f"{kinds}{''.join(norms)}, {clipped}"
+def where(rows: list[dict[str, Any]], domain: Domain) -> str:
+    """What the table leaves out, since it is the same in every row, in words."""
+    said = [", ".join(dict.fromkeys(row["attack"] for row in rows if row["attack"] != WORST))]
+    for name, words in _WORDS.items():
+        values = {row[name] for row in rows} - {None}
+        if len(values) == 1 and (name, *values) != ("restarts", 1):
+            said.append(words.format(number(*values)))
+    costs = [row["cost"]["type"] for row in rows if row["cost"] is not None]
+    said += [f"wrm at the cost {costs[0]}"] if costs else []
+    return ", ".join([*said, clipping(rows[0]["clipped"], domain)])
+
+
+def clipping(clipped: bool, domain: Domain) -> str:
+    """Where moved inputs were kept."""
+    if not clipped:
+        return "not clipped"
+    unbounded = isinstance(domain, Unbounded)
+    return "not clipped, since the data have no bounds" if unbounded else "clipped to the data's domain"

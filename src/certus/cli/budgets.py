@@ -7,11 +7,10 @@ from pathlib import Path
 
 from certus.attacks.budgets import fair_epsilon
 from certus.cli.output import messages
-from certus.costs import SquaredL2
 from certus.errors import ArgumentError, require
 from certus.runs.directory import RunDirectory
-from certus.runs.execute import NORMS
-from certus.runs.trained import open_trained
+from certus.runs.execute import NORMS, settings_of
+from certus.runs.trained import open_trained, recorded_rho_hat
 
 
 def read_norm(text: str) -> float:
@@ -20,18 +19,31 @@ def read_norm(text: str) -> float:
     return NORMS[text]
 
 
-def read_epsilon(text: str, norm: str, model: str | None = None) -> float:
-    """ε from a number, or from how far the WRM of a run moves its training data (eqn:fgm-fair)."""
+def read_epsilon(text: str, norm: str, data: str, standardize: bool, model: str | None = None) -> float:
+    """ε from a number, or from how far the WRM of a run moves its training data (eqn:fgm-fair).
+
+    Args:
+        data, standardize: what will be moved; a budget of other data would be in other units.
+        model: the FILE.py:FACTORY of the run, if it has one.
+    """
     p = read_norm(norm)
     if not text.startswith("from:"):
         try:
             return float(text)
         except ValueError:
             raise ArgumentError(f"`epsilon` must be a number, or from:RUN; got {text!r}.") from None
-    trained = open_trained(RunDirectory.open(Path(text.removeprefix("from:"))), model=model)
-    if p == 2 and trained.rho_hat is not None and isinstance(trained.cost, SquaredL2):
-        epsilon = math.sqrt(trained.rho_hat)
+    require(text != "from:", "epsilon", "name a run after from:", repr(text))
+    run = RunDirectory.open(Path(text.removeprefix("from:")))
+    settings = settings_of(run)
+    same = (settings.data, settings.standardize) == (data, standardize)
+    scaled = "" if settings.data != data else ", scaled otherwise"
+    rule = f"come from a run on the same data, {data}"
+    require(same, "epsilon", rule, f"{text}, which is on {settings.data}{scaled}")
+    rho_hat = recorded_rho_hat(run) if p == 2 else None
+    if rho_hat is not None:
+        epsilon = math.sqrt(rho_hat)
     else:
+        trained = open_trained(run, model=model)
         count = len(trained.data.train)
         messages.print(f"Measuring how far {trained.run.path} moves its {count} training samples.")
         epsilon = fair_epsilon(trained.wrm, trained.loss, trained.data.train, p)

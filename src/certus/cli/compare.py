@@ -9,15 +9,12 @@ from typing import Annotated
 import torch
 import typer
 
-from certus.attacks.budgets import typical_length
 from certus.attacks.comparison import paired_differences
-from certus.attacks.sweeps import as_row
 from certus.cli.attacking import (
     Attack,
     Clip,
     Epsilon,
     Gamma,
-    ModelFile,
     NormOption,
     Plot,
     Relative,
@@ -27,17 +24,19 @@ from certus.cli.attacking import (
     Seed,
     Steps,
     StepSize,
+    describe,
     draw,
     first_samples,
+    make_rows,
     make_trials,
     print_rows,
     run_trials,
     where,
 )
-from certus.cli.budgets import read_norm
 from certus.cli.output import Json, console, print_json
 from certus.errors import require
 from certus.runs.directory import RunDirectory
+from certus.runs.execute import own_model
 from certus.runs.files import write_json
 from certus.runs.trained import open_trained
 
@@ -45,19 +44,22 @@ from certus.runs.trained import open_trained
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Two or more runs; differences are to the first.")],
     attacks: Attack = None,
-    norm: NormOption = "inf",
+    norm: NormOption = None,
     epsilon: Epsilon = None,
     gamma: Gamma = None,
     relative: Relative = False,
-    steps: Steps = 15,
+    steps: Steps = None,
     step_size: StepSize = None,
-    restarts: Restarts = 1,
+    restarts: Restarts = None,
     clip: Clip = True,
     samples: Samples = None,
     seed: Seed = 0,
     plot: Plot = None,
     output: Save = None,
-    model: ModelFile = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="FILE.py:FACTORY of a run that has its own; several if they differ."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Attack several models on the same samples, side by side with paired differences.
@@ -71,16 +73,32 @@ def compare(
     different = len({path.resolve() for path in runs}) == len(runs)
     named = ", ".join(str(path) for path in runs)
     require(different and len(runs) >= 2, "runs", "be two or more, each once", named)
-    opened = {str(path): open_trained(RunDirectory.open(path), model=model) for path in runs}
+    opened = {}
+    for path in runs:
+        directory = RunDirectory.open(path)
+        opened[str(path)] = open_trained(directory, model=own_model(directory, models or []))
     first = next(iter(opened.values()))
     for name, other in opened.items():
         same = other.data.sha256 == first.data.sha256 and torch.equal(
             other.data.rows["test"], first.data.rows["test"]
         )
         require(same, "runs", f"have the test samples of {runs[0]}", f"{name}, which has others")
+        alike = torch.equal(other.data.test.inputs, first.data.test.inputs)
+        require(alike, "runs", f"have inputs scaled as those of {runs[0]}", f"{name}, which scales otherwise")
     data = first_samples(first.data.test, samples)
-    unit = typical_length(first.data.train, read_norm(norm)) if relative else 1.0
-    trials = make_trials(attacks, norm, epsilon, gamma, steps, step_size, restarts, clip, unit, model)
+    trials = make_trials(
+        first,
+        attacks=attacks,
+        norm=norm,
+        epsilon=epsilon,
+        gamma=gamma,
+        relative=relative,
+        steps=steps,
+        step_size=step_size,
+        restarts=restarts,
+        clip=clip,
+        model=models[0] if models else None,
+    )
     # Every model meets the same adversary: wrm as an attack pays the cost of the first run.
     done = {
         name: run_trials(replace(one, cost=first.cost), data, trials, seed) for name, one in opened.items()
@@ -88,22 +106,20 @@ def compare(
     base = next(iter(done.values()))
     content = []
     for name, results in done.items():
-        for (trial, outcome), (_, reference) in zip(results, base, strict=True):
+        rows = make_rows(results, first.cost)
+        for row, (_, outcome), (_, reference) in zip(rows, results, base, strict=True):
             difference = None if results is base else paired_differences(outcome, reference)
             content.append(
-                {
-                    "run": name,
-                    **as_row(trial, outcome),
-                    "minus_first": None if difference is None else asdict(difference),
-                }
+                {"run": name, **row, "minus_first": None if difference is None else asdict(difference)}
             )
-    about = {"data": first.data.name, "seed": seed, "rows": content}
+    about = {**describe(first, len(data), seed), "rows": content}
+    said = f"{len(data)} test samples; {where(content, first.data.domain)}"
     if output is not None:
         write_json(output, about)
     if plot is not None:
-        draw(done, plot)
+        draw(done, plot, f"{said}; 95% intervals")
     if as_json:
         print_json(about)
         return
     print_rows(content)
-    console.print(f"{len(data)} test samples; {where(trials)}. Differences are paired, to {runs[0]}.")
+    console.print(f"{said}. Differences are paired, to {runs[0]}.")

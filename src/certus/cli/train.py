@@ -50,7 +50,7 @@ def train(
     cost: Annotated[
         str, typer.Option(help="What wrm pays for moving: natural (squared L2), linf or l1.")
     ] = "natural",
-    norm: Annotated[str | None, typer.Option(help="Of fgm, ifgm and pgm: 1, 2 or inf.")] = None,
+    norm: Annotated[str | None, typer.Option(help="Of fgm, ifgm and pgm: 1, 2 or inf (default).")] = None,
     epsilon: Annotated[
         str | None, typer.Option(help="How far fgm, ifgm and pgm move; from:RUN is as far as that run's wrm.")
     ] = None,
@@ -97,8 +97,8 @@ def train(
         gamma=gamma,
         rho=1.0 if method == "wrm" and gamma is None and rho is None else rho,
         cost=cost,
-        norm=norm or ("2" if method in runs.ATTACKS else None),
-        epsilon=None if epsilon is None else read_epsilon(epsilon, norm or "2", model),
+        norm=norm or ("inf" if method in runs.ATTACKS else None),
+        epsilon=None if epsilon is None else read_epsilon(epsilon, norm or "inf", data, standardize, model),
         steps=steps,
         step_size=step_size,
         clip=clip,

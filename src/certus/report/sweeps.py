@@ -54,7 +54,7 @@ def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
     handles = [drawn[name] for name in names]
     figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 6), frameon=False)
     if title:
-        figure.suptitle(title)
+        figure.suptitle(title, wrap=True, fontsize="medium")
     save_figure(figure, path)
 
 
@@ -62,6 +62,8 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, tuple[str, str]])
     for name, curve in panel.curves.items():
         colour, marker = styles[name]
         axes.plot(curve.strengths, curve.values, color=colour, marker=marker, markersize=4, label=name)
+        if len(curve.values) == 1:  # a band has no width there
+            axes.vlines(curve.strengths, curve.low, curve.high, color=colour)
         axes.fill_between(curve.strengths, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
     if panel.marked is not None:
         axes.axvline(panel.marked, color="#5f5f5f", linewidth=1, linestyle=":")

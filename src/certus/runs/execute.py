@@ -6,6 +6,7 @@ Everything is rebuilt from ``run.json``, so that a new run and a resumed one tak
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -218,13 +219,26 @@ def rebuild_model(run: RunDirectory, settings: Settings, data: DataSet, given: s
             f"`model` must be given again, since the run's own, {settings.model}, would be executed: "
             f"add --model {settings.model} if you trust it."
         )
-    require(
-        file_digest(given) == run.settings["model_sha256"],
-        "model",
-        "be the file that the run was started with",
-        f"{given}, which has another sha256",
-    )
+    found = f"{given}, which has another sha256"
+    require(_same_file(run, given), "model", "be the file that the run was started with", found)
+    rule = f"name the factory that the run was started with, {_factory(settings.model)}"
+    require(_factory(given) == _factory(settings.model), "model", rule, given)
     return build_model(given, data, settings.seed)
+
+
+def own_model(run: RunDirectory, given: Sequence[str]) -> str | None:
+    """Which of several ``FILE.py:FACTORY`` is the run's own; the first if none is, for the error to name."""
+    known = _factory(settings_of(run).model)
+    fitting = (text for text in given if _factory(text) == known and _same_file(run, text))
+    return next(fitting, given[0] if given else None)
+
+
+def _same_file(run: RunDirectory, model: str) -> bool:
+    return bool(file_digest(model) == run.settings["model_sha256"])
+
+
+def _factory(model: str) -> str:
+    return model.rpartition(":")[2]
 
 
 def load_model(run: RunDirectory, *, model: str | None = None) -> nn.Module:

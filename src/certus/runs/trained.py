@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from certus.costs import Cost
+from certus.costs import Cost, SquaredL2
 from certus.data import DataSet
 from certus.domains import Domain
 from certus.errors import ArgumentError
@@ -53,18 +54,14 @@ def open_trained(run: RunDirectory, *, model: str | None = None) -> TrainedRun:
     Args:
         model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
     """
-    result, settings, about = run.result, settings_of(run), run.settings
-    if result is None:
-        raise RunError(f"{run.path} is incomplete; `certus resume {run.path}` goes on with it.")
+    result, settings, about = _result(run), settings_of(run), run.settings
     data = load_same_data(run, settings)
     network = rebuild_model(run, settings, data, model)
     try:
         network.load_state_dict(run.weights())
-        level = result["level"]
-        gamma, rho_hat = (None, None) if level is None else (float(level["gamma"]), float(level["rho_hat"]))
+        gamma, rho_hat = _level(result)
     except (KeyError, TypeError, ValueError, RuntimeError) as reason:
-        line = " ".join(str(reason).split())
-        raise RunError(f"{run.path} is corrupt: its result does not fit: {line}.") from None
+        raise _corrupt(run, reason) from None
     return TrainedRun(
         run,
         settings,
@@ -75,3 +72,30 @@ def open_trained(run: RunDirectory, *, model: str | None = None) -> TrainedRun:
         gamma,
         rho_hat,
     )
+
+
+def recorded_rho_hat(run: RunDirectory) -> float | None:
+    """ρ̂ of a complete WRM run with the squared L2 cost, as its training measured it; None for others."""
+    result = _result(run)
+    try:
+        plain = isinstance(from_tag(run.settings["cost"]), SquaredL2)
+        return _level(result)[1] if plain else None
+    except (KeyError, TypeError, ValueError) as reason:
+        raise _corrupt(run, reason) from None
+
+
+def _result(run: RunDirectory) -> dict[str, Any]:
+    if run.result is None:
+        raise RunError(f"{run.path} is incomplete; `certus resume {run.path}` goes on with it.")
+    return run.result
+
+
+def _level(result: dict[str, Any]) -> tuple[float | None, float | None]:
+    """γ and ρ̂."""
+    level = result["level"]
+    return (None, None) if level is None else (float(level["gamma"]), float(level["rho_hat"]))
+
+
+def _corrupt(run: RunDirectory, reason: Exception) -> RunError:
+    line = " ".join(str(reason).split())
+    return RunError(f"{run.path} is corrupt: its result does not fit: {line}.")

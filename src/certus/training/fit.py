@@ -23,7 +23,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from certus.batches import inner
 from certus.data import DataSet, Split
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
-from certus.losses import Criterion, CrossEntropy, ModelLoss, SquaredError, evaluation_mode
+from certus.losses import Criterion, CrossEntropy, ModelLoss, SquaredError, evaluation_mode, predicted
 from certus.surrogate import WRM
 from certus.training.batches import BatchOrder, mix
 from certus.training.calibration import Level, calibrate, measure_level
@@ -235,7 +235,7 @@ def _perturb(
 
 def _accuracy(outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """Whether each sample is classified right; nothing in regression."""
-    return {} if targets.is_floating_point() else {"accuracy": outputs.argmax(1) == targets}
+    return {} if targets.is_floating_point() else {"accuracy": predicted(outputs) == targets}
 
 
 def _set_training(method: Perturber, mode: bool) -> None:

@@ -1,0 +1,90 @@
+"""``certus compare`` and the cost of the attack wrm: every model meets the same samples and adversary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from certus import WRM, SquaredSup
+from certus.attacks import attack_data
+from certus.domains import Unbounded
+from certus.runs import RunDirectory
+from certus.runs.trained import open_trained
+from certus.surrogate import ProximalAscent
+from tests.cli.test_attack import read
+from tests.cli.test_cli import QUICK, certus, refused
+
+NETWORKS = """
+from torch import nn
+
+def elu():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ELU(), nn.Linear(16, 10))
+
+def tanh():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "two.py").write_text(NETWORKS)
+    for options in (
+        ["digits", "--gamma", "1", "--cost", "linf", "-o", "sup"],
+        ["digits", "--method", "erm", "--model", "two.py:elu", "-o", "elu"],
+        ["digits", "--method", "erm", "--model", "two.py:tanh", "-o", "tanh"],
+        ["breast-cancer", "--method", "erm", "-o", "scaled"],
+        ["breast-cancer", "--method", "erm", "--no-standardize", "-o", "raw"],
+    ):
+        done = certus("train", *QUICK, *options, folder=folder)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("clip", [True, False])
+def test_wrm_pays_the_cost_of_the_run(clip: bool, runs: Path) -> None:
+    options = ["--attack", "wrm", "--gamma", "5", "--samples", "60", "--clip" if clip else "--no-clip"]
+    (row,) = read(runs, "attack", "sup", *options)["rows"]
+    assert row["cost"] == {"type": "SquaredSup"}
+    trained = open_trained(RunDirectory.open(runs / "sup"))
+    domain = trained.data.domain if clip else Unbounded()
+    maximizer = ProximalAscent(tolerance=1e-3, max_gradients=30)
+    attack = WRM(5.0, cost=SquaredSup(), domain=domain, maximizer=maximizer)
+    found = attack_data(trained.loss, trained.data.test[:60], attack)
+    assert isinstance(row["loss"], dict)
+    assert row["loss"]["value"] == pytest.approx(found.mean_loss().value, rel=1e-6)
+    assert row["rho_test"] == pytest.approx(found.rho_test, rel=1e-6)
+
+
+def test_the_table_says_what_was_done(runs: Path) -> None:
+    options = ["--norm", "2", "--epsilon", "0.5", "--samples", "20"]
+    shown = certus("attack", "sup", *options, folder=runs).stdout
+    assert "20 test samples; pgm, norm 2, epsilon 0.5, steps 15, step size 0.08333, clipped" in shown
+    shown = certus("attack", "scaled", *options, folder=runs).stdout
+    assert "not clipped, since the data have no bounds" in shown
+
+
+def test_each_run_is_rebuilt_by_its_own_factory(runs: Path) -> None:
+    options = ["--epsilon", "0", "--samples", "100"]
+    models = ["--model", "two.py:elu", "--model", "two.py:tanh"]
+    rows = read(runs, "compare", "elu", "tanh", *options, *models)["rows"]
+    (alone,) = read(runs, "attack", "tanh", *options, "--model", "two.py:tanh")["rows"]
+    assert rows[1]["error"] == alone["error"]
+    refused(
+        certus("attack", "tanh", *options, "--model", "two.py:elu", folder=runs),
+        "`model` must name the factory that the run was started with, tanh; got two.py:elu.",
+    )
+
+
+def test_inputs_on_other_scales_are_not_compared(runs: Path) -> None:
+    refused(
+        certus("compare", "scaled", "raw", "--epsilon", "0", folder=runs),
+        "`runs` must have inputs scaled as those of scaled; got raw, which scales otherwise.",
+    )
+
+
+def test_a_far_attack_still_writes_json(runs: Path) -> None:
+    options = ["--norm", "2", "--epsilon", "1e20", "--no-clip", "--samples", "9"]
+    (row,) = read(runs, "attack", "sup", *options)["rows"]
+    assert row["rho_test"] == pytest.approx(1e40, rel=1e-3)
