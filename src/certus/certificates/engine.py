@@ -78,7 +78,10 @@ class Engine:
     def start(self) -> Tensor:
         """(n,) the same, rounded down."""
         return torch.cat(
-            [parts[0].loss - 2 * parts[0].problem.slack(parts[0].loss) for parts in self._around]
+            [
+                parts[0].loss - 2.1 * parts[0].problem.slack(parts[0].loss, parts[0].problem.rounding)
+                for parts in self._around
+            ]
         )
 
     def moved(self, gamma: float | None) -> Split:

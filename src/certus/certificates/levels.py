@@ -22,14 +22,14 @@ import torch
 from torch import Tensor
 
 from certus.attacks.smallest import shorten
-from certus.certificates.constants import Around, dual_norm
+from certus.certificates.constants import Around, dual_norm, dual_size
 from certus.certificates.problem import Problem
+from certus.certificates.rounding import Rounding, outputs_at, rounding_at
 from certus.losses import evaluate_loss, evaluation_mode
 from certus.smoothness.criteria import Softmax
 from certus.surrogate import BarzilaiBorwein, Evaluation, Maximizer, Objective
 
 DEFAULT_ASCENT = BarzilaiBorwein(tolerance=3e-5, max_gradients=16)
-_SLOPE_ERROR = 1e-9  # of a computed gradient, relative to 1 + its size: far above float64's rounding
 _SHARE = 1e-6  # of the modulus, given up for the rounding of the gradient
 
 
@@ -82,12 +82,11 @@ def solve_level(around: Around, gamma: float, ascent: Maximizer = DEFAULT_ASCENT
 
 @dataclass(frozen=True, eq=False)
 class Climb:
-    """Where an ascent on f at one γ has led: the objective there, and (batch,) whether its rounding is
-    known."""
+    """Where an ascent on f at one γ has led, with the rounding there, and (batch,) whether it is finite."""
 
     gamma: float
-    objective: Objective
     at: Evaluation
+    rounding: Rounding
     safe: Tensor
 
     @staticmethod
@@ -101,8 +100,8 @@ class Climb:
             domain=problem.domain,
         )
         at = objective.evaluate(ascent.maximize(objective).inputs)
-        safe = at.finite & (at.point.abs() <= problem.room).flatten(1).all(1)
-        return Climb(gamma, objective, at, safe)
+        rounding = rounding_at(problem.analysis, at.point)
+        return Climb(gamma, at, rounding, at.finite & torch.isfinite(rounding.values))
 
 
 def bounds_by_rule(around: Around, climb: Climb) -> dict[Rule, Tensor]:
@@ -120,7 +119,8 @@ def _gap_rules(around: Around, climb: Climb, rings: Tensor) -> dict[Rule, Tensor
     modulus = problem.cost.strong_convexity
     if modulus == 0:
         return found
-    reached = at.value + problem.slack(at.value + gamma * at.cost) + 1e-12 * (1 + gamma * at.cost)
+    reached = at.value + problem.slack(at.value + gamma * at.cost, climb.rounding)
+    reached = reached + problem.metric_slack * (1 + gamma * at.cost)
     gradient = at.slope - gamma * problem.cost.gradient(at.point, problem.inputs)
     distance: Tensor = problem.cost.norm(at.point - problem.inputs)
     tails = rings.flip(1).cummax(1).values.flip(1)
@@ -134,7 +134,7 @@ def _gap_rules(around: Around, climb: Climb, rings: Tensor) -> dict[Rule, Tensor
             useful &= distance <= float(around.profile.edges[ball.edge]) * (1 - 1e-9)
         useful &= torch.maximum(reached, outside) < found[rule]
         if useful.any():
-            gap = _gap(problem, gradient, at, left, useful)
+            gap = _gap(problem, gradient, climb, left, useful)
             bound = torch.maximum(reached[useful] + gap, outside[useful])
             values = found[rule].clone()
             values[useful] = torch.minimum(values[useful], bound)
@@ -142,25 +142,27 @@ def _gap_rules(around: Around, climb: Climb, rings: Tensor) -> dict[Rule, Tensor
     return found
 
 
-def _gap(problem: Problem, gradient: Tensor, at: Evaluation, modulus: Tensor, useful: Tensor) -> Tensor:
-    """What is left to gain, with ‖∇f‖ known up to e: the share t of the modulus pays for (1 + 1/t)e²/2μ."""
-    part = problem.select(useful)
-    slopes = gradient[useful]
+def _gap(problem: Problem, gradient: Tensor, climb: Climb, modulus: Tensor, useful: Tensor) -> Tensor:
+    """What is left to gain, with ∇f known up to e in the dual norm: ⟨d, δ⟩ ≤ e²/2tμ + tμ‖δ‖²/2 for ‖d‖_* ≤ e,
+    so that the share t of the modulus pays for it."""
+    at, slopes, up = climb.at, gradient[useful], 1 + 2 * problem.metric_slack
     gap = problem.cost.gap(slopes, at.point[useful], modulus[useful], problem.domain)
-    size = dual_norm(part, slopes) + dual_norm(part, at.slope[useful])
-    error = _SLOPE_ERROR * (1 + size)
-    return gap * (1 + 1e-12) + (1 + 1 / _SHARE) * error**2 / (2 * modulus[useful])
+    losses = at.value + climb.gamma * at.cost
+    error = dual_size(problem, problem.slope_error(losses, climb.rounding))[useful]
+    size = dual_norm(problem, slopes) + dual_norm(problem, at.slope[useful])
+    error = error + 2 * problem.metric_slack * size
+    return gap * up + (1 + 1 / _SHARE) * error**2 / (2 * modulus[useful])
 
 
 def _attained(problem: Problem, climb: Climb) -> tuple[Tensor, Tensor]:
     """(batch,) cost and loss of the point reached, or of the sample itself where that cannot be trusted."""
     at, gamma = climb.at, climb.gamma
     losses = at.value + gamma * at.cost
-    losses = losses - problem.slack(losses) - 1e-12 * gamma * at.cost
+    losses = losses - problem.slack(losses, climb.rounding) - problem.metric_slack * gamma * at.cost
     start = evaluate_loss(problem.loss, problem.inputs, problem.targets)
-    start = start - problem.slack(start)
+    start = start - problem.slack(start, problem.rounding)
     good = climb.safe & torch.isfinite(losses)
-    cost = torch.where(good, at.cost * (1 + 1e-12), 0.0)
+    cost = torch.where(good, at.cost * (1 + problem.metric_slack), 0.0)
     return cost, torch.where(good, losses, start)
 
 
@@ -173,14 +175,14 @@ def _error_cost(problem: Problem, moved: Tensor) -> Tensor:
     if wrong.any():
         part = problem.select(wrong)
         nearer = shorten(lambda points: errs(problem, points, part.targets), part.inputs, moved[wrong])
-        found[wrong] = problem.cost.value(nearer, part.inputs) * (1 + 1e-12)
+        found[wrong] = problem.cost.value(nearer, part.inputs) * (1 + problem.metric_slack)
     return found
 
 
 def errs(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
     """(batch,) whether another class is ahead, by more than rounding can make of nothing."""
-    outputs = problem.outputs(points)
+    outputs, error = outputs_at(problem.analysis, points)
+    outputs = problem.margin_outputs(outputs)
     own = targets.unsqueeze(1)
     others = outputs.scatter(1, own, -math.inf).amax(1)
-    ahead = others - outputs.gather(1, own)[:, 0] > 2 * problem.rounding
-    return ahead & (points.abs() <= problem.room).flatten(1).all(1)
+    return others - outputs.gather(1, own)[:, 0] > 2 * error
