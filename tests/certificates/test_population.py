@@ -12,8 +12,8 @@ from scipy.stats import beta, binom
 from torch import Tensor
 
 from certus.certificates import betting, dkw, empirical_bernstein, hoeffding, worst_error
-from certus.certificates.certificate import Population
 from certus.certificates.levels import Level
+from certus.certificates.population import Population
 from certus.errors import ArgumentError
 
 REPETITIONS = 2000
@@ -86,6 +86,13 @@ def levels(values: Tensor) -> list[Level]:
     ]
 
 
+def population(sample: Tensor, confidence: float, clip: float, method: str) -> Population:
+    """Of a regression: it has no error rate."""
+    return Population.of(
+        levels(sample), sample, None, confidence=confidence, clip=clip, method=method, largest=RHO
+    )
+
+
 def population_failures(
     make: Callable[[Tensor], float], clip: float, confidence: float, count: int = 40
 ) -> int:
@@ -108,7 +115,7 @@ def population_failures(
 def test_the_union_over_the_grid_holds(method: str) -> None:
     confidence, clip = 0.8, 4.0
     failures = population_failures(
-        lambda sample: Population.of(levels(sample), confidence, clip, method, False).loss(RHO),
+        lambda sample: population(sample, confidence, clip, method).loss(RHO),
         clip,
         confidence,
     )
@@ -121,7 +128,7 @@ def test_a_clip_below_the_truth_is_caught() -> None:
 
     def wrong(sample: Tensor) -> float:
         small = float(sample.max()) + 0.05
-        return Population.of(levels(sample.clamp_max(small)), confidence, small, "betting", False).loss(RHO)
+        return population(sample.clamp_max(small), confidence, small, "betting").loss(RHO)
 
     assert population_failures(wrong, clip, confidence) > most_failures(1 - confidence)
 
@@ -159,10 +166,10 @@ def test_what_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"`failure` must lie in \(0, 0\.5\]; got 0\.7"):
         dkw(10, 0.7)
     with pytest.raises(ArgumentError, match=r"`confidence` must lie in \[0\.5, 1\); got 1\.0"):
-        Population.of(levels(values), 1.0, 4.0, "betting", True)
+        population(values, 1.0, 4.0, "betting")
     with pytest.raises(
         ArgumentError, match="`method` must be one of betting, bernstein, hoeffding; got 'luck'"
     ):
-        Population.of(levels(values), 0.9, 4.0, "luck", True)
+        population(values, 0.9, 4.0, "luck")
     assert betting(torch.ones(3), 1.0, 0.1) == 1.0
     assert empirical_bernstein(torch.zeros(1), 2.0, 0.1) == 2.0

@@ -1,22 +1,25 @@
-"""Rounding is bounded where it happens: against the same network in 80-bit arithmetic, small weights and large."""
+"""Rounding is bounded where it happens: against the same network in 80-bit arithmetic."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from certus import SquaredError
+from certus import Mahalanobis, SquaredError
 from certus.certificates.problem import Problem
 from certus.certificates.rounding import outputs_at, rounding_at
 from certus.errors import CertusError, UnsupportedError
 from certus.losses import Criterion, loss_and_slope
 from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, L2, around, network, samples
 
-Long = np.ndarray  # of np.longdouble
+Long = np.ndarray[Any, Any]  # of np.longdouble
 
-SLOPES = {
+SLOPES: dict[str, tuple[Callable[[Long], Long], Callable[[Long], Long]]] = {
     "tanh": (np.tanh, lambda z: 1 - np.tanh(z) ** 2),
     "softplus": (
         lambda z: np.logaddexp(z, np.longdouble(0)),
@@ -91,27 +94,25 @@ def test_losses_and_their_gradients(criterion: Criterion, classes: int) -> None:
 
 
 def test_a_network_that_overflows_is_refused() -> None:
-    model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2)).double()
-    with torch.no_grad():
-        model[2].weight.fill_(1.7e308)
-        model[2].bias.copy_(torch.tensor([1.7e308, -1.7e308], dtype=torch.float64))
+    last = nn.Linear(4, 2).double()
+    nn.init.constant_(last.weight, 1.7e308)
+    nn.init.constant_(last.bias, 1.7e308)
+    model = nn.Sequential(nn.Linear(2, 4).double(), nn.Tanh(), last)
     with pytest.raises(CertusError, match=r"overflow|does not compute"):
         around(model, (torch.ones(3, 2).double(), torch.zeros(3, dtype=torch.long)))
 
 
 def test_ties_are_errors_even_without_rounding() -> None:
     """A network of zeros says the same for all classes: every margin is 0, and no radius is certified."""
-    model = nn.Sequential(nn.Linear(2, 3)).double()
-    nn.init.zeros_(model[0].weight)
-    nn.init.zeros_(model[0].bias)
-    radius = around(model, (torch.zeros(4, 2).double(), torch.tensor([0, 1, 2, 0]))).radius
+    layer = nn.Linear(2, 3).double()
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    radius = around(nn.Sequential(layer), (torch.zeros(4, 2).double(), torch.tensor([0, 1, 2, 0]))).radius
     assert radius is not None
     assert radius.tolist() == [0.0] * 4
 
 
 def test_a_matrix_that_float64_cannot_invert_is_refused() -> None:
-    from certus import Mahalanobis
-
     cost = Mahalanobis(torch.diag(torch.tensor([1.0, 1e-9])).double())
     with pytest.raises(UnsupportedError, match="too ill-conditioned for a proof in float64"):
         around(network("tanh", 0), samples(0, 3), cost=cost)

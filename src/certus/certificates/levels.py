@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from certus.attacks.smallest import shorten
+from certus.batches import per_sample
 from certus.certificates.constants import Around, dual_norm, dual_size
 from certus.certificates.problem import Problem
 from certus.certificates.rounding import Rounding, outputs_at, rounding_at
@@ -67,17 +68,17 @@ class Level:
     error_cost: Tensor
 
 
-def solve_level(around: Around, gamma: float, ascent: Maximizer = DEFAULT_ASCENT) -> Level:
-    """All rules at one γ, for the samples of one batch."""
+def solve_level(around: Around, gamma: float, ascent: Maximizer = DEFAULT_ASCENT) -> tuple[Level, Tensor]:
+    """All rules at one γ, for the samples of one batch; and the points that are attained."""
     problem, clip = around.problem, around.profile.clip
     with torch.no_grad(), evaluation_mode():
         climb = Climb.of(problem, gamma, ascent)
         rules = bounds_by_rule(around, climb)
         bound, rule = torch.stack([rules[rule] for rule in Rule]).min(0)
-        cost, loss = _attained(problem, climb)
+        points, cost, loss = _attained(problem, climb)
         if clip is not None:
             bound, loss = bound.clamp_max(clip), loss.clamp_max(clip)
-        return Level(gamma, bound, rule, cost, loss, _error_cost(problem, climb.at.point))
+        return Level(gamma, bound, rule, cost, loss, error_cost(problem, points)), points
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,19 +155,28 @@ def _gap(problem: Problem, gradient: Tensor, climb: Climb, modulus: Tensor, usef
     return gap * up + (1 + 1 / _SHARE) * error**2 / (2 * modulus[useful])
 
 
-def _attained(problem: Problem, climb: Climb) -> tuple[Tensor, Tensor]:
-    """(batch,) cost and loss of the point reached, or of the sample itself where that cannot be trusted."""
+def _attained(problem: Problem, climb: Climb) -> tuple[Tensor, Tensor, Tensor]:
+    """Points, (batch,) costs and losses of what was reached, or of the sample itself where that overflows."""
     at, gamma = climb.at, climb.gamma
     losses = at.value + gamma * at.cost
     losses = losses - problem.slack(losses, climb.rounding) - problem.metric_slack * gamma * at.cost
-    start = evaluate_loss(problem.loss, problem.inputs, problem.targets)
-    start = start - problem.slack(start, problem.rounding)
+    start = lowered_loss(problem, problem.inputs)
     good = climb.safe & torch.isfinite(losses)
-    cost = torch.where(good, at.cost * (1 + problem.metric_slack), 0.0)
-    return cost, torch.where(good, losses, start)
+    return (
+        torch.where(per_sample(good, at.point), at.point, problem.inputs),
+        torch.where(good, at.cost * (1 + problem.metric_slack), 0.0),
+        torch.where(good, losses, start),
+    )
 
 
-def _error_cost(problem: Problem, moved: Tensor) -> Tensor:
+def lowered_loss(problem: Problem, points: Tensor) -> Tensor:
+    """(batch,) ℓ at some points, rounded down; −∞ where nothing is known."""
+    losses = evaluate_loss(problem.loss, points, problem.targets)
+    rounding = problem.rounding if points is problem.inputs else rounding_at(problem.analysis, points)
+    return (losses - problem.slack(losses, rounding)).nan_to_num(-math.inf)
+
+
+def error_cost(problem: Problem, moved: Tensor) -> Tensor:
     """(batch,) c at the nearest error on the line to the point reached; ∞ where there is none."""
     found = torch.full((len(problem),), math.inf, dtype=torch.float64)
     if not isinstance(problem.family, Softmax):
@@ -174,7 +184,7 @@ def _error_cost(problem: Problem, moved: Tensor) -> Tensor:
     wrong = errs(problem, moved, problem.targets)
     if wrong.any():
         part = problem.select(wrong)
-        nearer = shorten(lambda points: errs(problem, points, part.targets), part.inputs, moved[wrong])
+        nearer = shorten(lambda points: errs(part, points, part.targets), part.inputs, moved[wrong])
         found[wrong] = problem.cost.value(nearer, part.inputs) * (1 + problem.metric_slack)
     return found
 

@@ -189,7 +189,7 @@ class Problem:
         return rounding.gradient(away, 2 * rounding.values + slack(8) * sizes)
 
     def _softmax_rounding(self, rounding: Rounding) -> Tensor:
-        """(batch,) the rounding of the criterion itself, relative to the sizes that its terms cancel down from."""
+        """(batch,) the rounding of the criterion itself, relative to the sizes that it cancels down from."""
         assert isinstance(self.family, Softmax)
         family = self.family
         sizes = 1 + family.scale * (rounding.outputs + abs(family.offset))

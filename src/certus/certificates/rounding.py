@@ -1,20 +1,20 @@
-"""How far float64 may be from the real-valued network at given points: in its outputs, and in their gradients.
+"""How far float64 may be from the real-valued network at given points: in its outputs and their gradients.
 
-A running error analysis, entry by entry, after Higham. u_k = (k + 8)·2⁻⁵² covers a sum of k products in any order of
+A running error analysis, entry by entry. u_k = (k + 8)·2⁻⁵² covers a sum of k products in any order of
 summation, twice over (``slack``). Forwards, with ẑ computed, z true and |ẑ − z| ≤ e:
 
     affine        e ← |A|e + u_k(|A||ẑ| + |b|)
     activation    e ← s·e + u₈(|σ(ẑ)| + |ẑ| + 1/b)         s ≥ |σ'| everywhere
 
-Backwards a row r of sizes |r| ≤ m, computed with an error of at most t, meets σ'(z) ∈ [l, h], the range of σ' on [ẑ − e, ẑ + e],
-and torch's own σ'(ẑ), which is off by at most u₈(1 + b|ẑ|):
+Backwards a row r of sizes |r| ≤ m, computed with an error of at most t, meets σ'(z) ∈ [l, h], the range of
+σ' on [ẑ − e, ẑ + e], and torch's own σ'(ẑ), which is off by at most u₈(1 + b|ẑ|):
 
     activation    t ← d·t + m·(h − l + u₈(1 + b|ẑ|)),    m ← d·m         d ≥ |l|, |h|
     affine        t ← |A|ᵀt + u_k|A|ᵀm,                  m ← |A|ᵀm
 
-Where a kink is within e of ẑ the range [l, h] holds both of its slopes, and behind a maximum over windows nothing is known of a
-gradient: t grows by m. It starts from m = 1 at every output and t = 0; other rows follow from this one, as all of it is linear
-in (m, t).
+Where a kink is within e of ẑ the range [l, h] holds both of its slopes, and behind a maximum over windows
+nothing is known of a gradient: t grows by m. It starts from m = 1 at every output and t = 0; other rows
+follow from this one, as all of it is linear in (m, t).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Rounding:
 
 
 def outputs_at(analysis: Analysis, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs, (n, …), and (n,) ``Rounding.values``, at (n, *shape) float64 points, which are taken to be exact."""
+    """Outputs, (n, …), and (n,) ``Rounding.values``, at (n, *shape) float64 points, taken to be exact."""
     outputs, error, _ = _forward(_steps(analysis), points, torch.zeros_like(points))
     return outputs, _largest(error)
 
@@ -74,7 +74,7 @@ def _steps(analysis: Analysis) -> list[Step]:
 
 
 def _largest(error: Tensor) -> Tensor:
-    """Doubled once more, for the rounding of these lines themselves; a NaN must never look like a small error."""
+    """Doubled, for the rounding of these lines themselves; a NaN must not look like a small error."""
     return 2 * error.flatten(1).amax(1).nan_to_num(torch.inf, torch.inf)
 
 
