@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from certus.certificates.problem import Problem
 from certus.certificates.profile import UP, Profile
-from certus.costs import Mahalanobis, Masked, SquaredL2, WeightedL2
+from certus.costs import Mahalanobis, Masked, SquaredL2, SquaredSup, WeightedL2
 from certus.errors import CertusError
 from certus.losses import evaluate_loss
 from certus.norms import L2
@@ -178,12 +178,13 @@ def dual_norm(problem: Problem, gradients: Tensor) -> Tensor:
     return lengths * up
 
 
-def dual_size(problem: Problem, sizes: Tensor) -> Tensor:
-    """(batch,) the most that ``dual_norm`` can be for gradients with entries of at most these sizes."""
+def dual_size(problem: Problem, lengths: Tensor) -> Tensor:
+    """(batch,) the most that ``dual_norm`` can be for gradients of at most these lengths in L2."""
     cost = problem.cost.inner if isinstance(problem.cost, Masked) else problem.cost
-    if isinstance(cost, Mahalanobis):
-        return L2(sizes) / cost.norm.euclidean_floor * (1 + problem.metric_slack)
-    return dual_norm(problem, sizes)
+    floor = cost.norm.euclidean_floor
+    if isinstance(cost, SquaredSup):
+        floor = 1 / math.sqrt(problem.inputs[0].numel())
+    return lengths / floor * (1 + 1e-9 + problem.metric_slack)
 
 
 def _everywhere(problem: Problem) -> Ball:

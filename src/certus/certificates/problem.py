@@ -176,17 +176,19 @@ class Problem:
         return 2 * losses.clamp_min(0).sqrt() * error + error**2 + own
 
     def slope_error(self, losses: Tensor, rounding: Rounding) -> Tensor:
-        """(batch, …) by how much rounding may have changed the gradients of these losses, entry by entry.
+        """(batch,) by how much, in L2, rounding may have changed the gradients of these losses.
 
-        A softmax is ½-Lipschitz from the sup-norm of its arguments to each of its entries, and |p − t| ≤ 1.
+        A softmax is ½-Lipschitz from the sup-norm of its arguments to each of its entries, and ‖p − t‖² ≤ 2.
         """
+        root = math.sqrt(self.analysis.outputs.classes)
         if isinstance(self.family, Softmax):
-            row = torch.full_like(losses, self.family.slope)
+            row = torch.full_like(losses, 1.5 * self.family.slope)
             off = self.family.slope * self.family.scale / 2 * rounding.values
-            return rounding.gradient(row, off + self.family.scale * self._softmax_rounding(rounding))
+            off = off + self.family.scale * self._softmax_rounding(rounding)
+            return rounding.gradient(row, root * off)
         away = 2 * (losses + self.slack(losses, rounding)).clamp_min(0).sqrt()
         sizes = rounding.outputs + self.targets.abs().reshape(len(self), -1).amax(1)
-        return rounding.gradient(away, 2 * rounding.values + slack(8) * sizes)
+        return rounding.gradient(away, root * (2 * rounding.values + slack(8) * sizes))
 
     def _softmax_rounding(self, rounding: Rounding) -> Tensor:
         """(batch,) the rounding of the criterion itself, relative to the sizes that it cancels down from."""

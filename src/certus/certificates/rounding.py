@@ -1,24 +1,26 @@
 """How far float64 may be from the real-valued network at given points: in its outputs and their gradients.
 
-A running error analysis, entry by entry. u_k = (k + 8)·2⁻⁵² covers a sum of k products in any order of
-summation, twice over (``slack``). Forwards, with ẑ computed, z true and |ẑ − z| ≤ e:
+A running error analysis. u_k = (k + 8)·2⁻⁵² covers a sum of k products in any order of summation, twice over
+(``slack``). Forwards, entry by entry, with ẑ computed, z true and |ẑ − z| ≤ e:
 
     affine        e ← |A|e + u_k(|A||ẑ| + |b|)
     activation    e ← s·e + u₈(|σ(ẑ)| + |ẑ| + 1/b)         s ≥ |σ'| everywhere
 
-Backwards a row r of sizes |r| ≤ m, computed with an error of at most t, meets σ'(z) ∈ [l, h], the range of
-σ' on [ẑ − e, ẑ + e], and torch's own σ'(ẑ), which is off by at most u₈(1 + b|ẑ|):
+Backwards, in L2: a row r with ‖r‖ ≤ m, computed with ‖r̂ − r‖ ≤ t, meets σ'(z) ∈ [l, h], the range of σ' on
+[ẑ − e, ẑ + e], and torch's own σ'(ẑ), which is off by at most u₈(1 + b|ẑ|); with d ≥ |l|, |h| and the largest
+of both over all units,
 
-    activation    t ← d·t + m·(h − l + u₈(1 + b|ẑ|)),    m ← d·m         d ≥ |l|, |h|
-    affine        t ← |A|ᵀt + u_k|A|ᵀm,                  m ← |A|ᵀm
+    activation    t ← d·t + (m + t)·(h − l + u₈(1 + b|ẑ|)),        m ← d·m
+    affine        t ← ‖A‖t + u_k‖|A|‖(m + t),                      m ← ‖A‖m
 
 Where a kink is within e of ẑ the range [l, h] holds both of its slopes, and behind a maximum over windows
-nothing is known of a gradient: t grows by m. It starts from m = 1 at every output and t = 0; other rows
-follow from this one, as all of it is linear in (m, t).
+nothing is known of a gradient. It starts from a row of length 1 and t = 0; all other rows follow from this
+one, as all of it is linear in (m, t).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -34,13 +36,13 @@ from certus.smoothness.spectral import slack
 
 @dataclass(frozen=True, eq=False)
 class Rounding:
-    """What holds at each of n points.
+    """What holds at each of n points; every entry is (n,).
 
     Attributes:
-        outputs: (n,) the largest size of a computed output.
-        values: (n,) bound on |computed − true| of every output.
-        rows: (n, *shape) bound on the sizes of the gradient of Σ rₖFₖ, for every |rₖ| ≤ 1.
-        slopes: (n, *shape) bound on the error of such a gradient, if r itself is exact.
+        outputs: the largest size of a computed output.
+        values: bound on |computed − true| of every output.
+        rows: bound on the length, in L2, of the gradient of Σ rₖFₖ, for every ‖r‖ ≤ 1.
+        slopes: bound on the error of such a gradient, in L2, if r itself is exact.
     """
 
     outputs: Tensor
@@ -49,9 +51,8 @@ class Rounding:
     slopes: Tensor
 
     def gradient(self, row: Tensor, error: Tensor) -> Tensor:
-        """(n, *shape) the same for rows with |r| ≤ ``row`` and |r̂ − r| ≤ ``error``, both (n,)."""
-        shape = (-1, *([1] * (self.rows.dim() - 1)))
-        return (row.reshape(shape) * self.slopes + error.reshape(shape) * self.rows) * (1 + 1e-9)
+        """(n,) the same for rows with ‖r‖ ≤ ``row`` and ‖r̂ − r‖ ≤ ``error``, both (n,)."""
+        return ((row + error) * self.slopes + error * self.rows) * (1 + 1e-9)
 
 
 def outputs_at(analysis: Analysis, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,10 +62,10 @@ def outputs_at(analysis: Analysis, points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rounding_at(analysis: Analysis, points: Tensor) -> Rounding:
-    """All errors at (n, *shape) points, at about the price of three evaluations."""
+    """All errors at (n, *shape) points, at about the price of two evaluations."""
     steps = _steps(analysis)
     outputs, error, trace = _forward(steps, points, torch.zeros_like(points))
-    start = torch.ones_like(outputs)
+    start = torch.ones(len(points), dtype=torch.float64)
     rows, slopes = _backward(steps, trace, start, torch.zeros_like(start))
     return Rounding(outputs.abs().flatten(1).amax(1), _largest(error), rows, 2 * slopes)
 
@@ -115,18 +116,19 @@ def _backward(steps: list[Step], trace: _Trace, size: Tensor, error: Tensor) -> 
     for step, met in zip(reversed(steps), reversed(trace), strict=True):
         match step.stage:
             case Operator() as operator:
-                reached = operator.absolute_transpose(size)
-                size, error = reached, operator.absolute_transpose(error) + operator.rounding * reached
+                error = operator.norm * error + operator.rounding * operator.absolute_norm * (size + error)
+                size = operator.norm * size
             case Activation() as activation:
                 assert isinstance(met, tuple)
                 value, off = met
                 low, high = activation.slope_range(value - off, value + off)
                 unsure = high - low + slack(8) * (1 + (value * activation.sharpness).abs())
-                steep = torch.maximum(low.abs(), high.abs())
-                error = steep * error + size * unsure
-                size = size * steep * (1 + slack(1))
+                steep = torch.maximum(low.abs(), high.abs()).flatten(1).amax(1)
+                error = steep * error + (size + error) * unsure.flatten(1).amax(1)
+                size = steep * size
             case Windows() as windows:
-                error, size = windows.spread(error) + windows.spread(size), windows.spread(size)
+                spread = math.sqrt(windows.overlap) * (1 + 1e-15)
+                error, size = spread * (error + 2 * size), spread * size
             case Sum(branches):
                 assert isinstance(met, list)
                 ends = [
