@@ -72,8 +72,8 @@ def certify(
         refine: rounds of further γ next to the best; they serve the bounds on the sample, never the
             population.
         attack_steps: gradients of the attacks that raise the attained sides beside the ascents: within
-            cost ρ of every sample (where a bracket is open by more than 2%), and towards the nearest
-            errors; 0 for none.
+            cost ρ of every sample (from the widest bracket on, as long as it helps), and towards the
+            nearest errors; 0 for none.
 
     >>> torch.manual_seed(0)
     <torch._C.Generator object at ...>
@@ -188,15 +188,29 @@ def _with_levels(engine: Engine, found: Tensor | None, levels: Sequence[Level]) 
 
 
 def _pushed(engine: Engine, certificate: Certificate) -> Certificate:
-    """With attacks within cost ρ of every sample, where the bracket is still open."""
-    pushes, found = [], certificate.error_found
-    for rho in certificate.rhos:
+    """With attacks within cost ρ of every sample, from the widest bracket on, until one brings nothing.
+
+    Where the inner problem is concave they cannot: a ball around every sample is part of the ball around all.
+    """
+
+    def width(rho: float) -> float:
         bracket = certificate.bracket(rho)
-        if rho > 0 and bracket.loss_high - bracket.loss_low > _CLOSED * bracket.loss_high:
-            push, errors = engine.push(rho)
-            pushes.append(push)
-            found = None if found is None else torch.minimum(found, errors)
-    return replace(certificate, pushes=tuple(pushes), error_found=found)
+        return (bracket.loss_high - bracket.loss_low) / max(bracket.loss_high, 1e-300)
+
+    widths = {rho: width(rho) for rho in certificate.rhos if rho > 0}
+    for rho in sorted(widths, key=lambda rho: -widths[rho]):
+        if widths[rho] <= _CLOSED:
+            break
+        push, errors = engine.push(rho)
+        better, found = push.loss > certificate.lower(rho), certificate.error_found
+        certificate = replace(
+            certificate,
+            pushes=(*certificate.pushes, push),
+            error_found=None if found is None else torch.minimum(found, errors),
+        )
+        if not better:
+            break
+    return certificate
 
 
 def _ceiling(problem: Problem, confidence: float | None, clip: float | None) -> float | None:

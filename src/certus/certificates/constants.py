@@ -75,6 +75,11 @@ class Around:
     radius: Tensor | None
     loss: Tensor
 
+    @property
+    def start(self) -> Tensor:
+        """(n,) ℓ at the samples, rounded down."""
+        return self.loss - 2.1 * self.problem.slack(self.loss, self.problem.rounding)
+
 
 def look_around(problem: Problem, grid: Grid, clip: float | None) -> Around:
     """Evaluate the network and its bounds around every sample of a (small) problem."""
@@ -190,11 +195,14 @@ def dual_size(problem: Problem, lengths: Tensor) -> Tensor:
 def _everywhere(problem: Problem) -> Ball:
     bound, count = problem.smoothness, len(problem)
     ones = torch.ones(count, dtype=torch.float64)
-    slope, bend = bound.margin_lipschitz, bound.margin_curvature
-    if slope is None or bend is None:
+    if not isinstance(problem.family, Softmax):
         return Ball(None, None, None, bound.lipschitz * ones, bound.curvature * ones)
-    slopes, bends = (matrix.double().T[problem.targets] for matrix in (slope, bend))
-    assert isinstance(problem.family, Softmax)
+    # A claim may leave the margins out: then nothing is known of them.
+    unknown = torch.full((problem.classes or 0,) * 2, math.inf, dtype=torch.float64).fill_diagonal_(0.0)
+    matrices = (
+        unknown if matrix is None else matrix for matrix in (bound.margin_lipschitz, bound.margin_curvature)
+    )
+    slopes, bends = (matrix.double().T[problem.targets] for matrix in matrices)
     lipschitz = bound.lipschitz * ones
     if not problem.family.smoothing:
         lipschitz = torch.minimum(lipschitz, problem.family.slope * slopes.amax(1) * UP)

@@ -88,12 +88,7 @@ class Engine:
     @property
     def start(self) -> Tensor:
         """(n,) the same, rounded down."""
-        return torch.cat(
-            [
-                parts[0].loss - 2.1 * parts[0].problem.slack(parts[0].loss, parts[0].problem.rounding)
-                for parts in self._around
-            ]
-        )
+        return torch.cat([parts[0].start for parts in self._around])
 
     def moved(self, gamma: float | None) -> Split:
         """T̂_γ of all samples, or the samples themselves: the points whose costs and losses ``level`` has."""

@@ -75,7 +75,7 @@ def solve_level(around: Around, gamma: float, ascent: Maximizer = DEFAULT_ASCENT
         climb = Climb.of(problem, gamma, ascent)
         rules = bounds_by_rule(around, climb)
         bound, rule = torch.stack([rules[rule] for rule in Rule]).min(0)
-        points, cost, loss = _attained(problem, climb)
+        points, cost, loss = _attained(around, climb)
         if clip is not None:
             bound, loss = bound.clamp_max(clip), loss.clamp_max(clip)
         return Level(gamma, bound, rule, cost, loss, error_cost(problem, points)), points
@@ -155,17 +155,16 @@ def _gap(problem: Problem, gradient: Tensor, climb: Climb, modulus: Tensor, usef
     return gap * up + (1 + 1 / _SHARE) * error**2 / (2 * modulus[useful])
 
 
-def _attained(problem: Problem, climb: Climb) -> tuple[Tensor, Tensor, Tensor]:
+def _attained(around: Around, climb: Climb) -> tuple[Tensor, Tensor, Tensor]:
     """Points, (batch,) costs and losses of what was reached, or of the sample itself where that overflows."""
-    at, gamma = climb.at, climb.gamma
+    problem, at, gamma = around.problem, climb.at, climb.gamma
     losses = at.value + gamma * at.cost
     losses = losses - problem.slack(losses, climb.rounding) - problem.metric_slack * gamma * at.cost
-    start = lowered_loss(problem, problem.inputs)
     good = climb.safe & torch.isfinite(losses)
     return (
         torch.where(per_sample(good, at.point), at.point, problem.inputs),
         torch.where(good, at.cost * (1 + problem.metric_slack), 0.0),
-        torch.where(good, losses, start),
+        torch.where(good, losses, around.start),
     )
 
 
@@ -184,15 +183,31 @@ def error_cost(problem: Problem, moved: Tensor) -> Tensor:
     wrong = errs(problem, moved, problem.targets)
     if wrong.any():
         part = problem.select(wrong)
-        nearer = shorten(lambda points: errs(part, points, part.targets), part.inputs, moved[wrong])
-        found[wrong] = problem.cost.value(nearer, part.inputs) * (1 + problem.metric_slack)
+        found[wrong] = shortened_cost(part, moved[wrong])
     return found
+
+
+def shortened_cost(problem: Problem, wrong: Tensor) -> Tensor:
+    """(batch,) c at an error on the line from each sample to one, (batch, …)."""
+    _, error = outputs_at(problem.analysis, wrong)
+
+    def surely(points: Tensor) -> Tensor:
+        return _ahead(problem.outputs(points), problem.targets) > 4 * error
+
+    # Looked for with the rounding at the end of the line, and checked with its own.
+    nearer = shorten(surely, problem.inputs, wrong, problem.domain)
+    nearer = torch.where(per_sample(errs(problem, nearer, problem.targets), wrong), nearer, wrong)
+    return problem.cost.value(nearer, problem.inputs) * (1 + problem.metric_slack)
 
 
 def errs(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
     """(batch,) whether another class is ahead, by more than rounding can make of nothing."""
     outputs, error = outputs_at(problem.analysis, points)
-    outputs = problem.margin_outputs(outputs)
+    return _ahead(problem.margin_outputs(outputs), targets) > 2 * error
+
+
+def _ahead(outputs: Tensor, targets: Tensor) -> Tensor:
+    """(batch,) by how much the best other class is ahead."""
     own = targets.unsqueeze(1)
-    others = outputs.scatter(1, own, -math.inf).amax(1)
-    return others - outputs.gather(1, own)[:, 0] > 2 * error
+    others: Tensor = outputs.scatter(1, own, -math.inf).amax(1)
+    return others - outputs.gather(1, own)[:, 0]

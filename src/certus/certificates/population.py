@@ -25,6 +25,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,27 +66,22 @@ def betting(values: Tensor, ceiling: float, failure: float) -> float:
     m grows, and bisection finds the largest m that is refuted. The order of the samples is part of the
     procedure.
     """
-    gains = 1 - _scaled(values, ceiling, failure)
-    count = len(gains)
-    times = torch.arange(1, count + 1, dtype=torch.float64)
-    means = (gains.cumsum(0) + 0.5) / (times + 1)
-    spread = (((gains - means) ** 2).cumsum(0) + 0.25) / (times + 1)
-    before = torch.cat([spread.new_tensor([0.25]), spread[:-1]])
-    bets = (2 * math.log(1 / failure) / (count * before)).sqrt().clamp_max(_MOST)
-    goal = math.log(1 / failure)
-
-    def refuted(claims: Tensor) -> Tensor:
-        wealth = torch.log1p(bets * (gains - claims.unsqueeze(1))).cumsum(1)
-        return wealth.amax(1) >= goal * (1 + 1e-12)
-
+    gains = (1 - _scaled(values, ceiling, failure)).numpy()
+    count, goal = len(gains), math.log(1 / failure)
+    times = np.arange(2, count + 2)
+    means = (gains.cumsum() + 0.5) / times
+    spread = (((gains - means) ** 2).cumsum() + 0.25) / times
+    before = np.concatenate([[0.25], spread[:-1]])
+    bets = np.minimum(np.sqrt(2 * goal / (count * before)), _MOST)
     low, width = 0.0, 1.0
     while width > 1e-10:
-        # Sixteen claims at a time: those that are refuted come first.
-        claims = low + width * torch.arange(17, dtype=torch.float64) / 16
-        count_refuted = int(refuted(claims).sum())
-        if count_refuted == 0:
+        # Seventeen claims at a time: those that are refuted come first.
+        claims = low + width * np.arange(17) / 16
+        wealth = np.log1p(bets * (gains - claims[:, None])).cumsum(1).max(1)
+        refuted = int((wealth >= goal * (1 + 1e-12)).sum())
+        if refuted == 0:
             break
-        low, width = float(claims[count_refuted - 1]), width / 16
+        low, width = float(claims[refuted - 1]), width / 16
     return ceiling * (1 - low)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 
 import torch
@@ -91,7 +91,7 @@ class Problem:
         if targets is None:
             targets = predictions(network, inputs, analysis.criterion)
         bound = smoothness or input_smoothness(model, criterion, input_shape=shape, cost=cost)
-        if smoothness is not None and type(smoothness.cost) is not type(cost):
+        if smoothness is not None and not _equal(smoothness.cost, cost):
             raise ArgumentError(f"`smoothness` must be in the norm of {cost}; got that of {smoothness.cost}.")
         if label_cost is not None:
             check_label_cost(targets, label_cost)
@@ -241,6 +241,16 @@ class Problem:
         low, high = self.domain.bounds(self.inputs)
         blocked = ((self.inputs <= low) & (slopes < 0)) | ((self.inputs >= high) & (slopes > 0))
         return torch.where(blocked, 0.0, slopes)
+
+
+def _equal(first: object, second: object) -> bool:
+    """Whether two costs are the same, tensors and inner costs included."""
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return first.shape == second.shape and bool((first == second).all())
+    if type(first) is not type(second) or not is_dataclass(first):
+        return first == second
+    names = [field.name for field in fields(first) if field.init]
+    return all(_equal(getattr(first, name), getattr(second, name)) for name in names)
 
 
 def gather(data: Data) -> tuple[Tensor, Tensor | None]:

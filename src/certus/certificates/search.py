@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from certus.attacks.gradient import GradientAttack
 from certus.attacks.margin import Margin
-from certus.attacks.smallest import largest_penalty, nearest_error, shorten
+from certus.attacks.smallest import largest_penalty, nearest_error
 from certus.batches import per_sample
-from certus.certificates.levels import errs, lowered_loss
+from certus.certificates.levels import errs, lowered_loss, shortened_cost
 from certus.certificates.problem import Problem
 from certus.costs import Bregman, Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.domains import Box, Intervals
@@ -114,15 +114,7 @@ def nearest_costs(problem: Problem, farthest: float, steps: int) -> Tensor:
     with torch.no_grad(), evaluation_mode():
         wrong = errs(problem, points, targets)
         if wrong.any():
-            part = problem.select(wrong)
-            nearer = shorten(
-                lambda moved: errs(part, _pinned(part, moved), part.targets),
-                part.inputs,
-                points[wrong],
-                problem.domain,
-            )
-            nearer = _pinned(part, nearer)
-            found[wrong] = problem.cost.value(nearer, part.inputs) * (1 + problem.metric_slack)
+            found[wrong] = shortened_cost(problem.select(wrong), points[wrong])
     return found
 
 
