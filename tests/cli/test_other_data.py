@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,7 @@ def test_a_shift_is_read_off_the_certificate_of_a_run(tables: Path) -> None:
     done = certus(*ask, folder=tables)
     words = " ".join(done.stdout.split())
     assert "csv:new.csv@test is one of these distributions: it has loss" in words
+    assert ("(vacuous)" in words) == (bracket["loss_high"] >= math.log(2) or bracket["error_high"] >= 1)
     done = certus(
         *("shift", "csv:old.csv@test", "csv:old.csv@test", "--label-price", "1", "--run", "run", "--json"),
         folder=tables,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -106,11 +107,12 @@ def _show(
     )
     if bracket is None:
         return
+    guessing = math.log(data.classes or math.inf)
     console.print(
         f"Over all distributions within rho = {bracket['rho']:.4g} of {first}: loss at least "
-        f"{bracket['loss_low']:.4f}, at most {bracket['loss_high']:.4f}"
+        f"{bracket['loss_low']:.4f}, at most {_bound(bracket['loss_high'], guessing)}"
         + (
-            f"; error at least {bracket['error_low']:.4f}, at most {bracket['error_high']:.4f}."
+            f"; error at least {bracket['error_low']:.4f}, at most {_bound(bracket['error_high'], 1.0)}."
             if bracket["error_high"] is not None
             else "."
         )
@@ -122,6 +124,11 @@ def _show(
         "the one that came, and the distance between finite samples is mostly larger than between what they "
         "were drawn from."
     )
+
+
+def _bound(value: float, limit: float) -> str:
+    """A bound, with a word where it says no more than guessing does."""
+    return f"{value:.4f} (vacuous)" if value >= limit else f"{value:.4f}"
 
 
 def _names(text: str) -> tuple[str, str]:
