@@ -12,8 +12,8 @@ from scipy.stats import beta, binom
 from torch import Tensor
 
 from certus.certificates import betting, dkw, empirical_bernstein, hoeffding, worst_error
-from certus.certificates.certificate import Population
 from certus.certificates.levels import Level
+from certus.certificates.population import Population
 from certus.errors import ArgumentError
 
 REPETITIONS = 2000
@@ -77,13 +77,26 @@ RHO = 0.04
 
 
 def levels(values: Tensor) -> list[Level]:
-    """A loss |z|·√… of which φ_γ is known: for ℓ = a·x on the line, φ_γ(x) = a·x + a²/4γ, clipped into [0,
-    ∞)."""
+    """ℓ = x on the line: φ_γ(x) = x + 1/4γ, T_γ(x) = x + 1/2γ at cost 1/4γ²; the worst case is E x + √ρ."""
     nothing = torch.zeros_like(values)
     return [
-        Level(gamma, (values + 0.25 / gamma).clamp_min(0), nothing.long(), nothing, nothing, nothing)
+        Level(
+            gamma,
+            values + 0.25 / gamma,
+            nothing.long(),
+            nothing + 0.25 / gamma**2,
+            values + 0.5 / gamma,
+            nothing,
+        )
         for gamma in GRID
     ]
+
+
+def population(sample: Tensor, confidence: float, clip: float, method: str) -> Population:
+    """Of a regression: it has no error rate."""
+    return Population.of(
+        levels(sample), sample, None, confidence=confidence, clip=clip, method=method, largest=RHO
+    )
 
 
 def population_failures(
@@ -101,18 +114,62 @@ def population_failures(
     for _ in range(REPETITIONS):
         sample = torch.from_numpy(rng.choice(values, count, p=shares))
         failures += make(sample) < worst
+        if failures > most_failures(1 - confidence):
+            break  # caught
     return failures
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_union_over_the_grid_holds(method: str) -> None:
-    confidence, clip = 0.8, 4.0
-    failures = population_failures(
-        lambda sample: Population.of(levels(sample), confidence, clip, method, False).loss(RHO),
-        clip,
-        confidence,
+def test_both_sides_fail_as_seldom_as_stated(method: str) -> None:
+    """Against min_γ γρ + E min(φ_γ, B), which the union bound is about, and E x + √ρ, the truth from below;
+    the mean of the sample itself, a mutant, is caught."""
+    rng, confidence, clip, count = np.random.default_rng(6), 0.8, 4.0, 40
+    values, shares = np.array([0.0, 0.2, 3.0]), np.array([0.6, 0.37, 0.03])
+    truth = float((values * shares).sum()) + math.sqrt(RHO)
+    above = min(
+        gamma * RHO + float((np.minimum(values + 0.25 / gamma, clip) * shares).sum()) for gamma in GRID
     )
-    assert failures <= most_failures(1 - confidence)
+    failures = {"right": 0, "mutant": 0}
+    for _ in range(REPETITIONS):
+        sample = torch.from_numpy(rng.choice(values, count, p=shares))
+        found = population(sample, confidence, clip, method)
+        failures["right"] += found.loss(RHO) < above or found.loss_low(RHO) > truth
+        failures["mutant"] += float(sample.mean()) + math.sqrt(RHO) > truth
+    assert failures["right"] <= most_failures(1 - confidence) < failures["mutant"]
+
+
+def test_the_lower_side_says_something() -> None:
+    """With many samples it comes near E x + √ρ, the truth, at a ρ that some T_γ reaches."""
+    sample = torch.from_numpy(np.random.default_rng(7).choice([0.0, 0.2, 1.0], 20_000))
+    found = population(sample, 0.95, 4.0, "betting")
+    rho = 0.25 / GRID[1] ** 2
+    assert 0.93 < found.loss_low(rho) / (0.4 + math.sqrt(rho)) < 1
+    assert 1 < found.loss(rho) / (0.4 + math.sqrt(rho)) < 1.05
+    assert found.loss_low(0.0) == pytest.approx(found.start, abs=1e-11)
+
+
+def test_the_error_rate_from_below() -> None:
+    """Costs at which errors were found: their knapsack, less a margin, is below that of 200,000 draws."""
+    rng, confidence, count = np.random.default_rng(8), 0.6, 60
+    failures = {"right": 0, "mutant": 0}
+
+    def draw(size: int) -> Tensor:
+        return torch.from_numpy(rng.exponential(1.0, size) * (rng.random(size) > 0.1))
+
+    rhos = [0.0, 0.05, 0.4]
+    truth = worst_error(draw(200_000), rhos)
+    blank = torch.zeros(count).double()
+    level = [Level(1.0, *(blank,) * 5)]
+    for _ in range(REPETITIONS):
+        costs = draw(count)
+        people = Population.of(
+            level, blank, costs, confidence=confidence, clip=1.0, method="hoeffding", largest=1.0
+        )
+        lows = [people.error_low(rho) or 0.0 for rho in rhos]
+        failures["right"] += any(low > true + 2e-3 for low, true in zip(lows, truth, strict=True))
+        bare = worst_error(costs, rhos)
+        failures["mutant"] += any(low > true for low, true in zip(bare, truth, strict=True))
+    assert failures["right"] <= most_failures((1 - confidence) / 10) < failures["mutant"]
 
 
 def test_a_clip_below_the_truth_is_caught() -> None:
@@ -121,7 +178,7 @@ def test_a_clip_below_the_truth_is_caught() -> None:
 
     def wrong(sample: Tensor) -> float:
         small = float(sample.max()) + 0.05
-        return Population.of(levels(sample.clamp_max(small)), confidence, small, "betting", False).loss(RHO)
+        return population(sample.clamp_max(small), confidence, small, "betting").loss(RHO)
 
     assert population_failures(wrong, clip, confidence) > most_failures(1 - confidence)
 
@@ -159,10 +216,10 @@ def test_what_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"`failure` must lie in \(0, 0\.5\]; got 0\.7"):
         dkw(10, 0.7)
     with pytest.raises(ArgumentError, match=r"`confidence` must lie in \[0\.5, 1\); got 1\.0"):
-        Population.of(levels(values), 1.0, 4.0, "betting", True)
+        population(values, 1.0, 4.0, "betting")
     with pytest.raises(
         ArgumentError, match="`method` must be one of betting, bernstein, hoeffding; got 'luck'"
     ):
-        Population.of(levels(values), 0.9, 4.0, "luck", True)
+        population(values, 0.9, 4.0, "luck")
     assert betting(torch.ones(3), 1.0, 0.1) == 1.0
     assert empirical_bernstein(torch.zeros(1), 2.0, 0.1) == 2.0

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify
 from certus.certificates.held_out import check_held_out
+from certus.certificates.record import _certificate, as_json, sample_table
 from certus.certificates.runs import CertifySettings, FileMemory, certify_run
 from certus.data import Split
 from certus.errors import ArgumentError
 from certus.losses import SquaredError
+from certus.report.brackets import draw_bracket
 from certus.runs import RunDirectory
+from certus.runs.files import RunError
 from certus.runs.trained import open_trained
 from tests.cli.test_cli import certus, refused
 
@@ -37,7 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "at most",
         "proven how",
         "error at least",
-        "population, 0.9",
+        "population: loss at least",
+        "with confidence 0.9",
         "pixels in [0, 1]",
     ):
         assert words in " ".join(done.stdout.split())
@@ -48,11 +55,12 @@ def test_the_files_hold_what_was_said(folder: Path) -> None:
     files = folder / "run/certificate"
     content = json.loads((files / "certificate.json").read_text())
     assert content["evidence"] == "proven"
-    assert set(content["digests"]) == {"weights", "samples", "source"}
+    assert set(content["about"]["digests"]) == {"weights", "samples", "source", "table"}
     assert [one["rho"] for one in content["brackets"]] == [0.001, 0.01]
     for one in content["brackets"]:
         assert one["loss_low"] <= one["loss_high"]
-        assert one["error_low"] <= one["error_high"] <= one["population_error"]
+        assert one["population_error_low"] <= one["error_low"] <= one["error_high"] <= one["population_error"]
+        assert one["population_loss_low"] <= one["loss_low"]
         assert one["distance"] == pytest.approx(one["rho"] ** 0.5)
     rows = list(csv.DictReader((files / "samples.csv").read_text().splitlines()))
     assert len(rows) == 2 * 40
@@ -73,9 +81,14 @@ def test_verification_computes_everything_again(folder: Path) -> None:
     content = json.loads(original)
     content["brackets"][1]["loss_high"] -= 1e-6
     place.write_text(json.dumps(content))
-    refused(certus("verify", str(place), folder=folder), "is not verified: 1 differences")
+    refused(certus("verify", str(place), folder=folder), "what it says does not follow from its lines")
+    for line in content["lines"]:  # a forger who is consistent
+        line["bound"] -= 1e-3
+    lower = {name: content[name] for name in ("lines", "pushes")}
+    place.write_text(json.dumps(as_json(_forged(original, lower))))
+    refused(certus("verify", str(place), folder=folder), "is not verified")
     content = json.loads(original)
-    content["digests"]["weights"] = "0" * 64
+    content["about"]["digests"]["weights"] = "0" * 64
     place.write_text(json.dumps(content))
     done = certus("verify", str(place), folder=folder)
     assert done.returncode == 2
@@ -86,6 +99,36 @@ def test_verification_computes_everything_again(folder: Path) -> None:
     table.write_text(text.replace(",local,", ",concave,", 1))
     refused(certus("verify", str(place), folder=folder), "is not verified")
     table.write_text(text)
+
+
+def _forged(text: str, parts: dict[str, Any]) -> Certificate:
+    """A certificate with other lines, and all the rest in accord with them."""
+    content = json.loads(text)
+    honest = _certificate(content)
+    return replace(honest, lines=_certificate(content | parts).lines)
+
+
+def test_a_certificate_is_read_as_it_was_written(folder: Path) -> None:
+    place = folder / "run/certificate/certificate.json"
+    read = Certificate.load(place)
+    trained = open_trained(RunDirectory.open(folder / "run"))
+    fresh = certify_run(trained, CertifySettings.from_json(read.about["settings"]))
+    for rho in (0.0, 1e-5, 0.001, 0.0031, 0.01, 0.2, 7.0):
+        assert read.bracket(rho) == fresh.bracket(rho)
+    assert read.reached == fresh.reached
+    assert (read.rhos, read.samples, read.classes) == (fresh.rhos, fresh.samples, fresh.classes)
+    assert json.loads(json.dumps(as_json(read))) == json.loads(place.read_text())
+    with pytest.raises(ArgumentError, match="A certificate read from a file has no data"):
+        read.worst_case_data(0.01)
+    with pytest.raises(ArgumentError, match="`certificate` must be fresh"):
+        sample_table(read)
+    draw_bracket(read, folder / "again.png", "units")
+    broken = folder / "broken.json"
+    content = json.loads(place.read_text())
+    for name in ("lines", "start", "population"):
+        broken.write_text(json.dumps({key: value for key, value in content.items() if key != name}))
+        with pytest.raises(RunError, match=r"broken.json is corrupt: it lacks something"):
+            Certificate.load(broken)
 
 
 def test_a_confidence_needs_data_that_were_held_out(folder: Path) -> None:
@@ -142,10 +185,11 @@ def test_predicted_labels_and_label_prices(folder: Path) -> None:
 
 def test_what_is_refused(folder: Path) -> None:
     refused(
-        certus("certify", "run", "--rho", "-1", folder=folder), "`rho` must be positive and finite; got -1.0"
+        certus("certify", "run", "--rho", "-1", folder=folder),
+        "`rho` must be finite and not negative; got -1.0",
     )
     done = certus("certify", "run", "--rho", "1", "--split", "dev", folder=folder)
-    refused(done, "`split` must be one of train, calibration, test; got 'dev'")
+    refused(done, "`split` must be one of train, calibration, test, all; got 'dev'")
     done = certus("certify", "run", *ASK, "--confidence", "1", folder=folder)
     refused(done, "`confidence` must lie in [0.5, 1); got 1.0")
     refused(certus("verify", "run/run.json", folder=folder), "no certificate")

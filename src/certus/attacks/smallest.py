@@ -16,7 +16,7 @@ from torch import Tensor
 
 from certus.attacks.balls import check_norm
 from certus.attacks.evaluation import check_model_loss
-from certus.attacks.gradient import GradientAttack, pgm
+from certus.attacks.gradient import GradientAttack
 from certus.attacks.margin import Margin
 from certus.batches import per_sample
 from certus.costs import Cost, SquaredL2
@@ -75,6 +75,7 @@ def nearest_error(
     restarts: int = 1,
     rounds: int = 12,
     seed: int = 0,
+    random_start: bool = True,
 ) -> SmallestPerturbation:
     """The nearest error that PGM finds, by bisection on ε for each sample.
 
@@ -86,6 +87,8 @@ def nearest_error(
         largest: the largest distance to look at; twice the length of the longest input when None.
         steps, restarts: of each attack; rounds: of the bisection, each halving the bracket.
         seed: of the random starts; torch's own generator is left alone.
+        random_start: False begins at the inputs: then what is found depends on nothing but the input itself,
+            if ``largest`` is given.
     """
     require_count("rounds", rounds)
     check_norm(norm)
@@ -109,7 +112,9 @@ def nearest_error(
             if not open_.any():
                 break
             radius = torch.where(found, (low + high) / 2, largest / 4**turn)[open_]
-            attack = pgm(radius, norm, steps=steps, domain=domain, restarts=restarts)
+            attack = GradientAttack(
+                radius, norm, steps, domain=domain, random_start=random_start, restarts=restarts
+            )
             moved = _shorten(margin, inputs[open_], targets[open_], attack)
             success = _errs(loss, moved, targets[open_])
             reached = length(moved - inputs[open_])

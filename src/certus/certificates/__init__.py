@@ -1,19 +1,22 @@
 """Certificates: proven upper bounds on the worst case within a transport cost (theorem:robustness,
 eqn:certify-tests)."""
 
-from certus.certificates.certificate import Bracket, Certificate, Population, Reached
+from certus.certificates.certificate import Bracket, Certificate, Reached
 from certus.certificates.certify import certify, default_gammas
 from certus.certificates.knapsack import worst_error
 from certus.certificates.levels import Level, Rule
-from certus.certificates.population import betting, dkw, empirical_bernstein, hoeffding
+from certus.certificates.lines import Line, Push
+from certus.certificates.population import Population, betting, dkw, empirical_bernstein, hoeffding
 from certus.certificates.problem import Problem
 
 __all__ = [
     "Bracket",
     "Certificate",
     "Level",
+    "Line",
     "Population",
     "Problem",
+    "Push",
     "Reached",
     "Rule",
     "betting",

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from certus.attacks.smallest import nearest_error
-from certus.certificates.certificate import Certificate, Population
-from certus.certificates.engine import Engine, Memory, Progress, make_grid
-from certus.certificates.levels import Level, errs
+from certus.certificates.certificate import Certificate
+from certus.certificates.engine import Engine, Memory, Progress, make_grid, span
+from certus.certificates.levels import Level
+from certus.certificates.lines import Line
+from certus.certificates.population import Population
 from certus.certificates.problem import Data, Problem
-from certus.costs import Cost, LabelCost, SquaredL2, SquaredLp, SquaredSup
+from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require, require_count
-from certus.losses import Criterion, CrossEntropy, evaluation_mode
+from certus.losses import Criterion, CrossEntropy
 from certus.smoothness import SmoothnessBound
 
 _CROSS_ENTROPY, _L2, _EVERYWHERE = CrossEntropy(), SquaredL2(), Unbounded()
 _STEP = math.sqrt(2)  # ratio of neighbouring γ
 _BELOW = 64  # how far below the Lipschitz rule's best γ the grid goes
+_CLOSED = 0.02  # a bracket as narrow as this share of its upper side is left as it is
 
 
 def certify(
@@ -53,8 +56,8 @@ def certify(
         data: a ``Split``, (inputs, targets), batches of both, or (inputs, None): then the network's own
             predictions are certified
             (eqn:certify-tests allows it): how stable they are, not how true.
-        rho: the mean transport costs of interest, a mean *squared* distance. The certificate answers for
-            others too.
+        rho: the mean transport costs of interest, a mean *squared* distance; 0 is the sample itself. The
+            certificate answers for others too.
         loss: the criterion; plain cross-entropy unless you say otherwise.
         confidence: 1 − δ; asserts that the data were drawn independently and that nothing was fitted or
             tuned on them.
@@ -68,7 +71,9 @@ def certify(
         balls: how many radii get smoothness bounds of their own around every sample; 0 for none.
         refine: rounds of further γ next to the best; they serve the bounds on the sample, never the
             population.
-        attack_steps: of the search for nearest errors, which sharpens the attained error rate; 0 for none.
+        attack_steps: gradients of the attacks that raise the attained sides beside the ascents: within
+            cost ρ of every sample (from the widest bracket on, as long as it helps), and towards the
+            nearest errors; 0 for none.
 
     >>> torch.manual_seed(0)
     <torch._C.Generator object at ...>
@@ -77,41 +82,53 @@ def certify(
     >>> bool(found.lower(0.1) <= found.bound(0.1))
     True
     """
-    rhos = _levels("rho", rho)
+    rhos = _levels("rho", rho, zero=True)
     require(clip is None or 0 < clip < math.inf, "clip", "be positive and finite", clip)
     for name, count in (("balls", balls), ("refine", refine), ("attack_steps", attack_steps)):
         require_count(name, count, least=0)
     problem = Problem.of(model, data, loss, cost, domain, label_cost, smoothness)
     ceiling = _ceiling(problem, confidence, clip)
-    chosen = (
-        tuple(sorted(_levels("gammas", gammas), reverse=True))
-        if gammas
-        else default_gammas(problem, rhos, clip)
-    )
-    engine = Engine(problem, make_grid(problem, rhos, chosen, balls), clip, memory=memory, progress=progress)
+    chosen = default_gammas(problem, rhos, clip)
+    if gammas is not None:
+        chosen = tuple(sorted(set(_levels("gammas", gammas)), reverse=True))
+    grid = make_grid(problem, rhos, chosen, balls)
+    engine = Engine(problem, grid, clip, attack_steps, memory=memory, progress=progress)
     engine.prepare()
     levels = [engine.level(gamma) for gamma in chosen]
+    found = None if problem.classes is None else _errors_found(engine, levels)
+    start = engine.start if clip is None else engine.start.clamp_max(clip)
     people = None
     if confidence is not None:
         assert ceiling is not None
-        people = Population.of(levels, confidence, ceiling, method, problem.classes is not None)
+        people = Population.of(
+            levels,
+            start,
+            found,
+            confidence=confidence,
+            clip=ceiling,
+            method=method,
+            largest=span(rhos)[1],
+        )
     levels = _refined(engine, levels, rhos, refine)
-    floor = engine.error_floor
-    start = engine.start if clip is None else engine.start.clamp_max(clip)
-    return Certificate(
+    finish = engine.loss if clip is None else engine.loss.clamp_max(clip)
+    certificate = Certificate(
         rhos=rhos,
-        levels=tuple(levels),
-        start=float(start.mean()),
-        error_floor=floor,
-        error_found=None if floor is None else _errors_found(engine, levels, attack_steps),
+        lines=tuple(Line.of(level) for level in levels),
+        pushes=(),
+        start=(float(start.mean()), float(finish.mean()) * (1 + 1e-12)),
+        error_floor=engine.error_floor,
+        error_found=_with_levels(engine, found, levels),
         population=people,
+        samples=len(problem),
         classes=problem.classes,
         growth=problem.growth,
         evidence="assumed" if problem.assumed else "proven",
         clip=clip,
         about={},
+        levels=tuple(levels),
         source=engine,
     )
+    return certificate if attack_steps == 0 else _pushed(engine, certificate)
 
 
 def default_gammas(problem: Problem, rhos: Sequence[float], clip: float | None) -> tuple[float, ...]:
@@ -125,7 +142,7 @@ def default_gammas(problem: Problem, rhos: Sequence[float], clip: float | None) 
         if not math.isfinite(slope):
             assert clip is not None
             slope = 2 * math.sqrt(clip) * root  # of min(ℓ, B)
-        low, high = (slope / (2 * math.sqrt(growth * rho)) for rho in (max(rhos), min(rhos)))
+        high, low = (slope / (2 * math.sqrt(growth * rho)) for rho in span(rhos))
         low /= _BELOW
     if not 0 < low < math.inf:
         low = high = 1.0  # a network that does not depend on its inputs
@@ -138,7 +155,7 @@ def _refined(engine: Engine, levels: list[Level], rhos: Sequence[float], rounds:
     if rounds == 0:
         return levels
     for _ in range(24):
-        if float(levels[-1].transport_cost.mean()) >= max(rhos) or levels[-1].gamma < 1e-12:
+        if float(levels[-1].transport_cost.mean()) >= span(rhos)[1] or levels[-1].gamma < 1e-12:
             break
         levels.append(engine.level(levels[-1].gamma / 4))
     for turn in range(rounds):
@@ -154,36 +171,46 @@ def _refined(engine: Engine, levels: list[Level], rhos: Sequence[float], rounds:
     return sorted(levels, key=lambda level: -level.gamma)
 
 
-def _errors_found(engine: Engine, levels: Sequence[Level], steps: int) -> Tensor:
+def _errors_found(engine: Engine, levels: Sequence[Level]) -> Tensor:
     """(n,) the least cost at which an error was found, by the ascents and by a search of nearest errors."""
-    problem = engine.problem
-    found = torch.stack([level.error_cost for level in levels]).amin(0)
-    norm = {SquaredL2: 2.0, SquaredSup: math.inf}.get(type(problem.cost))
-    if isinstance(problem.cost, SquaredLp) and problem.cost.p in (1, 2):
-        norm = problem.cost.p
-    logistic = getattr(problem.family, "logistic", False)
-    if steps > 0 and norm is not None and not logistic:
-        places = []
-        for batch in problem.batches():
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(0)  # random starts, but the same ones whenever this is computed
-                near = nearest_error(
-                    batch.loss,
-                    batch.inputs,
-                    batch.targets,
-                    norm=norm,
-                    domain=batch.domain,
-                    steps=steps,
-                    rounds=6,
-                )
-            with torch.no_grad(), evaluation_mode():
-                sure = errs(problem, near.inputs, batch.targets)
-            costs = batch.cost.value(near.inputs, batch.inputs) * (1 + 1e-12)
-            places.append(torch.where(sure, costs, math.inf))
-        found = torch.minimum(found, torch.cat(places))
-    if problem.label_cost is not None:
-        found = found.clamp_max(problem.label_cost.price)
-    return torch.where(engine.wrong, 0.0, found)
+    found = torch.where(engine.wrong, 0.0, torch.stack([level.error_cost for level in levels]).amin(0))
+    if engine.attack_steps > 0:
+        found = torch.minimum(found, engine.nearest())
+    label_cost = engine.problem.label_cost
+    return found if label_cost is None else found.clamp_max(label_cost.price)
+
+
+def _with_levels(engine: Engine, found: Tensor | None, levels: Sequence[Level]) -> Tensor | None:
+    """The same with γ that were added after seeing the sample: for it alone, never for the population."""
+    if found is None:
+        return None
+    return torch.minimum(found, torch.stack([level.error_cost for level in levels]).amin(0))
+
+
+def _pushed(engine: Engine, certificate: Certificate) -> Certificate:
+    """With attacks within cost ρ of every sample, from the widest bracket on, until one brings nothing.
+
+    Where the inner problem is concave they cannot: a ball around every sample is part of the ball around all.
+    """
+
+    def width(rho: float) -> float:
+        bracket = certificate.bracket(rho)
+        return (bracket.loss_high - bracket.loss_low) / max(bracket.loss_high, 1e-300)
+
+    widths = {rho: width(rho) for rho in certificate.rhos if rho > 0}
+    for rho in sorted(widths, key=lambda rho: -widths[rho]):
+        if widths[rho] <= _CLOSED:
+            break
+        push, errors = engine.push(rho)
+        better, found = push.loss > certificate.lower(rho), certificate.error_found
+        certificate = replace(
+            certificate,
+            pushes=(*certificate.pushes, push),
+            error_found=None if found is None else torch.minimum(found, errors),
+        )
+        if not better:
+            break
+    return certificate
 
 
 def _ceiling(problem: Problem, confidence: float | None, clip: float | None) -> float | None:
@@ -197,11 +224,12 @@ def _ceiling(problem: Problem, confidence: float | None, clip: float | None) -> 
     return 2 * math.log(problem.classes)
 
 
-def _levels(name: str, values: float | Sequence[float]) -> tuple[float, ...]:
-    """One or several positive numbers."""
+def _levels(name: str, values: float | Sequence[float], *, zero: bool = False) -> tuple[float, ...]:
+    """One or several positive numbers; 0 too, if it is allowed."""
     several = [values] if isinstance(values, int | float) else list(values)
     require(len(several) > 0, name, "hold at least one number", "none")
     for value in several:
-        valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
-        require(valid, name, "be positive and finite", value)
+        number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+        rule = "be finite and not negative" if zero else "be positive and finite"
+        require(number and (zero or value > 0), name, rule, value)
     return tuple(float(value) for value in several)

@@ -6,20 +6,17 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from certus.certificates.problem import Problem
 from certus.certificates.profile import UP, Profile
-from certus.costs import Mahalanobis, Masked, SquaredL2, WeightedL2
+from certus.costs import Mahalanobis, Masked, SquaredL2, SquaredSup, WeightedL2
+from certus.errors import CertusError
 from certus.losses import evaluate_loss
 from certus.norms import L2
 from certus.smoothness import local_smoothness
 from certus.smoothness.criteria import Softmax
 from certus.smoothness.outputs import MOST_CLASSES
-
-_SLOPE_SLACK = (
-    1e-9  # of a computed gradient, relative to 1 + the Lipschitz constant: far above float64's rounding
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +75,11 @@ class Around:
     radius: Tensor | None
     loss: Tensor
 
+    @property
+    def start(self) -> Tensor:
+        """(n,) ℓ at the samples, rounded down."""
+        return self.loss - 2.1 * self.problem.slack(self.loss, self.problem.rounding)
+
 
 def look_around(problem: Problem, grid: Grid, clip: float | None) -> Around:
     """Evaluate the network and its bounds around every sample of a (small) problem."""
@@ -113,14 +115,15 @@ def look_around(problem: Problem, grid: Grid, clip: float | None) -> Around:
     )
     radius = None
     if values.margins is not None and values.margin_slopes is not None:
-        radius = _radius(values.margins, values.margin_slopes, balls, grid)
+        own = nn.functional.one_hot(problem.targets, problem.classes or 0).bool()
+        radius = _radius(values.margins, values.margin_slopes, own, balls, grid)
         radius = torch.where(radius > problem.reach, math.inf, radius)
     return Around(problem, profile, balls, radius, values.loss)
 
 
 @dataclass(frozen=True, eq=False)
 class _Values:
-    """At the samples: losses and margins rounded up, dual norms of their gradients."""
+    """At the samples: losses, margins and the dual norms of their gradients, all rounded up."""
 
     loss: Tensor
     slope: Tensor
@@ -133,12 +136,16 @@ class _Values:
         with torch.enable_grad():
             losses = evaluate_loss(problem.loss, leaf, problem.targets)
             (slope,) = torch.autograd.grad(losses.sum(), leaf)
-        losses = losses.detach()
+        losses, rounding = losses.detach(), problem.rounding
         steepness = dual_norm(problem, problem.feasible(slope))
+        steepness = steepness + dual_size(problem, problem.slope_error(losses, rounding))
         margins = slopes = None
         if isinstance(problem.family, Softmax):
             margins, slopes = _margins(problem, leaf)
-        return _Values(losses + problem.slack(losses), steepness, margins, slopes)
+        losses = losses + problem.slack(losses, rounding)
+        if not bool(torch.isfinite(losses).all()):
+            raise CertusError("The network overflows float64 at some samples: nothing can be proven there.")
+        return _Values(losses, steepness, margins, slopes)
 
 
 def _margins(problem: Problem, leaf: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,7 +155,7 @@ def _margins(problem: Problem, leaf: Tensor) -> tuple[Tensor, Tensor]:
         classes = outputs.shape[1]
         own = problem.targets.unsqueeze(1)
         margins = (outputs - outputs.gather(1, own)).detach()
-        margins = margins + 2 * problem.rounding + 1e-14 * margins.abs()
+        margins = margins + 2 * problem.rounding.values.unsqueeze(1) + 1e-14 * margins.abs()
         margins.scatter_(1, own, 0.0)
         slopes = torch.full_like(margins, math.inf).scatter_(1, own, 0.0)
         if classes <= MOST_CLASSES:
@@ -158,29 +165,44 @@ def _margins(problem: Problem, leaf: Tensor) -> tuple[Tensor, Tensor]:
             ]
             rows = torch.stack([torch.zeros_like(leaf) if row is None else row for row in each])
             mine = rows[problem.targets, torch.arange(len(leaf))]
+            # Two gradients of outputs, each with its error, and the rounding of their difference.
+            error = 2 * dual_size(problem, problem.rounding.slopes + 1e-15 * problem.rounding.rows)
             for k in range(classes):
-                slopes[:, k] = dual_norm(problem, problem.feasible(rows[k] - mine))
+                slopes[:, k] = dual_norm(problem, problem.feasible(rows[k] - mine)) + error
     return margins, slopes.scatter_(1, own, 0.0)
 
 
 def dual_norm(problem: Problem, gradients: Tensor) -> Tensor:
-    """(batch,) the norm that gradients are measured in, for moves that the cost allows."""
-    cost = problem.cost
+    """(batch,) the norm that gradients are measured in, for moves that the cost allows; rounded up."""
+    cost, up = problem.cost, 1 + problem.metric_slack
     inner = cost.inner if isinstance(cost, Masked) else cost
     if isinstance(inner, SquaredL2 | WeightedL2 | Mahalanobis):
-        return L2(cost.whiten(gradients))
+        # The computed root of a matrix is not quite one: moves are that much longer behind it.
+        return L2(cost.whiten(gradients)) * (up * problem.analysis.geometry.length)
     lengths: Tensor = inner.norm.dual(gradients)
-    return lengths
+    return lengths * up
+
+
+def dual_size(problem: Problem, lengths: Tensor) -> Tensor:
+    """(batch,) the most that ``dual_norm`` can be for gradients of at most these lengths in L2."""
+    cost = problem.cost.inner if isinstance(problem.cost, Masked) else problem.cost
+    floor = cost.norm.euclidean_floor
+    if isinstance(cost, SquaredSup):
+        floor = 1 / math.sqrt(problem.inputs[0].numel())
+    return lengths / floor * (1 + 1e-9 + problem.metric_slack)
 
 
 def _everywhere(problem: Problem) -> Ball:
     bound, count = problem.smoothness, len(problem)
     ones = torch.ones(count, dtype=torch.float64)
-    slope, bend = bound.margin_lipschitz, bound.margin_curvature
-    if slope is None or bend is None:
+    if not isinstance(problem.family, Softmax):
         return Ball(None, None, None, bound.lipschitz * ones, bound.curvature * ones)
-    slopes, bends = (matrix.double().T[problem.targets] for matrix in (slope, bend))
-    assert isinstance(problem.family, Softmax)
+    # A claim may leave the margins out: then nothing is known of them.
+    unknown = torch.full((problem.classes or 0,) * 2, math.inf, dtype=torch.float64).fill_diagonal_(0.0)
+    matrices = (
+        unknown if matrix is None else matrix for matrix in (bound.margin_lipschitz, bound.margin_curvature)
+    )
+    slopes, bends = (matrix.double().T[problem.targets] for matrix in matrices)
     lipschitz = bound.lipschitz * ones
     if not problem.family.smoothing:
         lipschitz = torch.minimum(lipschitz, problem.family.slope * slopes.amax(1) * UP)
@@ -221,7 +243,7 @@ def _majorants(
     return torch.stack(lefts), torch.stack(rights)
 
 
-def _radius(margins: Tensor, slopes: Tensor, balls: list[Ball], grid: Grid) -> Tensor:
+def _radius(margins: Tensor, slopes: Tensor, own: Tensor, balls: list[Ball], grid: Grid) -> Tensor:
     """(n,) certified radii: as far as every e_k stays below 0, on the ball where its constants hold. Ties
     are errors.
 
@@ -230,12 +252,11 @@ def _radius(margins: Tensor, slopes: Tensor, balls: list[Ball], grid: Grid) -> T
     functions, so its root is the larger of both.
     """
     best = torch.zeros(len(margins), dtype=torch.float64)
-    own = (slopes == 0) & (margins == 0)
     for ball in balls:
         assert ball.margin_slope is not None
         assert ball.margin_bend is not None
         most = ball.margin_slope * UP
-        steep, bend = slopes * UP + _SLOPE_SLACK * (1 + most), ball.margin_bend * UP
+        steep, bend = slopes * UP, ball.margin_bend.clamp_min(0) * UP
         short = (-margins).clamp_min(0)
         curved = 2 * short / (steep + (steep**2 + 2 * bend * short).sqrt())
         roots = torch.maximum(short / most, curved.nan_to_num(0.0)).nan_to_num(0.0, math.inf)
@@ -252,8 +273,8 @@ def _rise(slope: Tensor, most: Tensor, bend: Tensor, inner: Tensor, outer: Tenso
 
     Shapes (n, …) and (rings,) → (n, …, rings).
     """
-    steep = (slope * UP + _SLOPE_SLACK * (1 + most)).unsqueeze(-1)
-    most, bend = most.unsqueeze(-1) * UP, bend.unsqueeze(-1) * UP
+    steep = (slope * UP).unsqueeze(-1)
+    most, bend = most.unsqueeze(-1) * UP, bend.clamp_min(0).unsqueeze(-1) * UP
     curved = steep * outer + bend * outer**2 / 2
     pick = curved <= most * outer
     low = torch.where(pick, steep * inner + bend * inner**2 / 2, most * inner)

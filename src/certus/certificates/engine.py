@@ -10,11 +10,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from certus.batches import per_sample
 from certus.certificates.constants import Around, Grid, look_around
-from certus.certificates.levels import DEFAULT_ASCENT, Level, errs, solve_level
+from certus.certificates.levels import DEFAULT_ASCENT, Level, error_cost, errs, solve_level
+from certus.certificates.lines import Push
 from certus.certificates.problem import Problem
+from certus.certificates.search import nearest_costs, push
 from certus.data import Split
-from certus.surrogate import WRM, Maximizer
+from certus.surrogate import Maximizer
 
 _RATIO = 1.1  # of neighbouring edges
 _MOST_RINGS = 160
@@ -30,10 +33,16 @@ class Memory(Protocol):
     def save(self, level: Level) -> None: ...
 
 
+def span(rhos: Sequence[float]) -> tuple[float, float]:
+    """The smallest and the largest positive ρ."""
+    positive = [rho for rho in rhos if rho > 0] or [0.01]
+    return min(positive), max(positive)
+
+
 def make_grid(problem: Problem, rhos: Sequence[float], gammas: Sequence[float], balls: int) -> Grid:
     """Edges and balls that suit these ρ and γ: a function of the network and the question, never of the
     samples."""
-    low, high = (math.sqrt(rho / problem.growth) for rho in (min(rhos), max(rhos)))
+    low, high = (math.sqrt(rho / problem.growth) for rho in span(rhos))
     far = problem.smoothness.lipschitz / (2 * problem.growth * min(gammas))
     far = max(far, 16 * high) if math.isfinite(far) else 64 * high
     near = low / 8
@@ -50,12 +59,14 @@ class Engine:
 
     Attributes:
         clip: B, if it is min(ℓ, B) that is certified.
+        attack_steps: of the attacks that the lower sides rest on beside the ascents.
         progress: called with the number of samples done at a level.
     """
 
     problem: Problem
     grid: Grid
     clip: float | None = None
+    attack_steps: int = 10
     ascent: Maximizer = DEFAULT_ASCENT
     memory: Memory | None = None
     progress: Progress | None = None
@@ -77,25 +88,40 @@ class Engine:
     @property
     def start(self) -> Tensor:
         """(n,) the same, rounded down."""
-        return torch.cat(
-            [parts[0].loss - 2 * parts[0].problem.slack(parts[0].loss) for parts in self._around]
-        )
+        return torch.cat([parts[0].start for parts in self._around])
 
     def moved(self, gamma: float | None) -> Split:
-        """T̂_γ of all samples, or the samples themselves."""
-        problem = self.problem
+        """T̂_γ of all samples, or the samples themselves: the points whose costs and losses ``level`` has."""
         if gamma is None:
-            return Split(problem.inputs, problem.targets)
-        wrm = WRM(
-            gamma,
-            cost=problem.cost,
-            domain=problem.domain,
-            maximizer=self.ascent,
-            label_cost=problem.label_cost,
-        )
-        found = [wrm.solve(problem.loss, batch.inputs, batch.targets) for batch in problem.batches()]
-        targets = [part.targets for part in found if part.targets is not None]
-        return Split(torch.cat([part.inputs for part in found]), torch.cat(targets))
+            return Split(self.problem.inputs, self.problem.targets)
+        found = [self._over_labels(around, gamma)[1] for around in self._around]
+        return Split(torch.cat([part.inputs for part in found]), torch.cat([part.targets for part in found]))
+
+    def pushed(self, rho: float) -> Split:
+        """All samples moved within cost ρ each: the points of ``push``."""
+        found = [push(batch, rho, self.attack_steps)[0] for batch in self.problem.batches()]
+        return Split(torch.cat(found), self.problem.targets)
+
+    def push(self, rho: float) -> tuple[Push, Tensor]:
+        """An attack within cost ρ of every sample, and (n,) the costs of errors found on the way."""
+        costs, losses, errors = [], [], []
+        for batch in self.problem.batches():
+            points, cost, loss = push(batch, rho, self.attack_steps)
+            costs.append(cost)
+            losses.append(loss if self.clip is None else loss.clamp_max(self.clip))
+            with torch.no_grad():
+                errors.append(error_cost(batch, points))
+            self._advance(len(batch))
+        spent = min(float(torch.cat(costs).mean()) * (1 + 1e-12), rho)
+        return Push(rho, spent, float(torch.cat(losses).mean())), torch.cat(errors)
+
+    def nearest(self) -> Tensor:
+        """(n,) costs of errors that a search of the nearest one finds."""
+        found, farthest = [], float(self.grid.edges[-1])
+        for batch in self.problem.batches():
+            found.append(nearest_costs(batch, farthest, self.attack_steps))
+            self._advance(len(batch))
+        return torch.cat(found)
 
     @property
     def error_floor(self) -> Tensor | None:
@@ -105,7 +131,7 @@ class Engine:
             radius = parts[0].radius
             if radius is None:
                 return None
-            found.append(self.problem.growth * radius**2 * (1 - 1e-12))
+            found.append(self.problem.growth * radius**2 * (1 - self.problem.metric_slack))
         costs = torch.cat(found)
         return costs if self.problem.label_cost is None else costs.clamp_max(self.problem.label_cost.price)
 
@@ -124,7 +150,7 @@ class Engine:
             return known
         parts = []
         for around in self._around:
-            parts.append(self._over_labels(around, gamma))
+            parts.append(self._over_labels(around, gamma)[0])
             self._advance(len(around[0].problem))
         names = ("bound", "rule", "transport_cost", "loss", "error_cost")
         level = Level(gamma, **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
@@ -132,14 +158,15 @@ class Engine:
             self.memory.save(level)
         return level
 
-    def _over_labels(self, around: list[Around], gamma: float) -> Level:
+    def _over_labels(self, around: list[Around], gamma: float) -> tuple[Level, Split]:
         """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached."""
-        level = solve_level(around[0], gamma, self.ascent)
-        label_cost = self.problem.label_cost
+        level, points = solve_level(around[0], gamma, self.ascent)
+        targets, label_cost = around[0].problem.targets, self.problem.label_cost
         if label_cost is None:
-            return level
+            return level, Split(points, targets)
         price = label_cost.price
-        for other in (solve_level(each, gamma, self.ascent) for each in around[1:]):
+        for each in around[1:]:
+            other, others = solve_level(each, gamma, self.ascent)
             dearer = other.bound - gamma * price * (1 - 1e-12)
             switch = dearer > level.bound
             gain = other.loss - gamma * (other.transport_cost + price)
@@ -152,7 +179,9 @@ class Engine:
                 transport_cost=torch.where(climb, other.transport_cost + price, level.transport_cost),
                 error_cost=level.error_cost.clamp_max(price),
             )
-        return level
+            points = torch.where(per_sample(climb, points), others, points)
+            targets = torch.where(climb, each.problem.targets, targets)
+        return level, Split(points, targets)
 
     def _advance(self, count: int) -> None:
         if self.progress is not None:

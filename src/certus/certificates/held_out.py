@@ -11,11 +11,13 @@ then the splits of the run itself are the way.)
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import torch
 
 from certus.data import DataSet, Split
 from certus.errors import ArgumentError, require
+from certus.runs.execute import load_data
 from certus.runs.files import RunError
 from certus.runs.trained import TrainedRun
 
@@ -29,16 +31,25 @@ def row_hashes(data: Split) -> list[bytes]:
 
 
 def named_split(data: DataSet, name: str) -> Split:
-    """One of the splits of a data set, or of its later samples."""
+    """One of the splits of a data set, or of its later samples; "all" is train, calibration and test."""
     known = {"train": data.train, "calibration": data.calibration, "test": data.test, **data.later}
-    require(name in known, "split", f"be one of {', '.join(known)}", repr(name))
-    return known[name]
+    require(name in known or name == "all", "split", f"be one of {', '.join(known)}, all", repr(name))
+    if name != "all":
+        return known[name]
+    parts = (data.train, data.calibration, data.test)
+    return Split(torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts]))
 
 
-def check_held_out(trained: TrainedRun, data: Split | str) -> None:
-    """Raise unless the run has trained on none of these samples."""
+def check_held_out(trained: TrainedRun, data: Split | str, *, raw: bool = False) -> None:
+    """Raise unless the run has trained on none of these samples.
+
+    Args:
+        data: the name of a split of the run's own data, or other samples.
+        raw: they have not been standardised.
+    """
     if not isinstance(data, str):
-        seen = set(row_hashes(trained.data.train))
+        settings = replace(trained.settings, standardize=trained.settings.standardize and not raw)
+        seen = set(row_hashes(load_data(settings).train))
         count = sum(row in seen for row in row_hashes(data))
         if count:
             raise ArgumentError(
@@ -46,9 +57,9 @@ def check_held_out(trained: TrainedRun, data: Split | str) -> None:
                 "rows are among its training data."
             )
         return
-    if data == "train":
+    if data in ("train", "all"):
         raise ArgumentError(
-            "`confidence` needs data that the run has not trained on; got its split train: "
+            f"`confidence` needs data that the run has not trained on; got its split {data}: "
             "use test or calibration."
         )
     recorded, now = trained.run.rows, trained.data.rows

@@ -22,14 +22,15 @@ import torch
 from torch import Tensor
 
 from certus.attacks.smallest import shorten
-from certus.certificates.constants import Around, dual_norm
+from certus.batches import per_sample
+from certus.certificates.constants import Around, dual_norm, dual_size
 from certus.certificates.problem import Problem
+from certus.certificates.rounding import Rounding, outputs_at, rounding_at
 from certus.losses import evaluate_loss, evaluation_mode
 from certus.smoothness.criteria import Softmax
 from certus.surrogate import BarzilaiBorwein, Evaluation, Maximizer, Objective
 
 DEFAULT_ASCENT = BarzilaiBorwein(tolerance=3e-5, max_gradients=16)
-_SLOPE_ERROR = 1e-9  # of a computed gradient, relative to 1 + its size: far above float64's rounding
 _SHARE = 1e-6  # of the modulus, given up for the rounding of the gradient
 
 
@@ -67,27 +68,26 @@ class Level:
     error_cost: Tensor
 
 
-def solve_level(around: Around, gamma: float, ascent: Maximizer = DEFAULT_ASCENT) -> Level:
-    """All rules at one γ, for the samples of one batch."""
+def solve_level(around: Around, gamma: float, ascent: Maximizer = DEFAULT_ASCENT) -> tuple[Level, Tensor]:
+    """All rules at one γ, for the samples of one batch; and the points that are attained."""
     problem, clip = around.problem, around.profile.clip
     with torch.no_grad(), evaluation_mode():
         climb = Climb.of(problem, gamma, ascent)
         rules = bounds_by_rule(around, climb)
         bound, rule = torch.stack([rules[rule] for rule in Rule]).min(0)
-        cost, loss = _attained(problem, climb)
+        points, cost, loss = _attained(around, climb)
         if clip is not None:
             bound, loss = bound.clamp_max(clip), loss.clamp_max(clip)
-        return Level(gamma, bound, rule, cost, loss, _error_cost(problem, climb.at.point))
+        return Level(gamma, bound, rule, cost, loss, error_cost(problem, points)), points
 
 
 @dataclass(frozen=True, eq=False)
 class Climb:
-    """Where an ascent on f at one γ has led: the objective there, and (batch,) whether its rounding is
-    known."""
+    """Where an ascent on f at one γ has led, with the rounding there, and (batch,) whether it is finite."""
 
     gamma: float
-    objective: Objective
     at: Evaluation
+    rounding: Rounding
     safe: Tensor
 
     @staticmethod
@@ -101,8 +101,8 @@ class Climb:
             domain=problem.domain,
         )
         at = objective.evaluate(ascent.maximize(objective).inputs)
-        safe = at.finite & (at.point.abs() <= problem.room).flatten(1).all(1)
-        return Climb(gamma, objective, at, safe)
+        rounding = rounding_at(problem.analysis, at.point)
+        return Climb(gamma, at, rounding, at.finite & torch.isfinite(rounding.values))
 
 
 def bounds_by_rule(around: Around, climb: Climb) -> dict[Rule, Tensor]:
@@ -120,7 +120,8 @@ def _gap_rules(around: Around, climb: Climb, rings: Tensor) -> dict[Rule, Tensor
     modulus = problem.cost.strong_convexity
     if modulus == 0:
         return found
-    reached = at.value + problem.slack(at.value + gamma * at.cost) + 1e-12 * (1 + gamma * at.cost)
+    reached = at.value + problem.slack(at.value + gamma * at.cost, climb.rounding)
+    reached = reached + problem.metric_slack * (1 + gamma * at.cost)
     gradient = at.slope - gamma * problem.cost.gradient(at.point, problem.inputs)
     distance: Tensor = problem.cost.norm(at.point - problem.inputs)
     tails = rings.flip(1).cummax(1).values.flip(1)
@@ -134,7 +135,7 @@ def _gap_rules(around: Around, climb: Climb, rings: Tensor) -> dict[Rule, Tensor
             useful &= distance <= float(around.profile.edges[ball.edge]) * (1 - 1e-9)
         useful &= torch.maximum(reached, outside) < found[rule]
         if useful.any():
-            gap = _gap(problem, gradient, at, left, useful)
+            gap = _gap(problem, gradient, climb, left, useful)
             bound = torch.maximum(reached[useful] + gap, outside[useful])
             values = found[rule].clone()
             values[useful] = torch.minimum(values[useful], bound)
@@ -142,29 +143,39 @@ def _gap_rules(around: Around, climb: Climb, rings: Tensor) -> dict[Rule, Tensor
     return found
 
 
-def _gap(problem: Problem, gradient: Tensor, at: Evaluation, modulus: Tensor, useful: Tensor) -> Tensor:
-    """What is left to gain, with ‖∇f‖ known up to e: the share t of the modulus pays for (1 + 1/t)e²/2μ."""
-    part = problem.select(useful)
-    slopes = gradient[useful]
+def _gap(problem: Problem, gradient: Tensor, climb: Climb, modulus: Tensor, useful: Tensor) -> Tensor:
+    """What is left to gain, with ∇f known up to e in the dual norm: ⟨d, δ⟩ ≤ e²/2tμ + tμ‖δ‖²/2 for ‖d‖_* ≤ e,
+    so that the share t of the modulus pays for it."""
+    at, slopes, up = climb.at, gradient[useful], 1 + 2 * problem.metric_slack
     gap = problem.cost.gap(slopes, at.point[useful], modulus[useful], problem.domain)
-    size = dual_norm(part, slopes) + dual_norm(part, at.slope[useful])
-    error = _SLOPE_ERROR * (1 + size)
-    return gap * (1 + 1e-12) + (1 + 1 / _SHARE) * error**2 / (2 * modulus[useful])
+    losses = at.value + climb.gamma * at.cost
+    error = dual_size(problem, problem.slope_error(losses, climb.rounding))[useful]
+    size = dual_norm(problem, slopes) + dual_norm(problem, at.slope[useful])
+    error = error + 2 * problem.metric_slack * size
+    return gap * up + (1 + 1 / _SHARE) * error**2 / (2 * modulus[useful])
 
 
-def _attained(problem: Problem, climb: Climb) -> tuple[Tensor, Tensor]:
-    """(batch,) cost and loss of the point reached, or of the sample itself where that cannot be trusted."""
-    at, gamma = climb.at, climb.gamma
+def _attained(around: Around, climb: Climb) -> tuple[Tensor, Tensor, Tensor]:
+    """Points, (batch,) costs and losses of what was reached, or of the sample itself where that overflows."""
+    problem, at, gamma = around.problem, climb.at, climb.gamma
     losses = at.value + gamma * at.cost
-    losses = losses - problem.slack(losses) - 1e-12 * gamma * at.cost
-    start = evaluate_loss(problem.loss, problem.inputs, problem.targets)
-    start = start - problem.slack(start)
+    losses = losses - problem.slack(losses, climb.rounding) - problem.metric_slack * gamma * at.cost
     good = climb.safe & torch.isfinite(losses)
-    cost = torch.where(good, at.cost * (1 + 1e-12), 0.0)
-    return cost, torch.where(good, losses, start)
+    return (
+        torch.where(per_sample(good, at.point), at.point, problem.inputs),
+        torch.where(good, at.cost * (1 + problem.metric_slack), 0.0),
+        torch.where(good, losses, around.start),
+    )
 
 
-def _error_cost(problem: Problem, moved: Tensor) -> Tensor:
+def lowered_loss(problem: Problem, points: Tensor) -> Tensor:
+    """(batch,) ℓ at some points, rounded down; −∞ where nothing is known."""
+    losses = evaluate_loss(problem.loss, points, problem.targets)
+    rounding = problem.rounding if points is problem.inputs else rounding_at(problem.analysis, points)
+    return (losses - problem.slack(losses, rounding)).nan_to_num(-math.inf)
+
+
+def error_cost(problem: Problem, moved: Tensor) -> Tensor:
     """(batch,) c at the nearest error on the line to the point reached; ∞ where there is none."""
     found = torch.full((len(problem),), math.inf, dtype=torch.float64)
     if not isinstance(problem.family, Softmax):
@@ -172,15 +183,31 @@ def _error_cost(problem: Problem, moved: Tensor) -> Tensor:
     wrong = errs(problem, moved, problem.targets)
     if wrong.any():
         part = problem.select(wrong)
-        nearer = shorten(lambda points: errs(problem, points, part.targets), part.inputs, moved[wrong])
-        found[wrong] = problem.cost.value(nearer, part.inputs) * (1 + 1e-12)
+        found[wrong] = shortened_cost(part, moved[wrong])
     return found
+
+
+def shortened_cost(problem: Problem, wrong: Tensor) -> Tensor:
+    """(batch,) c at an error on the line from each sample to one, (batch, …)."""
+    _, error = outputs_at(problem.analysis, wrong)
+
+    def surely(points: Tensor) -> Tensor:
+        return _ahead(problem.outputs(points), problem.targets) > 4 * error
+
+    # Looked for with the rounding at the end of the line, and checked with its own.
+    nearer = shorten(surely, problem.inputs, wrong, problem.domain)
+    nearer = torch.where(per_sample(errs(problem, nearer, problem.targets), wrong), nearer, wrong)
+    return problem.cost.value(nearer, problem.inputs) * (1 + problem.metric_slack)
 
 
 def errs(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
     """(batch,) whether another class is ahead, by more than rounding can make of nothing."""
-    outputs = problem.outputs(points)
+    outputs, error = outputs_at(problem.analysis, points)
+    return _ahead(problem.margin_outputs(outputs), targets) > 2 * error
+
+
+def _ahead(outputs: Tensor, targets: Tensor) -> Tensor:
+    """(batch,) by how much the best other class is ahead."""
     own = targets.unsqueeze(1)
-    others = outputs.scatter(1, own, -math.inf).amax(1)
-    ahead = others - outputs.gather(1, own)[:, 0] > 2 * problem.rounding
-    return ahead & (points.abs() <= problem.room).flatten(1).all(1)
+    others: Tensor = outputs.scatter(1, own, -math.inf).amax(1)
+    return others - outputs.gather(1, own)[:, 0]

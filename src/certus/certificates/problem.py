@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
-from certus.certificates.rounding import output_rounding
+from certus.certificates.rounding import Rounding, rounding_at
 from certus.costs import Bregman, Cost, LabelCost, Mahalanobis, Masked
 from certus.data import Split
 from certus.domains import Domain, Intervals
@@ -20,6 +20,7 @@ from certus.losses import Criterion, ModelLoss, check_labels, evaluation_mode
 from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
 from certus.smoothness.criteria import Softmax, Squares
 from certus.smoothness.network import run_steps
+from certus.smoothness.spectral import slack
 from certus.surrogate.checks import check_batch, check_geometry
 from certus.surrogate.checks import check_labels as check_label_cost
 
@@ -90,7 +91,7 @@ class Problem:
         if targets is None:
             targets = predictions(network, inputs, analysis.criterion)
         bound = smoothness or input_smoothness(model, criterion, input_shape=shape, cost=cost)
-        if smoothness is not None and type(smoothness.cost) is not type(cost):
+        if smoothness is not None and not _equal(smoothness.cost, cost):
             raise ArgumentError(f"`smoothness` must be in the norm of {cost}; got that of {smoothness.cost}.")
         if label_cost is not None:
             check_label_cost(targets, label_cost)
@@ -152,35 +153,65 @@ class Problem:
 
     def outputs(self, points: Tensor) -> Tensor:
         """(batch, classes) what the network says; for one logistic output, 0 beside it."""
-        values: Tensor = self.loss.model(points).flatten(1)
+        return self.margin_outputs(self.loss.model(points))
+
+    def margin_outputs(self, values: Tensor) -> Tensor:
+        """The same from the network's own outputs."""
+        values = values.flatten(1)
         if isinstance(self.family, Softmax) and self.family.logistic:
             return torch.cat([torch.zeros_like(values), values], 1)
         return values
 
     @cached_property
-    def room(self) -> Tensor:
-        """(*shape) how large inputs may be for ``rounding`` to hold: well beyond the data, or all of a
-        box."""
-        sizes = 2 * self.inputs.abs().amax(0) + 1
-        if isinstance(self.domain, Intervals):
-            low, high = self.domain.bounds(self.inputs)
-            far = torch.maximum(low.abs(), high.abs()).expand_as(sizes)
-            sizes = torch.where(torch.isfinite(far), far, sizes)
-        return sizes
+    def rounding(self) -> Rounding:
+        """How far float64 may be from the truth at the samples."""
+        return rounding_at(self.analysis, self.inputs)
+
+    def slack(self, losses: Tensor, rounding: Rounding) -> Tensor:
+        """(batch,) by how much rounding may have changed these losses."""
+        own = 1e-12 * (1 + losses.abs())
+        if isinstance(self.family, Softmax):
+            return 2 * self.family.slope * rounding.values + self._softmax_rounding(rounding) + own
+        error = rounding.values * math.sqrt(self.analysis.outputs.classes)
+        return 2 * losses.clamp_min(0).sqrt() * error + error**2 + own
+
+    def slope_error(self, losses: Tensor, rounding: Rounding) -> Tensor:
+        """(batch,) by how much, in L2, rounding may have changed the gradients of these losses.
+
+        A softmax is ½-Lipschitz from the sup-norm of its arguments to each of its entries, and ‖p − t‖² ≤ 2.
+        """
+        root = math.sqrt(self.analysis.outputs.classes)
+        if isinstance(self.family, Softmax):
+            row = torch.full_like(losses, 1.5 * self.family.slope)
+            off = self.family.slope * self.family.scale / 2 * rounding.values
+            off = off + self.family.scale * self._softmax_rounding(rounding)
+            return rounding.gradient(row, root * off)
+        away = 2 * (losses + self.slack(losses, rounding)).clamp_min(0).sqrt()
+        sizes = rounding.outputs + self.targets.abs().reshape(len(self), -1).amax(1)
+        return rounding.gradient(away, root * (2 * rounding.values + slack(8) * sizes))
+
+    def _softmax_rounding(self, rounding: Rounding) -> Tensor:
+        """(batch,) the rounding of the criterion itself, relative to the sizes that it cancels down from."""
+        assert isinstance(self.family, Softmax)
+        family = self.family
+        sizes = 1 + family.scale * (rounding.outputs + abs(family.offset))
+        return family.slope / family.scale * slack(self.analysis.outputs.classes + 16) * sizes
 
     @cached_property
-    def rounding(self) -> float:
-        """How far float64 may put an output from the true one, at every point within ``room``."""
-        return output_rounding(self.analysis, self.room)
+    def metric_slack(self) -> float:
+        """Relative rounding of costs, and of the norms of moves and gradients.
 
-    def slack(self, losses: Tensor) -> Tensor:
-        """(batch,) by how much rounding may have changed these losses."""
-        error = self.rounding
-        if isinstance(self.family, Softmax):
-            steep = 2 * self.family.slope
-            return steep * error + 1e-12 * (1 + losses.abs())
-        error *= math.sqrt(self.analysis.outputs.classes)
-        return 2 * losses.clamp_min(0).sqrt() * error + error**2 + 1e-12 * (1 + losses.abs())
+        Sums of positive terms have little. vᵀMv and its dual lose up to the condition of M, squared.
+        """
+        count = self.inputs[0].numel()
+        inner = self.cost.inner if isinstance(self.cost, Masked) else self.cost
+        if not isinstance(inner, Mahalanobis):
+            return slack(count) + 1e-12
+        size = float(torch.linalg.matrix_norm(inner.matrix.double()))
+        lost = slack(8 * count) * (size / inner.norm.euclidean_floor**2) ** 2
+        if not lost < 1e-3:
+            raise UnsupportedError("The matrix of the cost is too ill-conditioned for a proof in float64.")
+        return lost + 1e-12
 
     @cached_property
     def reach(self) -> Tensor:
@@ -210,6 +241,16 @@ class Problem:
         low, high = self.domain.bounds(self.inputs)
         blocked = ((self.inputs <= low) & (slopes < 0)) | ((self.inputs >= high) & (slopes > 0))
         return torch.where(blocked, 0.0, slopes)
+
+
+def _equal(first: object, second: object) -> bool:
+    """Whether two costs are the same, tensors and inner costs included."""
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return first.shape == second.shape and bool((first == second).all())
+    if type(first) is not type(second) or not is_dataclass(first):
+        return first == second
+    names = [field.name for field in fields(first) if field.init]
+    return all(_equal(getattr(first, name), getattr(second, name)) for name in names)
 
 
 def gather(data: Data) -> tuple[Tensor, Tensor | None]:

@@ -3,55 +3,145 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-import certus
+import torch
+from torch import Tensor
+
 from certus.certificates.certificate import Certificate
 from certus.certificates.levels import Rule
+from certus.certificates.lines import Line, Push
+from certus.certificates.population import Move, Population
+from certus.errors import require
+from certus.runs.files import RunError, read_json
 from certus.smoothness import VALIDITY
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 TOLERANCE = 1e-9
 
 
 def as_json(certificate: Certificate) -> dict[str, Any]:
     """Everything that the certificate says, as JSON; infinities become None."""
-    population = certificate.population
-    people = None
-    if population is not None:
-        people = asdict(population) | {
-            "means": [{"gamma": gamma, "bound": mean} for gamma, mean in population.means.items()],
-            "statement": (
-                f"With probability at least {population.confidence:g} over independent samples, the loss "
-                f"clipped at {population.clip:g} and the error rate, if any, stay below for all rho at once."
-            ),
-        }
     content = {
         "schema_version": SCHEMA_VERSION,
-        "certus_version": certus.__version__,
         "evidence": certificate.evidence,
         "validity": VALIDITY,
-        **certificate.about,
-        "samples": len(certificate.levels[0].bound),
+        "about": certificate.about,
+        "samples": certificate.samples,
         "classes": certificate.classes,
         "growth": certificate.growth,
         "clip": certificate.clip,
         "start": certificate.start,
+        "rhos": certificate.rhos,
         "brackets": [asdict(bracket) for bracket in certificate.curve()],
-        "population": people,
-        "levels": [asdict(reached) for reached in certificate.reached],
-        "table_sha256": hashlib.sha256(sample_table(certificate).encode()).hexdigest(),
+        "population": _population(certificate.population),
+        "lines": [asdict(line) for line in certificate.lines],
+        "pushes": [asdict(push) for push in certificate.pushes],
+        "error_floor": _listed(certificate.error_floor),
+        "error_found": _listed(certificate.error_found),
     }
     plain: dict[str, Any] = _plain(content)
     return plain
 
 
+def read_certificate(path: Path) -> Certificate:
+    """The certificate in a JSON file, checked."""
+    content = read_json(path)
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if version != SCHEMA_VERSION or "brackets" not in content:
+        raise RunError(f"{path} is no certificate of schema version {SCHEMA_VERSION}.")
+    try:
+        found = _certificate(content)
+    except (KeyError, TypeError, ValueError) as reason:
+        raise RunError(
+            f"{path} is corrupt: it lacks something, or has it of another kind: {reason}."
+        ) from None
+    told: dict[str, Any] = as_json(found)
+    if different := differences(content, told):
+        raise RunError(f"{path} is corrupt: what it says does not follow from its lines: {different[0]}.")
+    return found
+
+
+def _certificate(content: dict[str, Any]) -> Certificate:
+    people = content["population"]
+    population = None
+    if people is not None:
+        moves = {entry["gamma"]: Move(entry["cost"], entry["loss"]) for entry in people["grid"]}
+        population = Population(
+            confidence=people["confidence"],
+            clip=people["clip"],
+            method=people["method"],
+            means={entry["gamma"]: entry["mean"] for entry in people["grid"]},
+            start=people["start"],
+            moves=moves,
+            error_margin=people["error_margin"],
+            error_margin_low=people["error_margin_low"],
+            error_found=_tensor(people["error_found"]),
+        )
+    low, high = content["start"]
+    return Certificate(
+        rhos=tuple(content["rhos"]),
+        lines=tuple(Line(**entry) for entry in content["lines"]),
+        pushes=tuple(Push(**entry) for entry in content["pushes"]),
+        start=(low, high),
+        error_floor=_tensor(content["error_floor"]),
+        error_found=_tensor(content["error_found"]),
+        population=population,
+        **{name: content[name] for name in ("samples", "classes", "growth", "evidence", "clip", "about")},
+    )
+
+
+def _population(population: Population | None) -> dict[str, Any] | None:
+    if population is None:
+        return None
+    return {
+        "confidence": population.confidence,
+        "clip": population.clip,
+        "method": population.method,
+        "statement": (
+            f"With probability at least {population.confidence:g} over independent samples, the worst loss, "
+            f"clipped at {population.clip:g}, and the worst error rate, if any, lie within these "
+            "bounds for all rho at once."
+        ),
+        "start": population.start,
+        "grid": [
+            {
+                "gamma": gamma,
+                "mean": mean,
+                "cost": population.moves[gamma].cost,
+                "loss": population.moves[gamma].loss,
+            }
+            for gamma, mean in population.means.items()
+        ],
+        "error_margin": population.error_margin,
+        "error_margin_low": population.error_margin_low,
+        "error_found": _listed(population.error_found),
+    }
+
+
+def _listed(values: Tensor | None) -> list[float] | None:
+    return None if values is None else values.tolist()
+
+
+def _tensor(values: list[float | None] | None) -> Tensor | None:
+    """What ``_listed`` was given; None stands for ∞."""
+    if values is None:
+        return None
+    return torch.tensor([math.inf if value is None else value for value in values], dtype=torch.float64)
+
+
 def sample_table(certificate: Certificate) -> str:
     """CSV: for each ρ asked for and each sample φ̄ at its best γ, the rule, and the distances to an error."""
+    require(
+        bool(certificate.levels),
+        "certificate",
+        "be fresh: one that was read has no samples",
+        "one from a file",
+    )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
@@ -88,8 +178,6 @@ def differences(first: Any, second: Any, path: str = "") -> list[str]:
             for index, (a, b) in enumerate(zip(first, second, strict=True))
             for found in differences(a, b, f"{path}[{index}]")
         ]
-    if path.endswith("table_sha256"):
-        return []  # of one writing of the table; its numbers are compared by themselves
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (first, second))
     same = abs(first - second) <= TOLERANCE if numbers else first == second
     return [] if same else [f"{path.removeprefix('.')}: {first}, now {second}"]

@@ -8,13 +8,15 @@ from typing import Any
 
 import torch
 
+import certus
 from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify
 from certus.certificates.engine import Memory, Progress
 from certus.certificates.held_out import check_held_out, named_split
 from certus.certificates.levels import Level
+from certus.certificates.other_data import load_like
 from certus.costs import LabelCost
-from certus.data import Split
+from certus.data import DataSet, Split, load
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy
 from certus.runs.files import RunError
@@ -30,7 +32,8 @@ class CertifySettings:
     """What ``certus certify`` was asked; JSON types only. See ``certify`` for what is not said here.
 
     Attributes:
-        split: "test", "calibration", "train", or the name of a later sample of the data.
+        data: another data set than the run's own, as ``load`` takes it.
+        split: "test", "calibration", "train", "all", or the name of a later sample of the data.
         samples: how many of them, from the first; all when None.
         predicted: certify the network's own predictions instead of the labels.
         label_price: a finite price for changing a label.
@@ -39,6 +42,7 @@ class CertifySettings:
     rho: tuple[float, ...]
     confidence: float | None = None
     clip: float | None = None
+    data: str | None = None
     split: str = "test"
     samples: int | None = None
     predicted: bool = False
@@ -63,12 +67,30 @@ class CertifySettings:
 
 
 def certified_data(trained: TrainedRun, settings: CertifySettings) -> Split:
-    """The samples that the settings name."""
-    data = named_split(trained.data, settings.split)
+    """The samples that the settings name, in the units of the run's own data."""
+    data = named_split(_source(trained, settings), settings.split)
     if settings.samples is not None:
         require(settings.samples >= 1, "samples", "be at least 1", settings.samples)
         data = data[: settings.samples]
     return data
+
+
+def _source(trained: TrainedRun, settings: CertifySettings) -> DataSet:
+    if settings.data is None:
+        return trained.data
+    own = trained.settings
+    return load_like(trained.data, settings.data, seed=own.seed, target=own.target)
+
+
+def _check_held_out(trained: TrainedRun, settings: CertifySettings) -> None:
+    if settings.data is None:
+        check_held_out(trained, settings.split)
+        return
+    # Row by row, and before any scaling: the last bits of scaled rows may differ.
+    own = trained.settings
+    target = own.target if settings.data.startswith("csv:") else None
+    plain = load(settings.data, seed=own.seed, standardize=False, target=target)
+    check_held_out(trained, named_split(plain, settings.split), raw=True)
 
 
 def certify_run(
@@ -81,7 +103,7 @@ def certify_run(
     """Certify a run with the cost and the domain it was trained with, in plain cross-entropy or squared
     error."""
     if settings.confidence is not None:
-        check_held_out(trained, settings.split)
+        _check_held_out(trained, settings)
     data = certified_data(trained, settings)
     criterion: Criterion = trained.loss.criterion
     if isinstance(criterion, CrossEntropy):
@@ -108,7 +130,7 @@ def certify_run(
     )
     about = {
         "run": str(trained.run.path),
-        "data": trained.data.name,
+        "data": settings.data or trained.data.name,
         "units": trained.data.units,
         "settings": settings.as_json(),
         "criterion": to_tag(criterion),
@@ -116,6 +138,7 @@ def certify_run(
         "domain": to_tag(trained.domain),
         "digests": fingerprint(trained, settings),
         "threads": torch.get_num_threads(),
+        "certus_version": certus.__version__,
         "torch_version": torch.__version__,
     }
     return replace(certificate, about=about)
@@ -127,7 +150,7 @@ def fingerprint(trained: TrainedRun, settings: CertifySettings) -> dict[str, str
     return {
         "weights": digest(dict(trained.loss.model.state_dict())),
         "samples": digest({"inputs": data.inputs, "targets": data.targets}),
-        "source": trained.data.sha256,
+        "source": _source(trained, settings).sha256,
     }
 
 

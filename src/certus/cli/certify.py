@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+import certus
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.record import SCHEMA_VERSION, as_json, differences, sample_table, table_differences
 from certus.certificates.runs import CertifySettings, FileMemory, certified_data, certify_run, fingerprint
@@ -29,7 +30,13 @@ def certify(
     confidence: Annotated[
         float | None, typer.Option(help="Also bound the population, with this confidence; data held out.")
     ] = None,
-    split: Annotated[str, typer.Option(help="test, calibration, train, or a later sample.")] = "test",
+    data: Annotated[
+        str | None, typer.Option(help="Other data than the run's own, in its units; names as in train.")
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="test (the default), calibration, train, a later sample; all of --data."),
+    ] = None,
     samples: Annotated[
         int | None, typer.Option(help="How many samples, from the first; all by default.")
     ] = None,
@@ -44,7 +51,9 @@ def certify(
     gamma: Annotated[list[float] | None, typer.Option(help="The grid of gamma; chosen by default.")] = None,
     balls: Annotated[int, typer.Option(help="Radii with bounds of their own; 0 is fastest.")] = 6,
     refine: Annotated[int, typer.Option(help="Rounds of refining gamma.")] = 1,
-    attack_steps: Annotated[int, typer.Option(help="Of the search for nearest errors; 0 for none.")] = 10,
+    attack_steps: Annotated[
+        int, typer.Option(help="Gradients of the attacks that raise the lower sides; 0 for none.")
+    ] = 10,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the files; RUN/certificate by default.")
     ] = None,
@@ -56,6 +65,7 @@ def certify(
     \b
     certus certify runs/digits --rho 0.01 --rho 0.1 --confidence 0.95
     certus certify runs/digits --rho 0.05 --split calibration --label-price 1
+    certus certify runs/jobs --rho 0.1 --data csv:new.csv
 
     "At least" is attained by a distribution that was found; "at most" is proven. An interrupted
     certification goes on where it was when it is asked for again.
@@ -64,7 +74,8 @@ def certify(
         rho=tuple(rho),
         confidence=confidence,
         clip=clip,
-        split=split,
+        data=data,
+        split=split or ("test" if data is None else "all"),
         samples=samples,
         predicted=predicted,
         label_price=label_price,
@@ -77,15 +88,17 @@ def certify(
     trained = open_trained(RunDirectory.open(run), model=model)
     folder = run / "certificate" if output is None else output
     certificate = _compute(trained, settings, folder)
+    rows = sample_table(certificate)
+    certificate.about["digests"]["table"] = _sha256(rows)
     content = as_json(certificate)
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / _TABLE, sample_table(certificate).encode())
+    write_atomically(folder / _TABLE, rows.encode())
     write_json(folder / _NAME, content)
     drawn = _draw(certificate, folder / _PICTURE, trained)
     if as_json_:
         print_json(content)
         return
-    _show(certificate, trained, len(certified_data(trained, settings)))
+    _show(certificate, trained)
     console.print(f"Written: {folder / _NAME}, {_TABLE}{f', {_PICTURE}' if drawn else ''}.")
 
 
@@ -100,32 +113,30 @@ def verify(
     \b
     certus verify runs/digits/certificate/certificate.json
     """
-    stated: Any = read_json(file)
-    known = isinstance(stated, dict) and "brackets" in stated
-    if not known or stated.get("schema_version") != SCHEMA_VERSION:
-        raise RunError(f"{file} is no certificate of schema version {SCHEMA_VERSION}.")
+    stated = Certificate.load(file)
     try:
-        settings, place = CertifySettings.from_json(stated["settings"]), Path(stated["run"])
-        stated_digests, stated_table = stated["digests"], stated["table_sha256"]
+        about = stated.about
+        settings, place = CertifySettings.from_json(about["settings"]), Path(about["run"])
+        digests, table_digest = about["digests"], about["digests"]["table"]
     except (KeyError, TypeError) as reason:
         raise RunError(f"{file} is corrupt: its settings do not fit: {reason}.") from None
     trained = open_trained(RunDirectory.open(place if run is None else run), model=model)
     found = [
         f"digests.{name}: the {name} are not those that were certified"
         for name, value in fingerprint(trained, settings).items()
-        if stated_digests.get(name) != value
+        if digests.get(name) != value
     ]
     if not found:
-        certificate = _compute(trained, settings, None)
+        again = _compute(trained, settings, None)
         # Where the run is, and on how many threads this runs, is no part of what is claimed.
-        again = as_json(certificate) | {name: stated.get(name) for name in ("run", "threads")}
-        found = differences(stated, json.loads(json.dumps(again)))
+        again.about.update({name: about.get(name) for name in ("run", "threads", "digests")})
+        found = differences(read_json(file), json.loads(json.dumps(as_json(again))))
         written = file.parent / _TABLE
         if written.exists():
             text = written.read_text()
-            if hashlib.sha256(text.encode()).hexdigest() != stated_table:
+            if _sha256(text) != table_digest:
                 found.append(f"{_TABLE}: it is not the file that was written with the certificate")
-            found += table_differences(text, sample_table(certificate))
+            found += table_differences(text, sample_table(again))
     if as_json_:
         print_json({"verified": not found, "differences": found})
     elif not found:
@@ -136,11 +147,14 @@ def verify(
         raise RunError(f"{file} is not verified: {len(found)} differences.")
 
 
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _compute(trained: TrainedRun, settings: CertifySettings, folder: Path | None) -> Certificate:
     """With a progress bar, and remembering finished levels in a folder until all are done."""
-    key = hashlib.sha256(
-        json.dumps([settings.as_json(), fingerprint(trained, settings)], sort_keys=True).encode()
-    ).hexdigest()
+    question = [SCHEMA_VERSION, certus.__version__, settings.as_json(), fingerprint(trained, settings)]
+    key = _sha256(json.dumps(question, sort_keys=True))
     memory = None if folder is None else FileMemory(folder / "unfinished", key)
     count = len(certified_data(trained, settings))
     # What refining will add is not known beforehand: about two γ for each ρ.
@@ -152,46 +166,35 @@ def _compute(trained: TrainedRun, settings: CertifySettings, folder: Path | None
     return certificate
 
 
-def _show(certificate: Certificate, trained: TrainedRun, count: int) -> None:
-    loss = table(
-        "rho", "distance", "loss at least", "at most", "proven how", *_population_columns(certificate)
+def _show(certificate: Certificate, trained: TrainedRun) -> None:
+    people, limit, both = certificate.population, certificate.vacuous_loss, certificate.classes is not None
+    loss = table("rho", "distance", "loss at least", "at most", "proven how")
+    rate = table("rho", "distance", "error at least", "at most")
+    everyone = table(
+        "rho", "population: loss at least", "at most", *(("error at least", "at most") if both else ())
     )
-    rate = table("rho", "distance", "error at least", "at most", *_population_columns(certificate))
     for one in certificate.curve():
-        more = [_bound(one.population_loss, certificate.vacuous_loss)] if certificate.population else []
-        loss.add_row(
-            *_where(one),
-            f"{one.loss_low:.4f}",
-            _bound(one.loss_high, certificate.vacuous_loss),
-            _how(one),
-            *more,
-        )
-        if one.error_high is not None:
-            more = [_bound(one.population_error, 1.0)] if certificate.population else []
-            rate.add_row(*_where(one), f"{one.error_low:.4f}", _bound(one.error_high, 1.0), *more)
+        loss.add_row(*_where(one), *_sides(one.loss_low, one.loss_high, limit), _how(one))
+        rate.add_row(*_where(one), *_sides(one.error_low, one.error_high, 1.0))
+        rates = _sides(one.population_error_low, one.population_error, 1.0) if both else ()
+        everyone.add_row(f"{one.rho:g}", *_sides(one.population_loss_low, one.population_loss, limit), *rates)
     console.print(loss)
-    if certificate.error_floor is not None:
+    if both:
         console.print(rate)
+    if people is not None:
+        console.print(everyone)
     console.print(
-        f"{count} samples. Distance: the root of rho, in {trained.data.units}. "
+        f"{certificate.samples} samples. Distance: the root of rho, in {trained.data.units}. "
         f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
     )
-    people = certificate.population
     if people is not None:
-        both = certificate.classes is not None
         console.print(
             f"Population: with confidence {people.confidence:g}, for the loss, clipped at {people.clip:.4g},"
-            f"{' and the error rate together,' if both else ''} and for all rho; by {people.method}"
-            f"{' and DKW' if both else ''}."
+            f"{' and the error rate together,' if both else ''} for both sides and all rho; "
+            f"by {people.method}{' and DKW' if both else ''}."
         )
-    limit = certificate.vacuous_loss
     if limit is not None:
         console.print(f"Vacuous: above ln K = {limit:.4g}, or at 1, a bound says no more than guessing does.")
-
-
-def _population_columns(certificate: Certificate) -> list[str]:
-    people = certificate.population
-    return [] if people is None else [f"population, {people.confidence:g}"]
 
 
 def _where(one: Bracket) -> tuple[str, str]:
@@ -199,9 +202,15 @@ def _where(one: Bracket) -> tuple[str, str]:
 
 
 def _how(one: Bracket) -> str:
+    if one.rho == 0:
+        return "the data themselves"
     return ", ".join(
         f"{name} {share:.0%}" for name, share in sorted(one.rules.items(), key=lambda item: -item[1])
     )
+
+
+def _sides(low: float | None, high: float | None, limit: float | None) -> tuple[str, str]:
+    return "–" if low is None else f"{low:.4f}", _bound(high, limit)
 
 
 def _bound(value: float | None, limit: float | None) -> str:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from certus.certificates.held_out import named_split
+from certus.certificates.other_data import load_like
 from certus.certificates.runs import CertifySettings, certify_run
 from certus.certificates.shift import Shift, transport_distance
 from certus.cli.attacking import ModelFile
 from certus.cli.output import Json, console, messages, number, print_json
 from certus.data import DataSet, Split, load
 from certus.errors import ArgumentError, require
+from certus.losses import Criterion, CrossEntropy
 from certus.runs.directory import RunDirectory
 from certus.runs.execute import natural_cost
-from certus.runs.trained import open_trained
+from certus.runs.trained import TrainedRun, open_trained
 
 
 def shift(
@@ -32,18 +36,19 @@ def shift(
     model: ModelFile = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the transport distance between two data sets, in the units that certificates use.
+    """Measure the transport distance between two data sets, in the units of the first, or of a run.
 
     \b
     certus shift employment@test employment@2018 --label-price 1
     certus shift employment@test employment@2018 --label-price 1 --run runs/jobs
     """
-    data, here = _read(first)
-    there = _read(second)[1]
+    trained = None if run is None else open_trained(RunDirectory.open(run), model=model)
+    (spec, name), (other, later) = _names(first), _names(second)
+    data = load(spec) if trained is None else trained.data
+    here, there = (_read(data, *each, trained, spec) for each in ((spec, name), (other, later)))
     if samples is not None:
         require(samples >= 2, "samples", "be at least 2", samples)
         here, there = here[:samples], there[:samples]
-    trained = None if run is None else open_trained(RunDirectory.open(run), model=model)
     cost = natural_cost(data) if trained is None else trained.cost
     found = transport_distance(here, there, cost, label_price=label_price, seed=seed)
     half = len(here) // 2
@@ -51,14 +56,32 @@ def shift(
     chance = transport_distance(here[:half], here[half:], cost, label_price=label_price, seed=seed)
     bracket: dict[str, Any] | None = None
     if trained is not None and found.reason is None:
-        messages.print(f"Certifying {run} at rho = {found.high:.4g}.")
-        settings = CertifySettings(rho=(found.high,), label_price=label_price, samples=samples)
-        bracket = asdict(certify_run(trained, settings).bracket(found.high))
+        messages.print(f"Certifying {run} on {first} at rho = {found.high:.4g}.")
+        settings = CertifySettings(
+            rho=(found.high,),
+            label_price=label_price,
+            data=None if spec == trained.settings.data else spec,
+            split=name,
+            samples=samples,
+        )
+        bracket = asdict(certify_run(trained, settings).bracket(found.high)) | _met(trained, there)
     if as_json:
         plain = {name: _finite(asdict(value)) for name, value in (("shift", found), ("chance", chance))}
         print_json({"first": first, "second": second, **plain, "bracket": bracket})
         return
     _show(first, second, found, chance, data, bracket)
+
+
+def _met(trained: TrainedRun, data: Split) -> dict[str, float | None]:
+    """Loss and error rate of the second sample itself, in plain cross-entropy or squared error."""
+    criterion: Criterion = trained.loss.criterion
+    criterion = CrossEntropy() if isinstance(criterion, CrossEntropy) else criterion
+    with torch.no_grad():
+        outputs = trained.loss.model(data.inputs)
+        losses = criterion(outputs, data.targets)
+        labelled = not data.targets.is_floating_point()
+        wrong = float((outputs.argmax(1) != data.targets).double().mean()) if labelled else None
+    return {"loss_met": float(losses.double().mean()), "error_met": wrong}
 
 
 def _show(
@@ -84,28 +107,45 @@ def _show(
     )
     if bracket is None:
         return
+    guessing = math.log(data.classes or math.inf)
     console.print(
-        f"Over all distributions within rho = {bracket['rho']:.4g} of this run's test data: loss at least "
-        f"{bracket['loss_low']:.4f}, at most {bracket['loss_high']:.4f}"
+        f"Over all distributions within rho = {bracket['rho']:.4g} of {first}: loss at least "
+        f"{bracket['loss_low']:.4f}, at most {_bound(bracket['loss_high'], guessing)}"
         + (
-            f"; error at least {bracket['error_low']:.4f}, at most {bracket['error_high']:.4f}."
+            f"; error at least {bracket['error_low']:.4f}, at most {_bound(bracket['error_high'], 1.0)}."
             if bracket["error_high"] is not None
             else "."
         )
     )
+    met = f"loss {bracket['loss_met']:.4f}"
+    met += "" if bracket["error_met"] is None else f", error {bracket['error_met']:.4f}"
     console.print(
-        "The second sample is one of these distributions if the first is the test data; the bound is on the "
-        "worst of them, not on the one that came."
+        f"{second} is one of these distributions: it has {met}. The bound is on the worst of them, not on "
+        "the one that came, and the distance between finite samples is mostly larger than between what they "
+        "were drawn from."
     )
 
 
-def _read(text: str) -> tuple[DataSet, Split]:
+def _bound(value: float, limit: float) -> str:
+    """A bound, with a word where it says no more than guessing does."""
+    return f"{value:.4f} (vacuous)" if value >= limit else f"{value:.4f}"
+
+
+def _names(text: str) -> tuple[str, str]:
     """``employment@2018``: a data set and one of its splits."""
     spec, at, name = text.rpartition("@")
     if not at:
         raise ArgumentError(f"`data` must name a split, such as {text}@test; got {text!r}.")
-    data = load(spec)
-    return data, named_split(data, name)
+    return spec, name
+
+
+def _read(data: DataSet, spec: str, name: str, trained: TrainedRun | None, own: str) -> Split:
+    """A split of ``data``, or of another data set in its units."""
+    own = own if trained is None else trained.settings.data
+    if spec == own:
+        return named_split(data, name)
+    seed, target = (0, None) if trained is None else (trained.settings.seed, trained.settings.target)
+    return named_split(load_like(data, spec, seed=seed, target=target), name)
 
 
 def _finite(content: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,8 @@ _Values = Sequence[float | None]
 
 def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = "") -> None:
     """Loss, and for a classifier the error rate, against the distance √ρ."""
-    low, high = min(certificate.rhos) / 2, max(certificate.rhos) * 1.1
+    positive = [rho for rho in certificate.rhos if rho > 0] or [0.01]
+    low, high = min(positive) / 2, max(positive) * 1.1
     rhos = [low * (high / low) ** (index / (_POINTS - 1)) for index in range(_POINTS)]
     curve = [certificate.bracket(rho) for rho in [0.0, *rhos]]
     classify = certificate.error_floor is not None
@@ -31,7 +32,7 @@ def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = 
         curve,
         [one.loss_low for one in curve],
         [one.loss_high for one in curve],
-        [one.population_loss for one in curve],
+        ([one.population_loss_low for one in curve], [one.population_loss for one in curve]),
         "mean loss" if certificate.clip is None else f"mean of min(loss, {certificate.clip:g})",
         certificate,
     )
@@ -58,7 +59,7 @@ def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = 
             curve,
             [one.error_low for one in curve],
             [one.error_high for one in curve],
-            [one.population_error for one in curve],
+            ([one.population_error_low for one in curve], [one.population_error for one in curve]),
             "error rate",
             certificate,
         )
@@ -77,7 +78,7 @@ def _draw(
     curve: list[Bracket],
     low: _Values,
     high: _Values,
-    population: _Values,
+    population: tuple[_Values, _Values],
     quantity: str,
     certificate: Certificate,
 ) -> None:
@@ -87,8 +88,11 @@ def _draw(
     axes.plot(distances, top, color=COLOURS[0], label=f"at most, on the sample ({certificate.evidence})")
     axes.plot(distances, bottom, color=COLOURS[1], label="at least, on the sample (attained)")
     if certificate.population is not None:
-        sure = f"at most, for the population (confidence {certificate.population.confidence:g})"
-        axes.plot(distances, _numbers(population), color=COLOURS[2], linestyle="--", label=sure)
+        sure = f"for the population (confidence {certificate.population.confidence:g})"
+        for values, side in zip(population, ("at least", "at most"), strict=True):
+            style = "--" if side == "at most" else "-."
+            label = f"{side}, {sure}"
+            axes.plot(distances, _numbers(values), color=COLOURS[2], linestyle=style, label=label)
     axes.set(ylabel=quantity, xlim=(0, max(distances)))
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -87,6 +88,10 @@ class Activation:
 
     def extremes(self) -> tuple[float, float, float, float]:
         """(inf σ', sup σ', inf σ'', sup σ'') over the whole line and all units."""
+        return self._extremes
+
+    @cached_property
+    def _extremes(self) -> tuple[float, float, float, float]:
         line = torch.tensor([-math.inf], dtype=torch.float64), torch.tensor([math.inf], dtype=torch.float64)
         slopes, curvatures = self.slope_range(*line), self.curvature_range(*line)
         return (

@@ -99,13 +99,17 @@ class Operator(ABC):
         return tuple(weight**2 for weight in self.weights)
 
     @cached_property
-    def norm(self) -> float:
-        """Upper bound on ‖A‖: the best of a spectral one and √(‖A‖₁‖A‖_∞)."""
+    def absolute_norm(self) -> float:
+        """Upper bound on ‖|A|‖: √(‖A‖₁‖A‖_∞)."""
         rows = self.absolute(torch.ones(1, *self.in_shape, dtype=torch.float64)).max()
         columns = self.absolute_transpose(torch.ones(1, *self.out_shape, dtype=torch.float64)).max()
-        schur = math.sqrt(float(rows) * float(columns)) * (1 + 1e-15)
+        return math.sqrt(float(rows) * float(columns)) * (1 + 1e-15)
+
+    @cached_property
+    def norm(self) -> float:
+        """Upper bound on ‖A‖: the better of a spectral one and ``absolute_norm``."""
         content = (type(self).__name__, self.in_shape, self.out_shape, *self._signature())
-        return min(schur, cached(self._spectral_norm, *content, *self.weights))
+        return min(self.absolute_norm, cached(self._spectral_norm, *content, *self.weights))
 
     @property
     def printed_norm(self) -> float:

@@ -1,0 +1,153 @@
+"""Attacks that the lower sides rest on: within cost ρ of every sample, and for the nearest error.
+
+Nothing here is random, nor does anything depend on the other samples of a batch: what is found at a sample is
+a function of that sample, so that it may enter a statement about the population.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from certus.attacks.gradient import GradientAttack
+from certus.attacks.margin import Margin
+from certus.attacks.smallest import largest_penalty, nearest_error
+from certus.batches import per_sample
+from certus.certificates.levels import errs, lowered_loss, shortened_cost
+from certus.certificates.problem import Problem
+from certus.costs import Bregman, Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
+from certus.domains import Box, Intervals
+from certus.losses import ModelLoss, evaluation_mode
+from certus.smoothness.criteria import Softmax
+from certus.surrogate import default_maximizer
+
+_ROUNDS = 6
+
+
+def push(problem: Problem, rho: float, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """PGM in the ball c(x, x₀) ≤ ρ around every sample (eqn:certify-tests, left side).
+
+    Returns: the points, (batch,) their costs, rounded up, and (batch,) their losses, rounded down; a sample
+    stays where it is if nothing better was found.
+    """
+    with torch.no_grad(), evaluation_mode():
+        points = _into_ball(problem, _attacked(problem, rho, steps), rho)
+        costs = problem.cost.value(points, problem.inputs) * (1 + problem.metric_slack)
+        losses, start = lowered_loss(problem, points), lowered_loss(problem, problem.inputs)
+        better = (losses > start) & (costs <= rho)
+        return (
+            torch.where(per_sample(better, points), points, problem.inputs),
+            torch.where(better, costs, 0.0),
+            torch.where(better, losses, start),
+        )
+
+
+def _attacked(problem: Problem, rho: float, steps: int) -> Tensor:
+    """Steps in the cost's own ball where attacks know it, else in an L2 ball that holds it."""
+    cost, domain, origin = _inner(problem.cost), problem.domain, problem.inputs
+    norm = _norm(cost) or 2.0
+    scale, radius = torch.ones_like(origin[:1]), math.sqrt(rho / problem.growth)
+    if isinstance(cost, WeightedL2) and isinstance(domain, Intervals):
+        low, high = domain.bounds(origin)
+        scale = cost.weights.to(origin).sqrt().expand_as(scale)
+        domain = Box(*((bound * scale[0]).nan_to_num(0.0, math.inf, -math.inf) for bound in (low, high)))
+    elif _norm(cost) is None or (not isinstance(domain, Intervals) and norm != 2):
+        norm, radius = 2.0, radius / max(cost.norm.euclidean_floor, 1e-6)
+
+    def loss(points: Tensor, targets: Tensor) -> Tensor:
+        return problem.loss(_pinned(problem, points / scale), targets)
+
+    attack = GradientAttack(radius, norm, steps, domain=domain)
+    return attack(loss, domain.project(origin * scale), problem.targets) / scale
+
+
+def _into_ball(problem: Problem, points: Tensor, rho: float) -> Tensor:
+    """Back along the line until c ≤ ρ: c(x₀ + tδ) = t²c(x₀ + δ), or ≤ t·c(x₀ + δ) for a divergence."""
+    points = problem.domain.project(_pinned(problem, points))
+    costs = problem.cost.value(points, problem.inputs).clamp_min(1e-300)
+    share = (rho / costs).clamp_max(1.0)
+    share = share if isinstance(_inner(problem.cost), Bregman) else share.sqrt()
+    move = per_sample(share * (1 - 1e-9) * (1 - problem.metric_slack), points) * (points - problem.inputs)
+    return problem.domain.project(_pinned(problem, problem.inputs + move))
+
+
+def nearest_costs(problem: Problem, farthest: float, steps: int) -> Tensor:
+    """(batch,) c at the nearest error that a search finds; ∞ where it finds none.
+
+    Where attacks know the norm they bisect on its balls; for any other cost γ is bisected on, with the margin
+    for a loss, and the way to the point reached is shortened.
+
+    Args:
+        farthest: the largest distance to look at, in the cost's norm.
+    """
+    found = torch.full((len(problem),), math.inf, dtype=torch.float64)
+    loss, inputs, targets = ModelLoss(_Labels(problem), Margin()), problem.inputs, problem.targets
+    norm = _norm(problem.cost)
+    if norm is not None and (norm == 2 or isinstance(problem.domain, Intervals)):
+        points = nearest_error(
+            loss,
+            inputs,
+            targets,
+            norm=norm,
+            largest=farthest,
+            domain=problem.domain,
+            steps=steps,
+            rounds=_ROUNDS,
+            random_start=False,
+        ).inputs
+    else:
+        slope = problem.smoothness.output_lipschitz * math.sqrt(2) / (2 * problem.growth * farthest)
+        slope = slope if 0 < slope < math.inf else 1.0
+        points = largest_penalty(
+            loss,
+            inputs,
+            targets,
+            cost=problem.cost,
+            domain=problem.domain,
+            smallest=slope / 4,
+            largest=slope * 4096,
+            maximizer=default_maximizer(problem.cost, problem.domain, tolerance=1e-4, max_gradients=steps),
+            rounds=2 * _ROUNDS,
+        ).inputs
+    with torch.no_grad(), evaluation_mode():
+        wrong = errs(problem, points, targets)
+        if wrong.any():
+            found[wrong] = shortened_cost(problem.select(wrong), points[wrong])
+    return found
+
+
+class _Labels(nn.Module):
+    """The network with as many outputs as labels: a logistic one gets a second."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__()
+        self.problem = problem
+
+    def forward(self, points: Tensor) -> Tensor:
+        assert isinstance(self.problem.family, Softmax)
+        return self.problem.outputs(points)
+
+
+def _inner(cost: Cost) -> Cost:
+    return cost.inner if isinstance(cost, Masked) else cost
+
+
+def _norm(cost: Cost) -> float | None:
+    """p, if c = ‖x − x₀‖_p² and attacks know the norm."""
+    match cost:
+        case SquaredL2():
+            return 2.0
+        case SquaredSup():
+            return math.inf
+        case SquaredLp(p) if p in (1, 2):
+            return p
+    return None
+
+
+def _pinned(problem: Problem, points: Tensor) -> Tensor:
+    """Coordinates that a mask freezes, put back where they were."""
+    if not isinstance(problem.cost, Masked):
+        return points
+    return torch.where(problem.cost.mask, points, problem.inputs)

@@ -1,0 +1,134 @@
+"""Where certificates are easily wrong: claims, borders, extremes of ρ and of n, large weights in float32."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import certus
+from certus import Box, CrossEntropy, SquaredL2, SquaredSup, WeightedL2, certify
+from certus.errors import ArgumentError
+from certus.smoothness import SmoothnessBound
+from tests.certificates.problems import L2, network, samples
+
+
+def phi_on_the_line(model: nn.Module, data: tuple[Tensor, Tensor], gamma: float) -> Tensor:
+    """φ_γ for one input, by brute force at three resolutions, from below."""
+    found = []
+    for origin, target in zip(*data, strict=True):
+        axis = torch.linspace(-9, 9, 1801).double()
+        spread = (axis / 9 * 0.2, axis / 9 * 1e-3, axis - origin)
+        points = torch.cat([origin + part for part in spread]).unsqueeze(1)
+        for _ in range(2):
+            with torch.no_grad():
+                heights = CrossEntropy()(model(points), target.expand(len(points)))
+            heights = heights - gamma * ((points - origin) ** 2).sum(1)
+            best = points[heights.argmax()]
+            points = best + axis.unsqueeze(1) / 9 * 0.01
+        found.append(float(heights.max()))
+    return torch.tensor(found, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("kind", [nn.ELU, nn.Tanh, nn.Softplus, nn.ReLU])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_large_weights_in_float32_single_samples_and_duplicates(kind: type[nn.Module], scale: float) -> None:
+    for seed, count in ((0, 1), (1, 4)):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(1, 8), kind(), nn.Linear(8, 3))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(scale)
+        inputs, targets = torch.randn(count, 1), torch.randint(3, (count,))
+        inputs[-1], targets[-1] = inputs[0], targets[0]
+        found = certify(
+            model, (inputs, targets), rho=(1e-4, 0.1), balls=2, refine=0, attack_steps=3, confidence=0.5
+        )
+        exact = copy.deepcopy(model).double()
+        for level in found.levels[::4]:
+            truth = phi_on_the_line(exact, (inputs.double(), targets), level.gamma)
+            assert bool((level.bound >= truth - 1e-12 * (1 + truth.abs())).all())
+        for rho in (0.0, 1e-9, 1e-4, 0.1, 1e6):
+            one = found.bracket(rho)
+            assert one.loss_low <= one.loss_high
+            assert 0 <= (one.error_low or 0) <= (one.error_high or 0) <= 1
+
+
+def test_nothing_moves_at_zero_and_everything_far_away() -> None:
+    model, (inputs, targets) = network("elu", 0), samples(0, 20)
+    with torch.no_grad():
+        start = float(CrossEntropy()(model(inputs), targets).mean())
+        wrong = float((model(inputs).argmax(1) != targets).double().mean())
+    found = certify(model, (inputs, targets), rho=0.0, balls=1)
+    zero = found.bracket(0.0)
+    assert start - 1e-9 < zero.loss_low <= start <= zero.loss_high < start + 1e-9
+    assert zero.error_low == pytest.approx(wrong)
+    assert zero.error_high == pytest.approx(wrong)
+    boxed = certify(model, (inputs, targets), rho=(0.1, 1e5), domain=Box(-1.0, 1.0), balls=1)
+    assert boxed.bound(1e5) < 1e3  # nothing in the box is farther than its diameter
+    axis = torch.linspace(-1, 1, 101).double()
+    with torch.no_grad():
+        outputs = model(torch.cartesian_prod(axis, axis))
+    most = torch.stack([CrossEntropy()(outputs, y.expand(len(outputs))).max() for y in targets])
+    assert boxed.lower(1e5) <= float(most.mean()) + 0.05 <= boxed.bound(1e5) + 0.05
+
+
+def test_labels_on_the_decision_border() -> None:
+    """Equal outputs are errors at no cost, whatever the label is; and never found with certainty."""
+    layer = nn.Linear(2, 3).double()
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]]))
+        layer.bias.zero_()
+    data = (torch.tensor([[1.0, 0.3], [2.0, 0.0]]).double(), torch.tensor([0, 1]))
+    found = certify(nn.Sequential(layer), data, rho=0.01)
+    assert found.error_bound(0.0) == 1.0
+    # Only the third class can be ahead for certain, at x₁ < 0: 1 from the first sample, 2 from the second.
+    assert 0.45 < (found.error_lower(0.5) or 0) <= 0.5
+
+
+def test_gamma_just_above_the_threshold_proves_no_less_than_it_should() -> None:
+    """The modulus is then nearly 0: the gap rule must not gain from rounding."""
+    model, data = network("softplus", 1, size=0.8), samples(1, 10)
+    threshold = certus.input_smoothness(model).gamma
+    found = certify(model, data, rho=0.1, gammas=[threshold * (1 + share) for share in (1e-13, 1e-9, 1e-3)])
+    precise = certus.robust_surrogate(
+        certus.ModelLoss(model), *data, gamma=threshold, maximizer=certus.BarzilaiBorwein(1e-12, 300)
+    ).detach()
+    for level in found.levels[-3:]:
+        assert bool((level.bound >= precise - 1e-9 - 2e-3 * level.transport_cost).all())
+
+
+def test_smoothness_of_the_callers_own_is_assumed() -> None:
+    model, data = network("elu", 2), samples(2, 15)
+    own = certus.input_smoothness(model)
+    proven, claimed = (certify(model, data, rho=0.1, smoothness=bound) for bound in (None, own))
+    assert (proven.evidence, claimed.evidence) == ("proven", "assumed")
+    assert claimed.bound(0.1) >= proven.bound(0.1) - 1e-9  # no balls: looser, if anything
+    bare = SmoothnessBound(
+        {"mine": own.curvature}, own.lipschitz, own.output_lipschitz, None, None, [], None, L2
+    )
+    loose = certify(model, data, rho=0.1, smoothness=bare)
+    assert loose.bound(0.1) >= claimed.bound(0.1) - 1e-9
+    assert math.isfinite(loose.bound(0.1))
+    assert loose.error_bound(0.0) == 1.0  # nothing is known of the margins
+    wrong = SmoothnessBound({"mine": 1e-6}, 1e-3, 1e-3, None, None, [], None, L2)
+    assert certify(model, data, rho=0.1, smoothness=wrong).bound(0.1) < proven.lower(
+        0.1
+    )  # as good as the claim
+    weights = torch.tensor([1.0, 2.0]).double()
+    weighted = certus.input_smoothness(model, cost=WeightedL2(weights))
+    certify(model, data, rho=0.1, smoothness=weighted, cost=WeightedL2(weights.clone()), balls=0, refine=0)
+    for cost in (SquaredL2(), SquaredSup(), WeightedL2(2 * weights)):
+        with pytest.raises(ArgumentError, match="`smoothness` must be in the norm of"):
+            certify(model, data, rho=0.1, smoothness=weighted, cost=cost)
+
+
+def test_what_is_refused() -> None:
+    model, data = network("elu", 0), samples(0, 4)
+    with pytest.raises(ArgumentError, match="`gammas` must hold at least one number; got none"):
+        certify(model, data, rho=0.1, gammas=[])
+    with pytest.raises(ArgumentError, match="`rho` must be finite and not negative; got inf"):
+        certify(model, data, rho=math.inf)
