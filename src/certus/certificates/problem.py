@@ -16,7 +16,7 @@ from certus.costs import Bregman, Cost, LabelCost, Mahalanobis, Masked
 from certus.data import Split
 from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
-from certus.losses import Criterion, ModelLoss, check_labels, evaluation_mode
+from certus.losses import Criterion, ModelLoss, check_labels, evaluation_mode, predicted
 from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
 from certus.smoothness.criteria import Softmax, Squares
 from certus.smoothness.network import run_steps
@@ -283,4 +283,4 @@ def predictions(network: nn.Module, inputs: Tensor, family: Softmax | Squares) -
         raise UnsupportedError("A regression has no predicted labels to certify: give `data` with targets.")
     with torch.no_grad(), evaluation_mode():
         outputs = torch.cat([network(batch) for batch in inputs.split(BATCH)])
-    return (outputs.flatten() > 0).long() if family.logistic else outputs.argmax(1)
+    return predicted(outputs)

@@ -236,7 +236,7 @@ def where(rows: list[dict[str, Any]], domain: Domain) -> str:
         if len(values) == 1 and (name, *values) != ("restarts", 1):
             said.append(words.format(number(*values)))
     costs = [row["cost"]["type"] for row in rows if row["cost"] is not None]
-    said += [f"wrm at the cost {costs[0]}"] if costs else []
+    said += [f"cost {costs[0]}"] if costs else []
     return ", ".join([*said, clipping(rows[0]["clipped"], domain)])
 
 
