@@ -18,20 +18,22 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import certus
 from certus.attacks.gradient import default_step, fgm, ifgm, pgm
+from certus.certified import CertifiedSet
 from certus.costs import Cost, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.data import DataSet, load
 from certus.domains import Domain, Unbounded
-from certus.errors import ArgumentError, require
-from certus.losses import CrossEntropy, ModelLoss, SquaredError
+from certus.errors import ArgumentError, require, require_count
+from certus.losses import CrossEntropy, ModelLoss, SmoothMargin, SquaredError
 from certus.models import build_model
 from certus.models.registry import file_digest
 from certus.runs.directory import RunDirectory
 from certus.runs.files import RunError
 from certus.runs.recorder import Recorder
+from certus.runs.results import result_of
 from certus.runs.tags import from_tag, to_tag
 from certus.surrogate import WRM, MonotoneAscent, default_maximizer
-from certus.training import ERM, Fit, Observer, Perturber, evaluate, fit
-from certus.training.fit import default_criterion
+from certus.training import ERM, Fit, Observer, Perturber, RandomShift, fit
+from certus.training.criteria import choose_criterion
 
 ITERATED = {"ifgm": ifgm, "pgm": pgm}
 ATTACKS = ("fgm", *ITERATED)
@@ -57,6 +59,9 @@ class Settings:
         steps, step_size: of ifgm and pgm; 2.5·epsilon/steps when None.
         clip: whether inputs move only in the set that the data live in, such as pixels between 0 and 1.
         schedule: "constant" or "cosine" (down to 0 over all epochs).
+        certified: keep sγ above a proven bound on the curvature; ``gamma`` is then allowed for every method.
+        margin: what a true class must lead by, in the training loss of a classifier; 0 for cross-entropy.
+        shift: pixels by which training images are shifted at random.
         tolerance: of the inner problems. The effect of an inexact maximiser is fixed (thm:convergence).
     """
 
@@ -82,6 +87,9 @@ class Settings:
     seed: int = 0
     target: str | None = None
     standardize: bool = True
+    certified: bool = False
+    margin: float = 0.0
+    shift: int = 0
 
     def __post_init__(self) -> None:
         for name, legal in (
@@ -104,7 +112,7 @@ class Settings:
         require(0 <= self.seed < 2**32, "seed", "lie between 0 and 2³² − 1", self.seed)
         for name in _REFUSED.get(self.method, ("gamma", "rho")):
             value = getattr(self, name)
-            if value is not None:
+            if value is not None and not (self.certified and name == "gamma"):
                 raise ArgumentError(f"`{name}` must be left out for {self.method}; got {value}.")
         given = [name for name in ("gamma", "rho") if getattr(self, name) is not None]
         if self.method in ATTACKS:
@@ -118,9 +126,11 @@ class Settings:
             require(0 < self.step_size < math.inf, "step_size", "be positive and finite", self.step_size)
         if self.method != "wrm" and self.cost != "natural":
             raise ArgumentError(f"`cost` must be left out for {self.method}; got {self.cost!r}.")
-        if self.method == "wrm" and len(given) != 1:
+        require(0 <= self.margin < math.inf, "margin", "be finite and not negative", self.margin)
+        require_count("shift", self.shift, least=0)
+        if (self.method == "wrm" or self.certified) and len(given) != 1:
             raise ArgumentError(
-                f"Give either `gamma` or `rho` for wrm; got gamma={self.gamma} and rho={self.rho}."
+                f"Give either `gamma` or `rho` for {self.method}; got gamma={self.gamma} and rho={self.rho}."
             )
         for name in given:
             value = getattr(self, name)
@@ -159,13 +169,9 @@ def chosen_cost(settings: Settings, data: DataSet) -> Cost:
 
 def start_run(path: Path, settings: Settings, data: DataSet, origin: str = "trained") -> RunDirectory:
     """A new run directory for these settings, before any training; ``origin`` may be "imported"."""
-    criterion = default_criterion(data.train)
-    if settings.label_smoothing:
-        if data.classes is None:
-            raise ArgumentError(
-                f"`label_smoothing` must be 0 for regression; got {settings.label_smoothing}."
-            )
-        criterion = CrossEntropy(settings.label_smoothing)
+    criterion = choose_criterion(data, settings.label_smoothing, settings.margin)
+    if settings.shift and data.train.inputs.dim() != 4:
+        raise ArgumentError(f"`shift` must be 0 for data that are no images; got {settings.shift}.")
     cost, domain = chosen_cost(settings, data), data.domain if settings.clip else Unbounded()
     build_method(settings, cost, domain)
     if settings.method in ITERATED and settings.step_size is None:
@@ -199,6 +205,20 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:
         return make(budget, norm, steps=settings.steps, step_size=step, domain=domain)
     maximizer = default_maximizer(cost, domain, tolerance=settings.tolerance)
     return WRM(settings.gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
+
+
+def certified_set(settings: Settings, model: nn.Module, data: DataSet) -> bool | CertifiedSet:
+    """Θ of a certified run at a given γ; True where γ is to follow ρ, False if it is not certified."""
+    if not settings.certified:
+        return False
+    theta = CertifiedSet(
+        model,
+        settings.gamma or 1.0,
+        input_shape=tuple(data.train.inputs.shape[1:]),
+        criterion=choose_criterion(data, settings.label_smoothing, settings.margin),
+        cost=chosen_cost(settings, data),
+    )
+    return True if settings.gamma is None else theta
 
 
 def settings_of(run: RunDirectory) -> Settings:
@@ -260,7 +280,7 @@ def execute(
     network = rebuild_model(run, settings, data, model)
     method = build_method(settings, from_tag(about["cost"]), from_tag(about["domain"]))
     criterion = from_tag(about["criterion"])
-    if not isinstance(criterion, CrossEntropy | SquaredError):
+    if not isinstance(criterion, CrossEntropy | SmoothMargin | SquaredError):
         raise RunError(f"{run.path} is corrupt: its criterion is {criterion!r}.")
     recorder = Recorder(run.path, writes=fabric.global_rank == 0)
     chosen = OPTIMIZERS[settings.optimizer]
@@ -273,6 +293,8 @@ def execute(
         batch_size=settings.batch_size,
         optimizer=lambda groups: chosen(groups, lr=settings.learning_rate),
         schedule=_cosine(settings.epochs) if settings.schedule == "cosine" else None,
+        certified=certified_set(settings, network, data),
+        augment=RandomShift(settings.shift) if settings.shift else None,
         weight_decay=settings.weight_decay,
         seed=settings.seed,
         fabric=fabric,
@@ -281,19 +303,6 @@ def execute(
     if fabric.global_rank == 0:
         run.finish(network.state_dict(), result_of(done, ModelLoss(network, criterion), data))
     return done
-
-
-def result_of(done: Fit, loss: ModelLoss, data: DataSet) -> dict[str, Any]:
-    """What is worth knowing of a trained model, as JSON; ρ̂ and φ are estimated by an ascent."""
-    level = None
-    if done.level is not None:
-        level = asdict(done.level) | {
-            "status": done.level.status.value,
-            "distance": math.sqrt(done.level.rho_hat),
-            "units": data.units,
-            "evidence": "estimated",
-        }
-    return {"test": evaluate(loss, data.test), "level": level}
 
 
 def _cosine(epochs: int) -> Any:
