@@ -1,8 +1,8 @@
 """Affine layers brought to norm at most 1.
 
 For a matrix W = U diag(σ) Vᵀ the nearest one of norm at most 1, in the Frobenius norm, is
-U diag(min(σ, 1)) Vᵀ. It is found from the eigenvalues of the smaller of WᵀW and WWᵀ; only those above 1 change
-anything. The kernel of a convolution is divided by an upper bound on its norm.
+U diag(min(σ, 1)) Vᵀ. It is found from the eigenvalues of the smaller of WᵀW and WWᵀ; only those above 1
+change anything. The kernel of a convolution is divided by an upper bound on its norm.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vjp
+from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from certus.certified.clipping import CONVOLUTIONS, clip_convolution, clip_matrix
@@ -68,10 +68,10 @@ class Affine:
             name: parameter.detach().double().abs() ** power if name == "weight" else 0 * parameter.double()
             for name, parameter in self.module.named_parameters()
         }
-        start = torch.zeros(1, *self.in_shape, dtype=rows.dtype, device=rows.device)
-        image, back = vjp(lambda inputs: functional_call(self.module, weights, (inputs,)), start)
-        (pulled,) = back(rows.reshape(image.shape))
-        assert isinstance(pulled, Tensor)
+        start = torch.zeros(1, *self.in_shape, dtype=rows.dtype, device=rows.device, requires_grad=True)
+        with torch.enable_grad():
+            image: Tensor = functional_call(self.module, weights, (start,))
+            (pulled,) = torch.autograd.grad(image, start, rows.reshape(image.shape))
         return pulled
 
 

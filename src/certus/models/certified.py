@@ -108,7 +108,7 @@ def principal_components(inputs: Tensor, count: int) -> Tensor:
     points = inputs[:10_000].flatten(1).double()
     require(1 <= count <= points.shape[1], "components", "be at most the number of inputs", count)
     centred = points - points.mean(0)
-    vectors = torch.linalg.eigh(centred.T @ centred).eigenvectors
+    vectors: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors
     return vectors[:, -count:].T.flip(0).to(inputs.dtype)
 
 
