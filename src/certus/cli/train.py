@@ -79,6 +79,9 @@ def train(
     margin: Annotated[
         float, typer.Option(help="By how much, in the training loss, the true class must lead.")
     ] = 0.0,
+    temperature: Annotated[
+        float, typer.Option(help="Of the training loss: below 1, clean accuracy gains on robustness.")
+    ] = 1.0,
     shift: Annotated[int, typer.Option(help="Pixels by which training images are shifted at random.")] = 0,
     tolerance: Annotated[
         float, typer.Option(help="How well each inner problem is solved, in units of the loss.")
@@ -126,6 +129,7 @@ def train(
         label_smoothing=label_smoothing,
         certified=certified,
         margin=margin,
+        temperature=temperature,
         shift=shift,
         tolerance=tolerance,
         seed=seed,

@@ -20,11 +20,16 @@ def default_criterion(train: Split) -> Criterion:
     )
 
 
-def choose_criterion(data: DataSet, label_smoothing: float, margin: float) -> Criterion:
-    """The default one, or cross-entropy with smoothed labels or with a margin to be led by."""
+def choose_criterion(
+    data: DataSet, label_smoothing: float = 0.0, margin: float = 0.0, temperature: float = 1.0
+) -> Criterion:
+    """The default one, or cross-entropy with smoothed labels, a temperature, or a margin to be led by."""
     for name, value in (("label_smoothing", label_smoothing), ("margin", margin)):
         require(value == 0 or data.classes is not None, name, "be 0 for regression", value)
+    require(temperature == 1 or data.classes is not None, "temperature", "be 1 for regression", temperature)
     require(margin == 0 or label_smoothing == 0, "margin", "be 0 if labels are smoothed", margin)
     if margin:
-        return SmoothMargin(margin, sharpness=1.0)
-    return CrossEntropy(label_smoothing) if label_smoothing else default_criterion(data.train)
+        return SmoothMargin(margin, sharpness=1 / temperature)
+    if data.classes is None:
+        return default_criterion(data.train)
+    return CrossEntropy(label_smoothing, temperature)
