@@ -19,7 +19,7 @@ def problem(kind: type[nn.Module], cost: Cost, seed: int, front: bool = False) -
     torch.manual_seed(seed)
     if front:
         model = certified_mlp(5, [16], 4, basis=torch.linalg.qr(torch.randn(5, 3)).Q.T.contiguous())
-        model[3].sharpness.copy_(10 ** torch.empty(16).uniform_(-1, 1.5))
+        model.get_buffer("3.sharpness").copy_(10 ** torch.empty(16).uniform_(-1, 1.5))
     else:
         model = nn.Sequential(
             nn.Linear(5, 16), kind(10 ** torch.empty(16).uniform_(-1, 1.5)), nn.Linear(16, 4)

@@ -97,13 +97,15 @@ def test_the_sharpness_is_what_the_max_rule_leaves() -> None:
     """b_n = τ/e_n with one hidden layer, computed by hand in NumPy."""
     case = cases()["one layer"]
     certified = projected(case)
-    head = case.model[-1].weight.detach().double().numpy()  # type: ignore[index]
+    state = {
+        name: np.asarray(weight.double(), np.float64) for name, weight in case.model.state_dict().items()
+    }
+    head = state["3.weight"]
     apart = max(np.linalg.norm(a - b) for a in head for b in head)
     assert apart == pytest.approx(2 * math.sqrt(certified.ceiling), rel=3e-4)
     expected = np.minimum(certified.ceiling / (head.max(0) - head.min(0)), 40)
-    sharpness = case.model[2].sharpness.double().numpy()  # type: ignore[index]
-    assert np.allclose(sharpness, expected, rtol=3e-4)
-    values = np.linalg.svd(case.model[1].weight.detach().numpy(), compute_uv=False)  # type: ignore[index]
+    assert np.allclose(state["2.sharpness"], expected, rtol=3e-4)
+    values = np.linalg.svd(state["1.weight"], compute_uv=False)
     assert values.max() == pytest.approx(1, abs=1e-5)
 
 

@@ -16,7 +16,7 @@ from certus.certificates.levels import Level
 from certus.costs import LabelCost
 from certus.data import Split
 from certus.errors import require
-from certus.losses import Criterion, CrossEntropy
+from certus.losses import Criterion, CrossEntropy, SmoothMargin
 from certus.runs.files import RunError
 from certus.runs.tags import to_tag
 from certus.runs.tensors import digest, load_tensors, save_tensors
@@ -84,8 +84,8 @@ def certify_run(
         check_held_out(trained, settings.split)
     data = certified_data(trained, settings)
     criterion: Criterion = trained.loss.criterion
-    if isinstance(criterion, CrossEntropy):
-        criterion = CrossEntropy()  # label smoothing is a device of training, not what is to be certified
+    if isinstance(criterion, CrossEntropy | SmoothMargin):
+        criterion = CrossEntropy()  # smoothing and margins are devices of training, not to be certified
     price, classes = settings.label_price, trained.data.classes
     require(price is None or classes is not None, "label_price", "be left out for regression", price)
     certificate = certify(
