@@ -106,7 +106,7 @@ def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _page(table: dict[str, dict[str, Any]]) -> str:
-    parts = [_HEAD.format(strong="1,000", certified="1,000")]
+    parts = [_HEAD.format(strong="500", certified="500")]
     for data, methods in table.items():
         keys = list(next(iter(methods.values()))["pgm"])
         parts.append(

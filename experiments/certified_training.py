@@ -19,11 +19,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import certus
-from certus.attacks import Margin, attack_data, pgm, worst_of
+from certus.attacks import Margin, Outcome, attack_data, pgm, worst_of
 from certus.data import Split
 from certus.domains import Unbounded
 from certus.losses import CrossEntropy, ModelLoss
@@ -51,8 +52,8 @@ class Args:
     data: tuple[str, ...] = ("mnist", "fashion-mnist")
     epsilons: tuple[float, ...] = (0.05, 0.10)
     rhos: tuple[float, ...] = (0.001, 0.01, 0.1)
-    strongly_attacked: int = 1_000
-    certified: int = 1_000
+    strongly_attacked: int = 500
+    certified: int = 500
     runs: Path = Path("runs/certified-training")
     output: Path = Path("results/certified-training")
 
@@ -81,24 +82,50 @@ def train(path: Path, data: str, options: list[str], seed: int, args: Args) -> N
 
 
 def measure(path: Path, args: Args) -> None:
-    """Everything that the table shows of one network, a part at a time, into ``measured.json`` beside it."""
+    """Everything that the table shows of one network, number by number, into ``measured.json`` beside it."""
     file = path / "measured.json"
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    parts: dict[str, Callable[[TrainedRun, Args], Any]] = {
-        "bound": bound,
-        "clean": clean,
-        "pgm": weak,
-        "strong": strong,
-        "certificate": certificate,
-    }
-    missing = [name for name in parts if name not in found]
+    jobs: list[tuple[str, str, Callable[[TrainedRun], Any]]] = [
+        ("bound", "", bound),
+        ("clean", "", clean),
+    ]
+    for clipped in (True, False):
+        for epsilon in args.epsilons:
+            trial = Trial(epsilon, clipped)
+            jobs.append(("pgm", trial.name, partial(weak, trial=trial)))
+            jobs.append(("strong", trial.name, partial(strong, trial=trial, count=args.strongly_attacked)))
+    jobs.append(("certificate", "", partial(certificate, args=args)))
+    missing = [job for job in jobs if job[0] not in found or (job[1] and job[1] not in found[job[0]])]
     if not missing:
         return
     trained = open_trained(RunDirectory.open(path))
-    for name in missing:
-        found[name] = parts[name](trained, args)
+    for kind, name, measured in missing:
+        value = measured(trained)
+        if name:
+            found.setdefault(kind, {})[name] = value
+        else:
+            found[kind] = value
         file.write_text(json.dumps(found, indent=1) + "\n")
-        print(f"{path.name} {name}: {json.dumps(found[name])}", flush=True)
+        print(f"{path.name} {kind} {name}: {json.dumps(value)}", flush=True)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """PGM-∞ of one strength, with images kept in [0, 1] or not."""
+
+    epsilon: float
+    clipped: bool
+
+    @property
+    def name(self) -> str:
+        return f"{'clipped' if self.clipped else 'unclipped'} {self.epsilon:.2f}"
+
+    def run(
+        self, trained: TrainedRun, loss: ModelLoss, data: Split, steps: int, step: float, starts: int
+    ) -> Outcome:
+        domain = trained.data.domain if self.clipped else Unbounded()
+        attack = pgm(self.epsilon, math.inf, steps=steps, step_size=step, domain=domain, restarts=starts)
+        return attack_data(loss, data, attack, batch_size=500)
 
 
 def plain(trained: TrainedRun) -> ModelLoss:
@@ -106,56 +133,32 @@ def plain(trained: TrainedRun) -> ModelLoss:
     return ModelLoss(trained.loss.model, CrossEntropy())
 
 
-def bound(trained: TrainedRun, args: Args) -> dict[str, float | None]:
+def bound(trained: TrainedRun) -> dict[str, float | None]:
     """L̄ of cross-entropy, proven, by the best rule and as the paper prints it."""
     shape = tuple(trained.data.test.inputs.shape[1:])
     found = certus.input_smoothness(trained.loss.model, input_shape=shape)
     return {"curvature": found.curvature, "paper": found.bounds["paper"]}
 
 
-def clean(trained: TrainedRun, args: Args) -> dict[str, float]:
+def clean(trained: TrainedRun) -> dict[str, float]:
     found = evaluate(plain(trained), trained.data.test)
     return {"error": 1 - found["accuracy"], "loss": found["loss"]}
 
 
-def weak(trained: TrainedRun, args: Args) -> dict[str, float]:
-    """PGM-∞ on all test images: 15 steps of ε/4, as the paper has it, from a random start."""
-    return {
-        key: share_wrong(plain(trained), trained.data.test, trained, epsilon, clipped, 15, 1)
-        for key, epsilon, clipped in trials(args)
-    }
+def weak(trained: TrainedRun, trial: Trial) -> float:
+    """On all test images: 15 steps of ε/4, as the paper has it, from a random start."""
+    return error_of(trial.run(trained, plain(trained), trained.data.test, 15, trial.epsilon / 4, 1))
 
 
-def strong(trained: TrainedRun, args: Args) -> dict[str, float]:
+def strong(trained: TrainedRun, trial: Trial, count: int) -> float:
     """The worst of cross-entropy and margin, 40 steps, two random starts each, on the first test images."""
-    data = trained.data.test[: args.strongly_attacked]
-    return {
-        key: share_wrong(plain(trained), data, trained, epsilon, clipped, 40, 2)
-        for key, epsilon, clipped in trials(args)
-    }
+    losses = [plain(trained), ModelLoss(trained.loss.model, Margin())]
+    data = trained.data.test[:count]
+    return error_of(worst_of([trial.run(trained, loss, data, 40, trial.epsilon / 16, 2) for loss in losses]))
 
 
-def trials(args: Args) -> list[tuple[str, float, bool]]:
-    names = {True: "clipped", False: "unclipped"}
-    return [(f"{names[kind]} {eps:.2f}", eps, kind) for kind in (True, False) for eps in args.epsilons]
-
-
-def share_wrong(
-    loss: ModelLoss,
-    data: Split,
-    trained: TrainedRun,
-    epsilon: float,
-    clipped: bool,
-    steps: int,
-    restarts: int,
-) -> float:
-    domain = trained.data.domain if clipped else Unbounded()
-    step = epsilon / 4 if steps == 15 else 2.5 * epsilon / steps
-    attack = pgm(epsilon, math.inf, steps=steps, step_size=step, domain=domain, restarts=restarts)
-    outcomes = [attack_data(loss, data, attack, batch_size=500, seed=0)]
-    if restarts > 1:
-        outcomes.append(attack_data(ModelLoss(loss.model, Margin()), data, attack, batch_size=500, seed=1))
-    error = worst_of(outcomes).error()
+def error_of(outcome: Outcome) -> float:
+    error = outcome.error()
     assert error is not None
     return error.value
 
