@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -15,6 +14,7 @@ NAMES = {
     "erm-certified": "ERM, certified",
     "wrm": "WRM, unconstrained",
     "erm": "ERM, unconstrained",
+    "wrm-certified-long": "WRM, certified, 30 epochs",
 }
 _HEAD = """# Certified training
 
@@ -37,14 +37,14 @@ and smallest stand in `table.json`.
 """
 
 
-def write_page(runs: Path, output: Path, methods: Sequence[str]) -> None:
+def write_page(runs: Path, output: Path) -> None:
     """Everything from the runs that are measured; nothing if there are none."""
     rows = _read(runs)
     if not rows:
         return
     output.mkdir(parents=True, exist_ok=True)
     table = {
-        data: {name: _summary(found) for name in methods if (found := rows.get((data, name)))}
+        data: {name: _summary(found) for name in NAMES if (found := rows.get((data, name)))}
         for data in sorted({data for data, _ in rows}, reverse=True)
     }
     settings = {
@@ -70,7 +70,7 @@ def _read(runs: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
         about = json.loads((file.parent / "run.json").read_text())["settings"]
         found = json.loads(file.read_text())
         if "certificate" in found and (file.parent / "result.json").exists():
-            name = about["method"] + ("-certified" if about["certified"] else "")
+            name = file.parent.name.removeprefix(about["data"] + "-").removesuffix(f"-{about['seed']}")
             lines = (file.parent / "metrics.jsonl").read_text().splitlines()
             seconds = mean(json.loads(line)["seconds"] for line in lines)
             entry = {"settings": about, "seconds per epoch": seconds, **found}
