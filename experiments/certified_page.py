@@ -31,9 +31,9 @@ and smallest stand in `table.json`.
   the seeds). Unconstrained networks have one too, far above 2γ = 3: there WRM is a heuristic.
 - *clean*, *PGM*: test error on all 10,000 images; PGM-∞ of 15 steps of ε/4 from a random start, with images
   kept in [0, 1] or not. *strong*: the worst of cross-entropy and margin losses, 40 steps and two starts each,
-  on the first {strong} images. All of these are attained, so they are lower bounds on the worst case.
+  on every 20th image ({strong}). All of these are attained, so they are lower bounds on the worst case.
 - *error*, *loss at ρ*: attacked (attained by an actual distribution within ρ) – certified (proven for all of
-  them), on the first {certified} test images; ρ is a mean squared distance.
+  them), on the same {certified} images; ρ is a mean squared distance.
 """
 
 
