@@ -31,9 +31,9 @@ and smallest stand in `table.json`.
   the seeds). Unconstrained networks have one too, far above 2γ = 3: there WRM is a heuristic.
 - *clean*, *PGM*: test error on all 10,000 images; PGM-∞ of 15 steps of ε/4 from a random start, with images
   kept in [0, 1] or not. *strong*: the worst of cross-entropy and margin losses, 40 steps and two starts each,
-  on every 20th image ({strong}). All of these are attained, so they are lower bounds on the worst case.
+  on every 20th image ({count}). All of these are attained, so they are lower bounds on the worst case.
 - *error*, *loss at ρ*: attacked (attained by an actual distribution within ρ) – certified (proven for all of
-  them), on the same {certified} images; ρ is a mean squared distance.
+  them), on the same {count} images; ρ is a mean squared distance.
 """
 
 
@@ -69,7 +69,7 @@ def _read(runs: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
     for file in sorted(runs.glob("*/measured.json")):
         about = json.loads((file.parent / "run.json").read_text())["settings"]
         found = json.loads(file.read_text())
-        if "certificate" in found and (file.parent / "result.json").exists():
+        if len(found.get("pgm", {})) == 4 and (file.parent / "result.json").exists():
             name = file.parent.name.removeprefix(about["data"] + "-").removesuffix(f"-{about['seed']}")
             lines = (file.parent / "metrics.jsonl").read_text().splitlines()
             seconds = mean(json.loads(line)["seconds"] for line in lines)
@@ -79,7 +79,7 @@ def _read(runs: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """[mean, smallest, largest] of every number over the seeds."""
+    """[mean, smallest, largest] of every number over the seeds for which it was measured."""
 
     def over(*path: str | int) -> list[float]:
         values = []
@@ -96,47 +96,61 @@ def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
         "clean": over("clean", "error"),
         "loss": over("clean", "loss"),
     }
-    for kind in ("pgm", "strong"):
-        summary[kind] = {key: over(kind, key) for key in found[0][kind]}
-    summary["certificate"] = [
-        {"rho": level["rho"]} | {key: over("certificate", index, key) for key in level if key != "rho"}
-        for index, level in enumerate(found[0]["certificate"])
-    ]
+    summary["pgm"] = {key: over("pgm", key) for key in found[0]["pgm"]}
+    found = [row for row in found if "certificate" in row]  # the last to be measured
+    if found:
+        summary["strong"] = {key: over("strong", key) for key in found[0]["strong"]}
+        summary["certificate"] = [
+            {"rho": level["rho"]} | {key: over("certificate", index, key) for key in level if key != "rho"}
+            for index, level in enumerate(found[0]["certificate"])
+        ]
+        summary["seeds certified"] = len(found)
     return summary
 
 
 def _page(table: dict[str, dict[str, Any]]) -> str:
-    parts = [_HEAD.format(strong="500", certified="500")]
+    parts = [_HEAD.format(count=500)]
     for data, methods in table.items():
+        parts.append(f"\n## {data}\n")
         keys = list(next(iter(methods.values()))["pgm"])
-        parts.append(
-            f"\n## {data}\n\n| | seeds | L̄ proven | clean | "
-            + " | ".join(f"PGM {key}" for key in keys)
-            + " |"
+        parts += _lines(
+            ["seeds", "L̄ proven", "clean", *(f"PGM {key}" for key in keys)],
+            {
+                name: [str(row["seeds"]), f"{row['curvature'][2]:.4g}", f"{row['clean'][0]:.4f}"]
+                + [f"{row['pgm'][key][0]:.4f}" for key in keys]
+                for name, row in methods.items()
+            },
         )
-        parts.append("|---" * (4 + len(keys)) + "|")
-        for name, row in methods.items():
-            cells = [f"{row['pgm'][key][0]:.4f}" for key in keys]
-            head = f"| {NAMES[name]} | {row['seeds']} | {row['curvature'][2]:.4g} | {row['clean'][0]:.4f} | "
-            parts.append(head + " | ".join(cells) + " |")
-        parts.append("\n| | " + " | ".join(f"strong {key}" for key in keys) + " |")
-        parts.append("|---" * (1 + len(keys)) + "|")
-        for name, row in methods.items():
-            parts.append(
-                f"| {NAMES[name]} | " + " | ".join(f"{row['strong'][key][0]:.4f}" for key in keys) + " |"
-            )
+        done = {name: row for name, row in methods.items() if "certificate" in row}
+        if not done:
+            continue
+        parts += _lines(
+            ["seeds", *(f"strong {key}" for key in keys)],
+            {
+                name: [str(row["seeds certified"]), *(f"{row['strong'][key][0]:.4f}" for key in keys)]
+                for name, row in done.items()
+            },
+        )
+        levels = next(iter(done.values()))["certificate"]
         for what in ("error", "loss"):
-            levels = next(iter(methods.values()))["certificate"]
-            parts.append("\n| | " + " | ".join(f"{what} at ρ = {level['rho']:g}" for level in levels) + " |")
-            parts.append("|---" * (1 + len(levels)) + "|")
-            for name, row in methods.items():
-                cells = [
-                    f"{level[f'{what} attacked'][0]:.4f} – {level[f'{what} certified'][0]:.4f}"
-                    for level in row["certificate"]
-                ]
-                parts.append(f"| {NAMES[name]} | " + " | ".join(cells) + " |")
-    parts.append("\n![test error under attack](errors.png)\n")
+            parts += _lines(
+                [f"{what} at ρ = {level['rho']:g}" for level in levels],
+                {
+                    name: [
+                        f"{level[f'{what} attacked'][0]:.4f} – {level[f'{what} certified'][0]:.4f}"
+                        for level in row["certificate"]
+                    ]
+                    for name, row in done.items()
+                },
+            )
+    parts.append("![test error under attack](errors.png)\n")
     return "\n".join(parts)
+
+
+def _lines(head: list[str], rows: dict[str, list[str]]) -> list[str]:
+    """A table in Markdown, with an empty line behind it."""
+    lines = [f"| | {' | '.join(head)} |", "|---" * (1 + len(head)) + "|"]
+    return [*lines, *(f"| {NAMES[name]} | {' | '.join(cells)} |" for name, cells in rows.items()), ""]
 
 
 def _panels(table: dict[str, dict[str, Any]]) -> list[Panel]:

@@ -25,6 +25,7 @@ from typing import Any
 
 import certus
 from certus.attacks import Margin, Outcome, attack_data, pgm, worst_of
+from certus.certificates.runs import FileMemory
 from certus.data import Split
 from certus.domains import Unbounded
 from certus.losses import CrossEntropy, ModelLoss
@@ -71,12 +72,20 @@ class Args:
 
 
 def main(args: Args) -> None:
-    ordinary = [(seed, data, name) for seed in args.seeds for data in DATA for name in METHODS]
-    for seed, data, name in sorted(ordinary, key=lambda job: METHODS[job[2]].epochs):  # the long ones last
-        if data in METHODS[name].data:
+    """Trainings and quick measurements first, MNIST under the constraint before all; then the slow ones."""
+    jobs = [
+        (data, name, seed)
+        for data in DATA
+        for name, plan in METHODS.items()
+        for seed in args.seeds
+        if data in plan.data
+    ]
+    jobs.sort(key=lambda job: METHODS[job[1]].epochs)  # the long ones last
+    for quick in (True, False):
+        for data, name, seed in jobs:
             path = args.runs / f"{data}-{name}-{seed}"
             train(path, data, METHODS[name], seed, args)
-            measure(path, args)
+            measure(path, args, quick)
             write_page(args.runs, args.output)
 
 
@@ -93,20 +102,17 @@ def train(path: Path, data: str, plan: Plan, seed: int, args: Args) -> None:
     subprocess.run([sys.executable, "-m", "certus", *command], check=True)
 
 
-def measure(path: Path, args: Args) -> None:
-    """Everything that the table shows of one network, number by number, into ``measured.json`` beside it."""
+def measure(path: Path, args: Args, quick: bool) -> None:
+    """What the table shows of one network, number by number, into ``measured.json`` beside it."""
     file = path / "measured.json"
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    jobs: list[tuple[str, str, Callable[[TrainedRun], Any]]] = [
-        ("bound", "", bound),
-        ("clean", "", clean),
-    ]
-    for clipped in (True, False):
-        for epsilon in args.epsilons:
-            trial = Trial(epsilon, clipped)
-            jobs.append(("pgm", trial.name, partial(weak, trial=trial)))
-            jobs.append(("strong", trial.name, partial(strong, trial=trial, count=args.strongly_attacked)))
-    jobs.append(("certificate", "", partial(certificate, args=args)))
+    trials = [Trial(epsilon, clipped) for clipped in (True, False) for epsilon in args.epsilons]
+    jobs: list[tuple[str, str, Callable[[TrainedRun], Any]]] = [("bound", "", bound), ("clean", "", clean)]
+    jobs += [("pgm", trial.name, partial(weak, trial=trial)) for trial in trials]
+    if not quick:
+        count = args.strongly_attacked
+        jobs += [("strong", trial.name, partial(strong, trial=trial, count=count)) for trial in trials]
+        jobs.append(("certificate", "", partial(certificate, args=args)))
     missing = [job for job in jobs if job[0] not in found or (job[1] and job[1] not in found[job[0]])]
     if not missing:
         return
@@ -183,7 +189,11 @@ def error_of(outcome: Outcome) -> float:
 def certificate(trained: TrainedRun, args: Args) -> list[dict[str, float | None]]:
     """Attained and proven loss and error at each ρ, on some test images, in all of space."""
     data = some(trained.data.test, args.certified)
-    found = certus.certify(trained.loss.model, data, rho=list(args.rhos), balls=0, refine=0, attack_steps=5)
+    memory = FileMemory(trained.run.path / "unfinished", "certificate")
+    found = certus.certify(
+        *(trained.loss.model, data), rho=args.rhos, balls=0, refine=0, attack_steps=5, memory=memory
+    )
+    memory.forget()
     return [
         {
             "rho": bracket.rho,
