@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from certus import CrossEntropy, Logistic, SmoothMargin, WeightedL2
+from certus import CrossEntropy, Logistic, Masked, SmoothMargin, WeightedL2
 from certus.models import Residual, certified_cnn, certified_mlp
 
 
@@ -44,6 +44,7 @@ def cases(seed: int = 0) -> dict[str, Case]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         weighted = WeightedL2(torch.tensor([1.0, 4.0, 0.3, 2.0]))
+        masked = Masked(weighted, torch.tensor([True, False, True, True]))
         made = {
             "one layer": Case(certified_mlp(4, [24], 3), (4,)),
             "two layers": Case(certified_mlp(4, [24, 12], 3), (4,)),
@@ -52,6 +53,7 @@ def cases(seed: int = 0) -> dict[str, Case]:
             "components": Case(front(), (6,)),
             "convolutions": Case(certified_cnn((1, 6, 6), [4, 6], 3), (1, 6, 6)),
             "weighted cost": Case(certified_mlp(4, [24, 12], 3), (4,), {"cost": weighted}),
+            "masked cost": Case(certified_mlp(4, [24, 12], 3), (4,), {"cost": masked}),
             "weighted, elu": Case(elu(), (4,), {"cost": weighted}),
             "smoothed labels": Case(certified_mlp(4, [24], 3), (4,), {"criterion": CrossEntropy(0.2)}),
             "temperature": Case(

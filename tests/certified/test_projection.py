@@ -143,5 +143,7 @@ def test_what_cannot_be_proven_is_refused_by_its_path() -> None:
         make(*plain, criterion=SquaredError())
     with pytest.raises(UnsupportedError, match="strongly convex"):
         make(*plain, cost=SquaredSup())
+    with pytest.raises(certus.ArgumentError, match="`model` must be the one that the set was made for"):
+        CertifiedSet(plain, 1.0, input_shape=(4,))(certified_mlp(4, [8], 3))
     with pytest.raises(certus.ArgumentError, match="`gamma` must be positive and finite; got -1"):
         CertifiedSet(plain, -1.0, input_shape=(4,))

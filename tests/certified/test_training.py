@@ -21,7 +21,7 @@ DATA = digits()
 SHAPE = (1, 8, 8)
 
 
-def small(seed: int = 0, **options: int) -> nn.Sequential:
+def small(seed: int = 0) -> nn.Sequential:
     torch.manual_seed(seed)
     return certified_mlp(64, [48], 10)
 

@@ -18,7 +18,7 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 @torch.no_grad()
 def clip_matrix(weight: Tensor, metric: Tensor | None = None) -> None:
-    """Clip the singular values of W·diag(metric) at 1, in place; metric is (columns,), 1 when None.
+    """Clip the singular values of W·diag(metric) at 1, in place; metric is (columns,) and ≥ 0, 1 when None.
 
     >>> weight = torch.tensor([[3.0, 0.0], [0.0, 0.5]])
     >>> clip_matrix(weight)
@@ -38,7 +38,8 @@ def clip_matrix(weight: Tensor, metric: Tensor | None = None) -> None:
         if tall
         else vectors @ (excess[:, None] * (vectors.T @ scaled))
     )
-    weight.sub_(part if metric is None else part / metric)
+    # Where the metric is 0 nothing moves, so that nothing is to be clipped.
+    weight.sub_(part if metric is None else part / torch.where(metric > 0, metric, 1.0))
 
 
 @torch.no_grad()

@@ -34,9 +34,7 @@ SAFETY = 1e-3
 """How far below sγ the proven bound stays, as a share."""
 
 _CROSS_ENTROPY, _L2 = CrossEntropy(), SquaredL2()
-_ROUNDING = (
-    2e-4  # kept free for the float32 arithmetic between proofs, as a share: some hundred times its size
-)
+_ROUNDING = 2e-4  # a share that is kept free for float32 between proofs: a hundred times its rounding
 _SHARPEST = 40.0  # beyond it units are absolute values for all practical purposes, and gradients jump
 
 
@@ -78,7 +76,7 @@ class CertifiedSet:
                 "A squared error cannot be certified over all inputs: its residuals F − y have no bound."
             )
         self._family, self._criterion, self._cost = family, criterion, cost
-        self._shape, self._sharpest = tuple(input_shape), sharpest
+        self._model, self._shape, self._sharpest = model, tuple(input_shape), sharpest
         whitening = geometry_of(cost, self._shape).whitening
         metric = whitening.weights[0].flatten() if isinstance(whitening, Diagonal) else None
         self._structure = read_structure(model, self._shape, metric)
@@ -103,6 +101,7 @@ class CertifiedSet:
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> None:
+        require(model is self._model, "model", "be the one that the set was made for", "another")
         for part in self._structure.clipped:
             part.clip()
         if self._layers is None:
@@ -115,6 +114,7 @@ class CertifiedSet:
 
         Should it be above the ceiling, the last layer shrinks, with a warning.
         """
+        require(model is self._model, "model", "be the one that the set was made for", "another")
         bound = self._bound(model)
         if bound.curvature > self.ceiling:
             warnings.warn(
