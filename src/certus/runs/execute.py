@@ -5,7 +5,6 @@ Everything is rebuilt from ``run.json``, so that a new run and a resumed one tak
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -116,8 +115,8 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:
 def certified_set(settings: Settings, model: nn.Module, data: DataSet) -> bool | CertifiedSet:
     """Θ of a certified run at a given γ; True where γ is to follow ρ, False if it is not certified.
 
-    Θ is about the plain loss. A training loss with a temperature bends more, by the factor ``_stiffness``, and
-    is trained with a γ that is larger by it: then sγ ≥ L̄ holds for both.
+    Θ is about the plain loss. A training loss with a temperature bends more, by the factor ``_stiffness``,
+    and is trained with a γ that is larger by it: then sγ ≥ L̄ holds for both.
     """
     if not settings.certified:
         return False
