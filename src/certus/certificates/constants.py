@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from certus.certificates.centred import centred_bends
 from certus.certificates.problem import Problem
 from certus.certificates.profile import UP, Profile
 from certus.costs import Mahalanobis, Masked, SquaredL2, SquaredSup, WeightedL2
@@ -35,6 +36,9 @@ class Grid:
 @dataclass(frozen=True, eq=False)
 class Ball:
     """Bounds on the ball around each sample, or everywhere: (n, classes) for margins, (n,) for the loss.
+
+    ``margin_bend`` bounds margins from the sample on, m(x + δ) ≤ m(x) + ⟨∇m(x), δ⟩ + (bend/2)‖δ‖², and no
+    more; ``curvature`` bounds second derivatives.
 
     ``edge`` is the index of its radius; None for all of space.
     """
@@ -83,12 +87,12 @@ class Around:
 
 def look_around(problem: Problem, grid: Grid, clip: float | None) -> Around:
     """Evaluate the network and its bounds around every sample of a (small) problem."""
-    balls = [_everywhere(problem)]
+    values, balls = _Values.at(problem), [_everywhere(problem)]
     if not problem.claimed:
+        balls = [_centred(problem, values, balls[0])]
         # What holds on a larger set holds on a smaller one; the list ends with all of space.
         for index in sorted(grid.balls, reverse=True):
             balls.insert(0, _ball(problem, grid, index).within(balls[0]))
-    values = _Values.at(problem)
     rings = len(grid.edges) - 1
     chosen = [next(ball for ball in balls if ball.edge is None or ball.edge > ring) for ring in range(rings)]
     left, right = [], []
@@ -207,6 +211,16 @@ def _everywhere(problem: Problem) -> Ball:
     if not problem.family.smoothing:
         lipschitz = torch.minimum(lipschitz, problem.family.slope * slopes.amax(1) * UP)
     return Ball(None, slopes, bends, lipschitz, bound.curvature * ones)
+
+
+def _centred(problem: Problem, values: _Values, ball: Ball) -> Ball:
+    """With the curvature of margins as seen from each sample, where that is smaller."""
+    if values.margins is None or ball.margin_slope is None or ball.margin_bend is None:
+        return ball
+    bends = centred_bends(problem, values.margins, ball.margin_slope)
+    if bends is None:
+        return ball
+    return replace(ball, margin_bend=torch.minimum(ball.margin_bend, bends))
 
 
 def _ball(problem: Problem, grid: Grid, index: int) -> Ball:

@@ -18,7 +18,7 @@ from certus.certificates.other_data import load_like
 from certus.costs import LabelCost
 from certus.data import DataSet, Split, load
 from certus.errors import require
-from certus.losses import Criterion, CrossEntropy
+from certus.losses import Criterion, CrossEntropy, SmoothMargin
 from certus.runs.files import RunError
 from certus.runs.tags import to_tag
 from certus.runs.tensors import digest, load_tensors, save_tensors
@@ -106,8 +106,8 @@ def certify_run(
         _check_held_out(trained, settings)
     data = certified_data(trained, settings)
     criterion: Criterion = trained.loss.criterion
-    if isinstance(criterion, CrossEntropy):
-        criterion = CrossEntropy()  # label smoothing is a device of training, not what is to be certified
+    if isinstance(criterion, CrossEntropy | SmoothMargin):
+        criterion = CrossEntropy()  # smoothing and margins are devices of training, not to be certified
     price, classes = settings.label_price, trained.data.classes
     require(price is None or classes is not None, "label_price", "be left out for regression", price)
     certificate = certify(

@@ -18,6 +18,7 @@ from certus.runs.files import RunError
 from certus.runs.tags import from_tag
 from certus.smoothness import VALIDITY, SmoothnessBound, input_smoothness
 from certus.surrogate import largest_curvature
+from certus.training.criteria import default_criterion
 
 _RULES = {
     "paper": "as the paper prints it",
@@ -52,6 +53,8 @@ def bound(
         if name not in about:
             raise RunError(f"{run} is corrupt: run.json lacks {name}.")
     criterion, cost = from_tag(about["criterion"]), from_tag(about["cost"])
+    if settings.certified:
+        criterion = default_criterion(data.train)  # which the run's own proof is about
     shape = tuple(data.test.inputs.shape[1:])
     found = input_smoothness(network, criterion, input_shape=shape, cost=cost)
     sampled = None

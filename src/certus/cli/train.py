@@ -20,9 +20,10 @@ from certus.models import build_model, default_model
 from certus.runs import RunLock
 from certus.runs import execute as runs
 from certus.runs.directory import RunDirectory
+from certus.runs.results import result_of
 from certus.runs.tensors import load_tensors
 from certus.training import Fit
-from certus.training.fit import default_criterion
+from certus.training.criteria import default_criterion
 from certus.training.guidance import suggest_rho
 
 Data = Annotated[
@@ -31,7 +32,8 @@ Data = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        help="toy, toy-relu, mnist-cnn, mlp:128,64:elu, or FILE.py:FACTORY. Fits the data by default."
+        help="toy, toy-relu, mnist-cnn, mlp:128,64:elu, certified-mlp:1024, certified-cnn:32, or "
+        "FILE.py:FACTORY. Fits the data by default."
     ),
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="The run directory to make.")]
@@ -47,6 +49,10 @@ def train(
     rho: Annotated[
         float | None, typer.Option(help="Mean transport cost to be robust to; gamma follows it.")
     ] = None,
+    certified: Annotated[
+        bool,
+        typer.Option("--certified", help="Keep gamma above a proven bound on the curvature, at every step."),
+    ] = False,
     cost: Annotated[
         str, typer.Option(help="What wrm pays for moving: natural (squared L2), linf or l1.")
     ] = "natural",
@@ -62,10 +68,21 @@ def train(
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 10,
     batch_size: Annotated[int, typer.Option(help="Samples per step, over all processes.")] = 128,
     optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
-    learning_rate: Annotated[float, typer.Option("--lr", help="Step size.")] = 1e-3,
-    schedule: Annotated[str, typer.Option(help="constant, or cosine down to 0.")] = "constant",
+    learning_rate: Annotated[
+        float | None, typer.Option("--lr", help="Step size; 0.001 by default, 0.01 with --certified.")
+    ] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="constant (the default), or cosine down to 0 (with --certified).")
+    ] = None,
     weight_decay: Annotated[float, typer.Option(help="L2 regularisation of the weights.")] = 0.0,
     label_smoothing: Annotated[float, typer.Option(help="In the loss, inside and outside.")] = 0.0,
+    margin: Annotated[
+        float, typer.Option(help="By how much, in the training loss, the true class must lead.")
+    ] = 0.0,
+    temperature: Annotated[
+        float, typer.Option(help="Of the training loss: below 1, clean accuracy gains on robustness.")
+    ] = 1.0,
+    shift: Annotated[int, typer.Option(help="Pixels by which training images are shifted at random.")] = 0,
     tolerance: Annotated[
         float, typer.Option(help="How well each inner problem is solved, in units of the loss.")
     ] = runs.Settings.tolerance,
@@ -81,6 +98,7 @@ def train(
     certus train digits
     certus train digits --rho 0.1 -o runs/digits
     certus train mnist --method erm --epochs 5
+    certus train mnist --certified --gamma 1.5 --shift 1
     certus train csv:people.csv --target income --gamma 2
     certus train digits --method pgm --norm 2 --epsilon from:runs/digits
     torchrun --nproc-per-node 2 -m certus train mnist --gamma 0.38
@@ -105,17 +123,21 @@ def train(
         epochs=epochs,
         batch_size=batch_size,
         optimizer=optimizer,
-        learning_rate=learning_rate,
-        schedule=schedule,
+        learning_rate=(1e-2 if certified else 1e-3) if learning_rate is None else learning_rate,
+        schedule=schedule or ("cosine" if certified else "constant"),
         weight_decay=weight_decay,
         label_smoothing=label_smoothing,
+        certified=certified,
+        margin=margin,
+        temperature=temperature,
+        shift=shift,
         tolerance=tolerance,
         seed=seed,
         target=target,
         standardize=standardize,
     )
     loaded = runs.load_data(draft)
-    settings = replace(draft, model=model or default_model(loaded))
+    settings = replace(draft, model=model or default_model(loaded, certified))
     if method == "wrm" and gamma is None and rho is None:
         suggestion = suggest_rho(loaded.train, runs.chosen_cost(settings, loaded), seed)
         settings = replace(settings, rho=suggestion.rho)
@@ -124,7 +146,9 @@ def train(
     # One process chooses, or another might see the folder that the first has just made.
     path = fabric.broadcast(output or _free_path(Path("runs"), f"{loaded.name}-{method}"))
     if leader:
-        build_model(settings.model, loaded, seed)
+        network = build_model(settings.model, loaded, seed)
+        if certified:
+            runs.certified_set(settings, network, loaded)  # refuses what cannot be proven
         run = runs.start_run(path, settings, loaded)
         messages.print(f"Training {settings.model} on {loaded.name} by {method}; run directory {path}")
     fabric.barrier()
@@ -182,7 +206,7 @@ def import_weights(
         lines = [line.strip() for line in str(reason).splitlines()[1:3]]
         raise ArgumentError(f"`weights` must fit the model {model}; {' '.join(lines)}") from None
     loss = ModelLoss(network, default_criterion(loaded.train))
-    result = runs.result_of(Fit(network, [], None), loss, loaded)
+    result = result_of(Fit(network, [], None), loss, loaded)
     run = runs.start_run(output, settings, loaded, origin="imported")
     run.finish(network.state_dict(), result)
     _show(run, result, as_json)
@@ -243,6 +267,12 @@ def _show(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
             f"Robustness reached on the training data ({level['evidence']}): rho_hat {level['rho_hat']:.4g} "
             f"(sqrt {level['distance']:.3g} {level['units']}) "
             f"at gamma {level['gamma']:.4g}; {level['status']}."
+        )
+    if "proof" in result:
+        proof = result["proof"]
+        console.print(
+            f"Certified training (proven): curvature at most {proof['curvature']:.6g} at every input: "
+            f"the inner problem is concave for every gamma above {proof['gamma']:.6g}."
         )
     console.print(f"Run directory: {run.path}")
 

@@ -1,5 +1,6 @@
 """Networks: those of the paper, and any by name."""
 
+from certus.models.certified import certified_cnn, certified_mlp, principal_components
 from certus.models.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 from certus.models.paper import mnist_cnn, toy_mlp
 from certus.models.registry import build_model, default_model, mlp
@@ -11,8 +12,11 @@ __all__ = [
     "Scale",
     "SmoothAbs",
     "build_model",
+    "certified_cnn",
+    "certified_mlp",
     "default_model",
     "mlp",
     "mnist_cnn",
+    "principal_components",
     "toy_mlp",
 ]

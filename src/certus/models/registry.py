@@ -1,8 +1,10 @@
 """Networks by name, or from a file of one's own.
 
     toy | toy-relu | mnist-cnn | mlp:WIDTHS[:ACTIVATION] | FILE.py:FACTORY
+    certified-mlp[:WIDTHS[:UNITS[:COMPONENTS]]] | certified-cnn[:CHANNELS[:UNITS]]
 
-such as ``mlp:128,64:softplus``. A factory is a function without arguments that returns a module.
+such as ``mlp:128,64:softplus`` or ``certified-mlp:2048:logcosh:256``. A factory is a function without
+arguments that returns a module.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from torch import nn
 
 from certus.data import DataSet
 from certus.errors import ArgumentError, require
+from certus.models.certified import build_certified
 from certus.models.paper import mnist_cnn, toy_mlp
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -66,17 +69,21 @@ def build_model(spec: str, data: DataSet, seed: int = 0) -> nn.Module:
             model = toy_mlp(nn.ELU if spec == "toy" else nn.ReLU)
         elif spec.startswith("mlp:"):
             model = _parse_mlp(spec, math.prod(shape), outputs)
+        elif spec.split(":")[0] in ("certified-mlp", "certified-cnn"):
+            model = build_certified(spec, data.train.inputs, outputs)
         else:
             raise ArgumentError(
-                "`model` must be toy, toy-relu, mnist-cnn, mlp:WIDTHS[:ACTIVATION] or FILE.py:FACTORY; "
-                f"got {spec!r}."
+                "`model` must be toy, toy-relu, mnist-cnn, mlp:WIDTHS[:ACTIVATION], certified-mlp, "
+                f"certified-cnn or FILE.py:FACTORY; got {spec!r}."
             )
     _check_outputs(model, data, outputs)
     return model
 
 
-def default_model(data: DataSet) -> str:
+def default_model(data: DataSet, certified: bool = False) -> str:
     """What to train on a data set when nothing is said: small, and smooth."""
+    if certified:
+        return "certified-mlp"
     if tuple(data.train.inputs.shape[1:]) == (1, 28, 28):
         return "mnist-cnn"
     return "toy" if data.name == "rings" else "mlp:128,128:elu"

@@ -5,128 +5,40 @@ Everything is rebuilt from ``run.json``, so that a new run and a resumed one tak
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import nn
-from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import certus
 from certus.attacks.gradient import default_step, fgm, ifgm, pgm
-from certus.costs import Cost, SquaredL2, SquaredLp, SquaredSup, WeightedL2
+from certus.certified import CertifiedSet
+from certus.costs import Cost, SquaredL2, WeightedL2
 from certus.data import DataSet, load
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require
-from certus.losses import CrossEntropy, ModelLoss, SquaredError
+from certus.losses import CrossEntropy, ModelLoss, SmoothMargin, SquaredError
 from certus.models import build_model
 from certus.models.registry import file_digest
 from certus.runs.directory import RunDirectory
 from certus.runs.files import RunError
 from certus.runs.recorder import Recorder
+from certus.runs.results import result_of
+from certus.runs.settings import ATTACKS as ATTACKS
+from certus.runs.settings import COSTS, OPTIMIZERS
+from certus.runs.settings import NORMS as NORMS
+from certus.runs.settings import Settings as Settings
 from certus.runs.tags import from_tag, to_tag
-from certus.surrogate import WRM, MonotoneAscent, default_maximizer
-from certus.training import ERM, Fit, Observer, Perturber, evaluate, fit
-from certus.training.fit import default_criterion
+from certus.surrogate import WRM, default_maximizer
+from certus.training import ERM, Fit, Observer, Perturber, RandomShift, fit
+from certus.training.criteria import choose_criterion, default_criterion
 
-ITERATED = {"ifgm": ifgm, "pgm": pgm}
-ATTACKS = ("fgm", *ITERATED)
-METHODS = ("wrm", "erm", *ATTACKS)
-NORMS = {"1": 1.0, "2": 2.0, "inf": math.inf}
-COSTS = {"l1": SquaredLp(1.0), "linf": SquaredSup()}
-_REFUSED = {
-    "wrm": ("norm", "epsilon", "step_size"),
-    "erm": ("gamma", "rho", "norm", "epsilon", "step_size"),
-    "fgm": ("gamma", "rho", "step_size"),
-}
-OPTIMIZERS = {"adam": Adam, "sgd": SGD}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the command line, or a script, asks for; JSON types only.
-
-    Attributes:
-        gamma, rho: exactly one of them for wrm, neither for the others.
-        cost: "natural" (squared L2, weighted for tabular data), "linf" or "l1"; for wrm.
-        norm, epsilon: of the ball in which fgm, ifgm and pgm move the inputs.
-        steps, step_size: of ifgm and pgm; 2.5·epsilon/steps when None.
-        clip: whether inputs move only in the set that the data live in, such as pixels between 0 and 1.
-        schedule: "constant" or "cosine" (down to 0 over all epochs).
-        tolerance: of the inner problems. The effect of an inexact maximiser is fixed (thm:convergence).
-    """
-
-    data: str
-    model: str
-    method: str = "wrm"
-    gamma: float | None = None
-    rho: float | None = None
-    cost: str = "natural"
-    norm: str | None = None
-    epsilon: float | None = None
-    steps: int = 15
-    step_size: float | None = None
-    clip: bool = True
-    epochs: int = 10
-    batch_size: int = 128
-    optimizer: str = "adam"
-    learning_rate: float = 1e-3
-    schedule: str = "constant"
-    weight_decay: float = 0.0
-    label_smoothing: float = 0.0
-    tolerance: float = MonotoneAscent.tolerance
-    seed: int = 0
-    target: str | None = None
-    standardize: bool = True
-
-    def __post_init__(self) -> None:
-        for name, legal in (
-            ("method", METHODS),
-            ("optimizer", tuple(OPTIMIZERS)),
-            ("schedule", ("constant", "cosine")),
-            ("cost", ("natural", *COSTS)),
-            ("norm", (None, *NORMS)),
-        ):
-            value = getattr(self, name)
-            require(value in legal, name, f"be one of {', '.join(filter(None, legal))}", repr(value))
-        for name in ("epochs", "batch_size", "steps"):
-            require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
-        rate = self.learning_rate
-        require(0 < rate < math.inf, "learning_rate", "be positive and finite", rate)
-        decay = self.weight_decay
-        require(0 <= decay < math.inf, "weight_decay", "be finite and not negative", decay)
-        require(self.batch_size < 2**31, "batch_size", "be less than 2³¹", self.batch_size)
-        require(0 <= self.label_smoothing < 1, "label_smoothing", "lie in [0, 1)", self.label_smoothing)
-        require(0 <= self.seed < 2**32, "seed", "lie between 0 and 2³² − 1", self.seed)
-        for name in _REFUSED.get(self.method, ("gamma", "rho")):
-            value = getattr(self, name)
-            if value is not None:
-                raise ArgumentError(f"`{name}` must be left out for {self.method}; got {value}.")
-        given = [name for name in ("gamma", "rho") if getattr(self, name) is not None]
-        if self.method in ATTACKS:
-            budget = self.epsilon
-            if budget is None or self.norm is None:
-                raise ArgumentError(
-                    f"Give `epsilon` and `norm` for {self.method}; got epsilon={budget} and norm={self.norm}."
-                )
-            require(0 <= budget < math.inf, "epsilon", "be finite and not negative", budget)
-        if self.step_size is not None:
-            require(0 < self.step_size < math.inf, "step_size", "be positive and finite", self.step_size)
-        if self.method != "wrm" and self.cost != "natural":
-            raise ArgumentError(f"`cost` must be left out for {self.method}; got {self.cost!r}.")
-        if self.method == "wrm" and len(given) != 1:
-            raise ArgumentError(
-                f"Give either `gamma` or `rho` for wrm; got gamma={self.gamma} and rho={self.rho}."
-            )
-        for name in given:
-            value = getattr(self, name)
-            require(0 < value < math.inf, name, "be positive and finite", value)
-            require(1e-30 < value < 1e30, name, "lie between 1e-30 and 1e30", value)
+_ITERATED = {"ifgm": ifgm, "pgm": pgm}
 
 
 def load_data(settings: Settings) -> DataSet:
@@ -160,16 +72,12 @@ def chosen_cost(settings: Settings, data: DataSet) -> Cost:
 
 def start_run(path: Path, settings: Settings, data: DataSet, origin: str = "trained") -> RunDirectory:
     """A new run directory for these settings, before any training; ``origin`` may be "imported"."""
-    criterion = default_criterion(data.train)
-    if settings.label_smoothing:
-        if data.classes is None:
-            raise ArgumentError(
-                f"`label_smoothing` must be 0 for regression; got {settings.label_smoothing}."
-            )
-        criterion = CrossEntropy(settings.label_smoothing)
+    criterion = choose_criterion(data, settings.label_smoothing, settings.margin, settings.temperature)
+    if settings.shift and data.train.inputs.dim() != 4:
+        raise ArgumentError(f"`shift` must be 0 for data that are no images; got {settings.shift}.")
     cost, domain = chosen_cost(settings, data), data.domain if settings.clip else Unbounded()
     build_method(settings, cost, domain)
-    if settings.method in ITERATED and settings.step_size is None:
+    if settings.method in _ITERATED and settings.step_size is None:
         assert settings.epsilon is not None  # checked by Settings
         settings = replace(settings, step_size=default_step(settings.epsilon, settings.steps) or None)
     about: dict[str, Any] = {
@@ -196,10 +104,37 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:
         budget, norm = settings.epsilon, NORMS[settings.norm]
         if settings.method == "fgm":
             return fgm(budget, norm, domain=domain)
-        make, step = ITERATED[settings.method], settings.step_size
+        make, step = _ITERATED[settings.method], settings.step_size
         return make(budget, norm, steps=settings.steps, step_size=step, domain=domain)
     maximizer = default_maximizer(cost, domain, tolerance=settings.tolerance)
-    return WRM(settings.gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
+    gamma = settings.gamma
+    if settings.certified and gamma is not None:
+        gamma *= _stiffness(settings)
+    return WRM(gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
+
+
+def certified_set(settings: Settings, model: nn.Module, data: DataSet) -> bool | CertifiedSet:
+    """Θ of a certified run at a given γ; True where γ is to follow ρ, False if it is not certified.
+
+    Θ is about the plain loss. A training loss with a temperature bends more, by the factor ``_stiffness``,
+    and is trained with a γ that is larger by it: then sγ ≥ L̄ holds for both.
+    """
+    if not settings.certified:
+        return False
+    theta = CertifiedSet(
+        model,
+        settings.gamma or 1.0,
+        input_shape=tuple(data.train.inputs.shape[1:]),
+        criterion=default_criterion(data.train),
+        cost=chosen_cost(settings, data),
+    )
+    return True if settings.gamma is None else theta
+
+
+def _stiffness(settings: Settings) -> float:
+    """How much more the training loss may bend than cross-entropy, at the same network."""
+    sharpness = 1 / settings.temperature
+    return sharpness if settings.margin else max(sharpness, sharpness**2)
 
 
 def settings_of(run: RunDirectory) -> Settings:
@@ -274,7 +209,7 @@ def execute(
     network = rebuild_model(run, settings, data, model)
     method = build_method(settings, from_tag(about["cost"]), from_tag(about["domain"]))
     criterion = from_tag(about["criterion"])
-    if not isinstance(criterion, CrossEntropy | SquaredError):
+    if not isinstance(criterion, CrossEntropy | SmoothMargin | SquaredError):
         raise RunError(f"{run.path} is corrupt: its criterion is {criterion!r}.")
     recorder = Recorder(run.path, writes=fabric.global_rank == 0)
     chosen = OPTIMIZERS[settings.optimizer]
@@ -287,6 +222,8 @@ def execute(
         batch_size=settings.batch_size,
         optimizer=lambda groups: chosen(groups, lr=settings.learning_rate),
         schedule=_cosine(settings.epochs) if settings.schedule == "cosine" else None,
+        certified=certified_set(settings, network, data),
+        augment=RandomShift(settings.shift) if settings.shift else None,
         weight_decay=settings.weight_decay,
         seed=settings.seed,
         fabric=fabric,
@@ -295,19 +232,6 @@ def execute(
     if fabric.global_rank == 0:
         run.finish(network.state_dict(), result_of(done, ModelLoss(network, criterion), data))
     return done
-
-
-def result_of(done: Fit, loss: ModelLoss, data: DataSet) -> dict[str, Any]:
-    """What is worth knowing of a trained model, as JSON; ρ̂ and φ are estimated by an ascent."""
-    level = None
-    if done.level is not None:
-        level = asdict(done.level) | {
-            "status": done.level.status.value,
-            "distance": math.sqrt(done.level.rho_hat),
-            "units": data.units,
-            "evidence": "estimated",
-        }
-    return {"test": evaluate(loss, data.test), "level": level}
 
 
 def _cosine(epochs: int) -> Any:

@@ -46,6 +46,8 @@ class Recorder(Observer):
         self._write_metrics(state)
 
     def _save(self, state: TrainingState) -> None:
+        if state.guard is not None:
+            state.guard()
         if self._writes:
             save_state(self._folder / CHECKPOINT, state)
         self._last = time.monotonic()

@@ -93,6 +93,15 @@ class WRM:
         """The smallest γ that this WRM goes to; 0 where γ is given."""
         return 0.0 if self._control is None else self._control.gamma_min
 
+    @gamma_min.setter
+    def gamma_min(self, value: float) -> None:
+        require(self._control is not None, "gamma_min", "be left alone where γ is given", value)
+        require(0 < value < torch.inf, "gamma_min", "be positive and finite", value)
+        assert self._control is not None
+        self._control.gamma_min = value
+        if self._control.gamma is not None:
+            self._control.gamma = max(self._control.gamma, value)
+
     @property
     def at_floor(self) -> bool:
         """Whether γ is held up by ``gamma_min``, so that ``rho`` is out of reach."""

@@ -1,5 +1,6 @@
 """Training by Algorithm 1: one loop for every method (alg:thealg)."""
 
+from certus.training.augmentation import RandomShift
 from certus.training.calibration import Level, LevelStatus, calibrate, measure_level
 from certus.training.decay import decay_groups, early_and_late
 from certus.training.erm import ERM, Perturber
@@ -18,6 +19,7 @@ __all__ = [
     "Observer",
     "Perturber",
     "Projection",
+    "RandomShift",
     "SpectralBall",
     "TrainingState",
     "WeightBall",

@@ -2,7 +2,8 @@
 
     for each batch:   ẑ ← perturb(z),   θ ← Proj_Θ(θ − α ∇_θ ℓ(θ; ẑ))
 
-The perturber is the only thing in which ERM, WRM and the other methods differ.
+The perturber is the only thing in which ERM, WRM and the other methods differ. With ``certified``, Proj_Θ
+keeps the weights where L̄ ≤ (1 − 10⁻³)·sγ is proven: every step is inside the conditions of thm:convergence.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from certus.batches import inner
+from certus.certified import CertifiedSet
 from certus.data import DataSet, Split
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
-from certus.losses import Criterion, CrossEntropy, ModelLoss, SquaredError, evaluation_mode, predicted
+from certus.losses import Criterion, ModelLoss, evaluation_mode, predicted
+from certus.smoothness import SmoothnessBound
 from certus.surrogate import WRM
 from certus.training.batches import BatchOrder, mix
 from certus.training.calibration import Level, calibrate, measure_level
+from certus.training.criteria import default_criterion
 from certus.training.decay import decay_groups
 from certus.training.erm import ERM, Perturber
+from certus.training.guard import make_guard
 from certus.training.metrics import EpochMetrics, Sums
 from certus.training.projections import Projection
 
@@ -49,6 +54,7 @@ class TrainingState:
         epoch, step: the next step to take, and the epoch that it belongs to.
         sums: what has been measured in the present epoch; seconds: how long it has taken so far.
         history: the epochs that are complete.
+        guard: to be called before the state is kept: proves what is promised of the weights, if anything is.
     """
 
     model: nn.Module
@@ -60,6 +66,7 @@ class TrainingState:
     sums: Sums = field(default_factory=Sums)
     seconds: float = 0.0
     history: list[EpochMetrics] = field(default_factory=list)
+    guard: Callable[[], SmoothnessBound] | None = None
 
 
 class Observer:
@@ -86,11 +93,13 @@ class Fit:
         model: in eval mode; the one that was passed in.
         history: one entry per epoch.
         level: for WRM, ρ̂, φ and γ in one pass over the training data at the final θ; None otherwise.
+        proof: of a certified training, the smoothness of the final θ, *proven*; None otherwise.
     """
 
     model: nn.Module
     history: list[EpochMetrics]
     level: Level | None
+    proof: SmoothnessBound | None = None
 
 
 def fit(
@@ -104,6 +113,8 @@ def fit(
     optimizer: OptimizerFactory | None = None,
     schedule: ScheduleFactory | None = None,
     projection: Projection | None = None,
+    certified: bool | float | CertifiedSet = False,
+    augment: Callable[[Tensor], Tensor] | None = None,
     weight_decay: float | Mapping[str, float] = 0.0,
     seed: int = 0,
     fabric: Fabric | None = None,
@@ -121,6 +132,10 @@ def fit(
             with lr 1e-3 when None.
         schedule: from the optimizer; steps once per epoch.
         projection: Proj_Θ, applied after each step.
+        certified: keep L̄ ≤ (1 − 10⁻³)·sγ after each step, proven after each epoch and at the end. True for
+            the γ and the cost of a WRM; a number for a γ of its own, as ERM needs; or a ``CertifiedSet``.
+            Refuses networks that cannot be proven.
+        augment: changes the inputs of each batch before anything else, such as ``RandomShift(1)``.
         weight_decay: one number, or one for each layer by name.
         seed: decides the order of the batches and the randomness inside the model.
         fabric: devices, precision and processes; one CPU or the best accelerator present when None.
@@ -142,6 +157,12 @@ def fit(
     state = TrainingState(model, chosen, planned, method)
     wrapped, chosen = fabric.setup(model, chosen)
     train = Split(fabric.to_device(train.inputs), fabric.to_device(train.targets))
+    guard = make_guard(certified, model, method, criterion, train)
+    if guard is not None:
+        require(
+            projection is None, "projection", "be None in certified training, which has its own", projection
+        )
+        projection, state.guard = guard, guard.prove
     # The ascent runs on the bare model: its passes are no business of a wrapper that synchronises gradients.
     loss = ModelLoss(model, criterion)
     watchers = observers or []
@@ -155,6 +176,8 @@ def fit(
             for step, index, whole in order.epoch(state.epoch, first=state.step):
                 torch.manual_seed(mix(seed, state.epoch, step, fabric.global_rank))
                 inputs, targets = train.inputs[index], train.targets[index]
+                if augment is not None:
+                    inputs = augment(inputs)
                 moved, targets, measured = _perturb(method, loss, inputs, targets)
                 outputs = wrapped(moved)
                 losses = criterion(outputs, targets)
@@ -182,13 +205,13 @@ def fit(
                 watcher.after_epoch(state)
     model.eval()
     _set_training(method, False)
-    level = None
+    level, proof = None, None if guard is None else guard.settle()
     if isinstance(method, WRM):
         for watcher in watchers:
             watcher.measuring()
         find = measure_level if method.rho is None else calibrate
         level = find(method, loss, train, batch_size, fabric)
-    return Fit(model, state.history, level)
+    return Fit(model, state.history, level, proof)
 
 
 def _check(model: nn.Module, method: Perturber, order: BatchOrder) -> None:
@@ -201,17 +224,6 @@ def _check(model: nn.Module, method: Perturber, order: BatchOrder) -> None:
             f"`batch_size` must not leave a batch of one sample to `{norms[0]}`, which normalises over "
             f"the batch; {order.count} samples in batches of {order.batch_size} do."
         )
-
-
-def default_criterion(train: Split) -> Criterion:
-    """Cross-entropy for labels, squared error for numbers."""
-    if train.targets.dtype == torch.long:
-        return CrossEntropy()
-    if train.targets.is_floating_point():
-        return SquaredError()
-    raise ArgumentError(
-        f"`targets` must be int64 labels or floating-point numbers; got {train.targets.dtype}."
-    )
 
 
 def _perturb(
@@ -285,4 +297,5 @@ def _close_epoch(
         calibration_loss=clean.get("loss"),
         calibration_accuracy=clean.get("accuracy"),
         seconds=state.seconds,
+        curvature=None if state.guard is None else state.guard().curvature,
     )

@@ -54,6 +54,7 @@ class EpochMetrics:
         gamma: penalty at the end of the epoch.
         calibration_loss, calibration_accuracy: on the calibration split as it is.
         seconds: wall time of the epoch.
+        curvature: L̄, *proven* for the weights at the end of the epoch; None unless training is certified.
     """
 
     epoch: int
@@ -67,3 +68,4 @@ class EpochMetrics:
     calibration_loss: float | None
     calibration_accuracy: float | None
     seconds: float
+    curvature: float | None = None

@@ -1,0 +1,93 @@
+"""What ``certified=True`` adds to an epoch of WRM: the same network, data and steps, with and without it.
+
+    certus data get mnist
+    python -m benchmarks.certified
+
+Both take turns in one process, on one thread; the ratio is that of the smallest processor times of an epoch's
+steps, which other work on the machine hardly changes. The proof at the end of an epoch is not in it, but in a
+column of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+import certus
+from certus.data import DataSet, load
+from certus.models import build_model
+from certus.training import Observer, TrainingState, fit
+
+
+@dataclass(frozen=True)
+class Args:
+    gamma: float = 1.5
+    samples: int = 10_240
+    repeats: int = 2
+    # name, data, network, batch size
+    cases: tuple[tuple[str, str, str, int], ...] = (
+        ("mnist, 100 components", "mnist", "certified-mlp:1024:logcosh:100", 512),
+        ("mnist, 256 components (default)", "mnist", "certified-mlp", 512),
+        ("mnist, 256 components, small batches", "mnist", "certified-mlp", 128),
+        ("mnist, all 784 inputs", "mnist", "certified-mlp:1024:logcosh:0", 512),
+        ("digits", "digits", "certified-mlp", 128),
+    )
+    output: Path = Path("benchmarks/results/certified.json")
+
+
+class Clock(Observer):
+    """Processor time of the steps, and of the proof behind them."""
+
+    steps = proof = 0.0
+
+    def start(self, state: TrainingState, epochs: int, steps: int) -> None:
+        self._began = time.process_time()
+
+    def after_step(self, state: TrainingState) -> None:
+        self.steps = time.process_time() - self._began
+
+    def after_epoch(self, state: TrainingState) -> None:
+        self.proof = time.process_time() - self._began - self.steps
+
+
+def main(args: Args) -> None:
+    torch.set_num_threads(1)
+    found = {}
+    for name, source, network, batch_size in args.cases:
+        data = load(source, seed=0)
+        clocks: dict[bool, list[Clock]] = {False: [], True: []}
+        for _ in range(args.repeats):
+            for kind, times in clocks.items():
+                times.append(_epoch(data, network, kind, batch_size, args))
+        plain, certified = (min(clock.steps for clock in times) for times in clocks.values())
+        proof = min(clock.proof for clock in clocks[True])
+        found[name] = {"plain": plain, "certified": certified, "ratio": certified / plain, "proof": proof}
+        print(
+            f"{name:38s}", "  ".join(f"{what} {value:.2f}" for what, value in found[name].items()), flush=True
+        )
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    content = {"args": {key: str(value) for key, value in asdict(args).items()}, "seconds": found}
+    args.output.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _epoch(data: DataSet, network: str, certified: bool, batch_size: int, args: Args) -> Clock:
+    """One epoch."""
+    model, clock = build_model(network, data, seed=0), Clock()
+    fit(
+        model,
+        data.train[: args.samples],
+        method=certus.WRM(args.gamma),
+        certified=certified,
+        epochs=1,
+        batch_size=batch_size,
+        observers=[clock],
+    )
+    return clock
+
+
+if __name__ == "__main__":
+    main(Args())

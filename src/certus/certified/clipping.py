@@ -1,0 +1,51 @@
+"""Affine layers brought to norm at most 1.
+
+For a matrix W = U diag(σ) Vᵀ the nearest one of norm at most 1, in the Frobenius norm, is
+U diag(min(σ, 1)) Vᵀ. It is found from the eigenvalues of the smaller of WᵀW and WWᵀ; only those above 1
+change anything. The kernel of a convolution is divided by an upper bound on its norm.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from certus.smoothness.operators import Operator, Shape
+from certus.smoothness.rules import RULES
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+@torch.no_grad()
+def clip_matrix(weight: Tensor, metric: Tensor | None = None) -> None:
+    """Clip the singular values of W·diag(metric) at 1, in place; metric is (columns,) and ≥ 0, 1 when None.
+
+    >>> weight = torch.tensor([[3.0, 0.0], [0.0, 0.5]])
+    >>> clip_matrix(weight)
+    >>> weight
+    tensor([[1.0000, 0.0000],
+            [0.0000, 0.5000]])
+    """
+    scaled = weight if metric is None else weight * metric
+    tall = scaled.shape[0] >= scaled.shape[1]
+    values, vectors = torch.linalg.eigh(scaled.T @ scaled if tall else scaled @ scaled.T)
+    above = int((values > 1).sum())
+    if above == 0:
+        return
+    vectors, excess = vectors[:, -above:], 1 - values[-above:].rsqrt()
+    part = (
+        ((scaled @ vectors) * excess) @ vectors.T
+        if tall
+        else vectors @ (excess[:, None] * (vectors.T @ scaled))
+    )
+    # Where the metric is 0 nothing moves, so that nothing is to be clipped.
+    weight.sub_(part if metric is None else part / torch.where(metric > 0, metric, 1.0))
+
+
+@torch.no_grad()
+def clip_convolution(module: nn.Module, shape: Shape) -> None:
+    """Divide the kernel of a convolution of inputs of ``shape`` by its norm, if that exceeds 1, in place."""
+    operator = RULES[next(kind for kind in CONVOLUTIONS if isinstance(module, kind))](module, shape)
+    assert isinstance(operator, Operator)
+    assert isinstance(module.weight, Tensor)
+    module.weight.div_(max(1.0, operator.norm))

@@ -1,0 +1,118 @@
+"""Networks for certified training: affine layers of norm at most 1 between log cosh units.
+
+Every unit has a sharpness of its own, which certified training ties to 2γ/e_n (``certus.certified``). Wide
+layers serve best: the slope D of the margins spreads over the units, and the smaller each e_n, the sharper
+the unit may be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from certus.errors import ArgumentError, require
+from certus.models.layers import LogCosh, SmoothAbs
+
+UNITS: dict[str, type[LogCosh | SmoothAbs]] = {"logcosh": LogCosh, "smoothabs": SmoothAbs}
+COMPONENTS = 256
+"""How many principal components of larger inputs a certified-mlp keeps: few enough for its first layer to be
+clipped quickly after every step."""
+
+
+def certified_mlp(
+    inputs: int,
+    widths: Sequence[int],
+    outputs: int,
+    units: str = "logcosh",
+    *,
+    basis: Tensor | None = None,
+) -> nn.Sequential:
+    """A fully connected network on flattened inputs.
+
+    Args:
+        units: "logcosh" or "smoothabs".
+        basis: (components, inputs) with orthonormal rows, in front of the first layer, not trained: such as
+            the principal components of the data. What is orthogonal to them has no effect on the network.
+
+    >>> [type(layer).__name__ for layer in certified_mlp(4, [8], 2)]
+    ['Flatten', 'Linear', 'LogCosh', 'Linear']
+    """
+    _check(widths, units)
+    layers: list[nn.Module] = [nn.Flatten()]
+    if basis is not None:
+        require(basis.shape[1:] == (inputs,), "basis", f"have {inputs} columns", tuple(basis.shape))
+        front = nn.Linear(inputs, len(basis), bias=False)
+        front.weight.data.copy_(basis)
+        layers.append(front.requires_grad_(False))
+        inputs = len(basis)
+    for width in widths:
+        layers += [nn.Linear(inputs, width), UNITS[units](torch.ones(width))]
+        inputs = width
+    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+
+
+def certified_cnn(
+    shape: Sequence[int], channels: Sequence[int], outputs: int, units: str = "logcosh"
+) -> nn.Sequential:
+    """Convolutions of 5 × 5 with stride 2, log cosh units, and a linear layer on (channels, height, width).
+
+    >>> [type(layer).__name__ for layer in certified_cnn((1, 8, 8), [16], 10)]
+    ['Conv2d', 'LogCosh', 'Flatten', 'Linear']
+    """
+    _check(channels, units)
+    require(len(shape) == 3, "shape", "be (channels, height, width)", tuple(shape))
+    layers: list[nn.Module] = []
+    count, height, width = shape
+    for out in channels:
+        height, width = (height + 1) // 2, (width + 1) // 2
+        layers += [
+            nn.Conv2d(count, out, 5, stride=2, padding=2),
+            UNITS[units](torch.ones(out, height, width)),
+        ]
+        count = out
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(count * height * width, outputs))
+
+
+def build_certified(spec: str, inputs: Tensor, outputs: int) -> nn.Sequential:
+    """``certified-mlp[:WIDTHS[:UNITS[:COMPONENTS]]]`` or ``certified-cnn[:CHANNELS[:UNITS]]``.
+
+    More than 256 inputs meet 256 principal components first, unless COMPONENTS says otherwise; 0 means none.
+    """
+    kind, *options = spec.split(":")
+    shape = tuple(inputs.shape[1:])
+    features = math.prod(shape)
+    widths, units, components = "1024" if kind == "certified-mlp" else "32", "logcosh", ""
+    try:
+        if kind == "certified-cnn":
+            widths, units = (*options, *(widths, units)[len(options) :])
+            return certified_cnn(shape, [int(width) for width in widths.split(",")], outputs, units)
+        widths, units, components = (*options, *(widths, units, components)[len(options) :])
+        count = int(components) if components else (COMPONENTS if features > COMPONENTS else 0)
+        sizes = [int(width) for width in widths.split(",")]
+    except ValueError as reason:
+        if isinstance(reason, ArgumentError):
+            raise
+        example = (
+            "certified-mlp:1024,256:logcosh:256" if kind == "certified-mlp" else "certified-cnn:32:logcosh"
+        )
+        raise ArgumentError(f"`model` must be like {example}; got {spec!r}.") from None
+    basis = principal_components(inputs, count) if count else None
+    return certified_mlp(features, sizes, outputs, units, basis=basis)
+
+
+def principal_components(inputs: Tensor, count: int) -> Tensor:
+    """(count, features) orthonormal directions of largest variance, of the first 10,000 of (n, …) inputs."""
+    points = inputs[:10_000].flatten(1).double()
+    require(1 <= count <= points.shape[1], "components", "be at most the number of inputs", count)
+    centred = points - points.mean(0)
+    vectors: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors
+    return vectors[:, -count:].T.flip(0).to(inputs.dtype)
+
+
+def _check(widths: Sequence[int], units: str) -> None:
+    require(units in UNITS, "units", f"be one of {', '.join(UNITS)}", repr(units))
+    sizes = all(isinstance(width, int) and 1 <= width <= 1_000_000 for width in widths)
+    require(sizes and len(widths) > 0, "widths", "be whole numbers from 1 to a million", list(widths))

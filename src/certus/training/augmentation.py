@@ -1,0 +1,36 @@
+"""Augmentation: training images shifted by a few pixels, so that more of them are seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from certus.errors import require, require_count
+
+
+@dataclass(frozen=True)
+class RandomShift:
+    """Each image moved by up to ``pixels`` along both axes, by chance; zeros come in.
+
+    >>> RandomShift(1)(torch.zeros(5, 1, 8, 8)).shape
+    torch.Size([5, 1, 8, 8])
+    """
+
+    pixels: int
+
+    def __post_init__(self) -> None:
+        require_count("pixels", self.pixels)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        require(images.dim() == 4, "images", "be (batch, channels, height, width)", tuple(images.shape))
+        count, _, height, width = images.shape
+        padded = functional.pad(images, (self.pixels,) * 4)
+        offsets = torch.randint(0, 2 * self.pixels + 1, (2, count, 1)).to(images.device)
+        rows = torch.arange(height, device=images.device) + offsets[0]
+        columns = torch.arange(width, device=images.device) + offsets[1]
+        samples = torch.arange(count, device=images.device)[:, None, None]
+        # An index beside a slice puts the channels last.
+        return padded[samples, :, rows[:, :, None], columns[:, None, :]].movedim(-1, 1).contiguous()

@@ -1,0 +1,35 @@
+"""Which criterion to train with, when the data and a few options decide."""
+
+from __future__ import annotations
+
+import torch
+
+from certus.data import DataSet, Split
+from certus.errors import ArgumentError, require
+from certus.losses import Criterion, CrossEntropy, SmoothMargin, SquaredError
+
+
+def default_criterion(train: Split) -> Criterion:
+    """Cross-entropy for labels, squared error for numbers."""
+    if train.targets.dtype == torch.long:
+        return CrossEntropy()
+    if train.targets.is_floating_point():
+        return SquaredError()
+    raise ArgumentError(
+        f"`targets` must be int64 labels or floating-point numbers; got {train.targets.dtype}."
+    )
+
+
+def choose_criterion(
+    data: DataSet, label_smoothing: float = 0.0, margin: float = 0.0, temperature: float = 1.0
+) -> Criterion:
+    """The default one, or cross-entropy with smoothed labels, a temperature, or a margin to be led by."""
+    for name, value in (("label_smoothing", label_smoothing), ("margin", margin)):
+        require(value == 0 or data.classes is not None, name, "be 0 for regression", value)
+    require(temperature == 1 or data.classes is not None, "temperature", "be 1 for regression", temperature)
+    require(margin == 0 or label_smoothing == 0, "margin", "be 0 if labels are smoothed", margin)
+    if margin:
+        return SmoothMargin(margin, sharpness=1 / temperature)
+    if data.classes is None:
+        return default_criterion(data.train)
+    return CrossEntropy(label_smoothing, temperature)

@@ -1,0 +1,198 @@
+"""Certified training: every step is inside Θ, and what comes out is proven and survives attacks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import certus
+from certus import WRM, ArgumentError, UnsupportedError
+from certus.attacks import attack_data, pgm
+from certus.certified import SAFETY, CertifiedSet
+from certus.data import digits
+from certus.losses import ModelLoss
+from certus.models import build_model, certified_mlp, principal_components
+from certus.smoothness import input_smoothness
+from certus.training import ERM, Fit, Observer, Perturber, RandomShift, TrainingState, fit
+
+DATA = digits()
+SHAPE = (1, 8, 8)
+
+
+def small(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return certified_mlp(64, [48], 10)
+
+
+class Prover(Observer):
+    """L̄ after every single step, by the analysis that the projection does not use."""
+
+    def __init__(self) -> None:
+        self.bounds: list[float] = []
+
+    def after_step(self, state: TrainingState) -> None:
+        self.bounds.append(input_smoothness(state.model, input_shape=SHAPE).curvature)
+
+
+@pytest.mark.parametrize("method", [ERM(), WRM(1.5, domain=DATA.domain)], ids=["erm", "wrm"])
+def test_every_step_is_inside(method: Perturber) -> None:
+    prover = Prover()
+    done = fit(
+        small(),
+        DATA.train[:600],
+        method=method,
+        certified=True if isinstance(method, WRM) else 1.5,
+        epochs=2,
+        batch_size=64,
+        optimizer=lambda groups: torch.optim.Adam(groups, lr=0.05),
+        observers=[prover],
+    )
+    assert len(prover.bounds) == 20
+    assert max(prover.bounds) <= (1 - SAFETY) * 3
+    assert done.proof is not None
+    assert done.proof.curvature == prover.bounds[-1]
+    assert [entry.curvature for entry in done.history] == prover.bounds[9::10]
+
+
+def test_without_it_the_same_training_leaves() -> None:
+    """The constraint binds: the test above could fail."""
+    prover = Prover()
+    fit(
+        small(),
+        DATA.train[:600],
+        epochs=2,
+        batch_size=64,
+        optimizer=lambda groups: torch.optim.Adam(groups, lr=0.05),
+        observers=[prover],
+    )
+    assert max(prover.bounds) > 30
+
+
+def trained(method: Perturber, certified: bool | float, **options: float) -> Fit:
+    return fit(
+        small(),
+        DATA,
+        method=method,
+        certified=certified,
+        epochs=6,
+        optimizer=lambda groups: torch.optim.Adam(groups, lr=0.01),
+        **options,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.slow
+def test_the_certificate_survives_attacks() -> None:
+    """PGM within ε = √ρ never exceeds the certified loss or error at ρ, whatever its steps."""
+    wrm = WRM(1.5, domain=DATA.domain)
+    model = trained(wrm, True).model
+    data = DATA.test[:150]
+    found = certus.certify(model, data, rho=[0.01, 0.1], domain=DATA.domain, balls=2, attack_steps=5)
+    for rho in (0.01, 0.1):
+        for steps in (1, 15, 40):
+            attack = pgm(rho**0.5, 2.0, steps=steps, domain=DATA.domain)
+            outcome = attack_data(ModelLoss(model), data, attack)
+            bracket = found.bracket(rho)
+            error = outcome.error()
+            assert error is not None
+            assert bracket.error_high is not None
+            assert float(outcome.loss.double().mean()) <= bracket.loss_high
+            assert error.value <= bracket.error_high + 1e-12
+
+
+def test_gamma_follows_rho_and_stays_proven() -> None:
+    wrm = WRM(rho=0.05, domain=DATA.domain)
+    done = trained(wrm, True)
+    assert done.level is not None
+    assert done.proof is not None
+    assert done.proof.curvature <= (1 - SAFETY) * 2 * done.level.gamma * (1 + 1e-12)
+    assert done.level.rho_hat <= 0.05 * 1.06
+
+
+def test_a_rho_out_of_reach_ends_at_the_floor() -> None:
+    """The proven bound holds γ up where ρ asks for less."""
+    wrm = WRM(rho=0.05, domain=DATA.domain)
+    theta = CertifiedSet(small(), 20.0, input_shape=SHAPE)
+    model = small()
+    done = fit(model, DATA.train[:300], method=wrm, certified=True, epochs=1)
+    assert done.proof is not None
+    wrm.gamma_min = 50.0
+    assert wrm.gamma == 50.0
+    assert wrm.at_floor
+    with pytest.raises(ArgumentError, match="`gamma_min` must be left alone where γ is given"):
+        WRM(1.0).gamma_min = 2.0
+    theta.gamma = 2.0
+    assert theta.ceiling == pytest.approx(4 * (1 - SAFETY))
+
+
+def test_what_certified_training_refuses() -> None:
+    with pytest.raises(ArgumentError, match="`certified` must be a number, γ, for a method that has none"):
+        fit(small(), DATA.train[:64], certified=True)
+    with pytest.raises(ArgumentError, match="`projection` must be None in certified training"):
+        fit(small(), DATA.train[:64], certified=1.0, projection=lambda model: None)
+    relu = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))
+    with pytest.raises(UnsupportedError, match=r"The layer 2 \(ReLU\) cannot be certified"):
+        fit(relu, DATA.train[:64], certified=1.0)
+
+
+def test_shifts_move_images_and_bring_zeros_in() -> None:
+    images = torch.rand(64, 2, 5, 7) + 1
+    shift = RandomShift(1)
+    torch.manual_seed(3)
+    moved = shift(images)
+    seen = set()
+    for before, after in zip(images, moved, strict=True):
+        padded = np.pad(before.numpy(), ((0, 0), (1, 1), (1, 1)))
+        fits = [
+            (i, j)
+            for i in range(3)
+            for j in range(3)
+            if np.array_equal(padded[:, i : i + 5, j : j + 7], after.numpy())
+        ]
+        assert len(fits) == 1
+        seen.add(fits[0])
+    assert len(seen) == 9
+    with pytest.raises(ArgumentError, match="`images` must be"):
+        shift(torch.zeros(2, 5))
+    with pytest.raises(ArgumentError, match="`pixels` must be a whole number, at least 1"):
+        RandomShift(0)
+
+
+def test_principal_components_equal_numpys() -> None:
+    points = DATA.train.inputs
+    basis = principal_components(points, 5).double().numpy()
+    flat = points.flatten(1).double().numpy()
+    right = np.linalg.svd(flat - flat.mean(0), full_matrices=False)[2][:5]
+    assert np.allclose(np.abs((basis * right).sum(1)), 1, atol=1e-5)
+    with pytest.raises(ArgumentError, match="`components` must be at most the number of inputs"):
+        principal_components(points, 65)
+
+
+@pytest.mark.parametrize(
+    ("spec", "parts"),
+    [
+        ("certified-mlp", ["Flatten", "Linear", "LogCosh", "Linear"]),
+        ("certified-mlp:16,8:smoothabs", ["Flatten", "Linear", "SmoothAbs", "Linear", "SmoothAbs", "Linear"]),
+        ("certified-mlp:16:logcosh:20", ["Flatten", "Linear", "Linear", "LogCosh", "Linear"]),
+        ("certified-cnn:4", ["Conv2d", "LogCosh", "Flatten", "Linear"]),
+    ],
+)
+def test_the_zoo_by_name(spec: str, parts: list[str]) -> None:
+    model = build_model(spec, DATA)
+    assert [type(layer).__name__ for layer in model.children()] == parts
+    theta = CertifiedSet(model, 2.0, input_shape=SHAPE)
+    theta(model)
+    assert theta.prove(model).curvature <= theta.ceiling
+
+
+@pytest.mark.parametrize(
+    "spec", ["certified-mlp:x", "certified-mlp:8:logcosh:2:2", "certified-cnn:4:logcosh:1"]
+)
+def test_names_that_mean_nothing(spec: str) -> None:
+    with pytest.raises(ArgumentError, match=r"`model` must be like certified-.*; got 'certified-"):
+        build_model(spec, DATA)
+    with pytest.raises(ArgumentError, match="`units` must be one of logcosh, smoothabs; got 'relu'"):
+        build_model("certified-mlp:8:relu", DATA)
+    with pytest.raises(ArgumentError, match="`widths` must be whole numbers from 1"):
+        build_model("certified-mlp:0", DATA)
