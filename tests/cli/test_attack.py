@@ -240,6 +240,10 @@ REFUSED = {
         ["train", "digits", "--gamma", "1", "--epsilon", "1"],
         "`epsilon` must be left out for wrm",
     ),
+    "train steps": (
+        ["train", "digits", "--method", "fgm", "--epsilon", "1", "--steps", "7"],
+        "`steps` must be left out for fgm, which has none; got 7.",
+    ),
     "train step": (
         ["train", "digits", "--method", "fgm", "--epsilon", "1", "--step-size", "1"],
         "`step_size` must be left out for fgm; got 1.0.",

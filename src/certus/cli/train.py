@@ -60,7 +60,7 @@ def train(
     epsilon: Annotated[
         str | None, typer.Option(help="How far fgm, ifgm and pgm move; from:RUN is as far as that run's wrm.")
     ] = None,
-    steps: Annotated[int, typer.Option(help="Of ifgm and pgm.")] = 15,
+    steps: Annotated[int | None, typer.Option(help="Of ifgm and pgm; 15 by default.")] = None,
     step_size: Annotated[
         float | None, typer.Option(help="Of ifgm and pgm; 2.5 epsilon / steps by default.")
     ] = None,
@@ -108,6 +108,8 @@ def train(
     fabric = _make_fabric()
     leader = fabric.global_rank == 0
     chosen_model = model or "mlp:128,128:elu"
+    iterated = method in ("ifgm", "pgm")
+    require(steps is None or iterated, "steps", f"be left out for {method}, which has none", steps)
     draft = runs.Settings(
         data=data,
         model=chosen_model,
@@ -117,7 +119,7 @@ def train(
         cost=cost,
         norm=norm or ("inf" if method in runs.ATTACKS else None),
         epsilon=None if epsilon is None else read_epsilon(epsilon, norm or "inf", data, standardize, model),
-        steps=steps,
+        steps=runs.Settings.steps if steps is None else steps,
         step_size=step_size,
         clip=clip,
         epochs=epochs,
