@@ -110,13 +110,10 @@ def test_gamma_follows_rho_and_stays_proven() -> None:
     assert done.level.rho_hat <= 0.05 * 1.06
 
 
-def test_a_rho_out_of_reach_ends_at_the_floor() -> None:
-    """The proven bound holds γ up where ρ asks for less."""
+def test_the_floor_of_gamma_can_be_raised() -> None:
     wrm = WRM(rho=0.05, domain=DATA.domain)
     theta = CertifiedSet(small(), 20.0, input_shape=SHAPE)
-    model = small()
-    done = fit(model, DATA.train[:300], method=wrm, certified=True, epochs=1)
-    assert done.proof is not None
+    fit(small(), DATA.train[:300], method=wrm, certified=True, epochs=1)
     wrm.gamma_min = 50.0
     assert wrm.gamma == 50.0
     assert wrm.at_floor

@@ -54,8 +54,11 @@ def test_a_margin_trains_another_loss_and_proves_it(tmp_path: Path) -> None:
     )
 
 
-def test_an_interrupted_certified_run_ends_in_the_same_weights(tmp_path: Path) -> None:
-    options = ["train", "digits", "--certified", "--gamma", "1.5", *TINY, "-o"]
+@pytest.mark.parametrize("level", [("--gamma", "1.5"), ("--rho", "0.001")], ids=["gamma", "rho"])
+def test_an_interrupted_certified_run_ends_in_the_same_weights(
+    level: tuple[str, str], tmp_path: Path
+) -> None:
+    options = ["train", "digits", "--certified", *level, *TINY, "-o"]
     assert certus(*options, "whole", folder=tmp_path).returncode == 0
     assert certus(*options, "cut", folder=tmp_path).returncode == 0
     cut = tmp_path / "cut"

@@ -22,7 +22,7 @@ from torch import Tensor
 from certus.certificates.problem import Problem
 from certus.smoothness.activations import LOG_COSH, SMOOTH_ABS, Activation
 from certus.smoothness.analysis import UP, Analysis
-from certus.smoothness.operators import Chain, Operator
+from certus.smoothness.operators import Chain, Operator, Shape
 from certus.smoothness.outputs import MOST_CLASSES
 from certus.smoothness.spectral import inflate, quadratic_norm
 
@@ -56,7 +56,7 @@ def centred_bends(problem: Problem, margins: Tensor, slopes: Tensor) -> Tensor |
     found = torch.full(weights.shape[:2], math.inf, dtype=torch.float64)
     near = (margins / slopes.clamp_min(1e-300)).topk(min(_CLASSES + 1, weights.shape[1]), dim=1).indices
     for index, place in enumerate(nearest):
-        spread = weights[index, near[index]] * _ratio(units, place)
+        spread = weights[index, near[index]] * _ratio(units, place, analysis.steps[1].in_shape)
         size = quadratic_norm(matrix, spread).sqrt() + lost * spread.amax(1).sqrt()
         found[index, near[index]] = size**2 * UP
     return found
@@ -78,8 +78,8 @@ def _narrow(analysis: Analysis) -> tuple[Tensor, float] | None:
     return left[:, :kept] * sizes[:kept], lost + error + rounding * float(sizes[0])
 
 
-def _ratio(units: Activation, distance: Tensor) -> Tensor:
-    """σ'(z)/z at |z| ≥ distance, which is largest at the distance itself; b at 0."""
-    sharpness = torch.as_tensor(units.sharpness, dtype=torch.float64)
-    scaled = (distance * sharpness.flatten() if sharpness.dim() else distance * sharpness).clamp_min(1e-8)
-    return sharpness.flatten() * (units.slope(scaled) / scaled).clamp_max(1) * UP
+def _ratio(units: Activation, distance: Tensor, shape: Shape) -> Tensor:
+    """σ'(z)/z at |z| ≥ distance, which is largest at the distance itself; b at 0. Units are of ``shape``."""
+    sharpness = torch.as_tensor(units.sharpness, dtype=torch.float64).expand(shape).flatten()
+    scaled = (distance * sharpness).clamp_min(1e-8)
+    return sharpness * (units.slope(scaled) / scaled).clamp_max(1) * UP

@@ -10,9 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from certus.errors import require
 from certus.smoothness.operators import Operator, Shape
 from certus.smoothness.rules import RULES
 
+_LARGE = 25.0
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -26,9 +28,12 @@ def clip_matrix(weight: Tensor, metric: Tensor | None = None) -> None:
     tensor([[1.0000, 0.0000],
             [0.0000, 0.5000]])
     """
-    scaled = weight if metric is None else weight * metric
+    scaled = weight.to(torch.promote_types(weight.dtype, torch.float32))
+    scaled = scaled if metric is None else scaled * metric
     tall = scaled.shape[0] >= scaled.shape[1]
-    values, vectors = torch.linalg.eigh(scaled.T @ scaled if tall else scaled @ scaled.T)
+    gram = scaled.T @ scaled if tall else scaled @ scaled.T
+    require(bool(torch.isfinite(gram).all()), "weight", "be finite, squared", "NaN or infinity")
+    values, vectors = torch.linalg.eigh(gram)
     above = int((values > 1).sum())
     if above == 0:
         return
@@ -39,7 +44,10 @@ def clip_matrix(weight: Tensor, metric: Tensor | None = None) -> None:
         else vectors @ (excess[:, None] * (vectors.T @ scaled))
     )
     # Where the metric is 0 nothing moves, so that nothing is to be clipped.
-    weight.sub_(part if metric is None else part / torch.where(metric > 0, metric, 1.0))
+    part = part if metric is None else part / torch.where(metric > 0, metric, 1.0)
+    weight.sub_(part.to(weight.dtype))
+    if float(values[-1]) > _LARGE:  # the values near 1 had few digits beside it
+        clip_matrix(weight, metric)
 
 
 @torch.no_grad()

@@ -124,6 +124,8 @@ class CertifiedSet:
             )
             self._scale_by_proof(model)
             bound = self._bound(model)
+            rule = f"have a proven curvature of at most {self.ceiling:.6g} once its last layer shrinks"
+            require(bound.curvature <= self.ceiling, "model", rule, bound.curvature)
         return bound
 
     def _bound(self, model: nn.Module) -> SmoothnessBound:
@@ -146,7 +148,7 @@ class CertifiedSet:
         head, family, parts = self._structure.head, self._family, self._structure.behind
         limit = self.ceiling * (1 - _ROUNDING)
         below = math.prod(layer.norm for layer in layers)  # of all that stands before the units
-        weight = head.weight.double()
+        weight = head.weight.double().clone()  # a float64 one would shrink along
         rows = torch.cat([torch.zeros_like(weight[:1]), weight]) if family.logistic else weight
         apart = float(torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").max())
         most = 2 * math.sqrt(limit / family.spread) / (below * math.prod(part.norm for part in parts))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.parametrize import is_parametrized
 
 from certus.certified.clipping import CONVOLUTIONS, clip_convolution, clip_matrix
 from certus.errors import UnsupportedError
@@ -59,7 +60,7 @@ class Affine:
             return slopes.reshape(1, *self.in_shape)
         pulled = self._pull(slopes, 1)
         if not self.trained:
-            return pulled
+            return pulled.abs()  # a diagonal layer may change signs
         return torch.minimum(pulled, self._pull(torch.ones_like(slopes), 2).sqrt() * length)
 
     def _pull(self, rows: Tensor, power: int) -> Tensor:
@@ -116,6 +117,13 @@ def read_structure(model: nn.Module, shape: Shape, metric: Tensor | None) -> Str
             f"The layer {found.path or 'the model itself'} ({found.kind}) cannot be certified: "
             f"{found.reason}. Put in its place: {found.replacement}."
         )
+    for path, module in model.named_modules():
+        if is_parametrized(module):
+            raise UnsupportedError(
+                f"The layer {path or 'the model itself'} ({type(module).__name__}) cannot be certified: its "
+                "weight is computed by a parametrization, so it cannot be projected. Remove it first, with "
+                "torch.nn.utils.parametrize.remove_parametrizations."
+            )
     steps = read_layers(model, shape)
     head = model.get_submodule(steps[-1].path) if steps else model
     if not isinstance(head, nn.Linear) or not head.weight.requires_grad:

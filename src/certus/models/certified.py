@@ -106,7 +106,7 @@ def build_certified(spec: str, inputs: Tensor, outputs: int) -> nn.Sequential:
 def principal_components(inputs: Tensor, count: int) -> Tensor:
     """(count, features) orthonormal directions of largest variance, of the first 10,000 of (n, …) inputs."""
     points = inputs[:10_000].flatten(1).double()
-    require(1 <= count <= points.shape[1], "components", "be at most the number of inputs", count)
+    require(1 <= count <= points.shape[1], "components", f"lie between 1 and {points.shape[1]}", count)
     centred = points - points.mean(0)
     vectors: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors
     return vectors[:, -count:].T.flip(0).to(inputs.dtype)

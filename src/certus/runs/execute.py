@@ -134,7 +134,7 @@ def certified_set(settings: Settings, model: nn.Module, data: DataSet) -> bool |
 def _stiffness(settings: Settings) -> float:
     """How much more the training loss may bend than cross-entropy, at the same network."""
     sharpness = 1 / settings.temperature
-    return sharpness if settings.margin else max(sharpness, sharpness**2)
+    return max(1.0, sharpness) if settings.margin else max(sharpness, sharpness**2)
 
 
 def settings_of(run: RunDirectory) -> Settings:

@@ -104,7 +104,8 @@ class Settings:
         if self.method != "wrm" and self.cost != "natural":
             raise ArgumentError(f"`cost` must be left out for {self.method}; got {self.cost!r}.")
         require(0 <= self.margin < math.inf, "margin", "be finite and not negative", self.margin)
-        require(0 < self.temperature < math.inf, "temperature", "be positive and finite", self.temperature)
+        valid = 1e-3 <= self.temperature <= 1e3
+        require(valid, "temperature", "lie between 0.001 and 1000", self.temperature)
         if self.certified and self.rho is not None and self.temperature != 1:
             raise ArgumentError(f"`temperature` must be 1 where γ follows ρ; got {self.temperature}.")
         require_count("shift", self.shift, least=0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from certus.errors import UnsupportedError
+from certus.errors import ArgumentError, UnsupportedError
 from certus.models.layers import LogCosh, SmoothAbs
 from certus.smoothness import activations as table
 from certus.smoothness.activations import Activation
@@ -74,5 +74,5 @@ def smooth_abs(module: SmoothAbs, shape: Shape) -> Stage:
 def _per_unit(sharpness: Tensor, shape: Shape) -> float | Tensor:
     values = double(sharpness)
     if values.dim() > len(shape) or torch.broadcast_shapes(values.shape, shape) != torch.Size(shape):
-        raise UnsupportedError(f"a sharpness of shape {tuple(values.shape)} for units of shape {shape}")
+        raise ArgumentError(f"`sharpness` must fit units of shape {shape}; got shape {tuple(values.shape)}.")
     return float(values) if values.dim() == 0 else values

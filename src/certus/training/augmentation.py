@@ -27,6 +27,8 @@ class RandomShift:
     def __call__(self, images: Tensor) -> Tensor:
         require(images.dim() == 4, "images", "be (batch, channels, height, width)", tuple(images.shape))
         count, _, height, width = images.shape
+        rule = f"be less than the images' size, {height} by {width}"
+        require(self.pixels < min(height, width), "pixels", rule, self.pixels)
         padded = functional.pad(images, (self.pixels,) * 4)
         offsets = torch.randint(0, 2 * self.pixels + 1, (2, count, 1)).to(images.device)
         rows = torch.arange(height, device=images.device) + offsets[0]

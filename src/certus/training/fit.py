@@ -162,6 +162,11 @@ def fit(
         require(
             projection is None, "projection", "be None in certified training, which has its own", projection
         )
+        if fabric.world_size > 1 and any(isinstance(part, _BatchNorm) for part in model.modules()):
+            raise UnsupportedError(
+                "Certified training with batch normalisation runs in one process only: each process has its "
+                f"own statistics, and would scale its own weights; got {fabric.world_size} processes."
+            )
         projection, state.guard = guard, guard.prove
     # The ascent runs on the bare model: its passes are no business of a wrapper that synchronises gradients.
     loss = ModelLoss(model, criterion)

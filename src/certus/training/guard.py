@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import nn
 
 from certus.certified import SAFETY, CertifiedSet
 from certus.costs import SquaredL2
 from certus.data import Split
 from certus.errors import ArgumentError
-from certus.losses import Criterion
+from certus.losses import Criterion, CrossEntropy
 from certus.smoothness import SmoothnessBound
 from certus.surrogate import WRM
 from certus.training.erm import Perturber
@@ -27,13 +29,17 @@ class Guard:
 
     def __call__(self, model: nn.Module) -> None:
         """Proj_Θ, in place."""
-        if self._wrm is not None and self._wrm.gamma is not None:  # known from the first batch on
-            self._theta.gamma = float(self._wrm.gamma)
+        self._follow()
         self._theta(model)
 
     def prove(self) -> SmoothnessBound:
         """The proven bound at the present weights."""
+        self._follow()
         return self._theta.prove(self._model)
+
+    def _follow(self) -> None:
+        if self._wrm is not None and self._wrm.gamma is not None:  # known from the first batch on
+            self._theta.gamma = float(self._wrm.gamma)
 
     def settle(self) -> SmoothnessBound:
         """The same at the end; a γ that is yet to be set for a ρ must not fall below what is proven."""
@@ -50,7 +56,10 @@ def make_guard(
     criterion: Criterion,
     train: Split,
 ) -> Guard | None:
-    """What ``fit`` needs for its argument ``certified``; None if that is False."""
+    """What ``fit`` needs for its argument ``certified``; None if that is False.
+
+    The proof is about the loss without label smoothing, which bends no more with it.
+    """
     if certified is False:
         return None
     if isinstance(certified, CertifiedSet):
@@ -58,6 +67,8 @@ def make_guard(
     wrm = method if isinstance(method, WRM) else None
     if certified is True and wrm is None:
         raise ArgumentError("`certified` must be a number, γ, for a method that has none; got True.")
+    if isinstance(criterion, CrossEntropy):
+        criterion = replace(criterion, label_smoothing=0.0)
     theta = CertifiedSet(
         model,
         1.0 if certified is True else certified,
