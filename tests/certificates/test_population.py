@@ -13,6 +13,7 @@ from torch import Tensor
 
 from certus.certificates import betting, dkw, empirical_bernstein, hoeffding, worst_error
 from certus.certificates.levels import Level
+from certus.certificates.population import METHODS as KNOWN
 from certus.certificates.population import Population
 from certus.errors import ArgumentError
 
@@ -181,6 +182,28 @@ def test_a_clip_below_the_truth_is_caught() -> None:
         return population(sample.clamp_max(small), confidence, small, "betting").loss(RHO)
 
     assert population_failures(wrong, clip, confidence) > most_failures(1 - confidence)
+
+
+def test_every_bound_has_its_share_of_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With |Γ| = 3 and both sides of loss and error: all shares together are δ."""
+    asked: list[float] = []
+
+    def spy(values: Tensor, ceiling: float, failure: float) -> float:
+        asked.append(failure)
+        return hoeffding(values, ceiling, failure)
+
+    def margin(count: int, failure: float) -> float:
+        asked.append(failure)
+        return dkw(count, failure)
+
+    monkeypatch.setitem(KNOWN, "spied", spy)
+    monkeypatch.setattr("certus.certificates.population.dkw", margin)
+    values = torch.full((20,), 0.3, dtype=torch.float64)
+    codes = torch.zeros(20, dtype=torch.uint8)
+    levels = [Level(gamma, values, codes, values, values, values) for gamma in (0.5, 1.0, 2.0)]
+    Population.of(levels, values, values, confidence=0.9, clip=1.0, method="spied", largest=0.5)
+    assert sum(asked) == pytest.approx(0.1)
+    assert min(asked) > 0
 
 
 def test_no_union_over_the_grid_is_caught() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +17,7 @@ from certus.certificates.certify import certify
 from certus.certificates.held_out import check_held_out
 from certus.certificates.record import _certificate, as_json, sample_table
 from certus.certificates.runs import CertifySettings, FileMemory, certify_run
-from certus.data import Split
+from certus.data import Split, digits
 from certus.errors import ArgumentError
 from certus.losses import SquaredError
 from certus.report.brackets import draw_bracket
@@ -55,7 +56,7 @@ def test_the_files_hold_what_was_said(folder: Path) -> None:
     files = folder / "run/certificate"
     content = json.loads((files / "certificate.json").read_text())
     assert content["evidence"] == "proven"
-    assert set(content["about"]["digests"]) == {"weights", "samples", "source", "table"}
+    assert set(content["about"]["digests"]) == {"problem", "weights", "samples", "source", "table"}
     assert [one["rho"] for one in content["brackets"]] == [0.001, 0.01]
     for one in content["brackets"]:
         assert one["loss_low"] <= one["loss_high"]
@@ -129,6 +130,19 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path) -> None:
         broken.write_text(json.dumps({key: value for key, value in content.items() if key != name}))
         with pytest.raises(RunError, match=r"broken.json is corrupt: it lacks something"):
             Certificate.load(broken)
+    line = content["lines"][0]
+    parts: list[dict[str, Any]] = [
+        {"lines": [line | {"gamma": None}]},
+        {"lines": []},
+        {"growth": 0},
+        {"error_floor": []},
+        {"samples": 0},
+        {"evidence": "proven!!"},
+    ]
+    for part in parts:
+        broken.write_text(json.dumps(content | part))
+        with pytest.raises(RunError, match=r"broken.json is corrupt: "):
+            Certificate.load(broken)
 
 
 def test_a_confidence_needs_data_that_were_held_out(folder: Path) -> None:
@@ -197,6 +211,20 @@ def test_what_is_refused(folder: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 1))
     with pytest.raises(ArgumentError, match="`clip` must be given for a regression with `confidence`"):
         certify(model, (torch.zeros(3, 2), torch.zeros(3)), rho=0.1, loss=SquaredError(), confidence=0.9)
+
+
+def test_a_shift_out_of_the_domain_is_no_case_of_the_certificate(folder: Path) -> None:
+    data = digits().test
+    images = 2 * data.inputs[:60].numpy()  # from 0 to 2
+    np.savez(folder / "bright.npz", inputs=images, targets=data.targets[:60].numpy())
+    refused(
+        certus(
+            *("shift", "digits@test", "npz:bright.npz@all", "--run", "run", "--samples", "20"),
+            *("--label-price", "1"),
+            folder=folder,
+        ),
+        "`second` must lie where the inputs of the run may",
+    )
 
 
 def test_shift_between_halves_of_the_digits(folder: Path) -> None:

@@ -60,6 +60,10 @@ def test_other_data_are_certified_in_the_units_of_the_run(
         certus(*ask, "--data", "csv:old.csv", folder=tables),
         "48 of these 80 rows are among its training data",
     )
+    # The same rows under other labels have been seen, too.
+    text = (tables / "old.csv").read_text()
+    (tables / "turned.csv").write_text(text.replace("yes", "?").replace("no", "yes").replace("?", "no"))
+    refused(certus(*ask, "--data", "csv:turned.csv", folder=tables), "48 of these 80 rows are among its")
     done = certus(*ask, "--data", "csv:old.csv", "--split", "test", folder=tables)
     assert done.returncode == 0, done.stderr
     refused(certus(*ask, "--data", "wine", folder=tables), "`data` must have inputs of shape (2,)")

@@ -18,7 +18,7 @@ from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, evaluation_mode, predicted
 from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
-from certus.smoothness.criteria import Softmax, Squares
+from certus.smoothness.criteria import Softmax, Squares, check_targets
 from certus.smoothness.network import run_steps
 from certus.smoothness.spectral import slack
 from certus.surrogate.checks import check_batch, check_geometry
@@ -95,7 +95,13 @@ class Problem:
             raise ArgumentError(f"`smoothness` must be in the norm of {cost}; got that of {smoothness.cost}.")
         if label_cost is not None:
             check_label_cost(targets, label_cost)
-        if isinstance(analysis.criterion, Softmax) and not analysis.criterion.logistic:
+            if isinstance(analysis.criterion, Softmax):
+                known = analysis.outputs.classes
+                rule = f"have as many classes as the network, {known}"
+                require(label_cost.classes == known, "label_cost", rule, label_cost.classes)
+        if isinstance(analysis.criterion, Softmax) and analysis.criterion.logistic:
+            targets = check_targets(targets, len(inputs), 2)
+        elif isinstance(analysis.criterion, Softmax):
             check_labels(
                 type(criterion).__name__, torch.empty(len(inputs), analysis.outputs.classes), targets
             )

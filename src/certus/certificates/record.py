@@ -16,7 +16,7 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.levels import Rule
 from certus.certificates.lines import Line, Push
 from certus.certificates.population import Move, Population
-from certus.errors import require
+from certus.errors import CertusError, require, require_count
 from certus.runs.files import RunError, read_json
 from certus.smoothness import VALIDITY
 
@@ -56,11 +56,10 @@ def read_certificate(path: Path) -> Certificate:
         raise RunError(f"{path} is no certificate of schema version {SCHEMA_VERSION}.")
     try:
         found = _certificate(content)
-    except (KeyError, TypeError, ValueError) as reason:
-        raise RunError(
-            f"{path} is corrupt: it lacks something, or has it of another kind: {reason}."
-        ) from None
-    told: dict[str, Any] = as_json(found)
+        told: dict[str, Any] = as_json(found)
+    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError, CertusError) as reason:
+        line = " ".join(str(reason).split())
+        raise RunError(f"{path} is corrupt: it lacks something, or has it of another kind: {line}.") from None
     if different := differences(content, told):
         raise RunError(f"{path} is corrupt: what it says does not follow from its lines: {different[0]}.")
     return found
@@ -83,9 +82,16 @@ def _certificate(content: dict[str, Any]) -> Certificate:
             error_found=_tensor(people["error_found"]),
         )
     low, high = content["start"]
+    evidence, samples, floor = content["evidence"], content["samples"], content["error_floor"]
+    require(evidence in ("proven", "assumed"), "evidence", "be proven or assumed", evidence)
+    require_count("samples", samples)
+    require(
+        floor is None or len(floor) == samples, "error_floor", f"be of {samples} samples", len(floor or ())
+    )
+    require(bool(content["lines"]), "lines", "not be empty", content["lines"])
     return Certificate(
         rhos=tuple(content["rhos"]),
-        lines=tuple(Line(**entry) for entry in content["lines"]),
+        lines=tuple(Line(**_unbounded(entry)) for entry in content["lines"]),
         pushes=tuple(Push(**entry) for entry in content["pushes"]),
         start=(low, high),
         error_floor=_tensor(content["error_floor"]),
@@ -93,6 +99,11 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         population=population,
         **{name: content[name] for name in ("samples", "classes", "growth", "evidence", "clip", "about")},
     )
+
+
+def _unbounded(line: dict[str, Any]) -> dict[str, Any]:
+    """A line whose bound was ∞, as a regression has them at small γ."""
+    return line | {"bound": math.inf} if line["bound"] is None else line
 
 
 def _population(population: Population | None) -> dict[str, Any] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -145,9 +147,12 @@ def certify_run(
 
 
 def fingerprint(trained: TrainedRun, settings: CertifySettings) -> dict[str, str]:
-    """sha256 of the weights, of the certified samples, and of the whole source of the data."""
-    data = certified_data(trained, settings)
+    """sha256 of the problem, the weights, the certified samples, and the whole source of the data."""
+    data, about = certified_data(trained, settings), trained.run.settings
+    problem = {name: about.get(name) for name in ("model_sha256", "criterion", "cost", "domain")}
+    problem["model"] = trained.settings.model
     return {
+        "problem": hashlib.sha256(json.dumps(problem, sort_keys=True).encode()).hexdigest(),
         "weights": digest(dict(trained.loss.model.state_dict())),
         "samples": digest({"inputs": data.inputs, "targets": data.targets}),
         "source": _source(trained, settings).sha256,

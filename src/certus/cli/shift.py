@@ -18,7 +18,7 @@ from certus.cli.attacking import ModelFile
 from certus.cli.output import Json, console, messages, number, print_json
 from certus.data import DataSet, Split, load
 from certus.errors import ArgumentError, require
-from certus.losses import Criterion, CrossEntropy
+from certus.losses import Criterion, CrossEntropy, predicted
 from certus.runs.directory import RunDirectory
 from certus.runs.execute import natural_cost
 from certus.runs.trained import TrainedRun, open_trained
@@ -49,6 +49,10 @@ def shift(
     if samples is not None:
         require(samples >= 2, "samples", "be at least 2", samples)
         here, there = here[:samples], there[:samples]
+    if trained is not None:
+        outside = int((~trained.domain.contains(there.inputs)).sum())
+        rule = f"lie where the inputs of the run may, in {trained.domain}, for its certificate to hold there"
+        require(outside == 0, "second", rule, f"{outside} of {len(there)} samples of {second} outside")
     cost = natural_cost(data) if trained is None else trained.cost
     found = transport_distance(here, there, cost, label_price=label_price, seed=seed)
     half = len(here) // 2
@@ -80,7 +84,7 @@ def _met(trained: TrainedRun, data: Split) -> dict[str, float | None]:
         outputs = trained.loss.model(data.inputs)
         losses = criterion(outputs, data.targets)
         labelled = not data.targets.is_floating_point()
-        wrong = float((outputs.argmax(1) != data.targets).double().mean()) if labelled else None
+        wrong = float((predicted(outputs) != data.targets).double().mean()) if labelled else None
     return {"loss_met": float(losses.double().mean()), "error_met": wrong}
 
 
@@ -101,10 +105,11 @@ def _show(
     )
     if found.labels is not None:
         console.print(f"Label shares differ by {found.labels:.4f} in total variation.")
-    console.print(
-        f"Between the two halves of {first} it is at most {number(chance.high)}: so much is "
-        "chance and sample size."
-    )
+    if chance.reason is None:
+        console.print(
+            f"Between the two halves of {first} it is at most {number(chance.high)}: so much is "
+            "chance and sample size."
+        )
     if bracket is None:
         return
     guessing = math.log(data.classes or math.inf)
