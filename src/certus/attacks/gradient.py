@@ -100,7 +100,8 @@ class GradientAttack:
         if self.random_start:
             point = self._keep(origin + balls.uniform(origin, radius, self.norm), origin, radius)
         for _ in range(self.steps):
-            _, slope = loss_and_slope(loss, point.detach().requires_grad_(), targets)
+            # The values are not kept: their graph would live on beside that of the next step.
+            slope = loss_and_slope(loss, point.detach().requires_grad_(), targets)[1]
             if not bool(torch.isfinite(slope.sum())):  # where it is not, there is no direction to go
                 slope = slope.nan_to_num(0.0, 0.0, 0.0)
             direction = balls.steepest(slope, self.norm)
