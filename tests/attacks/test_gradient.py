@@ -186,8 +186,10 @@ def test_the_margin_is_positive_where_the_model_errs() -> None:
     others = [[outputs[i, k] for k in range(4) if k != labels[i]] for i in range(200)]
     expected = torch.tensor([max(row) for row in others]) - outputs[range(200), labels]
     torch.testing.assert_close(Margin()(outputs, labels), expected)
-    with pytest.raises(LossError, match=r"Margin needs outputs of shape \(batch, ≥ 2\); got \(3, 1\)"):
-        Margin()(torch.zeros(3, 1), torch.zeros(3, dtype=torch.long))
+    single = Margin()(torch.tensor([[2.0], [2.0], [-1.0]]), torch.tensor([0, 1, 1]))  # against 0
+    assert single.tolist() == [2.0, -2.0, 1.0]
+    with pytest.raises(LossError, match=r"Margin needs outputs of shape \(batch, classes\); got \(3,\)"):
+        Margin()(torch.zeros(3), torch.zeros(3, dtype=torch.long))
     with pytest.raises(LossError, match="`targets` must be labels from 0 to 3; got 7 at sample 1"):
         Margin()(torch.zeros(2, 4), torch.tensor([0, 7]))
     with pytest.raises(LossError, match=r"Margin needs `targets` of shape \(2,\) and dtype torch.int64"):
