@@ -128,7 +128,8 @@ def test_comparison(runs: Path) -> None:
 
 @pytest.mark.parametrize("method", ["fgm", "ifgm", "pgm"])
 def test_training_by_attacks(method: str, runs: Path) -> None:
-    options = ["--method", method, "--norm", "inf", "--epsilon", "0.1", "--steps", "3", "--json"]
+    options = ["--method", method, "--norm", "inf", "--epsilon", "0.1", "--json"]
+    options += [] if method == "fgm" else ["--steps", "3"]
     done = certus("train", "digits", *QUICK, *options, "-o", method, folder=runs)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)

@@ -27,7 +27,7 @@ def test_negative_sharpness_is_refused() -> None:
 
 def test_a_sharpness_for_other_units_is_refused() -> None:
     model = nn.Sequential(nn.Linear(2, 1), LogCosh(torch.tensor([1.0, 2.0, 3.0])), nn.Linear(1, 2))
-    with pytest.raises(certus.UnsupportedError, match="sharpness of shape"):
+    with pytest.raises(certus.ArgumentError, match=r"`sharpness` must fit units of shape \(1,\); got shape"):
         certus.input_smoothness(model)
 
 
