@@ -10,6 +10,7 @@ a proximal step instead (prop:prox).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -63,13 +64,13 @@ class _SquaredNorm(Cost):
     ) -> Tensor:
         return 2 * gain  # the modulus of these costs says too little, or nothing, for p near 1 and p = ∞
 
+    @abstractmethod
     def _sizes(self, slope: Tensor, room: Tensor, gamma: Tensor) -> Tensor:
         """argmax_{0 ≤ δ ≤ room} ⟨slope, δ⟩ − γ‖δ‖², for slope ≥ 0. Shapes (batch, m), γ (batch, 1)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _prox(self, point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None) -> Tensor:
         """argmin_z (weight/2)‖z − z₀‖² + ½‖z − point‖₂² within the bounds, for (batch, m) points."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

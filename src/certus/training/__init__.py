@@ -4,7 +4,8 @@ from certus.training.augmentation import RandomShift
 from certus.training.calibration import Level, LevelStatus, calibrate, measure_level
 from certus.training.decay import decay_groups, early_and_late
 from certus.training.erm import ERM, Perturber
-from certus.training.fit import Fit, Observer, TrainingState, evaluate, fit
+from certus.training.evaluation import evaluate
+from certus.training.fit import Fit, Observer, TrainingState, fit
 from certus.training.metrics import EpochMetrics
 from certus.training.projections import Projection, SpectralBall, WeightBall, WeightBox
 from certus.training.theory import ConvergenceConstants

@@ -25,7 +25,7 @@ from certus.batches import inner
 from certus.certified import CertifiedSet
 from certus.data import DataSet, Split
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
-from certus.losses import Criterion, ModelLoss, evaluation_mode, predicted
+from certus.losses import Criterion, ModelLoss
 from certus.smoothness import SmoothnessBound
 from certus.surrogate import WRM
 from certus.training.batches import BatchOrder, mix
@@ -33,6 +33,7 @@ from certus.training.calibration import Level, calibrate, measure_level
 from certus.training.criteria import default_criterion
 from certus.training.decay import decay_groups
 from certus.training.erm import ERM, Perturber
+from certus.training.evaluation import evaluate, right_or_wrong
 from certus.training.guard import make_guard
 from certus.training.metrics import EpochMetrics, Sums
 from certus.training.projections import Projection
@@ -197,7 +198,7 @@ def fit(
                 chosen.zero_grad()
                 if projection is not None:
                     projection(model)
-                state.sums.add(loss=losses, **_accuracy(outputs, targets), **measured)
+                state.sums.add(loss=losses, **right_or_wrong(outputs, targets), **measured)
                 state.step, state.seconds = step + 1, time.perf_counter() - began
                 for watcher in watchers:
                     watcher.after_step(state)
@@ -250,31 +251,9 @@ def _perturb(
     return moved, targets, {} if isinstance(method, ERM) else {"rho_running": inner(move, move)}
 
 
-def _accuracy(outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """Whether each sample is classified right; nothing in regression."""
-    return {} if targets.is_floating_point() else {"accuracy": predicted(outputs) == targets}
-
-
 def _set_training(method: Perturber, mode: bool) -> None:
     if isinstance(method, WRM):
         method.train(mode)
-
-
-@torch.no_grad()
-def evaluate(loss: ModelLoss, data: Split, batch_size: int = 1024) -> dict[str, float]:
-    """Mean loss, and accuracy for labels, of the data as they are, in eval mode.
-
-    >>> from certus.models import toy_mlp
-    >>> sorted(evaluate(ModelLoss(toy_mlp()), Split(torch.zeros(3, 2), torch.tensor([0, 1, 0]))))
-    ['accuracy', 'loss']
-    """
-    sums = Sums()
-    with evaluation_mode():
-        for first in range(0, len(data), batch_size):
-            batch = data[first : first + batch_size]
-            outputs = loss.model(batch.inputs)
-            sums.add(loss=loss.criterion(outputs, batch.targets), **_accuracy(outputs, batch.targets))
-    return {name: total / count for name, (total, count) in sums.totals.items()}
 
 
 def _close_epoch(
