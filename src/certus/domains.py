@@ -89,6 +89,8 @@ class Box(Intervals):
         require(ordered, "lower", rule, f"{self.lower} and {self.upper}")
 
     def project(self, points: Tensor) -> Tensor:
+        if not isinstance(self.lower, Tensor) and not isinstance(self.upper, Tensor):
+            return points.clamp(self.lower, self.upper)
         lower, upper = self.bounds(points)
         return points.maximum(lower).minimum(upper)  # much faster than a clamp between tensors
 

@@ -62,8 +62,10 @@ class CrossEntropy:
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         check_labels("CrossEntropy", outputs, targets)
+        if self.temperature != 1:
+            outputs = outputs / self.temperature
         return functional.cross_entropy(
-            outputs / self.temperature, targets, reduction="none", label_smoothing=self.label_smoothing
+            outputs, targets, reduction="none", label_smoothing=self.label_smoothing
         )
 
 
@@ -133,8 +135,9 @@ def check_labels(name: str, outputs: Tensor, targets: Tensor) -> None:
             f"{name} needs `targets` of shape ({len(outputs)},) and dtype torch.int64; "
             f"got shape {tuple(targets.shape)} and dtype {targets.dtype}."
         )
-    wrong = (targets < 0) | (targets >= outputs.shape[1])
-    if wrong.any():
+    low, high = torch.aminmax(targets) if len(targets) else (0, 0)
+    if low < 0 or high >= outputs.shape[1]:
+        wrong = (targets < 0) | (targets >= outputs.shape[1])
         raise LossError(
             f"`targets` must be labels from 0 to {outputs.shape[1] - 1}; got "
             f"{targets[wrong][0].item()} at {sample_list(wrong.nonzero().flatten().tolist())}."
@@ -188,13 +191,21 @@ class ModelLoss:
             )
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        try:
+            outputs = self.model(inputs)
+        except RuntimeError:
+            self._explain(inputs)
+            raise
+        return self.criterion(outputs, targets)
+
+    def _explain(self, inputs: Tensor) -> None:
+        """Raise ``LossError`` if the model failed because the inputs are of another device or dtype."""
         parameter = next(self.model.parameters(), None)
         if parameter is not None and not torch.is_autocast_enabled(inputs.device.type):
             for what in ("device", "dtype"):
                 has, needs = getattr(inputs, what), getattr(parameter, what)
                 if has != needs:
-                    raise LossError(f"`inputs` must have the model's {what} {needs}; got {has}.")
-        return self.criterion(self.model(inputs), targets)
+                    raise LossError(f"`inputs` must have the model's {what} {needs}; got {has}.") from None
 
 
 def evaluate_loss(loss: AnyLoss, inputs: Tensor, targets: Tensor | None) -> Tensor:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from certus.attacks.balls import NORMS, check_norm, project, steepest, uniform
+from certus.attacks.balls import NORMS, advance, check_norm, project, retract, steepest, uniform
 from certus.errors import ArgumentError
 from certus.norms import Lp
 from tests.oracles import Array
@@ -154,3 +154,20 @@ def test_each_sample_has_its_own_radius(p: float) -> None:
 def test_other_norms(norm: float) -> None:
     with pytest.raises(ArgumentError, match="`norm` must be 1, 2 or inf; got"):
         check_norm(norm)
+
+
+@EVERY_NORM
+@given(seed=st.integers(0, 10**6), scale=st.sampled_from([1e-200, 1e-3, 1.0, 1e100]))
+def test_steps_and_returns_are_made_of_directions_and_projections(p: float, seed: int, scale: float) -> None:
+    """The fused forms, also for slopes whose squares leave float64; not finite entries count as 0."""
+    point, slope, origin = vectors(seed, 12, 5).split(4)
+    lengths = torch.tensor([0.0, 0.1, 1.0, -2.0], dtype=torch.float64)
+    slope = slope * scale
+    expected = point + lengths.unsqueeze(1) * steepest(slope, p)
+    torch.testing.assert_close(advance(point, slope, lengths, p), expected, rtol=1e-12, atol=1e-14)
+    radii = torch.tensor([0.0, 0.1, 1.0, 9.0], dtype=torch.float64)
+    expected = origin + project(point - origin, radii, p)
+    torch.testing.assert_close(retract(point, origin, radii, p), expected, rtol=1e-12, atol=1e-14)
+    slope[2, 1], slope[3, 0] = math.nan, math.inf
+    finite = torch.where(torch.isfinite(slope), slope, 0.0)
+    torch.testing.assert_close(advance(point, slope, lengths, p), advance(point, finite, lengths, p))

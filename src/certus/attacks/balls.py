@@ -1,7 +1,7 @@
 """The Lp balls that attacks move in: steepest directions, exact projections, uniform draws, for p = 1, 2, ∞.
 
-A ball is {δ : ‖δ‖_p ≤ ε}, with one radius for each sample. These three functions of p are all in which the
-attacks of different norms differ (eqn:fgsm, eqn:madry).
+A ball is {δ : ‖δ‖_p ≤ ε}, with one radius for each sample. These functions of p are all in which the attacks
+of different norms differ (eqn:fgsm, eqn:madry).
 """
 
 from __future__ import annotations
@@ -33,14 +33,26 @@ def steepest(gradient: Tensor, p: float) -> Tensor:
         return gradient.sign()
     flat = gradient.flatten(1)
     if p == 2:
-        length = L2(flat)
-        if not _ordinary(length):
-            flat = flat / _largest(flat)
-            length = _safe(L2(flat))
-        return (flat / length.unsqueeze(1)).reshape(gradient.shape)
+        flat = flat / _largest(flat)
+        return (flat / _safe(L2(flat)).unsqueeze(1)).reshape(gradient.shape)
     first = flat.abs().argmax(1, keepdim=True)
     signs = flat.gather(1, first).sign()
     return torch.zeros_like(flat).scatter(1, first, signs).reshape(gradient.shape)
+
+
+def advance(point: Tensor, slope: Tensor, length: Tensor, p: float) -> Tensor:
+    """A step of so much along the steepest direction; entries of the slope that are not finite count as 0.
+
+    >>> advance(torch.zeros(1, 2), torch.tensor([[3.0, -4.0]]), torch.tensor([0.5]), 2.0)
+    tensor([[ 0.3000, -0.4000]])
+    """
+    if p == 2:
+        size = L2(slope)
+        if _ordinary(size):  # no need of the direction itself
+            return torch.addcmul(point, slope, per_sample(length / size, point))
+    if not bool(torch.isfinite(slope.sum())):
+        slope = slope.nan_to_num(0.0, 0.0, 0.0)
+    return torch.addcmul(point, per_sample(length, point), steepest(slope, p))
 
 
 def project(offset: Tensor, radius: Tensor, p: float) -> Tensor:
@@ -53,13 +65,16 @@ def project(offset: Tensor, radius: Tensor, p: float) -> Tensor:
         limit = per_sample(radius, offset)
         return offset.maximum(-limit).minimum(limit)  # much faster than a clamp between tensors
     if p == 2:
-        length = L2(offset)
-        if _ordinary(radius) and bool(torch.isfinite(length).all()):
-            return offset * per_sample((radius / _safe(length)).clamp_max(1), offset)
-        largest = _largest(offset.flatten(1))
-        length = L2(offset.flatten(1) / largest)
-        return offset * per_sample((radius / largest.squeeze(1) / _safe(length)).clamp_max(1), offset)
+        return offset * per_sample(_shrinkage(offset, radius), offset)
     return _project_l1(offset.flatten(1), radius.unsqueeze(1)).reshape(offset.shape)
+
+
+def retract(point: Tensor, origin: Tensor, radius: Tensor, p: float) -> Tensor:
+    """The nearest point of the ball around ``origin``: origin + project(point − origin)."""
+    offset = point - origin
+    if p == 2:
+        return torch.addcmul(origin, offset, per_sample(_shrinkage(offset, radius), offset), out=offset)
+    return project(offset, radius, p).add_(origin)
 
 
 def uniform(like: Tensor, radius: Tensor, p: float) -> Tensor:
@@ -91,10 +106,21 @@ def _project_l1(offset: Tensor, radius: Tensor) -> Tensor:
     return offset.sign() * torch.where(total > radius, kept * (radius / _safe(total)), kept)
 
 
+def _shrinkage(offset: Tensor, radius: Tensor) -> Tensor:
+    """(batch,) what to multiply by to be in the L2 ball: min(1, ε/‖δ‖₂)."""
+    length = L2(offset)
+    if _ordinary(radius) and bool(torch.isfinite(length.max())):
+        return (radius / _safe(length)).clamp_max(1)
+    largest = _largest(offset.flatten(1))
+    length = L2(offset.flatten(1) / largest)
+    return (radius / largest.squeeze(1) / _safe(length)).clamp_max(1)
+
+
 def _ordinary(lengths: Tensor) -> bool:
     """Whether entries whose squares vanish or overflow are of no account for vectors of these lengths."""
     smallest = torch.finfo(lengths.dtype).tiny ** 0.4
-    return bool(((lengths > smallest) & (lengths < 1 / smallest)).all())
+    low, high = torch.aminmax(lengths)
+    return bool(low > smallest) and bool(high < 1 / smallest)
 
 
 def _largest(flat: Tensor) -> Tensor:

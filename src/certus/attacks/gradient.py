@@ -102,15 +102,12 @@ class GradientAttack:
         for _ in range(self.steps):
             # The values are not kept: their graph would live on beside that of the next step.
             slope = loss_and_slope(loss, point.detach().requires_grad_(), targets)[1]
-            if not bool(torch.isfinite(slope.sum())):  # where it is not, there is no direction to go
-                slope = slope.nan_to_num(0.0, 0.0, 0.0)
-            direction = balls.steepest(slope, self.norm)
-            point = self._keep(torch.addcmul(point, per_sample(length, point), direction), origin, radius)
+            point = self._keep(balls.advance(point, slope, length, self.norm), origin, radius)
         return point
 
     def _keep(self, point: Tensor, origin: Tensor, radius: Tensor) -> Tensor:
         """Inside the ball, then inside Z: the second cannot lead out of the first, since x₀ is in Z."""
-        return self.domain.project(origin + balls.project(point - origin, radius, self.norm))
+        return self.domain.project(balls.retract(point, origin, radius, self.norm))
 
     def _height(self, loss: AnyLoss, points: Tensor, targets: Tensor | None) -> Tensor:
         values = evaluate_loss(loss, points, targets)
