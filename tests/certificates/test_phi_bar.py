@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from certus import Box, CrossEntropy, Logistic, SmoothMargin, SquaredError
-from certus.certificates.levels import Climb, Rule, bounds_by_rule
+from certus.certificates.levels import Climb, Rule, _gap_rules, bounds_by_rule
 from certus.costs import Cost
 from certus.domains import Domain
 from certus.losses import Criterion, evaluation_mode
@@ -183,3 +183,31 @@ def test_a_linear_classifier_of_two_classes_is_bounded_tightly() -> None:
             excess = known.profile.bound(gamma) - truth
             assert float(excess.min()) >= 0
             assert float(excess.max()) < 0.01
+
+
+def test_rings_begin_at_the_radius_of_a_ball() -> None:
+    """Ring i bounds f between the edges i and i + 1, the last one all beyond; "local" on a ball counts all
+    rings outside it, the first included."""
+    model, (inputs, targets) = network("elu", 1, size=1.0), samples(1, 4)
+    known = around(model, (inputs, targets), balls=1)
+    gamma, rings = 3.0, known.profile.rings(3.0)
+    edges = [*known.profile.edges.tolist(), 3 * float(known.profile.edges[-1])]
+    angles = torch.linspace(0, 2 * math.pi, 60, dtype=torch.float64)
+    circle = torch.stack([angles.cos(), angles.sin()], 1)
+    for ring in range(rings.shape[1]):
+        radii = torch.linspace(edges[ring], edges[ring + 1], 5, dtype=torch.float64)
+        offsets = (radii[:, None, None] * circle).reshape(-1, 2)
+        for sample in range(len(inputs)):
+            loss = numpy_loss(model, CROSS_ENTROPY, targets[sample])((inputs[sample] + offsets).numpy())
+            most = float((torch.from_numpy(loss) - gamma * (offsets**2).sum(1)).max())
+            assert most <= float(rings[sample, ring]) + 1e-9
+    (edge,) = [ball.edge for ball in known.balls if ball.edge is not None]
+    with torch.no_grad(), evaluation_mode():
+        climb = Climb.of(known.problem, gamma, LONG)
+        for ring in range(edge, rings.shape[1]):
+            alone = torch.full_like(rings, -math.inf)
+            alone[:, ring] = 100.0
+            assert torch.equal(_gap_rules(known, climb, alone)[Rule.LOCAL], torch.full((4,), 100.0).double())
+        inside = torch.full_like(rings, -math.inf)
+        inside[:, :edge] = 100.0
+        assert (_gap_rules(known, climb, inside)[Rule.LOCAL] < 50).all()

@@ -7,8 +7,7 @@ reached, and g = ∇f(ẑ),
     sup over the ball of f ≤ f(ẑ) + sup_{z ∈ Z} ⟨g, z − ẑ⟩ − (μ/2)‖z − ẑ‖²,
 
 and what lies outside the ball is bounded by the rings of the profile: φ_γ is at most the larger of both. On
-    all of space
-nothing is left outside. So "concave" (everywhere) and "local" (on a ball) are one rule, and the
+all of space nothing is left outside. So "concave" (everywhere) and "local" (on a ball) are one rule, and the
 smallest of all bounds wins.
 """
 
