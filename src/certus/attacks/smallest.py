@@ -187,21 +187,17 @@ def _errs(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:
     return (predicted(outputs) != targets) & torch.isfinite(outputs).flatten(1).all(1)
 
 
-def shorten(
-    errs: Callable[[Tensor], Tensor], inputs: Tensor, moved: Tensor, domain: Domain = _EVERYWHERE
-) -> Tensor:
+def shorten(errs: Callable[[Tensor], Tensor], inputs: Tensor, moved: Tensor) -> Tensor:
     """Go back along the straight line as far as the error lasts; a point that is no error stays where it is.
 
-    Args:
-        errs: says which of (batch, …) points are errors.
-        domain: Z, convex; rounding may lead out of it, and is mended.
+    ``errs`` says which of (batch, …) points are errors. Domains are convex: what lies between is in them.
     """
     move, nearest = moved - inputs, moved
     low = torch.zeros(len(inputs), dtype=inputs.dtype, device=inputs.device)
     high = torch.ones_like(low)
     for _ in range(8):
         middle = (low + high) / 2
-        between = domain.project(inputs + per_sample(middle, move) * move)
+        between = inputs + per_sample(middle, move) * move
         still = errs(between)
         nearest = torch.where(per_sample(still, between), between, nearest)
         low, high = torch.where(still, low, middle), torch.where(still, middle, high)
@@ -211,4 +207,4 @@ def shorten(
 def _shorten(loss: ModelLoss, inputs: Tensor, targets: Tensor, attack: GradientAttack) -> Tensor:
     """Attack, and go back as far as the error lasts."""
     moved = attack(loss, inputs, targets)
-    return shorten(lambda points: _errs(loss, points, targets), inputs, moved, attack.domain)
+    return shorten(lambda points: _errs(loss, points, targets), inputs, moved)

@@ -194,7 +194,7 @@ def shortened_cost(problem: Problem, wrong: Tensor) -> Tensor:
         return _ahead(problem.outputs(points), problem.targets) > 4 * error
 
     # Looked for with the rounding at the end of the line, and checked with its own.
-    nearer = shorten(surely, problem.inputs, wrong, problem.domain)
+    nearer = shorten(surely, problem.inputs, wrong)
     nearer = torch.where(per_sample(errs(problem, nearer, problem.targets), wrong), nearer, wrong)
     return problem.cost.value(nearer, problem.inputs) * (1 + problem.metric_slack)
 
