@@ -1,8 +1,9 @@
 """PGM in L2 and in the sup-norm: samples per second beside torchattacks, foolbox and ART, in one run.
 
 All attack the paper's MNIST network, at equal radius, steps and step size, from a random start, clipped to
-[0, 1]. They take turns, and the best turn of each counts: noise only ever adds. One thread, timed by the
-processor's clock, which other work disturbs less than the wall's.
+[0, 1]. They take turns, and each is compared with certus within the same turn: the machine's speed drifts by
+several per cent within a minute, and a ratio of neighbours does not. Reported is the median ratio with a 95%
+interval. One thread, timed by the processor's clock, which other work disturbs less than the wall's.
 
     python -m benchmarks.attacks
 
@@ -12,6 +13,7 @@ Libraries that are not installed are left out, and said so. Ratios within this r
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -20,12 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.progress import track
+from scipy.stats import binom
 from torch import Tensor, nn
 
 import certus
 from certus.attacks import pgm
 
 Attack = Callable[[], object]
+SLOW = ("foolbox", "ART")
+PARTS = ("low", "median", "high")
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,8 @@ class Args:
     batch_size: int = 128
     steps: int = 15
     epsilons: tuple[tuple[float, float], ...] = ((2.0, 1.0), (float("inf"), 0.1))
-    turns: int = 9
+    turns: int = 31
+    slow_turns: int = 7  # of those that take half as long again
     threads: int = 1  # with more, they wait for each other, and the waiting is what would be compared
     seed: int = 0
     output: Path = Path("benchmarks/results/attacks.json")
@@ -53,22 +60,27 @@ def main(args: Args) -> None:
                 attacks[name] = make(model, inputs, labels, norm, epsilon, args.steps)
             except ImportError as reason:
                 print(f"{name} is left out: {reason}")
-        best = best_times(attacks, args.turns)
-        others = {name: seconds for name, seconds in best.items() if name not in ("certus", "bare gradients")}
-        fastest = min(others, key=lambda name: others[name], default=None)
+        times = take_turns(attacks, args)
+        ratios = {
+            name: median_interval([other / own for other, own in zip(spent, times["certus"], strict=False)])
+            for name, spent in times.items()
+            if name != "certus"
+        }
+        speed = {name: args.batch_size / statistics.median(spent) for name, spent in times.items()}
         rows.append(
             {
                 "norm": f"{norm:g}",
                 "epsilon": epsilon,
-                "samples_per_second": {name: args.batch_size / seconds for name, seconds in best.items()},
-                "times_certus": {name: seconds / best["certus"] for name, seconds in best.items()},
-                "fastest_other": fastest,
+                "samples_per_second": speed,
+                "times_certus": {
+                    name: dict(zip(PARTS, ratio, strict=True)) for name, ratio in ratios.items()
+                },
             }
         )
         print(f"PGM-{norm:g}, {args.steps} steps, batch {args.batch_size}:")
-        for name, seconds in sorted(best.items(), key=lambda pair: pair[1]):
-            speed = args.batch_size / seconds
-            print(f"  {name:15s} {speed:8.1f} samples/s  {seconds / best['certus']:6.3f} times certus' time")
+        print(f"  {'certus':15s} attacks {speed['certus']:.1f} samples/s")
+        for name, (low, middle, high) in sorted(ratios.items(), key=lambda pair: pair[1][1]):
+            print(f"  {name:15s} takes {middle:.3f} times certus' time, 95% [{low:.3f}, {high:.3f}]")
     content = {
         "args": {name: str(value) for name, value in asdict(args).items()},
         "torch": torch.__version__,
@@ -79,17 +91,26 @@ def main(args: Args) -> None:
     print(f"written to {args.output}")
 
 
-def best_times(attacks: dict[str, Attack], turns: int) -> dict[str, float]:
-    """Seconds of the best turn of each; the order rotates, so that no one always follows the same other."""
-    best = dict.fromkeys(attacks, float("inf"))
-    names = list(attacks)
-    for turn in range(turns + 1):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+def take_turns(attacks: dict[str, Attack], args: Args) -> dict[str, list[float]]:
+    """Seconds of each turn; the order rotates, so that no one always follows the same other."""
+    times: dict[str, list[float]] = {name: [] for name in attacks}
+    for turn in track(range(args.turns + 1), transient=True):
+        names = [name for name in attacks if name not in SLOW or turn <= args.slow_turns]
+        shift = turn % len(names)
+        for name in names[shift:] + names[:shift]:
             start = time.process_time()
             attacks[name]()
             if turn > 0:  # the first warms up
-                best[name] = min(best[name], time.process_time() - start)
-    return best
+                times[name].append(time.process_time() - start)
+    return times
+
+
+def median_interval(values: list[float]) -> tuple[float, float, float]:
+    """Lower end, median and upper end: order statistics, by the binomial law of how many lie below it."""
+    ordered = sorted(values)
+    outside = int(binom.ppf(0.025, len(ordered), 0.5))
+    first = max(outside - 1, 0)
+    return ordered[first], statistics.median(ordered), ordered[len(ordered) - 1 - first]
 
 
 def with_certus(
