@@ -43,7 +43,8 @@ in `table.json`.
   the seeds). Unconstrained networks have one too, far above 2γ = 3: there WRM is a heuristic.
 - *clean*, *PGM*: test error on all 10,000 images; PGM-∞ of 15 steps of ε/4 from a random start, with images
   kept in [0, 1] or not. *strong*: the worst of cross-entropy and margin losses, 40 steps and two starts each,
-  on every 20th image ({count}). All of these are attained, so they are lower bounds on the worst case.
+  on every 20th image ({count}). *AutoAttack*: on the same images, for the first seed, beside the strong
+  attack on that seed. All of these are attained, so they are lower bounds on the worst case.
 - *error*, *loss at ρ*: attacked (attained by an actual distribution within ρ) – certified (proven for all of
   them), on the same {count} images; ρ is a mean squared distance.
 """
@@ -109,6 +110,9 @@ def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
         "loss": over("clean", "loss"),
     }
     summary["pgm"] = {key: over("pgm", key) for key in found[0]["pgm"]}
+    for row in found:  # only one seed has it
+        if len(row.get("auto", {})) == 2:
+            summary["auto"] = {key: [value, row["strong"][key]] for key, value in row["auto"].items()}
     found = [row for row in found if {"certified", "certificate"} <= row.keys()]
     if found:
         summary["strong"] = {key: over("strong", key) for key in found[0]["strong"]}
@@ -144,6 +148,13 @@ def _page(table: dict[str, dict[str, Any]]) -> str:
                 for name, row in done.items()
             },
         )
+        auto = {name: row["auto"] for name, row in methods.items() if "auto" in row}
+        if auto:
+            keys = list(next(iter(auto.values())))
+            parts += _lines(
+                [f"{attack} {key}" for key in keys for attack in ("AutoAttack", "strong")],
+                {name: [f"{v:.4f}" for key in keys for v in row[key]] for name, row in auto.items()},
+            )
         rhos = list(next(iter(done.values()))["certified"])
         parts += _lines(
             [f"certified error, all images, ρ = {rho}" for rho in rhos],

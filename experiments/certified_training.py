@@ -1,6 +1,7 @@
 """All three of the paper's wishes at once: γ above a proven bound, low clean error, robustness beyond ERM
 (section:three-choose-two).
 
+    pip install --no-deps torchattacks                  # for AutoAttack
     certus data get mnist && certus data get fashion-mnist
     python -m experiments.certified_training            # everything that is missing, then the page
     python -m experiments.certified_training page       # the page from what is there
@@ -24,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torchattacks
 
 import certus
-from certus.attacks import Margin, Outcome, attack_data, pgm, worst_of
+from certus.attacks import Margin, Outcome, Torchattacks, attack_data, pgm, worst_of
 from certus.certificates.knapsack import worst_error
 from certus.certificates.runs import FileMemory
 from certus.data import Split
@@ -119,6 +121,9 @@ def measure(path: Path, args: Args, quick: bool) -> None:
     if not quick:
         count = args.strongly_attacked
         jobs += [("strong", trial.name, partial(strong, trial=trial, count=count)) for trial in trials]
+        if path.name.endswith(f"-{args.seeds[0]}"):
+            clipped = [trial for trial in trials if trial.clipped]
+            jobs += [("auto", trial.name, partial(auto, trial=trial, count=count)) for trial in clipped]
         jobs.append(("certified", "", partial(certified_error, args=args)))
         jobs.append(("certificate", "", partial(certificate, args=args)))
     missing = [job for job in jobs if job[0] not in found or (job[1] and job[1] not in found[job[0]])]
@@ -181,6 +186,12 @@ def strong(trained: TrainedRun, trial: Trial, count: int) -> float:
     losses = [plain(trained), ModelLoss(trained.loss.model, Margin())]
     data = some(trained.data.test, count)
     return error_of(worst_of([trial.run(trained, loss, data, 40, trial.epsilon / 16, 2) for loss in losses]))
+
+
+def auto(trained: TrainedRun, trial: Trial, count: int) -> float:
+    """AutoAttack (APGD, targeted APGD and FAB, Square) on the same images; it always clips."""
+    attack = Torchattacks(partial(torchattacks.AutoAttack, norm="Linf", eps=trial.epsilon, seed=0))
+    return error_of(attack_data(plain(trained), some(trained.data.test, count), attack, batch_size=count))
 
 
 def some(data: Split, count: int) -> Split:

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from certus import CrossEntropy, ModelLoss, SquaredL2, Unbounded, WeightedL2, certify
 from certus.attacks import nearest_error
-from certus.certificates.centred import centred_bends
+from certus.certificates.centred import Margins, Parabolas, centred_parabolas
 from certus.certificates.problem import Problem
 from certus.costs import Cost
 from certus.data import Split
 from certus.models import LogCosh, SmoothAbs, certified_mlp
+from tests.oracles import Array
 
 
-def problem(kind: type[nn.Module], cost: Cost, seed: int, front: bool = False) -> Problem:
+def network(kind: type[nn.Module], seed: int, front: bool = False) -> nn.Sequential:
+    """5-16-4, with units of all sharpnesses; behind three directions of the input, if so wished."""
     torch.manual_seed(seed)
-    if front:
-        model = certified_mlp(5, [16], 4, basis=torch.linalg.qr(torch.randn(5, 3)).Q.T.contiguous())
-        model.get_buffer("3.sharpness").copy_(10 ** torch.empty(16).uniform_(-1, 1.5))
-    else:
-        model = nn.Sequential(
-            nn.Linear(5, 16), kind(10 ** torch.empty(16).uniform_(-1, 1.5)), nn.Linear(16, 4)
-        )
-    data = Split(2 * torch.randn(6, 5), torch.randint(0, 4, (6,)))
+    sharpness = 10 ** torch.empty(16).uniform_(-1, 1.5)
+    if not front:
+        return nn.Sequential(nn.Linear(5, 16), kind(sharpness), nn.Linear(16, 4))
+    model = certified_mlp(5, [16], 4, basis=torch.linalg.qr(torch.randn(5, 3)).Q.T.contiguous())
+    model.get_buffer("3.sharpness").copy_(sharpness)
+    return model
+
+
+def problem(model: nn.Module, cost: Cost) -> Problem:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 4, (6,), generator=generator)
+    data = Split(2 * torch.randn(6, 5, generator=generator), labels)
     return Problem.of(model, data, CrossEntropy(), cost, Unbounded(), None, None)
 
 
@@ -33,38 +41,102 @@ def margins(made: Problem, points: Tensor) -> Tensor:
     return outputs - outputs.gather(1, made.targets.unsqueeze(1))
 
 
-@pytest.mark.parametrize("kind", [LogCosh, SmoothAbs])
-@pytest.mark.parametrize(
-    "cost", [SquaredL2(), WeightedL2(torch.tensor([1.0, 4.0, 0.2, 3.0, 1.0]))], ids=["l2", "weighted"]
-)
-@pytest.mark.parametrize("front", [False, True])
-def test_margins_stay_below_their_quadratic(kind: type[nn.Module], cost: Cost, front: bool) -> None:
-    """Random moves of all sizes, in the cost's norm: 6 samples × 4 classes × 1,000 moves."""
-    made = problem(kind, cost, 0, front)
+def parabolas(made: Problem) -> tuple[Parabolas, Tensor, Tensor]:
+    """Around all samples, for all classes, and (n, classes) margins with their (n, classes, 5) gradients."""
     leaf = made.inputs.clone().requires_grad_()
     start = margins(made, leaf)
     slopes = torch.stack(
         [torch.autograd.grad(start[:, k].sum(), leaf, retain_graph=True)[0] for k in range(4)], 1
     )
-    bends = centred_bends(made, start.detach(), torch.ones_like(start))
-    assert bends is not None
-    assert bool(torch.isfinite(bends).all())
-    tightest = 0.0
+    start = start.detach()
+    whitened = torch.stack([made.cost.whiten(slopes[:, k]) for k in range(4)], 1)
+    known = Margins(start, whitened.norm(dim=2), slopes.transpose(0, 1), torch.full((6,), 1e-12).double())
+    found = centred_parabolas(made, known, torch.ones_like(start))
+    assert found is not None
+    return found, start, slopes
+
+
+EVERY_KIND = pytest.mark.parametrize("kind", [LogCosh, SmoothAbs])
+EVERY_COST = pytest.mark.parametrize(
+    "cost", [SquaredL2(), WeightedL2(torch.tensor([1.0, 4.0, 0.2, 3.0, 1.0]))], ids=["l2", "weighted"]
+)
+
+
+@EVERY_KIND
+@EVERY_COST
+@pytest.mark.parametrize("front", [False, True])
+def test_margins_stay_below_their_quadratics(kind: type[nn.Module], cost: Cost, front: bool) -> None:
+    """Random moves of all sizes, in the cost's norm: 6 samples × 3 classes × 1,000 moves."""
+    made = problem(network(kind, 0, front), cost)
+    found, start, slopes = parabolas(made)
+    known = torch.isfinite(found.curvature)
+    assert int(known.sum()) == 6 * 3  # all but the own
+    tightest = closest = 0.0
     generator = torch.Generator().manual_seed(1)
     for _ in range(1_000):
         u = torch.randn(6, 5, dtype=torch.float64, generator=generator)
-        u = (
-            u
-            / u.norm(dim=1, keepdim=True)
-            * 10 ** torch.empty(6, 1).double().uniform_(-2, 1, generator=generator)
-        )
+        sizes = 10 ** torch.empty(6, 1).double().uniform_(-2, 1, generator=generator)
+        u = u / u.norm(dim=1, keepdim=True) * sizes
         move = cost.whiten(u)
         with torch.no_grad():
-            rise = margins(made, made.inputs + move) - start - (slopes * move.unsqueeze(1)).sum(2)
+            rise = margins(made, made.inputs + move) - start
         square = (u**2).sum(1, keepdim=True) / 2
-        assert bool((rise <= bends * square + 1e-9).all())
-        tightest = max(tightest, float((rise / (bends * square).clamp_min(1e-12)).max()))
-    assert tightest > 0.3  # the bound is no bluff
+        bent = rise - (slopes * move.unsqueeze(1)).sum(2)
+        assert bool((bent <= found.curvature * square + 1e-9)[known].all())
+        most = (found.rise + found.bend * square.unsqueeze(2)).amin(2)
+        assert bool((rise <= most + 1e-9)[known].all())
+        tightest = max(tightest, float((bent / (found.curvature * square).clamp_min(1e-12))[known].max()))
+        closest = max(closest, float((rise / most)[known].max()))
+    assert tightest > 0.3  # the bounds are no bluff
+    assert closest > 0.6
+
+
+@EVERY_KIND
+@EVERY_COST
+def test_parabolas_are_those_of_the_trust_region(kind: type[nn.Module], cost: Cost) -> None:
+    """The best of them is the largest value of the quadratic on a sphere, by its secular equation, to within
+    some per cent, and never below it."""
+    model = network(kind, 5)
+    into, bias, out = (
+        model.get_parameter(name).detach().double() for name in ("0.weight", "0.bias", "2.weight")
+    )
+    made = problem(model, cost)
+    found, _, slopes = parabolas(made)
+    z = made.inputs @ into.T + bias
+    b = model.get_buffer("1.sharpness").double()
+    slope = torch.tanh(b * z) if kind is LogCosh else z / (z**2 + b**-2).sqrt()
+    gained = 1.0
+    for sample in range(6):
+        near = [k for k in range(4) if torch.isfinite(found.curvature[sample, k])]
+        for k in near[:2]:
+            u = (out[k] - out[made.targets[sample]]).clamp_min(0)
+            form = into.T @ ((u * slope[sample] / z[sample]).unsqueeze(1) * into)
+            scale = cost.whiten(torch.ones(1, 5).double())[0]
+            quadratic = (scale[:, None] * form * scale).numpy()
+            gradient = (slopes[sample, k] * scale).numpy()
+            rises, bends = found.rise[sample, k], found.bend[sample, k]
+            radius = float((2 * rises[6] / bends[6]).sqrt())  # where it rises by twice its start
+            truth = sphere_maximum(gradient, quadratic, radius)
+            best = float((rises + bends * radius**2 / 2).min())
+            assert truth <= best + 1e-9
+            plain = np.linalg.norm(gradient) * radius + np.linalg.eigvalsh(quadratic)[-1] * radius**2 / 2
+            assert best <= 1.02 * truth
+            gained = max(gained, plain / best)
+    assert gained > 1.1
+
+
+def sphere_maximum(gradient: Array, form: Array, radius: float) -> float:
+    """max ⟨g, δ⟩ + ½⟨δ, Qδ⟩ over ‖δ‖ = r, by the roots of the secular equation."""
+    values, vectors = np.linalg.eigh(form)
+    parts = vectors.T @ gradient
+
+    def length(multiplier: float) -> float:
+        return float(np.linalg.norm(parts / (multiplier - values)))
+
+    low, high = values[-1] + 1e-12, values[-1] + np.linalg.norm(gradient) / radius + 1.0
+    multiplier = brentq(lambda m: length(m) - radius, low, high)
+    move = vectors @ (parts / (multiplier - values))
+    return float(gradient @ move + move @ form @ move / 2)
 
 
 def test_radii_hold_against_the_nearest_errors_found() -> None:
@@ -91,4 +163,5 @@ def test_other_networks_have_none() -> None:
     data = Split(torch.randn(3, 5), torch.zeros(3, dtype=torch.long))
     made = Problem.of(model, data, CrossEntropy(), SquaredL2(), Unbounded(), None, None)
     ones = torch.ones(3, 3, dtype=torch.float64)
-    assert centred_bends(made, ones, ones) is None
+    known = Margins(ones, ones, torch.ones(3, 3, 5, dtype=torch.float64), ones[0])
+    assert centred_parabolas(made, known, ones) is None

@@ -1,4 +1,4 @@
-"""Margins bounded by a quadratic around each sample, for one layer of log cosh or smooth |z| units.
+"""Margins bounded by quadratics around each sample, for one layer of log cosh or smooth |z| units.
 
 Such a unit is a concave function of z², so that for every move a of its argument
 
@@ -6,14 +6,20 @@ Such a unit is a concave function of z², so that for every move a of its argume
 
 With u the weights of a margin m_k = F_k − F_y on the units and A the matrix in front of them,
 
-    m_k(x + δ) ≤ m_k(x) + ⟨∇m_k(x), δ⟩ + (κ/2)‖δ‖²,      κ = λ_max(Aᵀ diag(u⁺σ'(z)/z) A)
+    m_k(x + δ) ≤ m_k(x) + ⟨g, δ⟩ + ½⟨δ, Qδ⟩,      g = ∇m_k(x),   Q = Aᵀ diag(u⁺σ'(z)/z) A
 
-at every δ. Units far from their corner at the sample hardly count, whatever their sharpness.
+at every δ. Units far from their corner at the sample hardly count, whatever their sharpness. On a ball that
+is a trust-region problem, and any multiplier λ > κ = λ_max(Q) bounds it from above:
+
+    ⟨g, δ⟩ + ½⟨δ, Qδ⟩ ≤ ½⟨g, (λ − Q)⁻¹g⟩ + (λ/2)‖δ‖².
+
+λ = κ + ‖g‖/r gives ‖g‖r + (κ/2)r² at the distance r, if g is an eigenvector of κ; it never is.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -23,59 +29,145 @@ from certus.certificates.problem import Problem
 from certus.smoothness.activations import LOG_COSH, SMOOTH_ABS, Activation
 from certus.smoothness.analysis import UP, Analysis
 from certus.smoothness.operators import Chain, Operator, Shape
-from certus.smoothness.outputs import MOST_CLASSES
-from certus.smoothness.spectral import inflate, quadratic_norm
+from certus.smoothness.spectral import inflate, slack
 
 _WORK = 3e7  # multiplications that a class of a sample may cost
-_CLASSES = 3  # that are looked at: a radius is the smallest over all classes
+_CLASSES = 3  # that are looked at, at least
+_DISTANCES = torch.tensor([0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.6, 2.5, 4.0, 8.0], dtype=torch.float64)
+"""For which multipliers are chosen, in units of how far the nearest error would be if margins were linear."""
 
 
-def centred_bends(problem: Problem, margins: Tensor, slopes: Tensor) -> Tensor | None:
-    """(n, classes) κ at every sample for its nearest classes, ∞ for others; None for other networks, or where
-    it would take long.
+@dataclass(frozen=True, eq=False)
+class Margins:
+    """At n samples, (n, classes) each: margins F_k − F_y and the dual norms of their gradients, rounded up.
 
-    Args:
-        margins, slopes: (n, classes) F_k − F_y at the samples, and Lipschitz constants: they only say which
-            classes are near.
+    Attributes:
+        gradients: (classes, n, …) without what Z blocks; None for too many classes.
+        error: (n,) how far, in the dual norm, these may be from the true ones.
+    """
+
+    values: Tensor
+    steepness: Tensor
+    gradients: Tensor | None
+    error: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Parabolas:
+    """m_k(x + δ) ≤ m_k(x) + rise + (bend/2)‖δ‖² at every δ, for each of several pairs.
+
+    Both are (n, classes, pairs), and ∞ for classes that were not looked at, as is the upper bound on κ,
+    ``curvature``, (n, classes).
+    """
+
+    rise: Tensor
+    bend: Tensor
+    curvature: Tensor
+
+
+def centred_parabolas(problem: Problem, margins: Margins, lipschitz: Tensor) -> Parabolas | None:
+    """For the classes that may be nearest to each sample; None for other networks, or where it takes long.
+
+    ``lipschitz``, (n, classes), only says which classes are too far away to matter.
     """
     analysis = problem.analysis
     stages = [step.stage for step in analysis.steps]
-    if len(stages) != 2 or analysis.outputs.classes > MOST_CLASSES or analysis.geometry.length != 1:
+    if len(stages) != 2 or margins.gradients is None or analysis.geometry.length != 1:
         return None
     first, units = stages
     if not isinstance(first, Operator) or not isinstance(units, Activation):
         return None
     narrow = _narrow(analysis) if units.value in (LOG_COSH.value, SMOOTH_ABS.value) else None
-    if narrow is None or math.prod(narrow[0].shape) * narrow[0].shape[1] > _WORK:
+    if narrow is None or math.prod(narrow.matrix.shape) * narrow.matrix.shape[1] > _WORK:
         return None
-    matrix, lost = narrow
     points = problem.inputs
     error = first.rounding * first.sizes(points.abs())
     nearest = (first.apply(points).abs() - error).clamp_min(0).flatten(1)
     weights = analysis.outputs.against(problem.targets).high.flatten(2).clamp_min(0)
-    found = torch.full(weights.shape[:2], math.inf, dtype=torch.float64)
-    near = (margins / slopes.clamp_min(1e-300)).topk(min(_CLASSES + 1, weights.shape[1]), dim=1).indices
+    shape = (*margins.values.shape, len(_DISTANCES))
+    rises, bends = (torch.full(shape, math.inf, dtype=torch.float64) for _ in range(2))
+    curvature = torch.full(shape[:2], math.inf, dtype=torch.float64)
+    scale, chosen = _near(problem, margins, lipschitz)
+    gradients = torch.stack([problem.cost.whiten(rows).flatten(1) for rows in margins.gradients], 1)
+    inexact = margins.error + (1e-14 + problem.metric_slack) * gradients.norm(dim=2).amax(1)
     for index, place in enumerate(nearest):
-        spread = weights[index, near[index]] * _ratio(units, place, analysis.steps[1].in_shape)
-        size = quadratic_norm(matrix, spread).sqrt() + lost * spread.amax(1).sqrt()
-        found[index, near[index]] = size**2 * UP
-    return found
+        near = chosen[index].nonzero().flatten()
+        spread = weights[index, near] * _ratio(units, place, analysis.steps[1].in_shape)
+        found = _parabolas(narrow, spread, gradients[index, near], scale[index] * _DISTANCES)
+        # What the gradient's error adds is at most ‖δ‖ ≤ (1 + ‖δ‖²)/2 times it.
+        rises[index, near] = found.rise + inexact[index] / 2
+        bends[index, near] = found.bend + inexact[index]
+        curvature[index, near] = found.curvature
+    return Parabolas(rises, bends, curvature)
+
+
+def _near(problem: Problem, margins: Margins, lipschitz: Tensor) -> tuple[Tensor, Tensor]:
+    """(n,) the distance of the nearest error if margins were linear, and (n, classes) which may be nearer."""
+    own = torch.zeros_like(margins.values, dtype=torch.bool).scatter_(1, problem.targets.unsqueeze(1), True)
+    short = (-margins.values).clamp_min(0)
+    linear = torch.where(own, math.inf, short / margins.steepness.clamp_min(1e-300)).amin(1)
+    far = torch.where(own, math.inf, short / lipschitz.clamp_min(1e-300))
+    first = torch.zeros_like(own)
+    first.scatter_(1, far.topk(min(_CLASSES, far.shape[1] - 1), dim=1, largest=False).indices, True)
+    # A sample that is an error already has no such distance, but its loss grows all the same.
+    steepest = torch.where(own, 0.0, margins.steepness).amax(1).clamp_min(1e-300)
+    scale = torch.where((linear > 0) & torch.isfinite(linear), linear, 1 / steepest).clamp(1e-9, 1e9)
+    return scale, (first | (far < linear.unsqueeze(1))) & ~own
+
+
+def _parabolas(narrow: _Narrow, spread: Tensor, gradient: Tensor, distances: Tensor) -> Parabolas:
+    """Of one sample. Shapes (classes, units), (classes, features) and (pairs,)."""
+    matrix, lost = narrow.matrix, narrow.lost
+    scaled = matrix * spread.sqrt().unsqueeze(-1)
+    form = scaled.mT @ scaled
+    values, vectors = torch.linalg.eigh(form)
+    up = inflate(max(matrix.shape))
+    top = values[:, -1:].clamp_min(0) * up
+    # The true Q is behind a rotation, and differs by the rounding of the product and by what was lost.
+    trace = form.diagonal(dim1=1, dim2=2).sum(1, keepdim=True)
+    coarse = lost * spread.amax(1, keepdim=True).sqrt()
+    inexact = 4 * slack(len(matrix)) * trace + 2 * top.sqrt() * coarse + coarse**2
+    inside = gradient @ narrow.rotation.mT
+    outside = (gradient - inside @ narrow.rotation).norm(dim=1, keepdim=True)
+    length = gradient.norm(dim=1, keepdim=True).clamp_min(1e-300)
+    multiplier = top * (1 + 1e-6) + length / distances + 1e-12
+    along = (vectors.mT @ inside.unsqueeze(2)) / (multiplier.unsqueeze(1) - values.unsqueeze(2))
+    solution = vectors @ along  # (classes, directions, pairs), roughly (λ − Q)⁻¹g: any vector will do
+    bent = form @ solution
+    residual = (inside.unsqueeze(2) - multiplier.unsqueeze(1) * solution + bent).norm(dim=1)
+    residual = residual + 1e-14 * (length + multiplier * solution.norm(dim=1))
+    # ⟨g, M⁻¹g⟩ = 2⟨g, y⟩ − ⟨y, My⟩ + ⟨ρ, M⁻¹ρ⟩ with M = λ − Q and ρ = g − My.
+    half = (inside.unsqueeze(2) * solution).sum(1) + (
+        (bent - multiplier.unsqueeze(1) * solution) * solution
+    ).sum(1) / 2
+    rise = half + residual**2 / (multiplier - top) / 2 + outside**2 / multiplier / 2
+    size = 1e-13 * (length * solution.norm(dim=1) + multiplier * (solution**2).sum(1))
+    curvature = (top.sqrt() + coarse) ** 2 * UP
+    return Parabolas(rise * up + size, (multiplier + inexact) * up, curvature.squeeze(1))
+
+
+@dataclass(frozen=True, eq=False)
+class _Narrow:
+    """The matrix of the first step as ``matrix @ rotation``, up to ``lost`` in norm."""
+
+    matrix: Tensor
+    rotation: Tensor
+    lost: float
 
 
 @lru_cache(maxsize=2)
-def _narrow(analysis: Analysis) -> tuple[Tensor, float] | None:
-    """The matrix of the first step behind a rotation, in as few columns as it has directions, and a bound on
-    the norm of what is lost; None where it is large."""
+def _narrow(analysis: Analysis) -> _Narrow | None:
+    """In as few columns as the first step has directions; None where it is large."""
     first = analysis.steps[0].action
     if not isinstance(first, Operator) or not first.small:
         return None
     product = first._product if isinstance(first, Chain) else None
     matrix, error = (first.matrix(), 0.0) if product is None else product
-    left, sizes, _ = torch.linalg.svd(matrix, full_matrices=False)
+    left, sizes, right = torch.linalg.svd(matrix, full_matrices=False)
     kept = max(1, int((sizes > 1e-6 * sizes[0]).sum()))
     lost = 0.0 if kept == len(sizes) else float(sizes[kept])
     rounding = inflate(max(matrix.shape)) - 1  # of a stable decomposition, relative to the norm
-    return left[:, :kept] * sizes[:kept], lost + error + rounding * float(sizes[0])
+    return _Narrow(left[:, :kept] * sizes[:kept], right[:kept], lost + error + rounding * float(sizes[0]))
 
 
 def _ratio(units: Activation, distance: Tensor, shape: Shape) -> Tensor:

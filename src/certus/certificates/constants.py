@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from certus.certificates.centred import centred_bends
+from certus.certificates.centred import Margins, Parabolas, centred_parabolas
 from certus.certificates.problem import Problem
 from certus.certificates.profile import UP, Profile
 from certus.costs import Mahalanobis, Masked, SquaredL2, SquaredSup, WeightedL2
@@ -38,7 +38,7 @@ class Ball:
     """Bounds on the ball around each sample, or everywhere: (n, classes) for margins, (n,) for the loss.
 
     ``margin_bend`` bounds margins from the sample on, m(x + δ) ≤ m(x) + ⟨∇m(x), δ⟩ + (bend/2)‖δ‖², and no
-    more; ``curvature`` bounds second derivatives.
+    more, as do ``parabolas``; ``curvature`` bounds second derivatives.
 
     ``edge`` is the index of its radius; None for all of space.
     """
@@ -48,6 +48,7 @@ class Ball:
     margin_bend: Tensor | None
     slope: Tensor
     curvature: Tensor
+    parabolas: Parabolas | None = None
 
     def within(self, larger: Ball) -> Ball:
         """The better of the bounds here and of those on a larger set."""
@@ -61,6 +62,7 @@ class Ball:
             least(self.margin_bend, larger.margin_bend),
             torch.minimum(self.slope, larger.slope),
             torch.minimum(self.curvature, larger.curvature),
+            larger.parabolas,
         )
 
 
@@ -118,21 +120,20 @@ def look_around(problem: Problem, grid: Grid, clip: float | None) -> Around:
         clip=clip,
     )
     radius = None
-    if values.margins is not None and values.margin_slopes is not None:
+    if values.margins is not None:
         own = nn.functional.one_hot(problem.targets, problem.classes or 0).bool()
-        radius = _radius(values.margins, values.margin_slopes, own, balls, grid)
+        radius = _radius(values.margins, own, balls, grid)
         radius = torch.where(radius > problem.reach, math.inf, radius)
     return Around(problem, profile, balls, radius, values.loss)
 
 
 @dataclass(frozen=True, eq=False)
 class _Values:
-    """At the samples: losses, margins and the dual norms of their gradients, all rounded up."""
+    """At the samples: losses and the dual norms of their gradients, rounded up, and margins."""
 
     loss: Tensor
     slope: Tensor
-    margins: Tensor | None
-    margin_slopes: Tensor | None
+    margins: Margins | None
 
     @staticmethod
     def at(problem: Problem) -> _Values:
@@ -143,37 +144,37 @@ class _Values:
         losses, rounding = losses.detach(), problem.rounding
         steepness = dual_norm(problem, problem.feasible(slope))
         steepness = steepness + dual_size(problem, problem.slope_error(losses, rounding))
-        margins = slopes = None
-        if isinstance(problem.family, Softmax):
-            margins, slopes = _margins(problem, leaf)
+        margins = _margins(problem, leaf) if isinstance(problem.family, Softmax) else None
         losses = losses + problem.slack(losses, rounding)
         if not bool(torch.isfinite(losses).all()):
             raise CertusError("The network overflows float64 at some samples: nothing can be proven there.")
-        return _Values(losses, steepness, margins, slopes)
+        return _Values(losses, steepness, margins)
 
 
-def _margins(problem: Problem, leaf: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, classes) F_k − F_y rounded up, and the dual norms of their gradients; ∞ for too many classes."""
+def _margins(problem: Problem, leaf: Tensor) -> Margins:
+    """Margins and their gradients, of steepness ∞ for too many classes."""
     with torch.enable_grad():
         outputs = problem.outputs(leaf)
         classes = outputs.shape[1]
         own = problem.targets.unsqueeze(1)
-        margins = (outputs - outputs.gather(1, own)).detach()
-        margins = margins + 2 * problem.rounding.values.unsqueeze(1) + 1e-14 * margins.abs()
-        margins.scatter_(1, own, 0.0)
-        slopes = torch.full_like(margins, math.inf).scatter_(1, own, 0.0)
-        if classes <= MOST_CLASSES:
-            each = [
-                torch.autograd.grad(outputs[:, k].sum(), leaf, retain_graph=True, allow_unused=True)[0]
-                for k in range(classes)
-            ]
-            rows = torch.stack([torch.zeros_like(leaf) if row is None else row for row in each])
-            mine = rows[problem.targets, torch.arange(len(leaf))]
-            # Two gradients of outputs, each with its error, and the rounding of their difference.
-            error = 2 * dual_size(problem, problem.rounding.slopes + 1e-15 * problem.rounding.rows)
-            for k in range(classes):
-                slopes[:, k] = dual_norm(problem, problem.feasible(rows[k] - mine)) + error
-    return margins, slopes.scatter_(1, own, 0.0)
+        values = (outputs - outputs.gather(1, own)).detach()
+        values = values + 2 * problem.rounding.values.unsqueeze(1) + 1e-14 * values.abs()
+        values.scatter_(1, own, 0.0)
+        # Two gradients of outputs, each with its error, and the rounding of their difference.
+        error = 2 * dual_size(problem, problem.rounding.slopes + 1e-15 * problem.rounding.rows)
+        steepness = torch.full_like(values, math.inf).scatter_(1, own, 0.0)
+        if classes > MOST_CLASSES:
+            return Margins(values, steepness, None, error)
+        each = [
+            torch.autograd.grad(outputs[:, k].sum(), leaf, retain_graph=True, allow_unused=True)[0]
+            for k in range(classes)
+        ]
+    rows = torch.stack([torch.zeros_like(leaf) if row is None else row for row in each])
+    mine = rows[problem.targets, torch.arange(len(leaf))]
+    for k in range(classes):
+        rows[k] = problem.feasible(rows[k] - mine)
+        steepness[:, k] = dual_norm(problem, rows[k]) + error
+    return Margins(values, steepness.scatter_(1, own, 0.0), rows, error)
 
 
 def dual_norm(problem: Problem, gradients: Tensor) -> Tensor:
@@ -214,13 +215,13 @@ def _everywhere(problem: Problem) -> Ball:
 
 
 def _centred(problem: Problem, values: _Values, ball: Ball) -> Ball:
-    """With the curvature of margins as seen from each sample, where that is smaller."""
+    """With the margins' curvature as seen from each sample, where that is smaller, and their parabolas."""
     if values.margins is None or ball.margin_slope is None or ball.margin_bend is None:
         return ball
-    bends = centred_bends(problem, values.margins, ball.margin_slope)
-    if bends is None:
+    found = centred_parabolas(problem, values.margins, ball.margin_slope)
+    if found is None:
         return ball
-    return replace(ball, margin_bend=torch.minimum(ball.margin_bend, bends))
+    return replace(ball, margin_bend=torch.minimum(ball.margin_bend, found.curvature), parabolas=found)
 
 
 def _ball(problem: Problem, grid: Grid, index: int) -> Ball:
@@ -244,36 +245,40 @@ def _majorants(
         lefts.append((start + root * inner) ** 2)
         rights.append((start + root * outer) ** 2)
     elif not family.smoothing:
-        assert values.margins is not None
-        assert values.margin_slopes is not None
+        margins = values.margins
+        assert margins is not None
         assert ball.margin_slope is not None
         assert ball.margin_bend is not None
         own = problem.targets.reshape(-1, 1, 1)
-        rises = _rise(values.margin_slopes, ball.margin_slope, ball.margin_bend, inner, outer)
+        rises = _rise(margins.steepness, ball.margin_slope, ball.margin_bend, inner, outer)
+        if ball.parabolas is not None:
+            rises = _below(rises, ball.parabolas, inner, outer)
         for found, rise in zip((lefts, rights), rises, strict=True):
-            lifted = family.scale * (values.margins.unsqueeze(2) + rise + family.offset)
+            lifted = family.scale * (margins.values.unsqueeze(2) + rise + family.offset)
             lifted = lifted.scatter(1, own.expand(-1, 1, lifted.shape[2]), 0.0)
             found.append(family.slope / family.scale * torch.logsumexp(lifted, 1) * (1 + 1e-13) + 1e-13)
     return torch.stack(lefts), torch.stack(rights)
 
 
-def _radius(margins: Tensor, slopes: Tensor, own: Tensor, balls: list[Ball], grid: Grid) -> Tensor:
+def _radius(margins: Margins, own: Tensor, balls: list[Ball], grid: Grid) -> Tensor:
     """(n,) certified radii: as far as every e_k stays below 0, on the ball where its constants hold. Ties
     are errors.
 
-    The root of m + Lip·r is −m/Lip, that of m + gr + κr²/2 is −2m/(g + √(g² − 2κm)); e_k is the smaller of
-    both
-    functions, so its root is the larger of both.
+    The root of m + Lip·r is −m/Lip, that of m + gr + κr²/2 is −2m/(g + √(g² − 2κm)), that of m + c + λr²/2 is
+    √(−2(m + c)/λ); e_k is the smallest of these functions, so its root is the largest of theirs.
     """
-    best = torch.zeros(len(margins), dtype=torch.float64)
+    best = torch.zeros(len(own), dtype=torch.float64)
+    short = (-margins.values).clamp_min(0)
     for ball in balls:
         assert ball.margin_slope is not None
         assert ball.margin_bend is not None
         most = ball.margin_slope * UP
-        steep, bend = slopes * UP, ball.margin_bend.clamp_min(0) * UP
-        short = (-margins).clamp_min(0)
+        steep, bend = margins.steepness * UP, ball.margin_bend.clamp_min(0) * UP
         curved = 2 * short / (steep + (steep**2 + 2 * bend * short).sqrt())
         roots = torch.maximum(short / most, curved.nan_to_num(0.0)).nan_to_num(0.0, math.inf)
+        if ball.parabolas is not None:
+            left = (short.unsqueeze(2) - ball.parabolas.rise).clamp_min(0)
+            roots = torch.maximum(roots, (2 * left / ball.parabolas.bend).sqrt().amax(2))
         found = torch.where(own, math.inf, roots).amin(1) * (1 - 1e-9)
         if ball.edge is not None:
             found = found.clamp_max(float(grid.edges[ball.edge]))
@@ -293,3 +298,16 @@ def _rise(slope: Tensor, most: Tensor, bend: Tensor, inner: Tensor, outer: Tenso
     pick = curved <= most * outer
     low = torch.where(pick, steep * inner + bend * inner**2 / 2, most * inner)
     return low, torch.where(pick, curved, most * outer)
+
+
+def _below(
+    rises: tuple[Tensor, Tensor], parabolas: Parabolas, inner: Tensor, outer: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The same, or that of the parabola which is smallest at the outer edge, if it is smaller."""
+    low, high = rises
+    rise, bend = parabolas.rise.unsqueeze(-1), parabolas.bend.unsqueeze(-1) / 2
+    least, which = ((rise + bend * outer**2) * UP).min(2)
+    chosen = which.unsqueeze(2)
+    first = ((rise + bend * inner**2) * UP).gather(2, chosen).squeeze(2)
+    smaller = least < high
+    return torch.where(smaller, first, low), torch.where(smaller, least, high)
