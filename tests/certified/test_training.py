@@ -15,7 +15,7 @@ from certus.data import digits
 from certus.losses import ModelLoss
 from certus.models import build_model, certified_mlp, principal_components
 from certus.smoothness import input_smoothness
-from certus.training import ERM, Fit, Observer, Perturber, RandomShift, TrainingState, fit
+from certus.training import ERM, Fit, Observer, Perturber, RandomShift, RandomWarp, TrainingState, fit
 
 DATA = digits()
 SHAPE = (1, 8, 8)
@@ -154,6 +154,28 @@ def test_shifts_move_images_and_bring_zeros_in() -> None:
         shift(torch.zeros(2, 5))
     with pytest.raises(ArgumentError, match="`pixels` must be a whole number, at least 1"):
         RandomShift(0)
+
+
+def test_warps_are_linear_maps_about_the_centre() -> None:
+    """A bright blob of an image lands where the map that is drawn puts it; the centre stays where it is."""
+    strength, size = 0.2, 41
+    torch.manual_seed(5)
+    maps = torch.eye(2) + strength * (2 * torch.rand(30, 2, 3) - 1)[:, :, :2]  # what it will draw
+    axis = torch.arange(size) - (size - 1) / 2
+    rows, columns = torch.meshgrid(axis, axis, indexing="ij")
+    for place in ((0.0, 0.0), (9.0, -4.0)):
+        blob = torch.exp(-((columns - place[0]) ** 2 + (rows - place[1]) ** 2) / 8)
+        torch.manual_seed(5)
+        moved = RandomWarp(strength)(blob.expand(30, 1, size, size))[:, 0]
+        total = moved.sum((1, 2))
+        found = torch.stack([(moved * grid).sum((1, 2)) / total for grid in (columns, rows)], 1)
+        # An output pixel p shows the input at A p, so that the blob at x appears at A⁻¹ x.
+        expected = torch.linalg.solve(maps, torch.tensor(place).expand(30, 2))
+        torch.testing.assert_close(found, expected, atol=0.02, rtol=0)
+    with pytest.raises(ArgumentError, match="`images` must be"):
+        RandomWarp(0.1)(torch.zeros(2, 5))
+    with pytest.raises(ArgumentError, match=r"`strength` must lie between 0 and 0\.5; got 0\.7"):
+        RandomWarp(0.7)
 
 
 def test_principal_components_equal_numpys() -> None:

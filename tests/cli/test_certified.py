@@ -17,7 +17,21 @@ TINY = ["--model", "certified-mlp:16", "--epochs", "2"]
 
 def test_a_certified_run_carries_its_proof(tmp_path: Path) -> None:
     done = certus(
-        *("train", "digits", "--certified", "--gamma", "1.5", "--shift", "1", *TINY, "-o", "run", "--json"),
+        *(
+            "train",
+            "digits",
+            "--certified",
+            "--gamma",
+            "1.5",
+            "--shift",
+            "1",
+            "--warp",
+            "0.1",
+            *TINY,
+            "-o",
+            "run",
+            "--json",
+        ),
         folder=tmp_path,
     )
     assert done.returncode == 0, done.stderr
@@ -81,6 +95,7 @@ def test_an_interrupted_certified_run_ends_in_the_same_weights(
             "`margin` must be 0 if labels are smoothed",
         ),
         (["--gamma", "1", "--shift", "-1"], "`shift` must be a whole number, at least 0"),
+        (["--gamma", "1", "--warp", "0.5"], "`warp` must be at least 0 and below 0.5; got 0.5"),
         (
             ["--gamma", "1", "--model", "certified-mlp:x"],
             "`model` must be like certified-mlp:1024,256:logcosh:256",
@@ -98,8 +113,9 @@ def test_what_is_refused(options: list[str], message: str, tmp_path: Path) -> No
 def test_regression_and_tables_are_refused_what_makes_no_sense(tmp_path: Path) -> None:
     squared = certus("train", "diabetes", "--certified", "--gamma", "1", folder=tmp_path)
     assert (squared.returncode, "residuals" in squared.stderr) == (2, True)
-    shifted = certus("train", "wine", "--gamma", "1", "--shift", "1", folder=tmp_path)
-    assert (shifted.returncode, "`shift` must be 0 for data that are no images" in shifted.stderr) == (
-        2,
-        True,
-    )
+    for name in ("shift", "warp"):
+        moved = certus(
+            "train", "wine", "--gamma", "1", f"--{name}", "0.1" if name == "warp" else "1", folder=tmp_path
+        )
+        assert moved.returncode == 2
+        assert f"`{name}` must be 0 for data that are no images" in moved.stderr

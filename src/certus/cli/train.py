@@ -83,6 +83,9 @@ def train(
         float, typer.Option(help="Of the training loss: below 1, clean accuracy gains on robustness.")
     ] = 1.0,
     shift: Annotated[int, typer.Option(help="Pixels by which training images are shifted at random.")] = 0,
+    warp: Annotated[
+        float, typer.Option(help="How much they are turned, stretched and slanted, such as 0.1.")
+    ] = 0.0,
     tolerance: Annotated[
         float, typer.Option(help="How well each inner problem is solved, in units of the loss.")
     ] = runs.Settings.tolerance,
@@ -98,7 +101,7 @@ def train(
     certus train digits
     certus train digits --rho 0.1 -o runs/digits
     certus train mnist --method erm --epochs 5
-    certus train mnist --certified --gamma 1.5 --shift 1
+    certus train mnist --certified --gamma 1.5 --shift 1 --warp 0.1
     certus train csv:people.csv --target income --gamma 2
     certus train digits --method pgm --norm 2 --epsilon from:runs/digits
     torchrun --nproc-per-node 2 -m certus train mnist --gamma 0.38
@@ -133,6 +136,7 @@ def train(
         margin=margin,
         temperature=temperature,
         shift=shift,
+        warp=warp,
         tolerance=tolerance,
         seed=seed,
         target=target,

@@ -5,14 +5,15 @@ Everything is rebuilt from ``run.json``, so that a new run and a resumed one tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import certus
@@ -35,7 +36,7 @@ from certus.runs.settings import NORMS as NORMS
 from certus.runs.settings import Settings as Settings
 from certus.runs.tags import from_tag, to_tag
 from certus.surrogate import WRM, default_maximizer
-from certus.training import ERM, Fit, Observer, Perturber, RandomShift, fit
+from certus.training import ERM, Fit, Observer, Perturber, RandomShift, RandomWarp, fit
 from certus.training.criteria import choose_criterion, default_criterion
 
 _ITERATED = {"ifgm": ifgm, "pgm": pgm}
@@ -73,8 +74,9 @@ def chosen_cost(settings: Settings, data: DataSet) -> Cost:
 def start_run(path: Path, settings: Settings, data: DataSet, origin: str = "trained") -> RunDirectory:
     """A new run directory for these settings, before any training; ``origin`` may be "imported"."""
     criterion = choose_criterion(data, settings.label_smoothing, settings.margin, settings.temperature)
-    if settings.shift and data.train.inputs.dim() != 4:
-        raise ArgumentError(f"`shift` must be 0 for data that are no images; got {settings.shift}.")
+    images = data.train.inputs.dim() == 4
+    for name, value in (("shift", settings.shift), ("warp", settings.warp)):
+        require(images or value == 0, name, "be 0 for data that are no images", value)
     cost, domain = chosen_cost(settings, data), data.domain if settings.clip else Unbounded()
     build_method(settings, cost, domain)
     if settings.method in _ITERATED and settings.step_size is None:
@@ -223,7 +225,7 @@ def execute(
         optimizer=lambda groups: chosen(groups, lr=settings.learning_rate),
         schedule=_cosine(settings.epochs) if settings.schedule == "cosine" else None,
         certified=certified_set(settings, network, data),
-        augment=RandomShift(settings.shift) if settings.shift else None,
+        augment=_augmentation(settings),
         weight_decay=settings.weight_decay,
         seed=settings.seed,
         fabric=fabric,
@@ -232,6 +234,16 @@ def execute(
     if fabric.global_rank == 0:
         run.finish(network.state_dict(), result_of(done, ModelLoss(network, criterion), data))
     return done
+
+
+def _augmentation(settings: Settings) -> Callable[[Tensor], Tensor] | None:
+    """What is done to training images, one thing after the other; None if nothing is."""
+    steps: list[Callable[[Tensor], Tensor]] = []
+    if settings.warp:
+        steps.append(RandomWarp(settings.warp))
+    if settings.shift:
+        steps.append(RandomShift(settings.shift))
+    return (lambda images: reduce(lambda found, step: step(found), steps, images)) if steps else None
 
 
 def _cosine(epochs: int) -> Any:

@@ -37,7 +37,8 @@ class Settings:
         certified: keep sγ above a proven bound on the curvature; ``gamma`` is then allowed for every method.
         margin: what a true class must lead by, in the training loss of a classifier; 0 for cross-entropy.
         temperature: of that loss: below 1 it looks at samples near the decision more than at others.
-        shift: pixels by which training images are shifted at random.
+        shift: pixels by which training images are shifted at random; warp: how much they are turned,
+            stretched and slanted.
         tolerance: of the inner problems. The effect of an inexact maximiser is fixed (thm:convergence).
     """
 
@@ -67,6 +68,7 @@ class Settings:
     margin: float = 0.0
     temperature: float = 1.0
     shift: int = 0
+    warp: float = 0.0
 
     def __post_init__(self) -> None:
         for name, legal in (
@@ -109,6 +111,7 @@ class Settings:
         if self.certified and self.rho is not None and self.temperature != 1:
             raise ArgumentError(f"`temperature` must be 1 where γ follows ρ; got {self.temperature}.")
         require_count("shift", self.shift, least=0)
+        require(0 <= self.warp < 0.5, "warp", "be at least 0 and below 0.5", self.warp)
         if (self.method == "wrm" or self.certified) and len(given) != 1:
             raise ArgumentError(
                 f"Give either `gamma` or `rho` for {self.method}; got gamma={self.gamma} and rho={self.rho}."

@@ -1,6 +1,6 @@
 """Training by Algorithm 1: one loop for every method (alg:thealg)."""
 
-from certus.training.augmentation import RandomShift
+from certus.training.augmentation import RandomShift, RandomWarp
 from certus.training.calibration import Level, LevelStatus, calibrate, measure_level
 from certus.training.decay import decay_groups, early_and_late
 from certus.training.erm import ERM, Perturber
@@ -21,6 +21,7 @@ __all__ = [
     "Perturber",
     "Projection",
     "RandomShift",
+    "RandomWarp",
     "SpectralBall",
     "TrainingState",
     "WeightBall",

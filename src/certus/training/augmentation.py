@@ -1,4 +1,4 @@
-"""Augmentation: training images shifted by a few pixels, so that more of them are seen."""
+"""Augmentation: training images shifted or warped a little, so that more of them are seen."""
 
 from __future__ import annotations
 
@@ -36,3 +36,28 @@ class RandomShift:
         samples = torch.arange(count, device=images.device)[:, None, None]
         # An index beside a slice puts the channels last.
         return padded[samples, :, rows[:, :, None], columns[:, None, :]].movedim(-1, 1).contiguous()
+
+
+@dataclass(frozen=True)
+class RandomWarp:
+    """Each image under a linear map of the plane near the identity: turned, stretched and slanted a little.
+
+    The map is I + strength·E about the centre, the four entries of E uniform in [−1, 1]; pixels are
+    interpolated, and zeros come in.
+
+    >>> RandomWarp(0.1)(torch.zeros(5, 1, 8, 8)).shape
+    torch.Size([5, 1, 8, 8])
+    """
+
+    strength: float
+
+    def __post_init__(self) -> None:
+        require(0 < self.strength < 0.5, "strength", "lie between 0 and 0.5", self.strength)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        require(images.dim() == 4, "images", "be (batch, channels, height, width)", tuple(images.shape))
+        noise = 2 * torch.rand(len(images), 2, 3) - 1
+        noise[:, :, 2] = 0.0
+        maps = torch.eye(2, 3) + self.strength * noise
+        places = functional.affine_grid(maps.to(images), list(images.shape), align_corners=False)
+        return functional.grid_sample(images, places, align_corners=False)
