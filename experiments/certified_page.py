@@ -14,7 +14,8 @@ NAMES = {
     "erm-certified": "ERM, certified",
     "wrm": "WRM, unconstrained",
     "erm": "ERM, unconstrained",
-    "wrm-certified-long": "WRM, certified, 30 epochs",
+    "wrm-certified-long": "WRM, certified, long",
+    "erm-certified-long": "ERM, certified, long",
 }
 # What was to be reached on MNIST, and what would be better still.
 AIMS = {
@@ -113,14 +114,15 @@ def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
     for row in found:  # only one seed has it
         if len(row.get("auto", {})) == 2:
             summary["auto"] = {key: [value, row["strong"][key]] for key, value in row["auto"].items()}
-    found = [row for row in found if {"certified", "certificate"} <= row.keys()]
+    found = [row for row in found if "certificate" in row]
     if found:
         summary["strong"] = {key: over("strong", key) for key in found[0]["strong"]}
         summary["certificate"] = [
             {"rho": level["rho"]} | {key: over("certificate", index, key) for key in level if key != "rho"}
             for index, level in enumerate(found[0]["certificate"])
         ]
-        summary["certified"] = {rho: over("certified", rho) for rho in found[0]["certified"]}
+        if all("certified" in row for row in found):
+            summary["certified"] = {rho: over("certified", rho) for rho in found[0]["certified"]}
         summary["seeds certified"] = len(found)
     return summary
 
@@ -155,11 +157,13 @@ def _page(table: dict[str, dict[str, Any]]) -> str:
                 [f"{attack} {key}" for key in keys for attack in ("AutoAttack", "strong")],
                 {name: [f"{v:.4f}" for key in keys for v in row[key]] for name, row in auto.items()},
             )
-        rhos = list(next(iter(done.values()))["certified"])
-        parts += _lines(
-            [f"certified error, all images, ρ = {rho}" for rho in rhos],
-            {name: [f"{row['certified'][rho][0]:.4f}" for rho in rhos] for name, row in done.items()},
-        )
+        every = {name: row["certified"] for name, row in done.items() if "certified" in row}
+        if every:
+            rhos = list(next(iter(every.values())))
+            parts += _lines(
+                [f"certified error, all images, ρ = {rho}" for rho in rhos],
+                {name: [f"{row[rho][0]:.4f}" for rho in rhos] for name, row in every.items()},
+            )
         levels = next(iter(done.values()))["certificate"]
         for what in ("error", "loss"):
             parts += _lines(
