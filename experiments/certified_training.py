@@ -49,6 +49,7 @@ class Plan:
     options: tuple[str, ...]
     epochs: int = 10
     data: tuple[str, ...] = DATA
+    model: str = "certified-mlp:1024:logcosh:100"
 
 
 CERTIFIED = ("--certified", "--gamma", "1.5", "--temperature")
@@ -68,7 +69,6 @@ FIRST = {("mnist", "wrm-certified"), ("mnist", "erm-certified")}
 
 @dataclass(frozen=True)
 class Args:
-    model: str = "certified-mlp:1024:logcosh:100"
     batch_size: int = 512
     learning_rate: float = 0.01
     shift: int = 1
@@ -107,7 +107,7 @@ def train(path: Path, data: str, plan: Plan, seed: int, args: Args) -> None:
     if (path / "run.json").exists():
         command = ["resume", str(path)]
     else:
-        command = ["train", data, *plan.options, "--model", args.model, "--no-clip", "-o", str(path)]
+        command = ["train", data, *plan.options, "--model", plan.model, "--no-clip", "-o", str(path)]
         command += ["--epochs", str(plan.epochs), "--batch-size", str(args.batch_size), "--seed", str(seed)]
         command += ["--lr", str(args.learning_rate), "--schedule", "cosine", "--shift", str(args.shift)]
     subprocess.run([sys.executable, "-m", "certus", *command], check=True)
