@@ -40,18 +40,12 @@ CHOICES = {
     "cold": Choice("temperature 0.5", temperature=0.5),
     "warm": Choice("temperature 1", temperature=1.0),
     "margin": Choice("a margin of 1", more=("--margin", "1")),
-    "wide": Choice("4,096 units", model="certified-mlp:4096:logcosh:100"),
-    "narrow": Choice("256 units", model="certified-mlp:256:logcosh:100"),
+    "wide": Choice("2,048 units", model="certified-mlp:2048:logcosh:100"),
     "abs": Choice("smooth absolute values", model="certified-mlp:1024:smoothabs:100"),
     "components": Choice("256 components", model="certified-mlp:1024:logcosh:256"),
-    "few": Choice("50 components", model="certified-mlp:1024:logcosh:50"),
     "deep": Choice("a second hidden layer", model="certified-mlp:1024,1024:logcosh:100"),
     "warp": Choice("warps of 0.1", warp=0.1),
-    "cold-warp": Choice("warps of 0.1, temperature 0.55", temperature=0.55, warp=0.1),
-    "cold-warp-long": Choice(
-        "warps of 0.1, temperature 0.55, 60 epochs", temperature=0.55, warp=0.1, epochs=60
-    ),
-    "convolution": Choice("32 channels of 5 × 5, 3 epochs", model="certified-cnn:32:logcosh", epochs=3),
+    "cold-warp": Choice("warps of 0.1, temperature 0.6", temperature=0.6, warp=0.1),
 }
 
 

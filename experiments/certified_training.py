@@ -53,7 +53,7 @@ class Plan:
 
 
 CERTIFIED = ("--certified", "--gamma", "1.5", "--temperature")
-LONG = ("0.55", "--warp", "0.1")
+LONG = ("0.6", "--warp", "0.1")
 METHODS = {
     "wrm-certified": Plan(("--method", "wrm", *CERTIFIED, "0.7")),
     "erm-certified": Plan(("--method", "erm", *CERTIFIED, "0.7")),

@@ -156,26 +156,30 @@ def test_shifts_move_images_and_bring_zeros_in() -> None:
         RandomShift(0)
 
 
-def test_warps_are_linear_maps_about_the_centre() -> None:
-    """A bright blob of an image lands where the map that is drawn puts it; the centre stays where it is."""
-    strength, size = 0.2, 41
+def test_warps_are_maps_of_the_plane() -> None:
+    """A bright blob of an image that is not square lands where the map that is drawn puts it."""
+    strength, shift, height, width = 0.2, 1.5, 41, 51
     torch.manual_seed(5)
-    maps = torch.eye(2) + strength * (2 * torch.rand(30, 2, 3) - 1)[:, :, :2]  # what it will draw
-    axis = torch.arange(size) - (size - 1) / 2
-    rows, columns = torch.meshgrid(axis, axis, indexing="ij")
+    noise = 2 * torch.rand(30, 2, 3) - 1  # what it will draw, in units where the image ends at −1 and 1
+    scale = torch.tensor([width / 2, height / 2])
+    maps = torch.eye(2) + strength * noise[:, :, :2]
+    axes = [torch.arange(size) - (size - 1) / 2 for size in (height, width)]
+    rows, columns = torch.meshgrid(*axes, indexing="ij")
     for place in ((0.0, 0.0), (9.0, -4.0)):
         blob = torch.exp(-((columns - place[0]) ** 2 + (rows - place[1]) ** 2) / 8)
         torch.manual_seed(5)
-        moved = RandomWarp(strength)(blob.expand(30, 1, size, size))[:, 0]
-        total = moved.sum((1, 2))
-        found = torch.stack([(moved * grid).sum((1, 2)) / total for grid in (columns, rows)], 1)
-        # An output pixel p shows the input at A p, so that the blob at x appears at A⁻¹ x.
-        expected = torch.linalg.solve(maps, torch.tensor(place).expand(30, 2))
+        moved = RandomWarp(strength, shift)(blob.expand(30, 1, height, width))[:, 0]
+        found = torch.stack([(moved * grid).sum((1, 2)) / moved.sum((1, 2)) for grid in (columns, rows)], 1)
+        # The output at p shows the input at A p + s: a blob at x appears at A⁻¹(x − s).
+        target = torch.tensor(place) / scale - shift / scale * noise[:, :, 2]
+        expected = torch.linalg.solve(maps, target) * scale
         torch.testing.assert_close(found, expected, atol=0.02, rtol=0)
     with pytest.raises(ArgumentError, match="`images` must be"):
         RandomWarp(0.1)(torch.zeros(2, 5))
     with pytest.raises(ArgumentError, match=r"`strength` must lie between 0 and 0\.5; got 0\.7"):
         RandomWarp(0.7)
+    with pytest.raises(ArgumentError, match="`shift` must be finite and not negative; got -1"):
+        RandomWarp(0.1, -1)
 
 
 def test_principal_components_equal_numpys() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -237,13 +236,10 @@ def execute(
 
 
 def _augmentation(settings: Settings) -> Callable[[Tensor], Tensor] | None:
-    """What is done to training images, one thing after the other; None if nothing is."""
-    steps: list[Callable[[Tensor], Tensor]] = []
+    """What is done to training images; None if nothing is."""
     if settings.warp:
-        steps.append(RandomWarp(settings.warp))
-    if settings.shift:
-        steps.append(RandomShift(settings.shift))
-    return (lambda images: reduce(lambda found, step: step(found), steps, images)) if steps else None
+        return RandomWarp(settings.warp, settings.shift)
+    return RandomShift(settings.shift) if settings.shift else None
 
 
 def _cosine(epochs: int) -> Any:

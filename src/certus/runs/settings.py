@@ -38,7 +38,7 @@ class Settings:
         margin: what a true class must lead by, in the training loss of a classifier; 0 for cross-entropy.
         temperature: of that loss: below 1 it looks at samples near the decision more than at others.
         shift: pixels by which training images are shifted at random; warp: how much they are turned,
-            stretched and slanted.
+            stretched and slanted; then shifts are not by whole pixels only.
         tolerance: of the inner problems. The effect of an inexact maximiser is fixed (thm:convergence).
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -40,24 +41,32 @@ class RandomShift:
 
 @dataclass(frozen=True)
 class RandomWarp:
-    """Each image under a linear map of the plane near the identity: turned, stretched and slanted a little.
+    """Each image under a map of the plane near the identity: turned, stretched, slanted and shifted a little.
 
-    The map is I + strength·E about the centre, the four entries of E uniform in [−1, 1]; pixels are
-    interpolated, and zeros come in.
+    The map is x ↦ (I + strength·E)x + shift·e about the centre, the entries of E and e uniform in [−1, 1];
+    pixels are interpolated, which blurs them a little too, and zeros come in.
 
-    >>> RandomWarp(0.1)(torch.zeros(5, 1, 8, 8)).shape
+    Args:
+        shift: in pixels, not only whole ones.
+
+    >>> RandomWarp(0.1, shift=1)(torch.zeros(5, 1, 8, 8)).shape
     torch.Size([5, 1, 8, 8])
     """
 
     strength: float
+    shift: float = 0.0
 
     def __post_init__(self) -> None:
         require(0 < self.strength < 0.5, "strength", "lie between 0 and 0.5", self.strength)
+        require(0 <= self.shift < math.inf, "shift", "be finite and not negative", self.shift)
 
     def __call__(self, images: Tensor) -> Tensor:
         require(images.dim() == 4, "images", "be (batch, channels, height, width)", tuple(images.shape))
+        height, width = images.shape[2:]
         noise = 2 * torch.rand(len(images), 2, 3) - 1
-        noise[:, :, 2] = 0.0
-        maps = torch.eye(2, 3) + self.strength * noise
+        # One pixel is 2/size in the units of affine_grid, which run from −1 to 1.
+        sizes = torch.full((2, 3), self.strength)
+        sizes[:, 2] = torch.tensor([2 * self.shift / width, 2 * self.shift / height])
+        maps = torch.eye(2, 3) + sizes * noise
         places = functional.affine_grid(maps.to(images), list(images.shape), align_corners=False)
         return functional.grid_sample(images, places, align_corners=False)
