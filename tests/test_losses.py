@@ -11,6 +11,7 @@ from torch.nn import functional
 
 import certus
 from certus import CrossEntropy, ModelLoss, SquaredError
+from certus.errors import LossError
 from certus.losses import Criterion
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -71,3 +72,24 @@ def test_models_without_parameters_and_modules_as_losses() -> None:
     assert bare.training
     torch.testing.assert_close(found.inputs, torch.full((2, 2), 1 + 1 / (2 * math.sqrt(2))))
     assert ModelLoss(nn.Flatten(), SquaredError())(torch.zeros(2, 2), torch.ones(2, 2)).tolist() == [2.0, 2.0]
+
+
+class Recurrent(nn.Module):
+    """Its own type check raises ValueError, not RuntimeError."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(3, 2, batch_first=True)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.cell(inputs.unsqueeze(1))[0]
+        return outputs[:, 0]
+
+
+def test_other_dtypes_are_explained_and_other_failures_left_alone() -> None:
+    labels = torch.zeros(2, dtype=torch.long)
+    with pytest.raises(LossError, match=r"`inputs` must have the model's dtype torch.float32") as caught:
+        ModelLoss(Recurrent())(torch.zeros(2, 3, dtype=torch.float64), labels)
+    assert isinstance(caught.value.__cause__, ValueError)  # what torch said is not hidden
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        ModelLoss(nn.Linear(4, 2))(torch.zeros(2, 3), labels)

@@ -89,7 +89,7 @@ class Box(Intervals):
         require(ordered, "lower", rule, f"{self.lower} and {self.upper}")
 
     def project(self, points: Tensor) -> Tensor:
-        if not isinstance(self.lower, Tensor) and not isinstance(self.upper, Tensor):
+        if isinstance(self.lower, int | float) and isinstance(self.upper, int | float):
             return points.clamp(self.lower, self.upper)
         lower, upper = self.bounds(points)
         return points.maximum(lower).minimum(upper)  # much faster than a clamp between tensors

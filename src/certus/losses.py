@@ -193,19 +193,19 @@ class ModelLoss:
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         try:
             outputs = self.model(inputs)
-        except RuntimeError:
-            self._explain(inputs)
+        except (RuntimeError, TypeError, ValueError) as reason:
+            self._explain(inputs, reason)
             raise
         return self.criterion(outputs, targets)
 
-    def _explain(self, inputs: Tensor) -> None:
-        """Raise ``LossError`` if the model failed because the inputs are of another device or dtype."""
+    def _explain(self, inputs: Tensor, reason: Exception) -> None:
+        """Raise ``LossError`` if the model failed on inputs of another device or dtype than its own."""
         parameter = next(self.model.parameters(), None)
         if parameter is not None and not torch.is_autocast_enabled(inputs.device.type):
             for what in ("device", "dtype"):
                 has, needs = getattr(inputs, what), getattr(parameter, what)
                 if has != needs:
-                    raise LossError(f"`inputs` must have the model's {what} {needs}; got {has}.") from None
+                    raise LossError(f"`inputs` must have the model's {what} {needs}; got {has}.") from reason
 
 
 def evaluate_loss(loss: AnyLoss, inputs: Tensor, targets: Tensor | None) -> Tensor:

@@ -171,3 +171,9 @@ def test_steps_and_returns_are_made_of_directions_and_projections(p: float, seed
     slope[2, 1], slope[3, 0] = math.nan, math.inf
     finite = torch.where(torch.isfinite(slope), slope, 0.0)
     torch.testing.assert_close(advance(point, slope, lengths, p), advance(point, finite, lengths, p))
+
+
+def test_a_long_step_along_a_short_slope_does_not_overflow() -> None:
+    point, slope = torch.zeros(1, 2), 1e-14 * torch.tensor([[3.0, 4.0]])
+    found = advance(point, slope, torch.tensor([1e30]), 2.0)
+    torch.testing.assert_close(found, torch.tensor([[0.6e30, 0.8e30]]))

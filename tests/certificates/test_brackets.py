@@ -19,6 +19,7 @@ import certus
 from certus import Box, CrossEntropy, LabelCost, SquaredError, SquaredL2, WeightedL2, certify
 from certus.attacks import pgm
 from certus.certificates import Rule, worst_error
+from certus.errors import ArgumentError
 from certus.report.brackets import draw_bracket
 from tests.certificates.problems import around, network, samples
 from tests.oracles import worst_case_by_linear_program
@@ -221,3 +222,9 @@ def test_the_toy_curve_lies_above_every_attack(tmp_path: Path) -> None:
             assert float(loss(attacked, data.test.targets).mean()) <= one.loss_high
     draw_bracket(found, tmp_path / "toy.png", "units")
     assert (tmp_path / "toy.png").stat().st_size > 10_000
+
+
+def test_a_cost_that_is_no_number_is_refused() -> None:
+    """NaN would count as "never an error"."""
+    with pytest.raises(ArgumentError, match="`costs` must be numbers or infinite; got NaN at 1 samples"):
+        worst_error(torch.tensor([0.1, math.nan]), [1.0])

@@ -8,9 +8,10 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor, nn
 
-from certus import CrossEntropy, ModelLoss, SquaredL2, Unbounded, WeightedL2, certify
+from certus import Box, CrossEntropy, Masked, ModelLoss, SquaredL2, Unbounded, WeightedL2, certify
 from certus.attacks import nearest_error
 from certus.certificates.centred import Margins, Parabolas, centred_parabolas
+from certus.certificates.constants import Grid, look_around
 from certus.certificates.problem import Problem
 from certus.costs import Cost
 from certus.data import Split
@@ -57,9 +58,8 @@ def parabolas(made: Problem) -> tuple[Parabolas, Tensor, Tensor]:
 
 
 EVERY_KIND = pytest.mark.parametrize("kind", [LogCosh, SmoothAbs])
-EVERY_COST = pytest.mark.parametrize(
-    "cost", [SquaredL2(), WeightedL2(torch.tensor([1.0, 4.0, 0.2, 3.0, 1.0]))], ids=["l2", "weighted"]
-)
+WEIGHTED = WeightedL2(torch.tensor([1.0, 4.0, 0.2, 3.0, 1.0]))
+EVERY_COST = pytest.mark.parametrize("cost", [SquaredL2(), WEIGHTED], ids=["l2", "weighted"])
 
 
 @EVERY_KIND
@@ -137,6 +137,55 @@ def sphere_maximum(gradient: Array, form: Array, radius: float) -> float:
     multiplier = brentq(lambda m: length(m) - radius, low, high)
     move = vectors @ (parts / (multiplier - values))
     return float(gradient @ move + move @ form @ move / 2)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("inner", [SquaredL2(), WEIGHTED], ids=["l2", "weighted"])
+def test_moves_that_a_box_or_a_mask_forbids_do_not_count(kind: type[nn.Module], inner: Cost) -> None:
+    """Samples on the faces of a box, one coordinate frozen: bounds hold for every move that is left, and are
+    better than without."""
+    model = network(kind, 2)
+    generator = torch.Generator().manual_seed(4)
+    inputs = (2 * torch.rand(20, 5, generator=generator, dtype=torch.float64) - 1).mul(2).clamp(-1, 1)
+    data = Split(inputs, model.double()(inputs).argmax(1))
+    cost = Masked(inner, torch.tensor([True, True, False, True, True]))
+    grid = Grid(torch.tensor([0.0, 0.5, 1.0, 2.0], dtype=torch.float64), ())
+    made = Problem.of(model, data, CrossEntropy(), cost, Box(-1.0, 1.0), None, None)
+    free = Problem.of(model, data, CrossEntropy(), inner, Unbounded(), None, None)
+    bounds = [look_around(each, grid, None).balls[-1].parabolas for each in (made, free)]
+    assert bounds[0] is not None
+    assert bounds[1] is not None
+    with torch.no_grad():
+        start = margins(made, inputs)
+    known = torch.isfinite(bounds[0].curvature)
+    assert int(known.sum()) > 20
+    for _ in range(500):
+        far = 10 ** torch.empty(20, 1).double().uniform_(-2, 0.5, generator=generator)
+        moved = inputs + far * torch.randn(20, 5, dtype=torch.float64, generator=generator)
+        moved = torch.where(cost.mask, moved.clamp(-1, 1), inputs)
+        square = cost(moved, inputs).reshape(-1, 1, 1)
+        most = (bounds[0].rise + bounds[0].bend * square / 2).amin(2)
+        with torch.no_grad():
+            assert bool((margins(made, moved) - start <= most + 1e-9)[known].all())
+    both = known & torch.isfinite(bounds[1].curvature)
+    at_one = [(bound.rise + bound.bend / 2).amin(2)[both] for bound in bounds if bound is not None]
+    assert bool((at_one[0] < 0.9 * at_one[1]).any())
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_the_unit_of_the_inputs_does_not_matter(scale: float) -> None:
+    model, larger = network(LogCosh, 2).double(), network(LogCosh, 2).double()
+    with torch.no_grad():
+        larger.get_parameter("0.weight").div_(scale)
+    inputs = torch.randn(8, 5, dtype=torch.float64)
+    labels = model(inputs).argmax(1)
+    floors = [
+        certify(net, Split(points, labels), rho=0.1, balls=0, refine=0, attack_steps=0).error_floor
+        for net, points in ((model, inputs), (larger, inputs * scale))
+    ]
+    assert floors[0] is not None
+    assert floors[1] is not None
+    torch.testing.assert_close(floors[1] / scale**2, floors[0], rtol=1e-6, atol=0)
 
 
 def test_radii_hold_against_the_nearest_errors_found() -> None:

@@ -48,8 +48,9 @@ def advance(point: Tensor, slope: Tensor, length: Tensor, p: float) -> Tensor:
     """
     if p == 2:
         size = L2(slope)
-        if _ordinary(size):  # no need of the direction itself
-            return torch.addcmul(point, slope, per_sample(length / size, point))
+        scale = length / size
+        if _ordinary(size) and bool(torch.isfinite(scale.sum())):  # no need of the direction itself
+            return torch.addcmul(point, slope, per_sample(scale, point))
     if not bool(torch.isfinite(slope.sum())):
         slope = slope.nan_to_num(0.0, 0.0, 0.0)
     return torch.addcmul(point, per_sample(length, point), steepest(slope, p))

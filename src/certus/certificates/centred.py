@@ -94,9 +94,9 @@ def centred_parabolas(problem: Problem, margins: Margins, lipschitz: Tensor) -> 
         near = chosen[index].nonzero().flatten()
         spread = weights[index, near] * _ratio(units, place, analysis.steps[1].in_shape)
         found = _parabolas(narrow, spread, gradients[index, near], scale[index] * _DISTANCES)
-        # What the gradient's error adds is at most ‖δ‖ ≤ (1 + ‖δ‖²)/2 times it.
-        rises[index, near] = found.rise + inexact[index] / 2
-        bends[index, near] = found.bend + inexact[index]
+        # What the gradient's error adds is at most ‖δ‖ ≤ (r + ‖δ‖²/r)/2 times it.
+        rises[index, near] = found.rise + inexact[index] * scale[index] / 2
+        bends[index, near] = found.bend + inexact[index] / scale[index]
         curvature[index, near] = found.curvature
     return Parabolas(rises, bends, curvature)
 
@@ -111,7 +111,7 @@ def _near(problem: Problem, margins: Margins, lipschitz: Tensor) -> tuple[Tensor
     first.scatter_(1, far.topk(min(_CLASSES, far.shape[1] - 1), dim=1, largest=False).indices, True)
     # A sample that is an error already has no such distance, but its loss grows all the same.
     steepest = torch.where(own, 0.0, margins.steepness).amax(1).clamp_min(1e-300)
-    scale = torch.where((linear > 0) & torch.isfinite(linear), linear, 1 / steepest).clamp(1e-9, 1e9)
+    scale = torch.where((linear > 0) & torch.isfinite(linear), linear, 1 / steepest).clamp(1e-100, 1e100)
     return scale, (first | (far < linear.unsqueeze(1))) & ~own
 
 
@@ -130,7 +130,7 @@ def _parabolas(narrow: _Narrow, spread: Tensor, gradient: Tensor, distances: Ten
     inside = gradient @ narrow.rotation.mT
     outside = (gradient - inside @ narrow.rotation).norm(dim=1, keepdim=True)
     length = gradient.norm(dim=1, keepdim=True).clamp_min(1e-300)
-    multiplier = top * (1 + 1e-6) + length / distances + 1e-12
+    multiplier = (top * (1 + 1e-6) + length / distances).clamp_min(1e-300)
     along = (vectors.mT @ inside.unsqueeze(2)) / (multiplier.unsqueeze(1) - values.unsqueeze(2))
     solution = vectors @ along  # (classes, directions, pairs), roughly (λ − Q)⁻¹g: any vector will do
     bent = form @ solution

@@ -278,7 +278,7 @@ def _radius(margins: Margins, own: Tensor, balls: list[Ball], grid: Grid) -> Ten
         roots = torch.maximum(short / most, curved.nan_to_num(0.0)).nan_to_num(0.0, math.inf)
         if ball.parabolas is not None:
             left = (short.unsqueeze(2) - ball.parabolas.rise).clamp_min(0)
-            roots = torch.maximum(roots, (2 * left / ball.parabolas.bend).sqrt().amax(2))
+            roots = torch.maximum(roots, (2 * left / ball.parabolas.bend).sqrt().nan_to_num(0.0).amax(2))
         found = torch.where(own, math.inf, roots).amin(1) * (1 - 1e-9)
         if ball.edge is not None:
             found = found.clamp_max(float(grid.edges[ball.edge]))

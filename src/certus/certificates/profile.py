@@ -1,21 +1,19 @@
-"""The radial rule: how large the loss can be at each distance from a sample, and what that says of φ_γ for
-every γ.
+"""The radial rule: how large the loss can be at each distance from a sample, and hence φ_γ for every γ.
 
 With g the cost's growth, c(x, x₀) ≥ g‖x − x₀‖², any majorant u with ℓ(x) ≤ u(‖x − x₀‖) gives
 
     φ_γ(x₀) ≤ sup_{r ≥ 0} u(r) − γ g r²,
 
 whatever γ is. On each ring r_j ≤ r ≤ r_{j+1} two majorants that are convex in r are used, each below its
-chord, so that the
-supremum over the ring of (chord − γgr²) is known in closed form:
+chord, so that the supremum over the ring of (chord − γgr²) is known in closed form:
 
-- margins (softmax family): lse_k(e_k(r)), e_k = m_k(x₀) + min(Lip_k·r, ‖∇m_k(x₀)‖r + κ_k r²/2), e_y = 0;
+- margins (softmax family): lse_k(e_k(r)), e_k = m_k(x₀) + min(Lip_k·r, ‖∇m_k(x₀)‖r + κ_k r²/2, parabolas of
+  ``certus.certificates.centred``), e_y = 0;
 - the loss itself: ℓ(x₀) + min(G·r, ‖∇ℓ(x₀)‖r + L⁺r²/2).
 
 Constants are those of the smallest ball that holds the ring and for which some are known; else those of all
-of space. Beyond the
-last ring ℓ ≤ ℓ(x₀) + Gr, or (√ℓ(x₀) + αr)² for squared errors. Kinked networks have κ = L⁺ = ∞ and keep the
-Lipschitz parts.
+of space. Beyond the last ring ℓ ≤ ℓ(x₀) + Gr, or (√ℓ(x₀) + αr)² for squared errors. Kinked networks have
+κ = L⁺ = ∞ and keep the Lipschitz parts.
 """
 
 from __future__ import annotations

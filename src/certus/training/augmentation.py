@@ -62,11 +62,17 @@ class RandomWarp:
 
     def __call__(self, images: Tensor) -> Tensor:
         require(images.dim() == 4, "images", "be (batch, channels, height, width)", tuple(images.shape))
+        require(images.is_floating_point(), "images", "be floating-point numbers", images.dtype)
         height, width = images.shape[2:]
         noise = 2 * torch.rand(len(images), 2, 3) - 1
-        # One pixel is 2/size in the units of affine_grid, which run from −1 to 1.
-        sizes = torch.full((2, 3), self.strength)
-        sizes[:, 2] = torch.tensor([2 * self.shift / width, 2 * self.shift / height])
+        # affine_grid has units of its own along each axis, in which the image ends at −1 and 1.
+        long, shift = width / height, 2 * self.shift
+        sizes = torch.tensor(
+            [
+                [self.strength, self.strength / long, shift / width],
+                [self.strength * long, self.strength, shift / height],
+            ]
+        )
         maps = torch.eye(2, 3) + sizes * noise
         places = functional.affine_grid(maps.to(images), list(images.shape), align_corners=False)
         return functional.grid_sample(images, places, align_corners=False)
