@@ -182,3 +182,19 @@ def test_targets_of_a_regression_must_match_the_outputs() -> None:
     model, inputs = nn.Linear(3, 2), torch.zeros(4, 3)
     with pytest.raises(LossError, match=r"as the outputs, \(4, 2\); got shape \(4, 1\)"):
         certus.local_smoothness(model, inputs, torch.zeros(4, 1), 0.1, certus.SquaredError())
+
+
+def test_weights_whose_squares_overflow() -> None:
+    """Refused or infinite, not an error of the arithmetic or of the eigenvalues."""
+    torch.manual_seed(0)
+    for layer in (0, 2):
+        model = nn.Sequential(nn.Linear(3, 4), nn.ELU(), nn.Linear(4, 3)).double()
+        with torch.no_grad():
+            model.get_parameter(f"{layer}.weight").mul_(1e160)
+        if layer == 0:
+            with pytest.raises(CertusError, match="The bounds overflow float64"):
+                certus.input_smoothness(model, input_shape=(3,))
+        else:
+            found = certus.input_smoothness(model, input_shape=(3,))
+            assert found.curvature == float("inf")
+            assert 1e158 < found.output_lipschitz < 1e162

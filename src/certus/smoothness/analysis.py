@@ -297,7 +297,7 @@ class Analysis:
             rows = outputs.mixture(2 * low, 2 * high)
             tally = self._pass(trace, rows, count)
             parts = {path: part[:, 0] for path, part in tally.convex.items()}
-            own = torch.full((count, 1), 2 * outputs.norm**2, dtype=torch.float64)
+            own = torch.full((count, 1), 2 * outputs.norm * outputs.norm, dtype=torch.float64)
             largest, steepest = self._descend(reach, trace, replace(rows, curvature=own))
             bounds["sum"] = (_total(tally.convex, (count, 1))[:, 0] + 2 * length**2) * UP
             bounds["max"], lipschitz = largest * UP, torch.minimum(lipschitz, steepest)

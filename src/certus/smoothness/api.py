@@ -171,7 +171,7 @@ def _recursion(steps: list[Step], length: float) -> tuple[float, float]:
                 least, most, flattest, sharpest = action.extremes()
                 slope = max(-least, most)
                 curved = action.printed_curvature or max(-flattest, sharpest)
-                length, bend = slope * length, slope * bend + (curved * length**2 if length else 0.0)
+                length, bend = slope * length, slope * bend + (curved * length * length if length else 0.0)
             case Windows():
                 length, bend = math.sqrt(action.overlap) * length, math.inf
             case Sum(branches):

@@ -99,7 +99,11 @@ def backward(
 
 
 def _through_operator(operator: Operator, rows: Rows, whole: bool) -> Rows:
-    bent = None if rows.curvature is None else times(rows.curvature, rows.length.new_tensor(operator.norm**2))
+    bent = (
+        None
+        if rows.curvature is None
+        else times(rows.curvature, rows.length.new_tensor(operator.norm * operator.norm))
+    )
     if not whole:
         return replace(rows, curvature=bent)
     center, room = (rows.low + rows.high) / 2, (rows.high - rows.low) / 2

@@ -75,7 +75,7 @@ class Softmax:
 
     def printed(self, bend: float, length: float) -> float:
         """√2·β + α² as printed (corollary:softmax-smooth), for outputs scaled by g and h."""
-        return math.sqrt(2) * self.slope * bend + self.spread * length**2
+        return math.sqrt(2) * self.slope * bend + self.spread * length * length
 
     def error(self, margins: Tensor, own: Tensor) -> Tensor:
         """q where the margins are at most these. (batch, classes) and the bool mask of y → (batch,)."""

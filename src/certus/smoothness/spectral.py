@@ -65,6 +65,8 @@ def quadratic_norm(matrix: Tensor, weights: Tensor) -> Tensor:
     """Upper bounds on λ_max(Aᵀ diag(c) A) for each row c ≥ 0 of ``weights``. (n, d), (…, n) → (…,)."""
     scaled = matrix * weights.sqrt().unsqueeze(-1)
     gram = scaled.mT @ scaled if matrix.shape[0] >= matrix.shape[1] else scaled @ scaled.mT
+    if not bool(torch.isfinite(gram).all()):
+        return torch.full(gram.shape[:-2], math.inf, dtype=gram.dtype)
     largest: Tensor = torch.linalg.eigvalsh(gram)[..., -1].clamp_min(0)
     return largest * inflate(max(matrix.shape)) ** 2
 
@@ -97,9 +99,11 @@ def _largest(matrices: Tensor, dense: int) -> float:
     """The largest norm among (count, m, n) matrices, before inflation."""
     if min(matrices.shape[1:]) > dense:
         return gram_iteration(matrices)
+    scale = float(matrices.abs().max()) or 1.0  # or squares of huge entries would overflow
+    matrices = matrices / scale
     short = matrices.shape[1] <= matrices.shape[2]
     gram = matrices @ matrices.mH if short else matrices.mH @ matrices
-    return math.sqrt(max(float(torch.linalg.eigvalsh(gram)[:, -1].max()), 0.0))
+    return scale * math.sqrt(max(float(torch.linalg.eigvalsh(gram)[:, -1].max()), 0.0))
 
 
 def circulant_norm(
