@@ -76,6 +76,10 @@ def write_page(runs: Path, output: Path) -> None:
     draw_sweeps(
         _panels(table), output / "errors.png", "Certified training: test error, mean and range over seeds"
     )
+    proven = _certificates(table)
+    if proven:
+        title = "What is proven (line) and what an attack attains (lower end of the band), means over seeds"
+        draw_sweeps(proven, output / "certificates.png", title)
 
 
 def _read(runs: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -179,6 +183,7 @@ def _page(table: dict[str, dict[str, Any]]) -> str:
             )
     parts += _aims(table.get("mnist", {}))
     parts.append("![test error under attack](errors.png)\n")
+    parts.append("![certified and attacked error and loss](certificates.png)\n")
     return "\n".join(parts)
 
 
@@ -220,4 +225,19 @@ def _panels(table: dict[str, dict[str, Any]]) -> list[Panel]:
                 strengths = [0.0, *(float(key.split()[1]) for key in keys)]
                 curves[NAMES[name]] = Curve(strengths, *([point[i] for point in points] for i in range(3)))
             panels.append(Panel(f"{data}, {kind}", "ε of PGM-∞", "test error", curves))
+    return panels
+
+
+def _certificates(table: dict[str, dict[str, Any]]) -> list[Panel]:
+    panels = []
+    for data, methods in table.items():
+        done = {NAMES[name]: row["certificate"] for name, row in methods.items() if "certificate" in row}
+        for what in ("error", "loss"):
+            curves = {}
+            for name, levels in done.items():
+                proven = [level[f"{what} certified"][0] for level in levels]
+                attained = [level[f"{what} attacked"][0] for level in levels]
+                curves[name] = Curve([level["rho"] for level in levels], proven, attained, proven)
+            if curves:
+                panels.append(Panel(data, "ρ (mean squared distance)", what, curves, logarithmic=True))
     return panels

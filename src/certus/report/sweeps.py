@@ -26,13 +26,15 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes; ``marked`` draws a vertical line, such as at the budget of training."""
+    """One pair of axes; ``marked`` draws a vertical line, such as at the budget of training; ``logarithmic``
+    is about the strengths."""
 
     title: str
     strength: str
     quantity: str
     curves: Mapping[str, Curve]
     marked: float | None = None
+    logarithmic: bool = False
 
 
 def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
@@ -70,3 +72,5 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, tuple[str, str]])
     axes.set(title=panel.title, xlabel=panel.strength, ylabel=panel.quantity)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(bottom=0)
+    if panel.logarithmic:
+        axes.set_xscale("log")
