@@ -54,16 +54,14 @@ def certify(
         model: sequential, of layers with smoothness rules; kinked ones (ReLU) get the Lipschitz and radial
             rules only.
         data: a ``Split``, (inputs, targets), batches of both, or (inputs, None): then the network's own
-            predictions are certified
-            (eqn:certify-tests allows it): how stable they are, not how true.
+            predictions are certified (eqn:certify-tests allows it): how stable they are, not how true.
         rho: the mean transport costs of interest, a mean *squared* distance; 0 is the sample itself. The
             certificate answers for others too.
         loss: the criterion; plain cross-entropy unless you say otherwise.
         confidence: 1 − δ; asserts that the data were drawn independently and that nothing was fitted or
             tuned on them.
         clip: B. Then min(ℓ, B) is what is certified. With ``confidence`` alone B = 2 ln K for the population
-            statement:
-            twice what guessing loses, so that few samples reach it, and small against √n.
+            statement: twice what guessing loses, so that few samples reach it, and small against √n.
         gammas: the grid Γ, fixed before seeing the data; by default it follows from the network and ρ alone.
         smoothness: bounds of your own; all that rests on them is called assumed.
         label_cost: a finite price for changing labels.

@@ -1,12 +1,10 @@
 """The paper's own statistical terms, with every constant an explicit input (theorem:robustness,
 theorem:dist-concentration).
 
-They hold for all θ of a class at once, which a fixed network does not need: through covering numbers they
-    are far too large
-for deep networks to say anything. They are here for completeness; ``population`` is what certificates use.
-The numerical constants
-b₁ and b₂ are not given in the paper, so a number from here is as good as the caller's claim of them:
-*assumed*.
+They hold for all θ of a class at once, which a fixed network does not need: through covering numbers they are
+far too large for deep networks to say anything. They are here for completeness; ``population`` is what
+certificates use. The numerical constants b₁ and b₂ are not given in the paper, so a number from here is as
+good as the caller's claim of them: *assumed*.
 """
 
 from __future__ import annotations
@@ -31,10 +29,8 @@ def uniform_error(
     place in it.
 
     The integral is a sum over ε on a grid that is finer near 0, with the left value of each piece: √log N
-        falls in ε, so it
-    is rounded up, except for the first piece, whose left value is infinite for most classes; there log N(ε)
-    ≤ log N(h) + d·log(h/ε)
-    is not assumed, and the piece [0, 10⁻¹²] is left out.
+    falls in ε, so it is rounded up, except for the first piece, whose left value is infinite for most
+    classes; there log N(ε) ≤ log N(h) + d·log(h/ε) is not assumed, and the piece [0, 10⁻¹²] is left out.
 
     >>> round(uniform_error(10_000, 1.0, 3.0, lipschitz_cover(2, 1.0, 1.0), b1=1.0, b2=1.0), 4)
     0.0335
@@ -91,9 +87,8 @@ def level_error(
     [theorem:dist-concentration]
 
     The least t with t ≥ B√(2(ln(2/δ) + log N(Θ, μt/(4 L_c L_zθ)))/n): the paper uses one letter t for the
-    accuracy and for the
-    confidence. B is the range of the cost, 2 L_c M_z, or M_ℓ/γ if the loss is bounded; μ = sγ − L⁺ stands
-    for its γ − L_zz.
+    accuracy and for the confidence. B is the range of the cost, 2 L_c M_z, or M_ℓ/γ if the loss is bounded; μ
+    = sγ − L⁺ stands for its γ − L_zz.
 
     Args:
         log_cover: of Θ in the norm that L_zθ refers to.

@@ -60,11 +60,9 @@ def betting(values: Tensor, ceiling: float, failure: float) -> float:
     """The least mean that a bettor against larger ones has not refuted (Waudby-Smith and Ramdas).
 
     With w = 1 − ψ/B and a claim E w ≤ m, the wealth Π (1 + λ_t(w_t − m)) is a supermartingale if the claim
-    holds, so it reaches
-    1/δ with probability at most δ (Ville). The bets λ_t ∈ [0, 0.9] depend on the past alone, and not on m:
-    the wealth falls as
-    m grows, and bisection finds the largest m that is refuted. The order of the samples is part of the
-    procedure.
+    holds, so it reaches 1/δ with probability at most δ (Ville). The bets λ_t ∈ [0, 0.9] depend on the past
+    alone, and not on m: the wealth falls as m grows, and bisection finds the largest m that is refuted. The
+    order of the samples is part of the procedure.
     """
     gains = (1 - _scaled(values, ceiling, failure)).numpy()
     count, goal = len(gains), math.log(1 / failure)

@@ -5,12 +5,10 @@ large ones.
     [sec:approach]
 
 Large samples are cut into blocks of equal mass, in a random order, and coupled block by block. Any coupling
-costs at least W_c,
-so the mean over blocks is a proven upper bound for the two samples. From below, for a squared norm, W_c ≥
-‖mean A − mean B‖² + λ·TV(labels) by
-Jensen's inequality. Between the *populations* the distance is smaller than between samples, as a rule: two
-samples of one
-population are already some way apart. The distance from one half of A to the other shows how much.
+costs at least W_c, so the mean over blocks is a proven upper bound for the two samples. From below, for a
+squared norm, W_c ≥ ‖mean A − mean B‖² + λ·TV(labels) by Jensen's inequality. Between the *populations* the
+distance is smaller than between samples, as a rule: two samples of one population are already some way apart.
+The distance from one half of A to the other shows how much.
 """
 
 from __future__ import annotations
