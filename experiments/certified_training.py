@@ -123,6 +123,7 @@ def measure(path: Path, args: Args, quick: bool) -> None:
     if not quick:
         count = args.strongly_attacked
         jobs += [("strong", trial.name, partial(strong, trial=trial, count=count)) for trial in trials]
+        jobs += [("same", trial.name, partial(weak, trial=trial, count=count)) for trial in trials]
         if path.name.endswith(f"-{args.seeds[0]}"):
             clipped = [trial for trial in trials if trial.clipped]
             jobs += [("auto", trial.name, partial(auto, trial=trial, count=count)) for trial in clipped]
@@ -179,9 +180,10 @@ def clean(trained: TrainedRun) -> dict[str, float]:
     return {"error": 1 - found["accuracy"], "loss": found["loss"]}
 
 
-def weak(trained: TrainedRun, trial: Trial) -> float:
-    """On all test images: 15 steps of ε/4, as the paper has it, from a random start."""
-    return error_of(trial.run(trained, plain(trained), trained.data.test, 15, trial.epsilon / 4, 1))
+def weak(trained: TrainedRun, trial: Trial, count: int | None = None) -> float:
+    """On all test images, or some: 15 steps of ε/4, as the paper has it, from a random start."""
+    data = trained.data.test if count is None else some(trained.data.test, count)
+    return error_of(trial.run(trained, plain(trained), data, 15, trial.epsilon / 4, 1))
 
 
 def strong(trained: TrainedRun, trial: Trial, count: int) -> float:
