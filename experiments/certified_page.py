@@ -120,7 +120,7 @@ def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
     for row in found:  # only one seed has it
         if len(row.get("auto", {})) == 2:
             summary["auto"] = {key: [value, row["strong"][key]] for key, value in row["auto"].items()}
-    found = [row for row in found if "certificate" in row]
+    found = [row for row in found if "certificate" in row and len(row.get("same", {})) == 4]
     if found:
         for kind in ("strong", "same"):
             summary[kind] = {key: over(kind, key) for key in found[0][kind]}
