@@ -127,7 +127,7 @@ def measure(path: Path, args: Args, quick: bool) -> None:
         if path.name.endswith(f"-{args.seeds[0]}"):
             clipped = [trial for trial in trials if trial.clipped]
             jobs += [("auto", trial.name, partial(auto, trial=trial, count=count)) for trial in clipped]
-        if "certified" in path.name:
+        if "wrm" in path.name or "certified" in path.name:  # ERM by itself is left out
             jobs.append(("certified", "", partial(certified_error, args=args)))
         jobs.append(("certificate", "", partial(certificate, args=args)))
     missing = [job for job in jobs if job[0] not in found or (job[1] and job[1] not in found[job[0]])]
