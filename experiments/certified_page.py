@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from certus.report.digits import at_least, at_most
 from certus.report.sweeps import Curve, Panel, draw_sweeps
 
 NAMES = {
@@ -49,7 +50,7 @@ means over the seeds; the largest and smallest stand in `table.json`.
   are lower bounds on the worst case.
 - *error*, *loss at ρ*: attacked (attained by an actual distribution within ρ) – certified (proven for all of
   them), on the same {count} images; ρ is a mean squared distance. *Certified error, all images*: the same
-  proof on all 10,000.
+  proof on all 10,000. Upper bounds are rounded up, lower ones down.
 """
 
 
@@ -142,7 +143,7 @@ def _page(table: dict[str, dict[str, Any]]) -> str:
         parts += _lines(
             ["seeds", "L̄ proven", "clean", *(f"PGM {key}" for key in keys)],
             {
-                name: [str(row["seeds"]), f"{row['curvature'][2]:.4g}", f"{row['clean'][0]:.4f}"]
+                name: [str(row["seeds"]), at_most(row["curvature"][2], 3), f"{row['clean'][0]:.4f}"]
                 + [f"{row['pgm'][key][0]:.4f}" for key in keys]
                 for name, row in methods.items()
             },
@@ -172,7 +173,7 @@ def _page(table: dict[str, dict[str, Any]]) -> str:
             rhos = list(next(iter(every.values())))
             parts += _lines(
                 [f"certified error, all images, ρ = {rho}" for rho in rhos],
-                {name: [f"{row[rho][0]:.4f}" for rho in rhos] for name, row in every.items()},
+                {name: [at_most(row[rho][0]) for rho in rhos] for name, row in every.items()},
             )
         levels = next(iter(done.values()))["certificate"]
         for what in ("error", "loss"):
@@ -180,7 +181,7 @@ def _page(table: dict[str, dict[str, Any]]) -> str:
                 [f"{what} at ρ = {level['rho']:g}" for level in levels],
                 {
                     name: [
-                        f"{level[f'{what} attacked'][0]:.4f} – {level[f'{what} certified'][0]:.4f}"
+                        f"{at_least(level[f'{what} attacked'][0])} – {at_most(level[f'{what} certified'][0])}"
                         for level in row["certificate"]
                     ]
                     for name, row in done.items()
@@ -208,7 +209,7 @@ def _aims(methods: dict[str, Any]) -> list[str]:
         found = {"clean": row["clean"][0]} | {key: value[0] for key, value in row["pgm"].items()}
         if "certified" in row:
             found["certified error at ρ = 0.01"] = row["certified"]["0.01"][0]
-        cells = [f"{found[key]:.4f}" if key in found else "–" for key in AIMS]
+        cells = [at_most(found[key]) if key in found else "–" for key in AIMS]
         lines.append(f"| {NAMES[name]} | {' | '.join(cells)} |")
     return [*lines, ""]
 

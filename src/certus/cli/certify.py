@@ -17,6 +17,7 @@ from certus.cli.attacking import ModelFile
 from certus.cli.output import Json, console, messages, print_json, table
 from certus.cli.progress import counting
 from certus.errors import UnsupportedError
+from certus.report.digits import at_least, at_most
 from certus.runs.directory import RunDirectory
 from certus.runs.files import RunError, read_json, write_atomically, write_json
 from certus.runs.trained import TrainedRun, open_trained
@@ -210,13 +211,14 @@ def _how(one: Bracket) -> str:
 
 
 def _sides(low: float | None, high: float | None, limit: float | None) -> tuple[str, str]:
-    return "–" if low is None else f"{low:.4f}", _bound(high, limit)
+    return "–" if low is None else at_least(low), _bound(high, limit)
 
 
 def _bound(value: float | None, limit: float | None) -> str:
     if value is None:
         return "–"
-    return f"{value:.4f} vacuous" if limit is not None and value >= limit else f"{value:.4f}"
+    vacuous = limit is not None and value >= limit
+    return at_most(value) + (" vacuous" if vacuous else "")
 
 
 def _draw(certificate: Certificate, path: Path, trained: TrainedRun) -> bool:

@@ -19,6 +19,7 @@ from certus.cli.output import Json, console, messages, number, print_json
 from certus.data import DataSet, Split, load
 from certus.errors import ArgumentError, require
 from certus.losses import Criterion, CrossEntropy, predicted
+from certus.report.digits import at_least, at_most
 from certus.runs.directory import RunDirectory
 from certus.runs.execute import natural_cost
 from certus.runs.trained import TrainedRun, open_trained
@@ -100,8 +101,8 @@ def _show(
         else f"by a coupling in {found.blocks} blocks, standard error {found.spread:.2g}"
     )
     console.print(
-        f"W_c({first}, {second}): at least {found.low:.4g}, at most {found.high:.4g} ({how}); "
-        f"a distance of at most {found.high**0.5:.3g} {data.units}."
+        f"W_c({first}, {second}): at least {at_least(found.low)}, at most {at_most(found.high)} ({how}); "
+        f"a distance of at most {at_most(found.high**0.5)} {data.units}."
     )
     if found.labels is not None:
         console.print(f"Label shares differ by {found.labels:.4f} in total variation.")
@@ -115,9 +116,10 @@ def _show(
     guessing = math.log(data.classes or math.inf)
     console.print(
         f"Over all distributions within rho = {bracket['rho']:.4g} of {first}: loss at least "
-        f"{bracket['loss_low']:.4f}, at most {_bound(bracket['loss_high'], guessing)}"
+        f"{at_least(bracket['loss_low'])}, at most {_bound(bracket['loss_high'], guessing)}"
         + (
-            f"; error at least {bracket['error_low']:.4f}, at most {_bound(bracket['error_high'], 1.0)}."
+            f"; error at least {at_least(bracket['error_low'])}, "
+            f"at most {_bound(bracket['error_high'], 1.0)}."
             if bracket["error_high"] is not None
             else "."
         )
@@ -133,7 +135,7 @@ def _show(
 
 def _bound(value: float, limit: float) -> str:
     """A bound, with a word where it says no more than guessing does."""
-    return f"{value:.4f} (vacuous)" if value >= limit else f"{value:.4f}"
+    return at_most(value) + (" (vacuous)" if value >= limit else "")
 
 
 def _names(text: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from certus.cli.progress import ProgressBar
 from certus.errors import ArgumentError, require
 from certus.losses import ModelLoss
 from certus.models import build_model, default_model
+from certus.report.digits import at_most
 from certus.runs import RunLock
 from certus.runs import execute as runs
 from certus.runs.directory import RunDirectory
@@ -275,10 +276,10 @@ def _show(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
             f"at gamma {level['gamma']:.4g}; {level['status']}."
         )
     if "proof" in result:
-        proof = result["proof"]
+        curvature, gamma = (at_most(result["proof"][name], 5) for name in ("curvature", "gamma"))
         console.print(
-            f"Certified training (proven): curvature at most {proof['curvature']:.6g} at every input: "
-            f"the inner problem is concave for every gamma above {proof['gamma']:.6g}."
+            f"Certified training (proven): curvature at most {curvature} at every input: "
+            f"the inner problem is concave for every gamma above {gamma}."
         )
     console.print(f"Run directory: {run.path}")
 
