@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from certus.certificates.problem import Problem
+from certus.certificates.values import Margins
 from certus.smoothness.activations import LOG_COSH, SMOOTH_ABS, Activation
 from certus.smoothness.analysis import UP, Analysis
 from certus.smoothness.operators import Chain, Operator, Shape
@@ -35,21 +36,6 @@ _WORK = 3e7  # multiplications that a class of a sample may cost
 _CLASSES = 3  # that are looked at, at least
 _DISTANCES = torch.tensor([0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.6, 2.5, 4.0, 8.0], dtype=torch.float64)
 """For which multipliers are chosen, in units of how far the nearest error would be if margins were linear."""
-
-
-@dataclass(frozen=True, eq=False)
-class Margins:
-    """At n samples, (n, classes) each: margins F_k − F_y and the dual norms of their gradients, rounded up.
-
-    Attributes:
-        gradients: (classes, n, …) without what Z blocks; None for too many classes.
-        error: (n,) how far, in the dual norm, these may be from the true ones.
-    """
-
-    values: Tensor
-    steepness: Tensor
-    gradients: Tensor | None
-    error: Tensor
 
 
 @dataclass(frozen=True, eq=False)

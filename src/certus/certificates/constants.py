@@ -1,4 +1,4 @@
-"""What a profile is made of: values, slopes and bounds at each sample, on balls and everywhere."""
+"""What a profile is made of: bounds around each sample, on balls and everywhere."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from certus.certificates.centred import Margins, Parabolas, centred_parabolas
+from certus.certificates.centred import Parabolas, centred_parabolas
 from certus.certificates.problem import Problem
 from certus.certificates.profile import UP, Profile
-from certus.costs import Mahalanobis, Masked, SquaredL2, SquaredSup, WeightedL2
-from certus.errors import CertusError
-from certus.losses import evaluate_loss
-from certus.norms import L2
+from certus.certificates.values import Margins, Values
 from certus.smoothness import local_smoothness
 from certus.smoothness.criteria import Softmax
-from certus.smoothness.outputs import MOST_CLASSES
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +85,7 @@ class Around:
 
 def look_around(problem: Problem, grid: Grid, clip: float | None) -> Around:
     """Evaluate the network and its bounds around every sample of a (small) problem."""
-    values, balls = _Values.at(problem), [_everywhere(problem)]
+    values, balls = Values.at(problem), [_everywhere(problem)]
     if not problem.claimed:
         balls = [_centred(problem, values, balls[0])]
         # What holds on a larger set holds on a smaller one; the list ends with all of space.
@@ -127,76 +123,6 @@ def look_around(problem: Problem, grid: Grid, clip: float | None) -> Around:
     return Around(problem, profile, balls, radius, values.loss)
 
 
-@dataclass(frozen=True, eq=False)
-class _Values:
-    """At the samples: losses and the dual norms of their gradients, rounded up, and margins."""
-
-    loss: Tensor
-    slope: Tensor
-    margins: Margins | None
-
-    @staticmethod
-    def at(problem: Problem) -> _Values:
-        leaf = problem.inputs.clone().requires_grad_()
-        with torch.enable_grad():
-            losses = evaluate_loss(problem.loss, leaf, problem.targets)
-            (slope,) = torch.autograd.grad(losses.sum(), leaf)
-        losses, rounding = losses.detach(), problem.rounding
-        steepness = dual_norm(problem, problem.feasible(slope))
-        steepness = steepness + dual_size(problem, problem.slope_error(losses, rounding))
-        margins = _margins(problem, leaf) if isinstance(problem.family, Softmax) else None
-        losses = losses + problem.slack(losses, rounding)
-        if not bool(torch.isfinite(losses).all()):
-            raise CertusError("The network overflows float64 at some samples: nothing can be proven there.")
-        return _Values(losses, steepness, margins)
-
-
-def _margins(problem: Problem, leaf: Tensor) -> Margins:
-    """Margins and their gradients, of steepness ∞ for too many classes."""
-    with torch.enable_grad():
-        outputs = problem.outputs(leaf)
-        classes = outputs.shape[1]
-        own = problem.targets.unsqueeze(1)
-        values = (outputs - outputs.gather(1, own)).detach()
-        values = values + 2 * problem.rounding.values.unsqueeze(1) + 1e-14 * values.abs()
-        values.scatter_(1, own, 0.0)
-        # Two gradients of outputs, each with its error, and the rounding of their difference.
-        error = 2 * dual_size(problem, problem.rounding.slopes + 1e-15 * problem.rounding.rows)
-        steepness = torch.full_like(values, math.inf).scatter_(1, own, 0.0)
-        if classes > MOST_CLASSES:
-            return Margins(values, steepness, None, error)
-        each = [
-            torch.autograd.grad(outputs[:, k].sum(), leaf, retain_graph=True, allow_unused=True)[0]
-            for k in range(classes)
-        ]
-    rows = torch.stack([torch.zeros_like(leaf) if row is None else row for row in each])
-    mine = rows[problem.targets, torch.arange(len(leaf))]
-    for k in range(classes):
-        rows[k] = problem.feasible(rows[k] - mine)
-        steepness[:, k] = dual_norm(problem, rows[k]) + error
-    return Margins(values, steepness.scatter_(1, own, 0.0), rows, error)
-
-
-def dual_norm(problem: Problem, gradients: Tensor) -> Tensor:
-    """(batch,) the norm that gradients are measured in, for moves that the cost allows; rounded up."""
-    cost, up = problem.cost, 1 + problem.metric_slack
-    inner = cost.inner if isinstance(cost, Masked) else cost
-    if isinstance(inner, SquaredL2 | WeightedL2 | Mahalanobis):
-        # The computed root of a matrix is not quite one: moves are that much longer behind it.
-        return L2(cost.whiten(gradients)) * (up * problem.analysis.geometry.length)
-    lengths: Tensor = inner.norm.dual(gradients)
-    return lengths * up
-
-
-def dual_size(problem: Problem, lengths: Tensor) -> Tensor:
-    """(batch,) the most that ``dual_norm`` can be for gradients of at most these lengths in L2."""
-    cost = problem.cost.inner if isinstance(problem.cost, Masked) else problem.cost
-    floor = cost.norm.euclidean_floor
-    if isinstance(cost, SquaredSup):
-        floor = 1 / math.sqrt(problem.inputs[0].numel())
-    return lengths / floor * (1 + 1e-9 + problem.metric_slack)
-
-
 def _everywhere(problem: Problem) -> Ball:
     bound, count = problem.smoothness, len(problem)
     ones = torch.ones(count, dtype=torch.float64)
@@ -214,7 +140,7 @@ def _everywhere(problem: Problem) -> Ball:
     return Ball(None, slopes, bends, lipschitz, bound.curvature * ones)
 
 
-def _centred(problem: Problem, values: _Values, ball: Ball) -> Ball:
+def _centred(problem: Problem, values: Values, ball: Ball) -> Ball:
     """With the margins' curvature as seen from each sample, where that is smaller, and their parabolas."""
     if values.margins is None or ball.margin_slope is None or ball.margin_bend is None:
         return ball
@@ -231,7 +157,7 @@ def _ball(problem: Problem, grid: Grid, index: int) -> Ball:
 
 
 def _majorants(
-    problem: Problem, values: _Values, ball: Ball, inner: Tensor, outer: Tensor
+    problem: Problem, values: Values, ball: Ball, inner: Tensor, outer: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Values at both edges of some rings, (majorants, n, rings) each."""
     lefts, rights = [], []

@@ -22,9 +22,10 @@ from torch import Tensor
 
 from certus.attacks.smallest import shorten
 from certus.batches import per_sample
-from certus.certificates.constants import Around, dual_norm, dual_size
+from certus.certificates.constants import Around
 from certus.certificates.problem import Problem
 from certus.certificates.rounding import Rounding, outputs_at, rounding_at
+from certus.certificates.values import dual_norm, dual_size
 from certus.losses import evaluate_loss, evaluation_mode
 from certus.smoothness.criteria import Softmax
 from certus.surrogate import BarzilaiBorwein, Evaluation, Maximizer, Objective
