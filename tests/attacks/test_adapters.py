@@ -139,7 +139,7 @@ BAD = {
     "attack": (lambda: Foolbox(3, 0.1, (0, 1)), "`attack` must be a foolbox attack"),
     "make": (lambda: Torchattacks(3), "`make` must be a function from a model"),  # type: ignore[arg-type]
     "several epsilons": (
-        lambda: Foolbox(print, [0.1, 0.2], (0, 1)),  # type: ignore[arg-type]
+        lambda: Foolbox(print, [0.1, 0.2], (0, 1)),  # type: ignore[arg-type]  # what is refused
         "`epsilon` must be finite and not negative, or None",
     ),
     "made": (

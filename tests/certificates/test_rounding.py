@@ -40,7 +40,7 @@ def length(vectors: Long) -> Long:
 def exactly(model: nn.Module, kind: str, points: Tensor) -> tuple[Long, Long]:
     """Outputs (n, classes) and their gradients (n, classes, inputs), with 11 more bits."""
     value, slope = SLOPES[kind]
-    first, second = model[0], model[2]  # type: ignore[index]
+    first, second = model[0], model[2]  # type: ignore[index]  # a Sequential
     before = long(points) @ long(first.weight).T + long(first.bias)
     outputs = value(before) @ long(second.weight).T + long(second.bias)
     return outputs, np.einsum("ko,no,oi->nki", long(second.weight), slope(before), long(first.weight))

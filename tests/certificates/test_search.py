@@ -67,7 +67,7 @@ def exact_cost(cost: Cost, row: Tensor, margin: Tensor) -> Tensor:
 @pytest.mark.parametrize("cost", [cost for cost in ALL_COSTS if "bregman" not in cost.name], ids=str)
 def test_nearest_errors_of_linear_classifiers(cost: PlaneCost) -> None:
     model, (inputs, targets) = network("linear", 3, 2), samples(3, 30, 2)
-    row = (model[0].weight[1] - model[0].weight[0]).detach()  # type: ignore[index]
+    row = (model[0].weight[1] - model[0].weight[0]).detach()  # type: ignore[index]  # a Sequential
     with torch.no_grad():
         outputs = model(inputs)
     margin = (outputs[:, 0] - outputs[:, 1]) * (1 - 2 * targets)
@@ -83,7 +83,7 @@ def test_a_logistic_output_is_attacked_too() -> None:
     model, (inputs, targets) = network("linear", 4, 1), samples(4, 40, 2)
     found = certify(model, (inputs, targets), rho=0.05, loss=Logistic(), refine=0)
     margin = model(inputs).detach().flatten() * (2 * targets - 1)
-    exact = (margin.clamp_min(0) / model[0].weight.detach().norm()) ** 2  # type: ignore[index]
+    exact = (margin.clamp_min(0) / model[0].weight.detach().norm()) ** 2  # type: ignore[index]  # likewise
     assert found.error_found is not None
     assert found.error_floor is not None
     assert torch.allclose(found.error_floor, exact, atol=1e-6)

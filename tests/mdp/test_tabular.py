@@ -197,7 +197,7 @@ def test_bad_settings() -> None:
     with pytest.raises(ArgumentError, match="`gamma` must be positive and finite"):
         TabularQLearning(grid, gamma=0.0)
     with pytest.raises(ArgumentError, match=r"`landing` must be Landing.ROUND or Landing.COVER; got 3"):
-        TabularQLearning(grid, landing=3)  # type: ignore[arg-type]
+        TabularQLearning(grid, landing=3)  # type: ignore[arg-type]  # what is refused
     with pytest.raises(ArgumentError, match="`coordinate` must be below 1"):
         TabularQLearning(grid, AngleReward(1))
     with pytest.raises(ArgumentError, match="`first` must lie in"):
@@ -215,6 +215,7 @@ def test_only_what_follows_a_gradient_needs_one() -> None:
         return (states[:, 0].abs() < 0.3).double()
 
     for options in ({}, {"gamma": 1.0, "landing": Landing.COVER}):
+        # The options are of several kinds.
         learner = TabularQLearning(grid, steps, episodes=2, **options)  # type: ignore[arg-type]
         assert learner.fit(Corridor(), seed=0).policy.table.max() > 0
     with pytest.raises(LossError, match="no gradient in the state"):
