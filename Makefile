@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?= -n 2
+# Of make soak and make fuzz: a new one each time, part of the command that make prints.
+SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -24,11 +26,13 @@ $(shell test -d $(VENV) || exit 0; exec 2>/dev/null; \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench clean
+.PHONY: help demo test soak fuzz check bench clean
 
 help:
 	@echo "make demo    train a robust classifier of digits, attack it and an ordinary one, certify it"
 	@echo "make test    run the tests and doctests; options: make test PYTEST_ARGS='-k name'"
+	@echo "make soak    run the sweeps at full size, with a random seed; to repeat one: make soak SEED=..."
+	@echo "make fuzz    run the property tests on other and more examples, with a random seed"
 	@echo "make check   lint, formatting and types: ruff check, ruff format --check, mypy"
 	@echo "make bench   run every script in benchmarks/"
 	@echo "make clean   remove .venv, caches and build output"
@@ -46,6 +50,12 @@ demo: $(VENV)/.has-report
 
 test: $(VENV)/.has-dev
 	$(PY) -m pytest $(PYTEST_ARGS)
+
+soak: $(VENV)/.has-dev
+	$(PY) -m pytest $(PYTEST_ARGS) --hypothesis-profile=fuzz --hypothesis-seed=$(SEED) -m soak
+
+fuzz: $(VENV)/.has-dev
+	$(PY) -m pytest $(PYTEST_ARGS) --hypothesis-profile=fuzz --hypothesis-seed=$(SEED) -m 'hypothesis and not soak'
 
 check: $(VENV)/.has-dev
 	$(VENV)/bin/ruff check .

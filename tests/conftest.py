@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 
+# Several test processes share the cores, and so do the commands that they start: one thread each.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
 import torch
 from hypothesis import settings
 
-# Timings depend on the machine, so no example has a deadline. In CI the examples are the same every time.
-settings.register_profile("certus", deadline=None, max_examples=50, derandomize="CI" in os.environ)
+# Timings depend on the machine, so no example has a deadline. The examples are the same every time;
+# `make fuzz` and `make soak` draw others, with a seed that they print.
+settings.register_profile("certus", deadline=None, max_examples=50, derandomize=True)
+settings.register_profile("fuzz", deadline=None, max_examples=500, print_blob=True)
 settings.load_profile("certus")
 
-# Several test processes may share the cores.
 torch.set_num_threads(1)
