@@ -90,7 +90,7 @@ class Problem:
         predicted = targets is None
         if targets is None:
             targets = predictions(network, inputs, analysis.criterion)
-        bound = smoothness or input_smoothness(model, criterion, input_shape=shape, cost=cost)
+        bound = smoothness or input_smoothness(analysis)
         if smoothness is not None and not _equal(smoothness.cost, cost):
             raise ArgumentError(f"`smoothness` must be in the norm of {cost}; got that of {smoothness.cost}.")
         if label_cost is not None:

@@ -28,6 +28,7 @@ from certus.smoothness.forward import Reach, Site, Trace, forward, size, times
 from certus.smoothness.geometry import geometry_of
 from certus.smoothness.network import (
     Step,
+    at_rest,
     check_agreement,
     infer_shape,
     merge_steps,
@@ -62,7 +63,7 @@ class Analysis:
     """A model, a criterion and a cost, read once; ``everywhere`` and ``run`` then bound.
 
     Args:
-        model: a sequential model; its weights are read now, in eval mode.
+        model: a sequential model; its weights are read now, in eval mode, and never again.
         input_shape: the shape of one input; not needed if the model begins with a linear layer.
     """
 
@@ -77,9 +78,9 @@ class Analysis:
         require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
         self.criterion, self.cost = read_criterion(criterion), cost
         self.shape = infer_shape(model) if input_shape is None else tuple(input_shape)
-        layers = read_layers(model, self.shape)
-        steps = merge_steps(layers)
-        check_agreement(model, steps, self.shape)
+        with at_rest(model):
+            steps = merge_steps(read_layers(model, self.shape))
+            check_agreement(model, steps, self.shape)
         self.geometry = geometry_of(cost, self.shape)
         if self.geometry.whitening is not None:
             steps = whiten_steps(steps, self.geometry.whitening, self.shape)

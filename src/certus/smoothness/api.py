@@ -25,7 +25,7 @@ _CHUNK = 1 << 18  # numbers in one tensor of a pass: 2 MB, which stays in the ca
 
 
 def input_smoothness(
-    model: nn.Module,
+    model: nn.Module | Analysis,
     criterion: Criterion = _CROSS_ENTROPY,
     *,
     input_shape: Shape | None = None,
@@ -34,7 +34,8 @@ def input_smoothness(
     """Proven bounds on the smoothness of x ↦ ℓ(θ; (x, y)) for every input and label, layer by layer.
 
     Args:
-        model: sequential, of layers with rules; read in eval mode, and left as it is.
+        model: sequential, of layers with rules; read in eval mode, and left as it is. Or an ``Analysis`` made
+            beforehand, which has its own criterion, shape and cost.
         criterion: ``CrossEntropy``, ``SquaredError``, ``Logistic`` or ``SmoothMargin``.
         input_shape: the shape of one input; not needed if the model begins with a linear layer.
         cost: all bounds are in its norm. For a norm without inner product L⁺ means
@@ -45,7 +46,9 @@ def input_smoothness(
     >>> round(input_smoothness(model).curvature, 6)              # D²/4, D = ‖w₁ − w₂‖ = 5
     6.25
     """
-    analysis = Analysis(model, criterion, input_shape=input_shape, cost=cost)
+    analysis = model
+    if not isinstance(analysis, Analysis):
+        analysis = Analysis(analysis, criterion, input_shape=input_shape, cost=cost)
     found = analysis.everywhere
     bounds = {name: float(values[0]) for name, values in found.bounds.items()}
     if isinstance(analysis.criterion, Softmax):
@@ -65,7 +68,7 @@ def input_smoothness(
         margin_curvature=None if found.margin_curvature is None else found.margin_curvature[0],
         layers=layers,
         obstacle=obstacle,
-        cost=cost,
+        cost=analysis.cost,
     )
 
 

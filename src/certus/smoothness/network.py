@@ -3,19 +3,24 @@
 Only sequential composition and ``Residual`` are read, never a traced graph: what a ``forward`` does beyond
 that has no rule, and is refused by the path of the module. A model is run once beside its steps, so that a
 hook, or a ``forward`` of the user's own, that the rules know nothing of is found out.
+
+Reading must not change what is read. A weight may be computed by a parametrization each time it is asked for,
+and one such as ``spectral_norm`` moves on whenever that happens in train mode. So a model is read
+``at_rest``: in eval mode throughout, each weight computed once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
-from certus.losses import evaluation_mode
 from certus.smoothness import activation_rules  # noqa: F401  (registers its rules)
 from certus.smoothness.activations import Activation
 from certus.smoothness.merging import merge
@@ -45,6 +50,21 @@ class Step:
     def action(self) -> Operator | Activation | Windows | Sum:
         """How moves of the input, in the units of the cost, act."""
         return self.stage if self.whitened is None else self.whitened
+
+
+@contextmanager
+def at_rest(model: nn.Module) -> Iterator[None]:
+    """Every module of the model, those of its parametrizations too, in eval mode, and each weight computed
+    once; afterwards all modes are as before."""
+    moving = [module for module in model.modules() if module.training]
+    with parametrize.cached():
+        for module in moving:
+            module.training = False  # directly: ``eval()`` is often overridden
+        try:
+            yield
+        finally:
+            for module in moving:
+                module.training = True
 
 
 def find_rule(module: nn.Module) -> Rule | None:
@@ -169,11 +189,11 @@ def infer_shape(model: nn.Module) -> Shape:
 
 
 def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
-    """Raise unless the steps compute what the model does, at three random inputs, up to the model's
+    """Raise unless the steps compute what the model, at rest, does at three random inputs, up to its
     precision."""
     parameter = next(model.parameters(), torch.zeros(()))
     inputs = torch.randn(3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad(), evaluation_mode():
+    with torch.no_grad():
         outputs = model(inputs.clone().to(parameter))  # which it may overwrite
     expected = run_steps(steps, inputs)
     require(isinstance(outputs, Tensor), "model", "return a tensor", type(outputs))

@@ -7,9 +7,9 @@ group.
 
 from __future__ import annotations
 
-import itertools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 from typing import final
 
@@ -86,17 +86,25 @@ class Operator(ABC):
     @cached_property
     def row_norms(self) -> Tensor:
         """(*out_shape) Euclidean norms of the rows of A, rounded up."""
-        ones = torch.ones(1, *self.in_shape, dtype=torch.float64)
-        return self._act(ones, self._squares())[0].sqrt() * (1 + self.rounding)
+        return self._entry_norms(self._act, self.in_shape)
 
     @cached_property
     def column_norms(self) -> Tensor:
         """(*in_shape) Euclidean norms of the columns of A, rounded up."""
-        ones = torch.ones(1, *self.out_shape, dtype=torch.float64)
-        return self._pull(ones, self._squares())[0].sqrt() * (1 + self.rounding)
+        return self._entry_norms(self._pull, self.out_shape)
 
-    def _squares(self) -> Weights:
-        return tuple(weight**2 for weight in self.weights)
+    def _entry_norms(self, move: Callable[[Tensor, Weights], Tensor], shape: Shape) -> Tensor:
+        """√(Σ A²) along one side: A∘A, moved over ones.
+
+        Each tensor of weights is scaled by its largest entry, or squares would overflow or vanish. What still
+        vanishes, a square below 2⁻¹⁰²², is at most 2⁻⁵¹¹ of it for each term.
+        """
+        scales = [float(weight.abs().max()) or 1.0 if weight.numel() else 1.0 for weight in self.weights]
+        squares = tuple((weight / size) ** 2 for weight, size in zip(self.weights, scales, strict=True))
+        ones = torch.ones(1, *shape, dtype=torch.float64)
+        norms = move(ones, squares)[0].sqrt() * (1 + self.rounding)
+        lost = torch.where(move(ones, self._sizes)[0] > 0, math.sqrt(self.terms) * 2.0**-510, 0.0)
+        return (norms + lost) * (math.prod(scales) * (1 + slack(len(scales))))
 
     @cached_property
     def absolute_norm(self) -> float:
@@ -249,10 +257,7 @@ class Chain(Operator):
             matrix, error = self._product
             sizes: Tensor = torch.linalg.vector_norm(matrix, dim=1)
             return (sizes * (1 + self.rounding) + error).reshape(self.out_shape)
-        norms = self.parts[0].row_norms
-        for before, part in itertools.pairwise(self.parts):
-            norms = torch.minimum(part.row_norms * before.norm, part.absolute(norms[None])[0])
-        return norms
+        return _prefix_norms([(part.row_norms, part.norm, part.absolute) for part in self.parts])
 
     @cached_property
     def column_norms(self) -> Tensor:
@@ -260,10 +265,9 @@ class Chain(Operator):
             matrix, error = self._product
             sizes: Tensor = torch.linalg.vector_norm(matrix, dim=0)
             return (sizes * (1 + self.rounding) + error).reshape(self.in_shape)
-        norms = self.parts[-1].column_norms
-        for after, part in itertools.pairwise(reversed(self.parts)):
-            norms = torch.minimum(part.column_norms * after.norm, part.absolute_transpose(norms[None])[0])
-        return norms
+        return _prefix_norms(
+            [(part.column_norms, part.norm, part.absolute_transpose) for part in reversed(self.parts)]
+        )
 
     def _spectral_norm(self) -> float:
         separate = math.prod(part.norm for part in self.parts) * (1 + 1e-15)
@@ -282,3 +286,16 @@ class Chain(Operator):
     @property
     def terms(self) -> int:
         return sum(part.terms + 8 for part in self.parts)
+
+
+def _prefix_norms(parts: list[tuple[Tensor, float, Callable[[Tensor], Tensor]]]) -> Tensor:
+    """Norms of the rows of Aₙ⋯A₁ from the row norms, the norm and |·| of each part, A₁ first.
+
+    Row i of A·P, P the product of all parts before A, is at most ‖row i of A‖·‖P‖, and at most |A| times the
+    row norms of P.
+    """
+    norms, length, _ = parts[0]
+    for own, norm, absolute in parts[1:]:
+        norms = torch.minimum(own * length, absolute(norms[None])[0]) * (1 + slack(1))
+        length *= norm * (1 + slack(1))
+    return norms

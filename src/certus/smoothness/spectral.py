@@ -63,12 +63,15 @@ def matrix_norm(matrix: Tensor) -> float:
 
 def quadratic_norm(matrix: Tensor, weights: Tensor) -> Tensor:
     """Upper bounds on λ_max(Aᵀ diag(c) A) for each row c ≥ 0 of ``weights``. (n, d), (…, n) → (…,)."""
-    scaled = matrix * weights.sqrt().unsqueeze(-1)
+    scale = float(matrix.abs().max()) or 1.0  # or squares of tiny entries would vanish
+    heaviest = weights.amax(-1, keepdim=True)
+    shares = torch.where(heaviest > 0, weights / heaviest, 0.0)
+    scaled = matrix / scale * shares.sqrt().unsqueeze(-1)
     gram = scaled.mT @ scaled if matrix.shape[0] >= matrix.shape[1] else scaled @ scaled.mT
     if not bool(torch.isfinite(gram).all()):
         return torch.full(gram.shape[:-2], math.inf, dtype=gram.dtype)
     largest: Tensor = torch.linalg.eigvalsh(gram)[..., -1].clamp_min(0)
-    return largest * inflate(max(matrix.shape)) ** 2
+    return largest * (scale * (scale * heaviest[..., 0])) * inflate(max(matrix.shape)) ** 2
 
 
 def gram_iteration(matrices: Tensor, tolerance: float = 1e-3, most: int = 16) -> float:

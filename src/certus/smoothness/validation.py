@@ -12,7 +12,7 @@ from torch import nn
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.models.layers import Residual
 from certus.smoothness.activations import Activation
-from certus.smoothness.network import children, find_rule, is_altered, is_sequential
+from certus.smoothness.network import at_rest, children, find_rule, is_altered, is_sequential
 from certus.smoothness.rules import Windows
 
 _SOME_SHAPE = (1, 64, 64)  # for rules that hardly look at it
@@ -43,7 +43,8 @@ def validate(model: nn.Module) -> list[Obstacle]:
     [('1', 'ELU(alpha=1.0)')]
     """
     require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
-    return [found for path, module in _places(model) if (found := _inspect(path, module)) is not None]
+    with at_rest(model):
+        return [found for path, module in _places(model) if (found := _inspect(path, module)) is not None]
 
 
 def smooth(model: nn.Module) -> nn.Module:
