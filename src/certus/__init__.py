@@ -24,7 +24,7 @@ from certus.costs import (
     WeightedL2,
 )
 from certus.domains import Ball, Box, Unbounded
-from certus.errors import ArgumentError, CertusError, LossError, UnsupportedError
+from certus.errors import ArgumentError, CertusError, ContradictionError, LossError, UnsupportedError
 from certus.losses import CrossEntropy, Logistic, ModelLoss, SmoothMargin, SquaredError
 from certus.smoothness import SmoothnessBound, input_smoothness, local_smoothness, smooth, validate
 from certus.surrogate import (
@@ -58,6 +58,7 @@ __all__ = [
     "Bregman",
     "Certificate",
     "CertusError",
+    "ContradictionError",
     "CrossEntropy",
     "Evidence",
     "InnerSolution",

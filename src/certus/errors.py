@@ -23,6 +23,15 @@ class UnsupportedError(CertusError, NotImplementedError):
     """A combination that this library refuses rather than answers wrongly."""
 
 
+class ContradictionError(CertusError):
+    """What was attained exceeds what was proven: one of the two is wrong, and neither may be used.
+
+    A bound, a rule, a cost or a claim that it rests on is wrong, a file was changed, or, for a population,
+    its confidence failed or the samples were not drawn as it takes for granted. Please report it if nothing
+    of yours is involved.
+    """
+
+
 def require(condition: bool, name: str, rule: str, value: object) -> None:
     """Raise ``ArgumentError`` unless ``condition`` holds.
 

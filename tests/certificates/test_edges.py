@@ -25,7 +25,7 @@ from certus import (
 )
 from certus.certificates.certificate import Certificate
 from certus.certificates.record import as_json
-from certus.errors import ArgumentError, LossError
+from certus.errors import ArgumentError, ContradictionError, LossError
 from certus.smoothness import SmoothnessBound
 from tests.certificates.problems import L2, network, samples
 
@@ -129,9 +129,8 @@ def test_smoothness_of_the_callers_own_is_assumed() -> None:
     assert math.isfinite(loose.bound(0.1))
     assert loose.error_bound(0.0) == 1.0  # nothing is known of the margins
     wrong = SmoothnessBound({"mine": 1e-6}, 1e-3, 1e-3, None, None, [], None, L2)
-    assert certify(model, data, rho=0.1, smoothness=wrong).bound(0.1) < proven.lower(
-        0.1
-    )  # as good as the claim
+    with pytest.raises(ContradictionError, match="It assumes the bounds given as `smoothness`"):
+        certify(model, data, rho=0.1, smoothness=wrong)
     weights = torch.tensor([1.0, 2.0]).double()
     weighted = certus.input_smoothness(model, cost=WeightedL2(weights))
     certify(model, data, rho=0.1, smoothness=weighted, cost=WeightedL2(weights.clone()), balls=0, refine=0)

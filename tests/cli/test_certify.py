@@ -83,8 +83,14 @@ def test_verification_computes_everything_again(folder: Path) -> None:
     content["brackets"][1]["loss_high"] -= 1e-6
     place.write_text(json.dumps(content))
     refused(certus("verify", str(place), folder=folder), "what it says does not follow from its lines")
-    for line in content["lines"]:  # a forger who is consistent
-        line["bound"] -= 1e-3
+    for change in (-1e-2, 2e-2):  # a forger who is consistent: too low by .01, then too high
+        for line in content["lines"]:
+            line["bound"] += change
+        place.write_text(json.dumps(content))
+        refused(
+            certus("verify", str(place), folder=folder),
+            "What was attained exceeds what was proven" if change < 0 else "does not follow from its lines",
+        )
     lower = {name: content[name] for name in ("lines", "pushes")}
     place.write_text(json.dumps(as_json(_forged(original, lower))))
     refused(certus("verify", str(place), folder=folder), "is not verified")
@@ -138,6 +144,9 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path) -> None:
         {"error_floor": []},
         {"samples": 0},
         {"evidence": "proven!!"},
+        {"evidence": "assumed"},
+        {"assumptions": "none"},
+        {"assumptions": [3]},
     ]
     for part in parts:
         broken.write_text(json.dumps(content | part))

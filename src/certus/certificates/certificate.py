@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from certus.certificates.alarm import check_bracket, check_certificate
 from certus.certificates.knapsack import worst_error
 from certus.certificates.levels import Level
 from certus.certificates.lines import Line, Push
@@ -82,7 +83,7 @@ class Certificate:
         error_floor, error_found: (n,) lower bounds on the cost of an error, and costs at which one was
             found; None for regression.
         samples: n; classes: number of labels; growth: g.
-        evidence: "proven", or "assumed" if it rests on a claim of yours.
+        assumptions: what it rests on that certus did not derive itself, by name; see ``evidence``.
         clip: B, if it is min(ℓ, B) that is bounded on the sample too.
         about: settings and digests, as JSON.
         levels: φ̄_γ and T̂_γ sample by sample; empty if read from a file, and so is ``source``.
@@ -98,11 +99,19 @@ class Certificate:
     samples: int
     classes: int | None
     growth: float
-    evidence: str
+    assumptions: tuple[str, ...]
     clip: float | None
     about: dict[str, Any]
     levels: tuple[Level, ...] = ()
     source: Any = None  # the engine, for worst_case_data
+
+    def __post_init__(self) -> None:
+        check_certificate(self)
+
+    @property
+    def evidence(self) -> str:
+        """What the upper sides are: "proven", or "assumed" if they rest on ``assumptions``."""
+        return "assumed" if self.assumptions else "proven"
 
     @staticmethod
     def load(path: str | Path) -> Certificate:
@@ -137,10 +146,10 @@ class Certificate:
         return max(0.0, worst_error(self.error_found, [_checked(rho)])[0] - slack(self.samples))
 
     def bracket(self, rho: float) -> Bracket:
-        """All of it at one ρ."""
+        """All of it at one ρ; raises ``ContradictionError`` where an attained side exceeds a proven one."""
         high, line = self._best(rho)
         error_high, people = self.error_bound(rho), self.population
-        return Bracket(
+        found = Bracket(
             rho=rho,
             distance=math.sqrt(rho / self.growth),
             loss_low=self.lower(rho),
@@ -155,6 +164,8 @@ class Certificate:
             population_error_low=None if people is None else people.error_low(rho),
             population_error=None if people is None else people.error(error_high),
         )
+        check_bracket(self, found)
+        return found
 
     def curve(self, rhos: Sequence[float] | None = None) -> list[Bracket]:
         """Brackets at several ρ; at those asked for by default."""

@@ -120,13 +120,16 @@ def certify(
         samples=len(problem),
         classes=problem.classes,
         growth=problem.growth,
-        evidence="assumed" if problem.assumed else "proven",
+        assumptions=problem.assumptions,
         clip=clip,
         about={},
         levels=tuple(levels),
         source=engine,
     )
-    return certificate if attack_steps == 0 else _pushed(engine, certificate)
+    if attack_steps > 0:
+        certificate = _pushed(engine, certificate)
+    certificate.curve()  # which raises where a bracket contradicts itself
+    return certificate
 
 
 def default_gammas(problem: Problem, rhos: Sequence[float], clip: float | None) -> tuple[float, ...]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from certus.batches import per_sample
+from certus.certificates.alarm import check_level
 from certus.certificates.constants import Around, Grid, look_around
 from certus.certificates.levels import DEFAULT_ASCENT, Level, error_cost, errs, solve_level
 from certus.certificates.lines import Push
@@ -71,6 +72,7 @@ class Engine:
     memory: Memory | None = None
     progress: Progress | None = None
     _around: list[list[Around]] = field(default_factory=list)
+    _levels: list[Level] = field(default_factory=list)
 
     def prepare(self) -> None:
         """Look around every sample, under every label that it may take."""
@@ -108,10 +110,12 @@ class Engine:
         for batch in self.problem.batches():
             points, cost, loss = push(batch, rho, self.attack_steps)
             costs.append(cost)
-            losses.append(loss if self.clip is None else loss.clamp_max(self.clip))
+            losses.append(self._clipped(loss))
             with torch.no_grad():
                 errors.append(error_cost(batch, points))
             self._advance(len(batch))
+        for level in self._levels:
+            self._check(level, torch.cat(costs), torch.cat(losses), "an attack in balls")
         spent = min(float(torch.cat(costs).mean()) * (1 + 1e-12), rho)
         return Push(rho, spent, float(torch.cat(losses).mean())), torch.cat(errors)
 
@@ -143,20 +147,34 @@ class Engine:
             return torch.cat([errs(self.problem, batch.inputs, batch.targets) for batch in batches])
 
     def level(self, gamma: float) -> Level:
-        """φ̄_γ and T̂_γ of all samples."""
+        """φ̄_γ and T̂_γ of all samples, none of which contradicts what is known from other γ."""
         known = None if self.memory is None else self.memory.load(gamma)
         if known is not None:
             self._advance(len(self.problem))
-            return known
+        level = known or self._solve(gamma)
+        self._check(level, torch.zeros_like(self.start), self._clipped(self.start), "doing nothing")
+        for other in self._levels:
+            self._check(level, other.transport_cost, other.loss, f"the ascent at gamma = {other.gamma:.6g}")
+        self._levels.append(level)
+        for other in self._levels:
+            self._check(other, level.transport_cost, level.loss, f"the ascent at gamma = {gamma:.6g}")
+        if self.memory is not None and known is None:
+            self.memory.save(level)
+        return level
+
+    def _check(self, level: Level, costs: Tensor, losses: Tensor, origin: str) -> None:
+        check_level(level, costs, losses, self.problem.assumptions, origin)
+
+    def _clipped(self, losses: Tensor) -> Tensor:
+        return losses if self.clip is None else losses.clamp_max(self.clip)
+
+    def _solve(self, gamma: float) -> Level:
         parts = []
         for around in self._around:
             parts.append(self._over_labels(around, gamma)[0])
             self._advance(len(around[0].problem))
         names = ("bound", "rule", "transport_cost", "loss", "error_cost")
-        level = Level(gamma, **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
-        if self.memory is not None:
-            self.memory.save(level)
-        return level
+        return Level(gamma, **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
     def _over_labels(self, around: list[Around], gamma: float) -> tuple[Level, Split]:
         """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached."""

@@ -122,11 +122,13 @@ class Problem:
         return len(self.inputs)
 
     @property
-    def assumed(self) -> bool:
-        """Whether a bound rests on a claim of the caller: his smoothness, or the modulus of his Bregman
-        cost."""
+    def assumptions(self) -> tuple[str, ...]:
+        """What a bound rests on that certus did not derive itself, by name."""
         inner = self.cost.inner if isinstance(self.cost, Masked) else self.cost
-        return self.claimed or isinstance(inner, Bregman)
+        claimed = ("the bounds given as `smoothness`",) if self.claimed else ()
+        return (
+            (f"the modulus {inner.modulus:g} of Bregman", *claimed) if isinstance(inner, Bregman) else claimed
+        )
 
     @property
     def family(self) -> Softmax | Squares:

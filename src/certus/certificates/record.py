@@ -16,11 +16,11 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.levels import Rule
 from certus.certificates.lines import Line, Push
 from certus.certificates.population import Move, Population
-from certus.errors import CertusError, require, require_count
+from certus.errors import CertusError, ContradictionError, require, require_count
 from certus.runs.files import RunError, read_json
 from certus.smoothness import VALIDITY
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 TOLERANCE = 1e-9
 
 
@@ -29,6 +29,7 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
     content = {
         "schema_version": SCHEMA_VERSION,
         "evidence": certificate.evidence,
+        "assumptions": certificate.assumptions,
         "validity": VALIDITY,
         "about": certificate.about,
         "samples": certificate.samples,
@@ -57,6 +58,8 @@ def read_certificate(path: Path) -> Certificate:
     try:
         found = _certificate(content)
         told: dict[str, Any] = as_json(found)
+    except ContradictionError as reason:
+        raise ContradictionError(f"{path}: {reason}") from None
     except (KeyError, TypeError, ValueError, IndexError, ArithmeticError, CertusError) as reason:
         line = " ".join(str(reason).split())
         raise RunError(f"{path} is corrupt: it lacks something, or has it of another kind: {line}.") from None
@@ -82,8 +85,9 @@ def _certificate(content: dict[str, Any]) -> Certificate:
             error_found=_tensor(people["error_found"]),
         )
     low, high = content["start"]
-    evidence, samples, floor = content["evidence"], content["samples"], content["error_floor"]
-    require(evidence in ("proven", "assumed"), "evidence", "be proven or assumed", evidence)
+    samples, floor, assumptions = content["samples"], content["error_floor"], content["assumptions"]
+    words = isinstance(assumptions, list) and all(isinstance(name, str) for name in assumptions)
+    require(words, "assumptions", "be a list of names", assumptions)
     require_count("samples", samples)
     require(
         floor is None or len(floor) == samples, "error_floor", f"be of {samples} samples", len(floor or ())
@@ -97,7 +101,8 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         error_floor=_tensor(content["error_floor"]),
         error_found=_tensor(content["error_found"]),
         population=population,
-        **{name: content[name] for name in ("samples", "classes", "growth", "evidence", "clip", "about")},
+        assumptions=tuple(assumptions),
+        **{name: content[name] for name in ("samples", "classes", "growth", "clip", "about")},
     )
 
 

@@ -1,0 +1,131 @@
+"""The alarm: nothing that was attained may exceed what was proven.
+
+Attained sides are rounded down and proven ones up, so that every comparison here is exact. Sample by sample,
+
+    ℓ(x) − γ c(x, x₀) ≤ φ̄_γ(x₀)        for every point x that was found and every γ that was bounded,
+
+and the cost of an error that was found is not below the certified one. Means then follow for every ρ at once:
+what is attained is a mixture of points (mean cost, mean loss), what is proven is a concave function of ρ, so
+that it is enough to compare at the points themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from certus.certificates.levels import Level, Rule
+from certus.errors import ContradictionError
+
+if TYPE_CHECKING:
+    from certus.certificates.certificate import Bracket, Certificate
+
+
+def check_level(
+    level: Level, costs: Tensor, losses: Tensor, assumptions: tuple[str, ...], origin: str
+) -> None:
+    """Raise unless ℓ − γc ≤ φ̄_γ at each of n points that were found.
+
+    Args:
+        costs, losses: (n,) of the points, one for each sample of the level; rounded up, and down.
+        origin: how they were found, for the message.
+    """
+    attained = losses - level.gamma * costs
+    sample = _first(~(attained <= level.bound))
+    if sample is None:
+        return
+    rule = Rule(int(level.rule[sample])).name.lower()
+    raise _contradiction(
+        f"at sample {sample} and gamma = {level.gamma:.6g}, a point of cost {float(costs[sample]):.6g} "
+        f"found by {origin} has a loss less its price, ℓ − γc, of {float(attained[sample])!r}, "
+        f"but at most {float(level.bound[sample])!r}",
+        (f"the {rule} rule",),
+        assumptions,
+    )
+
+
+def check_certificate(certificate: Certificate) -> None:
+    """Raise where what a certificate holds contradicts itself at some ρ, asked for or not."""
+    _check_errors(certificate)
+    low, high = certificate.start
+    if not low <= high:
+        raise _contradiction(
+            f"the loss of the sample itself is at least {low!r} and at most {high!r}", (), ()
+        )
+    attained = [("the sample itself", 0.0, low)]
+    attained += [(f"T at gamma = {one.gamma:.6g}", one.rho_hat, one.loss) for one in certificate.lines]
+    attained += [("an attack in balls", one.transport_cost, one.loss) for one in certificate.pushes]
+    for name, cost, loss in attained:
+        lowered = loss - 1e-12 * (1 + abs(loss))  # for the rounding of its mean, as ``lower`` has it
+        most, line = certificate._best(cost)
+        if cost == 0:  # nothing but the sample is at 0, but no line may start below it
+            most = min(most, *(each.bound for each in certificate.lines))
+        if not lowered <= most:
+            raise _contradiction(
+                f"at rho = {cost:.6g} the worst loss is at least {lowered!r} ({name}) and at most {most!r}",
+                _rules(line.rules),
+                certificate.assumptions,
+            )
+
+
+def _check_errors(certificate: Certificate) -> None:
+    floor, found = certificate.error_floor, certificate.error_found
+    if floor is None or found is None:
+        return
+    sample = _first(~(found >= floor))
+    if sample is not None:
+        raise _contradiction(
+            f"at sample {sample} an error was found at the cost {float(found[sample])!r}, "
+            f"but none costs less than {float(floor[sample])!r}",
+            ("its certified radius",),
+            certificate.assumptions,
+        )
+
+
+def check_bracket(certificate: Certificate, bracket: Bracket) -> None:
+    """Raise where an attained side exceeds a proven one, of the sample or of the population."""
+    one, assumed = bracket, certificate.assumptions
+    sides = (
+        ("worst loss", one.loss_low, one.loss_high, _rules(one.rules)),
+        ("worst error rate", one.error_low, one.error_high, ("certified radii",)),
+    )
+    for name, low, high, grounds in sides:
+        if low is not None and high is not None and not low <= high:
+            raise _contradiction(
+                f"at rho = {one.rho:.6g} the {name} is at least {low!r} and at most {high!r}",
+                grounds,
+                assumed,
+            )
+    people = (
+        ("worst loss", one.population_loss_low, one.population_loss),
+        ("worst error rate", one.population_error_low, one.population_error),
+    )
+    for name, low, high in people:
+        if low is not None and high is not None and not low <= high:
+            assert certificate.population is not None
+            raise _contradiction(
+                f"at rho = {one.rho:.6g} the population's {name} is at least {low!r} and at most {high!r}, "
+                f"with confidence {certificate.population.confidence:g}: the confidence failed, or the "
+                "samples were not drawn independently, in an order that means nothing",
+                (f"the method {certificate.population.method}", *_rules(one.rules)),
+                assumed,
+            )
+
+
+def _first(wrong: Tensor) -> int | None:
+    return int(wrong.nonzero()[0]) if bool(wrong.any()) else None
+
+
+def _rules(shares: dict[str, float]) -> tuple[str, ...]:
+    return tuple(f"the {name} rule ({share:.0%} of the samples)" for name, share in shares.items())
+
+
+def _contradiction(what: str, grounds: tuple[str, ...], assumptions: tuple[str, ...]) -> ContradictionError:
+    rests = f" The bound rests on {', '.join(grounds)}." if grounds else ""
+    assumed = f" It assumes {'; '.join(assumptions)}." if assumptions else " Nothing was assumed."
+    evidence = "assumed" if assumptions else "proven"
+    return ContradictionError(
+        f"What was attained exceeds what was {evidence}: {what}.{rests}{assumed} One of them is wrong: "
+        "neither is shown, written or read."
+    )

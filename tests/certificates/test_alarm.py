@@ -1,0 +1,165 @@
+"""low > high is an alarm: forced through every way into a certificate, and raised with both numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import certus
+from certus import SquaredL2, certify
+from certus.certificates.certificate import Certificate
+from certus.certificates.constants import Around, look_around
+from certus.certificates.levels import Level
+from certus.certificates.record import as_json
+from certus.certificates.search import push
+from certus.errors import ContradictionError
+from certus.smoothness import SmoothnessBound
+from tests.certificates.problems import network, samples
+
+
+@pytest.fixture(scope="module")
+def honest() -> Certificate:
+    return certify(
+        network("elu", 0), samples(0, 30), rho=(0.01, 0.1), confidence=0.9, balls=1, refine=0, attack_steps=2
+    )
+
+
+def test_a_claim_that_is_too_small() -> None:
+    claim = SmoothnessBound({"mine": 1e-6}, 1e-3, 1e-3, None, None, [], None, SquaredL2())
+    words = (
+        r"at sample \d+ and gamma = .*ascent.*at most .*rests on the \w+ rule\. It assumes the bounds given"
+    )
+    with pytest.raises(ContradictionError, match=words):
+        certify(network("elu", 2), samples(2, 15), rho=0.1, smoothness=claim)
+
+
+def test_a_slope_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake of our own is found out too: bounds around the samples a third of the truth."""
+
+    def wrong(*arguments: Any) -> Around:
+        found = look_around(*arguments)
+        profile = replace(found.profile, right=found.profile.right / 3, left=found.profile.left / 3)
+        return replace(found, profile=profile)
+
+    monkeypatch.setattr("certus.certificates.engine.look_around", wrong)
+    with pytest.raises(ContradictionError, match=r"at sample \d+ .* the radial rule\. Nothing was assumed"):
+        certify(network("elu", 0), samples(0, 10), rho=0.1, balls=0, refine=0, attack_steps=0)
+
+
+def test_an_attack_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an ascent stays put, the attack in balls is what meets a wrong bound."""
+
+    def stronger(*arguments: Any) -> Any:
+        points, costs, losses = push(*arguments)
+        return points, costs, losses + torch.arange(len(losses)).double()
+
+    monkeypatch.setattr("certus.certificates.engine.push", stronger)
+    with pytest.raises(ContradictionError, match=r"at sample [1-9].* found by an attack in balls"):
+        certify(network("relu", 0, size=3.0), samples(0, 10), rho=0.1, balls=0, refine=0, attack_steps=2)
+
+
+class Forged:
+    """A memory whose levels were changed."""
+
+    def __init__(self, level: Level) -> None:
+        self.level = level
+
+    def load(self, gamma: float) -> Level | None:
+        return self.level if gamma == self.level.gamma else None
+
+    def save(self, level: Level) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bound": torch.full((6,), 1e-14, dtype=torch.float64)},
+        {"bound": torch.full((6,), math.nan, dtype=torch.float64)},
+        {"loss": torch.full((6,), 9.0, dtype=torch.float64)},
+        {"transport_cost": torch.full((6,), -9.0, dtype=torch.float64)},
+    ],
+    ids=["bound", "nan", "loss", "cost"],
+)
+def test_a_level_that_was_changed(change: dict[str, torch.Tensor]) -> None:
+    model, data = network("elu", 1), samples(1, 6)
+
+    def certified(memory: Forged | None = None) -> Certificate:
+        gammas = [4.0, 2.0]
+        return certify(model, data, rho=0.1, gammas=gammas, balls=0, refine=0, attack_steps=0, memory=memory)
+
+    level = certified().levels[1]
+    with pytest.raises(ContradictionError, match=r"at sample 0 and gamma = "):
+        certified(Forged(replace(level, **change)))  # type: ignore[arg-type]
+    certified(Forged(level))
+
+
+def test_an_error_below_its_floor(honest: Certificate) -> None:
+    assert honest.error_floor is not None
+    assert honest.error_found is not None
+    right = int((honest.error_floor > 0).nonzero()[0])
+    floor = honest.error_floor.clone()
+    floor[right] = honest.error_found[right] * (1 + 1e-15) + 1e-300
+    words = rf"at sample {right} an error was found at the cost .*, but none costs less than"
+    with pytest.raises(ContradictionError, match=words):
+        replace(honest, error_floor=floor)
+
+
+def test_no_tolerance(honest: Certificate) -> None:
+    """Both sides are rounded outwards, so that one last place too much is an alarm."""
+    line = min(honest.lines, key=lambda line: abs(line.rho_hat - 0.05))
+    low = line.loss - 1e-12 * (1 + abs(line.loss))
+    ceiling = (line.gamma * line.rho_hat + line.bound) * (1 + 1e-12)
+    shrunk = replace(line, bound=line.bound - (ceiling - low) - 4e-16 * abs(ceiling))
+    with pytest.raises(ContradictionError, match=rf"at rho = {line.rho_hat:.6g} the worst loss is at least"):
+        replace(honest, lines=(*honest.lines, shrunk))
+
+
+def test_files_that_contradict_themselves(honest: Certificate, tmp_path: Path) -> None:
+    path = tmp_path / "certificate.json"
+    content = json.loads(json.dumps(as_json(honest)))
+    path.write_text(json.dumps(content))
+    assert Certificate.load(path).bracket(0.1) == honest.bracket(0.1)
+    lines = [line | {"bound": line["bound"] / 9} for line in content["lines"]]
+    raised = [min(9.0, 1 + cost) for cost in content["error_floor"]]
+    people = content["population"]
+    grid = [entry | {"mean": 1e-9, "loss": people["clip"]} for entry in people["grid"]]
+    forged: list[tuple[dict[str, Any], str]] = [
+        ({"lines": lines}, r"certificate.json: .*at rho = 0 the worst loss is at least .* and at most"),
+        ({"error_floor": raised}, r"certificate.json: .*at sample \d+ an error was found"),
+        ({"start": [content["start"][1] + 1, content["start"][1]]}, "the loss of the sample itself"),
+        (
+            {"pushes": [{"rho": 0.1, "transport_cost": 0.1, "loss": 7.0}]},
+            r"at least 6\.9+.* .an attack in balls. and at most",
+        ),
+        (
+            {"population": people | {"grid": grid}},
+            r"at rho = 0.01 the population's worst loss is at least .* with confidence 0.9: the confidence "
+            "failed, or the samples were not drawn independently",
+        ),
+    ]
+    for part, words in forged:
+        path.write_text(json.dumps(content | part))
+        with pytest.raises(ContradictionError, match=words):
+            Certificate.load(path)
+
+
+def test_a_population_that_contradicts_itself_has_no_bracket(honest: Certificate) -> None:
+    people = honest.population
+    assert people is not None
+    forged = replace(honest, population=replace(people, error_margin=-1.0))
+    with pytest.raises(ContradictionError, match="the population's worst error rate is at least"):
+        forged.bracket(0.1)
+    with pytest.raises(ContradictionError, match="the population's worst error rate is at least"):
+        as_json(forged)
+
+
+def test_it_is_an_error_of_this_library() -> None:
+    assert issubclass(ContradictionError, certus.CertusError)
+    assert certus.ContradictionError is ContradictionError
