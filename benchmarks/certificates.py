@@ -1,87 +1,99 @@
-"""How long a certificate takes: all 10,000 test images of MNIST, a smooth 784-512-10 network, 20 values of ρ.
+"""How long a certificate takes, and how wide it is: MNIST's test images, one thread, 20 values of ρ.
 
-    python -m benchmarks.certificates [--cnn] [--attack-steps 3]
+    certus data get mnist
+    python -m benchmarks.certificates                   # every entry, some ten minutes
+    python -m benchmarks.certificates --entries cnn     # this one; the others stay as they are
 
-Written to benchmarks/results/certificates.json: brackets of loss and error rate with their time; with --cnn
-those of the paper's network at its γ = 0.3846, on some images: which part of that curve is proven, and which
-only estimated. Without attacks the lower sides rest on the ascents alone; with them on PGM within cost ρ and
-on a search for nearest errors as well.
+Entries, each with the brackets of loss and error rate and their time:
+
+mlp                 784-512-10 ELU network, briefly trained by WRM, all 10,000 images, no attacks
+mlp_1000            the same on 1,000 images
+mlp_1000_attacked   with PGM within cost ρ and a search for nearest errors, 5 gradients each
+cnn                 the paper's network and γ = 0.3846, 60 steps of WRM, 100 images: which part of that
+                    curve is proven, and which only estimated
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 
 import certus
-from certus.data import Split
+from benchmarks._options import OUTPUT, Entries, read_options
+from benchmarks._results import write_entry
+from certus.data import DataSet, Split
 from certus.training import Perturber
 
 RHOS = [round(10 ** (-3 + 3 * index / 19), 6) for index in range(20)]
-RESULT = Path(__file__).parent / "results/certificates.json"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cnn", action="store_true", help="the paper's network instead")
-    parser.add_argument("--samples", type=int, default=None)
-    parser.add_argument("--attack-steps", type=int, default=0, help="of the attacks on the lower side")
-    chosen = parser.parse_args()
+@dataclass(frozen=True)
+class Entry:
+    """A network, trained for some steps of WRM at ``gamma`` (Adam 0.001, batches of 128), on some images."""
+
+    network: str
+    gamma: float
+    steps: int
+    images: int
+    epochs: int = 1
+    attack_steps: int = 0
+    balls: int = 2
+    refine: int = 0
+
+
+_MLP = Entry("784-512-10, ELU", gamma=1.0, steps=150, epochs=2, images=10_000)
+_CNN = "the paper's MNIST network: three convolutions, ELU, 710,218 parameters"
+ENTRIES = {
+    "mlp": _MLP,
+    "mlp_1000": replace(_MLP, images=1_000),
+    "mlp_1000_attacked": replace(_MLP, images=1_000, attack_steps=5),
+    "cnn": Entry(_CNN, gamma=0.3846, steps=60, images=100, balls=0, refine=1),
+}
+
+
+@dataclass(frozen=True)
+class Args:
+    entries: Annotated[tuple[str, ...], "what to certify", Entries(ENTRIES)] = tuple(ENTRIES)
+    share: Annotated[float, "of each entry's training steps and images, for a quick look"] = 1.0
+    data: Annotated[str, "images of 28 x 28 pixels in ten classes, as for `certus train`"] = "mnist"
+    seed: Annotated[int, "of the weights and the batches"] = 0
+    output: Annotated[Path, OUTPUT] = Path("benchmarks/results/certificates.json")
+
+
+def main(args: Args) -> None:
     torch.set_num_threads(1)
-    data = certus.data.load("mnist")
-    torch.manual_seed(0)
-    options: dict[str, Any]
-    if chosen.cnn:
-        name, samples, options = (
-            "paper's CNN, gamma = 0.3846",
-            chosen.samples or 300,
-            {"balls": 0, "refine": 1},
-        )
-        model: nn.Module = certus.models.mnist_cnn()
-        train(model, data.train[: 60 * 128], certus.WRM(0.3846, domain=data.domain), epochs=1)
-    else:
-        name, samples, options = "784-512-10 ELU", chosen.samples or len(data.test), {"balls": 2, "refine": 0}
-        model = nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ELU(), nn.Linear(512, 10))
-        train(model, data.train[: 150 * 128], certus.WRM(1.0, domain=data.domain), epochs=2)
+    data = certus.data.load(args.data)
+    for name in args.entries:
+        write_entry(args, name, certify(ENTRIES[name], data, args))
+
+
+def certify(entry: Entry, data: DataSet, args: Args) -> dict[str, Any]:
+    """The certificate of one entry, with its time."""
+    torch.manual_seed(args.seed)
+    model = network(entry)
+    steps, images = (max(1, round(args.share * number)) for number in (entry.steps, entry.images))
+    train(model, data.train[: steps * 128], certus.WRM(entry.gamma, domain=data.domain), entry.epochs)
+    test = data.test[:images]
+    about = f"{entry.network}; after {steps * entry.epochs} steps of WRM at gamma = {entry.gamma}"
     started, busy = time.perf_counter(), time.process_time()
     found = certus.certify(
         model,
-        data.test[:samples],
+        test,
         rho=RHOS,
         domain=data.domain,
         confidence=0.95,
-        attack_steps=chosen.attack_steps,
-        **options,
+        attack_steps=entry.attack_steps,
+        balls=entry.balls,
+        refine=entry.refine,
     )
     seconds, busy = time.perf_counter() - started, time.process_time() - busy
-    entry: dict[str, Any] = {
-        "network": name,
-        "images": samples,
-        "values_of_rho": len(RHOS),
-        "levels_of_gamma": len(found.levels),
-        "seconds": round(seconds, 1),
-        "processor_seconds": round(busy, 1),
-        "threads": 1,
-        "attack_steps": chosen.attack_steps,
-        "pushes": len(found.pushes),
-        "lipschitz": certus.input_smoothness(model, input_shape=(1, 28, 28)).lipschitz,
-        "brackets": [asdict(one) for one in found.curve()],
-    }
-    known = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    key = ("cnn" if chosen.cnn else "mlp") + (f"_{chosen.samples}" if chosen.samples else "")
-    key += "_attacked" if chosen.attack_steps else ""
-    RESULT.write_text(json.dumps(known | {key: entry}, indent=1) + "\n")
     print(
-        f"{name}: {samples} images, {len(RHOS)} values of rho, {len(found.levels)} of gamma: "
+        f"{about}: {images} images, {len(RHOS)} values of rho, {len(found.levels)} of gamma: "
         f"{seconds:.0f} s, {busy:.0f} s of the processor"
     )
     for one in found.curve():
@@ -90,6 +102,26 @@ def main() -> None:
             f"(estimate {one.loss_estimate:.3f})  "
             f"error {one.error_low:.3f} – {one.error_high:.3f}"
         )
+    shape = tuple(test.inputs.shape[1:])
+    return {
+        "about": about,
+        **asdict(entry),
+        "steps": steps,
+        "images": images,
+        "values_of_rho": len(RHOS),
+        "levels_of_gamma": len(found.levels),
+        "seconds": round(seconds, 1),
+        "processor_seconds": round(busy, 1),
+        "pushes": len(found.pushes),
+        "lipschitz": certus.input_smoothness(model, input_shape=shape).lipschitz,
+        "brackets": [asdict(one) for one in found.curve()],
+    }
+
+
+def network(entry: Entry) -> nn.Module:
+    if entry.network == _CNN:
+        return certus.models.mnist_cnn()
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ELU(), nn.Linear(512, 10))
 
 
 def train(model: nn.Module, data: Split, method: Perturber, epochs: int) -> None:
@@ -104,4 +136,4 @@ def train(model: nn.Module, data: Split, method: Perturber, epochs: int) -> None
 
 
 if __name__ == "__main__":
-    main()
+    main(read_options(Args, __doc__))

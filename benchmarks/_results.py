@@ -1,0 +1,119 @@
+"""Results of the scripts in benchmarks/ and experiments/: JSON files that say how they were measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+import torch
+
+import certus
+from certus.runs.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from dataclasses import Field
+
+_PACKAGES = ("torch", "numpy", "torchattacks", "foolbox", "adversarial-robustness-toolbox")
+_NO_PART = ("output", "resume")  # of what is measured
+
+
+class Arguments(Protocol):
+    """A script's ``Args``: a frozen dataclass that has an output."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def output(self) -> Path: ...
+
+
+T = TypeVar("T", bound=Arguments)
+
+
+def chosen_options(args: Arguments) -> dict[str, Any]:
+    """The options that a result depends on, in JSON types."""
+    return {name: _plain(value) for name, value in asdict(args).items() if name not in _NO_PART}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def how_measured(args: Arguments) -> dict[str, Any]:
+    """Options, versions, threads, machine and date."""
+    return {
+        "options": chosen_options(args),
+        "versions": {"certus": certus.__version__, **_versions()},
+        "threads": torch.get_num_threads(),
+        "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.platform()},
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def _processor() -> str:
+    table = Path("/proc/cpuinfo")
+    lines = table.read_text().splitlines() if table.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def write_result(args: Arguments, content: dict[str, Any]) -> None:
+    """The whole result."""
+    _write(args.output, {"measured": how_measured(args), **content})
+    unfinished_path(args).unlink(missing_ok=True)
+    print(f"written to {args.output}")
+
+
+def write_entry(args: Arguments, name: str, content: dict[str, Any]) -> None:
+    """One entry of the result; the others stay as they are."""
+    known = read_json(args.output) if args.output.exists() else {}
+    _write(args.output, known | {name: {"measured": how_measured(args), **content}})
+    print(f"entry {name} written to {args.output}")
+
+
+def read_result(args: T) -> tuple[T, dict[str, Any]]:
+    """A result, and the options that it was measured with."""
+    content = read_json(args.output)
+    stored = content["measured"]["options"]
+    options = {one.name: stored.get(one.name, getattr(args, one.name)) for one in fields(args)}
+    fitting = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    return type(args)(**fitting), content
+
+
+def unfinished_path(args: Arguments) -> Path:
+    """Where parts of a long measurement wait until all are there."""
+    return args.output.with_suffix(".unfinished.json")
+
+
+def unfinished_options(args: Arguments) -> Any:
+    return read_json(unfinished_path(args))["options"]
+
+
+def read_unfinished(args: Arguments) -> dict[str, Any]:
+    """The parts that an interrupted measurement has left: none unless it is resumed."""
+    path = unfinished_path(args)
+    return dict(read_json(path)["parts"]) if path.exists() else {}
+
+
+def write_unfinished(args: Arguments, parts: dict[str, Any]) -> None:
+    _write(unfinished_path(args), {"options": chosen_options(args), "parts": parts})
+
+
+def _write(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, content)
