@@ -33,7 +33,7 @@ from certus import (
     WeightedL2,
 )
 from certus.runs import RunError, RunLock
-from certus.runs.files import read_json, write_atomically, write_json
+from certus.runs.files import DamageError, read_json, write_atomically, write_json
 from certus.runs.tags import from_tag, to_tag
 from certus.runs.tensors import load_tensors, save_tensors
 
@@ -128,6 +128,30 @@ def test_json_files(tmp_path: Path) -> None:
         read_json(tmp_path / "x.json")
     with pytest.raises(RunError, match="Cannot read"):
         read_json(tmp_path / "missing.json")
+
+
+AMBIGUOUS = {
+    "twice": ('{"a": {"rho": 1, "rho": 2}}', 'the key "rho" is there twice'),
+    "escaped": ('{"rho": 1, "\\u0072ho": 1}', 'the key "rho" is there twice'),
+    "nan": ('{"a": NaN}', "NaN is no finite number"),
+    "infinity": ('{"a": [-Infinity]}', "-Infinity is no finite number"),
+    "overflow": ('{"a": 1e999}', "1e999 is no finite number"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
+def test_json_that_readers_understand_differently_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    """Python's own reader takes the last of two equal keys, and numbers that JSON does not have."""
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(DamageError, match=rf"x.json is corrupt: {message}"):
+        read_json(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '"\xff"', ""], ids=["deep", "bytes", "empty"])
+def test_what_is_no_json_at_all(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(RunError, match=r"x.json is corrupt: it is no JSON file"):
+        read_json(tmp_path / "x.json")
 
 
 THINGS = [

@@ -10,7 +10,6 @@ result.json               what was measured at the end; its presence means that 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
-from certus.runs.files import RunError, read_json, write_json
+from certus.runs.files import RunError, parse_json, read_json, write_json
 from certus.runs.recorder import METRICS
 from certus.runs.tensors import load_tensors, save_tensors
 
@@ -81,8 +80,8 @@ class RunDirectory:
         if not path.exists():
             return []
         try:
-            return [json.loads(line) for line in path.read_text().splitlines()]
-        except ValueError:
+            return [parse_json(line) for line in path.read_text().splitlines()]
+        except (ValueError, RunError):
             raise RunError(f"{path} is corrupt: it is no JSON.") from None
 
     @property

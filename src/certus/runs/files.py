@@ -1,9 +1,10 @@
-"""Writing files so that a reader never sees half of one, whatever happens to the writer."""
+"""Files that a reader never sees half of, whatever happens to the writer; and JSON read strictly."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -14,6 +15,10 @@ from certus.errors import CertusError
 
 class RunError(CertusError):
     """A run directory cannot be written, read or trusted; the message says which file and why."""
+
+
+class DamageError(RunError):
+    """A file is not what certus wrote: it was damaged, or altered."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -44,10 +49,40 @@ def write_json(path: Path, content: object) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file."""
+    """The content of a JSON file, read by ``parse_json``."""
     try:
-        return json.loads(path.read_text())
+        return parse_json(path.read_text(encoding="utf-8"))
     except OSError as reason:
         raise RunError(f"Cannot read {path}: {reason.strerror}.") from None
-    except ValueError:
+    except DamageError as reason:
+        raise DamageError(f"{path} is corrupt: {reason}") from None
+    except (ValueError, RecursionError):
         raise RunError(f"{path} is corrupt: it is no JSON file.") from None
+
+
+def parse_json(text: str) -> Any:
+    """JSON in which every key of an object is its own, and every number is finite: what certus writes.
+
+    Other readers take the first or the last of two equal keys, so that one file would say two things.
+
+    >>> parse_json('{"rho": 0.1, "rho": 0.2}')
+    Traceback (most recent call last):
+    certus.runs.files.DamageError: the key "rho" is there twice.
+    """
+    return json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise DamageError(f'the key "{name}" is there twice.')
+        found[name] = value
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise DamageError(f"{text[:20]} is no finite number.")
+    return number

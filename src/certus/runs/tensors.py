@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from certus.runs.files import RunError, write_atomically
+from certus.runs.files import RunError, parse_json, write_atomically
 
 
 def digest(tensors: dict[str, Tensor], note: str = "") -> str:
@@ -62,10 +62,10 @@ def load_tensors(path: Path, *, require_digest: bool = True) -> tuple[dict[str, 
             raise RunError(f"{path} was not written by certus: it has no sha256.")
         return tensors, None
     try:
-        about = json.loads(metadata["certus"])
-        intact = about["sha256"] == digest(tensors, about["note"])
-    except (ValueError, KeyError, TypeError):
+        about = parse_json(metadata["certus"])
+        intact, note = about["sha256"] == digest(tensors, about["note"]), parse_json(about["note"])
+    except (ValueError, KeyError, TypeError, AttributeError, RunError):
         intact = False
     if not intact:
         raise RunError(f"{path} is corrupt: its content does not have the sha256 it was written with.")
-    return tensors, json.loads(about["note"])
+    return tensors, note
