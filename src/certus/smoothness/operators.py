@@ -20,6 +20,7 @@ from certus.smoothness.spectral import cached, matrix_norm, slack
 
 Shape = tuple[int, ...]
 Weights = tuple[Tensor, ...]
+Absolute = Callable[[Tensor], Tensor]
 
 _DENSE_ENTRIES = 10_000_000  # 80 MB: the largest matrix that is ever written out
 _SMALL_SIDE = 1024
@@ -288,7 +289,7 @@ class Chain(Operator):
         return sum(part.terms + 8 for part in self.parts)
 
 
-def _prefix_norms(parts: list[tuple[Tensor, float, Callable[[Tensor], Tensor]]]) -> Tensor:
+def _prefix_norms(parts: list[tuple[Tensor, float, Absolute]]) -> Tensor:
     """Norms of the rows of Aₙ⋯A₁ from the row norms, the norm and |·| of each part, A₁ first.
 
     Row i of A·P, P the product of all parts before A, is at most ‖row i of A‖·‖P‖, and at most |A| times the
