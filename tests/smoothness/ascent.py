@@ -32,9 +32,12 @@ def margin_loss(model: nn.Module, targets: Tensor) -> Values:
 
 @dataclass(frozen=True)
 class Attained:
-    """(batch,) the largest vᵀ∇²ℓv for ‖v‖ = 1, and the largest ‖∇ℓ‖, met on the way."""
+    """(batch,) the largest vᵀ∇²ℓv for ‖v‖ ≤ 1, with x and v, (batch, …); and the largest ‖∇ℓ‖, met on the
+    way."""
 
     curvature: Tensor
+    point: Tensor
+    direction: Tensor
     slope: Tensor
 
 
@@ -75,7 +78,7 @@ def climb(value: Values, start: Tensor, *, steps: int, radius: float | None = No
             move = points - start
             length = _flat(move).norm(dim=1).clamp_min(1e-300)
             points = start + move * _wide((radius * (1 - 1e-12) / length).clamp_max(1.0), move)
-    return Attained(best, steepest)
+    return Attained(best, best_point, best_direction, steepest)
 
 
 def _look(value: Values, points: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
