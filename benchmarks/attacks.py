@@ -6,20 +6,21 @@ several per cent within a minute, and a ratio of neighbours does not. Reported i
 interval. One thread, timed by the processor's clock, which other work disturbs less than the wall's.
 
     python -m benchmarks.attacks
+    python -m benchmarks.attacks --entries inf      # this norm; the other stays as it is
 
 Libraries that are not installed are left out, and said so. Ratios within this run are the result.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from rich.progress import track
@@ -27,6 +28,8 @@ from scipy.stats import binom
 from torch import Tensor, nn
 
 import certus
+from benchmarks._options import OUTPUT, Entries, read_options
+from benchmarks._results import write_entry
 from certus.attacks import pgm
 
 Attack = Callable[[], object]
@@ -34,16 +37,20 @@ SLOW = ("foolbox", "ART")
 PARTS = ("low", "median", "high")
 
 
+ENTRIES = {"2": (2.0, 1.0), "inf": (math.inf, 0.1)}  # norm and ε
+
+
 @dataclass(frozen=True)
 class Args:
-    batch_size: int = 128
-    steps: int = 15
-    epsilons: tuple[tuple[float, float], ...] = ((2.0, 1.0), (float("inf"), 0.1))
-    turns: int = 31
-    slow_turns: int = 7  # of those that take half as long again
-    threads: int = 1  # with more, they wait for each other, and the waiting is what would be compared
-    seed: int = 0
-    output: Path = Path("benchmarks/results/attacks.json")
+    entries: Annotated[tuple[str, ...], "the norms", Entries(ENTRIES)] = tuple(ENTRIES)
+    batch_size: Annotated[int, "images attacked at once"] = 128
+    steps: Annotated[int, "gradient steps of each attack"] = 15
+    turns: Annotated[int, "how often each library is timed"] = 31
+    slow_turns: Annotated[int, "the same of foolbox and ART, which take half as long again"] = 7
+    # With more, they wait for each other, and the waiting is what would be compared.
+    threads: Annotated[int, "of torch"] = 1
+    seed: Annotated[int, "of weights, images and starts"] = 0
+    output: Annotated[Path, OUTPUT] = Path("benchmarks/results/attacks.json")
 
 
 def main(args: Args) -> None:
@@ -52,43 +59,36 @@ def main(args: Args) -> None:
     model = certus.models.mnist_cnn().eval()
     inputs = torch.rand(args.batch_size, 1, 28, 28)
     labels = torch.randint(10, (args.batch_size,))
-    rows = []
-    for norm, epsilon in args.epsilons:
-        attacks: dict[str, Attack] = {}
-        for name, make in MAKERS.items():
-            try:
-                attacks[name] = make(model, inputs, labels, norm, epsilon, args.steps)
-            except ImportError as reason:
-                print(f"{name} is left out: {reason}")
-        times = take_turns(attacks, args)
-        ratios = {
-            name: median_interval([other / own for other, own in zip(spent, times["certus"], strict=False)])
-            for name, spent in times.items()
-            if name != "certus"
-        }
-        speed = {name: args.batch_size / statistics.median(spent) for name, spent in times.items()}
-        rows.append(
-            {
-                "norm": f"{norm:g}",
-                "epsilon": epsilon,
-                "samples_per_second": speed,
-                "times_certus": {
-                    name: dict(zip(PARTS, ratio, strict=True)) for name, ratio in ratios.items()
-                },
-            }
-        )
-        print(f"PGM-{norm:g}, {args.steps} steps, batch {args.batch_size}:")
-        print(f"  {'certus':15s} attacks {speed['certus']:.1f} samples/s")
-        for name, (low, middle, high) in sorted(ratios.items(), key=lambda pair: pair[1][1]):
-            print(f"  {name:15s} takes {middle:.3f} times certus' time, 95% [{low:.3f}, {high:.3f}]")
-    content = {
-        "args": {name: str(value) for name, value in asdict(args).items()},
-        "torch": torch.__version__,
-        "rows": rows,
+    for name in args.entries:
+        write_entry(args, name, compare(model, inputs, labels, *ENTRIES[name], args))
+
+
+def compare(
+    model: nn.Module, inputs: Tensor, labels: Tensor, norm: float, epsilon: float, args: Args
+) -> dict[str, Any]:
+    """Speeds, and ratios of times to that of certus, in one norm."""
+    attacks: dict[str, Attack] = {}
+    for name, make in MAKERS.items():
+        try:
+            attacks[name] = make(model, inputs, labels, norm, epsilon, args.steps)
+        except ImportError as reason:
+            print(f"{name} is left out: {reason}")
+    times = take_turns(attacks, args)
+    ratios = {
+        name: median_interval([other / own for other, own in zip(spent, times["certus"], strict=False)])
+        for name, spent in times.items()
+        if name != "certus"
     }
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(content, indent=2) + "\n")
-    print(f"written to {args.output}")
+    speed = {name: args.batch_size / statistics.median(spent) for name, spent in times.items()}
+    print(f"PGM-{norm:g}, {args.steps} steps, batch {args.batch_size}:")
+    print(f"  {'certus':15s} attacks {speed['certus']:.1f} samples/s")
+    for name, (low, middle, high) in sorted(ratios.items(), key=lambda pair: pair[1][1]):
+        print(f"  {name:15s} takes {middle:.3f} times certus' time, 95% [{low:.3f}, {high:.3f}]")
+    return {
+        "epsilon": epsilon,
+        "samples_per_second": speed,
+        "times_certus": {name: dict(zip(PARTS, ratio, strict=True)) for name, ratio in ratios.items()},
+    }
 
 
 def take_turns(attacks: dict[str, Attack], args: Args) -> dict[str, list[float]]:
@@ -180,4 +180,4 @@ MAKERS = {
 }
 
 if __name__ == "__main__":
-    main(Args())
+    main(read_options(Args, __doc__))

@@ -2,6 +2,7 @@
 
     certus data get mnist
     python -m benchmarks.certified
+    python -m benchmarks.certified --entries digits     # this case; the others stay as they are
 
 Both take turns in one process, on one thread; the ratio is that of the smallest processor times of an epoch's
 steps, which other work on the machine hardly changes. The proof at the end of an epoch is not in it, but in a
@@ -10,33 +11,36 @@ column of its own.
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 
 import certus
+from benchmarks._options import OUTPUT, Entries, read_options
+from benchmarks._results import write_entry
 from certus.data import DataSet, load
 from certus.models import build_model
 from certus.training import Observer, TrainingState, fit
 
+CASES = {  # what it is, data, network, batch size
+    "mnist-100": ("MNIST, 100 components", "mnist", "certified-mlp:1024:logcosh:100", 512),
+    "mnist-256": ("MNIST, 256 components (default)", "mnist", "certified-mlp", 512),
+    "mnist-256-small": ("MNIST, 256 components, small batches", "mnist", "certified-mlp", 128),
+    "mnist-784": ("MNIST, all 784 inputs", "mnist", "certified-mlp:1024:logcosh:0", 512),
+    "digits": ("digits", "digits", "certified-mlp", 128),
+}
+
 
 @dataclass(frozen=True)
 class Args:
-    gamma: float = 1.5
-    samples: int = 10_240
-    repeats: int = 2
-    # name, data, network, batch size
-    cases: tuple[tuple[str, str, str, int], ...] = (
-        ("mnist, 100 components", "mnist", "certified-mlp:1024:logcosh:100", 512),
-        ("mnist, 256 components (default)", "mnist", "certified-mlp", 512),
-        ("mnist, 256 components, small batches", "mnist", "certified-mlp", 128),
-        ("mnist, all 784 inputs", "mnist", "certified-mlp:1024:logcosh:0", 512),
-        ("digits", "digits", "certified-mlp", 128),
-    )
-    output: Path = Path("benchmarks/results/certified.json")
+    entries: Annotated[tuple[str, ...], "the cases", Entries(CASES)] = tuple(CASES)
+    gamma: Annotated[float, "penalty on moving the data"] = 1.5
+    samples: Annotated[int, "training samples, at most"] = 10_240
+    repeats: Annotated[int, "how often each epoch is timed; the shortest counts"] = 2
+    output: Annotated[Path, OUTPUT] = Path("benchmarks/results/certified.json")
 
 
 class Clock(Observer):
@@ -56,8 +60,8 @@ class Clock(Observer):
 
 def main(args: Args) -> None:
     torch.set_num_threads(1)
-    found = {}
-    for name, source, network, batch_size in args.cases:
+    for name in args.entries:
+        about, source, network, batch_size = CASES[name]
         data = load(source, seed=0)
         clocks: dict[bool, list[Clock]] = {False: [], True: []}
         for _ in range(args.repeats):
@@ -65,13 +69,9 @@ def main(args: Args) -> None:
                 times.append(_epoch(data, network, kind, batch_size, args))
         plain, certified = (min(clock.steps for clock in times) for times in clocks.values())
         proof = min(clock.proof for clock in clocks[True])
-        found[name] = {"plain": plain, "certified": certified, "ratio": certified / plain, "proof": proof}
-        print(
-            f"{name:38s}", "  ".join(f"{what} {value:.2f}" for what, value in found[name].items()), flush=True
-        )
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    content = {"args": {key: str(value) for key, value in asdict(args).items()}, "seconds": found}
-    args.output.write_text(json.dumps(content, indent=1) + "\n")
+        found = {"plain": plain, "certified": certified, "ratio": certified / plain, "proof": proof}
+        print(f"{about:38s}", "  ".join(f"{what} {value:.2f}" for what, value in found.items()), flush=True)
+        write_entry(args, name, {"about": about, "network": network, "batch_size": batch_size, **found})
 
 
 def _epoch(data: DataSet, network: str, certified: bool, batch_size: int, args: Args) -> Clock:
@@ -90,4 +90,4 @@ def _epoch(data: DataSet, network: str, certified: bool, batch_size: int, args: 
 
 
 if __name__ == "__main__":
-    main(Args())
+    main(read_options(Args, __doc__))

@@ -14,34 +14,39 @@ times within this run are the result; the times themselves depend on the machine
 
 from __future__ import annotations
 
-import json
+import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 import certus
+from benchmarks._options import OUTPUT, read_options
+from benchmarks._results import write_result
 from certus.data import Split
+
+TOLERANCES = (3e-2, 2e-2, 1e-2, 5e-3, 2e-3, 1e-3)
 
 
 @dataclass(frozen=True)
 class Args:
-    gamma: float = 0.3846
-    label_smoothing: float = 0.1
-    train_steps: tuple[int, ...] = (30, 60, 120)
-    batch_size: int = 128
-    samples: int = 256
-    repeats: int = 9
-    tolerances: tuple[float, ...] = (3e-2, 2e-2, 1e-2, 5e-3, 2e-3, 1e-3)
-    threads: int = 1  # with more, they wait for each other, and the waiting hides a few percent
-    seed: int = 0
-    output: Path = Path("benchmarks/results/inner.json")
+    gamma: Annotated[float, "penalty on moving the data"] = 0.3846
+    label_smoothing: Annotated[float, "in the loss"] = 0.1
+    train_steps: Annotated[tuple[int, ...], "WRM steps after which to compare, ascending"] = (30, 60, 120)
+    batch_size: Annotated[int, "of these steps"] = 128
+    samples: Annotated[int, "on which the maximisers are compared"] = 256
+    repeats: Annotated[int, "how often each time is taken"] = 9
+    tolerances: Annotated[tuple[float, ...], "tried, to end where the paper's schedule does"] = TOLERANCES
+    # With more, they wait for each other, and the waiting hides a few percent.
+    threads: Annotated[int, "of torch"] = 1
+    seed: Annotated[int, "of the data's split and the weights"] = 0
+    output: Annotated[Path, OUTPUT] = Path("benchmarks/results/inner.json")
 
 
 def main(args: Args) -> None:
@@ -62,13 +67,10 @@ def main(args: Args) -> None:
             f"{trained:4d} training steps | paper: gap {row['paper_gap']:.4f} with 16 gradients | "
             f"certus: gap {row['certus_gap']:.4f} with {row['certus_gradients']:.2f}, "
             f"{row['speedup']:.1f} times as fast, overhead {row['overhead']:+.1%} | "
-            f"the paper's gap is reached with {row['gradients_to_paper_gap']:.2f}"
+            f"the paper's gap is reached with {row['gradients_to_paper_gap'] or math.nan:.2f}"
         )
         rows.append(row)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    config = {name: str(value) for name, value in asdict(args).items()}
-    args.output.write_text(json.dumps({"args": config, "rows": rows}, indent=2) + "\n")
-    print(f"written to {args.output}")
+    write_result(args, {"rows": rows})
 
 
 def train(
@@ -90,7 +92,7 @@ def train(
         optimizer.zero_grad()
 
 
-def compare(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, float]:
+def compare(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, Any]:
     """Gaps to the best value known, gradients, and times of both methods on the same samples."""
 
     def solve(maximizer: certus.surrogate.Maximizer) -> certus.InnerSolution:
@@ -113,7 +115,7 @@ def compare(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, float]
     )
     return {
         "paper_gap": paper_gap,
-        "gradients_to_paper_gap": min(enough, default=float("nan")),
+        "gradients_to_paper_gap": min(enough, default=None),
         "certus_gap": float((best - reached).mean()),
         "certus_gap_where_measured": float((best - default.value).mean()),
         "certus_gradients": float(default.gradients.double().mean()),
@@ -181,4 +183,4 @@ def times(works: list[Callable[[], object]], repeats: int) -> list[list[float]]:
 
 
 if __name__ == "__main__":
-    main(Args())
+    main(read_options(Args, __doc__))

@@ -12,15 +12,17 @@ Ratios within this run are the result; the times themselves depend on the machin
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 import certus
+from benchmarks._options import OUTPUT, read_options
+from benchmarks._results import write_result
 from benchmarks.inner import times
 from certus.costs import Cost
 from certus.data import Split
@@ -28,14 +30,14 @@ from certus.data import Split
 
 @dataclass(frozen=True)
 class Args:
-    batch_size: int = 256
-    numbers: int = 3072
-    gammas: tuple[float, ...] = (300.0, 100.0)
-    train_steps: int = 60
-    samples: int = 128
-    repeats: int = 7
-    seed: int = 0
-    output: Path = Path("benchmarks/results/proximal.json")
+    batch_size: Annotated[int, "rows of a proximal step, and images of a pass"] = 256
+    numbers: Annotated[int, "columns of a proximal step"] = 3072
+    gammas: Annotated[tuple[float, ...], "penalties at which the ascents are compared"] = (300.0, 100.0)
+    train_steps: Annotated[int, "of the network, beforehand"] = 60
+    samples: Annotated[int, "on which the ascents are compared"] = 128
+    repeats: Annotated[int, "how often each time is taken; the shortest counts"] = 7
+    seed: Annotated[int, "of the data's split and the weights"] = 0
+    output: Annotated[Path, OUTPUT] = Path("benchmarks/results/proximal.json")
 
 
 def main(args: Args) -> None:
@@ -50,11 +52,7 @@ def main(args: Args) -> None:
     for name, share in shares.items():
         print(f"{name:22s} {share:.2f} of a forward and backward pass")
     rows = [compare(loss, data[: args.samples], gamma) for gamma in args.gammas]
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    config = {name: str(value) for name, value in asdict(args).items()}
-    result = {"args": config, "step_over_gradient": shares, "ascent": rows}
-    args.output.write_text(json.dumps(result, indent=2) + "\n")
-    print(f"written to {args.output}")
+    write_result(args, {"step_over_gradient": shares, "ascent": rows})
 
 
 def train(loss: certus.ModelLoss, data: Split, args: Args) -> None:
@@ -124,4 +122,4 @@ def compare(loss: certus.ModelLoss, data: Split, gamma: float) -> dict[str, floa
 
 
 if __name__ == "__main__":
-    main(Args())
+    main(read_options(Args, __doc__))

@@ -1,146 +1,150 @@
-"""A WRM epoch against an ERM epoch, and against WRM with the paper's inner schedule, in one run.
+"""What a step of WRM costs beside one of ERM, with the default ascent and with the paper's, in one run.
 
-On MNIST with the paper's network and γ = 0.3846 it asks, for each of several seeds:
+On MNIST with the paper's network, its γ = 0.3846, label smoothing 0.1, Adam 0.001 and batches of 256:
 
-1. how many ERM epochs does a WRM epoch cost, with the default maximiser and with the paper's 16 steps?
-2. do both end at the same surrogate φ, robustness ρ̂ and accuracy?
-3. how far from the maximum do both end, and how much more memory than ERM do they need?
+early   20 steps of ERM, of WRM and of WRM with the paper's 16 inner steps, for each of three seeds: early in
+        training, when the inner problems are hardest; do both kinds of WRM end at the same φ, ρ̂ and accuracy?
+epoch   a whole epoch, 215 steps, of ERM and of WRM, and how the ratio falls while the network learns
+memory  the largest resident memory of each, in a process of its own, over three steps
 
     certus data get mnist
-    python -m benchmarks.training          # three seeds on a part of the data, three methods
-    python -m benchmarks.training epoch    # one whole epoch of ERM and of WRM
+    python -m benchmarks.training                       # some quarter of an hour
+    python -m benchmarks.training --entries epoch       # this one; the other stays as it is
+    python -m benchmarks.training --resume              # go on after an interruption
 
-Each method and seed runs in a process and with a thread of its own, one after the other; times are the
-processor's, which other work disturbs less than the clock's. What is done already is kept, so that an
-interrupted benchmark goes on where it stopped. The whole epoch uses every thread, and the clock.
+All methods start from the same weights and see the same batches. They take turns, step by step, on one
+thread, timed by the processor's clock: other work on the machine disturbs neighbours alike.
 """
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import resource
-import subprocess
-import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Annotated, Any
 
 import torch
 
 import certus
+from benchmarks._options import OUTPUT, RESUME, Entries, read_options
+from benchmarks._results import read_unfinished, unfinished_path, write_entry, write_unfinished
 from certus.data import Split
 from certus.surrogate import Maximizer
-from certus.training import ERM, Observer, Perturber, TrainingState, evaluate, fit
+from certus.training import ERM, Perturber, evaluate
 
 METHODS: dict[str, Maximizer | None] = {
     "erm": None,
     "wrm": certus.BarzilaiBorwein(),
     "wrm-paper": certus.PaperAscent(steps=16),
 }
+ABOUT = {
+    "erm": "ordinary training",
+    "wrm": "WRM with the default ascent, which stops sample by sample",
+    "wrm-paper": "WRM with the paper's schedule: 16 gradients of every sample",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    methods: tuple[str, ...]
+    steps: int
+    seeds: tuple[int, ...]
+
+
+ENTRIES = {
+    "early": Entry(("erm", "wrm", "wrm-paper"), steps=20, seeds=(0, 1, 2)),
+    "epoch": Entry(("erm", "wrm"), steps=215, seeds=(0,)),
+}
+NAMES = (*ENTRIES, "memory")
 
 
 @dataclass(frozen=True)
 class Args:
-    gamma: float = 0.3846
-    label_smoothing: float = 0.1
-    samples: int = 5_120
-    epochs: int = 2
-    batch_size: int = 256
-    evaluated: int = 500
-    seeds: tuple[int, ...] = (0, 1, 2)
-    output: Path = Path("benchmarks/results/training.json")
+    entries: Annotated[tuple[str, ...], "what to measure", Entries(NAMES)] = NAMES
+    share: Annotated[float, "of each entry's steps, for a quick look"] = 1.0
+    gamma: Annotated[float, "penalty on moving the data"] = 0.3846
+    label_smoothing: Annotated[float, "in the loss"] = 0.1
+    batch_size: Annotated[int, "images of one step"] = 256
+    evaluated: Annotated[int, "test images on which the ends are compared"] = 500
+    data: Annotated[str, "images of 28 x 28 pixels in ten classes, as for `certus train`"] = "mnist"
+    resume: Annotated[bool, RESUME] = False
+    output: Annotated[Path, OUTPUT] = Path("benchmarks/results/training.json")
 
 
 def main(args: Args) -> None:
-    done = json.loads(args.output.read_text())["runs"] if args.output.exists() else {}
-    for seed in args.seeds:
-        for name in METHODS:
-            key = f"{name} {seed}"
-            if key not in done:
-                command = [sys.executable, "-m", "benchmarks.training", name, str(seed)]
-                printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-                done[key] = json.loads(printed.splitlines()[-1])
-                write(args, done)
-            print(
-                f"{key:12s}",
-                "  ".join(f"{what} {value:.4g}" for what, value in done[key].items()),
-                flush=True,
-            )
-    summary = summarise(args, done)
-    write(args, done, summary)
-    print(json.dumps(summary, indent=2))
+    torch.set_num_threads(1)
+    done = read_unfinished(args)
+    for name in args.entries:
+        write_entry(args, name, memory(args) if name == "memory" else measure(name, done, args))
+    unfinished_path(args).unlink(missing_ok=True)
 
 
-def write(args: Args, runs: dict[str, dict[str, float]], summary: object = None) -> None:
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    config = {name: str(value) for name, value in asdict(args).items()}
-    args.output.write_text(json.dumps({"args": config, "runs": runs, "summary": summary}, indent=2) + "\n")
+def measure(name: str, done: dict[str, Any], args: Args) -> dict[str, Any]:
+    """An entry, seed by seed; what is ``done`` already is not done again."""
+    entry, runs = ENTRIES[name], []
+    for seed in entry.seeds:
+        key = f"{name} {seed}"
+        if key not in done:
+            done[key] = train_side_by_side(entry, seed, args)
+            write_unfinished(args, done)
+        runs.append(done[key])
+        print(key, {of: round(ratio, 2) for of, ratio in done[key]["times an ERM step"].items()}, flush=True)
+    return summarise(entry, runs, args)
 
 
-def summarise(args: Args, runs: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Ratios to ERM and means with standard deviations over the seeds."""
-    table: dict[str, dict[str, float]] = {}
-    for name in METHODS:
-        mine = [runs[f"{name} {seed}"] for seed in args.seeds]
-        base = [runs[f"erm {seed}"] for seed in args.seeds]
-        times = [one["processor"] / other["processor"] for one, other in zip(mine, base, strict=True)]
-        memory = [one["memory"] / other["memory"] for one, other in zip(mine, base, strict=True)]
-        row = {"times an ERM epoch": mean(times), "times its memory": mean(memory)}
-        for what in mine[0]:
-            if what not in ("seconds", "processor", "memory"):
-                values = [one[what] for one in mine]
-                row |= {what: mean(values), f"{what} ±": stdev(values)}
-        table[name] = row
-    return table
+class Learner:
+    """One method in training, step by step, and the processor's time of each step."""
+
+    def __init__(self, name: str, seed: int, args: Args) -> None:
+        torch.manual_seed(seed)
+        criterion = certus.CrossEntropy(args.label_smoothing)
+        self.loss = certus.ModelLoss(certus.models.mnist_cnn(), criterion)
+        self.maximizer = METHODS[name]
+        self.method: Perturber = ERM()
+        if self.maximizer is not None:
+            self.method = certus.WRM(args.gamma, maximizer=self.maximizer)
+        self.optimizer = torch.optim.Adam(self.loss.model.parameters(), lr=1e-3)
+        self.times: list[float] = []
+
+    def step(self, batch: Split) -> None:
+        start = time.process_time()
+        moved = self.method(self.loss, batch.inputs, batch.targets)
+        self.loss(moved, batch.targets).mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.times.append(time.process_time() - start)
 
 
-def run_one(name: str, seed: int, args: Args) -> dict[str, float]:
-    """Train once; the shortest epoch by both clocks, the peak memory, and what was reached."""
-    data = certus.data.load("mnist", seed=seed)
-    train = data.train[: args.samples]
-    torch.manual_seed(seed)
-    model = certus.models.mnist_cnn()
-    criterion = certus.CrossEntropy(args.label_smoothing)
-    maximizer = METHODS[name]
-    clock = ProcessorClock()
-    method: Perturber = ERM() if maximizer is None else certus.WRM(args.gamma, maximizer=maximizer)
-    done = fit(
-        model,
-        train,
-        method=method,
-        criterion=criterion,
-        epochs=args.epochs,
-        batch_size=args.batch_size,
-        seed=seed,
-        observers=[clock],
-    )
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    seconds = min(entry.seconds for entry in done.history)
-    found = {"seconds": seconds, "processor": min(clock.epochs), "memory": memory}
-    held_out = data.test[: args.evaluated]
-    loss = certus.ModelLoss(model, criterion)
-    return found | reached(loss, held_out, maximizer, args)
+def train_side_by_side(entry: Entry, seed: int, args: Args) -> dict[str, Any]:
+    """All methods of an entry, in turns; the time of every step, and what each has reached."""
+    data = certus.data.load(args.data, seed=seed)
+    learners = {name: Learner(name, seed, args) for name in entry.methods}
+    order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
+    batches = order.split(args.batch_size)
+    for step in range(max(2, round(entry.steps * args.share))):
+        batch = data.train[batches[step % len(batches)]]
+        names = list(learners)
+        turn = step % len(names)  # no one always follows the same other
+        for name in names[turn:] + names[:turn]:
+            learners[name].step(batch)
+    total = {name: sum(one.times) for name, one in learners.items()}
+    return {
+        "times an ERM step": {name: spent / total["erm"] for name, spent in total.items()},
+        "reached": {name: reached(one, data.test[: args.evaluated], args) for name, one in learners.items()},
+        "processor seconds of each step": {
+            name: [round(spent, 4) for spent in one.times] for name, one in learners.items()
+        },
+    }
 
 
-class ProcessorClock(Observer):
-    """The processor's time of each epoch."""
-
-    def __init__(self) -> None:
-        self.epochs: list[float] = []
-        self.last = 0.0
-
-    def start(self, state: TrainingState, epochs: int, steps: int) -> None:
-        self.last = time.process_time()
-
-    def after_epoch(self, state: TrainingState) -> None:
-        now = time.process_time()
-        self.epochs.append(now - self.last)
-        self.last = now
-
-
-def reached(loss: certus.ModelLoss, data: Split, maximizer: Maximizer | None, args: Args) -> dict[str, float]:
+def reached(learner: Learner, data: Split, args: Args) -> dict[str, float]:
     """φ and ρ̂ by a careful ascent on held-out samples, accuracy as they are, and the method's own gap."""
+    loss, maximizer = learner.loss, learner.maximizer
 
     def solve(by: Maximizer) -> certus.InnerSolution:
         return certus.WRM(args.gamma, maximizer=by).solve(loss, data.inputs, data.targets)
@@ -163,23 +167,62 @@ def reached(loss: certus.ModelLoss, data: Split, maximizer: Maximizer | None, ar
     return found
 
 
-def whole_epoch(args: Args) -> None:
-    """One epoch on all training images by ERM and by WRM, and both maximisers' gaps at the robust model."""
-    args = replace(args, samples=55_000, epochs=1)
-    found = {name: run_one(name, 0, args) for name in ("erm", "wrm")}
-    ratio = found["wrm"]["seconds"] / found["erm"]["seconds"]
-    summary = {"times an ERM epoch": ratio, **found["wrm"]}
-    path = args.output.with_name("training_epoch.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"erm": found["erm"], "summary": summary}, indent=2) + "\n")
-    print(json.dumps(summary, indent=2))
+def summarise(entry: Entry, runs: list[dict[str, Any]], args: Args) -> dict[str, Any]:
+    """Ratios to ERM and what was reached: means over the seeds, with standard deviations."""
+    methods: dict[str, Any] = {}
+    for name in entry.methods:
+        row = {"times an ERM step": _spread([run["times an ERM step"][name] for run in runs])}
+        for what in runs[0]["reached"][name]:
+            row[what] = _spread([run["reached"][name][what] for run in runs])
+        methods[name] = {"about": ABOUT[name], **row}
+        print(f"  {name:10s}", "  ".join(f"{what} {value['mean']:.4g}" for what, value in row.items()))
+    steps = len(runs[0]["processor seconds of each step"]["erm"])
+    return {
+        "about": f"the paper's MNIST network, {steps} steps of {args.batch_size} images, one thread",
+        "seeds": entry.seeds,
+        "steps": steps,
+        "methods": methods,
+        "times an ERM step, by step": _by_step(runs, entry.methods, steps),
+        "runs": runs,
+    }
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"mean": mean(values)} | ({"deviation": stdev(values)} if len(values) > 1 else {})
+
+
+def _by_step(runs: list[dict[str, Any]], methods: tuple[str, ...], steps: int) -> dict[str, dict[str, float]]:
+    """The ratio to ERM in parts of the training: steps 1–20, 21–40, 41–80 and so on, each twice as long."""
+    ends = [0, *(20 * 2**power for power in range(10) if 20 * 2**power < steps), steps]
+    found = {}
+    for first, last in pairwise(ends):
+        times = [run["processor seconds of each step"] for run in runs]
+        total = {name: sum(sum(time[name][first:last]) for time in times) for name in methods}
+        found[f"{first + 1}-{last}"] = {name: total[name] / total["erm"] for name in methods}
+    return found
+
+
+def memory(args: Args) -> dict[str, Any]:
+    """Megabytes of each method, and ratios to ERM."""
+    peaks = {}
+    for name in METHODS:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=context) as process:
+            peaks[name] = process.submit(peak_memory, name, args).result()
+    ratios = {name: peak / peaks["erm"] for name, peak in peaks.items()}
+    print("times the memory of ERM:", {name: round(ratio, 2) for name, ratio in ratios.items()})
+    return {"megabytes": peaks, "times ERM": ratios}
+
+
+def peak_memory(name: str, args: Args) -> float:
+    """Megabytes of this process, which does nothing but three steps on random images."""
+    torch.set_num_threads(1)
+    learner = Learner(name, 0, args)
+    for _ in range(3):
+        inputs = torch.rand(args.batch_size, 1, 28, 28)
+        learner.step(Split(inputs, torch.randint(10, (args.batch_size,))))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["epoch"]:
-        whole_epoch(Args())
-    elif len(sys.argv) > 1:
-        torch.set_num_threads(1)
-        print(json.dumps(run_one(sys.argv[1], int(sys.argv[2]), Args())))
-    else:
-        main(Args())
+    main(read_options(Args, __doc__))
