@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from benchmarks._results import Arguments, chosen_options, unfinished_options, unfinished_path
+from certus.errors import ArgumentError
 
 OUTPUT = "where the result is written"
 RESUME = "go on with an interrupted measurement"
+RUNS = "the folder in which runs are kept"
 
 T = TypeVar("T", bound=Arguments)
 
@@ -58,10 +60,13 @@ def read_options(kind: type[T], description: str | None, given: list[str] | None
         _add(parser, name, value_type, words, getattr(defaults, name), marks)
         if any(isinstance(mark, Shows) for mark in marks):
             showing.append(name)
-        elif not marks and name not in ("output", "resume"):
+        elif not marks and name not in ("output", "resume", "runs"):
             deciding.append(name)
     found = vars(parser.parse_args(given))
-    made = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
+    try:
+        made = kind(**{name: tuple(of) if isinstance(of, list) else of for name, of in found.items()})
+    except ArgumentError as reason:
+        parser.error(str(reason))
     changed = ", ".join(_flag(name) for name in deciding if getattr(made, name) != getattr(defaults, name))
     shown = [_flag(name) for name in showing if getattr(made, name)]
     if changed and shown:
@@ -79,9 +84,9 @@ def _check_unfinished(parser: argparse.ArgumentParser, args: Arguments, resume: 
         if resume:
             parser.error(f"--resume needs {path}, which an interrupted measurement leaves; there is none")
     elif not resume:
-        parser.error(f"{path} is left of an interrupted measurement: add --resume, or remove it")
+        parser.error(f"{path} is left of an earlier measurement: add --resume, or remove it")
     elif unfinished_options(args) != chosen_options(args):
-        parser.error(f"--resume needs the options of {path}; got {chosen_options(args)}")
+        parser.error(f"--resume needs the options that {path} was begun with; got {chosen_options(args)}")
 
 
 def _add(

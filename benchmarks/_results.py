@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dataclasses import Field
 
 _PACKAGES = ("torch", "numpy", "torchattacks", "foolbox", "adversarial-robustness-toolbox")
-_NO_PART = ("output", "resume")  # of what is measured
+_NO_PART = ("output", "resume", "runs", "plot", "page")  # of what is measured
 
 
 class Arguments(Protocol):
@@ -75,7 +75,7 @@ def _processor() -> str:
 def write_result(args: Arguments, content: dict[str, Any]) -> None:
     """The whole result."""
     _write(args.output, {"measured": how_measured(args), **content})
-    unfinished_path(args).unlink(missing_ok=True)
+    forget_unfinished(args)
     print(f"written to {args.output}")
 
 
@@ -96,22 +96,34 @@ def read_result(args: T) -> tuple[T, dict[str, Any]]:
 
 
 def unfinished_path(args: Arguments) -> Path:
-    """Where parts of a long measurement wait until all are there."""
-    return args.output.with_suffix(".unfinished.json")
+    """Where parts of a long measurement wait until all are there, or the folder of its runs."""
+    return getattr(args, "runs", args.output.with_suffix(".unfinished.json"))
 
 
 def unfinished_options(args: Arguments) -> Any:
-    return read_json(unfinished_path(args))["options"]
+    """What the unfinished measurement was called with; None if nobody knows."""
+    file = _unfinished_file(args)
+    return read_json(file)["options"] if file.exists() else None
 
 
 def read_unfinished(args: Arguments) -> dict[str, Any]:
     """The parts that an interrupted measurement has left: none unless it is resumed."""
-    path = unfinished_path(args)
-    return dict(read_json(path)["parts"]) if path.exists() else {}
+    file = _unfinished_file(args)
+    return dict(read_json(file)["parts"]) if file.exists() else {}
 
 
 def write_unfinished(args: Arguments, parts: dict[str, Any]) -> None:
-    _write(unfinished_path(args), {"options": chosen_options(args), "parts": parts})
+    _write(_unfinished_file(args), {"options": chosen_options(args), "parts": parts})
+
+
+def forget_unfinished(args: Arguments) -> None:
+    """All parts are in the result. Runs stay: they are results themselves."""
+    if not hasattr(args, "runs"):
+        _unfinished_file(args).unlink(missing_ok=True)
+
+
+def _unfinished_file(args: Arguments) -> Path:
+    return args.runs / "options.json" if hasattr(args, "runs") else unfinished_path(args)
 
 
 def _write(path: Path, content: object) -> None:

@@ -32,7 +32,7 @@ import torch
 
 import certus
 from benchmarks._options import OUTPUT, RESUME, Entries, read_options
-from benchmarks._results import read_unfinished, unfinished_path, write_entry, write_unfinished
+from benchmarks._results import forget_unfinished, read_unfinished, write_entry, write_unfinished
 from certus.data import Split
 from certus.surrogate import Maximizer
 from certus.training import ERM, Perturber, evaluate
@@ -81,7 +81,7 @@ def main(args: Args) -> None:
     done = read_unfinished(args)
     for name in args.entries:
         write_entry(args, name, memory(args) if name == "memory" else measure(name, done, args))
-    unfinished_path(args).unlink(missing_ok=True)
+    forget_unfinished(args)
 
 
 def measure(name: str, done: dict[str, Any], args: Args) -> dict[str, Any]:

@@ -1,34 +1,40 @@
 """Deep Q-learning on cart-pole, nominal and robust with the Q-term, on all seven systems.
 
-    python -m experiments.cartpole_deep [seed …]     # trains what is missing of these seeds
-
-Five seeds take about ten minutes on one core. Results go to experiments/results/cartpole_deep.json.
+python -m experiments.cartpole_deep                 # about ten minutes on one core
+python -m experiments.cartpole_deep --resume        # go on after an interruption
 """
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 
+from benchmarks._options import OUTPUT, RESUME, read_options
+from benchmarks._results import read_unfinished, write_result, write_unfinished
+from certus.errors import require
 from certus.mdp import AngleReward, DeepQLearning, episode_lengths, interval, make_cartpoles, variations
 
-OUTPUT = Path("experiments/results/cartpole_deep.json")
 SCALES = (2.4, 2.0, 0.4, 2.0)  # of position, speed, angle and rate
 
 
 @dataclass(frozen=True)
 class Args:
-    gamma: float = 3e4
-    steps: int = 6000
-    environments: int = 16
-    trials: int = 1000
+    gamma: Annotated[float, "penalty on moving a transition, of the robust agents"] = 3e4
+    steps: Annotated[int, "of training"] = 6000
+    environments: Annotated[int, "that are simulated at once"] = 16
+    trials: Annotated[int, "episodes to try each agent for, on each system"] = 1000
+    seeds: Annotated[tuple[int, ...], "one agent of each kind for each, two at least"] = (0, 1, 2, 3, 4)
+    resume: Annotated[bool, RESUME] = False
+    output: Annotated[Path, OUTPUT] = Path("experiments/results/cartpole_deep.json")
+
+    def __post_init__(self) -> None:
+        require(len(self.seeds) >= 2, "seeds", "be two or more, for intervals", self.seeds)
 
 
 def run_one(gamma: float | None, seed: int, args: Args) -> dict[str, Any]:
@@ -62,21 +68,20 @@ def summarise(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def main(seeds: list[int], args: Args) -> None:
+def main(args: Args) -> None:
     torch.set_num_threads(1)
-    done = json.loads(OUTPUT.read_text())["runs"] if OUTPUT.exists() else {}
-    for seed in seeds:
+    done = read_unfinished(args)
+    for seed in args.seeds:
         for agent, gamma in (("nominal", None), ("robust", args.gamma)):
             key = f"{agent} {seed}"
             if key not in done:
                 done[key] = run_one(gamma, seed, args)
                 print(key, json.dumps(done[key]), flush=True)
-                OUTPUT.write_text(json.dumps({"args": asdict(args), "runs": done}, indent=1) + "\n")
-    if len(done) >= 4:
-        content = {"args": asdict(args), "runs": done, "summary": summarise(done)}
-        OUTPUT.write_text(json.dumps(content, indent=1) + "\n")
-        print(json.dumps(content["summary"], indent=1))
+                write_unfinished(args, done)
+    summary = summarise(done)
+    write_result(args, {"runs": done, "summary": summary})
+    print(json.dumps(summary, indent=1))
 
 
 if __name__ == "__main__":
-    main([int(seed) for seed in sys.argv[1:]] or list(range(5)), Args())
+    main(read_options(Args, __doc__))

@@ -1,48 +1,53 @@
 """Does the gain belong to the schedule? Learning rate × exploration, nominal and robust, on cart-pole.
 
-    python -m experiments.cartpole_schedules          # goes on where it stopped: 64 settings, 10 s each
-    python -m experiments.cartpole_schedules plot     # draws them and prints a table
-
-Results go to experiments/results/cartpole_schedules.json and .png.
+python -m experiments.cartpole_schedules            # 64 settings, 10 s each
+python -m experiments.cartpole_schedules --resume   # go on after an interruption
+python -m experiments.cartpole_schedules --plot     # draw the result beside it and print a table
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from benchmarks._options import OUTPUT, RESUME, Shows, read_options
+from benchmarks._results import read_result, read_unfinished, write_result, write_unfinished
 from certus.mdp import Decay, cartpole_learner, episode_lengths, fit_cartpole, interval, variations
 
-OUTPUT = Path("experiments/results/cartpole_schedules.json")
 COLOURS = ("#D55E00", "#56B4E9", "#0072B2", "#1a1a1a")  # nominal, then ever smaller γ
+
+
+# What random actions are multiplied by after each episode, the same of rates, episodes. The last schedule is
+# the default one, four times slower.
+SCHEDULES = ((0.995, 0.998, 4000), (0.998, 0.998, 4000), (0.999, 0.998, 4000), (0.9995, 0.9995, 16000))
 
 
 @dataclass(frozen=True)
 class Args:
-    """A schedule is (what random actions are multiplied by after each episode, the same of rates, episodes).
-
-    The last schedule is the default one, four times slower.
-    """
-
-    rates: tuple[float, ...] = (0.5, 0.2, 0.1, 0.05)  # of the first episode; the last is 0.02
-    schedules: tuple[tuple[float, float, int], ...] = (
-        (0.995, 0.998, 4000),
-        (0.998, 0.998, 4000),
-        (0.999, 0.998, 4000),
-        (0.9995, 0.9995, 16000),
+    rates: Annotated[tuple[float, ...], "of the first episode; the last is 0.02"] = (0.5, 0.2, 0.1, 0.05)
+    gammas: Annotated[tuple[float, ...], "penalties of the robust agents"] = (
+        200,
+        100,
+        50,
     )
-    gammas: tuple[float | None, ...] = (None, 200, 100, 50)
-    systems: tuple[str, ...] = ("original", "short", "strong g")
-    seeds: int = 10
-    trials: int = 100
+    systems: Annotated[tuple[str, ...], "on which agents are tried"] = ("original", "short", "strong g")
+    seeds: Annotated[int, "agents of each setting"] = 10
+    trials: Annotated[int, "episodes to try each agent for, on each system"] = 100
+    share: Annotated[float, "of the schedules' episodes, for a quick look"] = 1.0
+    plot: Annotated[bool, "draw what OUTPUT holds, and measure nothing", Shows()] = False
+    resume: Annotated[bool, RESUME] = False
+    output: Annotated[Path, OUTPUT] = Path("experiments/results/cartpole_schedules.json")
+
+    @property
+    def agents(self) -> tuple[float | None, ...]:
+        """None for the nominal one, and every γ."""
+        return (None, *self.gammas)
 
 
 Setting = tuple[float, tuple[float, float, int], float | None]
@@ -58,7 +63,7 @@ def run_one(setting: Setting, args: Args) -> dict[str, list[float]]:
     """By system the mean episode length of each seed's agent, and that in training."""
     rate, (exploration, factor, episodes), gamma = setting
     learner = replace(
-        cartpole_learner(gamma, episodes=episodes),
+        cartpole_learner(gamma, episodes=max(1, round(args.share * episodes))),
         rate=Decay(rate, factor, last=0.02),
         exploration=Decay(1.0, exploration),
     )
@@ -74,29 +79,25 @@ def run_one(setting: Setting, args: Args) -> dict[str, list[float]]:
 
 
 def main(args: Args) -> None:
-    done = json.loads(OUTPUT.read_text())["runs"] if OUTPUT.exists() else {}
-    for setting in product(args.rates, args.schedules, args.gammas):
+    done = read_unfinished(args)
+    for setting in product(args.rates, SCHEDULES, args.agents):
         if name(setting) not in done:
             done[name(setting)] = run_one(setting, args)
-            store(done, args)
+            write_unfinished(args, done)
             means = {key: round(float(np.mean(values))) for key, values in done[name(setting)].items()}
             print(name(setting), means, flush=True)
-
-
-def store(runs: dict[str, Any], args: Args) -> None:
-    """One line for each setting, so that the file can be read."""
-    lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(found)}" for key, found in runs.items())
-    OUTPUT.write_text(f'{{"args": {json.dumps(asdict(args))},\n "runs": {{\n{lines}\n }}\n}}\n')
+    write_result(args, {"runs": done})
 
 
 def plot(args: Args) -> None:
-    runs = json.loads(OUTPUT.read_text())["runs"]
+    args, content = read_result(args)
+    runs = content["runs"]
     figure = Figure(figsize=(10, 6.5), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(len(args.systems), len(args.schedules), sharex=True, sharey=True)
-    for (row, system), (column, schedule) in product(enumerate(args.systems), enumerate(args.schedules)):
+    panels = figure.subplots(len(args.systems), len(SCHEDULES), sharex=True, sharey=True)
+    for (row, system), (column, schedule) in product(enumerate(args.systems), enumerate(SCHEDULES)):
         panel = panels[row][column]
-        for gamma, colour in zip(args.gammas, COLOURS, strict=True):
+        for gamma, colour in zip(args.agents, COLOURS, strict=False):
             found = [interval(runs[name((rate, schedule, gamma))][system]) for rate in args.rates]
             panel.errorbar(
                 args.rates,
@@ -118,16 +119,16 @@ def plot(args: Args) -> None:
             panel.set_ylabel(f"{system}: steps")
     figure.supxlabel("first learning rate", fontsize=10)
     panels[0][-1].legend(frameon=False, fontsize=8, loc="lower left")
-    figure.savefig(OUTPUT.with_suffix(".png"))
+    figure.savefig(args.output.with_suffix(".png"))
     show(runs, args)
 
 
 def show(runs: dict[str, Any], args: Args) -> None:
     """Markdown: nominal, and each γ with its paired gain, on each system."""
-    for system, schedule, rate in product(args.systems, args.schedules, args.rates):
+    for system, schedule, rate in product(args.systems, SCHEDULES, args.rates):
         nominal = np.array(runs[name((rate, schedule, None))][system])
         cells = [f"{nominal.mean():.0f}"]
-        for gamma in args.gammas[1:]:
+        for gamma in args.gammas:
             robust = np.array(runs[name((rate, schedule, gamma))][system])
             gain = interval(robust - nominal)
             cells.append(f"{robust.mean():.0f} ({gain.mean:+z.0f} [{gain.low:z.0f}, {gain.high:z.0f}])")
@@ -136,4 +137,5 @@ def show(runs: dict[str, Any], args: Args) -> None:
 
 
 if __name__ == "__main__":
-    (plot if sys.argv[1:] == ["plot"] else main)(Args())
+    chosen = read_options(Args, __doc__)
+    (plot if chosen.plot else main)(chosen)

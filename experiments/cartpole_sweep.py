@@ -1,24 +1,24 @@
 """Price and gain of robustness on cart-pole: a sweep of γ, and worst-case values within transition balls.
 
-    python -m experiments.cartpole_sweep          # goes on where it stopped, half a minute for each γ
-    python -m experiments.cartpole_sweep plot     # draws it and prints a table
-
-Results go to experiments/results/cartpole_sweep.json and .png.
+python -m experiments.cartpole_sweep            # half a minute for each γ
+python -m experiments.cartpole_sweep --resume   # go on after an interruption
+python -m experiments.cartpole_sweep --plot     # draw the result beside it and print a table
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from benchmarks._options import OUTPUT, RESUME, Shows, read_options
+from benchmarks._results import read_result, read_unfinished, write_result, write_unfinished
+from certus.errors import require_count
 from certus.mdp import (
     Landing,
     WeakPenaltyWarning,
@@ -29,32 +29,41 @@ from certus.mdp import (
 )
 from certus.mdp.study import mean_lengths, try_out
 
-OUTPUT = Path("experiments/results/cartpole_sweep.json")
+ROUNDED = (10, 15, 17.5, 20, 30, 50, 100, 200, 500)
+RHOS = (0.0, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
+BRACKETED = (None, 50)  # of these, worst-case values too
 
 
 @dataclass(frozen=True)
 class Args:
-    rounded: tuple[float, ...] = (10, 15, 17.5, 20, 30, 50, 100, 200, 500)
-    covered: tuple[float, ...] = (1e4, 3e4, 1e5, 3e5)
-    rhos: tuple[float, ...] = (0.0, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
-    bracketed: tuple[float | None, ...] = (None, 50)  # of these, worst-case values too
-    bracketed_seeds: int = 5
-    seeds: int = 10
-    trials: int = 300
+    rounded: Annotated[tuple[float, ...], "penalties where moved states are rounded to cells"] = ROUNDED
+    covered: Annotated[tuple[float, ...], "penalties where the cells are covered"] = (1e4, 3e4, 1e5, 3e5)
+    rhos: Annotated[tuple[float, ...], "radii of worst-case values, of nominal agents and at γ = 50"] = RHOS
+    bracketed_seeds: Annotated[int, "agents of which worst-case values are computed"] = 5
+    seeds: Annotated[int, "agents of each kind"] = 10
+    trials: Annotated[int, "episodes to try each agent for, on each system"] = 300
+    episodes: Annotated[int, "of training"] = 4000
+    plot: Annotated[bool, "draw what OUTPUT holds, and measure nothing", Shows()] = False
+    resume: Annotated[bool, RESUME] = False
+    output: Annotated[Path, OUTPUT] = Path("experiments/results/cartpole_sweep.json")
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "bracketed_seeds"):
+            require_count(name, getattr(self, name), least=2)  # for standard errors
 
 
 def run_one(gamma: float | None, landing: Landing, args: Args) -> dict[str, Any]:
     """One value for each seed, throughout."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakPenaltyWarning)  # seeing what happens there is the point
-        learner = cartpole_learner(gamma, landing=landing)
+        learner = cartpole_learner(gamma, landing=landing, episodes=args.episodes)
     trained = [fit_cartpole(learner, seed) for seed in range(args.seeds)]
     found: dict[str, Any] = {
         "lengths": mean_lengths(try_out([one.policy for one in trained], trials=args.trials)),
         "training": [float(one.lengths.mean()) for one in trained],
         "rho_hat": [float(one.transport[-500:].mean()) for one in trained],
     }
-    if landing == Landing.ROUND and gamma in args.bracketed:
+    if landing == Landing.ROUND and gamma in BRACKETED:
         found["worst-case value"] = {
             f"{rho:g}": [cartpole_worst_case(one.policy, rho) for one in trained[: args.bracketed_seeds]]
             for rho in args.rhos
@@ -81,7 +90,7 @@ def summary(runs: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(args: Args) -> None:
-    done = json.loads(OUTPUT.read_text())["runs"] if OUTPUT.exists() else {}
+    done = read_unfinished(args)
     plan: list[tuple[float | None, Landing]] = [(None, Landing.ROUND)]
     plan += [(gamma, Landing.ROUND) for gamma in args.rounded]
     plan += [(gamma, Landing.COVER) for gamma in args.covered]
@@ -89,13 +98,14 @@ def main(args: Args) -> None:
         key = "nominal" if gamma is None else f"{landing.name.lower()} {gamma:g}"
         if key not in done:
             done[key] = run_one(gamma, landing, args)
-            content = {"args": asdict(args), "summary": summary(done), "runs": done}
-            OUTPUT.write_text(json.dumps(content, indent=1) + "\n")
+            write_unfinished(args, done)
             print(key, {name: round(np.mean(of)) for name, of in done[key]["lengths"].items()}, flush=True)
+    write_result(args, {"summary": summary(done), "runs": done})
 
 
 def plot(args: Args) -> None:
-    means = json.loads(OUTPUT.read_text())["summary"]
+    args, content = read_result(args)
+    means = content["summary"]
     for key, found in means.items():
         cells = [f"{found['rho_hat']['mean'] ** 0.5:.2g}", f"{found['training']['mean']:.0f}"]
         for system in ("original", "long", "short", "strong g"):
@@ -128,8 +138,9 @@ def draw(means: dict[str, Any], args: Args) -> None:
     title = "worst case in a ball (estimated)"
     right.set(xlabel="√ρ per step", ylabel="discounted reward", title=title)
     right.legend(frameon=False)
-    figure.savefig(OUTPUT.with_suffix(".png"))
+    figure.savefig(args.output.with_suffix(".png"))
 
 
 if __name__ == "__main__":
-    (plot if sys.argv[1:] == ["plot"] else main)(Args())
+    chosen = read_options(Args, __doc__)
+    (plot if chosen.plot else main)(chosen)

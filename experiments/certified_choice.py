@@ -1,10 +1,12 @@
 """What certified training gains from its settings: one change at a time, on MNIST's calibration split.
 
     certus data get mnist
-    python -m experiments.certified_choice       # what is missing, then results/certified-training/choice.md
+    python -m experiments.certified_choice                          # writes choice.json, and a table of it
+    python -m experiments.certified_choice --resume                 # go on after an interruption
+    python -m experiments.certified_choice --entries cold warm      # these lines; the others stay as they are
 
 Seed 0 only, 10 epochs, and never a test image: from this table the settings of
-``experiments.certified_training`` were chosen. What is done is kept.
+``experiments.certified_training`` were chosen.
 """
 
 from __future__ import annotations
@@ -12,15 +14,17 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from benchmarks._options import OUTPUT, RESUME, RUNS, Entries, read_options
+from benchmarks._results import write_entry, write_unfinished
 from certus.runs.directory import RunDirectory
 from certus.runs.trained import TrainedRun, open_trained
 from certus.training import evaluate
-from experiments.certified_training import Args, Plan, Trial, bound, error_of, plain, train
+from experiments import certified_training
+from experiments.certified_training import Plan, Trial, bound, error_of, plain, train
 
-ARGS = Args(runs=Path("runs/certified-choice"))
-WRM = ("--method", "wrm", "--certified", "--gamma", "1.5", "--temperature")
+CERTIFIED = (*certified_training.WRM, *certified_training.CERTIFIED)
 
 
 @dataclass(frozen=True)
@@ -48,16 +52,26 @@ CHOICES = {
 }
 
 
-def main() -> None:
-    for name, choice in CHOICES.items():
-        path = ARGS.runs / name
-        options = (*WRM, str(choice.temperature), "--warp", str(choice.warp), *choice.more)
-        train(path, "mnist", Plan(options, model=choice.model), 0, ARGS)
+@dataclass(frozen=True)
+class Args:
+    entries: Annotated[tuple[str, ...], "the lines of the table", Entries(CHOICES)] = tuple(CHOICES)
+    resume: Annotated[bool, RESUME] = False
+    runs: Annotated[Path, RUNS] = Path("runs/certified-choice")
+    output: Annotated[Path, OUTPUT] = Path("results/certified-training/choice.json")
+
+
+def main(args: Args) -> None:
+    write_unfinished(args, {})
+    for name in args.entries:
+        choice, path = CHOICES[name], args.runs / name
+        options = (*CERTIFIED, str(choice.temperature), "--warp", str(choice.warp), *choice.more)
+        train(path, "mnist", Plan(options, model=choice.model), 0, certified_training.Args())
         file = path / "measured.json"
         if not file.exists():
             file.write_text(json.dumps(measure(open_trained(RunDirectory.open(path)))) + "\n")
         print(name, file.read_text().strip(), flush=True)
-        write_table()
+        write_entry(args, name, {"change": choice.name, **json.loads(file.read_text())})
+    write_table(args.output)
 
 
 def measure(trained: TrainedRun) -> dict[str, float | None]:
@@ -74,20 +88,14 @@ def measure(trained: TrainedRun) -> dict[str, float | None]:
     return found
 
 
-def write_table() -> None:
-    """``choice.json`` and ``choice.md``, of what is there."""
-    done: dict[str, dict[str, Any]] = {}
-    for name in CHOICES:
-        file = ARGS.runs / name / "measured.json"
-        if file.exists():
-            done[name] = {"change": CHOICES[name].name, **json.loads(file.read_text())}
-    ARGS.output.mkdir(parents=True, exist_ok=True)
-    (ARGS.output / "choice.json").write_text(json.dumps(done, indent=1) + "\n")
+def write_table(file: Path) -> None:
+    """``choice.md`` beside ``choice.json``."""
+    done: dict[str, dict[str, Any]] = json.loads(file.read_text())
     keys = ["training", "clean", "clipped 0.05", "clipped 0.10", "unclipped 0.05", "unclipped 0.10"]
     head = ["", *keys]
     rows = [[row["change"], *(f"{row[key]:.4f}" for key in keys)] for row in done.values()]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
-    (ARGS.output / "choice.md").write_text("\n".join([_HEAD, *lines, ""]))
+    file.with_suffix(".md").write_text("\n".join([_HEAD, *lines, ""]))
 
 
 _HEAD = """# What certified training gains from its settings
@@ -99,4 +107,4 @@ trains for 10 epochs. All have the same proven bound. Made by `python -m experim
 
 
 if __name__ == "__main__":
-    main()
+    main(read_options(Args, __doc__))

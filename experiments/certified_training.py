@@ -3,13 +3,13 @@
 
     pip install --no-deps torchattacks                  # for AutoAttack
     certus data get mnist && certus data get fashion-mnist
-    python -m experiments.certified_training            # everything that is missing, then the page
-    python -m experiments.certified_training page       # the page from what is there
+    python -m experiments.certified_training            # many hours, then the page
+    python -m experiments.certified_training --resume   # go on after an interruption
+    python -m experiments.certified_training --page     # the page again, from the runs
 
 Four trainings on each data set, all with the same network and steps: WRM and ERM with certified training at
 γ = 1.5, and both without the constraint; and a longer one on MNIST, with warped images. Settings were chosen
-on the calibration split of seed 0; the seeds here are others. What is done is kept: an interrupted run goes
-on. Results: ``results/certified-training``.
+on the calibration split of seed 0; the seeds here are others.
 """
 
 from __future__ import annotations
@@ -22,22 +22,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torchattacks
 
 import certus
+from benchmarks._options import RESUME, RUNS, Shows, read_options
+from benchmarks._results import unfinished_options, write_unfinished
 from certus.attacks import Margin, Outcome, Torchattacks, attack_data, pgm, worst_of
 from certus.certificates.knapsack import worst_error
 from certus.certificates.runs import FileMemory
 from certus.data import Split
 from certus.domains import Unbounded
+from certus.errors import require
 from certus.losses import CrossEntropy, ModelLoss
 from certus.runs.directory import RunDirectory
 from certus.runs.trained import TrainedRun, open_trained
 from certus.training import evaluate
-from experiments.certified_page import write_page
+from experiments._certified_page import write_page
 
 DATA = ("mnist", "fashion-mnist")
 
@@ -52,15 +55,14 @@ class Plan:
     model: str = "certified-mlp:1024:logcosh:100"
 
 
+WRM = ("--method", "wrm", "--no-clip")
 CERTIFIED = ("--certified", "--gamma", "1.5", "--temperature")
 METHODS = {
-    "wrm-certified": Plan(("--method", "wrm", *CERTIFIED, "0.7")),
+    "wrm-certified": Plan((*WRM, *CERTIFIED, "0.7")),
     "erm-certified": Plan(("--method", "erm", *CERTIFIED, "0.7")),
-    "wrm": Plan(("--method", "wrm", "--gamma", "1.5")),
+    "wrm": Plan((*WRM, "--gamma", "1.5")),
     "erm": Plan(("--method", "erm")),
-    "wrm-certified-long": Plan(
-        ("--method", "wrm", *CERTIFIED, "0.53", "--warp", "0.1"), epochs=100, data=("mnist",)
-    ),
+    "wrm-certified-long": Plan((*WRM, *CERTIFIED, "0.53", "--warp", "0.1"), epochs=100, data=("mnist",)),
 }
 
 
@@ -69,20 +71,42 @@ FIRST = {("mnist", "wrm-certified"), ("mnist", "erm-certified")}
 
 @dataclass(frozen=True)
 class Args:
-    batch_size: int = 512
-    learning_rate: float = 0.01
-    shift: int = 1
-    seeds: tuple[int, ...] = (1, 2, 3)
-    epsilons: tuple[float, ...] = (0.05, 0.10)
-    rhos: tuple[float, ...] = (0.001, 0.01, 0.1)
-    strongly_attacked: int = 500
-    certified: int = 500
-    runs: Path = Path("runs/certified-training")
-    output: Path = Path("results/certified-training")
+    batch_size: Annotated[int, "images of one step"] = 512
+    learning_rate: Annotated[float, "of Adam in the first epoch; a cosine leads to 0"] = 0.01
+    shift: Annotated[int, "pixels by which training images are shifted at random"] = 1
+    seeds: Annotated[tuple[int, ...], "of every training"] = (1, 2, 3)
+    epsilons: Annotated[tuple[float, ...], "how far PGM moves, in the sup-norm"] = (0.05, 0.10)
+    rhos: Annotated[tuple[float, ...], "of the certificates"] = (0.001, 0.01, 0.1)
+    strongly_attacked: Annotated[int, "test images for the stronger attacks"] = 500
+    certified: Annotated[int, "test images for the certificates"] = 500
+    resume: Annotated[bool, RESUME] = False
+    page: Annotated[bool, "write the page from the runs, and measure nothing", Shows()] = False
+    runs: Annotated[Path, RUNS] = Path("runs/certified-training")
+    output: Annotated[Path, "the folder for the page, its table and its pictures"] = Path(
+        "results/certified-training"
+    )
 
 
 def main(args: Args) -> None:
     """Trainings and quick measurements first; then, for all of them, strong attacks and certificates."""
+    write_unfinished(args, {})
+    for quick in (True, False):
+        for path, (data, name, seed) in planned(args).items():
+            train(path, data, METHODS[name], seed, args)
+            measure(path, args, quick)
+            write_page(args.runs, args.runs / "page", unfinished_options(args))  # of what is there
+    page(args)
+
+
+def page(args: Args) -> None:
+    """The page of all runs; it never replaces a complete one by that of some."""
+    missing = [path.name for path in planned(args) if "certificate" not in _measured(path)]
+    require(not missing, "runs", "be complete for the page", f"{args.runs} without {', '.join(missing)}")
+    write_page(args.runs, args.output, unfinished_options(args))
+
+
+def planned(args: Args) -> dict[Path, tuple[str, str, int]]:
+    """Run directory → data, method and seed, in the order in which they are run."""
     jobs = [
         (data, name, seed)
         for data in DATA
@@ -92,12 +116,7 @@ def main(args: Args) -> None:
     ]
     # MNIST under the constraint, then one seed of everything else, then the other seeds; the long ones last.
     jobs.sort(key=lambda job: (METHODS[job[1]].epochs, 0 if job[:2] in FIRST else job[2]))
-    for quick in (True, False):
-        for data, name, seed in jobs:
-            path = args.runs / f"{data}-{name}-{seed}"
-            train(path, data, METHODS[name], seed, args)
-            measure(path, args, quick)
-            write_page(args.runs, args.output)
+    return {args.runs / f"{data}-{name}-{seed}": (data, name, seed) for data, name, seed in jobs}
 
 
 def train(path: Path, data: str, plan: Plan, seed: int, args: Args) -> None:
@@ -107,7 +126,7 @@ def train(path: Path, data: str, plan: Plan, seed: int, args: Args) -> None:
     if (path / "run.json").exists():
         command = ["resume", str(path)]
     else:
-        command = ["train", data, *plan.options, "--model", plan.model, "--no-clip", "-o", str(path)]
+        command = ["train", data, *plan.options, "--model", plan.model, "-o", str(path)]
         command += ["--epochs", str(plan.epochs), "--batch-size", str(args.batch_size), "--seed", str(seed)]
         command += ["--lr", str(args.learning_rate), "--schedule", "cosine", "--shift", str(args.shift)]
     subprocess.run([sys.executable, "-m", "certus", *command], check=True)
@@ -115,8 +134,7 @@ def train(path: Path, data: str, plan: Plan, seed: int, args: Args) -> None:
 
 def measure(path: Path, args: Args, quick: bool) -> None:
     """What the table shows of one network, number by number, into ``measured.json`` beside it."""
-    file = path / "measured.json"
-    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    file, found = path / "measured.json", _measured(path)
     trials = [Trial(epsilon, clipped) for clipped in (True, False) for epsilon in args.epsilons]
     jobs: list[tuple[str, str, Callable[[TrainedRun], Any]]] = [("bound", "", bound), ("clean", "", clean)]
     jobs += [("pgm", trial.name, partial(weak, trial=trial)) for trial in trials]
@@ -142,6 +160,11 @@ def measure(path: Path, args: Args, quick: bool) -> None:
             found[kind] = value
         file.write_text(json.dumps(found, indent=1) + "\n")
         print(f"{path.name} {kind} {name}: {json.dumps(value)}", flush=True)
+
+
+def _measured(path: Path) -> dict[str, Any]:
+    file = path / "measured.json"
+    return dict(json.loads(file.read_text())) if file.exists() else {}
 
 
 @dataclass(frozen=True)
@@ -248,7 +271,5 @@ def certificate(trained: TrainedRun, args: Args) -> list[dict[str, float | None]
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["page"]:
-        write_page(Args.runs, Args.output)
-    else:
-        main(Args())
+    chosen = read_options(Args, __doc__)
+    (page if chosen.page else main)(chosen)

@@ -1,11 +1,12 @@
 """ERM, FGM, IFGM, PGM and WRM on MNIST under PGM attacks with fair budgets (fig:mnist).
 
     certus data get mnist
-    python -m experiments.mnist_attacks      # trains what is missing, attacks, writes JSON and a picture
+    python -m experiments.mnist_attacks             # train, attack, write JSON and a picture
+    python -m experiments.mnist_attacks --resume    # go on after an interruption
 
 The paper's network, γ = 0.3846 and label smoothing 0.1 as its authors ran it, two epochs for each method on
 the 55,000 training images, not clipped in training; attacks on the first 2,000 test images. FGM, IFGM and PGM
-move by ε = √ρ̂(θ_WRM) in L2 (eqn:fgm-fair). What is done is kept: an interrupted run goes on.
+move by ε = √ρ̂(θ_WRM) in L2 (eqn:fgm-fair).
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from benchmarks._options import OUTPUT, RESUME, RUNS, read_options
+from benchmarks._results import write_result, write_unfinished
 from certus.attacks.budgets import typical_length
 from certus.attacks.sweeps import Trial, as_row, sweep
 from certus.report.sweeps import Curve, Panel, draw_sweeps
@@ -26,33 +29,30 @@ from certus.runs.trained import open_trained
 
 METHODS = ("erm", "fgm", "ifgm", "pgm", "wrm")
 NORMS = {"2": 2.0, "inf": math.inf}
+SHARES = (0.0, 0.05, 0.1, 0.2)
 
 
 @dataclass(frozen=True)
 class Args:
-    gamma: float = 0.3846
-    epochs: int = 2
-    batch_size: int = 256
-    label_smoothing: float = 0.1
-    seed: int = 0
-    samples: int = 2_000
-    # Shares of C_p = E‖X‖_p, the paper's axis.
-    shares: tuple[tuple[str, tuple[float, ...]], ...] = (
-        ("2", (0.0, 0.05, 0.1, 0.2)),
-        ("inf", (0.0, 0.05, 0.1, 0.2)),
-    )
-    runs: Path = Path("runs/mnist-attacks")
-    output: Path = Path("experiments/results/mnist_attacks.json")
+    gamma: Annotated[float, "penalty on moving the data, of wrm"] = 0.3846
+    epochs: Annotated[int, "of training, for each method"] = 2
+    batch_size: Annotated[int, "images of one step"] = 256
+    label_smoothing: Annotated[float, "in the loss"] = 0.1
+    seed: Annotated[int, "of the split, the weights, the batches and the attacks' starts"] = 0
+    samples: Annotated[int, "test images that are attacked, from the first"] = 2_000
+    shares: Annotated[tuple[float, ...], "of C_p = E|X|_p, the paper's axis: how far to attack"] = SHARES
+    resume: Annotated[bool, RESUME] = False
+    runs: Annotated[Path, RUNS] = Path("runs/mnist-attacks")
+    output: Annotated[Path, OUTPUT] = Path("experiments/results/mnist_attacks.json")
 
 
-def main(args: Args, wanted: list[str]) -> None:
-    methods = [name for name in METHODS if name in wanted] if wanted else list(METHODS)
-    for name in sorted(methods, key=lambda method: method != "wrm"):  # the others take their budget from it
+def main(args: Args) -> None:
+    write_unfinished(args, {})
+    for name in sorted(METHODS, key=lambda method: method != "wrm"):  # the others take their budget from it
         train(name, args)
-    for name in methods:
+    for name in METHODS:
         attack(name, args)
-    if all((args.runs / f"{name}-attacks.json").exists() for name in METHODS):
-        gather(args)
+    gather(args)
 
 
 def train(name: str, args: Args) -> None:
@@ -65,9 +65,9 @@ def train(name: str, args: Args) -> None:
     else:
         budget = {
             "erm": [],
-            "wrm": ["--gamma", str(args.gamma)],
-        }.get(name, ["--norm", "2", "--epsilon", f"from:{args.runs / 'wrm'}"])
-        command = ["train", "mnist", "--method", name, *budget, "--no-clip", "-o", str(path)]
+            "wrm": ["--gamma", str(args.gamma), "--no-clip"],
+        }.get(name, ["--norm", "2", "--epsilon", f"from:{args.runs / 'wrm'}", "--no-clip"])
+        command = ["train", "mnist", "--method", name, *budget, "-o", str(path)]
         command += ["--epochs", str(args.epochs), "--batch-size", str(args.batch_size)]
         command += ["--label-smoothing", str(args.label_smoothing), "--seed", str(args.seed)]
     subprocess.run([sys.executable, "-m", "certus", *command], check=True)
@@ -79,10 +79,10 @@ def attack(name: str, args: Args) -> None:
     done: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
     trained = open_trained(RunDirectory.open(args.runs / name))
     data = trained.data.test[: args.samples]
-    for norm, shares in args.shares:
+    for norm in NORMS:
         unit = typical_length(trained.data.train, NORMS[norm])
         for clipped in (True, False):
-            for share in shares:
+            for share in args.shares:
                 key = {"norm": norm, "share": share, "clipped": clipped}
                 if any(all(row[what] == value for what, value in key.items()) for row in done):
                     continue
@@ -103,9 +103,7 @@ def gather(args: Args) -> None:
     wrm = open_trained(RunDirectory.open(args.runs / "wrm"))
     assert wrm.rho_hat is not None
     units = {norm: typical_length(wrm.data.train, p) for norm, p in NORMS.items()}
-    content = {"units": units, "settings": settings, "results": results, "curves": curves}
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(content, indent=1) + "\n")
+    write_result(args, {"units": units, "settings": settings, "results": results, "curves": curves})
     panels = []
     for norm in NORMS:
         for clipped in (True, False):
@@ -121,8 +119,7 @@ def gather(args: Args) -> None:
             where = "clipped to [0, 1]" if clipped else "not clipped"
             panels.append(Panel(f"PGM-{norm}, {where}", f"epsilon / C_{norm}", "test error", lines, marked))
     draw_sweeps(panels, args.output.with_suffix(".png"), "MNIST under PGM attacks (15 steps)")
-    print(f"written to {args.output} and {args.output.with_suffix('.png')}")
 
 
 if __name__ == "__main__":
-    main(Args(), sys.argv[1:])
+    main(read_options(Args, __doc__))

@@ -1,22 +1,25 @@
 """A further environment: swinging a pendulum up under changed physics, learnt through gymnasium.
 
-    python -m experiments.pendulum [seed …]     # trains what is missing of these seeds, about a minute each
+    python -m experiments.pendulum                  # about a minute for each of five seeds
+    python -m experiments.pendulum --resume         # go on after an interruption
 
 Pendulum-v1 with three torques, r = e^(−|θ|), θ the angle from the top; tabular agents as on cart-pole.
-The score is the mean of r over the 200 steps of an episode. Results go to experiments/results/pendulum.json.
+The score is the mean of r over the 200 steps of an episode.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from benchmarks._options import OUTPUT, RESUME, read_options
+from benchmarks._results import read_unfinished, write_result, write_unfinished
+from certus.errors import require
 from certus.mdp import (
     AngleReward,
     Covering,
@@ -27,7 +30,6 @@ from certus.mdp import (
     make_pendulum,
 )
 
-OUTPUT = Path("experiments/results/pendulum.json")
 SYSTEMS = {  # factors of mass, length and gravity
     "original": (1.0, 1.0, 1.0),
     "light": (0.8, 1.0, 1.0),
@@ -41,11 +43,17 @@ SYSTEMS = {  # factors of mass, length and gravity
 
 @dataclass(frozen=True)
 class Args:
-    gamma: float = 20.0
-    episodes: int = 800
-    trials: int = 20
-    bins: tuple[int, int] = (41, 31)
-    decay: float = 0.994
+    gamma: Annotated[float, "penalty on moving a transition, of the robust agents"] = 20.0
+    episodes: Annotated[int, "of training"] = 800
+    trials: Annotated[int, "episodes to try each agent for, on each system"] = 20
+    bins: Annotated[tuple[int, ...], "cells of the angle and of its rate"] = (41, 31)
+    decay: Annotated[float, "factor of exploration and learning rate after each episode"] = 0.994
+    seeds: Annotated[tuple[int, ...], "one agent of each kind for each, two at least"] = (0, 1, 2, 3, 4)
+    resume: Annotated[bool, RESUME] = False
+    output: Annotated[Path, OUTPUT] = Path("experiments/results/pendulum.json")
+
+    def __post_init__(self) -> None:
+        require(len(self.seeds) >= 2, "seeds", "be two or more, for intervals", self.seeds)
 
 
 def run_one(gamma: float | None, seed: int, args: Args) -> dict[str, float]:
@@ -79,21 +87,19 @@ def summarise(runs: dict[str, dict[str, float]]) -> dict[str, Any]:
     return table
 
 
-def main(seeds: list[int], args: Args) -> None:
-    done = json.loads(OUTPUT.read_text())["runs"] if OUTPUT.exists() else {}
-    for seed in seeds:
+def main(args: Args) -> None:
+    done = read_unfinished(args)
+    for seed in args.seeds:
         for agent, gamma in (("nominal", None), ("robust", args.gamma)):
             key = f"{agent} {seed}"
             if key not in done:
                 done[key] = run_one(gamma, seed, args)
                 print(key, {name: round(score, 3) for name, score in done[key].items()}, flush=True)
-                content = {"args": asdict(args), "runs": done}
-                OUTPUT.write_text(json.dumps(content, indent=1) + "\n")
-    if len(done) >= 4:
-        content = {"args": asdict(args), "runs": done, "summary": summarise(done)}
-        OUTPUT.write_text(json.dumps(content, indent=1) + "\n")
-        print(json.dumps(content["summary"], indent=1))
+                write_unfinished(args, done)
+    summary = summarise(done)
+    write_result(args, {"runs": done, "summary": summary})
+    print(json.dumps(summary, indent=1))
 
 
 if __name__ == "__main__":
-    main([int(seed) for seed in sys.argv[1:]] or list(range(5)), Args())
+    main(read_options(Args, __doc__))

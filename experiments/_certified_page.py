@@ -54,7 +54,7 @@ means over the seeds; the largest and smallest stand in `table.json`.
 """
 
 
-def write_page(runs: Path, output: Path) -> None:
+def write_page(runs: Path, output: Path, options: object) -> None:
     """Everything from the runs that are measured; nothing if there are none."""
     rows = _read(runs)
     if not rows:
@@ -69,6 +69,7 @@ def write_page(runs: Path, output: Path) -> None:
         for (data, name), found in rows.items()
     }
     content = {
+        "options": options,
         "settings": settings,
         "table": table,
         "runs": {" ".join(key): rows[key] for key in sorted(rows)},

@@ -1,0 +1,76 @@
+"""Experiments measure, go on where they were interrupted when asked to, and draw what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certus.mdp import TabularQLearning
+from tests.scripts import Script, read
+
+
+def test_resuming_goes_on_with_what_is_there(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "pendulum.json"
+    sizes = ("--episodes", 1, "--trials", 1, "--bins", 3, 3, "--seeds", 0, 1, "--output", output)
+    learn = TabularQLearning.fit
+    learnt: list[TabularQLearning] = []
+
+    def interrupted(self: TabularQLearning, *args: Any, **options: Any) -> Any:
+        if len(learnt) == 3:
+            raise KeyboardInterrupt
+        learnt.append(self)
+        return learn(self, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TabularQLearning, "fit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            script("experiments.pendulum", *sizes)
+        assert not output.exists()
+        learnt[:] = learnt[:2]  # one more may learn
+        script("experiments.pendulum", *sizes, "--resume")
+    found = read(output)
+    assert list(found["runs"]) == ["nominal 0", "robust 0", "nominal 1", "robust 1"]
+    assert found["summary"]["seeds"] == 2
+    assert not output.with_suffix(".unfinished.json").exists()
+
+
+def test_deep_cartpole(script: Script, tmp_path: Path) -> None:
+    output = tmp_path / "deep.json"
+    sizes = ("--steps", 102, "--environments", 2, "--trials", 2, "--seeds", 0, 1)
+    script("experiments.cartpole_deep", *sizes, "--output", output)
+    assert set(read(output)["runs"]) == {"nominal 0", "robust 0", "nominal 1", "robust 1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("cartpole", "--seeds 2 --episodes 4 --trials 2 --block 2"),
+        (
+            "cartpole_sweep",
+            "--rounded 50 --covered 1e5 --rhos 0 1e-4 --seeds 2 --bracketed-seeds 2 --trials 2 --episodes 2",
+        ),
+        ("cartpole_schedules", "--rates 0.5 --gammas 50 --seeds 2 --trials 2 --share 1e-3"),
+    ],
+)
+def test_a_plot_shows_the_result_as_it_was_measured(
+    name: str,
+    sizes: str,
+    script: Script,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output = tmp_path / "result.json"
+    monkeypatch.setattr("certus.mdp.figures.animate", lambda *args, **options: None)
+    script(f"experiments.{name}", *sizes.split(), "--output", output)
+    before = output.read_bytes()
+    script(f"experiments.{name}", "--plot", "--output", output)
+    assert output.read_bytes() == before
+    assert output.with_suffix(".png").stat().st_size > 0
+    with pytest.raises(SystemExit):
+        script(f"experiments.{name}", "--plot", "--seeds", 3, "--output", output)
+    assert "--seeds must be left out with --plot, which shows what" in capsys.readouterr().err

@@ -1,0 +1,80 @@
+"""Every script teaches, refuses what it does not know, and never shrinks a committed result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from certus.errors import ArgumentError
+from tests.scripts import ROOT, Script
+
+SCRIPTS = sorted(
+    f"{folder}.{file.stem}"
+    for folder in ("benchmarks", "experiments")
+    for file in (ROOT / folder).glob("[!_]*.py")
+)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_help_teaches_and_unknown_options_are_refused(
+    name: str, script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        script(name, "--help")
+    assert ended.value.code == 0
+    told = capsys.readouterr().out
+    assert f"usage: python -m {name} " in told
+    assert "--output PATH" in told
+    with pytest.raises(SystemExit) as ended:
+        script(name, "--no-such-option")
+    assert ended.value.code == 2
+    assert "unrecognized arguments: --no-such-option" in capsys.readouterr().err
+
+
+def test_other_options_than_the_defaults_spare_the_committed_result(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    committed = (ROOT / "benchmarks/results/inner.json").read_bytes()
+    with pytest.raises(SystemExit) as ended:
+        script("benchmarks.inner", "--repeats", 1, "--samples", 2)
+    assert ended.value.code == 2
+    assert "--output must be given with --samples, --repeats: " in capsys.readouterr().err
+    assert (ROOT / "benchmarks/results/inner.json").read_bytes() == committed
+
+
+def test_interrupted_work_is_resumed_only_when_asked_for(
+    script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left, output = tmp_path / "training.unfinished.json", tmp_path / "training.json"
+    call = ("benchmarks.training", "--output", output)
+
+    def refused(*options: object) -> str:
+        with pytest.raises(SystemExit) as ended:
+            script(*call, *options)
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    assert f"--resume needs {left}, which an interrupted measurement leaves" in refused("--resume")
+    left.write_text('{"options": {"batch_size": 8}, "parts": {}}')
+    assert f"{left} is left of an earlier measurement: add --resume, or remove it" in refused()
+    assert f"--resume needs the options that {left} was begun with" in refused("--resume", "--batch-size", 4)
+
+
+def test_runs_of_an_earlier_measurement_are_not_taken_for_new_ones(
+    script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for name in ("mnist_attacks", "certified_choice", "certified_training"):
+        with pytest.raises(SystemExit):
+            script(f"experiments.{name}", "--runs", folder, "--output", tmp_path / "result.json")
+        assert (
+            f"{folder} is left of an earlier measurement: add --resume, or remove it"
+            in capsys.readouterr().err
+        )
+
+
+def test_a_page_is_not_made_of_some_runs(script: Script, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"`runs` must be complete for the page; got .* without mnist-"):
+        script("experiments.certified_training", "--page", "--runs", tmp_path, "--output", tmp_path)
