@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from certus.models import LogCosh, SmoothAbs
-from certus.smoothness.activations import Activation
+from certus.smoothness.activation import Activation
 from certus.smoothness.network import read_layers
 
 LAYERS: dict[str, nn.Module] = {

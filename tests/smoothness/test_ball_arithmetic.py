@@ -16,7 +16,7 @@ from certus.certificates.rounding import rounding_at
 from certus.losses import loss_and_slope
 from certus.models.layers import LogCosh, SmoothAbs
 from certus.smoothness import activations, spectral
-from certus.smoothness.activations import Activation
+from certus.smoothness.activation import Activation
 from certus.smoothness.convolution import Convolution
 from certus.smoothness.operators import Chain, Dense
 from tests.smoothness.ascent import climb, margin_loss

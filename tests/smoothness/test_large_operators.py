@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus.smoothness import backward, operators, outputs, spectral
+from certus.smoothness import bending, operators, outputs, spectral
 from certus.smoothness.operators import Operator
 from tests.smoothness.networks import sample
 from tests.smoothness.test_norms import dense, operator, svd_norm
@@ -187,7 +187,7 @@ def test_exact_eigenvalues_and_what_stands_for_them(monkeypatch: pytest.MonkeyPa
     found = sample(model, certus.CrossEntropy(), points, targets, margins=True)
     seen: list[float] = []
     for work in (2e9, 3e4, 0.0):
-        monkeypatch.setattr(backward, "_EIGENVALUE_WORK", work)
+        monkeypatch.setattr(bending, "_EIGENVALUE_WORK", work)
         bound = certus.input_smoothness(model)
         assert bound.margin_curvature is not None
         assert all(found.curvature.max() <= value for value in bound.bounds.values())

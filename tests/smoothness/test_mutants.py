@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +12,10 @@ from torch import Tensor, nn
 
 import certus
 from certus import CrossEntropy
-from certus.smoothness import backward, criteria, spectral
-from certus.smoothness.forward import Site
+from certus.smoothness import bending, criteria, spectral
+from certus.smoothness.activation import Activation
+from certus.smoothness.bending import Site
+from certus.smoothness.passes import Reach
 from tests.smoothness.networks import Plan
 from tests.smoothness.test_closed_forms import (
     test_label_smoothing_does_not_vanish_where_the_model_is_certain as check_smoothing,
@@ -78,20 +81,18 @@ DEEP = Plan("mlp", 1, (1, 1), 2, 12, 3.0, 5)
 
 def test_curvature_without_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum rule, the max rule and β, each without the term of the first activation."""
-    right = backward._curvature
+    right = bending.bend_by_sum_rule
 
     def forgetful(site: Site, bent: Tensor) -> Tensor:
         return right(site, bent) * (0.0 if site.matrix is not None else 1.0)
 
     assert not caught(check_known_maximiser)
-    monkeypatch.setattr(backward, "_curvature", forgetful)
+    monkeypatch.setattr("certus.smoothness.activation.bend_by_sum_rule", forgetful)
     assert caught(check_known_maximiser)
 
 
 def test_beta_without_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    from certus.smoothness import forward
-
-    right = forward._through_activation
+    right = Activation.reach
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(1, 1), nn.Tanh(), nn.Linear(1, 2)).double()
     for weights in network.parameters():
@@ -107,9 +108,12 @@ def test_beta_without_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found.curvature.max() <= certus.input_smoothness(network).bounds["corrected"]
 
     assert not caught(sound)
-    monkeypatch.setattr(
-        forward, "_through_activation", lambda site, reach: replace(right(site, reach), bend=reach.bend * 0)
-    )
+
+    def straight(self: Activation, before: Reach, *rest: Any) -> tuple[Reach, Any]:
+        reach, met = right(self, before, *rest)
+        return replace(reach, bend=before.bend * 0), met
+
+    monkeypatch.setattr(Activation, "reach", straight)
     assert caught(sound)
 
 

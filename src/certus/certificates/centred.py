@@ -27,10 +27,13 @@ from torch import Tensor
 
 from certus.certificates.problem import Problem
 from certus.certificates.values import Margins
-from certus.smoothness.activations import LOG_COSH, SMOOTH_ABS, Activation
-from certus.smoothness.analysis import UP, Analysis
-from certus.smoothness.operators import Chain, Operator, Shape
+from certus.smoothness.activation import Activation
+from certus.smoothness.activations import LOG_COSH, SMOOTH_ABS
+from certus.smoothness.analysis import Analysis
+from certus.smoothness.operators import Chain, Operator
 from certus.smoothness.spectral import inflate, slack
+from certus.smoothness.stage import Shape
+from certus.smoothness.table import UP
 
 _WORK = 3e7  # multiplications that a class of a sample may cost
 _CLASSES = 3  # that are looked at, at least

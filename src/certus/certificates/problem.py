@@ -19,8 +19,8 @@ from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, evaluation_mode, predicted
 from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
 from certus.smoothness.criteria import Softmax, Squares, check_targets
-from certus.smoothness.network import run_steps
 from certus.smoothness.spectral import slack
+from certus.smoothness.steps import run_steps
 from certus.surrogate.checks import check_batch, check_geometry
 from certus.surrogate.checks import check_labels as check_label_cost
 

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from certus.errors import require
-from certus.smoothness.operators import Operator, Shape
+from certus.smoothness.operators import Operator
 from certus.smoothness.rules import RULES
+from certus.smoothness.stage import Shape
 
 _LARGE = 25.0
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

@@ -28,7 +28,8 @@ from certus.losses import Criterion, CrossEntropy
 from certus.smoothness import SmoothnessBound, input_smoothness
 from certus.smoothness.criteria import Softmax, read_criterion
 from certus.smoothness.geometry import geometry_of
-from certus.smoothness.operators import Diagonal, Shape
+from certus.smoothness.operators import Diagonal
+from certus.smoothness.stage import Shape
 
 SAFETY = 1e-3
 """How far below sγ the proven bound stays, as a share."""

@@ -11,9 +11,9 @@ from torch.nn import functional
 from certus.errors import ArgumentError, UnsupportedError
 from certus.models.layers import LogCosh, SmoothAbs
 from certus.smoothness import activations as table
-from certus.smoothness.activations import Activation
-from certus.smoothness.operators import Shape
-from certus.smoothness.rules import Stage, double, rule
+from certus.smoothness.activation import Activation
+from certus.smoothness.rules import double, rule
+from certus.smoothness.stage import Shape, Stage
 
 
 def _sharpened(activation: Activation, sharpness: float | Tensor) -> Activation:

@@ -1,123 +1,20 @@
-"""The activation table: exact ranges of σ' and σ'', on the whole line or on intervals
-(assumption:activation).
+"""The table of activations: base σ, σ' and σ'', with the places where they are extreme.
 
-Each activation is a base σ with a sharpness b, one number or one for each unit:
-
-    σ_b(z) = σ(bz)/b,     σ_b'(z) = σ'(bz),     σ_b''(z) = b σ''(bz)
-
-On an interval a smooth function is extreme at an end, or at one of its few critical points, which are listed.
-Ranges are widened by 10⁻¹³, far above the rounding of these bounded functions. ELU(1) and CELU are C¹ with a
-Lipschitz derivative: their σ'' exists almost everywhere, and the bounds hold. At a kink σ'' = ±∞.
+ELU(1) and CELU are C¹ with a Lipschitz derivative: their σ'' exists almost everywhere, and the bounds hold.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
-from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-Function = Callable[[Tensor], Tensor]
-Range = tuple[Tensor, Tensor]
+from certus.smoothness.activation import Activation, Function
+from certus.smoothness.bending import Joint
 
-_WIDER = 1e-13
 _FAR = 1e3  # beyond it, all these functions but the algebraic ones equal their limits in float64
-
-
-class Joint(Enum):
-    """What is known of σ'' as a function of σ', for the max rule."""
-
-    NOTHING = "nothing"
-    ARC = "σ'' ≤ b(1 − σ'²)"
-    LOGISTIC = "σ'' = bσ'(1 − σ')"
-
-
-@dataclass(frozen=True, eq=False)
-class Activation:
-    """A function of each unit alone.
-
-    Attributes:
-        value, slope, curvature: base σ, σ' and σ''.
-        slope_peaks, curvature_peaks: where σ' and σ'' have their local extrema.
-        slope_limits: σ' at −∞ and ∞; σ'' vanishes there.
-        kinks: where σ' jumps; empty for a smooth activation.
-        joint: how σ'' is tied to σ'.
-        sharpness: b.
-        printed_curvature: sup|σ''| as the paper prints it, where that differs.
-    """
-
-    name: str
-    value: Function
-    slope: Function
-    curvature: Function
-    slope_peaks: tuple[float, ...] = ()
-    curvature_peaks: tuple[float, ...] = ()
-    slope_limits: tuple[float, float] = (0.0, 1.0)
-    kinks: tuple[float, ...] = ()
-    joint: Joint = Joint.NOTHING
-    sharpness: float | Tensor = 1.0
-    printed_curvature: float | None = None
-
-    @property
-    def smooth(self) -> bool:
-        return not self.kinks
-
-    def apply(self, inputs: Tensor) -> Tensor:
-        """σ_b."""
-        return self.value(inputs * self.sharpness) / self.sharpness
-
-    def slope_range(self, low: Tensor, high: Tensor) -> Range:
-        """The range of σ_b' on [low, high], elementwise; the ends may be infinite."""
-        low, high = low * self.sharpness, high * self.sharpness
-        return _range(self.slope, self.slope_peaks, self.slope_limits, low, high)
-
-    def curvature_range(self, low: Tensor, high: Tensor) -> Range:
-        """The range of σ_b'' on [low, high]; infinite where a kink lies inside."""
-        low, high = low * self.sharpness, high * self.sharpness
-        least, most = _range(self.curvature, self.curvature_peaks, (0.0, 0.0), low, high)
-        for kink in self.kinks:
-            inside = _contains(low, high, kink)
-            least = torch.where(inside, -math.inf, least)
-            most = torch.where(inside, math.inf, most)
-        return least * self.sharpness, most * self.sharpness
-
-    def extremes(self) -> tuple[float, float, float, float]:
-        """(inf σ', sup σ', inf σ'', sup σ'') over the whole line and all units."""
-        return self._extremes
-
-    @cached_property
-    def _extremes(self) -> tuple[float, float, float, float]:
-        line = torch.tensor([-math.inf], dtype=torch.float64), torch.tensor([math.inf], dtype=torch.float64)
-        slopes, curvatures = self.slope_range(*line), self.curvature_range(*line)
-        return (
-            *(float(slopes[0].min()), float(slopes[1].max())),
-            *(float(curvatures[0].min()), float(curvatures[1].max())),
-        )
-
-
-def _contains(low: Tensor, high: Tensor, point: float) -> Tensor:
-    return (low <= point + 1e-9) & (high >= point - 1e-9)
-
-
-def _range(
-    function: Function, peaks: tuple[float, ...], limits: tuple[float, float], low: Tensor, high: Tensor
-) -> Range:
-    at_low, at_high = (
-        torch.where(z == -math.inf, limits[0], torch.where(z == math.inf, limits[1], function(z)))
-        for z in (low, high)
-    )
-    least, most = torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
-    for peak in peaks:
-        value = function(low.new_tensor([peak]))
-        inside = _contains(low, high, peak)
-        least = torch.where(inside, torch.minimum(least, value), least)
-        most = torch.where(inside, torch.maximum(most, value), most)
-    return least - _WIDER, most + _WIDER
 
 
 def _near(function: Function) -> Function:

@@ -22,12 +22,10 @@ from torch import Tensor, nn
 from certus.costs import Cost, SquaredL2
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy
-from certus.smoothness.backward import Rows, Tally, backward
+from certus.smoothness.bending import Site
 from certus.smoothness.criteria import Softmax, Squares, check_targets, check_values, read_criterion
-from certus.smoothness.forward import Reach, Site, Trace, forward, size, times
 from certus.smoothness.geometry import geometry_of
 from certus.smoothness.network import (
-    Step,
     at_rest,
     check_agreement,
     infer_shape,
@@ -35,12 +33,15 @@ from certus.smoothness.network import (
     read_layers,
     whiten_steps,
 )
-from certus.smoothness.operators import Operator, Shape
+from certus.smoothness.operators import Operator
 from certus.smoothness.outputs import MOST_CLASSES, Outputs, read_outputs
+from certus.smoothness.passes import Reach, Rows, Tally, size, times
+from certus.smoothness.stage import Shape
+from certus.smoothness.steps import Step, Trace, backward, forward
+from certus.smoothness.table import UP
 
 _L2 = SquaredL2()
 _CROSS_ENTROPY = CrossEntropy()
-UP = 1 + 1e-9  # for the rounding of scalars; sums carry their own
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,9 +109,7 @@ class Analysis:
 
     def run(self, points: Tensor | None, targets: Tensor | None, radius: Tensor | None) -> Found:
         """Analyse balls around (batch, *shape) float64 points, or all of space."""
-        reach, trace = forward(
-            self.steps, self.geometry.start(self.shape, points), radius, euclidean=self.geometry.length == 1
-        )
+        reach, trace = forward(self.steps, self.geometry.start(self.shape, points), radius)
         if isinstance(self.criterion, Squares):
             return self._squares(reach, trace, targets, radius)
         return self._softmax(self.criterion, reach, trace, targets, radius)

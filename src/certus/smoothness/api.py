@@ -10,14 +10,12 @@ from torch import Tensor, nn
 from certus.costs import Cost, SquaredL2
 from certus.errors import CertusError, require
 from certus.losses import Criterion, CrossEntropy
-from certus.smoothness.activations import Activation
-from certus.smoothness.analysis import UP, Analysis, Found
+from certus.smoothness.analysis import Analysis, Found
 from certus.smoothness.criteria import Softmax
-from certus.smoothness.forward import Reach, forward
-from certus.smoothness.network import Step, Sum
-from certus.smoothness.operators import Operator, Shape
 from certus.smoothness.results import LayerBound, LocalBound, SmoothnessBound
-from certus.smoothness.rules import Windows
+from certus.smoothness.stage import Shape
+from certus.smoothness.steps import printed, widths
+from certus.smoothness.table import UP, table_of
 
 _L2 = SquaredL2()
 _CROSS_ENTROPY = CrossEntropy()
@@ -106,7 +104,7 @@ def local_smoothness(
     points = inputs.detach().double().cpu()
     require(bool(torch.isfinite(points).all()), "inputs", "be finite", "NaN or infinity")
     rows = model.outputs.classes
-    size = max(1, _CHUNK // (rows * max([1, *_widths(model.steps)])))
+    size = max(1, _CHUNK // (rows * max([1, *widths(model.steps)])))
     parts = [
         model.run(points[at : at + size], targets[at : at + size].cpu(), radii[at : at + size])
         for at in range(0, len(points), size)
@@ -142,80 +140,22 @@ def _smaller(parts: list[Tensor | None], whole: Tensor | None, labels: Tensor) -
     return joined if joined is None or whole is None else joined.minimum(whole[0].T[labels])
 
 
-def _widths(steps: list[Step]) -> list[int]:
-    own = [math.prod(step.out_shape) for step in steps]
-    inner = [
-        width
-        for step in steps
-        if isinstance(step.stage, Sum)
-        for b in step.stage.branches
-        for width in _widths(b)
-    ]
-    return own + inner
-
-
 def _printed(analysis: Analysis) -> float:
     """√2·β_L + α_L² with the constants that the paper prints."""
     steps = analysis.steps if analysis.head is None else [*analysis.steps, analysis.head]
-    length, bend = _recursion(steps, analysis.geometry.length)
+    length, bend = printed(steps, analysis.geometry.length)
     assert isinstance(analysis.criterion, Softmax)
     return analysis.criterion.printed(bend, length) * UP
 
 
-def _recursion(steps: list[Step], length: float) -> tuple[float, float]:
-    """α and β of eq:lipschitzconsts: α ← L⁰‖θ‖α and β ← L⁰‖θ‖β + L¹(‖θ‖α)², β starting at 0."""
-    bend = 0.0
-    for step in steps:
-        action = step.action
-        match action:
-            case Operator():
-                length, bend = action.printed_norm * length, action.printed_norm * bend
-            case Activation():
-                least, most, flattest, sharpest = action.extremes()
-                slope = max(-least, most)
-                curved = action.printed_curvature or max(-flattest, sharpest)
-                length, bend = slope * length, slope * bend + (curved * length * length if length else 0.0)
-            case Windows():
-                length, bend = math.sqrt(action.overlap) * length, math.inf
-            case Sum(branches):
-                ends = [_recursion(branch, length) for branch in branches]
-                gains = sum(end[0] for end in ends)
-                bend = (gains / length if length else 0.0) * bend + sum(end[1] for end in ends)
-                length = gains
-    return length, bend
-
-
 def _table(analysis: Analysis, found: Found) -> list[LayerBound]:
     start = analysis.geometry.start(analysis.shape)
-    lines, end = _lines(analysis.steps, start, found)
+    lines, end = table_of(analysis.steps, start, found.parts)
     if analysis.head is not None:
-        more, _ = _lines([analysis.head], end, found)
+        more, _ = table_of([analysis.head], end, found.parts)
         lines += more
     own = float(found.bounds["sum"][0]) - sum(line.curvature for line in lines)
     last = LayerBound(
         "", "loss", math.nan, math.nan, float(found.lipschitz[0]), max(own, 0.0) if own == own else 0.0
     )
     return [*lines, last]
-
-
-def _lines(steps: list[Step], reach: Reach, found: Found) -> tuple[list[LayerBound], Reach]:
-    lines: list[LayerBound] = []
-    for step in steps:
-        before, action = reach, step.action
-        reach, _ = forward([step], reach, None)
-        length = float(reach.length[0]) * UP
-        added = float(found.parts[step.path][0]) if step.path in found.parts else 0.0
-        match action:
-            case Operator():
-                lines.append(LayerBound(step.path, step.kind, action.norm, 0.0, length, 0.0))
-            case Activation():
-                least, most, flattest, sharpest = action.extremes()
-                steep, bend = max(-least, most), max(-flattest, sharpest)
-                lines.append(LayerBound(step.path, step.kind, steep, bend, length, added))
-            case Windows():
-                norm = math.sqrt(action.overlap)
-                lines.append(LayerBound(step.path, step.kind, norm, math.inf, length, added))
-            case Sum(branches):
-                for branch in branches:
-                    lines += _lines(branch, before, found)[0]
-    return lines, reach

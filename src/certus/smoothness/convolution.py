@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional, grad
 
-from certus.smoothness.operators import Operator, Shape, Weights
+from certus.smoothness.operators import Operator, Weights
 from certus.smoothness.spectral import circulant_norm, matrix_norm
+from certus.smoothness.stage import Shape
 
 
 class Convolution(Operator):

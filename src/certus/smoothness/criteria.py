@@ -28,7 +28,7 @@ from torch import Tensor
 
 from certus.errors import LossError, UnsupportedError
 from certus.losses import Criterion, CrossEntropy, Logistic, SmoothMargin, SquaredError
-from certus.smoothness.forward import times
+from certus.smoothness.passes import times
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, SquaredSup, WeightedL2
 from certus.errors import UnsupportedError
-from certus.smoothness.forward import Reach
-from certus.smoothness.operators import Dense, Diagonal, Operator, Shape
+from certus.smoothness.operators import Dense, Diagonal, Operator
+from certus.smoothness.passes import Reach
 from certus.smoothness.spectral import slack
+from certus.smoothness.stage import Shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,8 @@ class Geometry:
         ones = torch.ones(count, dtype=torch.float64)
         unit = torch.full((count, *shape), self.unit, dtype=torch.float64)
         error = None if points is None else torch.zeros_like(points)
-        return Reach(self.length * ones, unit, torch.zeros_like(ones), points, error)
+        bend = torch.zeros_like(ones)
+        return Reach(self.length * ones, unit, bend, points, error, identity=self.length == 1)
 
 
 def geometry_of(cost: Cost, shape: Shape) -> Geometry:

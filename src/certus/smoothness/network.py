@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -22,34 +22,12 @@ from torch.nn.utils import parametrize
 
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
 from certus.smoothness import activation_rules  # noqa: F401  (registers its rules)
-from certus.smoothness.activations import Activation
 from certus.smoothness.merging import merge
-from certus.smoothness.operators import Operator, Reshape, Shape
-from certus.smoothness.rules import RULES, Branches, Rule, Stage, Windows
-
-
-@dataclass(frozen=True, eq=False)
-class Sum:
-    """Steps of several branches whose outputs are added."""
-
-    branches: list[list[Step]]
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One layer, or several affine ones merged: where it is in the model, what it is, and how it acts."""
-
-    path: str
-    kind: str
-    stage: Operator | Activation | Windows | Sum
-    in_shape: Shape
-    out_shape: Shape
-    whitened: Operator | None = None  # the same behind the whitening of a cost, for the first step
-
-    @property
-    def action(self) -> Operator | Activation | Windows | Sum:
-        """How moves of the input, in the units of the cost, act."""
-        return self.stage if self.whitened is None else self.whitened
+from certus.smoothness.operators import Operator, Reshape
+from certus.smoothness.rules import RULES, Branches, Rule
+from certus.smoothness.stage import Shape, Stage
+from certus.smoothness.steps import Step, run_steps
+from certus.smoothness.sums import Sum
 
 
 @contextmanager
@@ -125,8 +103,7 @@ def read_layers(model: nn.Module, shape: Shape, path: str = "") -> list[Step]:
                 f"The layer {name} ({kind}) has forward hooks, or functions of its own, which no rule knows."
             )
         try:
-            stage: Stage = known(module, shape)
-            step = _make_step(place, kind, stage, shape)
+            step = _make_step(place, kind, known(module, shape), shape)
         except UnsupportedError as reason:
             raise UnsupportedError(f"The layer {name} ({kind}) has {reason}.") from None
         steps.append(step)
@@ -134,7 +111,7 @@ def read_layers(model: nn.Module, shape: Shape, path: str = "") -> list[Step]:
     return steps
 
 
-def _make_step(path: str, kind: str, stage: Stage, shape: Shape) -> Step:
+def _make_step(path: str, kind: str, stage: Stage | Branches, shape: Shape) -> Step:
     if isinstance(stage, Branches):
         prefix = f"{path}." if path else ""
         branches = [
@@ -144,7 +121,7 @@ def _make_step(path: str, kind: str, stage: Stage, shape: Shape) -> Step:
         if len(set(ends)) > 1:
             raise ArgumentError(f"The branches of {path} must end in one shape; got {ends}.")
         return Step(path, kind, Sum(branches), shape, ends[0])
-    out_shape = shape if isinstance(stage, Activation) else stage.out_shape
+    out_shape = stage.shape_behind(shape)
     if min(out_shape, default=1) < 1:
         raise ArgumentError(f"`input_shape` must be large enough for {path} ({kind}); got {shape} there.")
     return Step(path, kind, stage, shape, out_shape)
@@ -208,16 +185,3 @@ def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
             "The model does not compute what its layers do one after another: something in it, such as a "
             "hook or a forward of its own, has no rule. Nothing can be proven about it."
         )
-
-
-def run_steps(steps: list[Step], points: Tensor) -> Tensor:
-    """The network at (batch, *shape) points, in their precision."""
-    for step in steps:
-        match step.stage:
-            case Sum(branches):
-                points = torch.stack([run_steps(branch, points) for branch in branches]).sum(0)
-            case Windows():
-                points = step.stage.maximum(points)
-            case _:
-                points = step.stage.apply(points)
-    return points

@@ -8,7 +8,7 @@ group.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 from typing import final
@@ -16,9 +16,10 @@ from typing import final
 import torch
 from torch import Tensor
 
+from certus.smoothness.affine import Affine
 from certus.smoothness.spectral import cached, matrix_norm, slack
+from certus.smoothness.stage import Shape
 
-Shape = tuple[int, ...]
 Weights = tuple[Tensor, ...]
 Absolute = Callable[[Tensor], Tensor]
 
@@ -26,7 +27,7 @@ _DENSE_ENTRIES = 10_000_000  # 80 MB: the largest matrix that is ever written ou
 _SMALL_SIDE = 1024
 
 
-class Operator(ABC):
+class Operator(Affine):
     """x ↦ Ax + b for x of shape (batch, *in_shape)."""
 
     def __init__(self, in_shape: Shape, out_shape: Shape, weights: Weights, shift: Tensor | None) -> None:
@@ -174,6 +175,10 @@ class Dense(Operator):
         return max(self.weights[0].shape)
 
     def matrix(self) -> Tensor:
+        return self.weights[0]
+
+    @property
+    def written(self) -> Tensor:
         return self.weights[0]
 
 

@@ -14,10 +14,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from certus.smoothness.backward import Rows
-from certus.smoothness.forward import size
-from certus.smoothness.operators import Operator, Shape
+from certus.smoothness.operators import Operator
+from certus.smoothness.passes import Rows, size
 from certus.smoothness.spectral import slack
+from certus.smoothness.stage import Shape
 
 MOST_CLASSES = 32
 

@@ -19,26 +19,11 @@ from torch.nn import functional
 from certus.errors import UnsupportedError, require
 from certus.models.layers import Normalize, Residual, Scale
 from certus.smoothness import activations as table
-from certus.smoothness.activations import Activation
+from certus.smoothness.activation import Activation
 from certus.smoothness.convolution import AxisProduct, Convolution
-from certus.smoothness.operators import Dense, Diagonal, Operator, Reshape, Shape
-
-
-@dataclass(frozen=True, eq=False)
-class Windows:
-    """The largest entry of each window: not smooth. ``maximum`` and ``spread`` act on (batch, *shape)
-    tensors.
-
-    Attributes:
-        spread: the transpose of summing each window: (batch, *out) → (batch, *in).
-        overlap: how many windows share an entry, at most; its root is the Lipschitz constant.
-    """
-
-    in_shape: Shape
-    out_shape: Shape
-    maximum: Callable[[Tensor], Tensor]
-    spread: Callable[[Tensor], Tensor]
-    overlap: int
+from certus.smoothness.operators import Dense, Diagonal, Reshape
+from certus.smoothness.stage import Shape, Stage
+from certus.smoothness.windows import Windows
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +33,7 @@ class Branches:
     modules: dict[str, nn.Module]
 
 
-Stage = Operator | Activation | Windows | Branches
-Rule = Callable[[Any, Shape], Stage]
+Rule = Callable[[Any, Shape], Stage | Branches]
 RULES: dict[type[nn.Module], Rule] = {}
 _Function = TypeVar("_Function", bound=Rule)
 
@@ -195,7 +179,7 @@ def max_pool(module: nn.MaxPool1d | nn.MaxPool2d, shape: Shape) -> Stage:
 
 
 @rule(Residual)
-def residual(module: Residual, shape: Shape) -> Stage:
+def residual(module: Residual, shape: Shape) -> Branches:
     return Branches({"branch": module.branch, "shortcut": module.shortcut})
 
 

@@ -11,9 +11,8 @@ from torch import nn
 
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.models.layers import Residual
-from certus.smoothness.activations import Activation
 from certus.smoothness.network import at_rest, children, find_rule, is_altered, is_sequential
-from certus.smoothness.rules import Windows
+from certus.smoothness.stage import Stage
 
 _SOME_SHAPE = (1, 64, 64)  # for rules that hardly look at it
 
@@ -95,8 +94,7 @@ def _inspect(path: str, module: nn.Module) -> Obstacle | None:
         return Obstacle(path, kind, str(reason), "the same layer without it", False)
     except (ArgumentError, RuntimeError):  # another shape is needed: an affine layer
         return None
-    bent = isinstance(stage, Windows) or (isinstance(stage, Activation) and not stage.smooth)
-    if not bent:
+    if not isinstance(stage, Stage) or stage.smooth:
         return None
     made = _replacement(module)
     words = "a smooth activation, or average pooling" if made is None else str(made)

@@ -1,0 +1,205 @@
+"""An activation: a function σ of each unit alone, and how it takes part in each pass (assumption:activation).
+
+Each is a base σ with a sharpness b, one number or one for each unit:
+
+    σ_b(z) = σ(bz)/b,     σ_b'(z) = σ'(bz),     σ_b''(z) = b σ''(bz)
+
+On an interval a smooth function is extreme at an end, or at one of its few critical points, which are listed.
+Ranges are widened by 10⁻¹³, far above the rounding of these bounded functions. At a kink σ'' = ±∞.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from certus.batches import per_sample
+from certus.smoothness.bending import Joint, Range, Site, bend_by_max_rule, bend_by_sum_rule, exact_bend
+from certus.smoothness.passes import Place, Reach, Rows, Tally, size, times
+from certus.smoothness.results import LayerBound
+from certus.smoothness.spectral import slack
+from certus.smoothness.stage import Met, Shape, Stage
+
+Function = Callable[[Tensor], Tensor]
+
+_WIDER = 1e-13
+
+
+@dataclass(frozen=True, eq=False)
+class Activation(Stage):
+    """A function of each unit alone.
+
+    Attributes:
+        value, slope, curvature: base σ, σ' and σ''.
+        slope_peaks, curvature_peaks: where σ' and σ'' have their local extrema.
+        slope_limits: σ' at −∞ and ∞; σ'' vanishes there.
+        kinks: where σ' jumps; empty for a smooth activation.
+        joint: how σ'' is tied to σ'.
+        sharpness: b.
+        printed_curvature: sup|σ''| as the paper prints it, where that differs.
+    """
+
+    name: str
+    value: Function
+    slope: Function
+    curvature: Function
+    slope_peaks: tuple[float, ...] = ()
+    curvature_peaks: tuple[float, ...] = ()
+    slope_limits: tuple[float, float] = (0.0, 1.0)
+    kinks: tuple[float, ...] = ()
+    joint: Joint = Joint.NOTHING
+    sharpness: float | Tensor = 1.0
+    printed_curvature: float | None = None
+
+    @property
+    def smooth(self) -> bool:
+        return not self.kinks
+
+    def apply(self, inputs: Tensor) -> Tensor:
+        """σ_b."""
+        return self.value(inputs * self.sharpness) / self.sharpness
+
+    def slope_range(self, low: Tensor, high: Tensor) -> Range:
+        """The range of σ_b' on [low, high], elementwise; the ends may be infinite."""
+        low, high = low * self.sharpness, high * self.sharpness
+        return _range(self.slope, self.slope_peaks, self.slope_limits, low, high)
+
+    def curvature_range(self, low: Tensor, high: Tensor) -> Range:
+        """The range of σ_b'' on [low, high]; infinite where a kink lies inside."""
+        low, high = low * self.sharpness, high * self.sharpness
+        least, most = _range(self.curvature, self.curvature_peaks, (0.0, 0.0), low, high)
+        for kink in self.kinks:
+            inside = _contains(low, high, kink)
+            least = torch.where(inside, -math.inf, least)
+            most = torch.where(inside, math.inf, most)
+        return least * self.sharpness, most * self.sharpness
+
+    def extremes(self) -> tuple[float, float, float, float]:
+        """(inf σ', sup σ', inf σ'', sup σ'') over the whole line and all units."""
+        return self._extremes
+
+    @cached_property
+    def _extremes(self) -> tuple[float, float, float, float]:
+        line = torch.tensor([-math.inf], dtype=torch.float64), torch.tensor([math.inf], dtype=torch.float64)
+        slopes, curvatures = self.slope_range(*line), self.curvature_range(*line)
+        return (
+            *(float(slopes[0].min()), float(slopes[1].max())),
+            *(float(curvatures[0].min()), float(curvatures[1].max())),
+        )
+
+    def shape_behind(self, shape: Shape) -> Shape:
+        return shape
+
+    def reach(self, before: Reach, radius: Tensor | None, values: Stage) -> tuple[Reach, Met]:
+        site = self._meet(before, radius)
+        steep = site.steepest
+        unit = before.unit * steep
+        length = torch.minimum(before.length * steep.flatten(1).amax(1), size(unit))
+        bent = torch.maximum(site.curvature[0].abs(), site.curvature[1].abs()).flatten(1).amax(1)
+        bend = times(bent, before.length**2) + times(steep.flatten(1).amax(1), before.bend)
+        center = error = None
+        if before.center is not None and before.error is not None:
+            center = self.apply(before.center)
+            error = before.error * steep + slack(8) * self._sizes(before.center, center)
+        return Reach(length, unit, bend, center, error), site
+
+    def _meet(self, before: Reach, radius: Tensor | None) -> Site:
+        """On a ball units stay within unit·radius of their value at the sample."""
+        if before.center is None or before.error is None or radius is None:
+            ends = (torch.full_like(before.unit, -math.inf), torch.full_like(before.unit, math.inf))
+        else:
+            room = before.unit * per_sample(radius, before.unit) * (1 + 1e-12) + before.error
+            ends = (before.center - room, before.center + room)
+        fits = before.matrix is not None and len(before.matrix) == before.unit[0].numel()
+        return Site(
+            *(before.length, before.unit, self.slope_range(*ends), self.curvature_range(*ends)),
+            *(self.joint, self.sharpness, before.matrix if fits else None),
+        )
+
+    def _sizes(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """What the rounding of σ_b is relative to: z and 1/b as well, since σ(bz)/b may cancel down from
+        either."""
+        sharpness = torch.as_tensor(self.sharpness, dtype=torch.float64)
+        return outputs.abs() + inputs.abs() + 1 / sharpness
+
+    def pull(self, rows: Rows, met: Met, tally: Tally, place: Place) -> Rows:
+        site: Site = met
+        low, high = rows.low, rows.high
+        corners = [times(v, c.unsqueeze(1)) for v in (low, high) for c in site.curvature]
+        most, opposite = _largest(corners), _largest([-corner for corner in corners])
+        tally.convex[place.path] = bend_by_sum_rule(site, most)
+        tally.concave[place.path] = bend_by_sum_rule(site, opposite)
+        slopes = [v * s.unsqueeze(1) for v in (low, high) for s in site.slope]
+        low = torch.minimum(torch.minimum(slopes[0], slopes[1]), torch.minimum(slopes[2], slopes[3]))
+        high = torch.maximum(torch.maximum(slopes[0], slopes[1]), torch.maximum(slopes[2], slopes[3]))
+        steepest = site.steepest.flatten(1).amax(1)
+        after: Tensor | None = None
+        if rows.curvature is not None:
+            units = bend_by_max_rule(site, rows, most)
+            after = units.flatten(2).amax(2)
+            tally.ending = None if place.inside else exact_bend(site, units)
+        made = Rows(low, high, rows.length * steepest.unsqueeze(1), after)
+        largest = made.largest
+        made = replace(made, length=torch.minimum(made.length, size(largest, 2)))
+        tally.gain = tally.gain * steepest
+        if not place.inside:
+            cut = made.length * site.length.unsqueeze(1)
+            single = (largest * site.unit.unsqueeze(1)).flatten(2).sum(2)
+            tally.lipschitz = torch.minimum(tally.lipschitz, torch.minimum(cut, single))
+        return made
+
+    def rounded(self, value: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Met]:
+        least, most, *_ = self.extremes()
+        after = self.apply(value)
+        return after, max(-least, most) * error + slack(8) * self._sizes(value, after), (value, error)
+
+    def pull_rounding(self, size: Tensor, error: Tensor, met: Met) -> tuple[Tensor, Tensor]:
+        value, off = met
+        low, high = self.slope_range(value - off, value + off)
+        unsure = high - low + slack(8) * (1 + (value * self.sharpness).abs())
+        steep = torch.maximum(low.abs(), high.abs()).flatten(1).amax(1)
+        error = steep * error + (size + error) * unsure.flatten(1).amax(1)
+        return steep * size, error
+
+    def printed(self, length: float, bend: float) -> tuple[float, float]:
+        least, most, flattest, sharpest = self.extremes()
+        slope = max(-least, most)
+        curved = self.printed_curvature or max(-flattest, sharpest)
+        return slope * length, slope * bend + (curved * length * length if length else 0.0)
+
+    def table(
+        self, path: str, kind: str, before: Reach, behind: float, added: dict[str, Tensor]
+    ) -> list[LayerBound]:
+        least, most, flattest, sharpest = self.extremes()
+        own = float(added[path][0]) if path in added else 0.0
+        return [LayerBound(path, kind, max(-least, most), max(-flattest, sharpest), behind, own)]
+
+
+def _largest(parts: list[Tensor]) -> Tensor:
+    """The largest of four and of 0."""
+    return torch.maximum(torch.maximum(parts[0], parts[1]), torch.maximum(parts[2], parts[3])).clamp_min(0)
+
+
+def _contains(low: Tensor, high: Tensor, point: float) -> Tensor:
+    return (low <= point + 1e-9) & (high >= point - 1e-9)
+
+
+def _range(
+    function: Function, peaks: tuple[float, ...], limits: tuple[float, float], low: Tensor, high: Tensor
+) -> Range:
+    at_low, at_high = (
+        torch.where(z == -math.inf, limits[0], torch.where(z == math.inf, limits[1], function(z)))
+        for z in (low, high)
+    )
+    least, most = torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
+    for peak in peaks:
+        value = function(low.new_tensor([peak]))
+        inside = _contains(low, high, peak)
+        least = torch.where(inside, torch.minimum(least, value), least)
+        most = torch.where(inside, torch.maximum(most, value), most)
+    return least - _WIDER, most + _WIDER
