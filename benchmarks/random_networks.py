@@ -62,13 +62,13 @@ def _row(found: Attacked) -> dict[str, Any]:
     ratios = {
         name: bound / attained
         for name, (attained, bound) in found.pairs.items()
-        if attained > 0 and math.isfinite(bound)
+        if attained > 0 and math.isfinite(bound / attained)  # else the loss is flat where the ascent was
     }
     kept = {"curvature", "lipschitz", "curvature of F_0 − F_1", "slope of F_0 − F_1"}
     return {
         "depth": found.depth,
         "bounds": len(found.pairs),
-        "smallest": min(ratios.values(), default=math.inf),
+        "smallest": min(ratios.values(), default=None),
         **{name: ratio for name, ratio in ratios.items() if name in kept},
     }
 
@@ -84,7 +84,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 "networks": len(mine),
                 "bounds": sum(row["bounds"] for row in mine),
                 "violations": 0,
-                "smallest_ratio": min(row["smallest"] for row in mine),
+                "smallest_ratio": min(row["smallest"] for row in mine if row["smallest"] is not None),
                 **{
                     f"{name.replace(' ', '_')}_{words}": value
                     for name in ("curvature", "lipschitz")
