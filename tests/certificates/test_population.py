@@ -12,8 +12,8 @@ from scipy.stats import beta, binom
 from torch import Tensor
 
 from certus.certificates import betting, dkw, empirical_bernstein, hoeffding, worst_error
+from certus.certificates.concentration import METHODS as KNOWN
 from certus.certificates.levels import Level
-from certus.certificates.population import METHODS as KNOWN
 from certus.certificates.population import Population
 from certus.errors import ArgumentError
 
@@ -93,10 +93,17 @@ def levels(values: Tensor) -> list[Level]:
     ]
 
 
-def population(sample: Tensor, confidence: float, clip: float, method: str) -> Population:
+def population(sample: Tensor, confidence: float, clip: float, method: str, seed: int = 0) -> Population:
     """Of a regression: it has no error rate."""
     return Population.of(
-        levels(sample), sample, None, confidence=confidence, clip=clip, method=method, largest=RHO
+        levels(sample),
+        sample,
+        None,
+        confidence=confidence,
+        clip=clip,
+        method=method,
+        rhos=(RHO, RHO),
+        seed=seed,
     )
 
 
@@ -151,7 +158,7 @@ def test_the_lower_side_says_something() -> None:
 
 def test_the_error_rate_from_below() -> None:
     """Costs at which errors were found: their knapsack, less a margin, is below that of 200,000 draws."""
-    rng, confidence, count = np.random.default_rng(8), 0.6, 60
+    rng, confidence, count, repetitions = np.random.default_rng(8), 0.6, 60, 400
     failures = {"right": 0, "mutant": 0}
 
     def draw(size: int) -> Tensor:
@@ -161,16 +168,23 @@ def test_the_error_rate_from_below() -> None:
     truth = worst_error(draw(200_000), rhos)
     blank = torch.zeros(count).double()
     level = [Level(1.0, *(blank,) * 5)]
-    for _ in range(REPETITIONS):
+    for _ in range(repetitions):
         costs = draw(count)
         people = Population.of(
-            level, blank, costs, confidence=confidence, clip=1.0, method="hoeffding", largest=1.0
+            level,
+            blank,
+            (costs, costs),
+            confidence=confidence,
+            clip=1.0,
+            method="hoeffding",
+            rhos=(0.05, 1.0),
+            seed=0,
         )
         lows = [people.error_low(rho) or 0.0 for rho in rhos]
         failures["right"] += any(low > true + 2e-3 for low, true in zip(lows, truth, strict=True))
         bare = worst_error(costs, rhos)
         failures["mutant"] += any(low > true for low, true in zip(bare, truth, strict=True))
-    assert failures["right"] <= most_failures((1 - confidence) / 10) < failures["mutant"]
+    assert failures["right"] <= most_failures((1 - confidence) / 10, repetitions) < failures["mutant"]
 
 
 def test_a_clip_below_the_truth_is_caught() -> None:
@@ -198,10 +212,20 @@ def test_every_bound_has_its_share_of_the_failure(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setitem(KNOWN, "spied", spy)
     monkeypatch.setattr("certus.certificates.population.dkw", margin)
+    monkeypatch.setattr("certus.certificates.error_rate.betting", spy)
     values = torch.full((20,), 0.3, dtype=torch.float64)
     codes = torch.zeros(20, dtype=torch.uint8)
     levels = [Level(gamma, values, codes, values, values, values) for gamma in (0.5, 1.0, 2.0)]
-    Population.of(levels, values, values, confidence=0.9, clip=1.0, method="spied", largest=0.5)
+    Population.of(
+        levels,
+        values,
+        (values, values),
+        confidence=0.9,
+        clip=1.0,
+        method="spied",
+        rhos=(0.01, 0.5),
+        seed=0,
+    )
     assert sum(asked) == pytest.approx(0.1)
     assert min(asked) > 0
 

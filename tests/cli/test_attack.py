@@ -11,6 +11,7 @@ import torch
 
 from certus.attacks import attack_data, fair_epsilon, nearest_error, pgm
 from certus.data import digits
+from certus.data.subsets import choose_rows
 from certus.runs import RunDirectory
 from certus.runs.execute import Settings, execute, start_run
 from certus.runs.trained import open_trained
@@ -86,7 +87,7 @@ def test_wrm_as_an_attack_and_regression(runs: Path) -> None:
 def test_nearest_errors(runs: Path) -> None:
     distances = read(runs, "attack", "wrm", "--nearest", "--norm", "2", "--samples", "30")["distances"]
     trained = open_trained(RunDirectory.open(runs / "wrm"))
-    data = trained.data.test[:30]
+    data = trained.data.test[choose_rows(len(trained.data.test), 30, seed=0)]
     found = nearest_error(trained.loss, data.inputs, data.targets, domain=trained.data.domain)
     expected = [None if math.isinf(value) else value for value in found.distance.tolist()]
     assert distances == expected

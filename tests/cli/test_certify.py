@@ -45,7 +45,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "proven how",
         "error at least",
         "population: loss at least",
-        "with confidence 0.9",
+        "with confidence 0.9 over independent draws",
+        "About a random 40 of the 359 rows of digits@test, seed 0.",
+        "in the order of seed 0.",
         "pixels in [0, 1]",
     ):
         assert words in " ".join(done.stdout.split())

@@ -8,6 +8,7 @@ import pytest
 
 from certus import WRM, SquaredSup
 from certus.attacks import attack_data
+from certus.data.subsets import choose_rows
 from certus.domains import Unbounded
 from certus.runs import RunDirectory
 from certus.runs.trained import open_trained
@@ -51,7 +52,8 @@ def test_wrm_pays_the_cost_of_the_run(clip: bool, runs: Path) -> None:
     domain = trained.data.domain if clip else Unbounded()
     maximizer = ProximalAscent(tolerance=1e-3, max_gradients=30)
     attack = WRM(5.0, cost=SquaredSup(), domain=domain, maximizer=maximizer)
-    found = attack_data(trained.loss, trained.data.test[:60], attack)
+    chosen = trained.data.test[choose_rows(len(trained.data.test), 60, seed=0)]
+    found = attack_data(trained.loss, chosen, attack)
     assert isinstance(row["loss"], dict)
     assert row["loss"]["value"] == pytest.approx(found.mean_loss().value, rel=1e-6)
     assert row["rho_test"] == pytest.approx(found.rho_test, rel=1e-6)
@@ -60,7 +62,7 @@ def test_wrm_pays_the_cost_of_the_run(clip: bool, runs: Path) -> None:
 def test_the_table_says_what_was_done(runs: Path) -> None:
     options = ["--norm", "2", "--epsilon", "0.5", "--samples", "20"]
     shown = certus("attack", "sup", *options, folder=runs).stdout
-    assert "20 test samples; pgm, norm 2, epsilon 0.5, steps 15, step size 0.08333, clipped" in shown
+    assert "of digits@test, seed 0; pgm, norm 2, epsilon 0.5, steps 15, step size 0.08333, clipped" in shown
     shown = certus("attack", "scaled", *options, folder=runs).stdout
     assert "not clipped, since the data have no bounds" in shown
 

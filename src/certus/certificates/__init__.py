@@ -3,10 +3,11 @@ eqn:certify-tests)."""
 
 from certus.certificates.certificate import Bracket, Certificate, Reached
 from certus.certificates.certify import certify, default_gammas
+from certus.certificates.concentration import betting, dkw, empirical_bernstein, hoeffding
 from certus.certificates.knapsack import worst_error
 from certus.certificates.levels import Level, Rule
 from certus.certificates.lines import Line, Push
-from certus.certificates.population import Population, betting, dkw, empirical_bernstein, hoeffding
+from certus.certificates.population import Population
 from certus.certificates.problem import Problem
 
 __all__ = [

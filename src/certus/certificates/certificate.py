@@ -162,7 +162,7 @@ class Certificate:
             population_loss_low=None if people is None else people.loss_low(rho),
             population_loss=None if people is None else people.loss(rho),
             population_error_low=None if people is None else people.error_low(rho),
-            population_error=None if people is None else people.error(error_high),
+            population_error=None if people is None else people.error(rho, error_high),
         )
         check_bracket(self, found)
         return found

@@ -41,6 +41,7 @@ def certify(
     smoothness: SmoothnessBound | None = None,
     label_cost: LabelCost | None = None,
     method: str = "betting",
+    seed: int = 0,
     balls: int = 6,
     refine: int = 1,
     attack_steps: int = 10,
@@ -66,6 +67,8 @@ def certify(
         smoothness: bounds of your own; all that rests on them is called assumed.
         label_cost: a finite price for changing labels.
         method: of the population bound on the loss: "betting" (the tightest), "bernstein" or "hoeffding".
+        seed: of the order in which betting takes the samples; nothing else here is random. Fix it before you
+            look: a seed that was chosen for its result proves nothing.
         balls: how many radii get smoothness bounds of their own around every sample; 0 for none.
         refine: rounds of further γ next to the best; they serve the bounds on the sample, never the
             population.
@@ -94,6 +97,7 @@ def certify(
     engine.prepare()
     levels = [engine.level(gamma) for gamma in chosen]
     found = None if problem.classes is None else _errors_found(engine, levels)
+    floor = engine.error_floor
     start = engine.start if clip is None else engine.start.clamp_max(clip)
     people = None
     if confidence is not None:
@@ -101,11 +105,12 @@ def certify(
         people = Population.of(
             levels,
             start,
-            found,
+            None if floor is None or found is None else (floor, found),
             confidence=confidence,
             clip=ceiling,
             method=method,
-            largest=span(rhos)[1],
+            rhos=span(rhos),
+            seed=seed,
         )
     levels = _refined(engine, levels, rhos, refine)
     finish = engine.loss if clip is None else engine.loss.clamp_max(clip)
@@ -114,7 +119,7 @@ def certify(
         lines=tuple(Line.of(level) for level in levels),
         pushes=(),
         start=(float(start.mean()), float(finish.mean()) * (1 + 1e-12)),
-        error_floor=engine.error_floor,
+        error_floor=floor,
         error_found=_with_levels(engine, found, levels),
         population=people,
         samples=len(problem),

@@ -13,100 +13,34 @@ at least
 
     (1 − s)·L_n(min(ℓ, B)) + s·L_n(min(ℓ∘T'_γ, B)),                    L_n(v) = B − U_n(B − v).
 
-For the error rate, (1 − γτ)₊ is an average of indicators 1{τ ≤ t}, so that the one-sided inequality of
-Dvoretzky, Kiefer, Wolfowitz and Massart, P₀(τ ≤ t) ≤ P_n(τ ≤ t) + √(ln(1/δ)/2n) for all t, moves every
-knapsack up by that much, for all ρ and γ at once; its mirror image moves the knapsack of the errors that
-were found down.
+The error rate is bounded from above as ``error_rate`` says, and from below by the knapsack of the errors that
+were found, less the margin of the mirror image of Dvoretzky, Kiefer, Wolfowitz and Massart.
+
+All of it is right for independent draws, stored in an order that does not depend on them. A file may be
+sorted, or have its harder half first. So the samples are put into the random order of a seed first:
+independent draws in any order at all are independent again after that, with the probability over the seed,
+too. A seed that was chosen for its result proves nothing.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from certus.certificates.concentration import METHODS, dkw
+from certus.certificates.error_rate import error_gammas, error_means
 from certus.certificates.knapsack import worst_error
 from certus.certificates.levels import Level
+from certus.data.subsets import random_order
 from certus.errors import require
 from certus.smoothness.spectral import slack
 
-_MOST = 0.9  # the largest share of its wealth that a bet may risk
 _FAR = 16.0  # C of the lower side, in units of the largest ρ
 _ABOVE = 0.8  # the share of δ that the upper sides have
 _UP = 1 + 1e-12  # for the rounding of means
-
-
-def hoeffding(values: Tensor, ceiling: float, failure: float) -> float:
-    """mean + B√(ln(1/δ)/2n)."""
-    scaled = _scaled(values, ceiling, failure)
-    return ceiling * min(1.0, float(scaled.mean()) + math.sqrt(math.log(1 / failure) / (2 * len(scaled))))
-
-
-def empirical_bernstein(values: Tensor, ceiling: float, failure: float) -> float:
-    """mean + √(2V ln(2/δ)/n) + 7B ln(2/δ)/(3(n − 1)), V the sample variance (Maurer and Pontil)."""
-    scaled = _scaled(values, ceiling, failure)
-    count, log = len(scaled), math.log(2 / failure)
-    if count < 2:
-        return ceiling
-    wide = math.sqrt(2 * float(scaled.var()) * log / count) + 7 * log / (3 * (count - 1))
-    return ceiling * min(1.0, float(scaled.mean()) + wide)
-
-
-def betting(values: Tensor, ceiling: float, failure: float) -> float:
-    """The least mean that a bettor against larger ones has not refuted (Waudby-Smith and Ramdas).
-
-    With w = 1 − ψ/B and a claim E w ≤ m, the wealth Π (1 + λ_t(w_t − m)) is a supermartingale if the claim
-    holds, so it reaches 1/δ with probability at most δ (Ville). The bets λ_t ∈ [0, 0.9] depend on the past
-    alone, and not on m: the wealth falls as m grows, and bisection finds the largest m that is refuted. The
-    order of the samples is part of the procedure.
-    """
-    gains = (1 - _scaled(values, ceiling, failure)).numpy()
-    count, goal = len(gains), math.log(1 / failure)
-    times = np.arange(2, count + 2)
-    means = (gains.cumsum() + 0.5) / times
-    spread = (((gains - means) ** 2).cumsum() + 0.25) / times
-    before = np.concatenate([[0.25], spread[:-1]])
-    bets = np.minimum(np.sqrt(2 * goal / (count * before)), _MOST)
-    low, width = 0.0, 1.0
-    while width > 1e-10:
-        # Seventeen claims at a time: those that are refuted come first.
-        claims = low + width * np.arange(17) / 16
-        wealth = np.log1p(bets * (gains - claims[:, None])).cumsum(1).max(1)
-        refuted = int((wealth >= goal * (1 + 1e-12)).sum())
-        if refuted == 0:
-            break
-        low, width = float(claims[refuted - 1]), width / 16
-    return ceiling * (1 - low)
-
-
-def dkw(count: int, failure: float) -> float:
-    """√(ln(1/δ)/2n), for δ ≤ ½ (Massart)."""
-    require(0 < failure <= 0.5, "failure", "lie in (0, 0.5]", failure)
-    return math.sqrt(math.log(1 / failure) / (2 * count))
-
-
-Method = Callable[[Tensor, float, float], float]
-METHODS: dict[str, Method] = {
-    "betting": betting,
-    "bernstein": empirical_bernstein,
-    "hoeffding": hoeffding,
-}
-
-
-def _scaled(values: Tensor, ceiling: float, failure: float) -> Tensor:
-    """The values as shares of B, checked."""
-    require(0 < ceiling < math.inf, "clip", "be positive and finite", ceiling)
-    require(0 < failure < 1, "failure", "lie between 0 and 1", failure)
-    require(len(values) > 0, "values", "not be empty", "none")
-    inside = bool(((values >= 0) & (values <= ceiling)).all())
-    require(
-        inside, "values", f"lie between 0 and {ceiling}", f"{float(values.min())} to {float(values.max())}"
-    )
-    return values.double() / ceiling
 
 
 @dataclass(frozen=True)
@@ -124,21 +58,25 @@ class Population:
     Attributes:
         confidence: 1 − δ, for everything here together: 2δ/5 each for the upper sides of loss and error,
             δ/10 for each lower side (4δ/5 and δ/5 for a regression), split further among all γ.
+        seed: of the order in which the samples were taken.
         clip: B; the statement is about min(ℓ, B).
         method: "betting", "bernstein" or "hoeffding".
         means: γ → upper bound on E min(φ̄_γ, B).
         start: lower bound on E min(ℓ, B); moves: γ → T'_γ.
+        error_means: γ → upper bound on E (1 − γτ)₊; empty for regression.
         error_margin, error_margin_low: how far the knapsacks of the sample move up, and down; None for
             regression.
         error_found: (n,) the costs of errors that were found by searches fixed beforehand.
     """
 
     confidence: float
+    seed: int
     clip: float
     method: str
     means: dict[float, float]
     start: float
     moves: dict[float, Move]
+    error_means: dict[float, float]
     error_margin: float | None
     error_margin_low: float | None
     error_found: Tensor | None
@@ -147,43 +85,53 @@ class Population:
     def of(
         levels: Sequence[Level],
         start: Tensor,
-        errors: Tensor | None,
+        errors: tuple[Tensor, Tensor] | None,
         *,
         confidence: float,
         clip: float,
         method: str,
-        largest: float,
+        rhos: tuple[float, float],
+        seed: int,
     ) -> Population:
         """From the levels of the grid Γ.
 
         Args:
             start: (n,) ℓ at the samples, rounded down.
-            errors: (n,) costs of errors that were found; None for regression.
-            largest: the largest ρ of interest.
+            errors: (n,) lower bounds on the cost of an error, and (n,) costs of errors that were found; None
+                for regression.
+            rhos: the smallest and the largest positive ρ of interest.
         """
         require(0.5 <= confidence < 1, "confidence", "lie in [0.5, 1)", confidence)
         require(method in METHODS, "method", f"be one of {', '.join(METHODS)}", repr(method))
         failure, bound, count = 1 - confidence, METHODS[method], len(start)
         parts = 1 if errors is None else 2
         above, below = _ABOVE * failure / parts, (1 - _ABOVE) * failure / parts
-        each, far = below / (2 * len(levels) + 1), _FAR * largest
+        each, far = below / (2 * len(levels) + 1), _FAR * rhos[1]
+        order = random_order(count, seed)
+
+        def most(values: Tensor, ceiling: float, failure: float) -> float:
+            return bound(values[order], ceiling, failure) * _UP
 
         def least(values: Tensor) -> float:
-            return clip - bound(clip - values.clamp(0, clip), clip, each) * _UP
+            return clip - most(clip - values.clamp(0, clip), clip, each)
 
         moves = {}
         for level in levels:
             kept = level.transport_cost <= far
             costs = torch.where(kept, level.transport_cost, 0.0)
-            moves[level.gamma] = Move(
-                bound(costs, far, each) * _UP, least(torch.where(kept, level.loss, start))
-            )
-        means = {
-            level.gamma: bound(level.bound.clamp(0, clip), clip, above / len(levels)) * _UP
-            for level in levels
-        }
-        up, down = (None, None) if errors is None else (dkw(count, above), dkw(count, below))
-        return Population(confidence, clip, method, means, least(start), moves, up, down, errors)
+            moves[level.gamma] = Move(most(costs, far, each), least(torch.where(kept, level.loss, start)))
+        means = {level.gamma: most(level.bound.clamp(0, clip), clip, above / len(levels)) for level in levels}
+        people = Population(confidence, seed, clip, method, means, least(start), moves, {}, None, None, None)
+        if errors is None:
+            return people
+        floor, found = errors
+        return replace(
+            people,
+            error_means=error_means(floor[order], error_gammas(rhos, count), above / 2),
+            error_margin=dkw(count, above / 2),
+            error_margin_low=dkw(count, below),
+            error_found=found,
+        )
 
     def loss(self, rho: float) -> float:
         """Upper bound on the worst expected min(ℓ, B) within ρ of the population."""
@@ -197,11 +145,12 @@ class Population:
             found.append((1 - share) * self.start + share * move.loss)
         return max(0.0, max(found) - 1e-12)
 
-    def error(self, sample: float | None) -> float | None:
-        """Upper bound on the worst error rate, from that of the sample at the same ρ."""
+    def error(self, rho: float, sample: float | None) -> float | None:
+        """Upper bound on the worst error rate, also from that of the sample at the same ρ."""
         if sample is None or self.error_margin is None:
             return None
-        return min(1.0, sample + self.error_margin)
+        bets = (gamma * rho + mean for gamma, mean in self.error_means.items())
+        return min(1.0, sample + self.error_margin, *bets)
 
     def error_low(self, rho: float) -> float | None:
         """Lower bound on the same."""

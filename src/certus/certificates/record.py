@@ -39,7 +39,7 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         "start": certificate.start,
         "rhos": certificate.rhos,
         "brackets": [asdict(bracket) for bracket in certificate.curve()],
-        "population": _population(certificate.population),
+        "population": _population(certificate.population, certificate.samples),
         "lines": [asdict(line) for line in certificate.lines],
         "pushes": [asdict(push) for push in certificate.pushes],
         "error_floor": _listed(certificate.error_floor),
@@ -75,11 +75,13 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         moves = {entry["gamma"]: Move(entry["cost"], entry["loss"]) for entry in people["grid"]}
         population = Population(
             confidence=people["confidence"],
+            seed=people["seed"],
             clip=people["clip"],
             method=people["method"],
             means={entry["gamma"]: entry["mean"] for entry in people["grid"]},
             start=people["start"],
             moves=moves,
+            error_means={entry["gamma"]: entry["mean"] for entry in people["error_grid"]},
             error_margin=people["error_margin"],
             error_margin_low=people["error_margin_low"],
             error_found=_tensor(people["error_found"]),
@@ -111,17 +113,19 @@ def _unbounded(line: dict[str, Any]) -> dict[str, Any]:
     return line | {"bound": math.inf} if line["bound"] is None else line
 
 
-def _population(population: Population | None) -> dict[str, Any] | None:
+def _population(population: Population | None, samples: int) -> dict[str, Any] | None:
     if population is None:
         return None
     return {
         "confidence": population.confidence,
+        "seed": population.seed,
         "clip": population.clip,
         "method": population.method,
         "statement": (
-            f"With probability at least {population.confidence:g} over independent samples, the worst loss, "
-            f"clipped at {population.clip:g}, and the worst error rate, if any, lie within these "
-            "bounds for all rho at once."
+            f"With probability at least {population.confidence:g} over {samples} independent draws, taken in "
+            f"the random order of seed {population.seed}, the worst loss, clipped at {population.clip:g}, "
+            "and the worst error rate, if any, around the distribution that they were drawn from lie within "
+            "these bounds for all rho at once."
         ),
         "start": population.start,
         "grid": [
@@ -133,6 +137,7 @@ def _population(population: Population | None) -> dict[str, Any] | None:
             }
             for gamma, mean in population.means.items()
         ],
+        "error_grid": [{"gamma": gamma, "mean": mean} for gamma, mean in population.error_means.items()],
         "error_margin": population.error_margin,
         "error_margin_low": population.error_margin_low,
         "error_found": _listed(population.error_found),

@@ -18,7 +18,8 @@ from certus.certificates.held_out import check_held_out, named_split
 from certus.certificates.levels import Level
 from certus.certificates.other_data import load_like
 from certus.costs import LabelCost
-from certus.data import DataSet, Split, load
+from certus.data import DataSet, load
+from certus.data.subsets import Subset
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy, SmoothMargin
 from certus.runs.files import RunError
@@ -36,7 +37,10 @@ class CertifySettings:
     Attributes:
         data: another data set than the run's own, as ``load`` takes it.
         split: "test", "calibration", "train", "all", or the name of a later sample of the data.
-        samples: how many of them, from the first; all when None.
+        samples: how many of them, chosen by the seed; all when None. Stratified by label, unless there is
+            a confidence: of independent rows a plain random subset is independent again, a stratified one
+            is not.
+        seed: chooses them, and the order in which a population bound takes them.
         predicted: certify the network's own predictions instead of the labels.
         label_price: a finite price for changing a label.
     """
@@ -47,6 +51,7 @@ class CertifySettings:
     data: str | None = None
     split: str = "test"
     samples: int | None = None
+    seed: int = 0
     predicted: bool = False
     label_price: float | None = None
     method: str = "betting"
@@ -68,13 +73,11 @@ class CertifySettings:
         return CertifySettings(**lists)
 
 
-def certified_data(trained: TrainedRun, settings: CertifySettings) -> Split:
+def certified_data(trained: TrainedRun, settings: CertifySettings) -> Subset:
     """The samples that the settings name, in the units of the run's own data."""
     data = named_split(_source(trained, settings), settings.split)
-    if settings.samples is not None:
-        require(settings.samples >= 1, "samples", "be at least 1", settings.samples)
-        data = data[: settings.samples]
-    return data
+    source = f"{settings.data or trained.data.name}@{settings.split}"
+    return Subset.of(data, source, settings.samples, seed=settings.seed, stratify=settings.confidence is None)
 
 
 def _source(trained: TrainedRun, settings: CertifySettings) -> DataSet:
@@ -106,7 +109,8 @@ def certify_run(
     error."""
     if settings.confidence is not None:
         _check_held_out(trained, settings)
-    data = certified_data(trained, settings)
+    chosen = certified_data(trained, settings)
+    data = chosen.data
     criterion: Criterion = trained.loss.criterion
     if isinstance(criterion, CrossEntropy | SmoothMargin):
         criterion = CrossEntropy()  # smoothing and margins are devices of training, not to be certified
@@ -124,6 +128,7 @@ def certify_run(
         gammas=settings.gammas,
         label_cost=None if price is None or classes is None else LabelCost(price, classes),
         method=settings.method,
+        seed=settings.seed,
         balls=settings.balls,
         refine=settings.refine,
         attack_steps=settings.attack_steps,
@@ -133,6 +138,7 @@ def certify_run(
     about = {
         "run": str(trained.run.path),
         "data": settings.data or trained.data.name,
+        "rows": chosen.as_json(),
         "units": trained.data.units,
         "settings": settings.as_json(),
         "criterion": to_tag(criterion),
@@ -148,7 +154,7 @@ def certify_run(
 
 def fingerprint(trained: TrainedRun, settings: CertifySettings) -> dict[str, str]:
     """sha256 of the problem, the weights, the certified samples, and the whole source of the data."""
-    data, about = certified_data(trained, settings), trained.run.settings
+    data, about = certified_data(trained, settings).data, trained.run.settings
     problem = {name: about.get(name) for name in ("model_sha256", "criterion", "cost", "domain")}
     problem["model"] = trained.settings.model
     return {

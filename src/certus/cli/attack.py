@@ -28,17 +28,17 @@ from certus.cli.attacking import (
     clipping,
     describe,
     draw,
-    first_samples,
     make_rows,
     make_trials,
     print_rows,
     run_trials,
+    some_samples,
     where,
 )
 from certus.cli.budgets import read_norm
 from certus.cli.output import Json, console, messages, number, print_json, table
 from certus.cli.progress import counting
-from certus.data import Split
+from certus.data.subsets import Subset
 from certus.domains import Unbounded
 from certus.errors import require
 from certus.runs.directory import RunDirectory
@@ -79,13 +79,13 @@ def attack(
     What an attack finds is attained: a lower bound on the worst case, never a certificate.
     """
     trained = open_trained(RunDirectory.open(run), model=model)
-    data = first_samples(trained.data.test, samples)
+    chosen = some_samples(trained, samples, seed)
     if nearest:
         unused: dict[str, object] = {"attack": attacks, "epsilon": epsilon, "gamma": gamma, "plot": plot}
         unused |= {"relative": relative, "step_size": step_size}
         for name, given in unused.items():
             require(not given, name, "be left out with --nearest", given)
-        _show_nearest(trained, data, norm or "inf", clip, steps, restarts, seed, output, as_json)
+        _show_nearest(trained, chosen, norm or "inf", clip, steps, restarts, seed, output, as_json)
         return
     trials = make_trials(
         trained,
@@ -100,10 +100,10 @@ def attack(
         clip=clip,
         model=model,
     )
-    done = run_trials(trained, data, trials, seed)
+    done = run_trials(trained, chosen.data, trials, seed)
     rows = make_rows(done, trained.cost)
-    about = {"run": str(run), **describe(trained, len(data), seed), "rows": rows}
-    said = f"{len(data)} test samples; {where(rows, trained.data.domain)}"
+    about = {"run": str(run), **describe(trained, chosen, seed), "rows": rows}
+    said = f"{chosen.words}; {where(rows, trained.data.domain)}"
     if output is not None:
         write_json(output, about)
     if plot is not None:
@@ -117,7 +117,7 @@ def attack(
 
 def _show_nearest(
     trained: TrainedRun,
-    data: Split,
+    chosen: Subset,
     norm: str,
     clip: bool,
     steps: int | None,
@@ -129,7 +129,7 @@ def _show_nearest(
     options: dict[str, Any] = {"steps": 20 if steps is None else steps}
     options["restarts"] = 1 if restarts is None else restarts
     domain = trained.data.domain if clip else Unbounded()
-    distances = []
+    data, distances = chosen.data, []
     with counting(messages, f"attacking {trained.run.path}", len(data)) as advance:
         for start in range(0, len(data), 256):
             batch = data[start : start + 256]
@@ -145,7 +145,7 @@ def _show_nearest(
             distances.append(found.distance)
             advance(len(batch))
     lengths = torch.cat(distances).double().tolist()
-    about = {"run": str(trained.run.path), **describe(trained, len(data), seed), "norm": norm}
+    about = {"run": str(trained.run.path), **describe(trained, chosen, seed), "norm": norm}
     about |= {"clipped": clip, **options}
     about["distances"] = [value if value < math.inf else None for value in lengths]
     if output is not None:
@@ -159,4 +159,4 @@ def _show_nearest(
         shown.add_row(f"{percent}%", number(sorted(lengths)[reached - 1]))
     console.print(shown)
     kept = clipping(clip, trained.data.domain)
-    console.print(f"{len(data)} test samples; norm {norm}, {kept}. Attained: no nearest error is farther.")
+    console.print(f"{chosen.words}; norm {norm}, {kept}. Attained: no nearest error is farther.")

@@ -15,6 +15,7 @@ from certus.cli.output import console, messages, number, table
 from certus.cli.progress import counting
 from certus.costs import Cost
 from certus.data import Split
+from certus.data.subsets import Subset
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require
 from certus.report.sweeps import Curve, Panel, draw_sweeps
@@ -41,10 +42,12 @@ Steps = Annotated[
 StepSize = Annotated[float | None, typer.Option(help="Of ifgm and pgm; 2.5 epsilon / steps by default.")]
 Restarts = Annotated[int | None, typer.Option(help="Random starts of pgm; the worst counts. 1 by default.")]
 Clip = Annotated[bool, typer.Option(help="Keep moved inputs where the data live, e.g. in [0, 1].")]
-Samples = Annotated[int | None, typer.Option(help="How many test samples, from the first; all by default.")]
+Samples = Annotated[
+    int | None, typer.Option(help="How many test samples, chosen by the seed; all by default.")
+]
 Plot = Annotated[Path | None, typer.Option(help="Draw the sweep into this file (.png, .svg, .pdf).")]
 Save = Annotated[Path | None, typer.Option("--output", "-o", help="Write the rows as JSON into this file.")]
-Seed = Annotated[int, typer.Option(help="Of random starts.")]
+Seed = Annotated[int, typer.Option(help="Chooses the samples, and random starts.")]
 ModelFile = Annotated[
     str | None, typer.Option("--model", help="The run's own FILE.py:FACTORY, if it has one: it is executed.")
 ]
@@ -66,11 +69,10 @@ _WORDS = {
 }
 
 
-def first_samples(data: Split, samples: int | None) -> Split:
-    if samples is None:
-        return data
-    require(samples >= 2, "samples", "be at least 2, for intervals", samples)
-    return data[:samples]
+def some_samples(trained: TrainedRun, samples: int | None, seed: int) -> Subset:
+    """A plain random subset of the test data: intervals for the population take samples to be independent."""
+    require(samples is None or samples >= 2, "samples", "be at least 2, for intervals", samples)
+    return Subset.of(trained.data.test, f"{trained.data.name}@test", samples, seed=seed, stratify=False)
 
 
 def make_trials(
@@ -145,11 +147,12 @@ def make_rows(done: list[tuple[Trial, Outcome]], cost: Cost) -> list[dict[str, A
     ]
 
 
-def describe(trained: TrainedRun, samples: int, seed: int) -> dict[str, Any]:
+def describe(trained: TrainedRun, samples: Subset, seed: int) -> dict[str, Any]:
     """What every row of a file shares."""
     return {
         "data": trained.data.name,
-        "samples": samples,
+        "samples": len(samples.data),
+        "chosen": samples.words,
         "domain": to_tag(trained.data.domain),
         "seed": seed,
         "evidence": "attained",

@@ -10,6 +10,7 @@ import torch
 import typer
 
 from certus.cli.output import Json, console, messages, number, print_json, table
+from certus.data.subsets import Subset
 from certus.errors import CertusError
 from certus.losses import ModelLoss
 from certus.runs import execute as runs
@@ -33,6 +34,7 @@ def bound(
     samples: Annotated[
         int, typer.Option(help="Test samples at which curvature is estimated; 0 for none.")
     ] = 256,
+    seed: Annotated[int, typer.Option(help="Chooses these samples.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Where to draw; RUN/bound.png by default.")] = None,
     model: Annotated[
         str | None, typer.Option(help="The run's own FILE.py:FACTORY, if it has one: it is executed.")
@@ -57,9 +59,10 @@ def bound(
         criterion = default_criterion(data.train)  # which the run's own proof is about
     shape = tuple(data.test.inputs.shape[1:])
     found = input_smoothness(network, criterion, input_shape=shape, cost=cost)
-    sampled = None
+    sampled, rows = None, None
     if samples > 0:
-        chosen = data.test[:samples]
+        subset = Subset.of(data.test, f"{data.name}@test", samples, seed=seed, stratify=True)
+        chosen, rows = subset.data, subset.as_json()
         targets = chosen.targets.double() if chosen.targets.is_floating_point() else chosen.targets
         curved = largest_curvature(
             ModelLoss(network, criterion), chosen.inputs.double(), targets, cost=cost, max_products=20
@@ -68,7 +71,7 @@ def bound(
     picture = plot or run / "bound.png"
     drawn = _draw(found, sampled, picture)
     if as_json:
-        estimate = {"value": sampled, "samples": samples, "evidence": "estimated"}
+        estimate = {"value": sampled, "samples": samples, "rows": rows, "evidence": "estimated"}
         print_json({"run": str(run), **found.as_json(), "sampled": estimate, "plot": drawn})
         return
     _show(found, sampled, settings.gamma, drawn)

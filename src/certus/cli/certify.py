@@ -22,6 +22,9 @@ from certus.runs.directory import RunDirectory
 from certus.runs.files import RunError, read_json, write_atomically, write_json
 from certus.runs.trained import TrainedRun, open_trained
 
+Seed = Annotated[
+    int, typer.Option(help="Chooses the samples, and the order of the population bound; fix it beforehand.")
+]
 _NAME, _TABLE, _PICTURE = "certificate.json", "samples.csv", "certificate.png"
 
 
@@ -39,8 +42,9 @@ def certify(
         typer.Option(help="test (the default), calibration, train, a later sample; all of --data."),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(help="How many samples, from the first; all by default.")
+        int | None, typer.Option(help="How many samples, chosen by the seed; all by default.")
     ] = None,
+    seed: Seed = 0,
     clip: Annotated[float | None, typer.Option(help="Certify min(loss, CLIP).")] = None,
     method: Annotated[
         str, typer.Option(help="Of the population: betting, bernstein, hoeffding.")
@@ -78,6 +82,7 @@ def certify(
         data=data,
         split=split or ("test" if data is None else "all"),
         samples=samples,
+        seed=seed,
         predicted=predicted,
         label_price=label_price,
         method=method,
@@ -157,7 +162,7 @@ def _compute(trained: TrainedRun, settings: CertifySettings, folder: Path | None
     question = [SCHEMA_VERSION, certus.__version__, settings.as_json(), fingerprint(trained, settings)]
     key = _sha256(json.dumps(question, sort_keys=True))
     memory = None if folder is None else FileMemory(folder / "unfinished", key)
-    count = len(certified_data(trained, settings))
+    count = len(certified_data(trained, settings).data)
     # What refining will add is not known beforehand: about two γ for each ρ.
     passes = 20 + 2 * len(settings.rho)
     with counting(messages, f"certifying {trained.run.path}", count * passes) as advance:
@@ -185,14 +190,15 @@ def _show(certificate: Certificate, trained: TrainedRun) -> None:
     if people is not None:
         console.print(everyone)
     console.print(
-        f"{certificate.samples} samples. Distance: the root of rho, in {trained.data.units}. "
+        f"About {certificate.about['rows']['words']}. Distance: the root of rho, in {trained.data.units}. "
         f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
     )
     if people is not None:
         console.print(
-            f"Population: with confidence {people.confidence:g}, for the loss, clipped at {people.clip:.4g},"
-            f"{' and the error rate together,' if both else ''} for both sides and all rho; "
-            f"by {people.method}{' and DKW' if both else ''}."
+            f"Population: with confidence {people.confidence:g} over independent draws of such rows, for the "
+            f"loss, clipped at {people.clip:.4g},{' and the error rate together,' if both else ''} for both "
+            f"sides and all rho; the loss by {people.method}"
+            f"{', the error rate by DKW or betting' if both else ''}, in the order of seed {people.seed}."
         )
     if limit is not None:
         console.print(f"Vacuous: above ln K = {limit:.4g}, or at 1, a bound says no more than guessing does.")

@@ -26,11 +26,11 @@ from certus.cli.attacking import (
     StepSize,
     describe,
     draw,
-    first_samples,
     make_rows,
     make_trials,
     print_rows,
     run_trials,
+    some_samples,
     where,
 )
 from certus.cli.output import Json, console, print_json
@@ -85,7 +85,7 @@ def compare(
         require(same, "runs", f"have the test samples of {runs[0]}", f"{name}, which has others")
         alike = torch.equal(other.data.test.inputs, first.data.test.inputs)
         require(alike, "runs", f"have inputs scaled as those of {runs[0]}", f"{name}, which scales otherwise")
-    data = first_samples(first.data.test, samples)
+    chosen = some_samples(first, samples, seed)
     trials = make_trials(
         first,
         attacks=attacks,
@@ -101,7 +101,8 @@ def compare(
     )
     # Every model meets the same adversary: wrm as an attack pays the cost of the first run.
     done = {
-        name: run_trials(replace(one, cost=first.cost), data, trials, seed) for name, one in opened.items()
+        name: run_trials(replace(one, cost=first.cost), chosen.data, trials, seed)
+        for name, one in opened.items()
     }
     base = next(iter(done.values()))
     content = []
@@ -112,8 +113,8 @@ def compare(
             content.append(
                 {"run": name, **row, "minus_first": None if difference is None else asdict(difference)}
             )
-    about = {**describe(first, len(data), seed), "rows": content}
-    said = f"{len(data)} test samples; {where(content, first.data.domain)}"
+    about = {**describe(first, chosen, seed), "rows": content}
+    said = f"{chosen.words}; {where(content, first.data.domain)}"
     if output is not None:
         write_json(output, about)
     if plot is not None:

@@ -17,6 +17,7 @@ from certus.certificates.shift import Shift, transport_distance
 from certus.cli.attacking import ModelFile
 from certus.cli.output import Json, console, messages, number, print_json
 from certus.data import DataSet, Split, load
+from certus.data.subsets import Subset, halves
 from certus.errors import ArgumentError, require
 from certus.losses import Criterion, CrossEntropy, predicted
 from certus.report.digits import at_least, at_most
@@ -32,8 +33,8 @@ def shift(
         float | None, typer.Option(help="What changing a label costs; else labels stay.")
     ] = None,
     run: Annotated[Path | None, typer.Option(help="Certify this run at the distance found.")] = None,
-    samples: Annotated[int | None, typer.Option(help="How many samples of each, from the first.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the order in which large samples are cut.")] = 0,
+    samples: Annotated[int | None, typer.Option(help="How many of each, chosen by the seed.")] = None,
+    seed: Annotated[int, typer.Option(help="Chooses samples, halves, and where large ones are cut.")] = 0,
     model: ModelFile = None,
     as_json: Json = False,
 ) -> None:
@@ -46,19 +47,23 @@ def shift(
     trained = None if run is None else open_trained(RunDirectory.open(run), model=model)
     (spec, name), (other, later) = _names(first), _names(second)
     data = load(spec) if trained is None else trained.data
-    here, there = (_read(data, *each, trained, spec) for each in ((spec, name), (other, later)))
-    if samples is not None:
-        require(samples >= 2, "samples", "be at least 2", samples)
-        here, there = here[:samples], there[:samples]
+    require(samples is None or samples >= 2, "samples", "be at least 2", samples)
+    chosen = [
+        Subset.of(_read(data, *each, trained, spec), "@".join(each), samples, seed=seed, stratify=True)
+        for each in ((spec, name), (other, later))
+    ]
+    here, there = (part.data for part in chosen)
     if trained is not None:
         outside = int((~trained.domain.contains(there.inputs)).sum())
         rule = f"lie where the inputs of the run may, in {trained.domain}, for its certificate to hold there"
         require(outside == 0, "second", rule, f"{outside} of {len(there)} samples of {second} outside")
     cost = natural_cost(data) if trained is None else trained.cost
     found = transport_distance(here, there, cost, label_price=label_price, seed=seed)
-    half = len(here) // 2
     # One half of the first against the other: what chance alone makes of samples of this kind.
-    chance = transport_distance(here[:half], here[half:], cost, label_price=label_price, seed=seed)
+    one, rest = halves(here, seed)
+    chance = None
+    if len(one) > 0:
+        chance = transport_distance(one, rest, cost, label_price=label_price, seed=seed)
     bracket: dict[str, Any] | None = None
     if trained is not None and found.reason is None:
         messages.print(f"Certifying {run} on {first} at rho = {found.high:.4g}.")
@@ -68,12 +73,17 @@ def shift(
             data=None if spec == trained.settings.data else spec,
             split=name,
             samples=samples,
+            seed=seed,
         )
         bracket = asdict(certify_run(trained, settings).bracket(found.high)) | _met(trained, there)
     if as_json:
-        plain = {name: _finite(asdict(value)) for name, value in (("shift", found), ("chance", chance))}
-        print_json({"first": first, "second": second, **plain, "bracket": bracket})
+        plain = {name: _finite(value) for name, value in (("shift", found), ("chance", chance))}
+        rows = [part.as_json() for part in chosen]
+        print_json({"first": first, "second": second, "rows": rows, **plain, "bracket": bracket})
         return
+    if samples is not None:
+        said = ", and ".join(part.words for part in chosen)
+        console.print(f"Of {said}: the distance between all rows is another, on average smaller.")
     _show(first, second, found, chance, data, bracket)
 
 
@@ -90,7 +100,7 @@ def _met(trained: TrainedRun, data: Split) -> dict[str, float | None]:
 
 
 def _show(
-    first: str, second: str, found: Shift, chance: Shift, data: DataSet, bracket: dict[str, Any] | None
+    first: str, second: str, found: Shift, chance: Shift | None, data: DataSet, bracket: dict[str, Any] | None
 ) -> None:
     if found.reason is not None:
         console.print(f"{first} and {second} are infinitely far apart: {found.reason}. Give --label-price.")
@@ -106,7 +116,7 @@ def _show(
     )
     if found.labels is not None:
         console.print(f"Label shares differ by {found.labels:.4f} in total variation.")
-    if chance.reason is None:
+    if chance is not None and chance.reason is None:
         console.print(
             f"Between the two halves of {first} it is at most {number(chance.high)}: so much is "
             "chance and sample size."
@@ -155,5 +165,7 @@ def _read(data: DataSet, spec: str, name: str, trained: TrainedRun | None, own: 
     return named_split(load_like(data, spec, seed=seed, target=target), name)
 
 
-def _finite(content: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if value == float("inf") else value for name, value in content.items()}
+def _finite(found: Shift | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {name: None if value == math.inf else value for name, value in asdict(found).items()}
