@@ -8,16 +8,13 @@ the surrogate of one sample must not depend on the others.
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from certus.errors import LossError, require, sample_list
 
@@ -246,27 +243,3 @@ def loss_and_slope(
             "The loss has no gradient in its inputs: it is detached from them, or not differentiable."
         )
     return values, slope
-
-
-@contextmanager
-def evaluation_mode() -> Iterator[None]:
-    """Run every module that is called in eval mode, then put each back in the mode it was in.
-
-    Wherever a loss hides its model, a hook meets it just before it runs: batch statistics would otherwise
-    be changed by the very points that an attack looks at. The flags are set directly, because ``train()``
-    and ``eval()`` are often overridden, and a model may have modules in both modes.
-    """
-    owner, changed = threading.get_ident(), []
-
-    def switch(module: nn.Module, inputs: object) -> None:
-        if module.training and threading.get_ident() == owner:
-            module.training = False
-            changed.append(module)
-
-    hook = register_module_forward_pre_hook(switch)
-    try:
-        yield
-    finally:
-        hook.remove()
-        for module in changed:
-            module.training = True

@@ -14,7 +14,7 @@ from certus import Box, CrossEntropy, Logistic, SmoothMargin, SquaredError
 from certus.certificates.levels import Climb, Rule, _gap_rules, bounds_by_rule
 from certus.costs import Cost
 from certus.domains import Domain
-from certus.losses import Criterion, evaluation_mode
+from certus.losses import Criterion
 from certus.surrogate import BarzilaiBorwein
 from tests.certificates.problems import (
     ACTIVATIONS,
@@ -94,7 +94,7 @@ def check(
             for origin, target in zip(inputs, targets, strict=True)
         ]
         for ascent in ascents:
-            with torch.no_grad(), evaluation_mode():
+            with torch.no_grad():
                 bounds = bounds_by_rule(known, Climb.of(known.problem, gamma, ascent))
             for rule, bound in bounds.items():
                 slack = bound - torch.tensor(truth, dtype=torch.float64)
@@ -202,7 +202,7 @@ def test_rings_begin_at_the_radius_of_a_ball() -> None:
             most = float((torch.from_numpy(loss) - gamma * (offsets**2).sum(1)).max())
             assert most <= float(rings[sample, ring]) + 1e-9
     (edge,) = [ball.edge for ball in known.balls if ball.edge is not None]
-    with torch.no_grad(), evaluation_mode():
+    with torch.no_grad():
         climb = Climb.of(known.problem, gamma, LONG)
         for ring in range(edge, rings.shape[1]):
             alone = torch.full_like(rings, -math.inf)

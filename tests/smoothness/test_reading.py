@@ -12,8 +12,8 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 import certus
+from certus.modes import at_rest
 from certus.smoothness import Analysis
-from certus.smoothness.network import at_rest
 from certus.smoothness.operators import Operator
 
 

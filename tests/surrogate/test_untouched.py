@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -110,19 +111,63 @@ def test_callers_may_have_gradients_switched_off(context: Callable[[], object], 
 GLOBAL_MODEL = network()
 
 
-def test_models_that_a_function_names_are_found() -> None:
-    """A closure and a global, each as safe as ``ModelLoss``."""
-    local = network()
-    losses = {
-        "closure": (local, lambda x, y: functional.cross_entropy(local(x), y, reduction="none")),
-        "global": (GLOBAL_MODEL, lambda x, y: functional.cross_entropy(GLOBAL_MODEL(x), y, reduction="none")),
+class Keeper:
+    """A loss that keeps its model in a list, behind a function."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parts = [{"model": model}]
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(self.parts[0]["model"](inputs), targets, reduction="none")
+
+    def method(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return self(inputs, targets)
+
+
+def plain(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(model(inputs), targets, reduction="none")
+
+
+def nested(inputs: Tensor, targets: Tensor) -> Tensor:
+    return plain(GLOBAL_MODEL, inputs, targets)
+
+
+def hidings() -> dict[str, tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]]:
+    """Models, and losses that refer to them in the ways that Python has."""
+    local, kept = network(), network()
+    return {
+        "closure": (local, lambda x, y: plain(local, x, y)),
+        "global": (GLOBAL_MODEL, lambda x, y: plain(GLOBAL_MODEL, x, y)),
+        "function that calls a function": (GLOBAL_MODEL, lambda x, y: nested(x, y)),
+        "default": (local, lambda x, y, model=local: plain(model, x, y)),  # type: ignore[misc]  # mypy infers no default
+        "partial": (local, functools.partial(plain, local)),
+        "object": (kept, Keeper(kept)),
+        "method": (kept, Keeper(kept).method),
+        "inner function": (local, lambda x, y: (lambda: plain(local, x, y))()),
     }
-    for model, loss in losses.values():
-        before = snapshot(model)
-        found = certus.WRM(1.0).solve(loss, INPUTS, TARGETS)
-        assert_same(before, snapshot(model))
-        expected = certus.WRM(1.0).solve(ModelLoss(model), INPUTS, TARGETS)
-        assert torch.equal(found.inputs, expected.inputs)
+
+
+@pytest.mark.parametrize("name", hidings())
+def test_models_that_a_loss_refers_to_are_found(name: str) -> None:
+    """Each as safe as ``ModelLoss``."""
+    model, loss = hidings()[name]
+    before = snapshot(model)
+    found = certus.WRM(1.0).solve(loss, INPUTS, TARGETS)
+    assert_same(before, snapshot(model))
+    expected = certus.WRM(1.0).solve(ModelLoss(model), INPUTS, TARGETS)
+    assert torch.equal(found.inputs, expected.inputs)
+
+
+def test_nothing_global_is_installed() -> None:
+    seen = []
+
+    def loss(inputs: Tensor) -> Tensor:
+        seen.append(len(torch.nn.modules.module._global_forward_pre_hooks))
+        return (inputs**2).sum(1)
+
+    certus.WRM(1.0).solve(loss, INPUTS)
+    assert seen
+    assert not any(seen)
 
 
 def test_the_callers_inputs_are_not_changed(loss: ModelLoss) -> None:

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from certus.batches import differentiable
 from certus.errors import ArgumentError, UnsupportedError, require
-from certus.losses import AnyLoss, ModelLoss, evaluation_mode
+from certus.losses import AnyLoss, ModelLoss
+from certus.modes import evaluation_mode
 from certus.surrogate.checks import check_batch
 
 _INSTALL = {
@@ -97,18 +98,13 @@ def _untouched(model: torch.nn.Module) -> Iterator[None]:
 
     Some libraries call ``backward()``, which would add to the gradients that a training step is about to use.
     """
-    modes = {module: module.training for module in model.modules()}
     frozen = [weight for weight in model.parameters() if weight.requires_grad]
     try:
-        for module in modes:
-            module.training = False
         for weight in frozen:
             weight.requires_grad_(False)
-        with torch.inference_mode(False), torch.enable_grad(), evaluation_mode():
+        with torch.inference_mode(False), torch.enable_grad(), evaluation_mode(model):
             yield
     finally:
-        for module, mode in modes.items():
-            module.training = mode
         for weight in frozen:
             weight.requires_grad_()
 

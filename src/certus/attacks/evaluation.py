@@ -12,7 +12,8 @@ from torch import Tensor
 
 from certus.data import Split
 from certus.errors import ArgumentError, LossError, require, require_count, sample_list
-from certus.losses import ModelLoss, evaluate_loss, evaluation_mode, predicted
+from certus.losses import ModelLoss, evaluate_loss, predicted
+from certus.modes import evaluation_mode
 from certus.norms import L2, SUP
 from certus.training.erm import Perturber
 
@@ -83,7 +84,7 @@ def attack_data(
         for first in range(0, len(data), batch_size):
             batch = data[first : first + batch_size]
             moved = attack(loss, batch.inputs, batch.targets)
-            with torch.no_grad(), evaluation_mode():
+            with torch.no_grad(), evaluation_mode(loss):
                 outputs = loss.model(moved)
                 losses = evaluate_loss(loss.criterion, outputs, batch.targets)
             if not torch.isfinite(losses).all():

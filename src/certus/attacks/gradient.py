@@ -17,7 +17,8 @@ from certus.attacks import balls
 from certus.batches import differentiable, per_sample
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require, require_count
-from certus.losses import AnyLoss, evaluate_loss, evaluation_mode, loss_and_slope
+from certus.losses import AnyLoss, evaluate_loss, loss_and_slope
+from certus.modes import evaluation_mode
 from certus.surrogate.checks import check_batch, check_domain, check_loss
 
 _EVERYWHERE = Unbounded()
@@ -76,7 +77,7 @@ class GradientAttack:
         if self.step_size is not None:
             length = _for_batch("step_size", self.step_size, inputs)
         length = -length if self.targeted else length
-        with torch.inference_mode(False), torch.no_grad(), evaluation_mode():
+        with torch.inference_mode(False), torch.no_grad(), evaluation_mode(loss):
             origin = differentiable(inputs).detach()
             targets = None if targets is None else differentiable(targets).detach()
             best = self._climb(loss, origin, targets, radius, length)

@@ -22,7 +22,8 @@ from certus.batches import per_sample
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import require, require_count
-from certus.losses import ModelLoss, evaluation_mode, predicted
+from certus.losses import ModelLoss, predicted
+from certus.modes import evaluation_mode
 from certus.norms import Lp
 from certus.surrogate import WRM, Maximizer, default_maximizer
 from certus.surrogate.checks import check_batch, check_domain
@@ -182,7 +183,7 @@ def _check(loss: ModelLoss, inputs: Tensor, targets: Tensor, domain: Domain) -> 
 
 def _errs(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:
     """(batch,) whether the model misclassifies; outputs that are not finite are no answer, so no error."""
-    with torch.no_grad(), evaluation_mode():
+    with torch.no_grad(), evaluation_mode(loss):
         outputs: Tensor = loss.model(inputs)
     return (predicted(outputs) != targets) & torch.isfinite(outputs).flatten(1).all(1)
 

@@ -26,7 +26,7 @@ from certus.certificates.constants import Around
 from certus.certificates.problem import Problem
 from certus.certificates.rounding import Rounding, outputs_at, rounding_at
 from certus.certificates.values import dual_norm, dual_size
-from certus.losses import evaluate_loss, evaluation_mode
+from certus.losses import evaluate_loss
 from certus.smoothness.criteria import Softmax
 from certus.surrogate import BarzilaiBorwein, Evaluation, Maximizer, Objective
 
@@ -71,7 +71,7 @@ class Level:
 def solve_level(around: Around, gamma: float, ascent: Maximizer = DEFAULT_ASCENT) -> tuple[Level, Tensor]:
     """All rules at one γ, for the samples of one batch; and the points that are attained."""
     problem, clip = around.problem, around.profile.clip
-    with torch.no_grad(), evaluation_mode():
+    with torch.no_grad():
         climb = Climb.of(problem, gamma, ascent)
         rules = bounds_by_rule(around, climb)
         bound, rule = torch.stack([rules[rule] for rule in Rule]).min(0)

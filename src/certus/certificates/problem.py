@@ -16,7 +16,7 @@ from certus.costs import Bregman, Cost, LabelCost, Mahalanobis, Masked
 from certus.data import Split
 from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
-from certus.losses import Criterion, ModelLoss, check_labels, evaluation_mode, predicted
+from certus.losses import Criterion, ModelLoss, check_labels, predicted
 from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
 from certus.smoothness.criteria import Softmax, Squares, check_targets
 from certus.smoothness.spectral import slack
@@ -289,6 +289,6 @@ def predictions(network: nn.Module, inputs: Tensor, family: Softmax | Squares) -
     """(n,) the labels that the network gives."""
     if isinstance(family, Squares):
         raise UnsupportedError("A regression has no predicted labels to certify: give `data` with targets.")
-    with torch.no_grad(), evaluation_mode():
+    with torch.no_grad():
         outputs = torch.cat([network(batch) for batch in inputs.split(BATCH)])
     return predicted(outputs)

@@ -19,7 +19,7 @@ from certus.certificates.levels import errs, lowered_loss, shortened_cost
 from certus.certificates.problem import Problem
 from certus.costs import Bregman, Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.domains import Box, Intervals
-from certus.losses import ModelLoss, evaluation_mode
+from certus.losses import ModelLoss
 from certus.smoothness.criteria import Softmax
 from certus.surrogate import default_maximizer
 
@@ -32,7 +32,7 @@ def push(problem: Problem, rho: float, steps: int) -> tuple[Tensor, Tensor, Tens
     Returns: the points, (batch,) their costs, rounded up, and (batch,) their losses, rounded down; a sample
     stays where it is if nothing better was found.
     """
-    with torch.no_grad(), evaluation_mode():
+    with torch.no_grad():
         points = _into_ball(problem, _attacked(problem, rho, steps), rho)
         costs = problem.cost.value(points, problem.inputs) * (1 + problem.metric_slack)
         losses, start = lowered_loss(problem, points), lowered_loss(problem, problem.inputs)
@@ -111,7 +111,7 @@ def nearest_costs(problem: Problem, farthest: float, steps: int) -> Tensor:
             maximizer=default_maximizer(problem.cost, problem.domain, tolerance=1e-4, max_gradients=steps),
             rounds=2 * _ROUNDS,
         ).inputs
-    with torch.no_grad(), evaluation_mode():
+    with torch.no_grad():
         wrong = errs(problem, points, targets)
         if wrong.any():
             found[wrong] = shortened_cost(problem.select(wrong), points[wrong])

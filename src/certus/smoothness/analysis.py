@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from certus.costs import Cost, SquaredL2
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy
+from certus.modes import at_rest
 from certus.smoothness.bending import Site
 from certus.smoothness.criteria import Softmax, Squares, check_targets, check_values, read_criterion
 from certus.smoothness.geometry import geometry_of
 from certus.smoothness.network import (
-    at_rest,
     check_agreement,
     infer_shape,
     merge_steps,

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
 from certus.smoothness import activation_rules  # noqa: F401  (registers its rules)
@@ -28,21 +26,6 @@ from certus.smoothness.rules import RULES, Branches, Rule
 from certus.smoothness.stage import Shape, Stage
 from certus.smoothness.steps import Step, run_steps
 from certus.smoothness.sums import Sum
-
-
-@contextmanager
-def at_rest(model: nn.Module) -> Iterator[None]:
-    """Every module of the model, those of its parametrizations too, in eval mode, and each weight computed
-    once; afterwards all modes are as before."""
-    moving = [module for module in model.modules() if module.training]
-    with parametrize.cached():
-        for module in moving:
-            module.training = False  # directly: ``eval()`` is often overridden
-        try:
-            yield
-        finally:
-            for module in moving:
-                module.training = True
 
 
 def find_rule(module: nn.Module) -> Rule | None:

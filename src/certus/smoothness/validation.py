@@ -11,7 +11,8 @@ from torch import nn
 
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.models.layers import Residual
-from certus.smoothness.network import at_rest, children, find_rule, is_altered, is_sequential
+from certus.modes import at_rest
+from certus.smoothness.network import children, find_rule, is_altered, is_sequential
 from certus.smoothness.stage import Stage
 
 _SOME_SHAPE = (1, 64, 64)  # for rules that hardly look at it

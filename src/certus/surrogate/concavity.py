@@ -18,7 +18,8 @@ from certus.batches import all_finite, differentiable, inner, per_sample
 from certus.costs import Cost, SquaredL2
 from certus.domains import Unbounded
 from certus.errors import require, require_count
-from certus.losses import AnyLoss, evaluation_mode, loss_and_slope
+from certus.losses import AnyLoss, loss_and_slope
+from certus.modes import evaluation_mode
 from certus.norms import L2
 from certus.surrogate.checks import check_batch, check_geometry, check_loss, penalties
 from certus.surrogate.solution import Status
@@ -81,7 +82,7 @@ def largest_curvature(
     require(tolerance > 0, "tolerance", "be positive", tolerance)
     generator = generator or torch.Generator().manual_seed(0)
     start = torch.randn(inputs.shape, generator=generator, dtype=torch.float64).to(inputs)
-    with torch.inference_mode(False), evaluation_mode():
+    with torch.inference_mode(False), evaluation_mode(loss):
         leaf = inputs.clone().detach().requires_grad_()
         targets = None if targets is None else differentiable(targets)
         losses, slope = loss_and_slope(loss, leaf, targets, keep_graph=True)

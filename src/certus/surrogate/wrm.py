@@ -15,7 +15,8 @@ from certus.batches import differentiable
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
-from certus.losses import AnyLoss, evaluate_loss, evaluation_mode
+from certus.losses import AnyLoss, evaluate_loss
+from certus.modes import evaluation_mode
 from certus.surrogate.checks import (
     check_batch,
     check_geometry,
@@ -169,7 +170,7 @@ class WRM:
             number = isinstance(curvature_bound, int | float) and not isinstance(curvature_bound, bool)
             finite = number and abs(curvature_bound) < torch.inf  # NaN compares false
             require(finite, "curvature_bound", "be a finite number", curvature_bound)
-        with torch.inference_mode(False), torch.no_grad(), evaluation_mode():
+        with torch.inference_mode(False), torch.no_grad(), evaluation_mode(loss):
             origin = differentiable(inputs).detach()
             objective = Objective(
                 loss=loss,

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from certus.data import Split
-from certus.losses import ModelLoss, evaluation_mode, predicted
+from certus.losses import ModelLoss, predicted
+from certus.modes import evaluation_mode
 from certus.training.metrics import Sums
 
 
@@ -19,7 +20,7 @@ def evaluate(loss: ModelLoss, data: Split, batch_size: int = 1024) -> dict[str, 
     ['accuracy', 'loss']
     """
     sums = Sums()
-    with evaluation_mode():
+    with evaluation_mode(loss):
         for first in range(0, len(data), batch_size):
             batch = data[first : first + batch_size]
             outputs = loss.model(batch.inputs)

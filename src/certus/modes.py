@@ -1,0 +1,114 @@
+"""Models in eval mode for a while, and afterwards as they were.
+
+Batch statistics would otherwise be changed by the very points that an attack looks at, and a parametrization
+such as ``spectral_norm`` moves on whenever its weight is read in train mode. The flags are set directly,
+because ``train()`` and ``eval()`` are often overridden, and a model may have modules in both modes.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+_DEPTH = 6  # how deep a model may hide in what a loss refers to
+
+
+@contextmanager
+def at_rest(model: nn.Module) -> Iterator[None]:
+    """Every module of the model in eval mode, those of its parametrizations too, and each weight computed
+    once."""
+    with parametrize.cached(), _switched([model]):
+        yield
+
+
+@contextmanager
+def evaluation_mode(loss: object) -> Iterator[None]:
+    """Every model that a loss refers to in eval mode: its own, or those that a function names.
+
+    >>> model = nn.Dropout(0.5)
+    >>> with evaluation_mode(lambda inputs: model(inputs).sum(1)):
+    ...     model.training
+    False
+    >>> model.training
+    True
+    """
+    with _switched(models_in(loss)):
+        yield
+
+
+@contextmanager
+def _switched(models: list[nn.Module]) -> Iterator[None]:
+    modes = {module: module.training for model in models for module in model.modules()}
+    for module in modes:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def models_in(loss: object) -> list[nn.Module]:
+    """The models that a callable refers to: by its attributes, its closure, its defaults, or as globals that
+    its code names."""
+    found: dict[int, nn.Module] = {}
+    seen: set[int] = set()
+    waiting = [(loss, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if id(value) in seen or depth > _DEPTH:
+            continue
+        seen.add(id(value))
+        if isinstance(value, nn.Module):
+            found[id(value)] = value
+        else:
+            waiting += [(part, depth + 1) for part in _parts(value)]
+    return list(found.values())
+
+
+def _parts(value: object) -> Iterator[object]:
+    """What a value refers to, as far as a model may be there."""
+    match value:
+        case str() | bytes() | int() | float() | Tensor() | types.ModuleType() | type():
+            return
+        case dict():
+            yield from value.values()
+        case list() | tuple() | set() | frozenset():
+            yield from value
+        case functools.partial():
+            yield from (value.func, value.args, value.keywords)
+        case types.MethodType():
+            yield from (value.__self__, value.__func__)
+        case types.FunctionType():
+            yield from _parts_of_function(value)
+        case _:
+            yield from getattr(value, "__dict__", {}).values()
+            call = getattr(type(value), "__call__", None)  # noqa: B004  (its code, not whether there is one)
+            if isinstance(call, types.FunctionType):
+                yield call
+
+
+def _parts_of_function(function: types.FunctionType) -> Iterator[object]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    for name in _names(function.__code__):
+        if name in function.__globals__:
+            yield function.__globals__[name]
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """Names that the code, or code inside of it, looks up."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
