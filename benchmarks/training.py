@@ -34,8 +34,9 @@ import certus
 from benchmarks._options import OUTPUT, RESUME, Entries, read_options
 from benchmarks._results import forget_unfinished, read_unfinished, write_entry, write_unfinished
 from certus.data import Split
+from certus.perturbers import ERM, Perturber
 from certus.surrogate import Maximizer
-from certus.training import ERM, Perturber, evaluate
+from certus.training import evaluate
 
 METHODS: dict[str, Maximizer | None] = {
     "erm": None,

@@ -26,6 +26,7 @@ from certus.costs import (
 from certus.domains import Ball, Box, Unbounded
 from certus.errors import ArgumentError, CertusError, ContradictionError, LossError, UnsupportedError
 from certus.losses import CrossEntropy, Logistic, ModelLoss, SmoothMargin, SquaredError
+from certus.perturbers import ERM
 from certus.smoothness import SmoothnessBound, input_smoothness, local_smoothness, smooth, validate
 from certus.surrogate import (
     WRM,
@@ -44,7 +45,7 @@ from certus.surrogate import (
 if TYPE_CHECKING:
     from certus import mdp, runs, training
     from certus.certificates import Certificate, certify
-    from certus.training import ERM, fit
+    from certus.training import fit
 
 __version__ = "0.1.0"
 
@@ -109,8 +110,8 @@ def __getattr__(name: str) -> Any:
     """What needs training, and MDPs, is imported when used: what drives processes takes a second to load."""
     if name in ("attacks", "certificates", "mdp", "runs", "training"):
         return importlib.import_module(f"certus.{name}")
-    if name in ("ERM", "fit"):
-        return getattr(importlib.import_module("certus.training"), name)
+    if name == "fit":
+        return importlib.import_module("certus.training").fit
     if name in ("Certificate", "certify"):
         return getattr(importlib.import_module("certus.certificates"), name)
     raise AttributeError(f"module 'certus' has no attribute {name!r}")

@@ -25,7 +25,7 @@ from certus.attacks import (
 )
 from certus.data import Split
 from certus.errors import ArgumentError, UnsupportedError
-from certus.training.erm import Perturber
+from certus.perturbers import Perturber
 from tests.attacks.models import convolutional, fragile, images
 from tests.surrogate.test_untouched import assert_same, snapshot
 

@@ -14,8 +14,9 @@ from certus.certified import SAFETY, CertifiedSet
 from certus.data import digits
 from certus.losses import ModelLoss
 from certus.models import build_model, certified_mlp, principal_components
+from certus.perturbers import ERM, Perturber
 from certus.smoothness import input_smoothness
-from certus.training import ERM, Fit, Observer, Perturber, RandomShift, RandomWarp, TrainingState, fit
+from certus.training import Fit, Observer, RandomShift, RandomWarp, TrainingState, fit
 
 DATA = digits()
 SHAPE = (1, 8, 8)

@@ -16,11 +16,12 @@ import torch
 from torch import nn
 
 from certus.data import digits
+from certus.perturbers import ERM
 from certus.runs import Recorder, RunError
 from certus.runs.checkpoint import restore_state, save_state
 from certus.runs.recorder import CHECKPOINT, METRICS
 from certus.surrogate import WRM
-from certus.training import ERM, Fit, Observer, TrainingState, fit
+from certus.training import Fit, Observer, TrainingState, fit
 
 DATA = digits().train[:300]
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 import certus
 from certus import WRM, CrossEntropy, ModelLoss, SquaredError
 from certus.data import Split, digits, rings
-from certus.training import ERM, Level, LevelStatus, Perturber, WeightBall, calibration, evaluate, fit
+from certus.perturbers import ERM, Perturber
+from certus.training import Level, LevelStatus, WeightBall, calibration, evaluate, fit
 from certus.training.batches import BatchOrder
 from certus.training.fit import DivergedError
 

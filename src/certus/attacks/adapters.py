@@ -21,6 +21,7 @@ from certus.batches import differentiable
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import AnyLoss, ModelLoss
 from certus.modes import evaluation_mode
+from certus.perturbers import Perturber
 from certus.surrogate.checks import check_batch
 
 _INSTALL = {
@@ -30,7 +31,7 @@ _INSTALL = {
 
 
 @dataclass(frozen=True, eq=False)
-class Foolbox:
+class Foolbox(Perturber):
     """A foolbox attack as a perturber.
 
     Args:
@@ -64,7 +65,7 @@ class Foolbox:
 
 
 @dataclass(frozen=True, eq=False)
-class Torchattacks:
+class Torchattacks(Perturber):
     """A torchattacks attack as a perturber.
 
     Args:

@@ -15,7 +15,7 @@ from certus.errors import ArgumentError, LossError, require, require_count, samp
 from certus.losses import ModelLoss, evaluate_loss, predicted
 from certus.modes import evaluation_mode
 from certus.norms import L2, SUP
-from certus.training.erm import Perturber
+from certus.perturbers import AnyPerturber
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Outcome:
 def attack_data(
     loss: ModelLoss,
     data: Split,
-    attack: Perturber,
+    attack: AnyPerturber,
     *,
     batch_size: int = 256,
     seed: int = 0,

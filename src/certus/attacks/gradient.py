@@ -19,6 +19,7 @@ from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require, require_count
 from certus.losses import AnyLoss, evaluate_loss, loss_and_slope
 from certus.modes import evaluation_mode
+from certus.perturbers import Perturber
 from certus.surrogate.checks import check_batch, check_domain, check_loss
 
 _EVERYWHERE = Unbounded()
@@ -26,7 +27,7 @@ _STEP = 2.5  # the default step is this times ε/steps: enough to cross the ball
 
 
 @dataclass(frozen=True, eq=False)
-class GradientAttack:
+class GradientAttack(Perturber):
     """Moves each input by at most ε to raise its loss: ``attack(loss, inputs, targets) -> moved inputs``.
 
     Args:

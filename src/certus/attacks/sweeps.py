@@ -15,8 +15,8 @@ from certus.data import Split
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require, require_count
 from certus.losses import ModelLoss
+from certus.perturbers import ERM, Perturber
 from certus.surrogate import WRM, default_maximizer
-from certus.training.erm import ERM, Perturber
 
 ATTACKS = ("fgm", "ifgm", "pgm", "wrm")
 WORST = "worst"

@@ -16,7 +16,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from certus.surrogate import WRM
 from certus.training import Observer, TrainingState
 
 
@@ -59,8 +58,9 @@ class ProgressBar(Observer):
         means = {name: total / count for name, (total, count) in state.sums.totals.items()}
         shown = ("loss", "accuracy", "phi", "rho_running", "gradients")
         news = "  ".join(f"{name} {means[name]:.3g}" for name in shown if name in means)
-        if isinstance(state.method, WRM) and isinstance(state.method.gamma, float):
-            news += f"  gamma {state.method.gamma:.3g}"
+        penalty = state.method.penalty
+        if penalty is not None and isinstance(penalty.gamma, float):
+            news += f"  gamma {penalty.gamma:.3g}"
         self._progress.update(
             self._task,
             completed=state.epoch * self._steps + state.step,

@@ -12,7 +12,6 @@ from torch import Tensor
 from certus.errors import UnsupportedError
 from certus.runs.files import RunError
 from certus.runs.tensors import load_tensors, save_tensors
-from certus.surrogate import WRM
 from certus.training.fit import TrainingState
 from certus.training.metrics import EpochMetrics, Sums
 
@@ -31,7 +30,7 @@ def save_state(path: Path, state: TrainingState) -> None:
         "history": [asdict(entry) for entry in state.history],
         "optimizer": optimizer,
         "schedule": schedule,
-        "method": state.method.state_dict() if isinstance(state.method, WRM) else {},
+        "method": state.method.state_dict(),
     }
     try:
         save_tensors(path, tensors | inside | beside, note)
@@ -48,8 +47,7 @@ def restore_state(path: Path, state: TrainingState) -> None:
         state.optimizer.load_state_dict(_join_tensors(note["optimizer"], tensors))
         if state.schedule is not None:
             state.schedule.load_state_dict(_join_tensors(note["schedule"], tensors))
-        if isinstance(state.method, WRM):
-            state.method.load_state_dict(note["method"])
+        state.method.load_state_dict(note["method"])
         state.epoch, state.step, state.seconds = note["epoch"], note["step"], note["seconds"]
         state.sums = Sums.from_state(note["sums"])
         state.history[:] = [EpochMetrics(**entry) for entry in note["history"]]

@@ -25,6 +25,7 @@ from certus.errors import ArgumentError, require
 from certus.losses import CrossEntropy, ModelLoss, SmoothMargin, SquaredError
 from certus.models import build_model
 from certus.models.registry import file_digest
+from certus.perturbers import ERM, Perturber
 from certus.runs.directory import RunDirectory
 from certus.runs.files import RunError
 from certus.runs.recorder import Recorder
@@ -35,7 +36,7 @@ from certus.runs.settings import NORMS as NORMS
 from certus.runs.settings import Settings as Settings
 from certus.runs.tags import from_tag, to_tag
 from certus.surrogate import WRM, default_maximizer
-from certus.training import ERM, Fit, Observer, Perturber, RandomShift, RandomWarp, fit
+from certus.training import Fit, Observer, RandomShift, RandomWarp, fit
 from certus.training.criteria import choose_criterion, default_criterion
 
 _ITERATED = {"ifgm": ifgm, "pgm": pgm}

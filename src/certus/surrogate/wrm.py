@@ -17,6 +17,7 @@ from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import AnyLoss, evaluate_loss
 from certus.modes import evaluation_mode
+from certus.perturbers import Perturbation, Perturber
 from certus.surrogate.checks import (
     check_batch,
     check_geometry,
@@ -33,7 +34,7 @@ from certus.surrogate.solution import InnerSolution
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
 
 
-class WRM:
+class WRM(Perturber):
     """Moves each input to (nearly) the maximiser T_γ: ``wrm(loss, inputs, targets) -> moved inputs``.
 
     Args:
@@ -135,7 +136,34 @@ class WRM:
         level = f"gamma={self.gamma}" if self._control is None else f"rho={self.rho}, gamma now {self.gamma}"
         return f"WRM({level}, cost={self.cost}, domain={self.domain}, maximizer={self.maximizer})"
 
-    def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
+    @property
+    def penalty(self) -> WRM:
+        return self
+
+    def careful(self) -> WRM:
+        """The same at the present γ, with an ascent that is good enough to measure ρ̂: what is good enough to
+        train stops too early, and short of T_γ the cost comes out too low."""
+        assert self.gamma is not None
+        return WRM(
+            self.gamma,
+            cost=self.cost,
+            domain=self.domain,
+            maximizer=self.maximizer.careful(),
+            label_cost=self.label_cost,
+        )
+
+    def perturb(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None) -> Perturbation:
+        """The ``onward`` points of ``solve``, its targets, and φ, c, gradients and convergence by sample."""
+        found = self.solve(loss, inputs, targets)
+        told = {
+            "phi": found.value,
+            "rho_running": found.transport_cost,
+            "gradients": found.gradients,
+            "converged": found.converged,
+        }
+        return Perturbation(found.onward, found.targets, told)
+
+    def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
         """T̂_γ(inputs), detached: the ``onward`` points of ``solve``. Shapes (batch, …) → (batch, …)."""
         if self.label_cost is not None:
             raise UnsupportedError("With a `label_cost` labels move too: use `solve`, and its targets.")

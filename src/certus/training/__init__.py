@@ -3,7 +3,6 @@
 from certus.training.augmentation import RandomShift, RandomWarp
 from certus.training.calibration import Level, LevelStatus, calibrate, measure_level
 from certus.training.decay import decay_groups, early_and_late
-from certus.training.erm import ERM, Perturber
 from certus.training.evaluation import evaluate
 from certus.training.fit import Fit, Observer, TrainingState, fit
 from certus.training.metrics import EpochMetrics
@@ -11,14 +10,12 @@ from certus.training.projections import Projection, SpectralBall, WeightBall, We
 from certus.training.theory import ConvergenceConstants
 
 __all__ = [
-    "ERM",
     "ConvergenceConstants",
     "EpochMetrics",
     "Fit",
     "Level",
     "LevelStatus",
     "Observer",
-    "Perturber",
     "Projection",
     "RandomShift",
     "RandomWarp",

@@ -16,7 +16,7 @@ from lightning_fabric import Fabric
 
 from certus.data import Split
 from certus.losses import ModelLoss
-from certus.surrogate import WRM, Maximizer, MonotoneAscent
+from certus.perturbers import Penalty
 from certus.training.metrics import Sums
 
 _CLOSE = 0.05  # share of ρ
@@ -57,35 +57,20 @@ class Level:
     status: LevelStatus
 
 
-def measure_level(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
+def measure_level(method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
     """One careful pass over the data at the present θ and γ, shared among the processes."""
     assert isinstance(method.gamma, float | int)
-    wrm = WRM(
-        float(method.gamma),
-        cost=method.cost,
-        domain=method.domain,
-        maximizer=_careful(method.maximizer),
-        label_cost=method.label_cost,
-    )
-    sums = Sums()
+    careful, sums = method.careful(), Sums()
     mine = slice(fabric.global_rank, None, fabric.world_size)
     share = Split(data.inputs[mine], data.targets[mine])
     for first in range(0, len(share), batch_size):
         batch = share[first : first + batch_size]
-        found = wrm.solve(loss, batch.inputs, batch.targets)
-        sums.add(rho_hat=found.transport_cost, phi=found.value, gradients=found.gradients)
+        told = careful.perturb(loss, batch.inputs, batch.targets).measured
+        sums.add(rho_hat=told["rho_running"], phi=told["phi"], gradients=told["gradients"])
     return Level(gamma=float(method.gamma), status=LevelStatus.FIXED, **sums.means(fabric))
 
 
-def _careful(maximizer: Maximizer) -> Maximizer:
-    """What is good enough to train stops too early to measure: short of T_γ the cost comes out too low."""
-    if not isinstance(maximizer, MonotoneAscent):
-        return maximizer
-    kind = type(maximizer)
-    return kind(min(maximizer.tolerance, 1e-4), max(maximizer.max_gradients, 32))
-
-
-def calibrate(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
+def calibrate(method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
     """Set γ so that ρ̂ is within 5% of the wanted ρ at the present θ, or to its floor.
 
     γ is sought on a part of the data; then all of it decides. If it disagrees, the search goes on there.
@@ -96,7 +81,7 @@ def calibrate(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fabric
     return _search(method, loss, data, batch_size, fabric)
 
 
-def _search(method: WRM, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
+def _search(method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
     """A secant search on log γ against log ρ̂, kept inside the bracket of what has been tried."""
     rho = method.rho
     assert rho is not None

@@ -21,18 +21,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from certus.batches import inner
 from certus.certified import CertifiedSet
 from certus.data import DataSet, Split
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss
+from certus.perturbers import AnyPerturber, Perturber, as_perturber
 from certus.smoothness import SmoothnessBound
-from certus.surrogate import WRM
 from certus.training.batches import BatchOrder, mix
 from certus.training.calibration import Level, calibrate, measure_level
 from certus.training.criteria import default_criterion
 from certus.training.decay import decay_groups
-from certus.training.erm import ERM, Perturber
 from certus.training.evaluation import evaluate, right_or_wrong
 from certus.training.guard import make_guard
 from certus.training.metrics import EpochMetrics, Sums
@@ -107,7 +105,7 @@ def fit(
     model: nn.Module,
     data: DataSet | Split,
     *,
-    method: Perturber | None = None,
+    method: AnyPerturber | None = None,
     criterion: Criterion | None = None,
     epochs: int = 10,
     batch_size: int = 128,
@@ -126,7 +124,7 @@ def fit(
     Args:
         model: trained in place. Give its weights a seed yourself.
         data: a data set, or samples only (then nothing is measured between epochs).
-        method: any perturber; ``ERM()`` when None.
+        method: any perturber, or a function ``(loss, inputs, targets) -> moved inputs``; ``ERM()`` when None.
         criterion: cross-entropy for classes and squared error for regression, when None.
         batch_size: samples of one step, over all processes.
         optimizer: from parameter groups, such as ``lambda groups: torch.optim.SGD(groups, lr=0.1)``; Adam
@@ -145,7 +143,7 @@ def fit(
     """
     require(epochs >= 1, "epochs", "be at least 1", epochs)
     train = data.train if isinstance(data, DataSet) else data
-    method = ERM() if method is None else method
+    method = as_perturber(method)
     criterion = criterion or default_criterion(train)
     fabric = fabric or Fabric(devices=1)
     order = BatchOrder(len(train), batch_size, seed, fabric.global_rank, fabric.world_size)
@@ -178,15 +176,16 @@ def fit(
         while state.epoch < epochs:
             began = time.perf_counter() - state.seconds
             model.train()
-            _set_training(method, True)
+            method.train()
             for step, index, whole in order.epoch(state.epoch, first=state.step):
                 torch.manual_seed(mix(seed, state.epoch, step, fabric.global_rank))
                 inputs, targets = train.inputs[index], train.targets[index]
                 if augment is not None:
                     inputs = augment(inputs)
-                moved, targets, measured = _perturb(method, loss, inputs, targets)
-                outputs = wrapped(moved)
-                losses = criterion(outputs, targets)
+                found = method.perturb(loss, inputs, targets)
+                assert found.targets is not None
+                outputs = wrapped(found.inputs)
+                losses = criterion(outputs, found.targets)
                 if not torch.isfinite(losses).all():
                     raise DivergedError(
                         f"The training loss is not finite in epoch {state.epoch + 1}, step {step + 1}: "
@@ -198,7 +197,7 @@ def fit(
                 chosen.zero_grad()
                 if projection is not None:
                     projection(model)
-                state.sums.add(loss=losses, **right_or_wrong(outputs, targets), **measured)
+                state.sums.add(loss=losses, **right_or_wrong(outputs, found.targets), **found.measured)
                 state.step, state.seconds = step + 1, time.perf_counter() - began
                 for watcher in watchers:
                     watcher.after_step(state)
@@ -210,19 +209,19 @@ def fit(
             for watcher in watchers:
                 watcher.after_epoch(state)
     model.eval()
-    _set_training(method, False)
+    method.train(False)
     level, proof = None, None if guard is None else guard.settle()
-    if isinstance(method, WRM):
+    if method.penalty is not None:
         for watcher in watchers:
             watcher.measuring()
-        find = measure_level if method.rho is None else calibrate
-        level = find(method, loss, train, batch_size, fabric)
+        find = measure_level if method.penalty.rho is None else calibrate
+        level = find(method.penalty, loss, train, batch_size, fabric)
     return Fit(model, state.history, level, proof)
 
 
 def _check(model: nn.Module, method: Perturber, order: BatchOrder) -> None:
     """What would otherwise fail in the middle, or at the end, of a long training."""
-    if isinstance(method, WRM) and isinstance(method.gamma, Tensor):
+    if method.penalty is not None and isinstance(method.penalty.gamma, Tensor):
         raise ArgumentError("`gamma` must be one number to train with; got a tensor.")
     norms = [name for name, part in model.named_modules() if isinstance(part, _BatchNorm)]
     if norms and order.smallest_share == 1:
@@ -230,30 +229,6 @@ def _check(model: nn.Module, method: Perturber, order: BatchOrder) -> None:
             f"`batch_size` must not leave a batch of one sample to `{norms[0]}`, which normalises over "
             f"the batch; {order.count} samples in batches of {order.batch_size} do."
         )
-
-
-def _perturb(
-    method: Perturber, loss: ModelLoss, inputs: Tensor, targets: Tensor
-) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """The moved inputs, their targets, which move only under a label cost, and what the method tells."""
-    if isinstance(method, WRM):
-        found = method.solve(loss, inputs, targets)
-        told = {
-            "phi": found.value,
-            "rho_running": found.transport_cost,
-            "gradients": found.gradients,
-            "converged": found.converged,
-        }
-        assert found.targets is not None
-        return found.onward, found.targets, told
-    moved = method(loss, inputs, targets)
-    move = moved - inputs
-    return moved, targets, {} if isinstance(method, ERM) else {"rho_running": inner(move, move)}
-
-
-def _set_training(method: Perturber, mode: bool) -> None:
-    if isinstance(method, WRM):
-        method.train(mode)
 
 
 def _close_epoch(
@@ -268,7 +243,7 @@ def _close_epoch(
             f"The weights are useless after epoch {state.epoch + 1}: a loss is not finite. "
             "A smaller learning rate may help; the run keeps its last good checkpoint."
         )
-    gamma = state.method.gamma if isinstance(state.method, WRM) else None
+    gamma = None if state.method.penalty is None else state.method.penalty.gamma
     return EpochMetrics(
         epoch=state.epoch + 1,
         loss=means["loss"],

@@ -11,20 +11,19 @@ from certus.costs import SquaredL2
 from certus.data import Split
 from certus.errors import ArgumentError
 from certus.losses import Criterion, CrossEntropy
+from certus.perturbers import Penalty, Perturber
 from certus.smoothness import SmoothnessBound
-from certus.surrogate import WRM
-from certus.training.erm import Perturber
 
 
 class Guard:
     """Keeps one model in Θ = {L̄ ≤ (1 − 10⁻³)·sγ}; where γ follows a ρ, Θ follows γ.
 
     Args:
-        wrm: whose γ counts; None where ``theta`` has its own.
+        penalty: whose γ counts; None where ``theta`` has its own.
     """
 
-    def __init__(self, theta: CertifiedSet, model: nn.Module, wrm: WRM | None) -> None:
-        self._theta, self._model, self._wrm = theta, model, wrm
+    def __init__(self, theta: CertifiedSet, model: nn.Module, penalty: Penalty | None) -> None:
+        self._theta, self._model, self._penalty = theta, model, penalty
         self(model)
 
     def __call__(self, model: nn.Module) -> None:
@@ -38,14 +37,14 @@ class Guard:
         return self._theta.prove(self._model)
 
     def _follow(self) -> None:
-        if self._wrm is not None and self._wrm.gamma is not None:  # known from the first batch on
-            self._theta.gamma = float(self._wrm.gamma)
+        if self._penalty is not None and self._penalty.gamma is not None:  # known from the first batch on
+            self._theta.gamma = float(self._penalty.gamma)
 
     def settle(self) -> SmoothnessBound:
         """The same at the end; a γ that is yet to be set for a ρ must not fall below what is proven."""
         bound = self.prove()
-        if self._wrm is not None and self._wrm.rho is not None:
-            self._wrm.gamma_min = max(self._wrm.gamma_min, bound.gamma / (1 - SAFETY))
+        if self._penalty is not None and self._penalty.rho is not None:
+            self._penalty.gamma_min = max(self._penalty.gamma_min, bound.gamma / (1 - SAFETY))
         return bound
 
 
@@ -64,8 +63,8 @@ def make_guard(
         return None
     if isinstance(certified, CertifiedSet):
         return Guard(certified, model, None)
-    wrm = method if isinstance(method, WRM) else None
-    if certified is True and wrm is None:
+    penalty = method.penalty
+    if certified is True and penalty is None:
         raise ArgumentError("`certified` must be a number, γ, for a method that has none; got True.")
     if isinstance(criterion, CrossEntropy):
         criterion = replace(criterion, label_smoothing=0.0)
@@ -74,6 +73,6 @@ def make_guard(
         1.0 if certified is True else certified,
         input_shape=tuple(train.inputs.shape[1:]),
         criterion=criterion,
-        cost=SquaredL2() if wrm is None else wrm.cost,
+        cost=SquaredL2() if penalty is None else penalty.cost,
     )
-    return Guard(theta, model, wrm if certified is True else None)
+    return Guard(theta, model, penalty if certified is True else None)

@@ -26,6 +26,10 @@ class Maximizer(ABC):
     def maximize(self, objective: Objective, callback: Callback | None = None) -> InnerSolution:
         """An approximate maximiser for each sample of the objective's batch."""
 
+    def careful(self) -> Maximizer:
+        """One that is good enough to measure with: itself, unless it stops early."""
+        return self
+
 
 def converged(objective: Objective) -> Status:
     """The status of a sample that met the stopping rule."""

@@ -39,6 +39,9 @@ class MonotoneAscent(Maximizer):
     tolerance: float = 5e-3
     max_gradients: int = 8
 
+    def careful(self) -> MonotoneAscent:
+        return type(self)(min(self.tolerance, 1e-4), max(self.max_gradients, 32))
+
     def __post_init__(self) -> None:
         require(self.tolerance >= 0, "tolerance", "not be negative", self.tolerance)
         require_count("max_gradients", self.max_gradients)

@@ -1,0 +1,125 @@
+"""Perturbers: what Algorithm 1 does to a batch before it takes its step (alg:thealg).
+
+ERM, FGM, IFGM, PGM and WRM differ in this and in nothing else, so training and evaluation have one path for
+all of them. A method of your own is a subclass with a ``__call__``, or any function of the same signature.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from certus.batches import inner
+from certus.costs import Cost
+from certus.errors import require
+from certus.losses import AnyLoss
+
+
+@dataclass(frozen=True, eq=False)
+class Perturbation:
+    """A batch as a method leaves it.
+
+    Attributes:
+        inputs: (batch, …) moved, and detached.
+        targets: those that belong to them; they move only under a label cost.
+        measured: what the method tells of each sample, by name, (batch,) each.
+    """
+
+    inputs: Tensor
+    targets: Tensor | None
+    measured: dict[str, Tensor]
+
+
+class Penalty(Protocol):
+    """What a method that pays for moves tells of its γ; see ``WRM``."""
+
+    cost: Cost
+    gamma_min: float
+
+    @property
+    def gamma(self) -> float | Tensor | None: ...
+
+    @property
+    def rho(self) -> float | None: ...
+
+    @property
+    def at_floor(self) -> bool: ...
+
+    def load_state_dict(self, state: dict[str, float | None]) -> None: ...
+
+    def careful(self) -> Perturber:
+        """The same at the present γ, with an ascent that is good enough to measure ρ̂."""
+        ...
+
+
+class Perturber(ABC):
+    """Moves inputs against the loss: ``perturber(loss, inputs, targets) -> moved inputs``."""
+
+    @abstractmethod
+    def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
+        """(batch, …) → (batch, …), detached."""
+
+    def perturb(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None) -> Perturbation:
+        """The same with targets and what was measured: unless a method knows better, squared L2 lengths."""
+        moved = self(loss, inputs, targets)
+        move = moved - inputs
+        return Perturbation(moved, targets, {"rho_running": inner(move, move)})
+
+    @property
+    def penalty(self) -> Penalty | None:
+        """The γ of the method; None if it has none."""
+        return None
+
+    def train(self, mode: bool = True) -> Perturber:
+        """Training begins, or ends; a method with state moves it only in between."""
+        return self
+
+    def state_dict(self) -> dict[str, float | None]:
+        """What a checkpoint must keep."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, float | None]) -> None:
+        """Restore what ``state_dict`` returned."""
+        require(not state, "state", "be empty for a method without state", sorted(state))
+
+
+@dataclass(frozen=True)
+class ERM(Perturber):
+    """Empirical risk minimisation: the inputs stay where they are."""
+
+    def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
+        return inputs
+
+    def perturb(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None) -> Perturbation:
+        return Perturbation(inputs, targets, {})
+
+
+@dataclass(frozen=True)
+class FunctionPerturber(Perturber):
+    """A function as a method."""
+
+    function: Callable[[AnyLoss, Tensor, Tensor | None], Tensor]
+
+    def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
+        return self.function(loss, inputs, targets)
+
+
+AnyPerturber = Perturber | Callable[[AnyLoss, Tensor, Tensor | None], Tensor]
+"""A perturber, or a function that does what one does."""
+
+
+def as_perturber(method: AnyPerturber | None) -> Perturber:
+    """The method itself, a function made into one, and ERM for None.
+
+    >>> as_perturber(None)
+    ERM()
+    """
+    if method is None:
+        return ERM()
+    rule = "be a perturber, such as certus.WRM(gamma=2.0), or a function of (loss, inputs, targets)"
+    require(callable(method) and not isinstance(method, type), "method", rule, method)
+    return method if isinstance(method, Perturber) else FunctionPerturber(method)
