@@ -19,6 +19,7 @@ from certus.certificates.levels import Level
 from certus.certificates.record import as_json
 from certus.certificates.search import push
 from certus.errors import ContradictionError
+from certus.runs.sealed import seal
 from certus.smoothness import SmoothnessBound
 from tests.certificates.problems import network, samples
 
@@ -145,7 +146,7 @@ def test_files_that_contradict_themselves(honest: Certificate, tmp_path: Path) -
         ),
     ]
     for part, words in forged:
-        path.write_text(json.dumps(content | part))
+        path.write_text(json.dumps(seal(content | part)))
         with pytest.raises(ContradictionError, match=words):
             Certificate.load(path)
 

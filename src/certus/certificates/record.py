@@ -1,4 +1,4 @@
-"""Certificates as files: ``certificate.json`` with digests, a table of samples, and the comparison of two."""
+"""Certificates as files: ``certificate.json`` with digests, and a table of samples."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ import torch
 from torch import Tensor
 
 from certus.certificates.certificate import Certificate
+from certus.certificates.comparison import differences
 from certus.certificates.levels import Rule
 from certus.certificates.lines import Line, Push
 from certus.certificates.population import Move, Population
 from certus.errors import CertusError, ContradictionError, require, require_count
-from certus.runs.files import RunError, read_json
+from certus.runs.files import DamageError, RunError, read_json
+from certus.runs.sealed import check_seal, seal, unsealed
 from certus.smoothness import VALIDITY
 
 SCHEMA_VERSION = 3
-TOLERANCE = 1e-9
 
 
 def as_json(certificate: Certificate) -> dict[str, Any]:
-    """Everything that the certificate says, as JSON; infinities become None."""
+    """Everything that the certificate says, as JSON with a digest of its own; infinities become None."""
     content = {
         "schema_version": SCHEMA_VERSION,
         "evidence": certificate.evidence,
@@ -45,27 +46,48 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         "error_floor": _listed(certificate.error_floor),
         "error_found": _listed(certificate.error_found),
     }
-    plain: dict[str, Any] = _plain(content)
-    return plain
+    return seal(_plain(content))
 
 
 def read_certificate(path: Path) -> Certificate:
-    """The certificate in a JSON file, checked."""
-    content = read_json(path)
-    version = content.get("schema_version") if isinstance(content, dict) else None
-    if version != SCHEMA_VERSION or "brackets" not in content:
-        raise RunError(f"{path} is no certificate of schema version {SCHEMA_VERSION}.")
+    """The certificate in a JSON file, checked: its digest, its kinds, and that its brackets follow from the
+    rest."""
+    content = read_content(path)
     try:
         found = _certificate(content)
-        told: dict[str, Any] = as_json(found)
+        told = as_json(found)
     except ContradictionError as reason:
         raise ContradictionError(f"{path}: {reason}") from None
-    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError, CertusError) as reason:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        ArithmeticError,
+        RuntimeError,
+        CertusError,
+    ) as reason:
         line = " ".join(str(reason).split())
-        raise RunError(f"{path} is corrupt: it lacks something, or has it of another kind: {line}.") from None
-    if different := differences(content, told):
-        raise RunError(f"{path} is corrupt: what it says does not follow from its lines: {different[0]}.")
+        raise DamageError(
+            f"{path} is corrupt: it lacks something, or has it of another kind: {line}."
+        ) from None
+    if different := differences(content, unsealed(told)):
+        raise DamageError(f"{path} is corrupt: what it says does not follow from its lines: {different[0]}.")
     return found
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """What the JSON file of a certificate holds, without its digest, which was checked."""
+    content = read_json(path)
+    if not isinstance(content, dict) or "brackets" not in content:
+        raise RunError(f"{path} is no certificate.")
+    if (version := content.get("schema_version")) != SCHEMA_VERSION:
+        raise RunError(
+            f"{path} is a certificate of schema version {version}; this version of certus reads "
+            f"{SCHEMA_VERSION} only: certify again."
+        )
+    check_seal(content, path)
+    return unsealed(content)
 
 
 def _certificate(content: dict[str, Any]) -> Certificate:
@@ -87,13 +109,13 @@ def _certificate(content: dict[str, Any]) -> Certificate:
             error_found=_tensor(people["error_found"]),
         )
     low, high = content["start"]
-    samples, floor, assumptions = content["samples"], content["error_floor"], content["assumptions"]
+    samples, assumptions = content["samples"], content["assumptions"]
     words = isinstance(assumptions, list) and all(isinstance(name, str) for name in assumptions)
     require(words, "assumptions", "be a list of names", assumptions)
     require_count("samples", samples)
-    require(
-        floor is None or len(floor) == samples, "error_floor", f"be of {samples} samples", len(floor or ())
-    )
+    for name in ("error_floor", "error_found"):
+        costs = content[name]
+        require(costs is None or len(costs) == samples, name, f"be of {samples} samples", len(costs or ()))
     require(bool(content["lines"]), "lines", "not be empty", content["lines"])
     return Certificate(
         rhos=tuple(content["rhos"]),
@@ -181,43 +203,6 @@ def sample_table(certificate: Certificate) -> str:
         for index, cells in enumerate(zip(*columns, strict=True)):
             writer.writerow([bracket.rho, bracket.gamma, index, *cells])
     return text.getvalue()
-
-
-def differences(first: Any, second: Any, path: str = "") -> list[str]:
-    """Where two JSON documents differ: numbers by more than 10⁻⁹, anything else at all."""
-    if isinstance(first, dict) and isinstance(second, dict):
-        missing = [f"{path}.{name}" for name in first.keys() ^ second.keys()]
-        pairs = [(f"{path}.{name}", first[name], second[name]) for name in first.keys() & second.keys()]
-        return missing + [
-            found for name, a, b in sorted(pairs, key=lambda p: p[0]) for found in differences(a, b, name)
-        ]
-    if isinstance(first, list) and isinstance(second, list):
-        if len(first) != len(second):
-            return [f"{path}: {len(first)} entries, now {len(second)}"]
-        return [
-            found
-            for index, (a, b) in enumerate(zip(first, second, strict=True))
-            for found in differences(a, b, f"{path}[{index}]")
-        ]
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (first, second))
-    same = abs(first - second) <= TOLERANCE if numbers else first == second
-    return [] if same else [f"{path.removeprefix('.')}: {first}, now {second}"]
-
-
-def table_differences(first: str, second: str) -> list[str]:
-    """The same for two tables of samples."""
-
-    def rows(text: str) -> list[list[object]]:
-        return [[_number(cell) for cell in row] for row in csv.reader(io.StringIO(text))]
-
-    return differences(rows(first), rows(second), "samples.csv")
-
-
-def _number(cell: str) -> object:
-    try:
-        return None if math.isinf(float(cell)) else float(cell)
-    except ValueError:
-        return cell
 
 
 def _plain(value: Any) -> Any:

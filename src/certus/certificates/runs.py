@@ -17,6 +17,7 @@ from certus.certificates.engine import Memory, Progress
 from certus.certificates.held_out import check_held_out, named_split
 from certus.certificates.levels import Level
 from certus.certificates.other_data import load_like
+from certus.certificates.version import BOUNDS_VERSION
 from certus.costs import LabelCost
 from certus.data import DataSet, load
 from certus.data.subsets import Subset
@@ -146,6 +147,7 @@ def certify_run(
         "domain": to_tag(trained.domain),
         "digests": fingerprint(trained, settings),
         "threads": torch.get_num_threads(),
+        "bounds_version": BOUNDS_VERSION,
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,
     }

@@ -8,7 +8,8 @@ from typing import NoReturn
 
 import typer
 
-from certus.cli import attack, bound, cartpole, certify, compare, data, runs, shift, train
+from certus.certificates.verification import VerificationError
+from certus.cli import attack, bound, cartpole, certify, compare, data, runs, shift, train, verify
 from certus.errors import CertusError
 
 # UsageError; where it lives depends on the version of typer, its place among the bases does not.
@@ -31,15 +32,20 @@ app.command("runs")(runs.runs)
 app.command("bound")(bound.bound)
 app.command("cartpole")(cartpole.cartpole)
 app.command("certify")(certify.certify)
-app.command("verify")(certify.verify)
+app.command("verify")(verify.verify)
 app.command("shift")(shift.shift)
 app.add_typer(data.app, name="data")
 
 
 def main() -> NoReturn:
-    """Run the command line; whatever is refused ends in one line on stderr and exit code 2."""
+    """Run the command line.
+
+    Exit codes: 0, done; 1, a verification failed, or certus itself did; 2, refused, with one line on stderr.
+    """
     try:
         code = app(standalone_mode=False)
+    except VerificationError as error:
+        _refuse(str(error), code=1)
     except CertusError as error:
         _refuse(str(error))
     except _UsageError as error:
@@ -63,6 +69,6 @@ def main() -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _refuse(message: str) -> NoReturn:
+def _refuse(message: str, code: int = 2) -> NoReturn:
     print("certus: error: " + " ".join(message.split()), file=sys.stderr)
-    sys.exit(2)
+    sys.exit(code)

@@ -1,4 +1,4 @@
-"""``certus certify`` and ``certus verify``: brackets of the worst case, and their recomputation."""
+"""``certus certify``: brackets of the worst case."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ import typer
 
 import certus
 from certus.certificates.certificate import Bracket, Certificate
-from certus.certificates.record import SCHEMA_VERSION, as_json, differences, sample_table, table_differences
+from certus.certificates.record import SCHEMA_VERSION, as_json, sample_table
 from certus.certificates.runs import CertifySettings, FileMemory, certified_data, certify_run, fingerprint
+from certus.certificates.verification import TABLE
 from certus.cli.attacking import ModelFile
 from certus.cli.output import Json, console, messages, print_json, table
 from certus.cli.progress import counting
 from certus.errors import UnsupportedError
 from certus.report.digits import at_least, at_most
 from certus.runs.directory import RunDirectory
-from certus.runs.files import RunError, read_json, write_atomically, write_json
+from certus.runs.files import write_atomically, write_json
 from certus.runs.trained import TrainedRun, open_trained
 
 Seed = Annotated[
     int, typer.Option(help="Chooses the samples, and the order of the population bound; fix it beforehand.")
 ]
-_NAME, _TABLE, _PICTURE = "certificate.json", "samples.csv", "certificate.png"
+_NAME, _PICTURE = "certificate.json", "certificate.png"
 
 
 def certify(
@@ -93,71 +94,26 @@ def certify(
     )
     trained = open_trained(RunDirectory.open(run), model=model)
     folder = run / "certificate" if output is None else output
-    certificate = _compute(trained, settings, folder)
+    certificate = compute(trained, settings, folder)
     rows = sample_table(certificate)
     certificate.about["digests"]["table"] = _sha256(rows)
     content = as_json(certificate)
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / _TABLE, rows.encode())
+    write_atomically(folder / TABLE, rows.encode())
     write_json(folder / _NAME, content)
     drawn = _draw(certificate, folder / _PICTURE, trained)
     if as_json_:
         print_json(content)
         return
     _show(certificate, trained)
-    console.print(f"Written: {folder / _NAME}, {_TABLE}{f', {_PICTURE}' if drawn else ''}.")
-
-
-def verify(
-    file: Annotated[Path, typer.Argument(help="A certificate.json.")],
-    run: Annotated[Path | None, typer.Option(help="The run, if it is no longer where it was.")] = None,
-    model: ModelFile = None,
-    as_json_: Json = False,
-) -> None:
-    """Compute a certificate again, and fail if anything differs by more than 1e-9.
-
-    \b
-    certus verify runs/digits/certificate/certificate.json
-    """
-    stated = Certificate.load(file)
-    try:
-        about = stated.about
-        settings, place = CertifySettings.from_json(about["settings"]), Path(about["run"])
-        digests, table_digest = about["digests"], about["digests"]["table"]
-    except (KeyError, TypeError) as reason:
-        raise RunError(f"{file} is corrupt: its settings do not fit: {reason}.") from None
-    trained = open_trained(RunDirectory.open(place if run is None else run), model=model)
-    found = [
-        f"digests.{name}: the {name} are not those that were certified"
-        for name, value in fingerprint(trained, settings).items()
-        if digests.get(name) != value
-    ]
-    if not found:
-        again = _compute(trained, settings, None)
-        # Where the run is, and on how many threads this runs, is no part of what is claimed.
-        again.about.update({name: about.get(name) for name in ("run", "threads", "digests")})
-        found = differences(read_json(file), json.loads(json.dumps(as_json(again))))
-        written = file.parent / _TABLE
-        if written.exists():
-            text = written.read_text()
-            if _sha256(text) != table_digest:
-                found.append(f"{_TABLE}: it is not the file that was written with the certificate")
-            found += table_differences(text, sample_table(again))
-    if as_json_:
-        print_json({"verified": not found, "differences": found})
-    elif not found:
-        console.print(f"Verified: every number of {file} was computed again and agrees to 1e-9.")
-    if found:
-        for line in found[:10]:
-            messages.print(line)
-        raise RunError(f"{file} is not verified: {len(found)} differences.")
+    console.print(f"Written: {folder / _NAME}, {TABLE}{f', {_PICTURE}' if drawn else ''}.")
 
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _compute(trained: TrainedRun, settings: CertifySettings, folder: Path | None) -> Certificate:
+def compute(trained: TrainedRun, settings: CertifySettings, folder: Path | None) -> Certificate:
     """With a progress bar, and remembering finished levels in a folder until all are done."""
     question = [SCHEMA_VERSION, certus.__version__, settings.as_json(), fingerprint(trained, settings)]
     key = _sha256(json.dumps(question, sort_keys=True))

@@ -1,0 +1,88 @@
+"""What ``certus verify`` compares: a certificate as stated in a file, and as computed again."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from certus.certificates.certificate import Certificate
+from certus.certificates.comparison import differences, table_differences
+from certus.certificates.record import as_json, read_certificate, read_content, sample_table
+from certus.certificates.runs import CertifySettings, fingerprint
+from certus.errors import CertusError
+from certus.runs.files import DamageError
+from certus.runs.sealed import unsealed
+from certus.runs.trained import TrainedRun
+
+TABLE = "samples.csv"
+_VERSIONS = ("bounds_version", "certus_version", "torch_version")
+CIRCUMSTANCES = ("run", "threads", *_VERSIONS)
+"""Entries of ``about`` that no number rests on: where the run was, and what computed the certificate."""
+
+
+class VerificationError(CertusError):
+    """A certificate is not what computing it again gives."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A certificate as its file has it.
+
+    Attributes:
+        content: the JSON, without its digest.
+        run, settings: where the run was, and what was asked.
+    """
+
+    file: Path
+    content: dict[str, Any]
+    run: Path
+    settings: CertifySettings
+
+    @staticmethod
+    def read(file: Path) -> Statement:
+        """Raises ``DamageError`` or ``ContradictionError`` for a file that cannot be true."""
+        about = read_certificate(file).about
+        try:
+            settings, run = CertifySettings.from_json(about["settings"]), Path(about["run"])
+            _ = [about["digests"][name] for name in ("problem", "weights", "samples", "source", "table")]
+        except (AttributeError, KeyError, TypeError) as reason:
+            raise DamageError(f"{file} is corrupt: its settings do not fit: {reason}.") from None
+        return Statement(file, read_content(file), run, settings)
+
+    def other_problem(self, trained: TrainedRun) -> list[str]:
+        """Whether the run, or its data, is another than the one that was certified."""
+        stated = self.content["about"]["digests"]
+        return [
+            f"digests.{name}: the {name} are not those that were certified"
+            for name, value in fingerprint(trained, self.settings).items()
+            if stated[name] != value
+        ]
+
+    def differences(self, again: Certificate) -> list[str]:
+        """Every number and word of the file, and of the table beside it, that is another now."""
+        now, about = unsealed(as_json(again)), self.content["about"]
+        digests = now["about"]["digests"] | {"table": about["digests"]["table"]}
+        same = {name: about[name] for name in CIRCUMSTANCES if name in about}
+        now["about"] = now["about"] | same | {"digests": digests}
+        return differences(self.content, now) + self._table_differences(again)
+
+    def _table_differences(self, again: Certificate) -> list[str]:
+        table = self.file.parent / TABLE
+        if not table.exists():
+            return []
+        content = table.read_bytes()
+        other = hashlib.sha256(content).hexdigest() != self.content["about"]["digests"]["table"]
+        found = [f"{TABLE}: it is not the file that was written with the certificate"] if other else []
+        return found + table_differences(content.decode(errors="replace"), sample_table(again))
+
+    def remarks(self, again: Certificate) -> list[str]:
+        """What a reader of the outcome should know beside it."""
+        about, found = self.content["about"], []
+        for name in _VERSIONS:
+            if (stated := about.get(name)) != again.about[name]:
+                found.append(f"{name.replace('_', ' ')} {stated} made it; this is {again.about[name]}")
+        if not (self.file.parent / TABLE).exists():
+            found.append(f"{TABLE} is absent: its rows were not compared")
+        return found

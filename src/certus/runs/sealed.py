@@ -1,0 +1,39 @@
+"""JSON documents with a digest of their own.
+
+It finds damage: a flipped bit, a number edited by hand, half of a merge. Whoever forges a document can write
+a new digest, too; against forgery only computing again counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from certus.runs.files import DamageError
+
+_SEAL = "sha256"
+
+
+def seal(content: dict[str, Any]) -> dict[str, Any]:
+    """The document with the sha256 of all the rest, in sorted keys and without spaces.
+
+    >>> seal({"rho": 0.1})["sha256"][:8], seal({"rho": 0.1}) == seal(seal({"rho": 0.1}))
+    ('610d21b8', True)
+    """
+    rest = unsealed(content)
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return rest | {_SEAL: hashlib.sha256(text.encode()).hexdigest()}
+
+
+def unsealed(content: dict[str, Any]) -> dict[str, Any]:
+    """The document without its digest."""
+    return {name: value for name, value in content.items() if name != _SEAL}
+
+
+def check_seal(content: dict[str, Any], name: object) -> None:
+    """Raise ``DamageError`` unless the document has the digest that it was written with."""
+    if _SEAL not in content:
+        raise DamageError(f"{name} is corrupt: it has no {_SEAL}.")
+    if content[_SEAL] != seal(content)[_SEAL]:
+        raise DamageError(f"{name} is corrupt: its content does not have the {_SEAL} it was written with.")

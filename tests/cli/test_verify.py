@@ -1,0 +1,116 @@
+"""``certus verify`` as a script meets it: exit codes, and what is said on which stream."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certus.runs.sealed import seal
+from tests.certificates.small_run import certify_small, make_run
+from tests.cli.test_cli import Done, certus, refused
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("verify")
+    make_run(place, 1.0)
+    certify_small(place, 1.0, "--refine", "0")
+    shutil.copytree(place / "run/certificate", place / "kept")
+    return place
+
+
+def failed(done: Done, message: str) -> None:
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("certus: error: ")
+    assert " is not verified: " in last
+    assert message in last
+
+
+def test_verified(folder: Path) -> None:
+    done = certus("verify", "kept/certificate.json", folder=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "agrees to 1e-9 of its size" in done.stdout
+    (folder / "alone").mkdir()
+    shutil.copy(folder / "kept/certificate.json", folder / "alone")
+    done = certus("verify", "alone/certificate.json", "--json", folder=folder)
+    absent = "samples.csv is absent: its rows were not compared"
+    assert json.loads(done.stdout) == {"verified": True, "differences": [], "remarks": [absent]}
+    assert (done.returncode, done.stderr) == (0, f"{absent}.\n")
+
+
+def _other_start(content: dict[str, Any]) -> None:
+    content["start"][1] *= 1 + 1e-6
+
+
+def _other_weights(content: dict[str, Any]) -> None:
+    content["about"]["digests"]["weights"] = "0" * 64
+
+
+def _no_such_rho(content: dict[str, Any]) -> None:
+    content["about"]["settings"]["rho"] = [-1.0]
+
+
+def _attained_above_proven(content: dict[str, Any]) -> None:
+    content["lines"][0]["loss"] = 100.0
+
+
+FORGED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "number": (_other_start, "start[1]: "),
+    "weights": (_other_weights, "the weights are not those that were certified"),
+    "settings": (_no_such_rho, "it cannot be computed again: `rho` must be finite and not negative"),
+    "contradiction": (_attained_above_proven, "What was attained exceeds what was proven"),
+}
+
+
+@pytest.mark.parametrize(("forge", "message"), FORGED.values(), ids=FORGED.keys())
+def test_a_forged_certificate_exits_1(
+    forge: Callable[[dict[str, Any]], None], message: str, folder: Path
+) -> None:
+    content = json.loads((folder / "kept/certificate.json").read_text())
+    forge(content)
+    (folder / "forged.json").write_text(json.dumps(seal(content)))
+    done = certus("verify", "forged.json", folder=folder)
+    failed(done, message)
+    assert done.stdout == ""
+    done = certus("verify", "forged.json", "--json", folder=folder)
+    assert done.returncode == 1
+    printed = json.loads(done.stdout)
+    assert not printed["verified"]
+    assert message in printed["differences"][0]
+
+
+def test_a_damaged_certificate_exits_1(folder: Path) -> None:
+    text = (folder / "kept/certificate.json").read_text()
+    (folder / "damaged.json").write_text(text.replace('"samples": 12', '"samples": 13'))
+    failed(certus("verify", "damaged.json", folder=folder), "does not have the sha256 it was written with")
+    (folder / "damaged.json").write_text(text.replace("{", '{"samples": 1,', 1))
+    failed(certus("verify", "damaged.json", folder=folder), 'the key "samples" is there twice')
+    (folder / "damaged.json").write_text(text.replace('"growth": 1.0', '"growth": Infinity'))
+    failed(certus("verify", "damaged.json", folder=folder), "Infinity is no finite number")
+    shutil.copytree(folder / "kept", folder / "row")
+    table = folder / "row/samples.csv"
+    table.write_text(table.read_text().replace(",concave,", ",local,", 1))
+    failed(certus("verify", "row/certificate.json", folder=folder), "samples.csv: it is not the file that")
+
+
+def test_misuse_exits_2(folder: Path) -> None:
+    refused(certus("verify", "none.json", folder=folder), "Cannot read none.json: No such file")
+    refused(certus("verify", "run/run.json", folder=folder), "run/run.json is no certificate.")
+    refused(certus("verify", "data.npz", folder=folder), "data.npz is corrupt: it is no JSON file.")
+    refused(certus("verify", folder=folder), "Missing argument")
+    away = ["verify", "kept/certificate.json", "--run", "away"]
+    refused(certus(*away, folder=folder), "away is no run directory")
+    content = json.loads((folder / "kept/certificate.json").read_text())
+    (folder / "old.json").write_text(json.dumps(content | {"schema_version": 2}))
+    refused(certus("verify", "old.json", folder=folder), "is a certificate of schema version 2; this version")
+
+
+def test_the_help_names_the_exit_codes(folder: Path) -> None:
+    text = " ".join(certus("verify", "--help", folder=folder).stdout.split())
+    assert "Exit code 0: verified. 1: it is not, or the file is damaged. 2: nothing could be compared" in text
