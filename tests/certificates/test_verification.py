@@ -175,6 +175,7 @@ def test_settings_that_were_changed_are_found(small: Small) -> None:
         "predicted": True,
         "label_price": settings["rho"][0],
         "method": "hoeffding",
+        "seed": 1,
         "gammas": [honest["lines"][0]["gamma"], honest["lines"][1]["gamma"]],
         "balls": 0,
         "refine": 0,
