@@ -236,19 +236,19 @@ REFUSED = {
     "train epsilon": (["train", "digits", "--method", "pgm"], "Give `epsilon` and `norm` for pgm"),
     "train gamma": (
         ["train", "digits", "--method", "pgm", "--epsilon", "1", "--gamma", "1"],
-        "`gamma` must be left out for pgm; got 1.0.",
+        "`--gamma` must be left out for pgm: it is for wrm; got 1.0.",
     ),
     "train wrm": (
         ["train", "digits", "--gamma", "1", "--epsilon", "1"],
-        "`epsilon` must be left out for wrm",
+        "`--epsilon` must be left out for wrm",
     ),
     "train steps": (
         ["train", "digits", "--method", "fgm", "--epsilon", "1", "--steps", "7"],
-        "`steps` must be left out for fgm, which has none; got 7.",
+        "`--steps` must be left out for fgm: it is for ifgm, pgm; got 7.",
     ),
     "train step": (
         ["train", "digits", "--method", "fgm", "--epsilon", "1", "--step-size", "1"],
-        "`step_size` must be left out for fgm; got 1.0.",
+        "`--step-size` must be left out for fgm: it is for ifgm, pgm; got 1.0.",
     ),
     "train step size": (
         ["train", "digits", "--method", "pgm", "--epsilon", "1", "--step-size", "0"],
@@ -256,7 +256,7 @@ REFUSED = {
     ),
     "train cost": (
         ["train", "digits", "--method", "pgm", "--epsilon", "1", "--cost", "linf"],
-        "`cost` must be left out for pgm; got 'linf'.",
+        "`--cost` must be left out for pgm: it is for wrm; got linf.",
     ),
 }
 

@@ -118,4 +118,4 @@ def test_regression_and_tables_are_refused_what_makes_no_sense(tmp_path: Path) -
             "train", "wine", "--gamma", "1", f"--{name}", "0.1" if name == "warp" else "1", folder=tmp_path
         )
         assert moved.returncode == 2
-        assert f"`{name}` must be 0 for data that are no images" in moved.stderr
+        assert f"`--{name}` must be left out for wine, which has no images" in moved.stderr

@@ -98,7 +98,7 @@ def attack(
         step_size=step_size,
         restarts=restarts,
         clip=clip,
-        model=model,
+        models=[] if model is None else [model],
     )
     done = run_trials(trained, chosen.data, trials, seed)
     rows = make_rows(done, trained.cost)

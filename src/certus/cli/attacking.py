@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,7 +88,7 @@ def make_trials(
     step_size: float | None,
     restarts: int | None,
     clip: bool,
-    model: str | None,
+    models: Sequence[str],
 ) -> list[Trial]:
     """Every attack at every strength that it takes; what none of them takes is refused."""
     chosen = list(dict.fromkeys(attacks or ["pgm"]))
@@ -108,7 +109,7 @@ def make_trials(
         if option in takes and not needed:
             named = ", ".join(name for name in chosen if option in _TAKEN[name])
             raise ArgumentError(f"`{option}` must be given for {named}; got none.")
-    budgets = sorted(set(_budgets(trained, epsilon or [], norm or "inf", relative, model)))
+    budgets = sorted(set(_budgets(trained, epsilon or [], norm or "inf", relative, models)))
     penalties = sorted(set(gamma or []), reverse=True)
     trials = []
     for name in chosen:
@@ -125,7 +126,7 @@ def make_trials(
 
 
 def _budgets(
-    trained: TrainedRun, epsilon: list[str], norm: str, relative: bool, model: str | None
+    trained: TrainedRun, epsilon: list[str], norm: str, relative: bool, models: Sequence[str]
 ) -> list[float]:
     """Every ε, in units of the inputs."""
     numbers = [text for text in epsilon if not text.startswith("from:")]
@@ -133,7 +134,7 @@ def _budgets(
     unit = typical_length(trained.data.train, read_norm(norm)) if relative else 1.0
     settings = trained.settings
     return [
-        read_epsilon(text, norm, settings.data, settings.standardize, model)
+        read_epsilon(text, norm, settings.data, settings.standardize, models)
         * (unit if text in numbers else 1)
         for text in epsilon
     ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from certus.attacks.budgets import fair_epsilon
 from certus.cli.output import messages
 from certus.errors import ArgumentError, require
 from certus.runs.directory import RunDirectory
-from certus.runs.execute import NORMS, settings_of
+from certus.runs.execute import NORMS, own_model, settings_of
 from certus.runs.trained import open_trained, recorded_rho_hat
 
 
@@ -19,12 +20,12 @@ def read_norm(text: str) -> float:
     return NORMS[text]
 
 
-def read_epsilon(text: str, norm: str, data: str, standardize: bool, model: str | None = None) -> float:
+def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Sequence[str] = ()) -> float:
     """ε from a number, or from how far the WRM of a run moves its training data (eqn:fgm-fair).
 
     Args:
         data, standardize: what will be moved; a budget of other data would be in other units.
-        model: the FILE.py:FACTORY of the run, if it has one.
+        models: among them the FILE.py:FACTORY of the run, if it has one.
     """
     p = read_norm(norm)
     if not text.startswith("from:"):
@@ -43,7 +44,7 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, model: str 
     if rho_hat is not None:
         epsilon = math.sqrt(rho_hat)
     else:
-        trained = open_trained(run, model=model)
+        trained = open_trained(run, model=own_model(run, models))
         count = len(trained.data.train)
         messages.print(f"Measuring how far {trained.run.path} moves its {count} training samples.")
         epsilon = fair_epsilon(trained.wrm, trained.loss, trained.data.train, p)

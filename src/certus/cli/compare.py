@@ -97,7 +97,7 @@ def compare(
         step_size=step_size,
         restarts=restarts,
         clip=clip,
-        model=models[0] if models else None,
+        models=models or [],
     )
     # Every model meets the same adversary: wrm as an attack pays the cost of the first run.
     done = {

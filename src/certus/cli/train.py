@@ -12,8 +12,10 @@ import typer
 from lightning_fabric import Fabric
 
 from certus.cli.budgets import read_epsilon
+from certus.cli.idle import of_data, of_network, of_others, of_source, refuse_idle
 from certus.cli.output import Json, console, messages, number, print_json, table
 from certus.cli.progress import ProgressBar
+from certus.data import DataSet
 from certus.errors import ArgumentError, require
 from certus.losses import ModelLoss
 from certus.models import build_model, default_model
@@ -41,6 +43,7 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="The run dir
 
 
 def train(
+    context: typer.Context,
     data: Data,
     model: Model = None,
     method: Annotated[
@@ -111,9 +114,11 @@ def train(
     """
     fabric = _make_fabric()
     leader = fabric.global_rank == 0
-    chosen_model = model or "mlp:128,128:elu"
-    iterated = method in ("ifgm", "pgm")
-    require(steps is None or iterated, "steps", f"be left out for {method}, which has none", steps)
+    chosen_model, own = model or "mlp:128,128:elu", [] if model is None else [model]
+    idle = of_others([method], runs.TAKEN) if method in runs.METHODS else {}
+    idle |= {"gamma": None} if certified else {}
+    idle["schedule"] = "with --epochs 1: it moves on after each epoch" if epochs == 1 else None
+    refuse_idle(context, idle | of_source(data))
     draft = runs.Settings(
         data=data,
         model=chosen_model,
@@ -122,7 +127,7 @@ def train(
         rho=1.0 if method == "wrm" and gamma is None and rho is None else rho,
         cost=cost,
         norm=norm or ("inf" if method in runs.ATTACKS else None),
-        epsilon=None if epsilon is None else read_epsilon(epsilon, norm or "inf", data, standardize, model),
+        epsilon=None if epsilon is None else read_epsilon(epsilon, norm or "inf", data, standardize, own),
         steps=runs.Settings.steps if steps is None else steps,
         step_size=step_size,
         clip=clip,
@@ -144,6 +149,7 @@ def train(
         standardize=standardize,
     )
     loaded = runs.load_data(draft)
+    refuse_idle(context, of_data(loaded) | _training_options(loaded, draft))
     settings = replace(draft, model=model or default_model(loaded, certified))
     if method == "wrm" and gamma is None and rho is None:
         suggestion = suggest_rho(loaded.train, runs.chosen_cost(settings, loaded), seed)
@@ -164,6 +170,7 @@ def train(
 
 
 def resume(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     model: Annotated[
         str | None, typer.Option(help="The run's own FILE.py:FACTORY, if it has one: it is executed.")
@@ -176,6 +183,7 @@ def resume(
     certus resume runs/digits
     """
     opened, fabric = RunDirectory.open(run), _make_fabric()
+    refuse_idle(context, of_network(opened))
     if opened.result is None:
         _train(opened, fabric, model, as_json)
     elif fabric.global_rank == 0:
@@ -184,6 +192,7 @@ def resume(
 
 
 def import_weights(
+    context: typer.Context,
     weights: Annotated[Path, typer.Option(help="A safetensors file with the model's state dict.")],
     data: Annotated[str, typer.Option(help="The data that the model is for.")],
     model: Annotated[str, typer.Option(help="Its architecture: a name, or FILE.py:FACTORY.")],
@@ -198,10 +207,12 @@ def import_weights(
     \b
     certus import --model net.py:make --weights net.safetensors --data mnist -o runs/mine
     """
+    refuse_idle(context, of_source(data))
     settings = runs.Settings(
         data=data, model=model, method="erm", seed=seed, target=target, standardize=standardize
     )
     loaded = runs.load_data(settings)
+    refuse_idle(context, of_data(loaded))
     network = build_model(model, loaded, seed)
     state, _ = load_tensors(weights, require_digest=False)
     for name, tensor in state.items():
@@ -217,6 +228,17 @@ def import_weights(
     run = runs.start_run(output, settings, loaded, origin="imported")
     run.finish(network.state_dict(), result)
     _show(run, result, as_json)
+
+
+def _training_options(data: DataSet, settings: runs.Settings) -> dict[str, str | None]:
+    """What idles in training for these data, unless it is off as it is by default."""
+    regression = f"for {data.name}, a regression: it is about classes" if data.classes is None else None
+    no_images = None if data.train.inputs.dim() == 4 else f"for {data.name}, which has no images"
+    idle = dict.fromkeys(("label_smoothing", "margin", "temperature"), regression)
+    idle |= dict.fromkeys(("shift", "warp"), no_images)
+    return {
+        name: why for name, why in idle.items() if getattr(settings, name) != getattr(runs.Settings, name)
+    }
 
 
 def _make_fabric() -> Fabric:

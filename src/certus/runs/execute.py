@@ -32,7 +32,9 @@ from certus.runs.recorder import Recorder
 from certus.runs.results import result_of
 from certus.runs.settings import ATTACKS as ATTACKS
 from certus.runs.settings import COSTS, OPTIMIZERS
+from certus.runs.settings import METHODS as METHODS
 from certus.runs.settings import NORMS as NORMS
+from certus.runs.settings import TAKEN as TAKEN
 from certus.runs.settings import Settings as Settings
 from certus.runs.tags import from_tag, to_tag
 from certus.surrogate import WRM, default_maximizer
@@ -149,7 +151,9 @@ def settings_of(run: RunDirectory) -> Settings:
 
 def rebuild_model(run: RunDirectory, settings: Settings, data: DataSet, given: str | None) -> nn.Module:
     """The network of a run. A user's own file is never executed unless it is named again."""
-    if ".py:" not in settings.model:
+    if not has_own_file(settings):
+        rule = f"be left out: the run's own, {settings.model}, is no file"
+        require(given in (None, settings.model), "model", rule, given)
         return build_model(settings.model, data, settings.seed)
     if given is None:
         raise ArgumentError(
@@ -163,9 +167,20 @@ def rebuild_model(run: RunDirectory, settings: Settings, data: DataSet, given: s
     return build_model(given, data, settings.seed)
 
 
+def has_own_file(settings: Settings) -> bool:
+    """Whether the network is made by code of the user's, ``FILE.py:FACTORY``."""
+    return ".py:" in settings.model
+
+
 def own_model(run: RunDirectory, given: Sequence[str]) -> str | None:
-    """Which of several ``FILE.py:FACTORY`` is the run's own; the first if none is, for the error to name."""
-    known = _factory(settings_of(run).model)
+    """Which of several ``FILE.py:FACTORY`` is the run's own; the first if none is, for the error to name.
+
+    None for a run that needs none.
+    """
+    settings = settings_of(run)
+    if not has_own_file(settings):
+        return None
+    known = _factory(settings.model)
     fitting = (text for text in given if _factory(text) == known and _same_file(run, text))
     return next(fitting, given[0] if given else None)
 

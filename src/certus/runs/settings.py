@@ -15,10 +15,16 @@ ATTACKS = ("fgm", "ifgm", "pgm")
 METHODS = ("wrm", "erm", *ATTACKS)
 NORMS = {"1": 1.0, "2": 2.0, "inf": math.inf}
 COSTS = {"l1": SquaredLp(1.0), "linf": SquaredSup()}
-_REFUSED = {
-    "wrm": ("norm", "epsilon", "step_size"),
-    "erm": ("gamma", "rho", "norm", "epsilon", "step_size"),
-    "fgm": ("gamma", "rho", "step_size"),
+TAKEN = {  # option → the methods that take it; to others it means nothing
+    "gamma": ("wrm",),
+    "rho": ("wrm",),
+    "cost": ("wrm",),
+    "tolerance": ("wrm",),
+    "norm": ATTACKS,
+    "epsilon": ATTACKS,
+    "steps": ("ifgm", "pgm"),
+    "step_size": ("ifgm", "pgm"),
+    "clip": ("wrm", *ATTACKS),
 }
 OPTIMIZERS = {"adam": Adam, "sgd": SGD}
 
@@ -89,9 +95,10 @@ class Settings:
         require(self.batch_size < 2**31, "batch_size", "be less than 2³¹", self.batch_size)
         require(0 <= self.label_smoothing < 1, "label_smoothing", "lie in [0, 1)", self.label_smoothing)
         require(0 <= self.seed < 2**32, "seed", "lie between 0 and 2³² − 1", self.seed)
-        for name in _REFUSED.get(self.method, ("gamma", "rho")):
+        for name in ("gamma", "rho", "norm", "epsilon", "step_size"):  # None where they are left out
             value = getattr(self, name)
-            if value is not None and not (self.certified and name == "gamma"):
+            taken = self.method in TAKEN[name] or (self.certified and name == "gamma")
+            if value is not None and not taken:
                 raise ArgumentError(f"`{name}` must be left out for {self.method}; got {value}.")
         given = [name for name in ("gamma", "rho") if getattr(self, name) is not None]
         if self.method in ATTACKS:

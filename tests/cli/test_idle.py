@@ -1,0 +1,117 @@
+"""Options that cannot have an effect are refused as they were typed; those that were left out never are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_cli import QUICK, certus, refused
+
+TRAINING = {
+    "erm": {
+        "--tolerance 0.1": "`--tolerance` must be left out for erm: it is for wrm; got 0.1.",
+        "--no-clip": "`--no-clip` must be left out for erm: it is for wrm, fgm, ifgm, pgm.",
+        "--clip": "`--clip` must be left out for erm: ",
+        "--gamma 1": "`--gamma` must be left out for erm: it is for wrm; got 1.0.",
+        "--rho 1": "`--rho` must be left out for erm",
+        "--cost natural": "`--cost` must be left out for erm: it is for wrm; got natural.",
+        "--norm 2": "`--norm` must be left out for erm: it is for fgm, ifgm, pgm; got 2.",
+        "--epsilon 1": "`--epsilon` must be left out for erm",
+        "--steps 15": "`--steps` must be left out for erm: it is for ifgm, pgm; got 15.",
+        "--step-size 1": "`--step-size` must be left out for erm",
+        "--schedule cosine --epochs 1": "`--schedule` must be left out with --epochs 1: it moves on",
+        "--target age": "`--target` must be left out for digits: it names a column of csv:FILE; got age.",
+        "--no-standardize": "`--no-standardize` must be left out for digits, which is no table.",
+    },
+    "wrm": {
+        "--norm 2": "`--norm` must be left out for wrm",
+        "--epsilon 1": "`--epsilon` must be left out for wrm",
+        "--steps 3": "`--steps` must be left out for wrm",
+        "--standardize": "`--standardize` must be left out for digits, which is no table.",
+    },
+    "fgm --epsilon 1": {
+        "--steps 3": "`--steps` must be left out for fgm",
+        "--step-size 1": "`--step-size` must be left out for fgm: it is for ifgm, pgm; got 1.0.",
+    },
+    "pgm --epsilon 1": {
+        "--tolerance 0.1": "`--tolerance` must be left out for pgm: it is for wrm; got 0.1.",
+        "--gamma 1": "`--gamma` must be left out for pgm",
+        "--cost linf": "`--cost` must be left out for pgm: it is for wrm; got linf.",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [(method, options, message) for method, table in TRAINING.items() for options, message in table.items()],
+)
+def test_training(method: str, options: str, message: str, tmp_path: Path) -> None:
+    refused(
+        certus("train", "digits", "--method", *method.split(), *options.split(), folder=tmp_path), message
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        ("diabetes", "--no-clip", "`--no-clip` must be left out for diabetes, whose inputs have no bounds."),
+        ("rings", "--no-standardize", "`--no-standardize` must be left out for rings, which is no table."),
+        (
+            "diabetes",
+            "--label-smoothing 0.1",
+            "`--label-smoothing` must be left out for diabetes",
+        ),
+        (
+            "diabetes",
+            "--margin 1",
+            "`--margin` must be left out for diabetes, a regression: it is",
+        ),
+        ("diabetes", "--temperature 2", "`--temperature` must be left out for diabetes"),
+        ("wine", "--shift 1", "`--shift` must be left out for wine, which has no images; got 1."),
+        ("wine", "--warp 0.1", "`--warp` must be left out for wine, which has no images; got 0.1."),
+    ],
+)
+def test_training_on_other_data(data: str, options: str, message: str, tmp_path: Path) -> None:
+    refused(certus("train", data, *options.split(), folder=tmp_path), message)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "wine --no-standardize --shift 0 --warp 0 --tolerance 0.01 --gamma 2",
+        "digits --method erm --label-smoothing 0.1 --shift 1 --weight-decay 0.1",
+        "digits --method erm --certified --gamma 2 --model certified-mlp:8",
+        "digits --method pgm --epsilon 0.1 --steps 2 --step-size 0.1 --no-clip",
+    ],
+)
+def test_what_has_an_effect_is_accepted(options: str, tmp_path: Path) -> None:
+    done = certus("train", *options.split(), "--epochs", "1", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a run of ordinary training on images, and one on numbers."""
+    made = tmp_path_factory.mktemp("idle")
+    for name, data in (("images", "digits"), ("numbers", "diabetes")):
+        done = certus("train", data, *QUICK, "--method", "erm", "-o", name, folder=made)
+        assert done.returncode == 0, done.stderr
+    return made
+
+
+IMPORT = "import --weights w --data digits --model mlp:8:elu -o new"
+BUILT_IN = (
+    "`--model` must be left out for a network that certus builds itself: images (mlp:8:elu); got a.py:b."
+)
+USING = {
+    "resume images --model a.py:b": BUILT_IN,
+    f"{IMPORT} --target x": "`--target` must be left out for digits: it names a column of csv:FILE; got x.",
+    f"{IMPORT} --no-standardize": "`--no-standardize` must be left out for digits, which is no table.",
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), USING.items(), ids=USING)
+def test_using_a_run(arguments: str, message: str, folder: Path) -> None:
+    refused(certus(*arguments.split(), folder=folder), message)
