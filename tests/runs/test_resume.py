@@ -1,14 +1,7 @@
-"""Killed at any moment and resumed, a run ends with the same weights and metrics, bit for bit."""
+"""Stopped between any two steps and started again, a run ends with the same weights, bit for bit."""
 
 from __future__ import annotations
 
-import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +15,7 @@ from certus.runs.checkpoint import restore_state, save_state
 from certus.runs.recorder import CHECKPOINT, METRICS
 from certus.surrogate import WRM
 from certus.training import Fit, Observer, TrainingState, fit
+from tests.runs.metrics import without_time
 
 DATA = digits().train[:300]
 
@@ -103,11 +97,6 @@ def test_schedules_with_milestones_come_back(tmp_path: Path) -> None:
     assert once(tmp_path / "parts", []) == whole[1:]
 
 
-def without_time(folder: Path) -> list[dict[str, object]]:
-    lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
-
-
 def test_metrics_are_cut_back_to_the_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         train(tmp_path, [StopAfter(7)])
@@ -145,58 +134,3 @@ def test_adams_state_comes_back(tmp_path: Path) -> None:
     assert found["param_groups"] == expected["param_groups"]
     for index, entries in expected["state"].items():
         assert all(torch.equal(entries[name], found["state"][index][name]) for name in entries)
-
-
-@pytest.mark.slow
-def test_twenty_kills(tmp_path: Path) -> None:
-    """SIGKILL at random moments, then resume, by the command: identical weights and metrics."""
-    base = [sys.executable, "-m", "certus"]
-    options = ["--epochs", "12", "--batch-size", "32", "--rho", "0.05", "--model", "mlp:64:elu"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run(
-        [*base, "train", "digits", *options, "-o", str(tmp_path / "whole")],
-        check=True,
-        capture_output=True,
-        env=environment,
-    )
-    run = tmp_path / "killed"
-    moments = random.Random(0)
-    kills = 0
-    while kills < 20:
-        command = (
-            ["resume", str(run)]
-            if (run / "run.json").exists()
-            else ["train", "digits", *options, "-o", str(run)]
-        )
-        if not (run / "run.json").exists() and run.exists():
-            for file in run.iterdir():
-                file.unlink()
-        process = subprocess.Popen(
-            [*base, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
-        )
-        # From before the first import is done to the middle of training and the final pass.
-        deadline = time.monotonic() + moments.uniform(2.0, 8.0)
-        while process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        else:
-            assert process.stderr is not None
-            assert process.returncode == 0, process.stderr.read()
-            if (run / "result.json").exists():  # finished too soon: start over, and go on killing
-                compare(tmp_path / "whole", run)
-                for file in run.iterdir():
-                    file.unlink()
-        process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
-    subprocess.run([*base, "resume", str(run)], check=True, capture_output=True, env=environment)
-    compare(tmp_path / "whole", run)
-
-
-def compare(whole: Path, run: Path) -> None:
-    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    assert without_time(run) == without_time(whole)
-    results = [json.loads((folder / "result.json").read_text()) for folder in (whole, run)]
-    assert results[0] == results[1]
