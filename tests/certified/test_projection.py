@@ -15,9 +15,9 @@ import certus
 from certus import CrossEntropy, SquaredError, SquaredL2, SquaredSup, UnsupportedError
 from certus.certified import SAFETY, CertifiedSet
 from certus.certified.clipping import clip_matrix
-from certus.losses import evaluate_loss
 from certus.models import certified_mlp
 from tests.certified.networks import Case, cases
+from tests.smoothness.margins import by_margins
 
 NAMES = sorted(cases())
 
@@ -59,7 +59,7 @@ def curvature(case: Case, points: Tensor, labels: Tensor) -> Tensor:
 
         def loss(moves: Tensor, point: Tensor = point, label: Tensor = label) -> Tensor:
             moved = point.unsqueeze(0) + cost.whiten(moves.reshape(1, *point.shape))
-            return evaluate_loss(criterion, model(moved), label.reshape(1)).sum()
+            return by_margins(criterion)(model(moved), label.reshape(1)).sum()
 
         hessian = torch.autograd.functional.hessian(loss, torch.zeros(point.numel(), dtype=torch.float64))
         found.append(torch.linalg.eigvalsh(hessian)[-1])

@@ -11,23 +11,18 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+
+from certus.losses import CrossEntropy
+from tests.smoothness.margins import by_margins
 
 Values = Callable[[Tensor], Tensor]
 """One value per sample: (batch, …) → (batch,)."""
 
 
 def margin_loss(model: nn.Module, targets: Tensor) -> Values:
-    """Cross-entropy as log(1 + Σ_{k≠y} exp(F_k − F_y)): unlike log p_y, it does not cancel where p_y is
-    nearly 1."""
-
-    def value(points: Tensor) -> Tensor:
-        outputs = model(points)
-        own = functional.one_hot(targets, outputs.shape[1]).to(torch.bool)
-        margins = (outputs - outputs[own].unsqueeze(1)).masked_fill(own, -torch.inf)
-        return functional.softplus(torch.logsumexp(margins, 1), threshold=200.0)
-
-    return value
+    """Cross-entropy by its margins, which does not cancel where p_y is nearly 1."""
+    loss = by_margins(CrossEntropy())
+    return lambda points: loss(model(points), targets)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from certus.losses import Criterion
 from certus.models.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
+from tests.smoothness.margins import by_margins
 
 SMOOTH: list[Callable[[], nn.Module]] = [
     # The true softplus: torch's is linear beyond its threshold, where the slopes differ in the ninth digit.
@@ -127,7 +128,7 @@ def sample(
     """λ_max(∇²ℓ), ‖∇ℓ‖, the Jacobians of the outputs, and λ_max of every F_k − F_y, at (batch, …) points."""
     leaf = points.clone().requires_grad_()
     outputs = model(leaf)
-    slope, bent = derivatives(criterion(outputs, targets), leaf)
+    slope, bent = derivatives(by_margins(criterion)(outputs, targets), leaf)
     gradients, bends = zip(
         *(derivatives(outputs[:, k], leaf, second=margins) for k in range(outputs.shape[1])), strict=True
     )

@@ -19,6 +19,7 @@ from certus import (
     WeightedL2,
 )
 from certus.costs import Cost
+from tests.smoothness.margins import by_margins
 
 SIZE = 6
 
@@ -39,9 +40,9 @@ MASK = torch.tensor([[True, False, True], [True, True, False]])
 
 def full_hessians(loss: ModelLoss) -> Tensor:
     """(batch, 6, 6), entry by entry from automatic differentiation of one sample at a time."""
-    rows = []
+    rows, value = [], by_margins(loss.criterion)
     for x, y in zip(INPUTS, TARGETS, strict=True):
-        hessian = torch.autograd.functional.hessian(lambda z, y=y: loss(z[None], y[None])[0], x)
+        hessian = torch.autograd.functional.hessian(lambda z, y=y: value(loss.model(z[None]), y[None])[0], x)
         rows.append(hessian.reshape(SIZE, SIZE))
     return torch.stack(rows)
 
