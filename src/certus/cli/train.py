@@ -13,6 +13,7 @@ from lightning_fabric import Fabric
 
 from certus.cli.budgets import read_epsilon
 from certus.cli.idle import of_data, of_network, of_others, of_source, refuse_idle
+from certus.cli.options import options_of
 from certus.cli.output import Json, console, messages, number, print_json, table
 from certus.cli.progress import ProgressBar
 from certus.data import DataSet
@@ -42,62 +43,18 @@ Model = Annotated[
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="The run directory to make.")]
 
 
+@options_of(
+    runs.Settings,
+    flags={"learning_rate": "--lr", "certified": "--certified"},
+    types={"epsilon": str | None, "steps": int | None, "learning_rate": float | None, "schedule": str | None},
+)
 def train(
     context: typer.Context,
     data: Data,
     model: Model = None,
-    method: Annotated[
-        str, typer.Option(help="wrm (robust), erm (ordinary), or fgm, ifgm, pgm (adversarial).")
-    ] = "wrm",
-    gamma: Annotated[float | None, typer.Option(help="Penalty on moving the data.")] = None,
-    rho: Annotated[
-        float | None, typer.Option(help="Mean transport cost to be robust to; gamma follows it.")
-    ] = None,
-    certified: Annotated[
-        bool,
-        typer.Option("--certified", help="Keep gamma above a proven bound on the curvature, at every step."),
-    ] = False,
-    cost: Annotated[
-        str, typer.Option(help="What wrm pays for moving: natural (squared L2), linf or l1.")
-    ] = "natural",
-    norm: Annotated[str | None, typer.Option(help="Of fgm, ifgm and pgm: 1, 2 or inf (default).")] = None,
-    epsilon: Annotated[
-        str | None, typer.Option(help="How far fgm, ifgm and pgm move; from:RUN is as far as that run's wrm.")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(help="Of ifgm and pgm; 15 by default.")] = None,
-    step_size: Annotated[
-        float | None, typer.Option(help="Of ifgm and pgm; 2.5 epsilon / steps by default.")
-    ] = None,
-    clip: Annotated[bool, typer.Option(help="Keep moved inputs where the data live, e.g. in [0, 1].")] = True,
-    epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 10,
-    batch_size: Annotated[int, typer.Option(help="Samples per step, over all processes.")] = 128,
-    optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
-    learning_rate: Annotated[
-        float | None, typer.Option("--lr", help="Step size; 0.001 by default, 0.01 with --certified.")
-    ] = None,
-    schedule: Annotated[
-        str | None, typer.Option(help="constant (the default), or cosine down to 0 (with --certified).")
-    ] = None,
-    weight_decay: Annotated[float, typer.Option(help="L2 regularisation of the weights.")] = 0.0,
-    label_smoothing: Annotated[float, typer.Option(help="In the loss, inside and outside.")] = 0.0,
-    margin: Annotated[
-        float, typer.Option(help="By how much, in the training loss, the true class must lead.")
-    ] = 0.0,
-    temperature: Annotated[
-        float, typer.Option(help="Of the training loss: below 1, clean accuracy gains on robustness.")
-    ] = 1.0,
-    shift: Annotated[int, typer.Option(help="Pixels by which training images are shifted at random.")] = 0,
-    warp: Annotated[
-        float, typer.Option(help="How much they are turned, stretched and slanted, such as 0.1.")
-    ] = 0.0,
-    tolerance: Annotated[
-        float, typer.Option(help="How well each inner problem is solved, in units of the loss.")
-    ] = runs.Settings.tolerance,
-    seed: Annotated[int, typer.Option(help="Decides split, weights and batches.")] = 0,
-    target: Annotated[str | None, typer.Option(help="Target column of a csv: file.")] = None,
-    standardize: Annotated[bool, typer.Option(help="Bring tabular features to mean 0, variance 1.")] = True,
     output: Output = None,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Train a model, robustly by default, into a run directory that can be resumed.
 
@@ -114,44 +71,22 @@ def train(
     """
     fabric = _make_fabric()
     leader = fabric.global_rank == 0
+    method, certified, seed = options["method"], options["certified"], options["seed"]
     chosen_model, own = model or "mlp:128,128:elu", [] if model is None else [model]
     idle = of_others([method], runs.TAKEN) if method in runs.METHODS else {}
     idle |= {"gamma": None} if certified else {}
-    idle["schedule"] = "with --epochs 1: it moves on after each epoch" if epochs == 1 else None
+    idle["schedule"] = "with --epochs 1: it moves on after each epoch" if options["epochs"] == 1 else None
     refuse_idle(context, idle | of_source(data))
-    draft = runs.Settings(
-        data=data,
-        model=chosen_model,
-        method=method,
-        gamma=gamma,
-        rho=1.0 if method == "wrm" and gamma is None and rho is None else rho,
-        cost=cost,
-        norm=norm or ("inf" if method in runs.ATTACKS else None),
-        epsilon=None if epsilon is None else read_epsilon(epsilon, norm or "inf", data, standardize, own),
-        steps=runs.Settings.steps if steps is None else steps,
-        step_size=step_size,
-        clip=clip,
-        epochs=epochs,
-        batch_size=batch_size,
-        optimizer=optimizer,
-        learning_rate=(1e-2 if certified else 1e-3) if learning_rate is None else learning_rate,
-        schedule=schedule or ("cosine" if certified else "constant"),
-        weight_decay=weight_decay,
-        label_smoothing=label_smoothing,
-        certified=certified,
-        margin=margin,
-        temperature=temperature,
-        shift=shift,
-        warp=warp,
-        tolerance=tolerance,
-        seed=seed,
-        target=target,
-        standardize=standardize,
-    )
+    if options["epsilon"] is not None:
+        norm = options["norm"] or "inf"
+        options["epsilon"] = read_epsilon(options["epsilon"], norm, data, options["standardize"], own)
+    suggested = method == "wrm" and options["gamma"] is None and options["rho"] is None
+    given = options | {"rho": 1.0} if suggested else options
+    draft = runs.Settings.chosen(data=data, model=chosen_model, **given)
     loaded = runs.load_data(draft)
     refuse_idle(context, of_data(loaded) | _training_options(loaded, draft))
     settings = replace(draft, model=model or default_model(loaded, certified))
-    if method == "wrm" and gamma is None and rho is None:
+    if suggested:
         suggestion = suggest_rho(loaded.train, runs.chosen_cost(settings, loaded), seed)
         settings = replace(settings, rho=suggestion.rho)
         if leader:

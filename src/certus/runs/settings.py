@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 from torch.optim import SGD, Adam
 
@@ -31,50 +32,54 @@ OPTIMIZERS = {"adam": Adam, "sgd": SGD}
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line, or a script, asks for; JSON types only.
+    """What the command line, or a script, asks for; JSON types only, each with a word of help.
 
-    Attributes:
-        gamma, rho: exactly one of them for wrm, neither for the others.
-        cost: "natural" (squared L2, weighted for tabular data), "linf" or "l1"; for wrm.
-        norm, epsilon: of the ball in which fgm, ifgm and pgm move the inputs.
-        steps, step_size: of ifgm and pgm; 2.5·epsilon/steps when None.
-        clip: whether inputs move only in the set that the data live in, such as pixels between 0 and 1.
-        schedule: "constant" or "cosine" (down to 0 over all epochs).
-        certified: keep sγ above a proven bound on the curvature; ``gamma`` is then allowed for every method.
-        margin: what a true class must lead by, in the training loss of a classifier; 0 for cross-entropy.
-        temperature: of that loss: below 1 it looks at samples near the decision more than at others.
-        shift: pixels by which training images are shifted at random; warp: how much they are turned,
-            stretched and slanted; then shifts are not by whole pixels only.
-        tolerance: of the inner problems. The effect of an inexact maximiser is fixed (thm:convergence).
+    Exactly one of gamma and rho for wrm, neither for the others; a certified run may have a gamma with every
+    method. The effect of the tolerance, of an inexact maximiser, is fixed (thm:convergence).
     """
 
     data: str
     model: str
-    method: str = "wrm"
-    gamma: float | None = None
-    rho: float | None = None
-    cost: str = "natural"
-    norm: str | None = None
-    epsilon: float | None = None
-    steps: int = 15
-    step_size: float | None = None
-    clip: bool = True
-    epochs: int = 10
-    batch_size: int = 128
-    optimizer: str = "adam"
-    learning_rate: float = 1e-3
-    schedule: str = "constant"
-    weight_decay: float = 0.0
-    label_smoothing: float = 0.0
-    tolerance: float = MonotoneAscent.tolerance
-    seed: int = 0
-    target: str | None = None
-    standardize: bool = True
-    certified: bool = False
-    margin: float = 0.0
-    temperature: float = 1.0
-    shift: int = 0
-    warp: float = 0.0
+    method: Annotated[str, "wrm (robust), erm (ordinary), or fgm, ifgm, pgm (adversarial)."] = "wrm"
+    gamma: Annotated[float | None, "Penalty on moving the data."] = None
+    rho: Annotated[float | None, "Mean transport cost to be robust to; gamma follows it."] = None
+    certified: Annotated[bool, "Keep gamma above a proven bound on the curvature, at every step."] = False
+    cost: Annotated[str, "What wrm pays for moving: natural (squared L2), linf or l1."] = "natural"
+    norm: Annotated[str | None, "Of fgm, ifgm and pgm: 1, 2 or inf (default)."] = None
+    epsilon: Annotated[
+        float | None, "How far fgm, ifgm and pgm move; from:RUN is as far as that run's wrm."
+    ] = None
+    steps: Annotated[int, "Of ifgm and pgm; 15 by default."] = 15
+    step_size: Annotated[float | None, "Of ifgm and pgm; 2.5 epsilon / steps by default."] = None
+    clip: Annotated[bool, "Keep moved inputs where the data live, e.g. in [0, 1]."] = True
+    epochs: Annotated[int, "Passes over the training data."] = 10
+    batch_size: Annotated[int, "Samples per step, over all processes."] = 128
+    optimizer: Annotated[str, "adam or sgd."] = "adam"
+    learning_rate: Annotated[float, "Step size; 0.001 by default, 0.01 with --certified."] = 1e-3
+    schedule: Annotated[str, "constant (the default), or cosine down to 0 (with --certified)."] = "constant"
+    weight_decay: Annotated[float, "L2 regularisation of the weights."] = 0.0
+    label_smoothing: Annotated[float, "In the loss, inside and outside."] = 0.0
+    margin: Annotated[float, "By how much, in the training loss, the true class must lead."] = 0.0
+    temperature: Annotated[float, "Of the training loss: below 1, clean accuracy gains on robustness."] = 1.0
+    shift: Annotated[int, "Pixels by which training images are shifted at random."] = 0
+    warp: Annotated[float, "How much they are turned, stretched and slanted, such as 0.1."] = 0.0
+    tolerance: Annotated[float, "How well each inner problem is solved, in units of the loss."] = (
+        MonotoneAscent.tolerance
+    )
+    seed: Annotated[int, "Decides split, weights and batches."] = 0
+    target: Annotated[str | None, "Target column of a csv: file."] = None
+    standardize: Annotated[bool, "Bring tabular features to mean 0, variance 1."] = True
+
+    @classmethod
+    def chosen(cls, **given: Any) -> Settings:
+        """Settings from what was given; None is not given. Some defaults follow from the rest."""
+        known = {name: value for name, value in given.items() if value is not None}
+        defaults: dict[str, Any] = {}
+        if known.get("certified"):
+            defaults |= {"learning_rate": 1e-2, "schedule": "cosine"}
+        if known.get("method") in ATTACKS:
+            defaults["norm"] = "inf"
+        return cls(**defaults | known)
 
     def __post_init__(self) -> None:
         for name, legal in (
