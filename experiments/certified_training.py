@@ -31,13 +31,14 @@ import certus
 from benchmarks._options import RESUME, RUNS, Shows, read_options
 from benchmarks._results import unfinished_options, write_unfinished
 from certus.attacks import Margin, Outcome, Torchattacks, attack_data, pgm, worst_of
+from certus.certificates.kept import FileMemory
 from certus.certificates.knapsack import worst_error
-from certus.certificates.runs import FileMemory
 from certus.data import Split
 from certus.domains import Unbounded
 from certus.errors import require
 from certus.losses import CrossEntropy, ModelLoss
 from certus.runs.directory import RunDirectory
+from certus.runs.tensors import digest
 from certus.runs.trained import TrainedRun, open_trained
 from certus.training import evaluate
 from experiments._certified_page import write_page
@@ -253,7 +254,9 @@ def certified_error(trained: TrainedRun, args: Args) -> dict[str, float]:
 def certificate(trained: TrainedRun, args: Args) -> list[dict[str, float | None]]:
     """Attained and proven loss and error at each ρ, on some test images, in all of space."""
     data = some(trained.data.test, args.certified)
-    memory = FileMemory(trained.run.path / "unfinished", "certificate")
+    samples = {"inputs": data.inputs, "targets": data.targets}
+    question = [args.rhos, digest(dict(trained.loss.model.state_dict())), digest(samples)]
+    memory = FileMemory(trained.run.path / "unfinished", question)
     found = certus.certify(
         *(trained.loss.model, data), rho=args.rhos, balls=0, refine=0, attack_steps=5, memory=memory
     )

@@ -36,12 +36,13 @@ def make_run(place: Path, scale: float, *, count: int = 60) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def certify_small(place: Path, scale: float, *options: str) -> Path:
-    """Certify it at two ρ and from three γ on, also of the population; the folder of the certificate."""
+def certify_small(place: Path, scale: float, *options: str) -> str:
+    """Certify it at two ρ and from three γ on, also of the population, in ``place/run/certificate``; what
+    stderr says."""
     numbers = [("--rho", rho * scale**2) for rho in (RHO, 5 * RHO)]
     numbers += [("--gamma", gamma / scale**2) for gamma in (2.0, 4.0, 8.0)]
     ask = ["certify", "run", *(word for name, value in numbers for word in (name, str(value)))]
     ask += ["--confidence", "0.9", "--balls", "1", "--attack-steps", "3"]
     done = certus(*ask, *options, folder=place)
     assert done.returncode == 0, done.stderr
-    return place / "run/certificate"
+    return done.stderr

@@ -35,7 +35,8 @@ class Small:
 
     def __init__(self, place: Path, scale: float) -> None:
         make_run(place, scale)
-        self.file = certify_small(place, scale) / "certificate.json"
+        certify_small(place, scale)
+        self.file = place / "run/certificate/certificate.json"
         self.content: dict[str, Any] = json.loads(self.file.read_text())
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(place)

@@ -14,8 +14,9 @@ import torch
 from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify
 from certus.certificates.held_out import check_held_out
+from certus.certificates.kept import FileMemory
 from certus.certificates.record import as_json, sample_table
-from certus.certificates.runs import CertifySettings, FileMemory, certify_run
+from certus.certificates.runs import CertifySettings, certify_run
 from certus.data import Split, digits
 from certus.errors import ArgumentError
 from certus.losses import SquaredError

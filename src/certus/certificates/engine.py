@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -16,6 +17,7 @@ from certus.certificates.constants import Around, Grid, look_around
 from certus.certificates.levels import DEFAULT_ASCENT, Level, error_cost, errs, solve_level
 from certus.certificates.lines import Push
 from certus.certificates.problem import Problem
+from certus.certificates.recall import disagreement, fault, probed_samples
 from certus.certificates.search import nearest_costs, push
 from certus.data import Split
 from certus.surrogate import Maximizer
@@ -27,9 +29,14 @@ Progress = Callable[[int], None]
 
 
 class Memory(Protocol):
-    """Where finished levels are kept, so that an interrupted certification goes on where it was."""
+    """Where finished levels are kept, so that an interrupted certification goes on where it was.
+
+    ``reject`` is told of a level that was loaded and not used, and why.
+    """
 
     def load(self, gamma: float) -> Level | None: ...
+
+    def reject(self, gamma: float, reason: str) -> None: ...
 
     def save(self, level: Level) -> None: ...
 
@@ -76,11 +83,14 @@ class Engine:
 
     def prepare(self) -> None:
         """Look around every sample, under every label that it may take."""
-        labels = 1 if self.problem.label_cost is None else self.problem.label_cost.classes
         for batch in self.problem.batches():
-            parts = [batch if shift == 0 else batch.relabelled(shift) for shift in range(labels)]
-            self._around.append([look_around(part, self.grid, self.clip) for part in parts])
+            self._around.append(self._look(batch))
             self._advance(len(batch))
+
+    def _look(self, batch: Problem) -> list[Around]:
+        labels = 1 if batch.label_cost is None else batch.label_cost.classes
+        parts = [batch if shift == 0 else batch.relabelled(shift) for shift in range(labels)]
+        return [look_around(part, self.grid, self.clip) for part in parts]
 
     @property
     def loss(self) -> Tensor:
@@ -148,9 +158,7 @@ class Engine:
 
     def level(self, gamma: float) -> Level:
         """φ̄_γ and T̂_γ of all samples, none of which contradicts what is known from other γ."""
-        known = None if self.memory is None else self.memory.load(gamma)
-        if known is not None:
-            self._advance(len(self.problem))
+        known = self._recalled(gamma)
         level = known or self._solve(gamma)
         self._check(level, torch.zeros_like(self.start), self._clipped(self.start), "doing nothing")
         for other in self._levels:
@@ -161,6 +169,27 @@ class Engine:
         if self.memory is not None and known is None:
             self.memory.save(level)
         return level
+
+    def _recalled(self, gamma: float) -> Level | None:
+        """The level that was kept, if there is one that nothing speaks against."""
+        level = None if self.memory is None else self.memory.load(gamma)
+        if self.memory is None or level is None:
+            return None
+        reason = fault(level, self._clipped(self.start), self.error_floor, self.clip)
+        if reason is None:
+            index, around = self._probe
+            reason = disagreement(level, index, self._over_labels(around, gamma)[0])
+        if reason is not None:
+            self.memory.reject(gamma, reason)
+            return None
+        self._advance(len(self.problem))
+        return level
+
+    @cached_property
+    def _probe(self) -> tuple[Tensor, list[Around]]:
+        """A few samples, and all that is known around them."""
+        index = probed_samples(len(self.problem))
+        return index, self._look(self.problem.select(index))
 
     def _check(self, level: Level, costs: Tensor, losses: Tensor, origin: str) -> None:
         check_level(level, costs, losses, self.problem.assumptions, origin)

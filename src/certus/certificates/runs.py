@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify
 from certus.certificates.engine import Memory, Progress
 from certus.certificates.held_out import check_held_out, named_split
-from certus.certificates.levels import Level
 from certus.certificates.other_data import load_like
 from certus.certificates.version import BOUNDS_VERSION
 from certus.costs import LabelCost
@@ -23,12 +21,11 @@ from certus.data import DataSet, load
 from certus.data.subsets import Subset
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy, SmoothMargin
-from certus.runs.files import RunError
 from certus.runs.tags import to_tag
-from certus.runs.tensors import digest, load_tensors, save_tensors
+from certus.runs.tensors import digest
 from certus.runs.trained import TrainedRun
 
-__all__ = ["CertifySettings", "FileMemory", "certify_run", "fingerprint"]
+__all__ = ["CertifySettings", "certify_run", "fingerprint"]
 
 
 @dataclass(frozen=True)
@@ -165,36 +162,3 @@ def fingerprint(trained: TrainedRun, settings: CertifySettings) -> dict[str, str
         "samples": digest({"inputs": data.inputs, "targets": data.targets}),
         "source": _source(trained, settings).sha256,
     }
-
-
-@dataclass(frozen=True)
-class FileMemory:
-    """Finished levels in a folder: an interrupted certification goes on from them."""
-
-    folder: Path
-    key: str
-
-    def _file(self, gamma: float) -> Path:
-        return self.folder / f"{self.key[:16]}-{gamma.hex()}.safetensors"
-
-    def load(self, gamma: float) -> Level | None:
-        path = self._file(gamma)
-        if not path.exists():
-            return None
-        try:
-            tensors, _ = load_tensors(path)
-        except RunError:
-            return None  # cut short by a full disk, say: compute it again
-        return Level(gamma, **tensors)
-
-    def save(self, level: Level) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        tensors = {name: value for name, value in vars(level).items() if name != "gamma"}
-        save_tensors(self._file(level.gamma), tensors)
-
-    def forget(self) -> None:
-        """Remove what is no longer needed."""
-        for path in self.folder.glob("*.safetensors"):
-            path.unlink()
-        if self.folder.exists() and not any(self.folder.iterdir()):
-            self.folder.rmdir()

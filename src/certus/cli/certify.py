@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-import certus
 from certus.certificates.certificate import Bracket, Certificate
-from certus.certificates.record import SCHEMA_VERSION, as_json, sample_table
-from certus.certificates.runs import CertifySettings, FileMemory, certified_data, certify_run, fingerprint
+from certus.certificates.kept import FileMemory
+from certus.certificates.record import as_json, sample_table
+from certus.certificates.runs import CertifySettings, certified_data, certify_run, fingerprint
 from certus.certificates.verification import TABLE
 from certus.cli.attacking import ModelFile
 from certus.cli.output import Json, console, messages, print_json, table
 from certus.cli.progress import counting
-from certus.errors import UnsupportedError
+from certus.errors import ContradictionError, UnsupportedError
 from certus.report.digits import at_least, at_most
 from certus.runs.directory import RunDirectory
 from certus.runs.files import write_atomically, write_json
@@ -115,14 +114,21 @@ def _sha256(text: str) -> str:
 
 def compute(trained: TrainedRun, settings: CertifySettings, folder: Path | None) -> Certificate:
     """With a progress bar, and remembering finished levels in a folder until all are done."""
-    question = [SCHEMA_VERSION, certus.__version__, settings.as_json(), fingerprint(trained, settings)]
-    key = _sha256(json.dumps(question, sort_keys=True))
-    memory = None if folder is None else FileMemory(folder / "unfinished", key)
+    question = {"settings": settings.as_json(), "digests": fingerprint(trained, settings)}
+    memory = None if folder is None else FileMemory(folder / "unfinished", question, messages.print)
+    resumed = memory is not None and memory.holds_any
     count = len(certified_data(trained, settings).data)
     # What refining will add is not known beforehand: about two γ for each ρ.
     passes = 20 + 2 * len(settings.rho)
     with counting(messages, f"certifying {trained.run.path}", count * passes) as advance:
-        certificate = certify_run(trained, settings, memory=memory, progress=advance)
+        try:
+            certificate = certify_run(trained, settings, memory=memory, progress=advance)
+        except ContradictionError as reason:
+            if memory is None or not resumed:
+                raise
+            memory.forget()
+            messages.print(f"{reason} All kept levels are computed again.")
+            certificate = certify_run(trained, settings, progress=advance)
     if memory is not None:
         memory.forget()
     return certificate
