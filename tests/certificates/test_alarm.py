@@ -15,6 +15,7 @@ import certus
 from certus import SquaredL2, certify
 from certus.certificates.certificate import Certificate
 from certus.certificates.constants import Around, look_around
+from certus.certificates.engine import Engine
 from certus.certificates.levels import Level
 from certus.certificates.record import as_json
 from certus.certificates.search import push
@@ -65,19 +66,6 @@ def test_an_attack_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         certify(network("relu", 0, size=3.0), samples(0, 10), rho=0.1, balls=0, refine=0, attack_steps=2)
 
 
-class Forged:
-    """A memory whose levels were changed."""
-
-    def __init__(self, level: Level) -> None:
-        self.level = level
-
-    def load(self, gamma: float) -> Level | None:
-        return self.level if gamma == self.level.gamma else None
-
-    def save(self, level: Level) -> None:
-        pass
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -88,17 +76,18 @@ class Forged:
     ],
     ids=["bound", "nan", "loss", "cost"],
 )
-def test_a_level_that_was_changed(change: dict[str, torch.Tensor]) -> None:
-    model, data = network("elu", 1), samples(1, 6)
+def test_a_level_that_is_wrong(change: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    solve = Engine._solve
 
-    def certified(memory: Forged | None = None) -> Certificate:
-        gammas = [4.0, 2.0]
-        return certify(model, data, rho=0.1, gammas=gammas, balls=0, refine=0, attack_steps=0, memory=memory)
+    def wrong(self: Engine, gamma: float) -> Level:
+        level = solve(self, gamma)
+        return replace(level, **change) if gamma == 2 else level  # type: ignore[arg-type]
 
-    level = certified().levels[1]
+    ask: dict[str, Any] = {"rho": 0.1, "gammas": [4.0, 2.0], "balls": 0, "refine": 0, "attack_steps": 0}
+    certify(network("elu", 1), samples(1, 6), **ask)
+    monkeypatch.setattr(Engine, "_solve", wrong)
     with pytest.raises(ContradictionError, match=r"at sample 0 and gamma = "):
-        certified(Forged(replace(level, **change)))  # type: ignore[arg-type]
-    certified(Forged(level))
+        certify(network("elu", 1), samples(1, 6), **ask)
 
 
 def test_an_error_below_its_floor(honest: Certificate) -> None:
