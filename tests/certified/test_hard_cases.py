@@ -16,7 +16,7 @@ from certus.certified.clipping import clip_matrix
 from certus.costs import SquaredL2
 from certus.data import digits, wine
 from certus.models import LogCosh, Scale, certified_cnn, certified_mlp
-from certus.runs.execute import build_method
+from certus.runs.building import build_method
 from certus.runs.settings import Settings
 from certus.smoothness import input_smoothness
 from certus.training import fit

@@ -15,7 +15,7 @@ import torch
 
 from certus.data import DataSet, Split
 from certus.errors import ArgumentError, require
-from certus.runs.execute import load_data
+from certus.runs.building import load_data
 from certus.runs.files import RunError
 from certus.runs.trained import TrainedRun
 

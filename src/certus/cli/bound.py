@@ -13,9 +13,10 @@ from certus.cli.output import Json, console, messages, number, print_json, table
 from certus.data.subsets import Subset
 from certus.errors import CertusError
 from certus.losses import ModelLoss
-from certus.runs import execute as runs
+from certus.runs.building import load_data, settings_of
 from certus.runs.directory import RunDirectory
 from certus.runs.files import RunError
+from certus.runs.networks import load_model
 from certus.runs.tags import from_tag
 from certus.smoothness import VALIDITY, SmoothnessBound, input_smoothness
 from certus.surrogate import largest_curvature
@@ -48,9 +49,9 @@ def bound(
     certus bound runs/digits --json
     """
     opened = RunDirectory.open(run)
-    settings, about = runs.settings_of(opened), opened.settings
-    data = runs.load_data(settings)
-    network = runs.load_model(opened, model=model).double()
+    settings, about = settings_of(opened), opened.settings
+    data = load_data(settings)
+    network = load_model(opened, model=model).double()
     for name in ("criterion", "cost"):
         if name not in about:
             raise RunError(f"{run} is corrupt: run.json lacks {name}.")

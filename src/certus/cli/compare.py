@@ -36,8 +36,8 @@ from certus.cli.attacking import (
 from certus.cli.output import Json, console, print_json
 from certus.errors import require
 from certus.runs.directory import RunDirectory
-from certus.runs.execute import own_model
 from certus.runs.files import write_json
+from certus.runs.networks import own_model
 from certus.runs.trained import open_trained
 
 

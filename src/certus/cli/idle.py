@@ -13,8 +13,9 @@ import typer
 from certus.data import DataSet
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
+from certus.runs.building import settings_of
 from certus.runs.directory import RunDirectory
-from certus.runs.execute import has_own_file, settings_of
+from certus.runs.networks import has_own_file
 
 
 def refuse_idle(context: typer.Context, idle: Mapping[str, str | None]) -> None:

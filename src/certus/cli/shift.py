@@ -21,8 +21,8 @@ from certus.data.subsets import Subset, halves
 from certus.errors import ArgumentError, require
 from certus.losses import Criterion, CrossEntropy, predicted
 from certus.report.digits import at_least, at_most
+from certus.runs.building import natural_cost
 from certus.runs.directory import RunDirectory
-from certus.runs.execute import natural_cost
 from certus.runs.trained import TrainedRun, open_trained
 
 

@@ -22,9 +22,11 @@ from certus.losses import ModelLoss
 from certus.models import build_model, default_model
 from certus.report.digits import at_most
 from certus.runs import RunLock
-from certus.runs import execute as runs
+from certus.runs.building import certified_set, chosen_cost, load_data, settings_of
 from certus.runs.directory import RunDirectory
+from certus.runs.execute import execute, start_run
 from certus.runs.results import result_of
+from certus.runs.settings import METHODS, TAKEN, Settings
 from certus.runs.tensors import load_tensors
 from certus.training import Fit
 from certus.training.criteria import default_criterion
@@ -44,7 +46,7 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="The run dir
 
 
 @options_of(
-    runs.Settings,
+    Settings,
     flags={"learning_rate": "--lr", "certified": "--certified"},
     types={"epsilon": str | None, "steps": int | None, "learning_rate": float | None, "schedule": str | None},
 )
@@ -73,7 +75,7 @@ def train(
     leader = fabric.global_rank == 0
     method, certified, seed = options["method"], options["certified"], options["seed"]
     chosen_model, own = model or "mlp:128,128:elu", [] if model is None else [model]
-    idle = of_others([method], runs.TAKEN) if method in runs.METHODS else {}
+    idle = of_others([method], TAKEN) if method in METHODS else {}
     idle |= {"gamma": None} if certified else {}
     idle["schedule"] = "with --epochs 1: it moves on after each epoch" if options["epochs"] == 1 else None
     refuse_idle(context, idle | of_source(data))
@@ -82,12 +84,12 @@ def train(
         options["epsilon"] = read_epsilon(options["epsilon"], norm, data, options["standardize"], own)
     suggested = method == "wrm" and options["gamma"] is None and options["rho"] is None
     given = options | {"rho": 1.0} if suggested else options
-    draft = runs.Settings.chosen(data=data, model=chosen_model, **given)
-    loaded = runs.load_data(draft)
+    draft = Settings.chosen(data=data, model=chosen_model, **given)
+    loaded = load_data(draft)
     refuse_idle(context, of_data(loaded) | _training_options(loaded, draft))
     settings = replace(draft, model=model or default_model(loaded, certified))
     if suggested:
-        suggestion = suggest_rho(loaded.train, runs.chosen_cost(settings, loaded), seed)
+        suggestion = suggest_rho(loaded.train, chosen_cost(settings, loaded), seed)
         settings = replace(settings, rho=suggestion.rho)
         if leader:
             messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
@@ -96,8 +98,8 @@ def train(
     if leader:
         network = build_model(settings.model, loaded, seed)
         if certified:
-            runs.certified_set(settings, network, loaded)  # refuses what cannot be proven
-        run = runs.start_run(path, settings, loaded)
+            certified_set(settings, network, loaded)  # refuses what cannot be proven
+        run = start_run(path, settings, loaded)
         messages.print(f"Training {settings.model} on {loaded.name} by {method}; run directory {path}")
     fabric.barrier()
     run = RunDirectory.open(path)
@@ -143,10 +145,10 @@ def import_weights(
     certus import --model net.py:make --weights net.safetensors --data mnist -o runs/mine
     """
     refuse_idle(context, of_source(data))
-    settings = runs.Settings(
+    settings = Settings(
         data=data, model=model, method="erm", seed=seed, target=target, standardize=standardize
     )
-    loaded = runs.load_data(settings)
+    loaded = load_data(settings)
     refuse_idle(context, of_data(loaded))
     network = build_model(model, loaded, seed)
     state, _ = load_tensors(weights, require_digest=False)
@@ -160,20 +162,18 @@ def import_weights(
         raise ArgumentError(f"`weights` must fit the model {model}; {' '.join(lines)}") from None
     loss = ModelLoss(network, default_criterion(loaded.train))
     result = result_of(Fit(network, [], None), loss, loaded)
-    run = runs.start_run(output, settings, loaded, origin="imported")
+    run = start_run(output, settings, loaded, origin="imported")
     run.finish(network.state_dict(), result)
     _show(run, result, as_json)
 
 
-def _training_options(data: DataSet, settings: runs.Settings) -> dict[str, str | None]:
+def _training_options(data: DataSet, settings: Settings) -> dict[str, str | None]:
     """What idles in training for these data, unless it is off as it is by default."""
     regression = f"for {data.name}, a regression: it is about classes" if data.classes is None else None
     no_images = None if data.train.inputs.dim() == 4 else f"for {data.name}, which has no images"
     idle = dict.fromkeys(("label_smoothing", "margin", "temperature"), regression)
     idle |= dict.fromkeys(("shift", "warp"), no_images)
-    return {
-        name: why for name, why in idle.items() if getattr(settings, name) != getattr(runs.Settings, name)
-    }
+    return {name: why for name, why in idle.items() if getattr(settings, name) != getattr(Settings, name)}
 
 
 def _make_fabric() -> Fabric:
@@ -191,10 +191,10 @@ def _make_fabric() -> Fabric:
 def _train(run: RunDirectory, fabric: Fabric, model: str | None, as_json: bool) -> None:
     leader = fabric.global_rank == 0
     if not leader:
-        runs.execute(run, model=model, fabric=fabric)
+        execute(run, model=model, fabric=fabric)
         return
     with RunLock(run.path), ProgressBar(messages) as bar:
-        runs.execute(run, model=model, observers=[bar], fabric=fabric)
+        execute(run, model=model, observers=[bar], fabric=fabric)
     result = run.result
     assert result is not None
     _show(run, result, as_json)
@@ -203,7 +203,7 @@ def _train(run: RunDirectory, fabric: Fabric, model: str | None, as_json: bool) 
 def _show(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
     history = run.history
     if as_json:
-        settings = asdict(runs.settings_of(run))
+        settings = asdict(settings_of(run))
         print_json({"run": str(run.path), "settings": settings, "history": history, "result": result})
         return
     if history:

@@ -1,0 +1,110 @@
+"""From settings to what they name: data, cost, method, and Θ of certified training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from certus.attacks.gradient import fgm, ifgm, pgm
+from certus.certified import CertifiedSet
+from certus.costs import Cost, SquaredL2, WeightedL2
+from certus.data import DataSet, load
+from certus.domains import Domain
+from certus.perturbers import ERM, Perturber
+from certus.runs.directory import RunDirectory
+from certus.runs.files import RunError
+from certus.runs.settings import ATTACKS, COSTS, NORMS, Settings
+from certus.surrogate import WRM, default_maximizer
+from certus.training import RandomShift, RandomWarp
+from certus.training.criteria import default_criterion
+
+ITERATED = {"ifgm": ifgm, "pgm": pgm}
+
+
+def settings_of(run: RunDirectory) -> Settings:
+    """The settings of a run, checked again."""
+    try:
+        return Settings(**run.settings["settings"])
+    except (TypeError, KeyError) as reason:
+        raise RunError(f"{run.path} is corrupt: its settings do not fit: {reason}.") from None
+
+
+def load_data(settings: Settings) -> DataSet:
+    """The data that the settings name."""
+    return load(settings.data, seed=settings.seed, standardize=settings.standardize, target=settings.target)
+
+
+def load_same_data(run: RunDirectory, settings: Settings) -> DataSet:
+    """The data of a run, checked to be those that it was started with, in the same split."""
+    missing = {"data_sha256", "model_sha256", "criterion", "cost", "domain"} - run.settings.keys()
+    if missing:
+        raise RunError(f"{run.path} is corrupt: run.json lacks {', '.join(sorted(missing))}.")
+    data = load_data(settings)
+    if data.sha256 != run.settings["data_sha256"]:
+        raise RunError(f"{run.path} was started with other data: {settings.data} now has another sha256.")
+    rows = run.rows
+    if rows.keys() != data.rows.keys() or not all(torch.equal(rows[name], data.rows[name]) for name in rows):
+        raise RunError(f"{run.path} was started with another split than {settings.data} has now.")
+    return data
+
+
+def natural_cost(data: DataSet) -> Cost:
+    """Squared L2, weighted where the data have features of different kinds."""
+    return SquaredL2() if data.weights is None else WeightedL2(data.weights)
+
+
+def chosen_cost(settings: Settings, data: DataSet) -> Cost:
+    """The cost that the settings name."""
+    return COSTS[settings.cost] if settings.cost in COSTS else natural_cost(data)
+
+
+def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:
+    """The perturber that the settings ask for."""
+    if settings.method == "erm":
+        return ERM()
+    if settings.method in ATTACKS:
+        assert settings.epsilon is not None  # checked by Settings
+        assert settings.norm is not None
+        budget, norm = settings.epsilon, NORMS[settings.norm]
+        if settings.method == "fgm":
+            return fgm(budget, norm, domain=domain)
+        make, step = ITERATED[settings.method], settings.step_size
+        return make(budget, norm, steps=settings.steps, step_size=step, domain=domain)
+    maximizer = default_maximizer(cost, domain, tolerance=settings.tolerance)
+    gamma = settings.gamma
+    if settings.certified and gamma is not None:
+        gamma *= _stiffness(settings)
+    return WRM(gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
+
+
+def certified_set(settings: Settings, model: nn.Module, data: DataSet) -> bool | CertifiedSet:
+    """Θ of a certified run at a given γ; True where γ is to follow ρ, False if it is not certified.
+
+    Θ is about the plain loss. A training loss with a temperature bends more, by the factor ``_stiffness``,
+    and is trained with a γ that is larger by it: then sγ ≥ L̄ holds for both.
+    """
+    if not settings.certified:
+        return False
+    theta = CertifiedSet(
+        model,
+        settings.gamma or 1.0,
+        input_shape=tuple(data.train.inputs.shape[1:]),
+        criterion=default_criterion(data.train),
+        cost=chosen_cost(settings, data),
+    )
+    return True if settings.gamma is None else theta
+
+
+def _stiffness(settings: Settings) -> float:
+    """How much more the training loss may bend than cross-entropy, at the same network."""
+    sharpness = 1 / settings.temperature
+    return max(1.0, sharpness) if settings.margin else max(sharpness, sharpness**2)
+
+
+def build_augmentation(settings: Settings) -> Callable[[Tensor], Tensor] | None:
+    """What is done to training images; None if nothing is."""
+    if settings.warp:
+        return RandomWarp(settings.warp, settings.shift)
+    return RandomShift(settings.shift) if settings.shift else None
