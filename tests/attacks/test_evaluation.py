@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from certus import ERM, WRM, Box, CrossEntropy, Logistic, ModelLoss, SquaredError, SquaredL2, SquaredSup
 from certus.attacks import (
+    GradientAttack,
     Outcome,
     attack_data,
     fair_epsilon,
@@ -224,6 +225,26 @@ BAD = {
     "no gamma": (lambda: Trial("wrm", None, None), "`gamma` must be given for the attack wrm; got None"),
     "no epsilon": (lambda: Trial("pgm", 2.0, None), "`epsilon` and `norm` must be given for the attack pgm"),
     "steps": (lambda: Trial("pgm", 2.0, 0.0, steps=0), "`steps` must be a whole number"),
+    "idle gamma": (
+        lambda: Trial("pgm", 2.0, 1.0, gamma=1.0),
+        r"`gamma` must be left out for the attack pgm; got 1\.0\.",
+    ),
+    "idle radius": (
+        lambda: Trial("wrm", None, 1.0, gamma=1.0),
+        "`epsilon` must be left out for the attack wrm",
+    ),
+    "idle step": (
+        lambda: Trial("fgm", 2.0, 1.0, step_size=0.1),
+        "`step_size` must be left out for the attack fgm",
+    ),
+    "idle starts": (
+        lambda: Trial("ifgm", 2.0, 1.0, restarts=2),
+        "`restarts` must be left out for the attack ifgm",
+    ),
+    "same starts": (
+        lambda: GradientAttack(1.0, restarts=2),
+        "`restarts` must be 1 without `random_start`, or all runs are the same; got 2",
+    ),
     "restarts": (lambda: Trial("pgm", 2.0, 0.0, restarts=0), "`restarts` must be a whole number"),
     "step": (lambda: Trial("pgm", 2.0, 0.1, step_size=-1.0), "`step_size` must be finite and not negative"),
     "epsilon": (lambda: Trial("pgm", 2.0, -1.0), "`epsilon` must be finite and not negative; got -1.0"),

@@ -171,3 +171,10 @@ def test_labels_and_prices_must_fit_the_network() -> None:
     three = nn.Sequential(nn.Linear(2, 8), nn.ELU(), nn.Linear(8, 3))
     with pytest.raises(ArgumentError, match="`label_cost` must have as many classes as"):
         certify(three, (inputs, torch.tensor([0, 1] * 3)), rho=0.01, label_cost=LabelCost(0.05, 5))
+
+
+def test_a_method_for_the_population_needs_a_confidence() -> None:
+    with pytest.raises(
+        ArgumentError, match="`method` must be left out without `confidence`: it is how the pop"
+    ):
+        certify(nn.Linear(2, 3), (torch.zeros(4, 2), None), rho=0.1, method="hoeffding")

@@ -201,18 +201,21 @@ REFUSED = {
     "regression": (["attack", "numbers", "--nearest"], "`targets` must be (batch,) int64 labels"),
     "single": (["compare", "wrm", "--epsilon", "1"], "`runs` must be two or more, each once; got wrm."),
     "twice": (["compare", "wrm", "wrm", "--epsilon", "1"], "each once; got wrm, wrm."),
-    "gamma of pgm": (["attack", "wrm", "--epsilon", "1", "--gamma", "1"], "`gamma` must be left out for pgm"),
+    "gamma of pgm": (
+        ["attack", "wrm", "--epsilon", "1", "--gamma", "1"],
+        "`--gamma` must be left out for pgm",
+    ),
     "epsilon of wrm": (
         ["attack", "wrm", "--attack", "wrm", "--gamma", "1", "--epsilon", "1"],
-        "`epsilon` must be left out for wrm",
+        "`--epsilon` must be left out for wrm",
     ),
     "step of fgm": (
         ["attack", "wrm", "--attack", "fgm", "--epsilon", "1", "--step-size", "-1"],
-        "`step_size` must be left out for fgm; got -1.0.",
+        "`--step-size` must be left out for fgm: it is for ifgm, pgm; got -1.0.",
     ),
     "starts of ifgm": (
         ["attack", "wrm", "--attack", "ifgm", "--epsilon", "1", "--restarts", "5"],
-        "`restarts` must be left out for ifgm; got 5.",
+        "`--restarts` must be left out for ifgm: it is for pgm; got 5.",
     ),
     "no steps at all": (
         ["attack", "wrm", "--epsilon", "0", "--steps", "0"],
@@ -220,7 +223,7 @@ REFUSED = {
     ),
     "relative budget": (
         ["attack", "wrm", "--norm", "2", "--epsilon", "from:wrm", "--relative"],
-        "`relative` must be left out where epsilon comes from a run",
+        "`--relative` must be left out where epsilon comes from a run",
     ),
     "budget of other data": (
         ["attack", "wrm", "--norm", "2", "--epsilon", "from:numbers"],

@@ -93,9 +93,9 @@ def test_what_has_an_effect_is_accepted(options: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a run of ordinary training on images, and one on numbers."""
+    """With two runs of ordinary training on images, and one on numbers."""
     made = tmp_path_factory.mktemp("idle")
-    for name, data in (("images", "digits"), ("numbers", "diabetes")):
+    for name, data in (("images", "digits"), ("other", "digits"), ("numbers", "diabetes")):
         done = certus("train", data, *QUICK, "--method", "erm", "-o", name, folder=made)
         assert done.returncode == 0, done.stderr
     return made
@@ -105,10 +105,37 @@ IMPORT = "import --weights w --data digits --model mlp:8:elu -o new"
 BUILT_IN = (
     "`--model` must be left out for a network that certus builds itself: images (mlp:8:elu); got a.py:b."
 )
+NEAREST = "must be left out with --nearest, which looks at any distance"
 USING = {
     "resume images --model a.py:b": BUILT_IN,
     f"{IMPORT} --target x": "`--target` must be left out for digits: it names a column of csv:FILE; got x.",
     f"{IMPORT} --no-standardize": "`--no-standardize` must be left out for digits, which is no table.",
+    "bound images --model a.py:b": BUILT_IN,
+    "bound images --samples 0 --seed 1": "`--seed` must be left out with --samples 0",
+    "attack images --epsilon 1 --model a.py:b": BUILT_IN,
+    "attack images --epsilon 1 --gamma 1": "`--gamma` must be left out for pgm: it is for wrm; got 1.0.",
+    "attack images --attack wrm --gamma 1 --epsilon 1": "`--epsilon` must be left out for wrm",
+    "attack images --attack wrm --gamma 1 --norm 2": "`--norm` must be left out for wrm",
+    "attack images --attack wrm --gamma 1 --relative": "`--relative` must be left out for wrm",
+    "attack images --attack wrm --gamma 1 --steps 3": "`--steps` must be left out for wrm",
+    "attack images --attack fgm --epsilon 1 --steps 1": "`--steps` must be left out for fgm",
+    "attack images --attack fgm --epsilon 1 --restarts 1": "`--restarts` must be left out for fgm",
+    "attack images --attack fgm --epsilon 1 --seed 0": "`--seed` must be left out for fgm without --samples",
+    "attack numbers --epsilon 1 --no-clip": "`--no-clip` must be left out for diabetes",
+    "attack images --nearest --attack pgm": f"`--attack` {NEAREST}; got pgm.",
+    "attack images --nearest --gamma 1": f"`--gamma` {NEAREST}",
+    "attack images --nearest --plot a.png": f"`--plot` {NEAREST}",
+    "attack images --nearest --relative": f"`--relative` {NEAREST}.",
+    "compare images other --attack fgm --epsilon 1 --restarts 2": "`--restarts` must be left out for fgm",
+    "compare images other --epsilon 1 --model a.py:b": "`--model` must be of one of the runs images, other",
+    "certify images --rho 1 --method betting": "`--method` must be left out without --confidence: it is how",
+    "certify images --rho 1 --seed 1": "`--seed` must be left out without --samples and --confidence",
+    "certify images --rho 1 --model a.py:b": BUILT_IN,
+    "certify numbers --rho 1 --label-price 1": "`--label-price` must be left out for diabetes, a regression",
+    "certify numbers --rho 1 --predicted": "`--predicted` must be left out for diabetes, a regression",
+    "shift wine@test wine@train --model a.py:b": "`--model` must be left out without --run: it names",
+    "shift digits@test digits@train --run images --model a.py:b": BUILT_IN,
+    "shift diabetes@test diabetes@train --label-price 1": "`--label-price` must be left out for diabetes",
 }
 
 

@@ -70,6 +70,7 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "gamma and rho": (lambda: WRM(1.0, rho=1.0), ArgumentError, "either `gamma` or `rho`"),
     "neither": (lambda: WRM(), ArgumentError, "either `gamma` or `rho`"),
     "rho negative": (lambda: WRM(rho=-0.1), ArgumentError, "`rho` must be positive and finite; got -0.1."),
+    "idle floor": (lambda: WRM(1.0, gamma_min=0.1), ArgumentError, "`gamma_min` must be left out where γ is"),
     "floor": (lambda: WRM(rho=0.1, gamma_min=0.0), ArgumentError, "`gamma_min` must be positive"),
     "rho unseen": (
         lambda: WRM(rho=0.1).eval().solve(LOSS, X, Y),

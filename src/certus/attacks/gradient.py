@@ -64,6 +64,8 @@ class GradientAttack(Perturber):
             _check_lengths("step_size", self.step_size)
         require_count("steps", self.steps)
         require_count("restarts", self.restarts)
+        same = self.restarts > 1 and not self.random_start
+        require(not same, "restarts", "be 1 without `random_start`, or all runs are the same", self.restarts)
         require(isinstance(self.domain, Domain), "domain", "be a Domain, such as Box(0, 1)", self.domain)
         if not isinstance(self.domain, Intervals) and self.norm != 2:
             raise UnsupportedError(f"{self.domain} goes with the norm 2 only; got the norm {self.norm}.")

@@ -19,6 +19,14 @@ from certus.perturbers import ERM, Perturber
 from certus.surrogate import WRM, default_maximizer
 
 ATTACKS = ("fgm", "ifgm", "pgm", "wrm")
+TAKEN = {  # option → the attacks that take it; to others it means nothing
+    "gamma": ("wrm",),
+    "epsilon": ("fgm", "ifgm", "pgm"),
+    "norm": ("fgm", "ifgm", "pgm"),
+    "steps": ("ifgm", "pgm"),
+    "step_size": ("ifgm", "pgm"),
+    "restarts": ("pgm",),
+}
 WORST = "worst"
 _UNUSED = {"fgm": ("restarts",), "ifgm": ("restarts",), "wrm": ("steps", "restarts")}
 
@@ -44,6 +52,10 @@ class Trial:
     def __post_init__(self) -> None:
         legal = (*ATTACKS, WORST)
         require(self.attack in legal, "attack", f"be one of {', '.join(ATTACKS)}", repr(self.attack))
+        for name in ("gamma", "epsilon", "norm", "step_size", "restarts"):
+            value, default = getattr(self, name), getattr(Trial, name, None)
+            used = value == default or self.attack in (*TAKEN[name], WORST)
+            require(used, name, f"be left out for the attack {self.attack}", value)
         if self.attack == "wrm":
             if self.gamma is None:
                 raise ArgumentError("`gamma` must be given for the attack wrm; got None.")

@@ -40,7 +40,7 @@ def certify(
     gammas: Sequence[float] | None = None,
     smoothness: SmoothnessBound | None = None,
     label_cost: LabelCost | None = None,
-    method: str = "betting",
+    method: str | None = None,
     seed: int = 0,
     balls: int = 6,
     refine: int = 1,
@@ -66,7 +66,8 @@ def certify(
         gammas: the grid Γ, fixed before seeing the data; by default it follows from the network and ρ alone.
         smoothness: bounds of your own; all that rests on them is called assumed.
         label_cost: a finite price for changing labels.
-        method: of the population bound on the loss: "betting" (the tightest), "bernstein" or "hoeffding".
+        method: of the population bound on the loss: "betting" (the tightest, and the default), "bernstein" or
+            "hoeffding".
         seed: of the order in which betting takes the samples; nothing else here is random. Fix it before you
             look: a seed that was chosen for its result proves nothing.
         balls: how many radii get smoothness bounds of their own around every sample; 0 for none.
@@ -84,6 +85,8 @@ def certify(
     True
     """
     rhos = _levels("rho", rho, zero=True)
+    rule = "be left out without `confidence`: it is how the population is bounded"
+    require(method is None or confidence is not None, "method", rule, method)
     require(clip is None or 0 < clip < math.inf, "clip", "be positive and finite", clip)
     for name, count in (("balls", balls), ("refine", refine), ("attack_steps", attack_steps)):
         require_count(name, count, least=0)
@@ -108,7 +111,7 @@ def certify(
             None if floor is None or found is None else (floor, found),
             confidence=confidence,
             clip=ceiling,
-            method=method,
+            method=method or "betting",
             rhos=span(rhos),
             seed=seed,
         )

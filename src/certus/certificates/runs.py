@@ -125,7 +125,7 @@ def certify_run(
         clip=settings.clip,
         gammas=settings.gammas,
         label_cost=None if price is None or classes is None else LabelCost(price, classes),
-        method=settings.method,
+        method=None if settings.confidence is None else settings.method,
         seed=settings.seed,
         balls=settings.balls,
         refine=settings.refine,

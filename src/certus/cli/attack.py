@@ -28,6 +28,7 @@ from certus.cli.attacking import (
     clipping,
     describe,
     draw,
+    idle_in_attacks,
     make_rows,
     make_trials,
     print_rows,
@@ -36,17 +37,23 @@ from certus.cli.attacking import (
     where,
 )
 from certus.cli.budgets import read_norm
+from certus.cli.idle import of_data, of_network, refuse_idle
 from certus.cli.output import Json, console, messages, number, print_json, table
 from certus.cli.progress import counting
 from certus.data.subsets import Subset
 from certus.domains import Unbounded
-from certus.errors import require
 from certus.runs.directory import RunDirectory
 from certus.runs.files import write_json
 from certus.runs.trained import TrainedRun, open_trained
 
+_AT_ANY_DISTANCE: dict[str, str | None] = dict.fromkeys(
+    ("attacks", "epsilon", "gamma", "plot", "relative", "step_size"),
+    "with --nearest, which looks at any distance",
+)
+
 
 def attack(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(help="A complete run directory.")],
     attacks: Attack = None,
     norm: NormOption = None,
@@ -78,13 +85,13 @@ def attack(
 
     What an attack finds is attained: a lower bound on the worst case, never a certificate.
     """
-    trained = open_trained(RunDirectory.open(run), model=model)
+    opened = RunDirectory.open(run)
+    refuse_idle(context, of_network(opened))
+    refuse_idle(context, _AT_ANY_DISTANCE if nearest else idle_in_attacks(attacks, epsilon, samples))
+    trained = open_trained(opened, model=model)
+    refuse_idle(context, of_data(trained.data))
     chosen = some_samples(trained, samples, seed)
     if nearest:
-        unused: dict[str, object] = {"attack": attacks, "epsilon": epsilon, "gamma": gamma, "plot": plot}
-        unused |= {"relative": relative, "step_size": step_size}
-        for name, given in unused.items():
-            require(not given, name, "be left out with --nearest", given)
         _show_nearest(trained, chosen, norm or "inf", clip, steps, restarts, seed, output, as_json)
         return
     trials = make_trials(

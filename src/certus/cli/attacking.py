@@ -10,15 +10,16 @@ import typer
 
 from certus.attacks.budgets import typical_length
 from certus.attacks.evaluation import Outcome
-from certus.attacks.sweeps import ATTACKS, WORST, Trial, as_row, sweep
+from certus.attacks.sweeps import ATTACKS, TAKEN, WORST, Trial, as_row, sweep
 from certus.cli.budgets import read_epsilon, read_norm
+from certus.cli.idle import of_others
 from certus.cli.output import console, messages, number, table
 from certus.cli.progress import counting
 from certus.costs import Cost
 from certus.data import Split
 from certus.data.subsets import Subset
 from certus.domains import Domain, Unbounded
-from certus.errors import ArgumentError, require
+from certus.errors import require
 from certus.report.sweeps import Curve, Panel, draw_sweeps
 from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
@@ -54,12 +55,6 @@ ModelFile = Annotated[
 ]
 
 
-_TAKEN = {
-    "fgm": ("epsilon", "norm", "relative"),
-    "ifgm": ("epsilon", "norm", "relative", "steps", "step_size"),
-    "pgm": ("epsilon", "norm", "relative", "steps", "step_size", "restarts"),
-    "wrm": ("gamma",),
-}
 _WORDS = {
     "norm": "norm {}",
     "epsilon": "epsilon {}",
@@ -68,6 +63,26 @@ _WORDS = {
     "step_size": "step size {}",
     "restarts": "random starts {}",
 }
+
+
+def idle_in_attacks(
+    attacks: list[str] | None, epsilon: list[str] | None, samples: int | None
+) -> dict[str, str | None]:
+    """What idles for the chosen attacks: options that none of them takes."""
+    chosen = _chosen(attacks)
+    idle = of_others(chosen, TAKEN | {"relative": TAKEN["epsilon"]})
+    if epsilon and all(text.startswith("from:") for text in epsilon):
+        idle["relative"] = "where epsilon comes from a run, in units of the inputs"
+    if "pgm" not in chosen and samples is None:
+        idle["seed"] = f"for {', '.join(chosen)} without --samples: nothing is random"
+    return idle
+
+
+def _chosen(attacks: list[str] | None) -> list[str]:
+    chosen = list(dict.fromkeys(attacks or ["pgm"]))
+    for name in chosen:
+        require(name in ATTACKS, "attack", f"be one of {', '.join(ATTACKS)}", repr(name))
+    return chosen
 
 
 def some_samples(trained: TrainedRun, samples: int | None, seed: int) -> Subset:
@@ -90,25 +105,11 @@ def make_trials(
     clip: bool,
     models: Sequence[str],
 ) -> list[Trial]:
-    """Every attack at every strength that it takes; what none of them takes is refused."""
-    chosen = list(dict.fromkeys(attacks or ["pgm"]))
-    for name in chosen:
-        require(name in ATTACKS, "attack", f"be one of {', '.join(ATTACKS)}", repr(name))
-    takes = {option for name in chosen for option in _TAKEN[name]}
-    given: dict[str, object] = {
-        "gamma": gamma,
-        "epsilon": epsilon,
-        "norm": norm,
-        "relative": relative or None,
-    }
-    given |= {"steps": steps, "step_size": step_size, "restarts": restarts}
-    for option, value in given.items():
-        if value is not None and option not in takes:
-            raise ArgumentError(f"`{option}` must be left out for {', '.join(chosen)}; got {value}.")
+    """Every attack at every strength that it takes."""
+    chosen = _chosen(attacks)
     for option, needed in (("gamma", gamma), ("epsilon", epsilon)):
-        if option in takes and not needed:
-            named = ", ".join(name for name in chosen if option in _TAKEN[name])
-            raise ArgumentError(f"`{option}` must be given for {named}; got none.")
+        named = [name for name in chosen if name in TAKEN[option]]
+        require(bool(needed) or not named, option, f"be given for {', '.join(named)}", "none")
     budgets = sorted(set(_budgets(trained, epsilon or [], norm or "inf", relative, models)))
     penalties = sorted(set(gamma or []), reverse=True)
     trials = []
@@ -130,7 +131,6 @@ def _budgets(
 ) -> list[float]:
     """Every ε, in units of the inputs."""
     numbers = [text for text in epsilon if not text.startswith("from:")]
-    require(bool(numbers) or not relative, "relative", "be left out where epsilon comes from a run", relative)
     unit = typical_length(trained.data.train, read_norm(norm)) if relative else 1.0
     settings = trained.settings
     return [

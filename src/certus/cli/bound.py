@@ -9,6 +9,7 @@ from typing import Annotated
 import torch
 import typer
 
+from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import Json, console, messages, number, print_json, table
 from certus.data.subsets import Subset
 from certus.errors import CertusError
@@ -31,6 +32,7 @@ _RULES = {
 
 
 def bound(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     samples: Annotated[
         int, typer.Option(help="Test samples at which curvature is estimated; 0 for none.")
@@ -49,6 +51,8 @@ def bound(
     certus bound runs/digits --json
     """
     opened = RunDirectory.open(run)
+    nothing = "with --samples 0, where there is nothing to choose" if samples == 0 else None
+    refuse_idle(context, {"seed": nothing} | of_network(opened))
     settings, about = settings_of(opened), opened.settings
     data = load_data(settings)
     network = load_model(opened, model=model).double()

@@ -14,6 +14,7 @@ from certus.certificates.record import as_json, sample_table
 from certus.certificates.runs import CertifySettings, certified_data, certify_run, fingerprint
 from certus.certificates.verification import TABLE
 from certus.cli.attacking import ModelFile
+from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.output import Json, console, messages, print_json, table
 from certus.cli.progress import counting
 from certus.errors import ContradictionError, UnsupportedError
@@ -29,6 +30,7 @@ _NAME, _PICTURE = "certificate.json", "certificate.png"
 
 
 def certify(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(help="A complete run directory.")],
     rho: Annotated[list[float], typer.Option(help="Mean transport cost, a mean squared distance; several.")],
     confidence: Annotated[
@@ -75,6 +77,12 @@ def certify(
     "At least" is attained by a distribution that was found; "at most" is proven. An interrupted
     certification goes on where it was when it is asked for again.
     """
+    opened, people = RunDirectory.open(run), confidence is not None
+    idle = of_network(opened)
+    idle["method"] = None if people else "without --confidence: it is how the population is bounded"
+    if samples is None and not people:
+        idle["seed"] = "without --samples and --confidence: nothing is random"
+    refuse_idle(context, idle)
     settings = CertifySettings(
         rho=tuple(rho),
         confidence=confidence,
@@ -91,7 +99,8 @@ def certify(
         refine=refine,
         attack_steps=attack_steps,
     )
-    trained = open_trained(RunDirectory.open(run), model=model)
+    trained = open_trained(opened, model=model)
+    refuse_idle(context, of_labels(trained.data))
     folder = run / "certificate" if output is None else output
     certificate = compute(trained, settings, folder)
     rows = sample_table(certificate)

@@ -26,6 +26,7 @@ from certus.cli.attacking import (
     StepSize,
     describe,
     draw,
+    idle_in_attacks,
     make_rows,
     make_trials,
     print_rows,
@@ -33,6 +34,7 @@ from certus.cli.attacking import (
     some_samples,
     where,
 )
+from certus.cli.idle import of_data, refuse_idle
 from certus.cli.output import Json, console, print_json
 from certus.errors import require
 from certus.runs.directory import RunDirectory
@@ -42,6 +44,7 @@ from certus.runs.trained import open_trained
 
 
 def compare(
+    context: typer.Context,
     runs: Annotated[list[Path], typer.Argument(help="Two or more runs; differences are to the first.")],
     attacks: Attack = None,
     norm: NormOption = None,
@@ -73,11 +76,14 @@ def compare(
     different = len({path.resolve() for path in runs}) == len(runs)
     named = ", ".join(str(path) for path in runs)
     require(different and len(runs) >= 2, "runs", "be two or more, each once", named)
-    opened = {}
-    for path in runs:
-        directory = RunDirectory.open(path)
-        opened[str(path)] = open_trained(directory, model=own_model(directory, models or []))
+    refuse_idle(context, idle_in_attacks(attacks, epsilon, samples))
+    folders = {str(path): RunDirectory.open(path) for path in runs}
+    own = {name: own_model(folder, models or []) for name, folder in folders.items()}
+    unused = [text for text in models or [] if text not in own.values()]
+    require(not unused, "--model", f"be of one of the runs {named}", ", ".join(unused))
+    opened = {name: open_trained(folder, model=own[name]) for name, folder in folders.items()}
     first = next(iter(opened.values()))
+    refuse_idle(context, of_data(first.data))
     for name, other in opened.items():
         same = other.data.sha256 == first.data.sha256 and torch.equal(
             other.data.rows["test"], first.data.rows["test"]

@@ -66,6 +66,12 @@ def of_data(data: DataSet) -> dict[str, str | None]:
     }
 
 
+def of_labels(data: DataSet) -> dict[str, str | None]:
+    """What idles without classes."""
+    why = f"for {data.name}, a regression: there are no labels" if data.classes is None else None
+    return dict.fromkeys(("label_price", "predicted"), why)
+
+
 def of_source(spec: str) -> dict[str, str | None]:
     """What idles for data that are yet to be read."""
     return {"target": None if spec.startswith("csv:") else f"for {spec}: it names a column of csv:FILE"}

@@ -15,6 +15,7 @@ from certus.certificates.other_data import load_like
 from certus.certificates.runs import CertifySettings, certify_run
 from certus.certificates.shift import Shift, transport_distance
 from certus.cli.attacking import ModelFile
+from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.output import Json, console, messages, number, print_json
 from certus.data import DataSet, Split, load
 from certus.data.subsets import Subset, halves
@@ -27,6 +28,7 @@ from certus.runs.trained import TrainedRun, open_trained
 
 
 def shift(
+    context: typer.Context,
     first: Annotated[str, typer.Argument(help="DATA@SPLIT, such as employment@test.")],
     second: Annotated[str, typer.Argument(help="DATA@SPLIT, such as employment@2018.")],
     label_price: Annotated[
@@ -44,9 +46,13 @@ def shift(
     certus shift employment@test employment@2018 --label-price 1
     certus shift employment@test employment@2018 --label-price 1 --run runs/jobs
     """
-    trained = None if run is None else open_trained(RunDirectory.open(run), model=model)
+    opened = None if run is None else RunDirectory.open(run)
+    alone: dict[str, str | None] = {"model": "without --run: it names the network of a run"}
+    refuse_idle(context, alone if opened is None else of_network(opened))
+    trained = None if opened is None else open_trained(opened, model=model)
     (spec, name), (other, later) = _names(first), _names(second)
     data = load(spec) if trained is None else trained.data
+    refuse_idle(context, of_labels(data))
     require(samples is None or samples >= 2, "samples", "be at least 2", samples)
     chosen = [
         Subset.of(_read(data, *each, trained, spec), "@".join(each), samples, seed=seed, stratify=True)

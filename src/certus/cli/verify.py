@@ -10,6 +10,7 @@ import typer
 from certus.certificates.verification import Statement, VerificationError
 from certus.cli.attacking import ModelFile
 from certus.cli.certify import compute
+from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import Json, console, messages, print_json
 from certus.errors import ArgumentError, ContradictionError
 from certus.runs.directory import RunDirectory
@@ -18,6 +19,7 @@ from certus.runs.trained import open_trained
 
 
 def verify(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A certificate.json.")],
     run: Annotated[Path | None, typer.Option(help="The run, if it is no longer where it was.")] = None,
     model: ModelFile = None,
@@ -31,7 +33,7 @@ def verify(
     Exit code 0: verified. 1: it is not, or the file is damaged. 2: nothing could be compared, for want of a
     certificate or of its run.
     """
-    found, remarks = _compare(file, run, model)
+    found, remarks = _compare(context, file, run, model)
     for line in remarks:
         messages.print(f"{line}.")
     if as_json:
@@ -45,13 +47,17 @@ def verify(
         console.print(f"Verified: every number of {file} was computed again and agrees to 1e-9 of its size.")
 
 
-def _compare(file: Path, run: Path | None, model: str | None) -> tuple[list[str], list[str]]:
+def _compare(
+    context: typer.Context, file: Path, run: Path | None, model: str | None
+) -> tuple[list[str], list[str]]:
     """What differs, and what else should be known."""
     try:
         stated = Statement.read(file)
     except (DamageError, ContradictionError) as reason:
         return [str(reason)], []
-    trained = open_trained(RunDirectory.open(stated.run if run is None else run), model=model)
+    opened = RunDirectory.open(stated.run if run is None else run)
+    refuse_idle(context, of_network(opened))
+    trained = open_trained(opened, model=model)
     if found := stated.other_problem(trained):
         return found, []
     try:

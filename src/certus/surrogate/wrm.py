@@ -43,7 +43,7 @@ class WRM(Perturber):
             step for each batch solved in ``train()`` mode, and stands still in ``eval()`` mode.
         cost, domain: c and Z. Labels never move unless ``label_cost`` says so.
         maximizer: how the inner problem is solved, and how well; None leaves it to ``default_maximizer``.
-        gamma_min: with ``rho``, the smallest γ to go to; ``at_floor`` says that it binds.
+        gamma_min: with ``rho``, the smallest γ to go to, 1e-4 by default; ``at_floor`` says that it binds.
 
     In a training loop of your own, with the same loss inside and outside (lemma:smoothness)::
 
@@ -64,10 +64,12 @@ class WRM(Perturber):
         domain: Domain = _EVERYWHERE,
         maximizer: Maximizer | None = None,
         label_cost: LabelCost | None = None,
-        gamma_min: float = 1e-4,
+        gamma_min: float | None = None,
     ) -> None:
         if (gamma is None) == (rho is None):
             raise ArgumentError(f"Give either `gamma` or `rho`; got gamma={gamma} and rho={rho}.")
+        rule = "be left out where γ is given, and does not move"
+        require(gamma_min is None or rho is not None, "gamma_min", rule, gamma_min)
         if gamma is not None:
             check_penalty(gamma)
         maximizer = default_maximizer(cost, domain) if maximizer is None else maximizer
@@ -75,7 +77,7 @@ class WRM(Perturber):
         valid = label_cost is None or isinstance(label_cost, LabelCost)
         require(valid, "label_cost", "be a LabelCost or None", label_cost)
         self._gamma = gamma.detach() if isinstance(gamma, Tensor) else gamma
-        self._control = None if rho is None else PenaltyControl(rho, gamma_min)
+        self._control = None if rho is None else PenaltyControl(rho, 1e-4 if gamma_min is None else gamma_min)
         self.cost, self.domain, self.maximizer = cost, domain, maximizer
         self.label_cost = label_cost
         self.training = True
