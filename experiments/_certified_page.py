@@ -18,14 +18,6 @@ NAMES = {
     "wrm-certified-long": "WRM, certified, long",
 }
 # What was to be reached on MNIST, and what would be better still.
-AIMS = {
-    "clean": (0.021, 0.012),
-    "clipped 0.05": (0.060, 0.045),
-    "clipped 0.10": (0.180, 0.14),
-    "unclipped 0.05": (0.11, 0.08),
-    "unclipped 0.10": (0.43, 0.33),
-    "certified error at ρ = 0.01": (0.089, 0.07),
-}
 _HEAD = """# Certified training
 
 One network with γ above its proven smoothness bound, low clean error, and robustness beyond ERM: what
@@ -188,31 +180,9 @@ def _page(table: dict[str, dict[str, Any]]) -> str:
                     for name, row in done.items()
                 },
             )
-    parts += _aims(table.get("mnist", {}))
     parts.append("![test error under attack](errors.png)\n")
     parts.append("![certified and attacked error and loss](certificates.png)\n")
     return "\n".join(parts)
-
-
-def _aims(methods: dict[str, Any]) -> list[str]:
-    """Means of the certified WRM rows against the aims."""
-    rows = {name: row for name, row in methods.items() if name.startswith("wrm-certified")}
-    if not rows:
-        return []
-    lines = [
-        "## Against the aims, on MNIST\n",
-        "| | " + " | ".join(AIMS) + " |",
-        "|---" * (1 + len(AIMS)) + "|",
-    ]
-    for index, what in enumerate(("aim", "better still")):
-        lines.append(f"| {what} | " + " | ".join(f"≤ {aim[index]:g}" for aim in AIMS.values()) + " |")
-    for name, row in rows.items():
-        found = {"clean": row["clean"][0]} | {key: value[0] for key, value in row["pgm"].items()}
-        if "certified" in row:
-            found["certified error at ρ = 0.01"] = row["certified"]["0.01"][0]
-        cells = [at_most(found[key]) if key in found else "–" for key in AIMS]
-        lines.append(f"| {NAMES[name]} | {' | '.join(cells)} |")
-    return [*lines, ""]
 
 
 def _lines(head: list[str], rows: dict[str, list[str]]) -> list[str]:

@@ -1,11 +1,10 @@
 """A certificate: for any ρ, what the worst case is at least (attained) and at most (proven).
 
-    E_{P'} ℓ ≤ sup {E_P ℓ : W_c(P, P̂_n) ≤ ρ} ≤ min_γ γρ + E_n φ̄_γ                    [eqn:certificate,
-    eqn:certify-tests]
+    E_{P'} ℓ ≤ sup {E_P ℓ : W_c(P, P̂_n) ≤ ρ} ≤ min_γ γρ + E_n φ̄_γ       [eqn:certificate, eqn:certify-tests]
 
 The left side is a distribution that exists: the samples moved to T̂_γ, or by an attack in balls, or a mixture
-of two such, of mean cost at most ρ. Both sides are at the *same* ρ; to set E ℓ(T̂_γ) against the bound at
-another one is the mistake in the paper's figure.
+of two such, of mean cost at most ρ. Both sides are at the *same* ρ: E ℓ(T̂_γ) belongs to ρ̂(γ), and says
+nothing beside the bound at another ρ.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path, title: str
             panel = kind if len(results) == 1 or trial.attack == "wrm" else f"{trial.attack}, {kind}"
             kinds.setdefault(panel, []).append((trial.attack if len(results) == 1 else name, trial, outcome))
     panels = []
-    for title, entries in kinds.items():
+    for panel, entries in kinds.items():
         curves = {}
         for line in dict.fromkeys(label for label, _, _ in entries):
             mine = sorted(
@@ -226,8 +226,8 @@ def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path, title: str
                 [one.high for one in intervals],
             )
         labelled = entries[0][2].wrong is not None
-        strength = "gamma of the attack" if "wrm" in title else "epsilon"
-        panels.append(Panel(title, strength, "error" if labelled else "mean loss", curves))
+        strength = "gamma of the attack" if "wrm" in panel else "epsilon"
+        panels.append(Panel(panel, strength, "error" if labelled else "mean loss", curves))
     draw_sweeps(panels, path, title)
     messages.print(f"Drawn into {path}")
 

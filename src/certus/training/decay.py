@@ -13,6 +13,9 @@ from certus.errors import ArgumentError, require
 def decay_groups(model: nn.Module, decay: float | Mapping[str, float] = 0.0) -> list[dict[str, Any]]:
     """Parameter groups for a torch optimizer, one for each amount of decay. Biases do not decay.
 
+    The convention is torch's: a decay λ adds (λ/2)‖w‖² to the loss. Keras' multiplier λ adds λ‖w‖², so that
+    its λ is half of torch's.
+
     Args:
         decay: one number for all weights, or a mapping from a layer's name (``"0"``, ``"features.3"``) to
             its own; layers that it does not name do not decay.
