@@ -24,7 +24,14 @@ from certus.costs import (
     WeightedL2,
 )
 from certus.domains import Ball, Box, Unbounded
-from certus.errors import ArgumentError, CertusError, ContradictionError, LossError, UnsupportedError
+from certus.errors import (
+    ArgumentError,
+    CertusError,
+    ClaimError,
+    ContradictionError,
+    LossError,
+    UnsupportedError,
+)
 from certus.losses import CrossEntropy, Logistic, ModelLoss, SmoothMargin, SquaredError
 from certus.perturbers import ERM
 from certus.smoothness import SmoothnessBound, input_smoothness, local_smoothness, smooth, validate
@@ -59,6 +66,7 @@ __all__ = [
     "Bregman",
     "Certificate",
     "CertusError",
+    "ClaimError",
     "ContradictionError",
     "CrossEntropy",
     "Evidence",

@@ -36,6 +36,16 @@ def differentiable(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.is_inference() else tensor
 
 
+def shown(point: Tensor, count: int = 4) -> str:
+    """The first few numbers of a point, for a message.
+
+    >>> shown(torch.arange(6.0)), shown(torch.tensor([[0.5]]))
+    ('(0, 1, 2, 3, …)', '(0.5)')
+    """
+    numbers = ", ".join(f"{number:.6g}" for number in point.flatten()[:count].tolist())
+    return f"({numbers}{', …' if point.numel() > count else ''})"
+
+
 def check_broadcast(name: str, value: Tensor, points: Tensor) -> None:
     """Raise ``ArgumentError`` unless ``value`` broadcasts to one point without enlarging it."""
     shape = tuple(points.shape[1:])

@@ -23,6 +23,11 @@ class UnsupportedError(CertusError, NotImplementedError):
     """A combination that this library refuses rather than answers wrongly."""
 
 
+class ClaimError(CertusError, ValueError):
+    """A claim of the caller's, such as the derivatives of an activation or the growth of a cost, is refuted
+    by a point, which the message names."""
+
+
 class ContradictionError(CertusError):
     """What was attained exceeds what was proven: one of the two is wrong, and neither may be used.
 
@@ -41,6 +46,24 @@ def require(condition: bool, name: str, rule: str, value: object) -> None:
     """
     if not condition:
         raise ArgumentError(f"`{name}` must {rule}; got {value}.")
+
+
+def contradiction(
+    what: str, grounds: tuple[str, ...] = (), assumptions: tuple[str, ...] = ()
+) -> ContradictionError:
+    """The error to raise where something attained exceeds its bound.
+
+    Args:
+        what: both numbers, and where they meet.
+        grounds: what the bound was derived by; assumptions: what it rests on beside that.
+    """
+    evidence = "assumed" if assumptions else "proven"
+    rests = f" The bound rests on {', '.join(grounds)}." if grounds else ""
+    assumed = f" It assumes {'; '.join(assumptions)}." if assumptions else " Nothing was assumed."
+    return ContradictionError(
+        f"What was attained exceeds what was {evidence}: {what}.{rests}{assumed} One of them is wrong: "
+        "neither is shown, written or read."
+    )
 
 
 def require_count(name: str, value: object, least: int = 1) -> None:

@@ -185,6 +185,9 @@ def test_tags_come_back(thing: object, tmp_path: Path) -> None:
 def test_tags_refuse_code_and_strangers() -> None:
     with pytest.raises(UnsupportedError, match="Bregman holds code and cannot be stored"):
         to_tag(Bregman(lambda z: z.sum(1), 1.0))
+    impostor = type("SquaredL2", (SquaredL2,), {})()  # of the same name, and of whatever behaviour
+    with pytest.raises(UnsupportedError, match="SquaredL2 holds code and cannot be stored"):
+        to_tag(impostor)
     with pytest.raises(RunError, match="names 'system', which this version of certus does not know"):
         from_tag({"type": "system", "command": "ls"})
 

@@ -49,8 +49,9 @@ def test_a_rule_of_ones_own() -> None:
         plain = network(nn.Tanh())
         twice = network(nn.Tanh(), Strange())
         twice.load_state_dict(plain.state_dict(), strict=False)
-        found = certus.input_smoothness(twice).output_lipschitz
-        assert found == pytest.approx(2 * certus.input_smoothness(plain).output_lipschitz)
+        found = certus.input_smoothness(twice)
+        assert found.output_lipschitz == pytest.approx(2 * certus.input_smoothness(plain).output_lipschitz)
+        assert (found.evidence, found.assumptions) == ("assumed", ("the rule of Strange (layer 1.1)",))
     finally:
         del RULES[Strange]
 
@@ -61,7 +62,8 @@ def test_a_rule_that_is_wrong_is_found_out() -> None:
         return Diagonal(torch.tensor(1.0).double(), None, shape)
 
     try:
-        with pytest.raises(CertusError, match="does not compute what its layers do"):
+        message = r"The rule of Strange \(layer 1\.0\) is refuted: it claims the output .* layer computes"
+        with pytest.raises(certus.ClaimError, match=message):
             certus.input_smoothness(network(Strange()))
     finally:
         del RULES[Strange]

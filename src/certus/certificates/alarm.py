@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from certus.certificates.levels import Level, Rule
-from certus.errors import ContradictionError
+from certus.errors import contradiction
 
 if TYPE_CHECKING:
     from certus.certificates.certificate import Bracket, Certificate
@@ -36,7 +36,7 @@ def check_level(
     if sample is None:
         return
     rule = Rule(int(level.rule[sample])).name.lower()
-    raise _contradiction(
+    raise contradiction(
         f"at sample {sample} and gamma = {level.gamma:.6g}, a point of cost {float(costs[sample]):.6g} "
         f"found by {origin} has a loss less its price, ℓ − γc, of {float(attained[sample])!r}, "
         f"but at most {float(level.bound[sample])!r}",
@@ -50,9 +50,7 @@ def check_certificate(certificate: Certificate) -> None:
     _check_errors(certificate)
     low, high = certificate.start
     if not low <= high:
-        raise _contradiction(
-            f"the loss of the sample itself is at least {low!r} and at most {high!r}", (), ()
-        )
+        raise contradiction(f"the loss of the sample itself is at least {low!r} and at most {high!r}", (), ())
     attained = [("the sample itself", 0.0, low)]
     attained += [(f"T at gamma = {one.gamma:.6g}", one.rho_hat, one.loss) for one in certificate.lines]
     attained += [("an attack in balls", one.transport_cost, one.loss) for one in certificate.pushes]
@@ -62,7 +60,7 @@ def check_certificate(certificate: Certificate) -> None:
         if cost == 0:  # nothing but the sample is at 0, but no line may start below it
             most = min(most, *(each.bound for each in certificate.lines))
         if not lowered <= most:
-            raise _contradiction(
+            raise contradiction(
                 f"at rho = {cost:.6g} the worst loss is at least {lowered!r} ({name}) and at most {most!r}",
                 _rules(line.rules),
                 certificate.assumptions,
@@ -75,7 +73,7 @@ def _check_errors(certificate: Certificate) -> None:
         return
     sample = _first(~(found >= floor))
     if sample is not None:
-        raise _contradiction(
+        raise contradiction(
             f"at sample {sample} an error was found at the cost {float(found[sample])!r}, "
             f"but none costs less than {float(floor[sample])!r}",
             ("its certified radius",),
@@ -92,7 +90,7 @@ def check_bracket(certificate: Certificate, bracket: Bracket) -> None:
     )
     for name, low, high, grounds in sides:
         if low is not None and high is not None and not low <= high:
-            raise _contradiction(
+            raise contradiction(
                 f"at rho = {one.rho:.6g} the {name} is at least {low!r} and at most {high!r}",
                 grounds,
                 assumed,
@@ -104,7 +102,7 @@ def check_bracket(certificate: Certificate, bracket: Bracket) -> None:
     for name, low, high in people:
         if low is not None and high is not None and not low <= high:
             assert certificate.population is not None
-            raise _contradiction(
+            raise contradiction(
                 f"at rho = {one.rho:.6g} the population's {name} is at least {low!r} and at most {high!r}, "
                 f"with confidence {certificate.population.confidence:g}: the confidence failed, or the "
                 "samples were not drawn independently, in an order that means nothing",
@@ -119,13 +117,3 @@ def _first(wrong: Tensor) -> int | None:
 
 def _rules(shares: dict[str, float]) -> tuple[str, ...]:
     return tuple(f"the {name} rule ({share:.0%} of the samples)" for name, share in shares.items())
-
-
-def _contradiction(what: str, grounds: tuple[str, ...], assumptions: tuple[str, ...]) -> ContradictionError:
-    rests = f" The bound rests on {', '.join(grounds)}." if grounds else ""
-    assumed = f" It assumes {'; '.join(assumptions)}." if assumptions else " Nothing was assumed."
-    evidence = "assumed" if assumptions else "proven"
-    return ContradictionError(
-        f"What was attained exceeds what was {evidence}: {what}.{rests}{assumed} One of them is wrong: "
-        "neither is shown, written or read."
-    )

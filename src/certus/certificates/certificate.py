@@ -26,6 +26,7 @@ from certus.certificates.lines import Line, Push
 from certus.certificates.population import Population
 from certus.data import Split
 from certus.errors import ArgumentError, require
+from certus.smoothness.results import evidence_of
 from certus.smoothness.spectral import slack
 
 _UP = 1 + 1e-12  # for the rounding of means
@@ -110,7 +111,7 @@ class Certificate:
     @property
     def evidence(self) -> str:
         """What the upper sides are: "proven", or "assumed" if they rest on ``assumptions``."""
-        return "assumed" if self.assumptions else "proven"
+        return evidence_of(self.assumptions)
 
     @staticmethod
     def load(path: str | Path) -> Certificate:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from certus.certificates.rounding import Rounding, rounding_at
-from certus.costs import Bregman, Cost, LabelCost, Mahalanobis, Masked
+from certus.costs import Cost, LabelCost, Mahalanobis, Masked
+from certus.costs.claims import domain_assumptions, free_cost, is_own
 from certus.data import Split
 from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
@@ -124,11 +125,8 @@ class Problem:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What a bound rests on that certus did not derive itself, by name."""
-        inner = self.cost.inner if isinstance(self.cost, Masked) else self.cost
         claimed = ("the bounds given as `smoothness`",) if self.claimed else ()
-        return (
-            (f"the modulus {inner.modulus:g} of Bregman", *claimed) if isinstance(inner, Bregman) else claimed
-        )
+        return (*self.analysis.assumptions, *domain_assumptions(self.domain), *claimed)
 
     @property
     def family(self) -> Softmax | Squares:
@@ -212,7 +210,7 @@ class Problem:
         Sums of positive terms have little. vᵀMv and its dual lose up to the condition of M, squared.
         """
         count = self.inputs[0].numel()
-        inner = self.cost.inner if isinstance(self.cost, Masked) else self.cost
+        inner = free_cost(self.cost)
         if not isinstance(inner, Mahalanobis):
             return slack(count) + 1e-12
         size = float(torch.linalg.matrix_norm(inner.matrix.double()))
@@ -225,8 +223,8 @@ class Problem:
     def reach(self) -> Tensor:
         """(n,) no point of Z is farther than this from the sample, in the cost's norm; ∞ if nothing is
         known."""
-        cost = self.cost.inner if isinstance(self.cost, Masked) else self.cost
-        if not isinstance(self.domain, Intervals) or isinstance(cost, Mahalanobis | Bregman):
+        cost = free_cost(self.cost)
+        if not isinstance(self.domain, Intervals) or isinstance(cost, Mahalanobis) or not is_own(cost):
             return torch.full((len(self),), math.inf, dtype=torch.float64)
         low, high = self.domain.bounds(self.inputs)
         farthest = torch.maximum((self.inputs - low).abs(), (high - self.inputs).abs())
@@ -243,7 +241,7 @@ class Problem:
         """
         if isinstance(self.cost, Masked):
             slopes = torch.where(self.cost.mask, slopes, 0.0)
-        inner = self.cost.inner if isinstance(self.cost, Masked) else self.cost
+        inner = free_cost(self.cost)
         if not isinstance(self.domain, Intervals) or isinstance(inner, Mahalanobis):
             return slopes
         low, high = self.domain.bounds(self.inputs)

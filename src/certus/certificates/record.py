@@ -20,7 +20,7 @@ from certus.certificates.population import Move, Population
 from certus.errors import CertusError, ContradictionError, require, require_count
 from certus.runs.files import DamageError, RunError, read_json
 from certus.runs.sealed import check_seal, seal, unsealed
-from certus.smoothness import VALIDITY
+from certus.smoothness.results import validity_of
 
 SCHEMA_VERSION = 3
 
@@ -31,7 +31,7 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "evidence": certificate.evidence,
         "assumptions": certificate.assumptions,
-        "validity": VALIDITY,
+        "validity": validity_of(certificate.assumptions),
         "about": certificate.about,
         "samples": certificate.samples,
         "classes": certificate.classes,

@@ -18,6 +18,7 @@ from certus.batches import per_sample
 from certus.certificates.levels import errs, lowered_loss, shortened_cost
 from certus.certificates.problem import Problem
 from certus.costs import Bregman, Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
+from certus.costs.claims import free_cost
 from certus.domains import Box, Intervals
 from certus.losses import ModelLoss
 from certus.smoothness.criteria import Softmax
@@ -46,7 +47,7 @@ def push(problem: Problem, rho: float, steps: int) -> tuple[Tensor, Tensor, Tens
 
 def _attacked(problem: Problem, rho: float, steps: int) -> Tensor:
     """Steps in the cost's own ball where attacks know it, else in an L2 ball that holds it."""
-    cost, domain, origin = _inner(problem.cost), problem.domain, problem.inputs
+    cost, domain, origin = free_cost(problem.cost), problem.domain, problem.inputs
     norm = _norm(cost) or 2.0
     scale, radius = torch.ones_like(origin[:1]), math.sqrt(rho / problem.growth)
     if isinstance(cost, WeightedL2) and isinstance(domain, Intervals):
@@ -68,7 +69,7 @@ def _into_ball(problem: Problem, points: Tensor, rho: float) -> Tensor:
     points = problem.domain.project(_pinned(problem, points))
     costs = problem.cost.value(points, problem.inputs).clamp_min(1e-300)
     share = (rho / costs).clamp_max(1.0)
-    share = share if isinstance(_inner(problem.cost), Bregman) else share.sqrt()
+    share = share if isinstance(free_cost(problem.cost), Bregman) else share.sqrt()
     move = per_sample(share * (1 - 1e-9) * (1 - problem.metric_slack), points) * (points - problem.inputs)
     return problem.domain.project(_pinned(problem, problem.inputs + move))
 
@@ -128,10 +129,6 @@ class _Labels(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         assert isinstance(self.problem.family, Softmax)
         return self.problem.outputs(points)
-
-
-def _inner(cost: Cost) -> Cost:
-    return cost.inner if isinstance(cost, Masked) else cost
 
 
 def _norm(cost: Cost) -> float | None:

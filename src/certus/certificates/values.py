@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from certus.certificates.problem import Problem
-from certus.costs import Mahalanobis, Masked, SquaredL2, SquaredSup, WeightedL2
+from certus.costs import Mahalanobis, SquaredL2, SquaredSup, WeightedL2
+from certus.costs.claims import free_cost
 from certus.errors import CertusError
 from certus.losses import evaluate_loss
 from certus.norms import L2
@@ -85,8 +86,8 @@ def _margins(problem: Problem, leaf: Tensor) -> Margins:
 def dual_norm(problem: Problem, gradients: Tensor) -> Tensor:
     """(batch,) the norm that gradients are measured in, for moves that the cost allows; rounded up."""
     cost, up = problem.cost, 1 + problem.metric_slack
-    inner = cost.inner if isinstance(cost, Masked) else cost
-    if isinstance(inner, SquaredL2 | WeightedL2 | Mahalanobis):
+    inner = free_cost(cost)
+    if type(inner) in (SquaredL2, WeightedL2, Mahalanobis):
         # The computed root of a matrix is not quite one: moves are that much longer behind it.
         return L2(cost.whiten(gradients)) * (up * problem.analysis.geometry.length)
     lengths: Tensor = inner.norm.dual(gradients)
@@ -95,8 +96,8 @@ def dual_norm(problem: Problem, gradients: Tensor) -> Tensor:
 
 def dual_size(problem: Problem, lengths: Tensor) -> Tensor:
     """(batch,) the most that ``dual_norm`` can be for gradients of at most these lengths in L2."""
-    cost = problem.cost.inner if isinstance(problem.cost, Masked) else problem.cost
+    cost = free_cost(problem.cost)
     floor = cost.norm.euclidean_floor
-    if isinstance(cost, SquaredSup):
+    if type(cost) is SquaredSup:
         floor = 1 / math.sqrt(problem.inputs[0].numel())
     return lengths / floor * (1 + 1e-9 + problem.metric_slack)

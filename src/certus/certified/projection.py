@@ -96,6 +96,11 @@ class CertifiedSet:
         self._gamma = float(value)
 
     @property
+    def criterion(self) -> Criterion:
+        """The loss that the proof is about."""
+        return self._criterion
+
+    @property
     def ceiling(self) -> float:
         """(1 − 10⁻³)·sγ."""
         return (1 - SAFETY) * self._cost.strong_convexity * self._gamma

@@ -19,7 +19,8 @@ from certus.runs.directory import RunDirectory
 from certus.runs.files import RunError
 from certus.runs.networks import load_model
 from certus.runs.tags import from_tag
-from certus.smoothness import VALIDITY, SmoothnessBound, input_smoothness
+from certus.smoothness import SmoothnessBound, input_smoothness
+from certus.smoothness.results import validity_of
 from certus.surrogate import largest_curvature
 from certus.training.criteria import default_criterion
 
@@ -73,6 +74,7 @@ def bound(
             ModelLoss(network, criterion), chosen.inputs.double(), targets, cost=cost, max_products=20
         )
         sampled = float(torch.nan_to_num(curved.largest, nan=-math.inf).max())
+        found.check_attained(sampled)
     picture = plot or run / "bound.png"
     drawn = _draw(found, sampled, picture)
     if as_json:
@@ -89,7 +91,8 @@ def _show(found: SmoothnessBound, sampled: float | None, gamma: float | None, dr
         lines.add_row(layer.path or "–", layer.kind, *(_cell(value) for value in cells))
     console.print(lines)
     modulus = found.cost.strong_convexity
-    rules = table("bound", "L+ (proven)", f"gamma above it (L+/{modulus:g})", "times the sampled curvature")
+    names = (f"L+ ({found.evidence})", f"gamma above it (L+/{modulus:g})", "times the sampled curvature")
+    rules = table("bound", *names)
     for name, value in found.bounds.items():
         slack = value / sampled if sampled is not None and sampled > 0 else None
         rules.add_row(_RULES[name], _cell(value), _cell(found.gammas[name]), number(slack, 3))
@@ -113,9 +116,10 @@ def _show(found: SmoothnessBound, sampled: float | None, gamma: float | None, dr
             f"Training is inside the theory for gamma > {found.gamma:.4g}.{_verdict(gamma, found.gamma)}"
         )
     console.print(
-        f"Lipschitz constant of the loss: {found.lipschitz:.4g} (proven), in the norm of {found.cost}."
+        f"Lipschitz constant of the loss: {found.lipschitz:.4g} ({found.evidence}), in the norm of "
+        f"{found.cost}."
     )
-    console.print(VALIDITY)
+    console.print(validity_of(found.assumptions))
     if drawn is not None:
         console.print(f"Drawn in {drawn}")
 

@@ -22,6 +22,7 @@ from certus.report.digits import at_least, at_most
 from certus.runs.directory import RunDirectory
 from certus.runs.files import write_atomically, write_json
 from certus.runs.trained import TrainedRun, open_trained
+from certus.smoothness.results import assumed_words
 
 Seed = Annotated[
     int, typer.Option(help="Chooses the samples, and the order of the population bound; fix it beforehand.")
@@ -74,8 +75,9 @@ def certify(
     certus certify runs/digits --rho 0.05 --split calibration --label-price 1
     certus certify runs/jobs --rho 0.1 --data csv:new.csv
 
-    "At least" is attained by a distribution that was found; "at most" is proven. An interrupted
-    certification goes on where it was when it is asked for again.
+    "At least" is attained by a distribution that was found; "at most" is proven, or assumed if it rests
+    on rules of your own, which are named. An interrupted certification goes on where it was when it is asked
+    for again.
     """
     opened, people = RunDirectory.open(run), confidence is not None
     idle = of_network(opened)
@@ -145,7 +147,7 @@ def compute(trained: TrainedRun, settings: CertifySettings, folder: Path | None)
 
 def _show(certificate: Certificate, trained: TrainedRun) -> None:
     people, limit, both = certificate.population, certificate.vacuous_loss, certificate.classes is not None
-    loss = table("rho", "distance", "loss at least", "at most", "proven how")
+    loss = table("rho", "distance", "loss at least", "at most", f"{certificate.evidence} how")
     rate = table("rho", "distance", "error at least", "at most")
     everyone = table(
         "rho", "population: loss at least", "at most", *(("error at least", "at most") if both else ())
@@ -164,6 +166,8 @@ def _show(certificate: Certificate, trained: TrainedRun) -> None:
         f"About {certificate.about['rows']['words']}. Distance: the root of rho, in {trained.data.units}. "
         f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
     )
+    if certificate.assumptions:
+        console.print(assumed_words(certificate.assumptions))
     if people is not None:
         console.print(
             f"Population: with confidence {people.confidence:g} over independent draws of such rows, for the "

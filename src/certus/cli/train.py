@@ -28,6 +28,7 @@ from certus.runs.execute import execute, start_run
 from certus.runs.results import result_of
 from certus.runs.settings import METHODS, TAKEN, Settings
 from certus.runs.tensors import load_tensors
+from certus.smoothness.results import assumed_words
 from certus.training import Fit
 from certus.training.criteria import default_criterion
 from certus.training.guidance import suggest_rho
@@ -234,10 +235,13 @@ def _show(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
         )
     if "proof" in result:
         curvature, gamma = (at_most(result["proof"][name], 5) for name in ("curvature", "gamma"))
+        evidence = result["proof"]["evidence"]
         console.print(
-            f"Certified training (proven): curvature at most {curvature} at every input: "
+            f"Certified training ({evidence}): curvature at most {curvature} at every input: "
             f"the inner problem is concave for every gamma above {gamma}."
         )
+        if assumptions := result["proof"].get("assumptions"):
+            console.print(assumed_words(tuple(assumptions)))
     console.print(f"Run directory: {run.path}")
 
 

@@ -22,10 +22,11 @@ from certus.norms import L2, Norm
 @dataclass(frozen=True)
 class Bregman(Cost):
     """Bregman divergence of h; whatever rests on its modulus is *assumed*, since the modulus is your claim.
+    It is tried on points of Z when it is first used, and refused where one refutes it.
 
     Args:
         potential: h, differentiable and convex; maps (batch, …) points to (batch,) values.
-        modulus: s > 0 with h(z) ≥ h(z₀) + ⟨∇h(z₀), z − z₀⟩ + (s/2)‖z − z₀‖² for all z, z₀. Then both the
+        modulus: s > 0 with h(z) ≥ h(z₀) + ⟨∇h(z₀), z − z₀⟩ + (s/2)‖z − z₀‖² for all z, z₀ ∈ Z. Then both the
             growth and the strong convexity of the divergence are s.
         norm: the norm ‖·‖ in which ``modulus`` holds.
 

@@ -84,7 +84,7 @@ class RobustTransition:
             states: (batch, …) ŝ, what the environment did.
             value: V; None leaves the Q-term out.
         """
-        simple = isinstance(self._wrm.cost, SquaredL2) and isinstance(self._wrm.domain, Unbounded)
+        simple = type(self._wrm.cost) is SquaredL2 and type(self._wrm.domain) is Unbounded
         if value is None and simple and isinstance(self.reward, AngleReward):
             return self.reward.lowest(states, self.gamma)
         return self.solve(states, value).inputs

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from certus.certificates import Bracket, Certificate
 from certus.report.canvas import COLOURS, new_figure, save_figure
+from certus.smoothness.results import assumed_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,8 +69,10 @@ def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = 
         axes.set_xlabel(f"root mean squared distance √ρ ({units})")
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    if certificate.assumptions:
+        title = f"{title}\n{assumed_words(certificate.assumptions)}".strip()
     if title:
-        figure.suptitle(title)
+        figure.suptitle(title, wrap=True)
     save_figure(figure, path)
 
 
@@ -89,6 +92,7 @@ def _draw(
     axes.plot(distances, bottom, color=COLOURS[1], label="at least, on the sample (attained)")
     if certificate.population is not None:
         sure = f"for the population (confidence {certificate.population.confidence:g})"
+        sure += ", assumed" if certificate.assumptions else ""
         for values, side in zip(population, ("at least", "at most"), strict=True):
             style = "--" if side == "at most" else "-."
             label = f"{side}, {sure}"

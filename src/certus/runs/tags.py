@@ -44,7 +44,7 @@ def to_tag(thing: Any) -> Any:
         return {"type": "number", "value": str(thing)}
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
-    if type(thing).__name__ not in _KNOWN:
+    if _KNOWN.get(type(thing).__name__) is not type(thing):
         known = ", ".join(_KNOWN)
         raise UnsupportedError(
             f"A run can store {known}; {type(thing).__name__} holds code and cannot be stored."

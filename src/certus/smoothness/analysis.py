@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.costs import Cost, SquaredL2
+from certus.costs.claims import cost_assumptions
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy
 from certus.modes import at_rest
@@ -27,6 +28,7 @@ from certus.smoothness.bending import Site
 from certus.smoothness.criteria import Softmax, Squares, check_targets, check_values, read_criterion
 from certus.smoothness.geometry import geometry_of
 from certus.smoothness.network import (
+    assumptions_of,
     check_agreement,
     infer_shape,
     merge_steps,
@@ -66,6 +68,9 @@ class Analysis:
     Args:
         model: a sequential model; its weights are read now, in eval mode, and never again.
         input_shape: the shape of one input; not needed if the model begins with a linear layer.
+
+    Attributes:
+        assumptions: what all of it rests on that certus did not derive itself, by name.
     """
 
     def __init__(
@@ -82,6 +87,7 @@ class Analysis:
         with at_rest(model):
             steps = merge_steps(read_layers(model, self.shape))
             check_agreement(model, steps, self.shape)
+        self.assumptions = (*assumptions_of(steps), *cost_assumptions(cost))
         self.geometry = geometry_of(cost, self.shape)
         if self.geometry.whitening is not None:
             steps = whiten_steps(steps, self.geometry.whitening, self.shape)

@@ -67,6 +67,7 @@ def input_smoothness(
         layers=layers,
         obstacle=obstacle,
         cost=analysis.cost,
+        assumptions=analysis.assumptions,
     )
 
 
@@ -126,6 +127,7 @@ def local_smoothness(
         margins=_joined([part.margins for part in parts]),
         error=_joined([part.error for part in parts]),
         radius=radii,
+        assumptions=model.assumptions,
     )
 
 

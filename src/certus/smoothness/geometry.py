@@ -14,12 +14,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, SquaredSup, WeightedL2
+from certus.costs import Bregman, Cost, Mahalanobis, Masked, SquaredL2, SquaredSup, WeightedL2
+from certus.costs.claims import check_claims, free_cost, is_own
+from certus.domains import Unbounded
 from certus.errors import UnsupportedError
 from certus.smoothness.operators import Dense, Diagonal, Operator
 from certus.smoothness.passes import Reach
 from certus.smoothness.spectral import slack
 from certus.smoothness.stage import Shape
+
+_EVERYWHERE = Unbounded()
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,23 +53,39 @@ class Geometry:
 def geometry_of(cost: Cost, shape: Shape) -> Geometry:
     """The geometry of a cost for inputs of one shape."""
     cost.check_shape(torch.zeros(1, *shape))
-    inner = cost.inner if isinstance(cost, Masked) else cost
+    inner = free_cost(cost)
+    _check_claims(cost, shape)
     ones = torch.ones(1, *shape, dtype=torch.float64)
     mask = cost.mask.expand(shape).cpu().double() if isinstance(cost, Masked) else None
     frozen = None if mask is None else Diagonal(mask, None, shape)
-    if isinstance(inner, SquaredL2):
+    kind = type(inner)  # a subclass may have a norm of its own
+    if kind is SquaredL2:
         return Geometry(frozen, 1.0, 1.0)
-    if isinstance(inner, WeightedL2):
+    if kind is WeightedL2:
         return Geometry(Diagonal(cost.whiten(ones)[0] * (1 + slack(1)), None, shape), 1.0, 1.0)
-    if isinstance(inner, Mahalanobis):
+    if kind is Mahalanobis:
+        assert isinstance(inner, Mahalanobis)
         return _full_matrix(cost, inner, mask, shape)
     free = ones if mask is None else mask
-    if isinstance(inner, SquaredSup):
+    if kind is SquaredSup:
         return Geometry(frozen, math.sqrt(float(free.sum())) * (1 + 1e-15), 1.0)
     floor = inner.norm.euclidean_floor
     if not 0 < floor < math.inf:
         raise UnsupportedError(f"Nothing is known that bounds the L2 norm by that of {inner}.")
     return Geometry(frozen, (1 + 1e-15) / floor, (1 + 1e-15) / floor)
+
+
+def _check_claims(cost: Cost, shape: Shape) -> None:
+    """Try a cost of the user's at random points, if it is one for all of space. A potential may be one for a
+    domain, and is tried where that and the data are known."""
+    if is_own(cost) or isinstance(free_cost(cost), Bregman):
+        return
+    try:
+        cost.support(_EVERYWHERE)
+    except UnsupportedError:
+        return
+    points = torch.randn(8, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    check_claims(cost, _EVERYWHERE, points)
 
 
 def _full_matrix(cost: Cost, inner: Mahalanobis, mask: Tensor | None, shape: Shape) -> Geometry:

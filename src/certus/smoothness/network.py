@@ -20,19 +20,43 @@ from torch import Tensor, nn
 
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
 from certus.smoothness import activation_rules  # noqa: F401  (registers its rules)
+from certus.smoothness.activation import Activation
+from certus.smoothness.activation_claims import check_activation
+from certus.smoothness.layer_claims import (
+    check_kind,
+    check_operator,
+    check_reach,
+    check_values,
+    check_windows,
+)
 from certus.smoothness.merging import merge
 from certus.smoothness.operators import Operator, Reshape
 from certus.smoothness.rules import RULES, Branches, Rule
 from certus.smoothness.stage import Shape, Stage
 from certus.smoothness.steps import Step, run_steps
 from certus.smoothness.sums import Sum
+from certus.smoothness.windows import Windows
+
+_OWN = dict(RULES)
+"""The rules of certus itself: nobody else has had a chance to register one yet."""
 
 
 def find_rule(module: nn.Module) -> Rule | None:
     """The rule of the module's class, or of the parent whose ``forward`` it uses unchanged."""
+    kind = _kind(module)
+    return None if kind is None else RULES[kind]
+
+
+def is_own(module: nn.Module) -> bool:
+    """Whether the rule of a module is one that certus has for its class."""
+    kind = _kind(module)
+    return kind is not None and _OWN.get(kind) is RULES[kind]
+
+
+def _kind(module: nn.Module) -> type[nn.Module] | None:
     for parent in type(module).__mro__:
         if parent in RULES and type(module).forward is parent.forward:
-            return RULES[parent]
+            return parent
     return None
 
 
@@ -89,6 +113,8 @@ def read_layers(model: nn.Module, shape: Shape, path: str = "") -> list[Step]:
             step = _make_step(place, kind, known(module, shape), shape)
         except UnsupportedError as reason:
             raise UnsupportedError(f"The layer {name} ({kind}) has {reason}.") from None
+        if not is_own(module):
+            step = _tried(module, step, f"the rule of {kind} ({f'layer {place}' if place else name})")
         steps.append(step)
         shape = step.out_shape
     return steps
@@ -110,6 +136,40 @@ def _make_step(path: str, kind: str, stage: Stage | Branches, shape: Shape) -> S
     return Step(path, kind, stage, shape, out_shape)
 
 
+def _tried(module: nn.Module, step: Step, name: str) -> Step:
+    """A step by a rule of the user's: refused where points refute it, and *assumed* by name otherwise."""
+    where = name[0].upper() + name[1:]
+    _try_stage(where, step)
+    check_values(where, module, step.stage.apply, step.in_shape)
+    return replace(step, assumptions=(name,))
+
+
+def _try_stage(where: str, step: Step) -> None:
+    check_kind(where, step.stage)
+    match step.stage:
+        case Activation():
+            check_activation(where, step.stage)
+        case Operator():
+            check_operator(where, step.stage)
+        case Windows():
+            check_windows(where, step.stage)
+        case Sum(branches):
+            for part in (part for branch in branches for part in branch):
+                _try_stage(where, part)
+        case _:
+            check_reach(where, step.stage, step.in_shape)
+
+
+def assumptions_of(steps: list[Step]) -> tuple[str, ...]:
+    """All rules of the user's in some steps, by name."""
+    found: list[str] = []
+    for step in steps:
+        found += step.assumptions
+        for branch in step.stage.branches if isinstance(step.stage, Sum) else []:
+            found += assumptions_of(branch)
+    return tuple(dict.fromkeys(found))
+
+
 def merge_steps(steps: list[Step]) -> list[Step]:
     """Runs of affine layers made one step each; those that only reshape are not named."""
     merged: list[Step] = []
@@ -122,7 +182,8 @@ def merge_steps(steps: list[Step]) -> list[Step]:
             operator = merge([part.stage for part in run if isinstance(part.stage, Operator)])
             named = [part for part in run if not isinstance(part.stage, Reshape)] or run[-1:]
             path, kind = "+".join(part.path for part in named), "+".join(part.kind for part in named)
-            merged.append(Step(path, kind, operator, run[0].in_shape, run[-1].out_shape))
+            shapes, assumed = (run[0].in_shape, run[-1].out_shape), assumptions_of(run)
+            merged.append(Step(path, kind, operator, *shapes, assumptions=assumed))
             run = []
         if step is not None:
             merged.append(step)

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from certus.errors import ArgumentError
-from certus.smoothness.results import SmoothnessBound
+from certus.smoothness.results import SmoothnessBound, assumed_words
 
 
 def draw_bound(bound: SmoothnessBound, sampled: float | None, path: Path) -> Path:
@@ -29,7 +29,9 @@ def draw_bound(bound: SmoothnessBound, sampled: float | None, path: Path) -> Pat
     left.bar(list(bars), list(bars.values()), color=["tab:blue"] * len(bound.bounds) + ["tab:gray"])
     left.set_yscale("log")
     left.set_ylabel("largest curvature of the loss")
-    left.set_title("proven from above")
+    left.set_title(f"{bound.evidence} from above")
+    if bound.assumptions:
+        figure.suptitle(assumed_words(bound.assumptions), fontsize=8, wrap=True)
     lines = [layer for layer in bound.layers if 0 < layer.curvature < math.inf]
     labels = [f"{layer.path} {layer.kind}".strip() for layer in lines]
     right.barh(labels[::-1], [layer.curvature for layer in lines][::-1], color="tab:orange")

@@ -9,11 +9,31 @@ from typing import Any
 from torch import Tensor
 
 from certus.costs import Cost
+from certus.errors import contradiction
 
 VALIDITY = (
     "Proven for the real-valued network with the stored weights, in exact arithmetic; computed in float64 "
     "with rounding counted in. The network as deployed in float32 differs from it by its own rounding."
 )
+
+
+UNNAMED = ("the bounds themselves, which certus did not derive",)
+"""What a bound assumes that somebody else has made."""
+
+
+def evidence_of(assumptions: tuple[str, ...]) -> str:
+    """What a bound is that rests on these: "proven" if there are none."""
+    return "assumed" if assumptions else "proven"
+
+
+def assumed_words(assumptions: tuple[str, ...]) -> str:
+    """Assumptions as a sentence."""
+    return f"Assumed: {'; '.join(assumptions)}."
+
+
+def validity_of(assumptions: tuple[str, ...]) -> str:
+    """What a bound is valid for, in a sentence or two."""
+    return f"{assumed_words(assumptions)} If that holds: {VALIDITY}" if assumptions else VALIDITY
 
 
 @dataclass(frozen=True)
@@ -49,6 +69,7 @@ class SmoothnessBound:
         layers: the table; the last line is the loss itself.
         obstacle: path of the layer, or a reason, that prevents a finite L⁺; None if there is one.
         cost: the cost whose norm all of this refers to.
+        assumptions: what it rests on that certus did not derive itself, by name.
     """
 
     bounds: dict[str, float]
@@ -59,6 +80,12 @@ class SmoothnessBound:
     layers: list[LayerBound]
     obstacle: str | None
     cost: Cost
+    assumptions: tuple[str, ...] = UNNAMED
+
+    @property
+    def evidence(self) -> str:
+        """ "proven", or "assumed" if it rests on ``assumptions``."""
+        return evidence_of(self.assumptions)
 
     @property
     def curvature(self) -> float:
@@ -85,6 +112,22 @@ class SmoothnessBound:
             for name, bound in self.bounds.items()
         }
 
+    def check_attained(self, curvature: float) -> None:
+        """Raise ``ContradictionError`` if a curvature that was attained somewhere exceeds the bound.
+
+        Args:
+            curvature: found in float64, such as ``largest_curvature(…).largest``; its rounding, relative to
+                itself and to what it may cancel down from, is taken off.
+        """
+        sizes = [bound for bound in self.bounds.values() if math.isfinite(bound)]
+        lowered = curvature - 1e-9 * abs(curvature) - 1e-11 * max(sizes, default=0.0)
+        if lowered > self.curvature:
+            raise contradiction(
+                f"the loss bends by {lowered!r} at some input, and by at most {self.curvature!r} at all",
+                (f"the {self.rule} rule",),
+                self.assumptions,
+            )
+
     @property
     def dearest(self) -> LayerBound:
         """The layer that adds most to the curvature."""
@@ -94,8 +137,9 @@ class SmoothnessBound:
         """Everything but the matrices of margins; infinities become None."""
         layers = [{name: _plain(value) for name, value in vars(layer).items()} for layer in self.layers]
         return {
-            "evidence": "proven",
-            "validity": VALIDITY,
+            "evidence": self.evidence,
+            "assumptions": list(self.assumptions),
+            "validity": validity_of(self.assumptions),
             "curvature": _plain(self.curvature),
             "rule": self.rule,
             "bounds": {name: _plain(value) for name, value in self.bounds.items()},
@@ -119,6 +163,7 @@ class LocalBound:
         margins: (batch, classes) F_k − F_y at the sample itself, rounded up; None for regression.
         error: (batch,) largest probability q of all other classes; None for regression.
         radius: (batch,).
+        assumptions: what it rests on that certus did not derive itself, by name.
     """
 
     bounds: dict[str, Tensor]
@@ -129,6 +174,12 @@ class LocalBound:
     margins: Tensor | None
     error: Tensor | None
     radius: Tensor
+    assumptions: tuple[str, ...] = UNNAMED
+
+    @property
+    def evidence(self) -> str:
+        """ "proven", or "assumed" if it rests on ``assumptions``."""
+        return evidence_of(self.assumptions)
 
 
 def _plain(value: object) -> object:

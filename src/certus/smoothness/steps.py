@@ -25,6 +25,7 @@ class Step:
     in_shape: Shape
     out_shape: Shape
     whitened: Affine | None = None  # the same behind the whitening of a cost, for the first step
+    assumptions: tuple[str, ...] = ()  # rules of the user's, by name
 
     @property
     def action(self) -> Stage:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.costs import Cost, LabelCost
+from certus.costs.claims import check_claims
 from certus.domains import Domain
 from certus.errors import ArgumentError, LossError, require, sample_list
 from certus.losses import AnyLoss
@@ -35,12 +36,14 @@ def check_batch(inputs: Tensor, targets: Tensor | None) -> None:
 
 
 def check_geometry(inputs: Tensor, cost: Cost, domain: Domain) -> None:
-    """Cost and domain go together and fit the inputs, and every input lies in the domain."""
+    """Cost and domain go together and fit the inputs, every input lies in the domain, and nothing refutes
+    what those of the user's claim."""
     require(isinstance(cost, Cost), "cost", "be a Cost, such as SquaredL2()", cost)
     require(isinstance(domain, Domain), "domain", "be a Domain, such as Box(0, 1)", domain)
     cost.support(domain)
     cost.check_shape(inputs)
     check_domain(inputs, domain)
+    check_claims(cost, domain, inputs)
 
 
 def check_domain(inputs: Tensor, domain: Domain) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from certus.batches import all_finite, per_sample
 from certus.costs import Cost, Support
+from certus.costs.claims import cost_assumptions, domain_assumptions
 from certus.domains import Domain
 from certus.losses import AnyLoss, loss_and_slope
 from certus.surrogate.solution import Evidence
@@ -78,6 +79,14 @@ class Objective:
     @property
     def gap_evidence(self) -> Evidence:
         return Evidence.ESTIMATED if self.curvature_bound is None else Evidence.ASSUMED
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What a gap that is a bound rests on, by name; nothing where it is an estimate."""
+        if self.curvature_bound is None:
+            return ()
+        given = f"the curvature bound {self.curvature_bound!r}"
+        return (given, *cost_assumptions(self.cost), *domain_assumptions(self.domain))
 
     def evaluate(self, point: Tensor) -> Evaluation:
         """f, ∇ℓ and the way up: one forward and one backward pass, to the inputs only."""

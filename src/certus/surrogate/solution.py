@@ -62,6 +62,7 @@ class InnerSolution:
         gradients: (batch,) gradients of the loss that were spent.
         status: (batch,) ``Status`` codes.
         gap_evidence: what ``gap`` rests on.
+        assumptions: the same by name, where it is assumed.
     """
 
     inputs: Tensor
@@ -74,6 +75,7 @@ class InnerSolution:
     gradients: Tensor
     status: Tensor
     gap_evidence: Evidence
+    assumptions: tuple[str, ...] = ()
 
     @property
     def converged(self) -> Tensor:

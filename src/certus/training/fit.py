@@ -92,7 +92,7 @@ class Fit:
         model: in eval mode; the one that was passed in.
         history: one entry per epoch.
         level: for WRM, ρ̂, φ and γ in one pass over the training data at the final θ; None otherwise.
-        proof: of a certified training, the smoothness of the final θ, *proven*; None otherwise.
+        proof: of a certified training, the smoothness of the final θ, *proven* or *assumed*; else None.
     """
 
     model: nn.Module

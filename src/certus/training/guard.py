@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from dataclasses import replace
 
 from torch import nn
 
 from certus.certified import SAFETY, CertifiedSet
-from certus.costs import SquaredL2
+from certus.costs import Cost, SquaredL2
 from certus.data import Split
-from certus.errors import ArgumentError
-from certus.losses import Criterion, CrossEntropy
+from certus.errors import ArgumentError, UnsupportedError
+from certus.losses import Criterion, CrossEntropy, ModelLoss
 from certus.perturbers import Penalty, Perturber
 from certus.smoothness import SmoothnessBound
+from certus.surrogate import largest_curvature
+
+_SAMPLES, _PRODUCTS = 32, 8
 
 
 class Guard:
@@ -20,10 +25,14 @@ class Guard:
 
     Args:
         penalty: whose γ counts; None where ``theta`` has its own.
+        samples: at which the final bound is held against the curvature that is there.
     """
 
-    def __init__(self, theta: CertifiedSet, model: nn.Module, penalty: Penalty | None) -> None:
+    def __init__(
+        self, theta: CertifiedSet, model: nn.Module, penalty: Penalty | None, samples: Split
+    ) -> None:
         self._theta, self._model, self._penalty = theta, model, penalty
+        self._samples = samples[:: max(1, len(samples) // _SAMPLES)]
         self(model)
 
     def __call__(self, model: nn.Module) -> None:
@@ -41,11 +50,26 @@ class Guard:
             self._theta.gamma = float(self._penalty.gamma)
 
     def settle(self) -> SmoothnessBound:
-        """The same at the end; a γ that is yet to be set for a ρ must not fall below what is proven."""
+        """The same at the end; a γ that is yet to be set for a ρ must not fall below what is proven.
+
+        Raises ``ContradictionError`` if the loss bends more at some sample.
+        """
         bound = self.prove()
+        bound.check_attained(self._attained(bound.cost))
         if self._penalty is not None and self._penalty.rho is not None:
             self._penalty.gamma_min = max(self._penalty.gamma_min, bound.gamma / (1 - SAFETY))
         return bound
+
+    def _attained(self, cost: Cost) -> float:
+        """The largest curvature that a few products with the Hessian find at some samples, in float64."""
+        network = copy.deepcopy(self._model).double().cpu().eval()
+        loss = ModelLoss(network, self._theta.criterion)
+        inputs, targets = self._samples.inputs.double().cpu(), self._samples.targets.cpu()
+        try:
+            found = largest_curvature(loss, inputs, targets, cost=cost, max_products=_PRODUCTS)
+        except UnsupportedError:
+            return -math.inf  # in this norm curvature is no eigenvalue
+        return float(found.largest.nan_to_num(-math.inf).max())
 
 
 def make_guard(
@@ -62,7 +86,7 @@ def make_guard(
     if certified is False:
         return None
     if isinstance(certified, CertifiedSet):
-        return Guard(certified, model, None)
+        return Guard(certified, model, None, train)
     penalty = method.penalty
     if certified is True and penalty is None:
         raise ArgumentError("`certified` must be a number, γ, for a method that has none; got True.")
@@ -75,4 +99,4 @@ def make_guard(
         criterion=criterion,
         cost=SquaredL2() if penalty is None else penalty.cost,
     )
-    return Guard(theta, model, penalty if certified is True else None)
+    return Guard(theta, model, penalty if certified is True else None, train)

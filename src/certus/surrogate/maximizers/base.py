@@ -51,4 +51,5 @@ def solution_at(
         gradients=torch.full_like(status, gradients, dtype=torch.long),
         status=status,
         gap_evidence=objective.gap_evidence,
+        assumptions=objective.assumptions,
     )

@@ -1,0 +1,196 @@
+"""Certificates that rest on code or numbers of the user's say so by name: object, JSON and picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+import certus
+from certus import Box, Bregman, ClaimError, ContradictionError, Masked, SquaredL2, certify
+from certus.certificates.certificate import Certificate
+from certus.certificates.record import as_json
+from certus.costs import Cost
+from certus.domains import Domain
+from certus.report.brackets import draw_bracket
+from certus.smoothness import RULES, rule
+from certus.smoothness.activation import Activation
+from certus.smoothness.activations import TANH
+from certus.smoothness.plot import draw_bound
+from tests.certificates.problems import EVERYWHERE, L2, network, samples
+
+DATA = samples(0, 8)
+QUICK: dict[str, Any] = {"balls": 1, "refine": 0, "attack_steps": 2}
+
+
+class Mine(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.tanh(inputs)
+
+
+def mine() -> nn.Module:
+    model = network("tanh", 0)
+    assert isinstance(model, nn.Sequential)
+    return nn.Sequential(model[0], Mine(), model[2])
+
+
+@pytest.fixture(autouse=True)
+def my_rule() -> Iterator[None]:
+    rule(Mine)(lambda module, shape: TANH)
+    yield
+    del RULES[Mine]
+
+
+class Tripled(SquaredL2):
+    growth = strong_convexity = 6.0
+
+    def value(self, moved: Tensor, origin: Tensor) -> Tensor:
+        return 3 * super().value(moved, origin)
+
+    def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
+        return 3 * super().gradient(moved, origin)
+
+
+class Euclid:
+    euclidean_floor = 1.0
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        lengths: Tensor = (vectors.flatten(1) ** 2).sum(1).sqrt()
+        return lengths
+
+    @property
+    def dual(self) -> Euclid:
+        return self
+
+
+class Room(Box):
+    pass
+
+
+def squares(z: Tensor) -> Tensor:
+    return (z**2).sum(1)
+
+
+FREE = torch.tensor([True, False])
+GEOMETRIES: dict[str, tuple[Cost, Domain, tuple[str, ...]]] = {
+    "ours": (L2, EVERYWHERE, ()),
+    "cost": (Tripled(), EVERYWHERE, ("growth and strong convexity of Tripled",)),
+    "masked": (Masked(Tripled(), FREE), EVERYWHERE, ("growth and strong convexity of Tripled",)),
+    "bregman": (Bregman(squares, 2.0), EVERYWHERE, ("the modulus 2.0 of Bregman",)),
+    "norm": (
+        Bregman(squares, 2.0, Euclid()),
+        EVERYWHERE,
+        ("the modulus 2.0 of Bregman", "the norm Euclid of Bregman"),
+    ),
+    "domain": (L2, Room(-2.0, 2.0), ("the domain Room",)),
+}
+
+
+@pytest.mark.parametrize(("cost", "domain", "names"), GEOMETRIES.values(), ids=GEOMETRIES.keys())
+def test_costs_norms_and_domains(cost: Cost, domain: Domain, names: tuple[str, ...]) -> None:
+    found = certify(network("elu", 0), DATA, rho=0.1, cost=cost, domain=domain, **QUICK)
+    assert found.assumptions == names
+    assert found.evidence == ("assumed" if names else "proven")
+    bracket = found.bracket(0.1)
+    assert bracket.loss_low <= bracket.loss_high
+
+
+def test_a_cost_of_ones_own_is_bounded_like_ours() -> None:
+    """3c within 3ρ is c within ρ: an oracle for the way that the bounds of other people's costs take."""
+    model = network("elu", 3)
+    own, theirs = (
+        certify(model, DATA, rho=rho, cost=cost, **QUICK) for rho, cost in ((0.1, L2), (0.3, Tripled()))
+    )
+    assert theirs.bound(0.3) == pytest.approx(own.bound(0.1), rel=0.02)
+    assert theirs.lower(0.3) == pytest.approx(own.lower(0.1), rel=0.02)
+    assert theirs.bound(0.3) >= own.lower(0.1)
+
+
+def test_rules_and_claims_in_object_and_file(tmp_path: Path) -> None:
+    model = mine()
+    bound = certus.input_smoothness(model)
+    names = ("the rule of Mine (layer 1)", "the bounds given as `smoothness`")
+    for smoothness, expected in ((None, names[:1]), (bound, names)):
+        found = certify(model, DATA, rho=0.1, smoothness=smoothness, **QUICK)
+        assert (found.evidence, found.assumptions) == ("assumed", expected)
+        content = as_json(found)
+        assert content["evidence"] == "assumed"
+        assert content["assumptions"] == list(expected)
+        assert content["validity"].startswith("Assumed: the rule of Mine (layer 1)")
+        path = tmp_path / "certificate.json"
+        path.write_text(json.dumps(content))
+        assert Certificate.load(path).assumptions == expected
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Figures as they were when they were saved."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *rest, **more: figures.append(figure))
+    return figures
+
+
+def words_of(figure: Figure) -> str:
+    """All that a reader of the picture can read."""
+    legends = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    titles = [axes.get_title() for axes in figure.axes]
+    return " | ".join([figure.get_suptitle(), *legends, *titles])
+
+
+def test_pictures_say_it(drawn: list[Figure], tmp_path: Path) -> None:
+    for model, assumed in ((network("tanh", 0), False), (mine(), True)):
+        found = certify(model, DATA, rho=0.1, confidence=0.9, **QUICK)
+        draw_bracket(found, tmp_path / "bracket.png", "units", "a title")
+        draw_bound(certus.input_smoothness(model), None, tmp_path / "bound.png")
+        bracket, bound = (words_of(figure) for figure in drawn[-2:])
+        for words in (bracket, bound):
+            assert ("Assumed: the rule of Mine (layer 1)." in words) == assumed
+            assert ("proven" in words) == (not assumed)
+        assert ("(assumed)" in bracket) == ("assumed from above" in bound) == assumed
+        assert (", assumed" in bracket) == assumed  # the population's sides too
+        assert "a title" in bracket
+
+
+def slight(activation: Activation) -> Activation:
+    """Derivatives a hundred times too small."""
+    return Activation(
+        *(
+            "slight",
+            activation.value,
+            lambda z: activation.slope(z) / 100,
+            lambda z: activation.curvature(z) / 100,
+        ),
+        slope_peaks=activation.slope_peaks,
+        curvature_peaks=activation.curvature_peaks,
+        slope_limits=activation.slope_limits,
+    )
+
+
+class Grown(SquaredL2):
+    growth = 2000.0
+
+
+def test_what_used_to_give_a_bracket_upside_down_is_refused() -> None:
+    with pytest.raises(ClaimError, match="Grown is refuted: it claims growth 2000"):
+        certify(network("elu", 0), DATA, rho=0.1, cost=Grown(), **QUICK)
+    rule(Mine)(lambda module, shape: slight(TANH))
+    with pytest.raises(ClaimError, match=r"The rule of Mine \(layer 1\) is refuted: it claims σ' = 0\.01"):
+        certify(mine(), DATA, rho=0.1, **QUICK)
+
+
+def test_and_meets_the_alarm_where_no_trial_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both lines of defence hold by themselves."""
+    monkeypatch.setattr("certus.surrogate.checks.check_claims", lambda *arguments: None)
+    monkeypatch.setattr("certus.smoothness.geometry.check_claims", lambda *arguments: None)
+    with pytest.raises(ContradictionError, match="It assumes growth and strong convexity of Grown"):
+        certify(network("elu", 0), DATA, rho=0.1, cost=Grown(), **QUICK)
+    monkeypatch.setattr("certus.smoothness.network.check_activation", lambda *arguments: None)
+    rule(Mine)(lambda module, shape: slight(TANH))
+    with pytest.raises(ContradictionError, match=r"It assumes the rule of Mine \(layer 1\)"):
+        certify(mine(), DATA, rho=0.1, **QUICK)

@@ -1,0 +1,386 @@
+"""Rules of the user's: assumed by name where they stand, refused where a point refutes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import certus
+from certus import ClaimError
+from certus.models import Residual
+from certus.smoothness import RULES, Analysis, rule
+from certus.smoothness.activation import Activation
+from certus.smoothness.activation_claims import check_activation
+from certus.smoothness.activations import ELU, SIGMOID, SILU, SMOOTH_ABS, SOFTPLUS, TANH
+from certus.smoothness.bending import Joint
+from certus.smoothness.layer_claims import check_reach
+from certus.smoothness.network import find_rule
+from certus.smoothness.operators import Dense, Diagonal, Operator, Weights
+from certus.smoothness.rules import Branches
+from certus.smoothness.stage import Shape, Stage
+from certus.smoothness.steps import Step
+from certus.smoothness.sums import Sum
+from certus.smoothness.windows import Windows
+
+OWN = [
+    *(nn.Sigmoid(), nn.Tanh(), nn.Softplus(), nn.Softplus(4.0), nn.ELU(), nn.CELU(0.3), nn.GELU()),
+    *(nn.GELU("tanh"), nn.SiLU(), nn.Mish(), certus.models.LogCosh(3.0), certus.models.SmoothAbs(0.5)),
+    *(nn.ReLU(), nn.ReLU6(), nn.SELU(), nn.Hardtanh(), nn.LeakyReLU(0.2), nn.ELU(2.0)),
+]
+
+
+@pytest.fixture(autouse=True)
+def rules_as_they_were() -> Iterator[None]:
+    before = dict(RULES)
+    yield
+    RULES.clear()
+    RULES.update(before)
+
+
+class Mine(nn.Module):
+    """tanh, which has no rule of its own here."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.tanh(inputs)
+
+
+def model(layer: nn.Module | None = None) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), layer or Mine(), nn.Linear(4, 2)).double()
+
+
+def claim(stage: Stage | Callable[[Any, Shape], Stage | Branches], kind: type[nn.Module] = Mine) -> None:
+    rule(kind)(stage if callable(stage) else lambda module, shape: stage)
+
+
+@pytest.mark.parametrize("module", OWN, ids=str)
+def test_our_own_activations_stand(module: nn.Module) -> None:
+    """The same trial as anybody's: autograd, secants and sampled ranges agree with the table."""
+    found = find_rule(module)
+    assert found is not None
+    stage = found(module, (4,))
+    assert isinstance(stage, Activation)
+    check_activation("ours", stage)
+
+
+def test_a_claim_that_stands_is_assumed_by_name() -> None:
+    claim(TANH)
+    mine, plain = certus.input_smoothness(model()), certus.input_smoothness(model(nn.Tanh()))
+    assert mine.bounds == plain.bounds
+    assert (plain.evidence, plain.assumptions) == ("proven", ())
+    assert (mine.evidence, mine.assumptions) == ("assumed", ("the rule of Mine (layer 1)",))
+    content = mine.as_json()
+    assert content["evidence"] == "assumed"
+    assert content["assumptions"] == ["the rule of Mine (layer 1)"]
+    assert content["validity"].startswith("Assumed: the rule of Mine (layer 1). If that holds: Proven for")
+    inputs, targets = torch.zeros(2, 3), torch.tensor([0, 1])
+    near = certus.local_smoothness(model(), inputs, targets, 0.1)
+    assert (near.evidence, near.assumptions) == ("assumed", mine.assumptions)
+    assert certus.local_smoothness(model(nn.Tanh()), inputs, targets, 0.1).evidence == "proven"
+
+
+def test_every_place_is_named() -> None:
+    claim(lambda module, shape: Diagonal(torch.tensor(0.5).double(), None, shape), Halve)
+    claim(TANH)
+    branch = nn.Sequential(nn.Linear(4, 4), Mine())
+    deep = nn.Sequential(Halve(), nn.Linear(3, 4), Residual(branch), nn.Sequential(Halve()), nn.Linear(4, 2))
+    named = (
+        "the rule of Halve (layer 0)",
+        "the rule of Mine (layer 2.branch.1)",
+        "the rule of Halve (layer 3.0)",
+    )
+    assert Analysis(deep.double(), input_shape=(3,)).assumptions == named
+    alone = Analysis(Halve(), input_shape=(3,))
+    assert alone.assumptions == ("the rule of Halve (the model itself)",)
+
+
+class Halve(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs / 2
+
+
+def test_our_rule_replaced_or_borrowed_is_the_users() -> None:
+    """Whoever registers vouches: for nn.Tanh by a function of his own, or for his class by one of ours."""
+    claim(TANH, nn.Tanh)
+    assert certus.input_smoothness(model(nn.Tanh())).assumptions == ("the rule of Tanh (layer 1)",)
+    rule(Mine)(RULES[nn.Identity])
+    with pytest.raises(ClaimError, match=r"The rule of Mine \(layer 1\) is refuted: it claims the output"):
+        certus.input_smoothness(model())
+
+
+def test_a_bound_that_somebody_else_made_is_assumed() -> None:
+    made = certus.SmoothnessBound({"mine": 1.0}, 1.0, 1.0, None, None, [], None, certus.SquaredL2())
+    assert made.evidence == made.as_json()["evidence"] == "assumed"
+    assert made.assumptions == ("the bounds themselves, which certus did not derive",)
+
+
+def hidden(z: Tensor) -> Tensor:
+    return 1e-3 * torch.sin(50 * z) * torch.exp(-((z - 5) ** 2))
+
+
+def detached(activation: Activation, factor: float) -> Activation:
+    """Without a gradient for autograd to find, and with derivatives so many times too large."""
+    return replace(
+        activation,
+        value=lambda z: activation.value(z.detach()),
+        slope=lambda z: factor * activation.slope(z.detach()),
+        curvature=lambda z: factor * activation.curvature(z.detach()),
+    )
+
+
+RELU = Activation("relu", torch.relu, lambda z: (z >= 0).to(z), torch.zeros_like, slope_peaks=(-1e-300, 0.0))
+JUMP = Activation(
+    *(
+        "jump",
+        lambda z: z + 1e-6 * torch.relu(z - 1.7),
+        lambda z: 1 + 1e-6 * (z > 1.7).to(z),
+        torch.zeros_like,
+    ),
+    slope_limits=(1.0, 1.000001),
+)
+WRONG: dict[str, tuple[Activation, str]] = {
+    "both 100 times too small": (
+        replace(TANH, slope=lambda z: TANH.slope(z) / 100, curvature=lambda z: TANH.curvature(z) / 100),
+        r"claims σ' = 0\.01 at z = 0\.0; autograd finds 1\.0",
+    ),
+    "no autograd": (
+        detached(TANH, 0.01),
+        r"σ' lies between 0\.0\d+ and 0\.0\d+ from z = .*; its mean there is",
+    ),
+    "σ''": (replace(TANH, curvature=lambda z: 0.999 * TANH.curvature(z)), r"claims σ'' = .*; autograd finds"),
+    "hidden wave": (
+        replace(TANH, value=lambda z: TANH.value(z) + hidden(z)),
+        "claims σ' = .*; autograd finds",
+    ),
+    "no peaks": (replace(TANH, curvature_peaks=()), "σ''"),
+    "one peak": (replace(TANH, curvature_peaks=TANH.curvature_peaks[:1]), "σ''"),
+    "peaks a little off": (
+        replace(TANH, curvature_peaks=(-0.6585, 0.6585)),
+        r"all σ'' lie between .* by its",
+    ),
+    "no peak of σ'": (
+        replace(TANH, slope_peaks=()),
+        r"all σ' lie between .*, by its ends, peaks and limits; at",
+    ),
+    "limits": (replace(SOFTPLUS, slope_limits=(0.0, 0.5)), r"all σ' lie between .* to inf, by its"),
+    "an unknown kink": (
+        RELU,
+        r"claims that σ'' lies between -1e-13 and 1e-13 from z = .*; its mean there is",
+    ),
+    "a small unknown kink": (JUMP, "claims that σ'' lies between"),
+    "arc": (replace(SILU, joint=Joint.ARC), r"claims 0 ≤ σ'' ≤ 1 − σ'²; at z = .* σ' is .* and σ'' is"),
+    "arc with σ'' < 0": (replace(TANH, joint=Joint.ARC), "claims 0 ≤ σ'' ≤ 1 − σ'²; at z = "),
+    "logistic": (replace(SMOOTH_ABS, joint=Joint.LOGISTIC), r"claims σ'' = σ'\(1 − σ'\); at z = "),
+    "printed": (replace(SIGMOID, printed_curvature=0.05), r"\|σ''\| ≤ 0\.05 .*; it reaches 0\.0962"),
+    "printed, sharpened": (replace(SIGMOID, sharpness=5.0), r"\|σ''\| ≤ 0\.1 .*; it reaches 0\.481"),
+    "sharpness": (replace(TANH, sharpness=-1.0), "claims the sharpness -1.0; it must be positive and finite"),
+    "not finite": (Activation("exp", torch.exp, torch.exp, torch.exp), "σ must be finite; it is not at ±"),
+    "another dtype": (replace(TANH, slope=lambda z: TANH.slope(z).float()), "σ' must map float64 tensors"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_activations_are_refused(wrong: Activation, message: str) -> None:
+    claim(wrong)
+    with pytest.raises(ClaimError, match=rf"The rule of Mine \(layer 1\).*{message}"):
+        certus.input_smoothness(model())
+
+
+def test_more_kinks_than_there_are_is_no_lie() -> None:
+    claim(replace(ELU, kinks=(0.0,)), Elu)
+    found = certus.input_smoothness(model(Elu()))
+    assert found.curvature == math.inf
+    assert found.assumptions
+
+
+class Elu(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return nn.functional.elu(inputs)
+
+
+class Far(nn.Module):
+    """x/2, but for inputs beyond a thousand."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs / 2 + torch.relu(inputs.abs() - 1e3)
+
+
+def halving(**changed: Any) -> Callable[[Any, Shape], Diagonal]:
+    def made(module: nn.Module, shape: Shape) -> Diagonal:
+        operator = Diagonal(torch.tensor(0.5).double(), None, shape)
+        for name, factor in changed.items():
+            setattr(operator, name, getattr(operator, name) * factor)
+        return operator
+
+    return made
+
+
+class Transposed(Operator):
+    """A permutation whose transpose is wrong: it is no involution."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape, shape, (), None)
+
+    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+        return points.roll(1, 1)
+
+    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+        return rows.roll(1, 1)
+
+    def _spectral_norm(self) -> float:
+        return 1.0
+
+    @property
+    def terms(self) -> int:
+        return 1
+
+
+class Roll(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.roll(1, 1)
+
+
+class Peculiar(Diagonal):
+    pass
+
+
+OPERATORS: dict[str, tuple[nn.Module, Callable[[Any, Shape], Stage | Branches], str]] = {
+    "factor": (
+        Halve(),
+        lambda module, shape: Diagonal(torch.tensor(0.50001).double(), None, shape),
+        r"claims the output .*, at an input of size .* \(.*\); the layer computes",
+    ),
+    "far": (Far(), halving(), r"at an input of size [1-9]\d{3}"),
+    "norm": (Halve(), halving(norm=0.2), r"claims `norm` of at most 0\.1; a vector that was tried has 0\.5"),
+    "rows": (Halve(), halving(row_norms=0.5), "claims `row_norms` of at most"),
+    "columns": (Halve(), halving(column_norms=0.5), "claims `column_norms` of at most"),
+    "sizes": (Halve(), halving(absolute_norm=0.5), "claims `absolute_norm` of at most"),
+    "transpose": (Roll(), lambda module, shape: Transposed(shape), "claims a transpose with"),
+    "shape": (
+        Halve(),
+        lambda module, shape: Dense(torch.ones(7, 4).double(), None),
+        r"outputs of shape \(7,\)",
+    ),
+    "subclass": (
+        Halve(),
+        lambda module, shape: Peculiar(torch.tensor(0.5).double(), None, shape),
+        "returns Peculiar, a subclass of Diagonal",
+    ),
+    "branches": (
+        Halve(),
+        lambda module, shape: Branches({"a": nn.Identity(), "b": nn.Identity()}),
+        "claims the output",
+    ),
+}
+
+
+@pytest.mark.parametrize(("layer", "stage", "message"), OPERATORS.values(), ids=OPERATORS.keys())
+def test_wrong_operators_are_refused(
+    layer: nn.Module, stage: Callable[[Any, Shape], Stage | Branches], message: str
+) -> None:
+    claim(stage, type(layer))
+    with pytest.raises(ClaimError, match=rf"The rule of {type(layer).__name__} \(layer 1\).*{message}"):
+        certus.input_smoothness(model(layer))
+
+
+def test_what_stands_inside_of_a_sum_is_tried_too() -> None:
+    wrong, _ = WRONG["σ''"]
+    claim(lambda module, shape: Sum([[Step("inside", "Mine", wrong, shape, shape)]]))
+    with pytest.raises(ClaimError, match=r"The rule of Mine \(layer 1\) is refuted: it claims σ'' ="):
+        certus.input_smoothness(model())
+
+
+def test_a_stage_of_another_kind_must_reach_as_far_as_it_moves() -> None:
+    halved = halving()(Halve(), (4,))
+    for stage in (TANH, SILU, replace(SOFTPLUS, sharpness=3.0), halved):
+        check_reach("ours", stage, (4,))
+        for name, factor in (("length", 0.5), ("unit", 0.3), ("bend", 0.01)):
+            if name == "bend" and stage is halved:
+                continue
+
+            def less(*arguments: Any, stage: Stage = stage, name: str = name, factor: float = factor) -> Any:
+                behind, met = stage.reach(*arguments)
+                return replace(behind, **{name: factor * getattr(behind, name)}), met
+
+            other: Any = SimpleNamespace(apply=stage.apply, reach=less)
+            with pytest.raises(ClaimError, match=rf"Theirs is refuted: it claims .*`{name}`"):
+                check_reach("Theirs", other, (4,))
+
+
+class Largest(nn.Module):
+    """The larger of each pair of neighbours."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.maximum(inputs[:, :-1], inputs[:, 1:])
+
+
+def pairs(overlap: int, share: float) -> Windows:
+    def spread(rows: Tensor) -> Tensor:
+        return share * (nn.functional.pad(rows, (0, 1)) + nn.functional.pad(rows, (1, 0)))
+
+    return Windows((4,), (3,), Largest(), spread, overlap)
+
+
+def test_windows() -> None:
+    network = nn.Sequential(nn.Linear(3, 4), Largest(), nn.Linear(3, 2)).double()
+    claim(pairs(2, 1.0), Largest)
+    assert certus.input_smoothness(network).assumptions == ("the rule of Largest (layer 1)",)
+    for windows, name in ((pairs(1, 1.0), "`overlap`"), (pairs(2, 0.4), "`spread`")):
+        claim(windows, Largest)
+        with pytest.raises(
+            ClaimError, match=rf"The rule of Largest \(layer 1\) is refuted: it claims {name}"
+        ):
+            certus.input_smoothness(network)
+
+
+def test_a_layer_in_float32_is_tried_in_float64_and_left_alone() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = nn.Parameter(torch.tensor(0.1))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.factor * inputs
+
+    claim(lambda module, shape: Diagonal(module.factor.detach().double(), None, shape), Scaled)
+    network = nn.Sequential(nn.Linear(3, 4), Scaled(), nn.Linear(4, 2))
+    assert certus.input_smoothness(network).evidence == "assumed"
+    assert network[1].factor.dtype == torch.float32
+    claim(
+        lambda module, shape: Diagonal(torch.tensor(0.1).double(), None, shape), Scaled
+    )  # not what is stored
+    assert certus.input_smoothness(network).evidence == "assumed"  # .1 in float32, off by 10⁻⁸
+    claim(lambda module, shape: Diagonal(torch.tensor(0.100001).double(), None, shape), Scaled)
+    with pytest.raises(ClaimError, match="the layer computes"):
+        certus.input_smoothness(network)
+
+
+def test_criteria_of_the_users_are_refused() -> None:
+    class Tenfold(certus.CrossEntropy):
+        def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            return 10 * super().__call__(outputs, targets)
+
+    with pytest.raises(certus.UnsupportedError, match="not for subclasses of theirs; got Tenfold"):
+        certus.input_smoothness(model(nn.Tanh()), Tenfold())
+
+
+def test_attained_curvature_above_the_bound_is_an_alarm() -> None:
+    network = model(nn.Tanh())
+    bound = certus.input_smoothness(network)
+    inputs, targets = torch.randn(50, 3).double(), torch.zeros(50, dtype=torch.long)
+    curved = certus.largest_curvature(certus.ModelLoss(network), inputs, targets)
+    attained = float(curved.largest.max())
+    bound.check_attained(attained)
+    low = replace(bound, bounds={"max": attained * (1 - 1e-6)})
+    words = (
+        r"the loss bends by .* at some input, and by at most .* rests on the max rule\. Nothing was assumed"
+    )
+    with pytest.raises(certus.ContradictionError, match=words):
+        low.check_attained(attained)
