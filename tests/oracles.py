@@ -7,6 +7,7 @@ from collections.abc import Callable
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 
 Array = NDArray[np.float64]
 
@@ -62,3 +63,50 @@ def penalised_by_linear_program(losses: Array, costs: Array, gamma: float) -> fl
     problem = cp.Problem(cp.Maximize(gain), [cp.sum(coupling, axis=1) == 1 / count])
     problem.solve(solver=cp.HIGHS)
     return float(problem.value)
+
+
+Ways = list[tuple[Callable[[Array], Array], float]]
+"""What a sample may become: functions of (points, 2), each at a price of its own."""
+
+
+def worst_case_by_brute_force(ways: list[Ways], origins: Array, radius: float) -> float:
+    """sup {E_P ℓ : W_c(P, Q) ≤ radius} on the square [−1, 1]², for c = ‖·‖₂² plus a price, from the dual.
+
+    inf_γ γρ + E max {ℓ(z) − γ(‖z − z₀‖² + price)} is convex in γ. Every γ gives an upper bound, so that the
+    answer is never too small, and too large by what the search in log γ leaves: some 10⁻⁶.
+    """
+
+    def height(gamma: float, way: tuple[Callable[[Array], Array], float], origin: Array) -> float:
+        return maximum_on_square(lambda z: way[0](z) - gamma * (((z - origin) ** 2).sum(1) + way[1]))
+
+    def dual(gamma: float) -> float:
+        every = [
+            max(height(gamma, way, origin) for way in own) for own, origin in zip(ways, origins, strict=True)
+        ]
+        return gamma * radius + float(np.mean(every))
+
+    found = minimize_scalar(lambda t: dual(np.exp(t)), bounds=(-4, 5), method="bounded")
+    return min(float(found.fun), dual(0.0))
+
+
+def worst_share_by_brute_force(ways: list[Ways], origins: Array, radius: float) -> float:
+    """The same for a share, where ``ways`` are 1 inside some set and 0 outside: buy the cheapest first."""
+    budget, bought = radius * len(origins), 0.0
+    for price in sorted(
+        min(_price(way, origin) for way in own) for own, origin in zip(ways, origins, strict=True)
+    ):
+        part = 1.0 if price <= budget else budget / price
+        bought, budget = bought + part, budget - min(price, budget)
+    return bought / len(origins)
+
+
+def _price(way: tuple[Callable[[Array], Array], float], origin: Array) -> float:
+    def nearness(z: Array) -> Array:
+        return np.where(way[0](z) > 0, -((z - origin) ** 2).sum(1), -np.inf)
+
+    return way[1] - maximum_on_square(nearness)
+
+
+def maximum_on_square(function: Callable[[Array], Array]) -> float:
+    """Global maximum on [−1, 1]²."""
+    return maximum_on_grid(function, np.full(2, -1.0), np.full(2, 1.0), zooms=9, size=41)[1]
