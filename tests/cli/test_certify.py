@@ -122,6 +122,20 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path) -> None:
             Certificate.load(broken)
 
 
+def test_inputs_may_move_everywhere(folder: Path) -> None:
+    """The run was trained in the box of images; its certificate in all of space is another question."""
+    ask = ["--rho", "1", "--samples", "4", "--balls", "0", "--refine", "0", "--attack-steps", "0", "--json"]
+    found = []
+    for options in ([], ["--everywhere"]):
+        done = certus("certify", "run", *ask, *options, "-o", f"at{len(options)}", folder=folder)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    assert [one["about"]["domain"]["type"] for one in found] == ["Box", "Unbounded"]
+    inside, everywhere = (one["brackets"][0] for one in found)
+    assert inside["loss_low"] < everywhere["loss_low"] <= everywhere["loss_high"]
+    assert certus("verify", "at1/certificate.json", folder=folder).returncode == 0
+
+
 def test_a_confidence_needs_data_that_were_held_out(folder: Path) -> None:
     done = certus("certify", "run", *ASK, "--confidence", "0.9", "--split", "train", folder=folder)
     refused(done, "needs data that the run has not trained on; got its split train")

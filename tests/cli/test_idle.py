@@ -132,6 +132,7 @@ USING = {
     "certify images --rho 1 --seed 1": "`--seed` must be left out without --samples and --confidence",
     "certify images --rho 1 --model a.py:b": BUILT_IN,
     "certify numbers --rho 1 --label-price 1": "`--label-price` must be left out for diabetes, a regression",
+    "certify numbers --rho 1 --everywhere": "`--everywhere` must be left out for numbers, whose",
     "certify numbers --rho 1 --predicted": "`--predicted` must be left out for diabetes, a regression",
     "shift wine@test wine@train --model a.py:b": "`--model` must be left out without --run: it names",
     "shift digits@test digits@train --run images --model a.py:b": BUILT_IN,

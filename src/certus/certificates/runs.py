@@ -19,6 +19,7 @@ from certus.certificates.version import BOUNDS_VERSION
 from certus.costs import LabelCost
 from certus.data import DataSet, load
 from certus.data.subsets import Subset
+from certus.domains import Unbounded
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy, SmoothMargin
 from certus.runs.tags import to_tag
@@ -41,6 +42,7 @@ class CertifySettings:
         seed: chooses them, and the order in which a population bound takes them.
         predicted: certify the network's own predictions instead of the labels.
         label_price: a finite price for changing a label.
+        everywhere: let inputs move in all of space, not only in the domain that the run was trained in.
     """
 
     rho: tuple[float, ...]
@@ -57,6 +59,7 @@ class CertifySettings:
     balls: int = 6
     refine: int = 1
     attack_steps: int = 10
+    everywhere: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -103,12 +106,12 @@ def certify_run(
     memory: Memory | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
-    """Certify a run with the cost and the domain it was trained with, in plain cross-entropy or squared
-    error."""
+    """Certify a run with the cost it was trained with, and in its domain unless ``everywhere``, in plain
+    cross-entropy or squared error."""
     if settings.confidence is not None:
         _check_held_out(trained, settings)
     chosen = certified_data(trained, settings)
-    data = chosen.data
+    data, domain = chosen.data, Unbounded() if settings.everywhere else trained.domain
     criterion: Criterion = trained.loss.criterion
     if isinstance(criterion, CrossEntropy | SmoothMargin):
         criterion = CrossEntropy()  # smoothing and margins are devices of training, not to be certified
@@ -120,7 +123,7 @@ def certify_run(
         rho=settings.rho,
         loss=criterion,
         cost=trained.cost,
-        domain=trained.domain,
+        domain=domain,
         confidence=settings.confidence,
         clip=settings.clip,
         gammas=settings.gammas,
@@ -141,7 +144,7 @@ def certify_run(
         "settings": settings.as_json(),
         "criterion": to_tag(criterion),
         "cost": to_tag(trained.cost),
-        "domain": to_tag(trained.domain),
+        "domain": to_tag(domain),
         "digests": fingerprint(trained, settings),
         "threads": torch.get_num_threads(),
         "bounds_version": BOUNDS_VERSION,

@@ -17,6 +17,7 @@ from certus.cli.attacking import ModelFile
 from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.output import Json, console, messages, print_json, table
 from certus.cli.progress import counting
+from certus.domains import Unbounded
 from certus.errors import ContradictionError, UnsupportedError
 from certus.report.digits import at_least, at_most
 from certus.runs.directory import RunDirectory
@@ -62,6 +63,9 @@ def certify(
     attack_steps: Annotated[
         int, typer.Option(help="Gradients of the attacks that raise the lower sides; 0 for none.")
     ] = 10,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="Let inputs move beyond where the run's may, such as [0, 1].")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the files; RUN/certificate by default.")
     ] = None,
@@ -100,9 +104,12 @@ def certify(
         balls=balls,
         refine=refine,
         attack_steps=attack_steps,
+        everywhere=everywhere,
     )
     trained = open_trained(opened, model=model)
-    refuse_idle(context, of_labels(trained.data))
+    unbounded = isinstance(trained.domain, Unbounded)
+    nothing_new = f"for {run}, whose inputs may lie anywhere already" if unbounded else None
+    refuse_idle(context, {"everywhere": nothing_new} | of_labels(trained.data))
     folder = run / "certificate" if output is None else output
     certificate = compute(trained, settings, folder)
     rows = sample_table(certificate)
