@@ -41,7 +41,7 @@ class Settings:
     data: str
     model: str
     method: Annotated[str, "wrm (robust), erm (ordinary), or fgm, ifgm, pgm (adversarial)."] = "wrm"
-    gamma: Annotated[float | None, "Penalty on moving the data."] = None
+    gamma: Annotated[float | None, "Penalty on moving the data, of wrm or with --certified."] = None
     rho: Annotated[float | None, "Mean transport cost to be robust to; gamma follows it."] = None
     certified: Annotated[bool, "Keep gamma above a proven bound on the curvature, at every step."] = False
     cost: Annotated[str, "What wrm pays for moving: natural (squared L2), linf or l1."] = "natural"
@@ -51,19 +51,19 @@ class Settings:
     ] = None
     steps: Annotated[int, "Of ifgm and pgm; 15 by default."] = 15
     step_size: Annotated[float | None, "Of ifgm and pgm; 2.5 epsilon / steps by default."] = None
-    clip: Annotated[bool, "Keep moved inputs where the data live, e.g. in [0, 1]."] = True
+    clip: Annotated[bool, "Keep inputs that a method moves where the data live, e.g. in [0, 1]."] = True
     epochs: Annotated[int, "Passes over the training data."] = 10
     batch_size: Annotated[int, "Samples per step, over all processes."] = 128
     optimizer: Annotated[str, "adam or sgd."] = "adam"
     learning_rate: Annotated[float, "Step size; 0.001 by default, 0.01 with --certified."] = 1e-3
     schedule: Annotated[str, "constant (the default), or cosine down to 0 (with --certified)."] = "constant"
     weight_decay: Annotated[float, "L2 regularisation of the weights."] = 0.0
-    label_smoothing: Annotated[float, "In the loss, inside and outside."] = 0.0
+    label_smoothing: Annotated[float, "In the loss of a classifier, inside and outside."] = 0.0
     margin: Annotated[float, "By how much, in the training loss, the true class must lead."] = 0.0
     temperature: Annotated[float, "Of the training loss: below 1, clean accuracy gains on robustness."] = 1.0
     shift: Annotated[int, "Pixels by which training images are shifted at random."] = 0
     warp: Annotated[float, "How much they are turned, stretched and slanted, such as 0.1."] = 0.0
-    tolerance: Annotated[float, "How well each inner problem is solved, in units of the loss."] = (
+    tolerance: Annotated[float, "How well wrm solves each inner problem, in units of the loss."] = (
         MonotoneAscent.tolerance
     )
     seed: Annotated[int, "Decides split, weights and batches."] = 0
