@@ -23,6 +23,7 @@ import certus
 from benchmarks._options import OUTPUT, Entries, read_options
 from benchmarks._results import write_entry
 from certus.data import DataSet, Split
+from certus.data.subsets import Subset
 from certus.smoothness import spectral
 from certus.training import evaluate
 
@@ -35,7 +36,7 @@ class Args:
     share: Annotated[float, "of the training steps and of the test images, for a quick look"] = 1.0
     batch_size: Annotated[int, "of training"] = 256
     data: Annotated[str, "images of 28 x 28 pixels in ten classes, as for `certus train`"] = "mnist"
-    seed: Annotated[int, "of the weights and the batches"] = 0
+    seed: Annotated[int, "of the weights, the batches and the images"] = 0
     output: Annotated[Path, OUTPUT] = Path("benchmarks/results/smoothness.json")
 
 
@@ -56,7 +57,7 @@ def everywhere(data: DataSet, args: Args) -> dict[str, Any]:
     bound = certus.input_smoothness(model, input_shape=(1, 28, 28))
     seconds = time.process_time() - start
     accuracy = evaluate(certus.ModelLoss(model), data.test)["accuracy"]
-    test = data.test[: max(1, round(256 * args.share))]
+    test = some(data, 256, args)
     curved = certus.largest_curvature(
         certus.ModelLoss(model.double()), test.inputs.double(), test.targets, max_products=20
     )
@@ -76,11 +77,17 @@ def everywhere(data: DataSet, args: Args) -> dict[str, Any]:
     }
 
 
+def some(data: DataSet, count: int, args: Args) -> Split:
+    """So many test images, or the share of them that was asked for: random, every class with its share."""
+    count = max(1, round(count * args.share))
+    return Subset.of(data.test, f"{args.data}@test", count, seed=args.seed, stratify=True).data
+
+
 def around(data: DataSet, args: Args) -> dict[str, Any]:
     """Bounds on the balls around test images."""
     model, radius = nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ELU(), nn.Linear(512, 10)), 0.1
     train(model, data.train, 1, args)
-    test = data.test[: max(1, round(10_000 * args.share))]
+    test = some(data, 10_000, args)
     start = time.process_time()
     local = certus.local_smoothness(model, test.inputs, test.targets, radius)
     seconds = time.process_time() - start
