@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 import torch
 
 import certus
-from certus.runs.files import read_json, write_json
+from certus.storage.files import read_json, write_json
 
 if TYPE_CHECKING:
     from dataclasses import Field

@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from certus.report.digits import at_least, at_most
-from certus.report.sweeps import Curve, Panel, draw_sweeps
+from certus.decimals import at_least, at_most
+from certus.figures.sweeps import Curve, Panel, draw_sweeps
 
 NAMES = {
     "wrm-certified": "WRM, certified",

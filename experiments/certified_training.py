@@ -38,8 +38,8 @@ from certus.domains import Unbounded
 from certus.errors import require
 from certus.losses import CrossEntropy, ModelLoss
 from certus.runs.directory import RunDirectory
-from certus.runs.tensors import digest
 from certus.runs.trained import TrainedRun, open_trained
+from certus.storage.tensors import digest
 from certus.training import evaluate
 from experiments._certified_page import write_page
 

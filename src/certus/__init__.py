@@ -32,13 +32,13 @@ from certus.errors import (
     LossError,
     UnsupportedError,
 )
+from certus.evidence import Evidence
 from certus.losses import CrossEntropy, Logistic, ModelLoss, SmoothMargin, SquaredError
 from certus.perturbers import ERM
 from certus.smoothness import SmoothnessBound, input_smoothness, local_smoothness, smooth, validate
 from certus.surrogate import (
     WRM,
     BarzilaiBorwein,
-    Evidence,
     InnerSolution,
     PaperAscent,
     ProximalAscent,

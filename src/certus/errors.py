@@ -6,6 +6,8 @@ and nothing else. A fault of one *sample* is never an exception: it is a ``Statu
 
 from __future__ import annotations
 
+from certus.evidence import Evidence
+
 
 class CertusError(Exception):
     """Root of every exception raised on purpose by this library."""
@@ -57,7 +59,7 @@ def contradiction(
         what: both numbers, and where they meet.
         grounds: what the bound was derived by; assumptions: what it rests on beside that.
     """
-    evidence = "assumed" if assumptions else "proven"
+    evidence = Evidence.resting_on(assumptions)
     rests = f" The bound rests on {', '.join(grounds)}." if grounds else ""
     assumed = f" It assumes {'; '.join(assumptions)}." if assumptions else " Nothing was assumed."
     return ContradictionError(

@@ -13,8 +13,8 @@ from certus.certificates.engine import make_grid
 from certus.certificates.problem import Problem
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
+from certus.layers import LogCosh
 from certus.losses import Criterion, CrossEntropy
-from certus.models.layers import LogCosh
 from tests.oracles import Array
 
 CROSS_ENTROPY, L2, EVERYWHERE = CrossEntropy(), SquaredL2(), Unbounded()

@@ -20,8 +20,8 @@ from certus.certificates.levels import Level
 from certus.certificates.record import as_json
 from certus.certificates.search import push
 from certus.errors import ContradictionError
-from certus.runs.sealed import seal
 from certus.smoothness import SmoothnessBound
+from certus.storage.sealed import seal
 from tests.certificates.problems import network, samples
 
 

@@ -18,11 +18,11 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.record import as_json
 from certus.costs import Cost
 from certus.domains import Domain
-from certus.report.brackets import draw_bracket
+from certus.figures.brackets import draw_bracket
+from certus.figures.curvature import draw_bound
 from certus.smoothness import RULES, rule
 from certus.smoothness.activation import Activation
 from certus.smoothness.activations import TANH
-from certus.smoothness.plot import draw_bound
 from tests.certificates.problems import EVERYWHERE, L2, network, samples
 
 DATA = samples(0, 8)
@@ -186,7 +186,7 @@ def test_what_used_to_give_a_bracket_upside_down_is_refused() -> None:
 
 def test_and_meets_the_alarm_where_no_trial_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both lines of defence hold by themselves."""
-    monkeypatch.setattr("certus.surrogate.checks.check_claims", lambda *arguments: None)
+    monkeypatch.setattr("certus.checks.check_claims", lambda *arguments: None)
     monkeypatch.setattr("certus.smoothness.geometry.check_claims", lambda *arguments: None)
     with pytest.raises(ContradictionError, match="It assumes growth and strong convexity of Grown"):
         certify(network("elu", 0), DATA, rho=0.1, cost=Grown(), **QUICK)

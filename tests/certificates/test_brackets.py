@@ -20,7 +20,7 @@ from certus import Box, CrossEntropy, LabelCost, SquaredError, SquaredL2, Weight
 from certus.attacks import pgm
 from certus.certificates import Rule, worst_error
 from certus.errors import ArgumentError
-from certus.report.brackets import draw_bracket
+from certus.figures.brackets import draw_bracket
 from tests.certificates.problems import around, network, numpy_loss, samples
 from tests.oracles import Array, Ways, worst_case_by_brute_force, worst_share_by_brute_force
 

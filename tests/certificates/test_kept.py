@@ -19,7 +19,7 @@ from certus.certificates.levels import Level
 from certus.certificates.recall import PROBED, probed_samples
 from certus.certificates.record import as_json
 from certus.certificates.version import BOUNDS_VERSION
-from certus.runs.tensors import load_tensors, save_tensors
+from certus.storage.tensors import load_tensors, save_tensors
 from tests.certificates.problems import network, samples
 from tests.certificates.small_run import certify_small, make_run
 

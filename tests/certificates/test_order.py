@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import certus
 from certus.certificates import Level, Population, betting
 from certus.data import Split
-from certus.data.subsets import random_order
+from certus.subsets import random_order
 
 SEEDS = range(10)
 

@@ -17,13 +17,13 @@ import pytest
 from certus.certificates.certificate import Certificate
 from certus.certificates.comparison import differences, table_differences
 from certus.certificates.record import _certificate, as_json
-from certus.certificates.runs import certify_run
-from certus.certificates.verification import CIRCUMSTANCES, Statement
 from certus.errors import CertusError, ContradictionError
 from certus.runs import RunDirectory
-from certus.runs.files import DamageError, RunError
-from certus.runs.sealed import seal, unsealed
+from certus.runs.certification import certify_run
 from certus.runs.trained import TrainedRun, open_trained
+from certus.runs.verification import CIRCUMSTANCES, Statement
+from certus.storage.files import DamageError, RunError
+from certus.storage.sealed import seal, unsealed
 from tests.certificates.small_run import certify_small, make_run
 
 Path_ = tuple[str | int, ...]

@@ -11,11 +11,11 @@ import torch
 
 from certus.attacks import attack_data, fair_epsilon, nearest_error, pgm
 from certus.data import digits
-from certus.data.subsets import choose_rows
 from certus.runs import RunDirectory
 from certus.runs.execute import execute, start_run
 from certus.runs.settings import Settings
 from certus.runs.trained import open_trained
+from certus.subsets import choose_rows
 from certus.training import Observer, TrainingState
 from tests.cli.test_cli import QUICK, certus, refused
 

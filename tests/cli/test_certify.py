@@ -13,18 +13,18 @@ import torch
 
 from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify
-from certus.certificates.held_out import check_held_out
 from certus.certificates.kept import FileMemory
 from certus.certificates.record import as_json, sample_table
-from certus.certificates.runs import CertifySettings, certify_run
 from certus.data import Split, digits
 from certus.errors import ArgumentError
+from certus.figures.brackets import draw_bracket
 from certus.losses import SquaredError
-from certus.report.brackets import draw_bracket
 from certus.runs import RunDirectory
-from certus.runs.files import RunError
-from certus.runs.sealed import seal
+from certus.runs.certification import CertifySettings, certify_run
+from certus.runs.held_out import check_held_out
 from certus.runs.trained import open_trained
+from certus.storage.files import RunError
+from certus.storage.sealed import seal
 from tests.cli.test_cli import certus, refused
 
 ASK = ["--rho", "0.001", "--rho", "0.01", "--samples", "40", "--balls", "2"]

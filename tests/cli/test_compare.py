@@ -8,10 +8,10 @@ import pytest
 
 from certus import WRM, SquaredSup
 from certus.attacks import attack_data
-from certus.data.subsets import choose_rows
 from certus.domains import Unbounded
 from certus.runs import RunDirectory
 from certus.runs.trained import open_trained
+from certus.subsets import choose_rows
 from certus.surrogate import ProximalAscent
 from tests.cli.test_attack import read
 from tests.cli.test_cli import QUICK, certus, refused

@@ -22,7 +22,7 @@ from certus.mdp import (
 )
 from certus.mdp.networks import QNetwork, Shape
 from certus.runs import RunError
-from certus.runs.tensors import save_tensors
+from certus.storage.tensors import save_tensors
 from tests.oracles import worst_case_by_linear_program
 
 

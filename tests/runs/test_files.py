@@ -33,9 +33,9 @@ from certus import (
     WeightedL2,
 )
 from certus.runs import RunError, RunLock
-from certus.runs.files import DamageError, read_json, write_atomically, write_json
 from certus.runs.tags import from_tag, to_tag
-from certus.runs.tensors import load_tensors, save_tensors
+from certus.storage.files import DamageError, read_json, write_atomically, write_json
+from certus.storage.tensors import load_tensors, save_tensors
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(7), "c": torch.zeros(0)}
 
@@ -95,7 +95,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     script = """
 import resource, signal, sys
 from pathlib import Path
-from certus.runs.files import RunError, write_atomically
+from certus.storage.files import RunError, write_atomically
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

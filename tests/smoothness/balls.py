@@ -13,7 +13,7 @@ from typing import Any
 from flint import arb, arb_mat, arb_series, ctx
 from torch import Tensor, nn
 
-from certus.models.layers import LogCosh, SmoothAbs
+from certus.layers import LogCosh, SmoothAbs
 
 Ball = Any  # flint's arb
 Series = Any  # flint's arb_series

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from certus.models.layers import Normalize, Residual, Scale
+from certus.layers import Normalize, Residual, Scale
 from tests.smoothness.networks import SMOOTH
 
 Shape = tuple[int, ...]

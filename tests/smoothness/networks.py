@@ -9,8 +9,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from certus.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 from certus.losses import Criterion
-from certus.models.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 from tests.smoothness.margins import by_margins
 
 SMOOTH: list[Callable[[], nn.Module]] = [

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus.models.layers import LogCosh
+from certus.layers import LogCosh
 from certus.smoothness import Analysis
 
 

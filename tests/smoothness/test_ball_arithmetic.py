@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import certus
 from certus.certificates.problem import Problem
 from certus.certificates.rounding import rounding_at
+from certus.layers import LogCosh, SmoothAbs
 from certus.losses import loss_and_slope
-from certus.models.layers import LogCosh, SmoothAbs
 from certus.smoothness import activations, spectral
 from certus.smoothness.activation import Activation
 from certus.smoothness.convolution import Convolution

@@ -31,7 +31,8 @@ from certus import (
 )
 from certus.costs import Cost, SquaredLp
 from certus.domains import Domain
-from certus.surrogate import Evidence, Maximizer
+from certus.evidence import Evidence
+from certus.surrogate import Maximizer
 from tests.oracles import Array, solve_concave
 
 SIZE, COUNT = 6, 4

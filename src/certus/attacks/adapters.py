@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from certus.batches import differentiable
+from certus.checks import check_batch
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import AnyLoss, ModelLoss
 from certus.modes import evaluation_mode
 from certus.perturbers import Perturber
-from certus.surrogate.checks import check_batch
 
 _INSTALL = {
     "foolbox": "pip install 'certus[attacks]'",

@@ -9,10 +9,10 @@ Both are *estimated*, by the ascent. The paper's figures give ε in units of C_p
 from __future__ import annotations
 
 from certus.attacks.balls import check_norm
-from certus.data import Split
 from certus.errors import require, require_count
 from certus.losses import AnyLoss
 from certus.norms import Lp
+from certus.split import Split
 from certus.surrogate import WRM
 
 

@@ -10,12 +10,12 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from certus.data import Split
 from certus.errors import ArgumentError, LossError, require, require_count, sample_list
 from certus.losses import ModelLoss, evaluate_loss, predicted
 from certus.modes import evaluation_mode
 from certus.norms import L2, SUP
 from certus.perturbers import AnyPerturber
+from certus.split import Split
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from certus.attacks import balls
 from certus.batches import differentiable, per_sample
+from certus.checks import check_batch, check_domain, check_loss
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require, require_count
 from certus.losses import AnyLoss, evaluate_loss, loss_and_slope
 from certus.modes import evaluation_mode
 from certus.perturbers import Perturber
-from certus.surrogate.checks import check_batch, check_domain, check_loss
 
 _EVERYWHERE = Unbounded()
 _STEP = 2.5  # the default step is this times ε/steps: enough to cross the ball, and to turn

@@ -19,6 +19,7 @@ from certus.attacks.evaluation import check_model_loss
 from certus.attacks.gradient import GradientAttack
 from certus.attacks.margin import Margin
 from certus.batches import per_sample
+from certus.checks import check_batch, check_domain
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import require, require_count
@@ -26,7 +27,6 @@ from certus.losses import ModelLoss, predicted
 from certus.modes import evaluation_mode
 from certus.norms import Lp
 from certus.surrogate import WRM, Maximizer, default_maximizer
-from certus.surrogate.checks import check_batch, check_domain
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
 _TRIES = 4  # radii at which a first error is looked for, each a quarter of the one before

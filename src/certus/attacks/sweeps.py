@@ -11,11 +11,12 @@ from certus.attacks.balls import check_norm
 from certus.attacks.evaluation import Outcome, attack_data, worst_of
 from certus.attacks.gradient import default_step, fgm, ifgm, pgm
 from certus.costs import Cost, SquaredL2
-from certus.data import Split
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require, require_count
+from certus.evidence import Evidence
 from certus.losses import ModelLoss
 from certus.perturbers import ERM, Perturber
+from certus.split import Split
 from certus.surrogate import WRM, default_maximizer
 
 ATTACKS = ("fgm", "ifgm", "pgm", "wrm")
@@ -157,5 +158,5 @@ def as_row(trial: Trial, outcome: Outcome, confidence: float = 0.95) -> dict[str
         "loss": asdict(loss),
         "rho_test": outcome.rho_test,
         "confidence": confidence,
-        "evidence": "attained",
+        "evidence": Evidence.ATTAINED,
     }

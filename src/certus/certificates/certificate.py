@@ -9,7 +9,6 @@ nothing beside the bound at another ρ.
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,10 +23,10 @@ from certus.certificates.knapsack import worst_error
 from certus.certificates.levels import Level
 from certus.certificates.lines import Line, Push
 from certus.certificates.population import Population
-from certus.data import Split
 from certus.errors import ArgumentError, require
-from certus.smoothness.results import evidence_of
+from certus.evidence import Evidence
 from certus.smoothness.spectral import slack
+from certus.split import Split
 
 _UP = 1 + 1e-12  # for the rounding of means
 
@@ -109,16 +108,16 @@ class Certificate:
         check_certificate(self)
 
     @property
-    def evidence(self) -> str:
+    def evidence(self) -> Evidence:
         """What the upper sides are: "proven", or "assumed" if they rest on ``assumptions``."""
-        return evidence_of(self.assumptions)
+        return Evidence.resting_on(self.assumptions)
 
     @staticmethod
     def load(path: str | Path) -> Certificate:
         """Read a ``certificate.json``. It answers for every ρ as it did when it was written."""
-        record = importlib.import_module("certus.certificates.record")  # which imports this module
-        found: Certificate = record.read_certificate(Path(path))
-        return found
+        from certus.certificates.record import read_certificate  # which is about certificates
+
+        return read_certificate(Path(path))
 
     def bound(self, rho: float) -> float:
         """The proven upper bound on the worst mean loss within ρ of the sample."""

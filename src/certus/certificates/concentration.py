@@ -3,7 +3,7 @@
 Hoeffding's and the empirical Bernstein bound do not see the order of the samples. Betting does: it takes them
 one by one, and what it stakes on the next depends on those before. Independent draws may stand in any order
 that was fixed without looking at them; a stored file may not be in such an order, so that whoever bets on its
-rows permutes them first, by a seed (``certus.data.subsets.random_order``).
+rows permutes them first, by a seed (``certus.subsets.random_order``).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from certus.certificates.lines import Push
 from certus.certificates.problem import Problem
 from certus.certificates.recall import disagreement, fault, probed_samples
 from certus.certificates.search import nearest_costs, push
-from certus.data import Split
+from certus.split import Split
 from certus.surrogate import Maximizer
 
 _RATIO = 1.1  # of neighbouring edges

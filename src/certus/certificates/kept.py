@@ -18,8 +18,8 @@ import torch
 import certus
 from certus.certificates.levels import Level
 from certus.certificates.version import BOUNDS_VERSION
-from certus.runs.files import RunError
-from certus.runs.tensors import load_tensors, save_tensors
+from certus.storage.files import RunError
+from certus.storage.tensors import load_tensors, save_tensors
 
 _TENSORS = {field.name for field in fields(Level)} - {"gamma"}
 

@@ -34,9 +34,9 @@ from certus.certificates.concentration import METHODS, dkw
 from certus.certificates.error_rate import error_gammas, error_means
 from certus.certificates.knapsack import worst_error
 from certus.certificates.levels import Level
-from certus.data.subsets import random_order
 from certus.errors import require
 from certus.smoothness.spectral import slack
+from certus.subsets import random_order
 
 _FAR = 16.0  # C of the lower side, in units of the largest ρ
 _ABOVE = 0.8  # the share of δ that the upper sides have

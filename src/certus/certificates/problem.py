@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from certus.certificates.rounding import Rounding, rounding_at
+from certus.checks import check_batch, check_geometry
+from certus.checks import check_labels as check_label_cost
 from certus.costs import Cost, LabelCost, Mahalanobis, Masked
 from certus.costs.claims import domain_assumptions, free_cost, is_own
-from certus.data import Split
 from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, predicted
@@ -22,8 +23,7 @@ from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
 from certus.smoothness.criteria import Softmax, Squares, check_targets
 from certus.smoothness.spectral import slack
 from certus.smoothness.steps import run_steps
-from certus.surrogate.checks import check_batch, check_geometry
-from certus.surrogate.checks import check_labels as check_label_cost
+from certus.split import Split
 
 Data = Split | tuple[Tensor, Tensor | None] | Iterable[tuple[Tensor, Tensor]]
 """Samples: a ``Split``, inputs with targets or None, or batches of both."""

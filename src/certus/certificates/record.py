@@ -18,9 +18,9 @@ from certus.certificates.levels import Rule
 from certus.certificates.lines import Line, Push
 from certus.certificates.population import Move, Population
 from certus.errors import CertusError, ContradictionError, require, require_count
-from certus.runs.files import DamageError, RunError, read_json
-from certus.runs.sealed import check_seal, seal, unsealed
 from certus.smoothness.results import validity_of
+from certus.storage.files import DamageError, RunError, read_json
+from certus.storage.sealed import check_seal, seal, unsealed
 
 SCHEMA_VERSION = 3
 

@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import typer
 
-from certus.certificates.verification import VerificationError
 from certus.cli import attack, bound, cartpole, certify, compare, data, runs, shift, train, verify
 from certus.errors import CertusError
+from certus.runs.verification import VerificationError
 
 # UsageError; where it lives depends on the version of typer, its place among the bases does not.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]

@@ -40,11 +40,11 @@ from certus.cli.budgets import read_norm
 from certus.cli.idle import of_data, of_network, refuse_idle
 from certus.cli.output import Json, console, messages, number, print_json, table
 from certus.cli.progress import counting
-from certus.data.subsets import Subset
 from certus.domains import Unbounded
 from certus.runs.directory import RunDirectory
-from certus.runs.files import write_json
 from certus.runs.trained import TrainedRun, open_trained
+from certus.storage.files import write_json
+from certus.subsets import Subset
 
 _AT_ANY_DISTANCE: dict[str, str | None] = dict.fromkeys(
     ("attacks", "epsilon", "gamma", "plot", "relative", "step_size"),

@@ -16,13 +16,14 @@ from certus.cli.idle import of_others
 from certus.cli.output import console, messages, number, table
 from certus.cli.progress import counting
 from certus.costs import Cost
-from certus.data import Split
-from certus.data.subsets import Subset
 from certus.domains import Domain, Unbounded
 from certus.errors import require
-from certus.report.sweeps import Curve, Panel, draw_sweeps
+from certus.evidence import Evidence
+from certus.figures.sweeps import Curve, Panel, draw_sweeps
 from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
+from certus.split import Split
+from certus.subsets import Subset
 
 Attack = Annotated[
     list[str] | None, typer.Option("--attack", help="fgm, ifgm, pgm or wrm; several: the worst of them too.")
@@ -156,7 +157,7 @@ def describe(trained: TrainedRun, samples: Subset, seed: int) -> dict[str, Any]:
         "chosen": samples.words,
         "domain": to_tag(trained.data.domain),
         "seed": seed,
-        "evidence": "attained",
+        "evidence": Evidence.ATTAINED,
     }
 
 

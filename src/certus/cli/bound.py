@@ -11,16 +11,17 @@ import typer
 
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import Json, console, messages, number, print_json, table
-from certus.data.subsets import Subset
 from certus.errors import CertusError
+from certus.evidence import Evidence
 from certus.losses import ModelLoss
 from certus.runs.building import load_data, settings_of
 from certus.runs.directory import RunDirectory
-from certus.runs.files import RunError
 from certus.runs.networks import load_model
 from certus.runs.tags import from_tag
 from certus.smoothness import SmoothnessBound, input_smoothness
 from certus.smoothness.results import validity_of
+from certus.storage.files import RunError
+from certus.subsets import Subset
 from certus.surrogate import largest_curvature
 from certus.training.criteria import default_criterion
 
@@ -78,7 +79,7 @@ def bound(
     picture = plot or run / "bound.png"
     drawn = _draw(found, sampled, picture)
     if as_json:
-        estimate = {"value": sampled, "samples": samples, "rows": rows, "evidence": "estimated"}
+        estimate = {"value": sampled, "samples": samples, "rows": rows, "evidence": Evidence.ESTIMATED}
         print_json({"run": str(run), **found.as_json(), "sampled": estimate, "plot": drawn})
         return
     _show(found, sampled, settings.gamma, drawn)
@@ -138,7 +139,7 @@ def _draw(found: SmoothnessBound, sampled: float | None, path: Path) -> str | No
     """Bars of the bounds and of the layers' shares; None if there is nothing to draw with, or nothing
     finite."""
     try:
-        from certus.smoothness.plot import draw_bound
+        from certus.figures.curvature import draw_bound
     except ImportError:
         messages.print("No plot: matplotlib is missing (pip install 'certus[report]').")
         return None

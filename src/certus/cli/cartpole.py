@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from certus.cli.output import Json, console, messages, print_json, require_folder, table
-from certus.runs.files import write_json
+from certus.storage.files import write_json
 
 if TYPE_CHECKING:
     from certus.mdp.study import Study
@@ -46,10 +46,10 @@ def cartpole(
     certus cartpole --covering
     """
     # Imported here, or every command would wait for it.
+    from certus.figures.canvas import new_figure
     from certus.mdp.figures import draw_curves
     from certus.mdp.study import PENALTIES, compare
     from certus.mdp.tabular import Landing
-    from certus.report.canvas import new_figure
 
     # Whatever would fail at the end is tried before the training.
     require_folder("output", output)

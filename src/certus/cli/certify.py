@@ -11,19 +11,19 @@ import typer
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.kept import FileMemory
 from certus.certificates.record import as_json, sample_table
-from certus.certificates.runs import CertifySettings, certified_data, certify_run, fingerprint
-from certus.certificates.verification import TABLE
 from certus.cli.attacking import ModelFile
 from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.output import Json, console, messages, print_json, table
 from certus.cli.progress import counting
+from certus.decimals import at_least, at_most
 from certus.domains import Unbounded
 from certus.errors import ContradictionError, UnsupportedError
-from certus.report.digits import at_least, at_most
+from certus.runs.certification import CertifySettings, certified_data, certify_run, fingerprint
 from certus.runs.directory import RunDirectory
-from certus.runs.files import write_atomically, write_json
 from certus.runs.trained import TrainedRun, open_trained
+from certus.runs.verification import TABLE
 from certus.smoothness.results import assumed_words
+from certus.storage.files import write_atomically, write_json
 
 Seed = Annotated[
     int, typer.Option(help="Chooses the samples, and the order of the population bound; fix it beforehand.")
@@ -211,7 +211,7 @@ def _bound(value: float | None, limit: float | None) -> str:
 
 def _draw(certificate: Certificate, path: Path, trained: TrainedRun) -> bool:
     try:
-        from certus.report.brackets import draw_bracket
+        from certus.figures.brackets import draw_bracket
 
         draw_bracket(certificate, path, trained.data.units, f"{trained.data.name}: {trained.run.path}")
     except UnsupportedError as reason:

@@ -38,9 +38,9 @@ from certus.cli.idle import of_data, refuse_idle
 from certus.cli.output import Json, console, print_json
 from certus.errors import require
 from certus.runs.directory import RunDirectory
-from certus.runs.files import write_json
 from certus.runs.networks import own_model
 from certus.runs.trained import open_trained
+from certus.storage.files import write_json
 
 
 def compare(

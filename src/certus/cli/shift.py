@@ -10,21 +10,22 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from certus.certificates.held_out import named_split
-from certus.certificates.other_data import load_like
-from certus.certificates.runs import CertifySettings, certify_run
-from certus.certificates.shift import Shift, transport_distance
+from certus.certificates.transport import Shift, transport_distance
 from certus.cli.attacking import ModelFile
 from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.output import Json, console, messages, number, print_json
-from certus.data import DataSet, Split, load
-from certus.data.subsets import Subset, halves
+from certus.data import DataSet, load
+from certus.data.other_data import load_like
+from certus.decimals import at_least, at_most
 from certus.errors import ArgumentError, require
 from certus.losses import Criterion, CrossEntropy, predicted
-from certus.report.digits import at_least, at_most
 from certus.runs.building import natural_cost
+from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import RunDirectory
+from certus.runs.held_out import named_split
 from certus.runs.trained import TrainedRun, open_trained
+from certus.split import Split
+from certus.subsets import Subset, halves
 
 
 def shift(

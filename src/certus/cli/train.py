@@ -17,18 +17,18 @@ from certus.cli.options import options_of
 from certus.cli.output import Json, console, messages, number, print_json, table
 from certus.cli.progress import ProgressBar
 from certus.data import DataSet
+from certus.decimals import at_most
 from certus.errors import ArgumentError, require
 from certus.losses import ModelLoss
 from certus.models import build_model, default_model
-from certus.report.digits import at_most
 from certus.runs import RunLock
 from certus.runs.building import certified_set, chosen_cost, load_data, settings_of
 from certus.runs.directory import RunDirectory
 from certus.runs.execute import execute, start_run
 from certus.runs.results import result_of
 from certus.runs.settings import METHODS, TAKEN, Settings
-from certus.runs.tensors import load_tensors
 from certus.smoothness.results import assumed_words
+from certus.storage.tensors import load_tensors
 from certus.training import Fit
 from certus.training.criteria import default_criterion
 from certus.training.guidance import suggest_rho

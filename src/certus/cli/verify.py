@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from certus.certificates.verification import Statement, VerificationError
 from certus.cli.attacking import ModelFile
 from certus.cli.certify import compute
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import Json, console, messages, print_json
 from certus.errors import ArgumentError, ContradictionError
 from certus.runs.directory import RunDirectory
-from certus.runs.files import DamageError
 from certus.runs.trained import open_trained
+from certus.runs.verification import Statement, VerificationError
+from certus.storage.files import DamageError
 
 
 def verify(

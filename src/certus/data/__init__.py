@@ -1,6 +1,6 @@
 """Data sets: bundled with the library, fetched by a package client, or the user's own files."""
 
-from certus.data.base import DataSet, Split
+from certus.data.base import DataSet
 from certus.data.bundled import breast_cancer, diabetes, wine
 from certus.data.cache import default_cache
 from certus.data.catalogue import DataEntry, load, names
@@ -10,6 +10,7 @@ from certus.data.fashion_mnist import fashion_mnist
 from certus.data.fetching import FetchReport, fetch
 from certus.data.mnist import mnist
 from certus.data.rings import rings
+from certus.split import Split
 
 __all__ = [
     "DataEntry",

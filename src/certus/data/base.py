@@ -8,20 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from certus.domains import Domain
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Some samples: inputs (n, …) and targets (n,)."""
-
-    inputs: Tensor
-    targets: Tensor
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def __getitem__(self, index: slice | Tensor) -> Split:
-        return Split(self.inputs[index], self.targets[index])
+from certus.split import Split
 
 
 @dataclass(frozen=True, eq=False)

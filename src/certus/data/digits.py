@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from certus.data.base import DataSet, Split
+from certus.data.base import DataSet
 from certus.data.images import PIXELS
 from certus.data.splits import digest, in_fifths
 from certus.domains import Box
+from certus.split import Split
 
 
 def digits(seed: int = 0) -> DataSet:

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.data.base import DataSet, Split
+from certus.data.base import DataSet
 from certus.data.targets import Targets
 from certus.domains import Box
+from certus.split import Split
 
 PIXELS = "pixels in [0, 1]"
 

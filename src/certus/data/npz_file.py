@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from certus.data.base import DataSet, Split
+from certus.data.base import DataSet
 from certus.data.images import image_set
 from certus.data.precision import single
 from certus.data.splits import beside_test, digest, in_fifths
@@ -18,6 +18,7 @@ from certus.data.tabular import Numeric, table
 from certus.data.targets import Targets, labelled
 from certus.domains import Unbounded
 from certus.errors import ArgumentError, require
+from certus.split import Split
 
 Array = np.ndarray[Any, Any]
 

@@ -10,10 +10,11 @@ import math
 import torch
 from torch import Tensor
 
-from certus.data.base import DataSet, Split
+from certus.data.base import DataSet
 from certus.data.splits import digest
 from certus.domains import Unbounded
 from certus.errors import require
+from certus.split import Split
 
 INNER_RADIUS, OUTER_RADIUS = math.sqrt(2) / 1.3, 1.3 * math.sqrt(2)
 

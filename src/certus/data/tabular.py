@@ -19,10 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.data.base import DataSet, Split
+from certus.data.base import DataSet
 from certus.data.precision import single
 from certus.data.targets import Targets
 from certus.domains import Box, Domain, Unbounded
+from certus.split import Split
 
 Array = np.ndarray[Any, Any]
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from certus.errors import require_count
+from certus.figures.canvas import new_figure
 from certus.mdp.cartpole import START, STEP_LIMIT, CartPole, advance, fallen
 from certus.mdp.policies import Policy
-from certus.report.canvas import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

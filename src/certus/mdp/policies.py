@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from certus.errors import ArgumentError
 from certus.mdp.covering import Covering
 from certus.mdp.networks import QNetwork, Shape
-from certus.runs.tensors import load_tensors, save_tensors
+from certus.storage.tensors import load_tensors, save_tensors
 
 Actions = NDArray[np.int64]
 Observations = NDArray[np.floating]

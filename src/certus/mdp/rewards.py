@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from certus.checks import check_penalty
 from certus.errors import LossError, require, require_count
 from certus.mdp.compiled import compiled
 from certus.mdp.lambert import Real, lambert_w, lambert_w_fast
-from certus.surrogate.checks import check_penalty
 
 Reward = Callable[[Tensor], Tensor]
 """``reward(states) -> (batch,)``, differentiable in the states."""

@@ -1,7 +1,7 @@
 """Networks: those of the paper, and any by name."""
 
+from certus.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 from certus.models.certified import certified_cnn, certified_mlp, principal_components
-from certus.models.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 from certus.models.paper import mnist_cnn, toy_mlp
 from certus.models.registry import build_model, default_model, mlp
 

@@ -1,8 +1,8 @@
 """Networks for certified training: affine layers of norm at most 1 between log cosh units.
 
-Every unit has a sharpness of its own, which certified training ties to 2γ/e_n (``certus.certified``). Wide
-layers serve best: the slope D of the margins spreads over the units, and the smaller each e_n, the sharper
-the unit may be.
+Every unit has a sharpness of its own, which certified training (``certus.training.certified``) ties to
+2γ/e_n. Wide layers serve best: the slope D of the margins spreads over the units, and the smaller each e_n,
+the sharper the unit may be.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.errors import ArgumentError, require
-from certus.models.layers import LogCosh, SmoothAbs
+from certus.layers import LogCosh, SmoothAbs
 
 UNITS: dict[str, type[LogCosh | SmoothAbs]] = {"logcosh": LogCosh, "smoothabs": SmoothAbs}
 COMPONENTS = 256

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from certus.attacks.gradient import fgm, ifgm, pgm
-from certus.certified import CertifiedSet
 from certus.costs import Cost, SquaredL2, WeightedL2
 from certus.data import DataSet, load
 from certus.domains import Domain
 from certus.perturbers import ERM, Perturber
 from certus.runs.directory import RunDirectory
-from certus.runs.files import RunError
 from certus.runs.settings import ATTACKS, COSTS, NORMS, Settings
+from certus.storage.files import RunError
 from certus.surrogate import WRM, default_maximizer
 from certus.training import RandomShift, RandomWarp
+from certus.training.certified import CertifiedSet
 from certus.training.criteria import default_criterion
 
 ITERATED = {"ifgm": ifgm, "pgm": pgm}

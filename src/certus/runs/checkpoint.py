@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from certus.errors import UnsupportedError
-from certus.runs.files import RunError
-from certus.runs.tensors import load_tensors, save_tensors
+from certus.storage.files import RunError
+from certus.storage.tensors import load_tensors, save_tensors
 from certus.training.fit import TrainingState
 from certus.training.metrics import EpochMetrics, Sums
 

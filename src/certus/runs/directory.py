@@ -17,9 +17,9 @@ from typing import Any
 
 from torch import Tensor
 
-from certus.runs.files import RunError, parse_json, read_json, write_json
 from certus.runs.recorder import METRICS
-from certus.runs.tensors import load_tensors, save_tensors
+from certus.storage.files import RunError, parse_json, read_json, write_json
+from certus.storage.tensors import load_tensors, save_tensors
 
 SCHEMA_VERSION = 1
 _SETTINGS, _SPLIT, _MODEL, _RESULT = "run.json", "split.safetensors", "model.safetensors", "result.json"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from certus.runs.checkpoint import restore_state, save_state
-from certus.runs.files import write_atomically
+from certus.storage.files import write_atomically
 from certus.training.fit import Observer, TrainingState
 
 CHECKPOINT, METRICS = "checkpoint.safetensors", "metrics.jsonl"

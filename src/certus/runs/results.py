@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from certus.data import DataSet
+from certus.evidence import Evidence
 from certus.losses import ModelLoss
 from certus.training import Fit, evaluate
 
@@ -19,7 +20,7 @@ def result_of(done: Fit, loss: ModelLoss, data: DataSet) -> dict[str, Any]:
             "status": done.level.status.value,
             "distance": math.sqrt(done.level.rho_hat),
             "units": data.units,
-            "evidence": "estimated",
+            "evidence": Evidence.ESTIMATED,
         }
     proof = None if done.proof is None else {"gamma": done.proof.gamma, **done.proof.as_json()}
     return {"test": evaluate(loss, data.test), "level": level} | ({} if proof is None else {"proof": proof})

@@ -16,7 +16,7 @@ from certus.costs import LabelCost, Mahalanobis, Masked, SquaredL2, SquaredLp, S
 from certus.domains import Ball, Box, Unbounded
 from certus.errors import UnsupportedError
 from certus.losses import CrossEntropy, Logistic, SmoothMargin, SquaredError
-from certus.runs.files import RunError
+from certus.storage.files import RunError
 from certus.surrogate import BarzilaiBorwein, PaperAscent, ProximalAscent
 
 _KNOWN: dict[str, type[Any]] = {

@@ -12,10 +12,10 @@ from certus.errors import ArgumentError
 from certus.losses import ModelLoss
 from certus.runs.building import load_same_data, settings_of
 from certus.runs.directory import RunDirectory
-from certus.runs.files import RunError
 from certus.runs.networks import rebuild_model
 from certus.runs.settings import Settings
 from certus.runs.tags import from_tag
+from certus.storage.files import RunError
 from certus.surrogate import WRM, default_maximizer
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from certus.errors import ArgumentError, UnsupportedError
-from certus.models.layers import LogCosh, SmoothAbs
+from certus.layers import LogCosh, SmoothAbs
 from certus.smoothness import activations as table
 from certus.smoothness.activation import Activation
 from certus.smoothness.rules import double, rule

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from certus.costs import Cost
 from certus.errors import contradiction
+from certus.evidence import Evidence
 
 VALIDITY = (
     "Proven for the real-valued network with the stored weights, in exact arithmetic; computed in float64 "
@@ -19,11 +20,6 @@ VALIDITY = (
 
 UNNAMED = ("the bounds themselves, which certus did not derive",)
 """What a bound assumes that somebody else has made."""
-
-
-def evidence_of(assumptions: tuple[str, ...]) -> str:
-    """What a bound is that rests on these: "proven" if there are none."""
-    return "assumed" if assumptions else "proven"
 
 
 def assumed_words(assumptions: tuple[str, ...]) -> str:
@@ -83,9 +79,9 @@ class SmoothnessBound:
     assumptions: tuple[str, ...] = UNNAMED
 
     @property
-    def evidence(self) -> str:
+    def evidence(self) -> Evidence:
         """ "proven", or "assumed" if it rests on ``assumptions``."""
-        return evidence_of(self.assumptions)
+        return Evidence.resting_on(self.assumptions)
 
     @property
     def curvature(self) -> float:
@@ -177,9 +173,9 @@ class LocalBound:
     assumptions: tuple[str, ...] = UNNAMED
 
     @property
-    def evidence(self) -> str:
+    def evidence(self) -> Evidence:
         """ "proven", or "assumed" if it rests on ``assumptions``."""
-        return evidence_of(self.assumptions)
+        return Evidence.resting_on(self.assumptions)
 
 
 def _plain(value: object) -> object:

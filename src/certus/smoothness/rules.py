@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from certus.errors import UnsupportedError, require
-from certus.models.layers import Normalize, Residual, Scale
+from certus.layers import Normalize, Residual, Scale
 from certus.smoothness import activations as table
 from certus.smoothness.activation import Activation
 from certus.smoothness.convolution import AxisProduct, Convolution

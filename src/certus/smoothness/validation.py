@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from certus.errors import ArgumentError, UnsupportedError, require
-from certus.models.layers import Residual
+from certus.layers import Residual
 from certus.modes import at_rest
 from certus.smoothness.network import children, find_rule, is_altered, is_sequential
 from certus.smoothness.stage import Stage

@@ -11,7 +11,7 @@ from certus.surrogate.maximizers import (
     default_maximizer,
 )
 from certus.surrogate.objective import Evaluation, Objective
-from certus.surrogate.solution import Evidence, InnerSolution, Status
+from certus.surrogate.solution import InnerSolution, Status
 from certus.surrogate.wrm import WRM, robust_surrogate, transport_map
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "ConcaveShare",
     "Curvature",
     "Evaluation",
-    "Evidence",
     "InnerSolution",
     "Maximizer",
     "MonotoneAscent",

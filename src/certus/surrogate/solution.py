@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from certus.batches import per_sample
+from certus.evidence import Evidence
 
 
 class Status(IntEnum):
@@ -30,16 +31,6 @@ class Status(IntEnum):
 
     HEURISTIC = 4
     """Converged, but cost and domain go together only heuristically: perhaps short of the maximum."""
-
-
-class Evidence(Enum):
-    """How far a number can be trusted."""
-
-    ASSUMED = "assumed"
-    """As good as a claim of the caller: a bound on the curvature, the modulus of a Bregman cost."""
-
-    ESTIMATED = "estimated"
-    """Measured, not bounded."""
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,7 @@ import torch
 from torch import Tensor
 
 from certus.batches import differentiable
-from certus.costs import Cost, LabelCost, SquaredL2
-from certus.domains import Domain, Unbounded
-from certus.errors import ArgumentError, UnsupportedError, require
-from certus.losses import AnyLoss, evaluate_loss
-from certus.modes import evaluation_mode
-from certus.perturbers import Perturbation, Perturber
-from certus.surrogate.checks import (
+from certus.checks import (
     check_batch,
     check_geometry,
     check_labels,
@@ -26,6 +20,12 @@ from certus.surrogate.checks import (
     check_penalty,
     penalties,
 )
+from certus.costs import Cost, LabelCost, SquaredL2
+from certus.domains import Domain, Unbounded
+from certus.errors import ArgumentError, UnsupportedError, require
+from certus.losses import AnyLoss, evaluate_loss
+from certus.modes import evaluation_mode
+from certus.perturbers import Perturbation, Perturber
 from certus.surrogate.maximizers import Callback, Maximizer, default_maximizer
 from certus.surrogate.objective import Objective
 from certus.surrogate.penalty import PenaltyControl

@@ -14,9 +14,9 @@ from enum import Enum
 
 from lightning_fabric import Fabric
 
-from certus.data import Split
 from certus.losses import ModelLoss
 from certus.perturbers import Penalty
+from certus.split import Split
 from certus.training.metrics import Sums
 
 _CLOSE = 0.05  # share of ρ

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from certus.data import DataSet, Split
+from certus.data import DataSet
 from certus.errors import ArgumentError, require
 from certus.losses import Criterion, CrossEntropy, SmoothMargin, SquaredError
+from certus.split import Split
 
 
 def default_criterion(train: Split) -> Criterion:

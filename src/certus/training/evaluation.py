@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from certus.data import Split
 from certus.losses import ModelLoss, predicted
 from certus.modes import evaluation_mode
+from certus.split import Split
 from certus.training.metrics import Sums
 
 

@@ -21,14 +21,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from certus.certified import CertifiedSet
-from certus.data import DataSet, Split
+from certus.data import DataSet
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss
 from certus.perturbers import AnyPerturber, Perturber, as_perturber
 from certus.smoothness import SmoothnessBound
+from certus.split import Split
 from certus.training.batches import BatchOrder, mix
 from certus.training.calibration import Level, calibrate, measure_level
+from certus.training.certified import CertifiedSet
 from certus.training.criteria import default_criterion
 from certus.training.decay import decay_groups
 from certus.training.evaluation import evaluate, right_or_wrong

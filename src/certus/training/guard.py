@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from torch import nn
 
-from certus.certified import SAFETY, CertifiedSet
 from certus.costs import Cost, SquaredL2
-from certus.data import Split
 from certus.errors import ArgumentError, UnsupportedError
 from certus.losses import Criterion, CrossEntropy, ModelLoss
 from certus.perturbers import Penalty, Perturber
 from certus.smoothness import SmoothnessBound
+from certus.split import Split
 from certus.surrogate import largest_curvature
+from certus.training.certified import SAFETY, CertifiedSet
 
 _SAMPLES, _PRODUCTS = 32, 8
 

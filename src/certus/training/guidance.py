@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from certus.costs import Cost
-from certus.data import Split
 from certus.errors import ArgumentError
+from certus.split import Split
 
 _SHARE = 0.1
 _SAMPLES = 1000

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certus.certificates import Bracket, Certificate
-from certus.report.canvas import COLOURS, new_figure, save_figure
+from certus.figures.canvas import COLOURS, new_figure, save_figure
 from certus.smoothness.results import assumed_words
 
 if TYPE_CHECKING:

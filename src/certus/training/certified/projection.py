@@ -21,7 +21,6 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from certus.certified.structure import Layer, read_structure
 from certus.costs import Cost, SquaredL2
 from certus.errors import UnsupportedError, require
 from certus.losses import Criterion, CrossEntropy
@@ -30,6 +29,7 @@ from certus.smoothness.criteria import Softmax, read_criterion
 from certus.smoothness.geometry import geometry_of
 from certus.smoothness.operators import Diagonal
 from certus.smoothness.stage import Shape
+from certus.training.certified.structure import Layer, read_structure
 
 SAFETY = 1e-3
 """How far below sγ the proven bound stays, as a share."""

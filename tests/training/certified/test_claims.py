@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from certus import Bregman, ClaimError, ContradictionError, SquaredL2
-from certus.certified import CertifiedSet
 from certus.data import Split
 from certus.smoothness import RULES, SmoothnessBound, rule
 from certus.smoothness.activations import TANH
 from certus.training import Fit, fit
+from certus.training.certified import CertifiedSet
 
 
 class Wave(nn.Module):

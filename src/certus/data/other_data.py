@@ -10,8 +10,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from certus.data import DataSet, Split, load
+from certus.data import DataSet, load
 from certus.errors import ArgumentError, require
+from certus.split import Split
 
 
 def load_like(ours: DataSet, spec: str, *, seed: int = 0, target: str | None = None) -> DataSet:

@@ -10,13 +10,13 @@ from torch import nn
 import certus
 from certus import WRM, ArgumentError, UnsupportedError
 from certus.attacks import attack_data, pgm
-from certus.certified import SAFETY, CertifiedSet
 from certus.data import digits
 from certus.losses import ModelLoss
 from certus.models import build_model, certified_mlp, principal_components
 from certus.perturbers import ERM, Perturber
 from certus.smoothness import input_smoothness
 from certus.training import Fit, Observer, RandomShift, RandomWarp, TrainingState, fit
+from certus.training.certified import SAFETY, CertifiedSet
 
 DATA = digits()
 SHAPE = (1, 8, 8)

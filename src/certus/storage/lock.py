@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from certus.runs.files import RunError
+from certus.storage.files import RunError
 
 
 class RunLock:

@@ -1,5 +1,5 @@
 """Certified training: weights that stay where sγ ≥ L̄ is proven (section:three-choose-two)."""
 
-from certus.certified.projection import SAFETY, CertifiedSet
+from certus.training.certified.projection import SAFETY, CertifiedSet
 
 __all__ = ["SAFETY", "CertifiedSet"]

@@ -10,7 +10,7 @@ import hashlib
 import json
 from typing import Any
 
-from certus.runs.files import DamageError
+from certus.storage.files import DamageError
 
 _SEAL = "sha256"
 

@@ -14,14 +14,14 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import is_parametrized
 
-from certus.certified.clipping import CONVOLUTIONS, clip_convolution, clip_matrix
 from certus.errors import UnsupportedError
-from certus.models.layers import LogCosh, SmoothAbs
+from certus.layers import LogCosh, SmoothAbs
 from certus.smoothness.network import read_layers
 from certus.smoothness.operators import Operator, Reshape
 from certus.smoothness.stage import Shape
 from certus.smoothness.steps import Step
 from certus.smoothness.validation import validate
+from certus.training.certified.clipping import CONVOLUTIONS, clip_convolution, clip_matrix
 
 Units = LogCosh | SmoothAbs
 

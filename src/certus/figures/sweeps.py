@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certus.errors import require
-from certus.report.canvas import COLOURS, MARKERS, new_figure, save_figure
+from certus.figures.canvas import COLOURS, MARKERS, new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,11 +10,11 @@ from typing import Any
 from certus.certificates.certificate import Certificate
 from certus.certificates.comparison import differences, table_differences
 from certus.certificates.record import as_json, read_certificate, read_content, sample_table
-from certus.certificates.runs import CertifySettings, fingerprint
 from certus.errors import CertusError
-from certus.runs.files import DamageError
-from certus.runs.sealed import unsealed
+from certus.runs.certification import CertifySettings, fingerprint
 from certus.runs.trained import TrainedRun
+from certus.storage.files import DamageError
+from certus.storage.sealed import unsealed
 
 TABLE = "samples.csv"
 _VERSIONS = ("bounds_version", "certus_version", "torch_version")

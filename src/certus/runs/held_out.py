@@ -13,11 +13,12 @@ from dataclasses import replace
 
 import torch
 
-from certus.data import DataSet, Split
+from certus.data import DataSet
 from certus.errors import ArgumentError, require
 from certus.runs.building import load_data
-from certus.runs.files import RunError
 from certus.runs.trained import TrainedRun
+from certus.split import Split
+from certus.storage.files import RunError
 
 
 def row_hashes(data: Split) -> list[bytes]:

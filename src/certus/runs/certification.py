@@ -13,18 +13,18 @@ import certus
 from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify
 from certus.certificates.engine import Memory, Progress
-from certus.certificates.held_out import check_held_out, named_split
-from certus.certificates.other_data import load_like
 from certus.certificates.version import BOUNDS_VERSION
 from certus.costs import LabelCost
 from certus.data import DataSet, load
-from certus.data.subsets import Subset
+from certus.data.other_data import load_like
 from certus.domains import Unbounded
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy, SmoothMargin
+from certus.runs.held_out import check_held_out, named_split
 from certus.runs.tags import to_tag
-from certus.runs.tensors import digest
 from certus.runs.trained import TrainedRun
+from certus.storage.tensors import digest
+from certus.subsets import Subset
 
 __all__ = ["CertifySettings", "certify_run", "fingerprint"]
 

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.data.base import Split
 from certus.errors import require, require_count
+from certus.split import Split
 
 _ORDER, _SUBSET = 0, 1  # streams: an order must not depend on what a subset was chosen by
 

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from certus.runs.files import RunError, parse_json, write_atomically
+from certus.storage.files import RunError, parse_json, write_atomically
 
 
 def digest(tensors: dict[str, Tensor], note: str = "") -> str:

@@ -9,8 +9,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from certus.errors import ArgumentError, UnsupportedError
-from certus.report import sweeps
-from certus.report.sweeps import Curve, Panel, draw_sweeps
+from certus.figures import sweeps
+from certus.figures.sweeps import Curve, Panel, draw_sweeps
 
 CURVE = Curve([0.0, 1.0], [0.1, 0.5], [0.0, 0.4], [0.2, 0.6])
 PANELS = [

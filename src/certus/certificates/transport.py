@@ -21,8 +21,8 @@ from torch import Tensor
 
 from certus.costs import Cost, Masked
 from certus.costs.claims import is_own
-from certus.data import Split
 from certus.errors import ArgumentError, UnsupportedError, require, require_count
+from certus.split import Split
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 import certus
 from certus import CrossEntropy, SquaredError, SquaredL2, SquaredSup, UnsupportedError
-from certus.certified import SAFETY, CertifiedSet
-from certus.certified.clipping import clip_matrix
 from certus.models import certified_mlp
-from tests.certified.networks import Case, cases
+from certus.training.certified import SAFETY, CertifiedSet
+from certus.training.certified.clipping import clip_matrix
 from tests.smoothness.margins import by_margins
+from tests.training.certified.networks import Case, cases
 
 NAMES = sorted(cases())
 

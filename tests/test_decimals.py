@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certus.report.digits import at_least, at_most
+from certus.decimals import at_least, at_most
 
 
 @given(value=st.floats(-1e6, 1e6), places=st.integers(0, 8))

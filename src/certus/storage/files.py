@@ -67,7 +67,7 @@ def parse_json(text: str) -> Any:
 
     >>> parse_json('{"rho": 0.1, "rho": 0.2}')
     Traceback (most recent call last):
-    certus.runs.files.DamageError: the key "rho" is there twice.
+    certus.storage.files.DamageError: the key "rho" is there twice.
     """
     return json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
 

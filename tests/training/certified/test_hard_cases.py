@@ -11,8 +11,6 @@ from torch import nn
 
 import certus
 from certus import WRM, CrossEntropy, Unbounded, UnsupportedError
-from certus.certified import SAFETY, CertifiedSet
-from certus.certified.clipping import clip_matrix
 from certus.costs import SquaredL2
 from certus.data import digits, wine
 from certus.models import LogCosh, Scale, certified_cnn, certified_mlp
@@ -21,6 +19,8 @@ from certus.runs.settings import Settings
 from certus.smoothness import input_smoothness
 from certus.training import fit
 from certus.training.calibration import LevelStatus
+from certus.training.certified import SAFETY, CertifiedSet
+from certus.training.certified.clipping import clip_matrix
 from certus.training.criteria import choose_criterion
 
 DATA = digits()

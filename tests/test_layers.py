@@ -1,0 +1,70 @@
+"""The layers of the package: a part imports only what stands above it in this list."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "certus"
+
+LAYERS: list[set[str]] = [
+    {"evidence", "errors", "decimals", "outward"},
+    {"batches", "split", "norms", "losses", "modes", "subsets"},
+    {"domains", "storage"},
+    {"costs", "layers"},
+    {"checks", "perturbers"},
+    {"surrogate", "smoothness"},
+    {"attacks"},
+    {"certificates"},
+    {"data"},
+    {"models"},
+    {"training"},
+    {"runs"},
+    {"figures"},
+    {"mdp"},
+    {"cli"},
+]
+"""From the vocabulary to the command line. Parts of one layer do not import each other; only the small files
+of the first two may."""
+
+
+def part_of(module: str) -> str | None:
+    """``certus.costs.base`` → ``costs``; None for the package itself and for others."""
+    names = module.split(".")
+    return names[1] if names[0] == "certus" and len(names) > 1 else None
+
+
+def imports(path: Path) -> set[str]:
+    """Parts that a file imports, inside functions and for types too."""
+    found: set[str | None] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {part_of(alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "certus":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(part_of(node.module))
+    return {part for part in found if part is not None and part != "__version__"}
+
+
+FILES = [path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or not path.name.startswith("__")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_upwards(path: Path) -> None:
+    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    place = {part: index for index, layer in enumerate(LAYERS) for part in layer}
+    assert own in place, f"{own} has no layer yet: put it into LAYERS and into docs/architecture.md"
+    for part in imports(path) - {own}:
+        assert part in place, f"{path.name} imports certus.{part}, which has no layer"
+        assert place[part] < place[own] or (place[part] == place[own] and place[own] <= 1), (
+            f"{own} imports {part}, which is not above it"
+        )
+
+
+def test_no_file_hides_an_import() -> None:
+    """Modules are not fetched by name to get around a circle; the package itself loads its parts lazily."""
+    hidden = [path for path in FILES if "import_module(" in path.read_text()]
+    assert [path.name for path in hidden] == ["adapters.py"]  # other people's libraries, if they are there
