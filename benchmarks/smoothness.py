@@ -23,8 +23,8 @@ import certus
 from benchmarks._options import OUTPUT, Entries, read_options
 from benchmarks._results import write_entry
 from certus.data import DataSet, Split
-from certus.data.subsets import Subset
 from certus.smoothness import spectral
+from certus.subsets import Subset
 from certus.training import evaluate
 
 ENTRIES = ("cnn", "mlp")
