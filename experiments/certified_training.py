@@ -32,7 +32,7 @@ from benchmarks._options import RESUME, RUNS, Shows, read_options
 from benchmarks._results import unfinished_options, write_unfinished
 from certus.attacks import Margin, Outcome, Torchattacks, attack_data, pgm, worst_of
 from certus.certificates.kept import FileMemory
-from certus.certificates.knapsack import worst_error
+from certus.certificates.proven.knapsack import worst_error
 from certus.data import Split
 from certus.domains import Unbounded
 from certus.errors import require

@@ -68,3 +68,15 @@ def test_no_file_hides_an_import() -> None:
     """Modules are not fetched by name to get around a circle; the package itself loads its parts lazily."""
     hidden = [path for path in FILES if "import_module(" in path.read_text()]
     assert [path.name for path in hidden] == ["adapters.py"]  # other people's libraries, if they are there
+
+
+BARRED = {"surrogate", "attacks", "training", "runs", "figures", "models", "data", "cli", "mdp", "perturbers"}
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.parent.name in ("proven", "smoothness")])
+def test_the_kernel_stands_alone(path: Path) -> None:
+    """No attack, no ascent, no run, no picture: a reviewer who distrusts everything else reads it alone."""
+    assert not imports(path) & BARRED
+    text = path.read_text()
+    if path.parent.name == "proven":
+        assert "certus.certificates." not in text.replace("certus.certificates.proven", "")

@@ -18,13 +18,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from certus.certificates.version import BOUNDS_VERSION
+from certus.certificates.proven.version import BOUNDS_VERSION
 
 ROOT = Path(__file__).parents[2]
 RECORD = Path(__file__).with_name("bounds.json")
 START = "certus.certificates.certify"
 REMEDY = (
-    "Raise BOUNDS_VERSION in src/certus/certificates/version.py, then run "
+    "Raise BOUNDS_VERSION in src/certus/certificates/proven/version.py, then run "
     "`python -m tests.certificates.bounds_sources`; CONTRIBUTING.md says why."
 )
 

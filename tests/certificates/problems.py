@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from certus.certificates.constants import Around, look_around
 from certus.certificates.engine import make_grid
-from certus.certificates.problem import Problem
+from certus.certificates.proven.constants import Around, look_around
+from certus.certificates.proven.problem import Problem
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.layers import LogCosh

@@ -13,12 +13,12 @@ import torch
 
 import certus
 from certus import SquaredL2, certify
+from certus.certificates.attained.search import push
 from certus.certificates.certificate import Certificate
-from certus.certificates.constants import Around, look_around
 from certus.certificates.engine import Engine
 from certus.certificates.levels import Level
+from certus.certificates.proven.constants import Around, look_around
 from certus.certificates.record import as_json
-from certus.certificates.search import push
 from certus.errors import ContradictionError
 from certus.smoothness import SmoothnessBound
 from certus.storage.sealed import seal

@@ -28,7 +28,8 @@ from certus import (
 )
 from certus.attacks import fgm, ifgm, nearest_error, pgm
 from certus.certificates import Certificate, Rule, worst_error
-from certus.certificates import levels as levels_module
+from certus.certificates.levels import climb
+from certus.certificates.proven import gap
 from certus.costs import Cost
 from certus.domains import Domain
 from tests.certificates.problems import ACTIVATIONS, around, network, samples
@@ -155,11 +156,11 @@ def test_without_the_gap_term_brute_force_exceeds_the_bound(monkeypatch: pytest.
 
     def concave() -> Tensor:
         with torch.no_grad():
-            climb = levels_module.Climb.of(known.problem, 4.0, short)
-            return levels_module.bounds_by_rule(known, climb)[Rule.CONCAVE]
+            points = climb(known.problem, 4.0, short)
+            return gap.bounds_by_rule(known, gap.Proposal.at(known.problem, 4.0, points))[Rule.CONCAVE]
 
     assert bool((concave() >= precise).all())
-    monkeypatch.setattr(levels_module, "_gap", lambda *_: torch.zeros(len(data[0])).double())
+    monkeypatch.setattr(gap, "_gap", lambda *_: torch.zeros(len(data[0])).double())
     assert bool((concave() < precise - 1e-4).any())
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from certus import Box, LabelCost, Masked, SquaredError, SquaredSup, WeightedL2, certify
-from certus.certificates.version import BOUNDS_VERSION
+from certus.certificates.proven.version import BOUNDS_VERSION
 from tests.certificates import bounds_sources
 from tests.certificates.bounds_sources import REMEDY, ROOT, changes, code, main, sources, state
 from tests.certificates.problems import network, samples

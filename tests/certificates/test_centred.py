@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from certus import Box, CrossEntropy, Masked, ModelLoss, SquaredL2, Unbounded, WeightedL2, certify
 from certus.attacks import nearest_error
-from certus.certificates.centred import Parabolas, centred_parabolas
-from certus.certificates.constants import Grid, look_around
-from certus.certificates.problem import Problem
-from certus.certificates.values import Margins
+from certus.certificates.proven.centred import Parabolas, centred_parabolas
+from certus.certificates.proven.constants import Grid, look_around
+from certus.certificates.proven.problem import Problem
+from certus.certificates.proven.values import Margins
 from certus.costs import Cost
 from certus.data import Split
 from certus.models import LogCosh, SmoothAbs, certified_mlp

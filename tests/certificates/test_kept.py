@@ -16,9 +16,9 @@ from certus.certificates import kept
 from certus.certificates.engine import Engine
 from certus.certificates.kept import FileMemory
 from certus.certificates.levels import Level
+from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.certificates.recall import PROBED, probed_samples
 from certus.certificates.record import as_json
-from certus.certificates.version import BOUNDS_VERSION
 from certus.storage.tensors import load_tensors, save_tensors
 from tests.certificates.problems import network, samples
 from tests.certificates.small_run import certify_small, make_run

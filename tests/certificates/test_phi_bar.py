@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from certus import Box, CrossEntropy, Logistic, SmoothMargin, SquaredError
-from certus.certificates.levels import Climb, Rule, _gap_rules, bounds_by_rule
+from certus.certificates.levels import climb
+from certus.certificates.proven.gap import Proposal, Rule, _gap_rules, bounds_by_rule
 from certus.costs import Cost
 from certus.domains import Domain
 from certus.losses import Criterion
@@ -95,7 +96,9 @@ def check(
         ]
         for ascent in ascents:
             with torch.no_grad():
-                bounds = bounds_by_rule(known, Climb.of(known.problem, gamma, ascent))
+                bounds = bounds_by_rule(
+                    known, Proposal.at(known.problem, gamma, climb(known.problem, gamma, ascent))
+                )
             for rule, bound in bounds.items():
                 slack = bound - torch.tensor(truth, dtype=torch.float64)
                 assert float(slack.min()) >= -1e-9, (rule, gamma, slack)
@@ -203,11 +206,13 @@ def test_rings_begin_at_the_radius_of_a_ball() -> None:
             assert most <= float(rings[sample, ring]) + 1e-9
     (edge,) = [ball.edge for ball in known.balls if ball.edge is not None]
     with torch.no_grad():
-        climb = Climb.of(known.problem, gamma, LONG)
+        proposal = Proposal.at(known.problem, gamma, climb(known.problem, gamma, LONG))
         for ring in range(edge, rings.shape[1]):
             alone = torch.full_like(rings, -math.inf)
             alone[:, ring] = 100.0
-            assert torch.equal(_gap_rules(known, climb, alone)[Rule.LOCAL], torch.full((4,), 100.0).double())
+            assert torch.equal(
+                _gap_rules(known, proposal, alone)[Rule.LOCAL], torch.full((4,), 100.0).double()
+            )
         inside = torch.full_like(rings, -math.inf)
         inside[:, :edge] = 100.0
-        assert (_gap_rules(known, climb, inside)[Rule.LOCAL] < 50).all()
+        assert (_gap_rules(known, proposal, inside)[Rule.LOCAL] < 50).all()

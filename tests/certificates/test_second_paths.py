@@ -29,7 +29,7 @@ def check_above_attained(bounds: Certificate, found: Certificate) -> None:
 def test_portions_of_samples(portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """More samples than fit into one portion. A sample by itself may get better bounds, never worse ones."""
     whole = certified()
-    monkeypatch.setattr("certus.certificates.problem.BATCH", portion)
+    monkeypatch.setattr("certus.certificates.proven.problem.BATCH", portion)
     parts = certified()
     for one, other in zip(whole.levels, parts.levels, strict=True):
         assert (other.bound <= one.bound * (1 + 1e-6)).all()
@@ -60,7 +60,7 @@ def test_portions_of_balls(numbers: int, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_without_the_quadratics_around_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks too large for them keep the other rules: looser, and above what is attained."""
     with_them = certified()
-    monkeypatch.setattr("certus.certificates.centred._WORK", 0)
+    monkeypatch.setattr("certus.certificates.proven.centred._WORK", 0)
     without = certified()
     for one, other in zip(with_them.levels, without.levels, strict=True):
         assert (other.bound >= one.bound * (1 - 1e-9)).all()

@@ -11,8 +11,8 @@ from flint import arb, arb_series
 from torch import Tensor, nn
 
 import certus
-from certus.certificates.problem import Problem
-from certus.certificates.rounding import rounding_at
+from certus.certificates.proven.problem import Problem
+from certus.certificates.proven.rounding import rounding_at
 from certus.layers import LogCosh, SmoothAbs
 from certus.losses import loss_and_slope
 from certus.smoothness import activations, spectral

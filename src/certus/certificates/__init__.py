@@ -3,12 +3,13 @@ eqn:certify-tests)."""
 
 from certus.certificates.certificate import Bracket, Certificate, Reached
 from certus.certificates.certify import certify, default_gammas
-from certus.certificates.concentration import betting, dkw, empirical_bernstein, hoeffding
-from certus.certificates.knapsack import worst_error
-from certus.certificates.levels import Level, Rule
+from certus.certificates.levels import Level
 from certus.certificates.lines import Line, Push
 from certus.certificates.population import Population
-from certus.certificates.problem import Problem
+from certus.certificates.proven.concentration import betting, dkw, empirical_bernstein, hoeffding
+from certus.certificates.proven.gap import Rule
+from certus.certificates.proven.knapsack import worst_error
+from certus.certificates.proven.problem import Problem
 
 __all__ = [
     "Bracket",

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from certus.certificates.levels import Level, Rule
+from certus.certificates.levels import Level
+from certus.certificates.proven.gap import Rule
 from certus.errors import contradiction
 
 if TYPE_CHECKING:

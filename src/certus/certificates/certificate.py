@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from certus.certificates.alarm import check_bracket, check_certificate
-from certus.certificates.knapsack import worst_error
 from certus.certificates.levels import Level
 from certus.certificates.lines import Line, Push
 from certus.certificates.population import Population
+from certus.certificates.proven.knapsack import worst_error
 from certus.errors import ArgumentError, require
 from certus.evidence import Evidence
 from certus.smoothness.spectral import slack

@@ -14,7 +14,7 @@ from certus.certificates.engine import Engine, Memory, Progress, make_grid, span
 from certus.certificates.levels import Level
 from certus.certificates.lines import Line
 from certus.certificates.population import Population
-from certus.certificates.problem import Data, Problem
+from certus.certificates.proven.problem import Data, Problem
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require, require_count

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from certus.batches import per_sample
 from certus.certificates.alarm import check_level
-from certus.certificates.constants import Around, Grid, look_around
-from certus.certificates.levels import DEFAULT_ASCENT, Level, error_cost, errs, solve_level
+from certus.certificates.attained.errors import error_cost, errs
+from certus.certificates.attained.search import nearest_costs, push
+from certus.certificates.levels import DEFAULT_ASCENT, Level, solve_level
 from certus.certificates.lines import Push
-from certus.certificates.problem import Problem
+from certus.certificates.proven.constants import Around, Grid, look_around
+from certus.certificates.proven.problem import Problem
 from certus.certificates.recall import disagreement, fault, probed_samples
-from certus.certificates.search import nearest_costs, push
 from certus.split import Split
 from certus.surrogate import Maximizer
 

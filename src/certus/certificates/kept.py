@@ -17,7 +17,7 @@ import torch
 
 import certus
 from certus.certificates.levels import Level
-from certus.certificates.version import BOUNDS_VERSION
+from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from certus.certificates.levels import Level, Rule
+from certus.certificates.levels import Level
+from certus.certificates.proven.gap import Rule
 
 _UP = 1 + 1e-12  # for the rounding of means
 

@@ -30,10 +30,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from certus.certificates.concentration import METHODS, dkw
-from certus.certificates.error_rate import error_gammas, error_means
-from certus.certificates.knapsack import worst_error
 from certus.certificates.levels import Level
+from certus.certificates.proven.concentration import METHODS, dkw
+from certus.certificates.proven.error_rate import error_gammas, error_means
+from certus.certificates.proven.knapsack import worst_error
 from certus.errors import require
 from certus.smoothness.spectral import slack
 from certus.subsets import random_order

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from certus.certificates.comparison import TOLERANCE
-from certus.certificates.levels import Level, Rule
+from certus.certificates.levels import Level
+from certus.certificates.proven.gap import Rule
 
 PROBED = 8  # samples that are computed again
 _SEED = 0

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from certus.certificates.certificate import Certificate
 from certus.certificates.comparison import differences
-from certus.certificates.levels import Rule
 from certus.certificates.lines import Line, Push
 from certus.certificates.population import Move, Population
+from certus.certificates.proven.gap import Rule
 from certus.errors import CertusError, ContradictionError, require, require_count
 from certus.smoothness.results import validity_of
 from certus.storage.files import DamageError, RunError, read_json

@@ -13,7 +13,7 @@ import certus
 from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify
 from certus.certificates.engine import Memory, Progress
-from certus.certificates.version import BOUNDS_VERSION
+from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.costs import LabelCost
 from certus.data import DataSet, load
 from certus.data.other_data import load_like

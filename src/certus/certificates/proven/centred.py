@@ -25,8 +25,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from certus.certificates.problem import Problem
-from certus.certificates.values import Margins
+from certus.certificates.proven.problem import Problem
+from certus.certificates.proven.values import Margins
 from certus.smoothness.activation import Activation
 from certus.smoothness.activations import LOG_COSH, SMOOTH_ABS
 from certus.smoothness.analysis import Analysis

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from certus.certificates.centred import Parabolas, centred_parabolas
-from certus.certificates.problem import Problem
-from certus.certificates.profile import UP, Profile
-from certus.certificates.values import Margins, Values
+from certus.certificates.proven.centred import Parabolas, centred_parabolas
+from certus.certificates.proven.problem import Problem
+from certus.certificates.proven.profile import UP, Profile
+from certus.certificates.proven.values import Margins, Values
 from certus.smoothness import local_smoothness
 from certus.smoothness.criteria import Softmax
 

@@ -15,8 +15,8 @@ from certus.attacks.gradient import GradientAttack
 from certus.attacks.margin import Margin
 from certus.attacks.smallest import largest_penalty, nearest_error
 from certus.batches import per_sample
-from certus.certificates.levels import errs, lowered_loss, shortened_cost
-from certus.certificates.problem import Problem
+from certus.certificates.attained.errors import errs, lowered_loss, shortened_cost
+from certus.certificates.proven.problem import Problem
 from certus.costs import Bregman, Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.costs.claims import free_cost
 from certus.domains import Box, Intervals

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.certificates.problem import Problem
+from certus.certificates.proven.problem import Problem
 from certus.costs import Mahalanobis, SquaredL2, SquaredSup, WeightedL2
 from certus.costs.claims import free_cost
 from certus.errors import CertusError

@@ -22,7 +22,7 @@ import math
 
 from torch import Tensor
 
-from certus.certificates.concentration import betting
+from certus.certificates.proven.concentration import betting
 from certus.errors import require, require_count
 
 _LARGEST, _SMALLEST = 1 / 4, 4.0  # of γρ_min, and of nγρ_max

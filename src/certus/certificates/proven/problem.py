@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from certus.certificates.rounding import Rounding, rounding_at
+from certus.certificates.proven.rounding import Rounding, rounding_at
 from certus.checks import check_batch, check_geometry
 from certus.checks import check_labels as check_label_cost
 from certus.costs import Cost, LabelCost, Mahalanobis, Masked

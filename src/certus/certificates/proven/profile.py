@@ -8,7 +8,7 @@ whatever γ is. On each ring r_j ≤ r ≤ r_{j+1} two majorants that are convex
 chord, so that the supremum over the ring of (chord − γgr²) is known in closed form:
 
 - margins (softmax family): lse_k(e_k(r)), e_k = m_k(x₀) + min(Lip_k·r, ‖∇m_k(x₀)‖r + κ_k r²/2, parabolas of
-  ``certus.certificates.centred``), e_y = 0;
+  ``certus.certificates.proven.centred``), e_y = 0;
 - the loss itself: ℓ(x₀) + min(G·r, ‖∇ℓ(x₀)‖r + L⁺r²/2).
 
 Constants are those of the smallest ball that holds the ring and for which some are known; else those of all
