@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 # Several test processes share the cores, and so do the commands that they start: one thread each.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
+import pytest
 import torch
 from hypothesis import settings
+from matplotlib.figure import Figure
 
 # Timings depend on the machine, so no example has a deadline. The examples are the same every time;
 # `make fuzz` and `make soak` draw others, with a seed that they print.
@@ -17,3 +20,17 @@ settings.register_profile("fuzz", deadline=None, max_examples=500, print_blob=Tr
 settings.load_profile("certus")
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Figures that were saved, to be looked into; see tests/pictures.py."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, *where: Any, **options: Any) -> None:
+        save(figure, *where, **options)
+        figures.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return figures

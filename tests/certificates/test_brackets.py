@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import ot
@@ -20,7 +19,6 @@ from certus import Box, CrossEntropy, LabelCost, SquaredError, SquaredL2, Weight
 from certus.attacks import pgm
 from certus.certificates import Rule, worst_error
 from certus.errors import ArgumentError
-from certus.figures.brackets import draw_bracket
 from tests.certificates.problems import around, network, numpy_loss, samples
 from tests.oracles import Array, Ways, worst_case_by_brute_force, worst_share_by_brute_force
 
@@ -192,9 +190,8 @@ def test_labels_that_move_at_a_price() -> None:
         assert wrong - 1e-6 <= bracket.error_low <= bracket.error_high <= wrong + 1e-6
 
 
-def test_the_toy_curve_lies_above_every_attack(tmp_path: Path) -> None:
-    """fig:loss-bound done soundly: proven above attained at every ρ; the picture holds the paper's recipe
-    too."""
+def test_the_toy_curve_lies_above_every_attack() -> None:
+    """fig:loss-bound done soundly: proven above attained at every ρ, with the paper's recipe between them."""
     torch.manual_seed(0)
     data, model = certus.data.rings(train=500, test=150), certus.models.toy_mlp()
     loss, optimizer = certus.ModelLoss(model), torch.optim.Adam(model.parameters(), 0.02)
@@ -212,8 +209,6 @@ def test_the_toy_curve_lies_above_every_attack(tmp_path: Path) -> None:
         attacked = pgm(one.distance, 2.0, steps=10)(loss, data.test.inputs, data.test.targets)
         with torch.no_grad():
             assert float(loss(attacked, data.test.targets).mean()) <= one.loss_high
-    draw_bracket(found, tmp_path / "toy.png", "units")
-    assert (tmp_path / "toy.png").stat().st_size > 10_000
 
 
 def test_a_cost_that_is_no_number_is_refused() -> None:

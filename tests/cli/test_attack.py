@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from certus.attacks import attack_data, fair_epsilon, nearest_error, pgm
 from certus.data import digits
+from certus.figures.canvas import COLOURS
 from certus.runs import RunDirectory
 from certus.runs.execute import execute, start_run
 from certus.runs.settings import Settings
@@ -18,6 +20,7 @@ from certus.runs.trained import open_trained
 from certus.subsets import choose_rows
 from certus.training import Observer, TrainingState
 from tests.cli.test_cli import QUICK, certus, refused
+from tests.pictures import line_of, pixels_of
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +116,7 @@ def test_fair_budgets(runs: Path) -> None:
     assert relative["epsilon"] == pytest.approx(0.1 * length)
 
 
-def test_comparison(runs: Path) -> None:
+def test_comparison(runs: Path, drawn: list[Figure]) -> None:
     options = ["--epsilon", "0", "--epsilon", "0.1", "--samples", "100"]
     rows = read(runs, "compare", "wrm", "erm", *options)["rows"]
     assert [row["run"] for row in rows] == ["wrm", "wrm", "erm", "erm"]
@@ -127,7 +130,11 @@ def test_comparison(runs: Path) -> None:
         assert gap["low"] <= gap["value"] <= gap["high"]
     done = certus("compare", "wrm", "erm", *options, "--plot", "compare.png", folder=runs)
     assert "Differences are paired, to wrm." in done.stdout
-    assert (runs / "compare.png").stat().st_size > 1000
+    (axes,) = drawn[0].axes
+    for name in ("wrm", "erm"):
+        values = [row["error"]["value"] for row in rows if row["run"] == name]  # type: ignore[index]
+        assert line_of(axes, name) == ([0.0, 0.1], values)
+    assert pixels_of(runs / "compare.png")[COLOURS[0]] > 100
 
 
 @pytest.mark.parametrize("method", ["fgm", "ifgm", "pgm"])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify
@@ -18,6 +19,7 @@ from certus.certificates.record import as_json, sample_table
 from certus.data import Split, digits
 from certus.errors import ArgumentError
 from certus.figures.brackets import draw_bracket
+from certus.figures.canvas import COLOURS
 from certus.losses import SquaredError
 from certus.runs import RunDirectory
 from certus.runs.certification import CertifySettings, certify_run
@@ -26,6 +28,7 @@ from certus.runs.trained import open_trained
 from certus.storage.files import RunError
 from certus.storage.sealed import seal
 from tests.cli.test_cli import certus, refused
+from tests.pictures import pixels_of
 
 ASK = ["--rho", "0.001", "--rho", "0.01", "--samples", "40", "--balls", "2"]
 
@@ -72,7 +75,8 @@ def test_the_files_hold_what_was_said(folder: Path) -> None:
     first = [float(row["phi_bar"]) for row in rows if row["rho"] == "0.001"]
     bracket = content["brackets"][0]
     assert bracket["gamma"] * 0.001 + sum(first) / 40 == pytest.approx(bracket["loss_high"], abs=1e-9)
-    assert (files / "certificate.png").read_bytes().startswith(b"\x89PNG")
+    pixels = pixels_of(files / "certificate.png")
+    assert all(pixels[colour] > 100 for colour in COLOURS[:3])
     assert not (files / "unfinished").exists()
 
 
@@ -83,7 +87,7 @@ def test_verification_computes_everything_again(folder: Path) -> None:
     assert "agrees to 1e-9 of its size" in done.stdout
 
 
-def test_a_certificate_is_read_as_it_was_written(folder: Path) -> None:
+def test_a_certificate_is_read_as_it_was_written(folder: Path, drawn: list[Figure]) -> None:
     place = folder / "run/certificate/certificate.json"
     read = Certificate.load(place)
     trained = open_trained(RunDirectory.open(folder / "run"))
@@ -97,7 +101,10 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path) -> None:
         read.worst_case_data(0.01)
     with pytest.raises(ArgumentError, match="`certificate` must be fresh"):
         sample_table(read)
-    draw_bracket(read, folder / "again.png", "units")
+    for certificate in (read, fresh):
+        draw_bracket(certificate, folder / "again.png", "units")
+    ours, theirs = ([line.get_xydata() for axes in figure.axes for line in axes.lines] for figure in drawn)
+    assert all(np.array_equal(*pair, equal_nan=True) for pair in zip(ours, theirs, strict=True))
     broken = folder / "broken.json"
     content = json.loads(place.read_text())
     for name in ("lines", "start", "population"):

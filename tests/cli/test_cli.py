@@ -12,14 +12,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from safetensors.torch import save_file
 
 from certus.cli.app import main
 from certus.data import digits
 from certus.models import build_model
 from certus.runs import RunDirectory, RunLock, load_model
+from tests.pictures import bars_of, pixels_of
 
 QUICK = ["--epochs", "1", "--model", "mlp:8:elu"]
+SAMPLED = "sampled\n(estimated)"
 
 
 @dataclass(frozen=True)
@@ -107,19 +110,24 @@ def test_json_and_the_table_of_runs(trained: Path) -> None:
     assert "No runs in" in certus("runs", "elsewhere", folder=trained).stdout
 
 
-def test_the_bound_of_a_run(trained: Path) -> None:
+def test_the_bound_of_a_run(trained: Path, drawn: list[Figure]) -> None:
     done = certus("bound", "runs/robust", "--samples", "20", folder=trained)
     assert done.returncode == 0, done.stderr
     assert "sum rule" in done.stdout
     assert "sampled on test data (estimated)" in done.stdout
     assert "Proven for the real-valued network" in done.stdout
-    assert (trained / "runs/robust/bound.png").stat().st_size > 1000
+    assert pixels_of(trained / "runs/robust/bound.png")["#1F77B4"] > 1000
     done = certus("bound", "runs/robust", "--json", "--plot", "b.svg", folder=trained)
     printed = json.loads(done.stdout)
     assert printed["evidence"] == "proven"
     assert printed["sampled"]["evidence"] == "estimated"
     assert printed["sampled"]["value"] <= printed["curvature"] == min(printed["bounds"].values())
-    assert (trained / "b.svg").exists()
+    rules, layers = drawn[-1].axes
+    assert bars_of(rules) == pytest.approx(printed["bounds"] | {SAMPLED: printed["sampled"]["value"]})
+    assert rules.get_title() == "proven from above"
+    added = {f"{one['path']} {one['kind']}".strip(): one["curvature"] for one in printed["layers"]}
+    assert bars_of(layers) == pytest.approx({name: value for name, value in added.items() if value})
+    assert "<!-- largest curvature of the loss -->" in (trained / "b.svg").read_text()
     refused(certus("bound", "runs/none", folder=trained), "runs/none is no run directory")
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from certus.errors import ArgumentError, UnsupportedError
-from certus.figures import sweeps
+from certus.figures.canvas import COLOURS
 from certus.figures.sweeps import Curve, Panel, draw_sweeps
+from tests.pictures import pixels_of
 
 CURVE = Curve([0.0, 1.0], [0.1, 0.5], [0.0, 0.4], [0.2, 0.6])
 PANELS = [
@@ -19,11 +22,9 @@ PANELS = [
 ]
 
 
-def test_every_name_is_in_the_legend_with_one_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[Figure] = []
-    monkeypatch.setattr(sweeps, "save_figure", lambda figure, path: kept.append(figure))
+def test_every_name_is_in_the_legend_with_one_colour(drawn: list[Figure], tmp_path: Path) -> None:
     draw_sweeps(PANELS, tmp_path / "a.png")
-    figure = kept[0]
+    (figure,) = drawn
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fgm", "pgm", "wrm"]
     colours: dict[object, set[object]] = {}
     for axes in figure.axes:
@@ -36,9 +37,35 @@ def test_every_name_is_in_the_legend_with_one_colour(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5])
-def test_any_number_of_panels(count: int, tmp_path: Path) -> None:
-    draw_sweeps([PANELS[0]] * count, tmp_path / "deep/a.svg", title="many")
-    assert (tmp_path / "deep/a.svg").stat().st_size > 1000
+def test_any_number_of_panels(count: int, drawn: list[Figure], tmp_path: Path) -> None:
+    panels = [replace(PANELS[0], title=f"panel {number}") for number in range(count)]
+    draw_sweeps(panels, tmp_path / "deep/a.svg", title="many")
+    shown = [axes for axes in drawn[0].axes if axes.get_visible()]
+    assert [axes.get_title() for axes in shown] == [panel.title for panel in panels]
+    # Nothing lies on top of anything else, and the picture has all of it: every text is a comment, too.
+    corners = {tuple(axes.get_position().p0) for axes in shown}
+    assert len(corners) == count
+    picture = (tmp_path / "deep/a.svg").read_text()
+    for words in ("many", "epsilon", "error", "fgm", "pgm", *(panel.title for panel in panels)):
+        assert f"<!-- {words} -->" in picture
+
+
+def test_bands_marks_and_single_points(drawn: list[Figure], tmp_path: Path) -> None:
+    """Intervals are drawn from low to high; a single value has a stroke for a band."""
+    single = Curve([2.0], [0.3], [0.1], [0.4])
+    draw_sweeps(
+        [PANELS[0], Panel("one", "gamma", "error", {"wrm": single}, logarithmic=True)], tmp_path / "a.png"
+    )
+    first, second = drawn[0].axes
+    for band in first.collections:
+        heights = np.asarray(band.get_paths()[0].vertices)[:, 1]
+        assert (heights.min(), heights.max()) == (0.0, 0.6)
+    assert [list(line.get_xdata()) for line in first.lines if line.get_linestyle() == ":"] == [[0.5, 0.5]]  # type: ignore[arg-type]
+    strokes = [np.asarray(path.vertices).tolist() for path in second.collections[0].get_paths()]
+    assert strokes == [[[2.0, 0.1], [2.0, 0.4]]]
+    assert (first.get_xscale(), second.get_xscale()) == ("linear", "log")
+    pixels = pixels_of(tmp_path / "a.png")
+    assert all(pixels[colour] > 100 for colour in COLOURS[:2])
 
 
 def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

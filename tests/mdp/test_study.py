@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from PIL import Image, ImageSequence
 
 from certus.mdp import load_policy, make_pendulum, variations
 from certus.mdp.evaluation import episode_lengths, episode_rewards
-from certus.mdp.figures import animate
+from certus.mdp.figures import COLOURS, animate, draw_curves
 from certus.mdp.rewards import AngleReward
 from certus.mdp.study import PAPER
 from tests.cli.test_cli import certus, refused
+from tests.pictures import line_of, pixels_of, words_of
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,6 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-@pytest.mark.slow
 def test_robust_agents_survive_other_physics(studied: Path) -> None:
     result = json.loads((studied / "result.json").read_text())
     means = {
@@ -43,18 +45,50 @@ def test_robust_agents_survive_other_physics(studied: Path) -> None:
     assert means["robust"]["short"] > means["nominal"]["short"] + 20
     assert means["robust"]["strong g"] > means["nominal"]["strong g"] + 20
     assert result["area under the training curve"]["paired gain"]["mean"] > 0
-    assert (studied / "training.png").read_bytes().startswith(b"\x89PNG")
+    pixels = pixels_of(studied / "training.png")
+    assert all(pixels[colour] > 100 for colour in COLOURS)
 
 
-@pytest.mark.slow
-def test_saved_agents_reload_and_repeat_their_trials(studied: Path, tmp_path: Path) -> None:
+def test_saved_agents_reload_and_repeat_their_trials(studied: Path) -> None:
     result = json.loads((studied / "result.json").read_text())
     policies = {agent: load_policy(studied / f"{agent}-1.safetensors") for agent in ("nominal", "robust")}
     for agent, policy in policies.items():
         again = episode_lengths(policy, variations()["strong g"], trials=100, seed=1).mean()
         assert again == result["lengths"][agent]["strong g"][1]
-    animate(policies, variations()["strong g"], str(tmp_path / "both.gif"), steps=10)
-    assert (tmp_path / "both.gif").read_bytes().startswith(b"GIF8")
+
+
+def test_training_curves_are_drawn_as_they_were(drawn: list[Figure], tmp_path: Path) -> None:
+    """Two agents, six episodes in windows of two: means over both, at the middle of each window."""
+    lengths = np.array([[1, 3, 5, 7, 9, 11], [3, 5, 7, 9, 11, 13]])
+    draw_curves({"nominal": lengths, "robust": 2 * lengths}, tmp_path / "a.png", window=2)
+    (axes,) = drawn[0].axes
+    assert line_of(axes, "nominal") == ([1, 3, 5], [3, 7, 11])
+    assert line_of(axes, "robust") == ([1, 3, 5], [6, 14, 22])
+    band = np.asarray(axes.collections[0].get_paths()[0].vertices)
+    assert set(band[band[:, 0] == 1][:, 1]) == {2.5, 3.5}  # the quartiles of 2 and 4
+    assert {"training episode", "episode length", "nominal", "robust"} <= set(words_of(drawn[0]))
+    assert "Cart-pole: mean of 2 agents each, band: their middle half" in words_of(drawn[0])
+
+
+class Push:
+    """A policy that always pushes one way, and lets the pole fall."""
+
+    def actions(self, observations: np.ndarray) -> np.ndarray:
+        return np.ones(len(observations), dtype=np.int64)
+
+    def save(self, path: str | Path) -> None: ...
+
+
+def test_an_animation_moves_and_says_how_it_ended(drawn: list[Figure], tmp_path: Path) -> None:
+    slow = variations()["original"]._replace(interval=0.1)  # few frames
+    animate({"one": Push(), "two": Push()}, slow, tmp_path / "both.gif", steps=6)
+    with Image.open(tmp_path / "both.gif") as pictures:
+        frames = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(pictures)]
+    half = frames[0].shape[1] // 2
+    for side in (slice(None, half), slice(half, None)):
+        assert (frames[0][:, side] != frames[1][:, side]).any(2).sum() > 20
+    ends = [axes.get_title() for axes in drawn[-1].axes]
+    assert ends == ["one: fell after 3 steps", "two: fell after 3 steps"]
 
 
 QUICK = ("--episodes", "20", "--trials", "1")
@@ -127,13 +161,7 @@ def test_bad_values_are_refused(options: list[str], message: str, tmp_path: Path
 
 
 def test_rewards_of_any_environment() -> None:
-    class Idle:
-        def actions(self, observations: np.ndarray) -> np.ndarray:
-            return np.ones(len(observations), dtype=np.int64)
-
-        def save(self, path: str | Path) -> None: ...
-
-    means = episode_rewards(Idle(), make_pendulum(step_limit=20), AngleReward(), trials=3)
+    means = episode_rewards(Push(), make_pendulum(step_limit=20), AngleReward(), trials=3)
     assert means.shape == (3,)
     assert (means >= np.exp(-np.pi)).all()
     assert (means <= 1).all()

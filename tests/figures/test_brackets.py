@@ -1,0 +1,70 @@
+"""The picture of a certificate shows its numbers, and says what each line is."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from torch import nn
+
+from certus import SquaredError, certify
+from certus.figures.brackets import draw_bracket
+from certus.figures.canvas import COLOURS
+from tests.certificates.problems import network, samples
+from tests.pictures import line_of, pixels_of, words_of
+
+QUICK: dict[str, Any] = {"balls": 1, "refine": 0, "attack_steps": 2}
+SAMPLE = ("at least, on the sample (attained)", "at most, on the sample (proven)")
+PEOPLE = tuple(f"{side}, for the population (confidence 0.9)" for side in ("at least", "at most"))
+
+
+def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: Path) -> None:
+    found = certify(network("tanh", 0), samples(0, 30), rho=(0.01, 0.1), confidence=0.9, **QUICK)
+    draw_bracket(found, tmp_path / "deep" / "a.png", "metres", "Two brackets")
+    (figure,) = drawn
+    losses, errors = figure.axes
+    lines = [*SAMPLE, *PEOPLE, "the paper's recipe (an estimate)"]
+    of_losses = ("loss_low", "loss_high", "population_loss_low", "population_loss", "loss_estimate")
+    of_errors = ("error_low", "error_high", "population_error_low", "population_error")
+    for axes, names in ((losses, of_losses), (errors, of_errors)):
+        for name, label in zip(names, lines, strict=False):
+            distances, values = line_of(axes, label)
+            assert distances[0] == 0
+            assert distances[-1] == pytest.approx(math.sqrt(1.1 * 0.1))
+            for distance, value in list(zip(distances, values, strict=True))[::10]:
+                expected = getattr(found.bracket(distance**2), name)
+                assert value == pytest.approx(expected, rel=1e-6), (name, distance)
+        assert axes.get_xlabel() == "root mean squared distance √ρ (metres)"
+    assert (losses.get_ylabel(), errors.get_ylabel()) == ("mean loss", "error rate")
+    assert {*lines, "Two brackets"} <= set(words_of(figure))
+    assert errors.get_ylim() == (0, 1.02)
+    pixels = pixels_of(tmp_path / "deep" / "a.png")
+    assert all(pixels[colour] > 100 for colour in COLOURS[:3])
+
+
+def test_a_vacuous_bound_is_marked(drawn: list[Figure], tmp_path: Path) -> None:
+    model, inputs = network("tanh", 3), samples(0, 10)[0]
+    data = inputs, model(inputs).argmax(1)
+    for rho, vacuous in ((1e-4, False), (5.0, True)):
+        draw_bracket(certify(model, data, rho=rho, **QUICK), tmp_path / "a.png", "")
+        words, level = words_of(drawn[-1]), drawn[-1].axes[0]
+        heights = [line.get_ydata()[0] for line in level.lines if len(line.get_xdata()) == 2]  # type: ignore[arg-type,index]
+        assert ("ln K: vacuous above" in words) == vacuous
+        assert heights == ([pytest.approx(math.log(3))] if vacuous else [])
+
+
+def test_a_regression_has_losses_only_and_says_where_they_are_clipped(
+    drawn: list[Figure], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model, data = nn.Sequential(nn.Linear(2, 1)).double(), (samples(0, 10)[0], torch.zeros(10).double())
+    draw_bracket(
+        certify(model, data, rho=0.1, loss=SquaredError(), clip=2.0, **QUICK), tmp_path / "a.svg", ""
+    )
+    (axes,) = drawn[0].axes
+    assert axes.get_ylabel() == "mean of min(loss, 2)"
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
