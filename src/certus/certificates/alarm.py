@@ -18,6 +18,7 @@ from torch import Tensor
 from certus.certificates.levels import Level
 from certus.certificates.proven.gap import Rule
 from certus.errors import contradiction
+from certus.outward import SOME
 
 if TYPE_CHECKING:
     from certus.certificates.certificate import Bracket, Certificate
@@ -56,7 +57,7 @@ def check_certificate(certificate: Certificate) -> None:
     attained += [(f"T at gamma = {one.gamma:.6g}", one.rho_hat, one.loss) for one in certificate.lines]
     attained += [("an attack in balls", one.transport_cost, one.loss) for one in certificate.pushes]
     for name, cost, loss in attained:
-        lowered = loss - 1e-12 * (1 + abs(loss))  # for the rounding of its mean, as ``lower`` has it
+        lowered = loss - SOME * (1 + abs(loss))  # for the rounding of its mean, as ``lower`` has it
         most, line = certificate._best(cost)
         if cost == 0:  # nothing but the sample is at 0, but no line may start below it
             most = min(most, *(each.bound for each in certificate.lines))

@@ -25,10 +25,8 @@ from certus.certificates.population import Population
 from certus.certificates.proven.knapsack import worst_error
 from certus.errors import ArgumentError, require
 from certus.evidence import Evidence
-from certus.smoothness.spectral import slack
+from certus.outward import SOME, slack, up
 from certus.split import Split
-
-_UP = 1 + 1e-12  # for the rounding of means
 
 
 @dataclass(frozen=True)
@@ -207,7 +205,7 @@ class Certificate:
         _checked(rho)
         best = min(self.lines, key=lambda line: line.gamma * rho + line.bound)
         # Within 0 of the sample there is nothing but the sample.
-        value = (best.gamma * rho + best.bound) * _UP if rho > 0 else self.start[1]
+        value = up(best.gamma * rho + best.bound, SOME) if rho > 0 else self.start[1]
         return (value if self.clip is None else min(value, self.clip)), best
 
     def _mixture(self, rho: float) -> tuple[float, list[tuple[Line | Push | None, float]]]:
@@ -222,11 +220,11 @@ class Certificate:
         for left in near:
             for right in points:
                 if right[0] > rho:
-                    share = (rho - left[0]) / (right[0] - left[0]) * (1 - 1e-12)
+                    share = (rho - left[0]) / (right[0] - left[0]) * (1 - SOME)
                     mixed = (1 - share) * left[1] + share * right[1]
                     if mixed > value:
                         value, parts = mixed, [(left[2], 1 - share), (right[2], share)]
-        return value - 1e-12 * (1 + abs(value)), parts
+        return value - SOME * (1 + abs(value)), parts
 
 
 def _checked(rho: float) -> float:

@@ -19,6 +19,7 @@ from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require, require_count
 from certus.losses import Criterion, CrossEntropy
+from certus.outward import mean_down, mean_up
 from certus.smoothness import SmoothnessBound
 
 _CROSS_ENTROPY, _L2, _EVERYWHERE = CrossEntropy(), SquaredL2(), Unbounded()
@@ -121,7 +122,7 @@ def certify(
         rhos=rhos,
         lines=tuple(Line.of(level) for level in levels),
         pushes=(),
-        start=(float(start.mean()), float(finish.mean()) * (1 + 1e-12)),
+        start=(mean_down(start), mean_up(finish)),
         error_floor=floor,
         error_found=_with_levels(engine, found, levels),
         population=people,

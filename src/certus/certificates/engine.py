@@ -20,6 +20,7 @@ from certus.certificates.lines import Push
 from certus.certificates.proven.constants import Around, Grid, look_around
 from certus.certificates.proven.problem import Problem
 from certus.certificates.recall import disagreement, fault, probed_samples
+from certus.outward import SOME, down, mean_down, mean_up
 from certus.split import Split
 from certus.surrogate import Maximizer
 
@@ -127,8 +128,8 @@ class Engine:
             self._advance(len(batch))
         for level in self._levels:
             self._check(level, torch.cat(costs), torch.cat(losses), "an attack in balls")
-        spent = min(float(torch.cat(costs).mean()) * (1 + 1e-12), rho)
-        return Push(rho, spent, float(torch.cat(losses).mean())), torch.cat(errors)
+        spent = min(mean_up(torch.cat(costs)), rho)
+        return Push(rho, spent, mean_down(torch.cat(losses))), torch.cat(errors)
 
     def nearest(self) -> Tensor:
         """(n,) costs of errors that a search of the nearest one finds."""
@@ -215,7 +216,7 @@ class Engine:
         price = label_cost.price
         for each in around[1:]:
             other, others = solve_level(each, gamma, self.ascent)
-            dearer = other.bound - gamma * price * (1 - 1e-12)
+            dearer = other.bound - down(gamma * price, SOME)
             switch = dearer > level.bound
             gain = other.loss - gamma * (other.transport_cost + price)
             climb = gain > level.loss - gamma * level.transport_cost

@@ -8,8 +8,7 @@ import torch
 
 from certus.certificates.levels import Level
 from certus.certificates.proven.gap import Rule
-
-_UP = 1 + 1e-12  # for the rounding of means
+from certus.outward import mean_down, mean_up
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,9 @@ class Line:
         counts = torch.bincount(level.rule.long(), minlength=len(Rule)) / len(level.rule)
         return Line(
             level.gamma,
-            float(level.bound.mean()) * _UP + 1e-13,
-            float(level.transport_cost.mean()) * _UP,
-            float(level.loss.mean()),
+            mean_up(level.bound),
+            mean_up(level.transport_cost),
+            mean_down(level.loss),
             {rule.name.lower(): round(float(counts[rule]), 6) for rule in Rule if counts[rule] > 0},
         )
 

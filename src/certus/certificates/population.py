@@ -35,12 +35,11 @@ from certus.certificates.proven.concentration import METHODS, dkw
 from certus.certificates.proven.error_rate import error_gammas, error_means
 from certus.certificates.proven.knapsack import worst_error
 from certus.errors import require
-from certus.smoothness.spectral import slack
+from certus.outward import SOME, slack, up
 from certus.subsets import random_order
 
 _FAR = 16.0  # C of the lower side, in units of the largest ρ
 _ABOVE = 0.8  # the share of δ that the upper sides have
-_UP = 1 + 1e-12  # for the rounding of means
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class Population:
         order = random_order(count, seed)
 
         def most(values: Tensor, ceiling: float, failure: float) -> float:
-            return bound(values[order], ceiling, failure) * _UP
+            return up(bound(values[order], ceiling, failure), SOME)
 
         def least(values: Tensor) -> float:
             return clip - most(clip - values.clamp(0, clip), clip, each)
@@ -143,7 +142,7 @@ class Population:
         for move in self.moves.values():
             share = min(1.0, rho / move.cost) if move.cost > 0 else 1.0
             found.append((1 - share) * self.start + share * move.loss)
-        return max(0.0, max(found) - 1e-12)
+        return max(0.0, max(found) - SOME)
 
     def error(self, rho: float, sample: float | None) -> float | None:
         """Upper bound on the worst error rate, also from that of the sample at the same ρ."""

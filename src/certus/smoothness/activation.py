@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from certus.batches import per_sample
+from certus.outward import SOME, slack, up
 from certus.smoothness.bending import Joint, Range, Site, bend_by_max_rule, bend_by_sum_rule, exact_bend
 from certus.smoothness.passes import Place, Reach, Rows, Tally, size, times
 from certus.smoothness.results import LayerBound
-from certus.smoothness.spectral import slack
 from certus.smoothness.stage import Met, Shape, Stage
 
 Function = Callable[[Tensor], Tensor]
@@ -113,7 +113,7 @@ class Activation(Stage):
         if before.center is None or before.error is None or radius is None:
             ends = (torch.full_like(before.unit, -math.inf), torch.full_like(before.unit, math.inf))
         else:
-            room = before.unit * per_sample(radius, before.unit) * (1 + 1e-12) + before.error
+            room = up(before.unit * per_sample(radius, before.unit), SOME) + before.error
             ends = (before.center - room, before.center + room)
         fits = before.matrix is not None and len(before.matrix) == before.unit[0].numel()
         return Site(

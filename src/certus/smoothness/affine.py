@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from certus.batches import per_sample
+from certus.outward import slack
 from certus.smoothness.passes import Place, Reach, Rows, Tally, size, times
 from certus.smoothness.results import LayerBound
-from certus.smoothness.spectral import slack
 from certus.smoothness.stage import Met, Shape, Stage
 
 

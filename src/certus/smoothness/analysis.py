@@ -24,6 +24,7 @@ from certus.costs.claims import cost_assumptions
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy
 from certus.modes import at_rest
+from certus.outward import FEW, up
 from certus.smoothness.bending import Site
 from certus.smoothness.criteria import Softmax, Squares, check_targets, check_values, read_criterion
 from certus.smoothness.geometry import geometry_of
@@ -40,7 +41,6 @@ from certus.smoothness.outputs import MOST_CLASSES, Outputs, read_outputs
 from certus.smoothness.passes import Reach, Rows, Tally, size, times
 from certus.smoothness.stage import Shape
 from certus.smoothness.steps import Step, Trace, backward, forward
-from certus.smoothness.table import UP
 
 _L2 = SquaredL2()
 _CROSS_ENTROPY = CrossEntropy()
@@ -153,17 +153,17 @@ class Analysis:
         largest, steepest = self._descend(reach, trace, start)
         length, bend = self.outputs.norm * reach.length, self.outputs.norm * reach.bend
         bounds = {
-            "corrected": criterion.corrected(bend, length) * UP,
-            "sum": criterion.combine(bent, spread, error, classes) * UP,
-            "max": largest * UP,
+            "corrected": up(criterion.corrected(bend, length)),
+            "sum": up(criterion.combine(bent, spread, error, classes)),
+            "max": up(largest),
         }
         return Found(
             reach=reach,
             bounds=bounds,
-            lipschitz=torch.minimum(weight * steep, steepest) * UP,
-            output_lipschitz=length * UP,
-            margin_lipschitz=slopes * UP,
-            margin_curvature=bends * UP,
+            lipschitz=up(torch.minimum(weight * steep, steepest)),
+            output_lipschitz=up(length),
+            margin_lipschitz=up(slopes),
+            margin_curvature=up(bends),
             error=error,
             margins=margins,
             parts={path: weight * part for path, part in parts.items()},
@@ -218,7 +218,7 @@ class Analysis:
             apart, steep = self.outputs.differences().largest[0].flatten(1), last.steepest.flatten(1)
             cut = (steep**2 @ (apart**2).T).sqrt() * last.length.unsqueeze(1)
             single = (steep * last.unit.flatten(1)) @ apart.T
-            spread = torch.minimum(spread, torch.minimum(cut, single).amax(1) * UP)
+            spread = torch.minimum(spread, up(torch.minimum(cut, single).amax(1)))
         chosen = bends.argmax(1, keepdim=True)
         return (
             slopes,
@@ -262,7 +262,7 @@ class Analysis:
         logits, error = self._logits(reach)
         own = nn.functional.one_hot(labels, self.outputs.classes).to(torch.bool)
         margins = logits - logits[own].unsqueeze(1)
-        slop = error + error[own].unsqueeze(1) + 1e-15 * margins.abs()
+        slop = error + error[own].unsqueeze(1) + FEW * margins.abs()
         return torch.where(own, 0.0, margins + slop), own
 
     def _logits(self, reach: Reach) -> tuple[Tensor, Tensor]:
@@ -293,25 +293,25 @@ class Analysis:
             slopes = torch.minimum(
                 self._pass(trace, each, count).lipschitz, each.length * reach.length.unsqueeze(1)
             )
-            room = (error + slopes * radius.unsqueeze(1)) * UP + 1e-15 * away.abs()
+            room = up(error + slopes * radius.unsqueeze(1)) + FEW * away.abs()
             low, high = away - room, away + room
         steep = 2 * size(torch.maximum(low.abs(), high.abs()))
         corrected = times(steep, bend) + 2 * length**2
         lipschitz, parts = times(steep, length), {}
-        bounds = {"corrected": corrected * UP, "sum": corrected * UP, "max": corrected * UP}
+        bounds = dict.fromkeys(("corrected", "sum", "max"), up(corrected))
         if bool(torch.isfinite(high).all()):
             rows = outputs.mixture(2 * low, 2 * high)
             tally = self._pass(trace, rows, count)
             parts = {path: part[:, 0] for path, part in tally.convex.items()}
             own = torch.full((count, 1), 2 * outputs.norm * outputs.norm, dtype=torch.float64)
             largest, steepest = self._descend(reach, trace, replace(rows, curvature=own))
-            bounds["sum"] = (_total(tally.convex, (count, 1))[:, 0] + 2 * length**2) * UP
-            bounds["max"], lipschitz = largest * UP, torch.minimum(lipschitz, steepest)
+            bounds["sum"] = up(_total(tally.convex, (count, 1))[:, 0] + 2 * length**2)
+            bounds["max"], lipschitz = up(largest), torch.minimum(lipschitz, steepest)
         return Found(
             reach=reach,
             bounds=bounds,
-            lipschitz=lipschitz * UP,
-            output_lipschitz=length * UP,
+            lipschitz=up(lipschitz),
+            output_lipschitz=up(length),
             margin_lipschitz=None,
             margin_curvature=None,
             error=None,

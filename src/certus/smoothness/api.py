@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from certus.costs import Cost, SquaredL2
 from certus.errors import CertusError, require
 from certus.losses import Criterion, CrossEntropy
+from certus.outward import up
 from certus.smoothness.analysis import Analysis, Found
 from certus.smoothness.criteria import Softmax
 from certus.smoothness.results import LayerBound, LocalBound, SmoothnessBound
 from certus.smoothness.stage import Shape
 from certus.smoothness.steps import printed, widths
-from certus.smoothness.table import UP, table_of
+from certus.smoothness.table import table_of
 
 _L2 = SquaredL2()
 _CROSS_ENTROPY = CrossEntropy()
@@ -147,7 +148,7 @@ def _printed(analysis: Analysis) -> float:
     steps = analysis.steps if analysis.head is None else [*analysis.steps, analysis.head]
     length, bend = printed(steps, analysis.geometry.length)
     assert isinstance(analysis.criterion, Softmax)
-    return analysis.criterion.printed(bend, length) * UP
+    return up(analysis.criterion.printed(bend, length))
 
 
 def _table(analysis: Analysis, found: Found) -> list[LayerBound]:

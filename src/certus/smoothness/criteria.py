@@ -28,6 +28,7 @@ from torch import Tensor
 
 from certus.errors import LossError, UnsupportedError
 from certus.losses import Criterion, CrossEntropy, Logistic, SmoothMargin, SquaredError
+from certus.outward import FEW, up
 from certus.smoothness.passes import times
 
 
@@ -80,7 +81,7 @@ class Softmax:
     def error(self, margins: Tensor, own: Tensor) -> Tensor:
         """q where the margins are at most these. (batch, classes) and the bool mask of y → (batch,)."""
         lifted = torch.where(own, -math.inf, self.scale * (margins + self.offset))
-        return (torch.sigmoid(torch.logsumexp(lifted, 1)) * (1 + 1e-9)).clamp_max(1)
+        return up(torch.sigmoid(torch.logsumexp(lifted, 1))).clamp_max(1)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def read_criterion(criterion: Criterion) -> Softmax | Squares:
     match criterion if kind in (CrossEntropy, SmoothMargin, Logistic, SquaredError) else None:
         case CrossEntropy(label_smoothing, temperature):
             inverse = 1 / temperature
-            return Softmax(inverse, inverse**2 * (1 + 1e-15), inverse, smoothing=label_smoothing)
+            return Softmax(inverse, up(inverse**2, FEW), inverse, smoothing=label_smoothing)
         case SmoothMargin(margin, sharpness):
             return Softmax(1.0, sharpness, sharpness, offset=margin)
         case Logistic():

@@ -18,9 +18,9 @@ from certus.costs import Bregman, Cost, Mahalanobis, Masked, SquaredL2, SquaredS
 from certus.costs.claims import check_claims, free_cost, is_own
 from certus.domains import Unbounded
 from certus.errors import UnsupportedError
+from certus.outward import slack
 from certus.smoothness.operators import Dense, Diagonal, Operator
 from certus.smoothness.passes import Reach
-from certus.smoothness.spectral import slack
 from certus.smoothness.stage import Shape
 
 _EVERYWHERE = Unbounded()

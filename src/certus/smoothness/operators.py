@@ -16,8 +16,9 @@ from typing import final
 import torch
 from torch import Tensor
 
+from certus.outward import FEW, slack, up
 from certus.smoothness.affine import Affine
-from certus.smoothness.spectral import cached, matrix_norm, slack
+from certus.smoothness.spectral import cached, matrix_norm
 from certus.smoothness.stage import Shape
 
 Weights = tuple[Tensor, ...]
@@ -113,7 +114,7 @@ class Operator(Affine):
         """Upper bound on ‖|A|‖: √(‖A‖₁‖A‖_∞)."""
         rows = self.absolute(torch.ones(1, *self.in_shape, dtype=torch.float64)).max()
         columns = self.absolute_transpose(torch.ones(1, *self.out_shape, dtype=torch.float64)).max()
-        return math.sqrt(float(rows) * float(columns)) * (1 + 1e-15)
+        return up(math.sqrt(float(rows) * float(columns)), FEW)
 
     @cached_property
     def norm(self) -> float:
@@ -276,7 +277,7 @@ class Chain(Operator):
         )
 
     def _spectral_norm(self) -> float:
-        separate = math.prod(part.norm for part in self.parts) * (1 + 1e-15)
+        separate = up(math.prod(part.norm for part in self.parts), slack(len(self.parts)))
         if self._product is None:
             return separate
         matrix, error = self._product

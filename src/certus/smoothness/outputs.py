@@ -14,9 +14,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from certus.outward import slack
 from certus.smoothness.operators import Operator
 from certus.smoothness.passes import Rows, size
-from certus.smoothness.spectral import slack
 from certus.smoothness.stage import Shape
 
 MOST_CLASSES = 32

@@ -6,8 +6,7 @@
   padded input, so the largest norm over its frequencies is an upper bound. On the unpadded torus it is not
   one.
 
-Everything is float64 on the CPU. A backward-stable eigenvalue of an n × n matrix is off by a small multiple
-of n·2⁻⁵³ of the norm; ``inflate`` raises results by 10⁻⁹, and more for n above some thousands.
+Everything is float64 on the CPU; ``certus.outward.inflate`` raises results by more than its rounding.
 """
 
 from __future__ import annotations
@@ -21,20 +20,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from certus.outward import inflate
+
 _DENSE = 1024  # the largest Gram matrix whose eigenvalues are computed
 _DENSE_BLOCK = 256  # the same, of a frequency of a convolution
 _CACHE: OrderedDict[bytes, float] = OrderedDict()
 _CACHED = 512
-
-
-def inflate(size: int) -> float:
-    """The factor ≥ 1 + 10⁻⁹ that covers rounding in norms of matrices with sides up to ``size``."""
-    return 1 + max(1e-9, size * math.sqrt(size) * 2.0**-50)
-
-
-def slack(terms: int) -> float:
-    """Relative rounding of a sum of products, in any order: twice the classical (terms + 2)·2⁻⁵³."""
-    return (terms + 8) * 2.0**-52
 
 
 def cached(compute: Callable[[], float], *content: Tensor | object) -> float:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from certus.outward import slack
 from certus.smoothness.passes import Place, Reach, Rows, Tally, size, times
 from certus.smoothness.results import LayerBound
-from certus.smoothness.spectral import slack
 from certus.smoothness.stage import Met, Shape, Stage
 from certus.smoothness.steps import (
     Step,

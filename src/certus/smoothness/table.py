@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from certus.outward import up
 from certus.smoothness.passes import Reach
 from certus.smoothness.results import LayerBound
 from certus.smoothness.steps import Step, forward
-
-UP = 1 + 1e-9  # for the rounding of scalars; sums carry their own
 
 
 def table_of(steps: list[Step], reach: Reach, added: dict[str, Tensor]) -> tuple[list[LayerBound], Reach]:
@@ -21,6 +20,6 @@ def table_of(steps: list[Step], reach: Reach, added: dict[str, Tensor]) -> tuple
     for step in steps:
         before = reach
         reach, _ = forward([step], reach, None)
-        behind = float(reach.length[0]) * UP
+        behind = up(float(reach.length[0]))
         lines += step.action.table(step.path, step.kind, before, behind, added)
     return lines, reach

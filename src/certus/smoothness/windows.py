@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from certus.outward import FEW, slack, up
 from certus.smoothness.passes import Place, Reach, Rows, Tally, size
 from certus.smoothness.results import LayerBound
-from certus.smoothness.spectral import slack
 from certus.smoothness.stage import Met, Shape, Stage
 
 
@@ -32,7 +32,7 @@ class Windows(Stage):
 
     @property
     def gain(self) -> float:
-        return math.sqrt(self.overlap) * (1 + 1e-15)
+        return up(math.sqrt(self.overlap), FEW)
 
     def shape_behind(self, shape: Shape) -> Shape:
         return self.out_shape

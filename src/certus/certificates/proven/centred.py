@@ -27,13 +27,12 @@ from torch import Tensor
 
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.values import Margins
+from certus.outward import inflate, slack, up
 from certus.smoothness.activation import Activation
 from certus.smoothness.activations import LOG_COSH, SMOOTH_ABS
 from certus.smoothness.analysis import Analysis
 from certus.smoothness.operators import Chain, Operator
-from certus.smoothness.spectral import inflate, slack
 from certus.smoothness.stage import Shape
-from certus.smoothness.table import UP
 
 _WORK = 3e7  # multiplications that a class of a sample may cost
 _CLASSES = 3  # that are looked at, at least
@@ -110,8 +109,8 @@ def _parabolas(narrow: _Narrow, spread: Tensor, gradient: Tensor, distances: Ten
     scaled = matrix * spread.sqrt().unsqueeze(-1)
     form = scaled.mT @ scaled
     values, vectors = torch.linalg.eigh(form)
-    up = inflate(max(matrix.shape))
-    top = values[:, -1:].clamp_min(0) * up
+    wide = inflate(max(matrix.shape))
+    top = values[:, -1:].clamp_min(0) * wide
     # The true Q is behind a rotation, and differs by the rounding of the product and by what was lost.
     trace = form.diagonal(dim1=1, dim2=2).sum(1, keepdim=True)
     coarse = lost * spread.amax(1, keepdim=True).sqrt()
@@ -131,8 +130,8 @@ def _parabolas(narrow: _Narrow, spread: Tensor, gradient: Tensor, distances: Ten
     ).sum(1) / 2
     rise = half + residual**2 / (multiplier - top) / 2 + outside**2 / multiplier / 2
     size = 1e-13 * (length * solution.norm(dim=1) + multiplier * (solution**2).sum(1))
-    curvature = (top.sqrt() + coarse) ** 2 * UP
-    return Parabolas(rise * up + size, (multiplier + inexact) * up, curvature.squeeze(1))
+    curvature = up((top.sqrt() + coarse) ** 2)
+    return Parabolas(rise * wide + size, (multiplier + inexact) * wide, curvature.squeeze(1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,4 +162,4 @@ def _ratio(units: Activation, distance: Tensor, shape: Shape) -> Tensor:
     """σ'(z)/z at |z| ≥ distance, which is largest at the distance itself; b at 0. Units are of ``shape``."""
     sharpness = torch.as_tensor(units.sharpness, dtype=torch.float64).expand(shape).flatten()
     scaled = (distance * sharpness).clamp_min(1e-8)
-    return sharpness * (units.slope(scaled) / scaled).clamp_max(1) * UP
+    return up(sharpness * (units.slope(scaled) / scaled).clamp_max(1))

@@ -15,6 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from certus.errors import require
+from certus.outward import SOME, slack, up
 
 _MOST = 0.9  # the largest share of its wealth that a bet may risk
 
@@ -54,8 +55,9 @@ def betting(values: Tensor, ceiling: float, failure: float) -> float:
     while width > 1e-10:
         # Seventeen claims at a time: those that are refuted come first.
         claims = low + width * np.arange(17) / 16
-        wealth = np.log1p(bets * (gains - claims[:, None])).cumsum(1).max(1)
-        refuted = int((wealth >= goal * (1 + 1e-12)).sum())
+        steps = np.log1p(bets * (gains - claims[:, None]))
+        wealth = (steps.cumsum(1) - slack(count) * np.abs(steps).cumsum(1)).max(1)
+        refuted = int((wealth >= up(goal, SOME)).sum())
         if refuted == 0:
             break
         low, width = float(claims[refuted - 1]), width / 16

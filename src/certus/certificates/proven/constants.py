@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from certus.certificates.proven.centred import Parabolas, centred_parabolas
 from certus.certificates.proven.problem import Problem
-from certus.certificates.proven.profile import UP, Profile
+from certus.certificates.proven.profile import Profile
 from certus.certificates.proven.values import Margins, Values
+from certus.outward import down, up
 from certus.smoothness import local_smoothness
 from certus.smoothness.criteria import Softmax
 
@@ -136,7 +137,7 @@ def _everywhere(problem: Problem) -> Ball:
     slopes, bends = (matrix.double().T[problem.targets] for matrix in matrices)
     lipschitz = bound.lipschitz * ones
     if not problem.family.smoothing:
-        lipschitz = torch.minimum(lipschitz, problem.family.slope * slopes.amax(1) * UP)
+        lipschitz = torch.minimum(lipschitz, up(problem.family.slope * slopes.amax(1)))
     return Ball(None, slopes, bends, lipschitz, bound.curvature * ones)
 
 
@@ -198,14 +199,14 @@ def _radius(margins: Margins, own: Tensor, balls: list[Ball], grid: Grid) -> Ten
     for ball in balls:
         assert ball.margin_slope is not None
         assert ball.margin_bend is not None
-        most = ball.margin_slope * UP
-        steep, bend = margins.steepness * UP, ball.margin_bend.clamp_min(0) * UP
+        most = up(ball.margin_slope)
+        steep, bend = up(margins.steepness), up(ball.margin_bend.clamp_min(0))
         curved = 2 * short / (steep + (steep**2 + 2 * bend * short).sqrt())
         roots = torch.maximum(short / most, curved.nan_to_num(0.0)).nan_to_num(0.0, math.inf)
         if ball.parabolas is not None:
             left = (short.unsqueeze(2) - ball.parabolas.rise).clamp_min(0)
             roots = torch.maximum(roots, (2 * left / ball.parabolas.bend).sqrt().nan_to_num(0.0).amax(2))
-        found = torch.where(own, math.inf, roots).amin(1) * (1 - 1e-9)
+        found = down(torch.where(own, math.inf, roots).amin(1))
         if ball.edge is not None:
             found = found.clamp_max(float(grid.edges[ball.edge]))
         best = torch.maximum(best, found)
@@ -218,8 +219,8 @@ def _rise(slope: Tensor, most: Tensor, bend: Tensor, inner: Tensor, outer: Tenso
 
     Shapes (n, …) and (rings,) → (n, …, rings).
     """
-    steep = (slope * UP).unsqueeze(-1)
-    most, bend = most.unsqueeze(-1) * UP, bend.clamp_min(0).unsqueeze(-1) * UP
+    steep = up(slope).unsqueeze(-1)
+    most, bend = up(most.unsqueeze(-1)), up(bend.clamp_min(0).unsqueeze(-1))
     curved = steep * outer + bend * outer**2 / 2
     pick = curved <= most * outer
     low = torch.where(pick, steep * inner + bend * inner**2 / 2, most * inner)
@@ -232,8 +233,8 @@ def _below(
     """The same, or that of the parabola which is smallest at the outer edge, if it is smaller."""
     low, high = rises
     rise, bend = parabolas.rise.unsqueeze(-1), parabolas.bend.unsqueeze(-1) / 2
-    least, which = ((rise + bend * outer**2) * UP).min(2)
+    least, which = up(rise + bend * outer**2).min(2)
     chosen = which.unsqueeze(2)
-    first = ((rise + bend * inner**2) * UP).gather(2, chosen).squeeze(2)
+    first = up(rise + bend * inner**2).gather(2, chosen).squeeze(2)
     smaller = least < high
     return torch.where(smaller, first, low), torch.where(smaller, least, high)

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from certus.certificates.proven.concentration import betting
 from certus.errors import require, require_count
+from certus.outward import FEW, SOME, up
 
 _LARGEST, _SMALLEST = 1 / 4, 4.0  # of γρ_min, and of nγρ_max
 _STEP = 4.0  # the log of the ratio of neighbours, times n^(1/4)
-_UP = 1 + 1e-12  # for the rounding of means
 
 
 def error_gammas(rhos: tuple[float, float], count: int) -> tuple[float, ...]:
@@ -53,4 +53,4 @@ def error_means(costs: Tensor, gammas: tuple[float, ...], failure: float) -> dic
     """
     each = failure / len(gammas)
     # Rounding may have made every (1 − γτ)₊ smaller by some 2⁻⁵², and so their mean.
-    return {gamma: betting((1 - gamma * costs).clamp(0, 1), 1.0, each) * _UP + 1e-15 for gamma in gammas}
+    return {gamma: up(betting((1 - gamma * costs).clamp(0, 1), 1.0, each), SOME) + FEW for gamma in gammas}

@@ -25,6 +25,7 @@ from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.rounding import Rounding, rounding_at
 from certus.certificates.proven.values import dual_norm, dual_size
 from certus.losses import loss_and_slope
+from certus.outward import SOME, down
 
 _SHARE = 1e-6  # of the modulus, given up for the rounding of the gradient
 
@@ -103,12 +104,12 @@ def _gap_rules(around: Around, proposal: Proposal, rings: Tensor) -> dict[Rule, 
     tails = rings.flip(1).cummax(1).values.flip(1)
     for ball in around.balls:
         rule = Rule.CONCAVE if ball.edge is None else Rule.LOCAL
-        left = (modulus * gamma * (1 - 1e-12) - ball.curvature) * (1 - _SHARE)
+        left = (down(modulus * gamma, SOME) - ball.curvature) * (1 - _SHARE)
         useful = proposal.safe & (left > 0)
         outside = nothing * -1
         if ball.edge is not None:
             outside = tails[:, ball.edge]
-            useful &= distance <= float(around.profile.edges[ball.edge]) * (1 - 1e-9)
+            useful &= distance <= down(float(around.profile.edges[ball.edge]))
         useful &= torch.maximum(height, outside) < found[rule]
         if useful.any():
             gap = _gap(problem, gradient, proposal, left, useful)

@@ -19,9 +19,9 @@ from certus.costs.claims import domain_assumptions, free_cost, is_own
 from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, predicted
+from certus.outward import slack
 from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
 from certus.smoothness.criteria import Softmax, Squares, check_targets
-from certus.smoothness.spectral import slack
 from certus.smoothness.steps import run_steps
 from certus.split import Split
 

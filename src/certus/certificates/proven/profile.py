@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-UP = 1 + 1e-9  # for the rounding of a few operations
+from certus.outward import SOME, down, up
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +62,10 @@ class Profile:
             # B.
             crossing = inner + (self.clip - self.left) / slopes.clamp_min(1e-300)
             best = torch.minimum(best, crossing.clamp(inner, outer))
-        heights = (self.left + slopes * (best - inner)) * UP + 1e-12
+        heights = up(self.left + slopes * (best - inner)) + SOME
         if self.clip is not None:
             heights = heights.clamp_max(self.clip)
-        values = (heights - price * best**2 * (1 - 1e-12)).nan_to_num(math.inf, math.inf, -math.inf)
+        values = (heights - down(price * best**2, SOME)).nan_to_num(math.inf, math.inf, -math.inf)
         found = torch.cat([values.amin(0), self._beyond(price).unsqueeze(1)], 1)
         return torch.where(self.edges <= self.reach.unsqueeze(1), found, -math.inf)
 
@@ -78,11 +78,9 @@ class Profile:
         price = gamma * self.growth
         if self.root > 0:
             excess = price - self.root**2
-            bound = (
-                self.origin * price / excess * UP if excess > 0 else torch.full_like(self.origin, math.inf)
-            )
+            bound = up(self.origin * price / excess) if excess > 0 else torch.full_like(self.origin, math.inf)
         else:
-            bound = self.origin + self.slope**2 / (4 * price) * UP
+            bound = self.origin + up(self.slope**2 / (4 * price))
         return bound if self.clip is None else bound.clamp_max(self.clip)
 
     def _at_origin(self) -> Tensor:
@@ -92,16 +90,16 @@ class Profile:
         """(n,) the supremum over all r beyond the last edge, at which u starts."""
         last = float(self.edges[-1])
         if self.root > 0:
-            excess, start = price - self.root**2, self.origin.sqrt() * UP
+            excess, start = price - self.root**2, up(self.origin.sqrt())
             best = (
                 (self.root * start / excess).clamp_min(last)
                 if excess > 0
                 else torch.full_like(start, math.inf)
             )
-            heights = (start + self.root * best) ** 2 * UP
+            heights = up((start + self.root * best) ** 2)
         else:
             best = (self.slope / (2 * price)).clamp_min(last)
-            heights = (self.origin + self.slope * best) * UP
+            heights = up(self.origin + self.slope * best)
         if self.clip is not None:
-            return torch.full_like(heights, self.clip - price * last**2 * (1 - 1e-12))
-        return (heights - price * best**2 * (1 - 1e-12)).nan_to_num(math.inf, math.inf)
+            return torch.full_like(heights, self.clip - down(price * last**2, SOME))
+        return (heights - down(price * best**2, SOME)).nan_to_num(math.inf, math.inf)

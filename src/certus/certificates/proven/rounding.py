@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from certus.outward import up
 from certus.smoothness import Analysis
 from certus.smoothness.steps import Step, pull_rounding, rounded
 
@@ -47,7 +48,7 @@ class Rounding:
 
     def gradient(self, row: Tensor, error: Tensor) -> Tensor:
         """(n,) the same for rows with ‖r‖ ≤ ``row`` and ‖r̂ − r‖ ≤ ``error``, both (n,)."""
-        return ((row + error) * self.slopes + error * self.rows) * (1 + 1e-9)
+        return up((row + error) * self.slopes + error * self.rows)
 
 
 def outputs_at(analysis: Analysis, points: Tensor) -> tuple[Tensor, Tensor]:
