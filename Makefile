@@ -26,13 +26,14 @@ $(shell test -d $(VENV) || exit 0; exec 2>/dev/null; \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak fuzz check bench clean
+.PHONY: help demo test soak fuzz mutants check bench clean
 
 help:
 	@echo "make demo    train a robust classifier of digits, attack it and an ordinary one, certify it"
 	@echo "make test    run the tests and doctests; options: make test PYTEST_ARGS='-k name'"
 	@echo "make soak    run the sweeps at full size, with a random seed; to repeat one: make soak SEED=..."
 	@echo "make fuzz    run the property tests on other and more examples, with a random seed"
+	@echo "make mutants make mistakes in the code that proofs rest on, and see whether the tests notice"
 	@echo "make check   lint, formatting and types: ruff check, ruff format --check, mypy"
 	@echo "make bench   run every script in benchmarks/"
 	@echo "make clean   remove .venv, caches and build output"
@@ -56,6 +57,11 @@ soak: $(VENV)/.has-dev
 
 fuzz: $(VENV)/.has-dev
 	$(PY) -m pytest $(PYTEST_ARGS) --hypothesis-profile=fuzz --hypothesis-seed=$(SEED) -m 'hypothesis and not soak'
+
+mutants: $(VENV)/.has-dev
+	$(PY) -m tests.mutation calls
+	$(PY) -m tests.mutation run $(MUTANTS_ARGS)
+	$(PY) -m tests.mutation list
 
 check: $(VENV)/.has-dev
 	$(VENV)/bin/ruff check .

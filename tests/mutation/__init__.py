@@ -1,0 +1,11 @@
+"""Mutants: small mistakes made on purpose in the code that proofs rest on, each of which a test must notice.
+
+    python -m tests.mutation calls                  which tests call which functions, and how long they take
+    python -m tests.mutation run --count 400        draw mutants by a seed and try each against its tests
+    python -m tests.mutation again                  try the survivors again, after new tests
+    python -m tests.mutation explain ID "…"         why a survivor may survive
+    python -m tests.mutation list                   write survivors.md
+
+``targets.py`` says what is mutated, ``operators.py`` how. Every result is one line of ``results.jsonl``,
+written as soon as it is known, so that a run can be stopped at any time and goes on where it was.
+"""

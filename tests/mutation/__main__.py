@@ -1,0 +1,94 @@
+"""The command line: see ``tests.mutation``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+from collections import Counter
+
+from tests.mutation.calls import Call, read_calls, record_calls, tests_of
+from tests.mutation.forks import warm_up
+from tests.mutation.listing import write_list
+from tests.mutation.mutants import Mutant, draw
+from tests.mutation.results import Result, append, read_results, rewrite
+from tests.mutation.targets import NOT_TESTS, ROOT, TESTS
+from tests.mutation.trial import attempt
+
+CALLS = ROOT / "build" / "calls.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutation", description="Mutants of what proofs rest on."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("calls", help="watch which tests call which functions")
+    for name, text in (("run", "try a sample"), ("again", "try its survivors again")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--count", type=int, default=400, help="mutants, at least")
+        command.add_argument("--seed", type=int, default=14, help="of the sample")
+        command.add_argument("--seconds", type=float, default=1e6, help="of CPU time to spend on one at most")
+        command.add_argument("--only", default="", help="mutants whose id contains this")
+    explain = commands.add_parser("explain", help="say why a survivor may survive")
+    explain.add_argument("id")
+    explain.add_argument("why")
+    commands.add_parser("list", help="write the list of survivors")
+    options = parser.parse_args()
+    if options.command == "calls":
+        CALLS.parent.mkdir(exist_ok=True)
+        warm_up()
+        raise SystemExit(record_calls(TESTS, NOT_TESTS, CALLS))
+    if options.command == "explain":
+        results = read_results()
+        results[options.id].why = options.why
+        rewrite(results.values())
+    elif options.command == "list":
+        write_list(read_results())
+    else:
+        warm_up()
+        _try(options)
+
+
+def _try(options: argparse.Namespace) -> None:
+    calls, known = read_calls(CALLS), read_results()
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
+    wanted = [mutant for mutant in draw(options.count, options.seed) if options.only in mutant.id]
+    if options.command == "again":
+        wanted = [m for m in wanted if m.id in known and known[m.id].outcome == "survived"]
+    else:
+        wanted = [mutant for mutant in wanted if mutant.id not in known]
+    os.nice(5)
+    for number, mutant in enumerate(wanted, 1):
+        tests, expected = _in_order(mutant, calls, known, options.seconds)
+        trial = attempt(mutant.path, mutant.code(), tests, 30 + int(3 * expected))
+        before, after = mutant.change()
+        why = known[mutant.id].why if mutant.id in known else ""
+        result = Result(
+            mutant.id, commit, before, after, trial.outcome, trial.by, round(trial.seconds, 1), why
+        )
+        known[mutant.id] = result
+        append(result)
+        print(
+            f"{number}/{len(wanted)} {trial.outcome} {trial.seconds:.0f} s {mutant.id} {trial.by}", flush=True
+        )
+
+
+def _in_order(
+    mutant: Mutant, calls: dict[str, Call], known: dict[str, Result], budget: float
+) -> tuple[list[str], float]:
+    """The tests of a mutant, those first that are quick or have killed others of the same file; and their CPU
+    time, which is within the budget."""
+    kills = Counter(result.by for result in known.values() if result.id.startswith(mutant.path + ":"))
+    ordered = sorted(tests_of(mutant, calls), key=lambda test: calls[test].seconds / (1 + 4 * kills[test]))
+    chosen: list[str] = []
+    total = 0.0
+    for test in ordered:
+        if not chosen or total + calls[test].seconds <= budget:
+            chosen.append(test)
+            total += calls[test].seconds
+    return chosen, total
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""What is mutated: the code that an upper bound rests on, and the tests that must notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "src" / "certus"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A file below ``src/certus``.
+
+    Attributes:
+        only: functions ("name", "Class" or "Class.name") that are mutated; all if empty.
+        never: functions and constants that are not: they describe, or decide nothing but effort.
+    """
+
+    path: str
+    only: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+
+TARGETS = (
+    # Which path a large operator takes is effort; both paths are tested against each other.
+    Target(
+        "smoothness/operators.py",
+        never=("_DENSE_ENTRIES", "_SMALL_SIDE", "Operator.small", "Chain.printed_norm"),
+    ),
+    Target("smoothness/spectral.py", never=("_DENSE", "_DENSE_BLOCK", "_CACHED")),
+    Target("smoothness/convolution.py"),
+    Target("smoothness/merging.py"),
+    Target("smoothness/passes.py"),
+    Target("smoothness/steps.py"),
+    Target("smoothness/affine.py", never=("Affine.table",)),
+    Target("smoothness/activation.py", never=("Activation.table",)),
+    Target("smoothness/bending.py", never=("_EIGENVALUE_WORK",)),
+    Target("smoothness/windows.py", never=("Windows.table",)),
+    Target("smoothness/sums.py", never=("Sum.table",)),
+    Target("smoothness/analysis.py"),
+    Target("smoothness/outputs.py", never=("MOST_CLASSES",)),
+    Target("smoothness/criteria.py"),
+    Target("smoothness/geometry.py"),
+    Target("smoothness/activations.py"),
+    Target("smoothness/activation_rules.py"),
+    Target("smoothness/rules.py"),
+    Target("smoothness/network.py"),
+    Target("certificates/rounding.py"),
+    Target("certificates/profile.py"),
+    Target("certificates/constants.py"),
+    Target("certificates/values.py"),
+    Target("certificates/centred.py", never=("_WORK", "_CLASSES", "_DISTANCES")),
+    Target("certificates/knapsack.py"),
+    Target("certificates/lines.py"),
+    Target("certificates/population.py", never=("_FAR", "_ABOVE")),
+    Target("certificates/levels.py", only=("solve_level", "bounds_by_rule", "_gap_rules", "_gap")),
+    Target("certificates/certificate.py", only=("Certificate._best", "Certificate.error_bound")),
+    Target("certificates/engine.py", only=("Engine.error_floor", "Engine._over_labels")),
+    Target(
+        "certificates/problem.py",
+        only=(
+            *("Problem.growth", "Problem.slack", "Problem.slope_error", "Problem._softmax_rounding"),
+            *("Problem.metric_slack", "Problem.reach", "Problem.feasible"),
+        ),
+    ),
+    Target("norms.py"),
+    Target("costs/base.py", only=("Cost.gap", "infinite_unless", "separable_response")),
+    Target(
+        "costs/quadratic.py",
+        only=(
+            "_Quadratic",
+            "WeightedL2.gap",
+            "WeightedL2.whiten",
+            "Mahalanobis._power",
+            "Mahalanobis.whiten",
+        ),
+    ),
+    Target(
+        "costs/lp.py",
+        only=("_SquaredNorm.growth", "SquaredLp.strong_convexity", "SquaredSup.strong_convexity"),
+    ),
+    Target("costs/masked.py", only=("Masked.growth", "Masked.strong_convexity")),
+)
+
+TESTS = ("tests/smoothness", "tests/certificates", "tests/certified", "tests/costs", "tests/test_domains.py")
+"""Where the tests are that must notice."""
+
+NOT_TESTS = ("tests/smoothness/test_mutants.py",)
+"""Checks of the tests themselves, which repeat the others."""
