@@ -146,8 +146,9 @@ class _Shape:
                 yield self._span(node), prefix + node.name
             elif isinstance(node, ast.ClassDef):
                 yield from self._named(node, f"{node.name}.")
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                yield self._span(node), f"={node.targets[0].id}"
+            elif isinstance(node, ast.Assign):
+                names = [leaf.id for leaf in ast.walk(node.targets[0]) if isinstance(leaf, ast.Name)]
+                yield from ((self._span(node), f"={name}") for name in names)
 
     def _span(self, node: ast.AST) -> tuple[Place, Place]:
         # ast counts bytes, parso characters.

@@ -54,6 +54,8 @@ TARGETS = (
     Target("certificates/centred.py", never=("_WORK", "_CLASSES", "_DISTANCES")),
     Target("certificates/knapsack.py"),
     Target("certificates/lines.py"),
+    Target("certificates/concentration.py"),
+    Target("certificates/error_rate.py", never=("_LARGEST", "_SMALLEST", "_STEP", "error_gammas")),
     Target("certificates/population.py", never=("_FAR", "_ABOVE")),
     Target("certificates/levels.py", only=("solve_level", "bounds_by_rule", "_gap_rules", "_gap")),
     Target("certificates/certificate.py", only=("Certificate._best", "Certificate.error_bound")),
