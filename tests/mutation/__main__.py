@@ -60,8 +60,7 @@ def _try(options: argparse.Namespace) -> None:
         wanted = [mutant for mutant in wanted if mutant.id not in known]
     os.nice(5)
     for number, mutant in enumerate(wanted, 1):
-        tests, expected = _in_order(mutant, calls, known, options.seconds)
-        trial = attempt(mutant.path, mutant.code(), tests, 30 + int(3 * expected))
+        trial = attempt(mutant.path, mutant.code(), _in_order(mutant, calls, known, options.seconds))
         before, after = mutant.change()
         why = known[mutant.id].why if mutant.id in known else ""
         result = Result(
@@ -76,18 +75,16 @@ def _try(options: argparse.Namespace) -> None:
 
 def _in_order(
     mutant: Mutant, calls: dict[str, Call], known: dict[str, Result], budget: float
-) -> tuple[list[str], float]:
-    """The tests of a mutant, those first that are quick or have killed others of the same file; and their CPU
-    time, which is within the budget."""
+) -> dict[str, float]:
+    """The tests of a mutant with their CPU times, which are within the budget together; those first that are
+    quick or have killed others of the same file."""
     kills = Counter(result.by for result in known.values() if result.id.startswith(mutant.path + ":"))
     ordered = sorted(tests_of(mutant, calls), key=lambda test: calls[test].seconds / (1 + 4 * kills[test]))
-    chosen: list[str] = []
-    total = 0.0
+    chosen: dict[str, float] = {}
     for test in ordered:
-        if not chosen or total + calls[test].seconds <= budget:
-            chosen.append(test)
-            total += calls[test].seconds
-    return chosen, total
+        if not chosen or sum(chosen.values()) + calls[test].seconds <= budget:
+            chosen[test] = calls[test].seconds
+    return chosen
 
 
 if __name__ == "__main__":

@@ -6,18 +6,22 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import resource
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from time import process_time
 from types import ModuleType
 
 import pytest
 
 from tests.mutation.forks import OPTIONS, forked
 from tests.mutation.targets import SOURCES
+
+_START = 30  # seconds for imports
 
 
 @dataclass(frozen=True)
@@ -35,20 +39,20 @@ class Trial:
     seconds: float
 
 
-def attempt(path: str, code: str, tests: Sequence[str], seconds: int) -> Trial:
+def attempt(path: str, code: str, tests: Mapping[str, float]) -> Trial:
     """Run the tests in order until one fails, with ``code`` in place of the file ``path`` below src/certus.
 
     Args:
-        seconds: CPU time after which the mutant counts as killed.
+        tests: with the CPU time that each takes; one that takes several times as long has failed.
     """
     with tempfile.NamedTemporaryFile("r") as report:
-        failures = _Failures(Path(report.name))
+        failures = _Failures(Path(report.name), tests)
 
         def work() -> int:
             sys.meta_path.insert(0, _Mutated(path, code))
             return int(pytest.main([*OPTIONS, "-x", *tests], plugins=[failures]))
 
-        status, used = forked(work, seconds)
+        status, used = forked(work, _START + int(sum(map(_patience, tests.values()))))
         failed = report.read()
     if os.WIFSIGNALED(status):
         ended = os.WTERMSIG(status)
@@ -58,11 +62,20 @@ def attempt(path: str, code: str, tests: Sequence[str], seconds: int) -> Trial:
     return Trial("killed", failed.split("\n")[0] or f"exit {os.WEXITSTATUS(status)}", used)
 
 
-class _Failures:
-    """A plugin of pytest that writes down what failed."""
+def _patience(seconds: float) -> float:
+    return 10 + 4 * seconds
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+
+class _Failures:
+    """A plugin of pytest that writes down what failed, and limits the time of each test."""
+
+    def __init__(self, path: Path, tests: Mapping[str, float]) -> None:
+        self._path, self._tests = path, tests
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        _, most = resource.getrlimit(resource.RLIMIT_CPU)
+        limit = int(process_time() + _patience(self._tests[item.nodeid]))
+        resource.setrlimit(resource.RLIMIT_CPU, (min(limit, most - 5), most))
 
     def _write(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed:
