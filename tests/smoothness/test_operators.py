@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.models.layers import Normalize, Scale
+from certus.layers import Normalize, Scale
 from certus.smoothness.operators import Diagonal, Reshape
 from tests.smoothness.test_norms import dense, operator
 
