@@ -5,7 +5,7 @@ On MNIST with the paper's network, its γ = 0.3846, label smoothing 0.1, Adam 0.
 early   20 steps of ERM, of WRM and of WRM with the paper's 16 inner steps, for each of three seeds: early in
         training, when the inner problems are hardest; do both kinds of WRM end at the same φ, ρ̂ and accuracy?
 epoch   a whole epoch, 215 steps, of ERM and of WRM, and how the ratio falls while the network learns
-memory  the largest resident memory of each, in a process of its own, over three steps
+memory  the largest resident memory of each, in a process of its own, over three steps (on Linux)
 
     certus data get mnist
     python -m benchmarks.training                       # some quarter of an hour
@@ -19,7 +19,6 @@ thread, timed by the processor's clock: other work on the machine disturbs neigh
 from __future__ import annotations
 
 import multiprocessing
-import resource
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -222,7 +221,9 @@ def peak_memory(name: str, args: Args) -> float:
     for _ in range(3):
         inputs = torch.rand(args.batch_size, 1, 28, 28)
         learner.step(Split(inputs, torch.randint(10, (args.batch_size,))))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # Not ru_maxrss: a process inherits that of the one that started it.
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
 if __name__ == "__main__":
