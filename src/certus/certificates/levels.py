@@ -10,6 +10,7 @@ from torch import Tensor
 from certus.batches import per_sample
 from certus.certificates.attained.errors import error_cost
 from certus.certificates.proven.constants import Around
+from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.gap import Proposal, Rule, bounds_by_rule
 from certus.certificates.proven.problem import Problem
 from certus.surrogate import BarzilaiBorwein, Maximizer, Objective
@@ -69,6 +70,6 @@ def _attained(around: Around, proposal: Proposal) -> tuple[Tensor, Tensor, Tenso
     good = proposal.safe & torch.isfinite(losses)
     return (
         torch.where(per_sample(good, proposal.point), proposal.point, problem.inputs),
-        torch.where(good, proposal.cost * (1 + problem.metric_slack), 0.0),
+        torch.where(good, raised_cost(problem, proposal.point), 0.0),
         torch.where(good, losses, around.start),
     )

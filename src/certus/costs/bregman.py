@@ -51,12 +51,12 @@ class Bregman(Cost):
         return self.modulus
 
     def value(self, moved: Tensor, origin: Tensor) -> Tensor:
-        height, slope = self._potential_and_slope(origin)
+        height, slope = self.potential_and_slope(origin)
         with torch.no_grad():
             return self.potential(moved) - height - inner(slope, moved - origin)
 
     def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
-        return self._potential_and_slope(moved)[1] - self._potential_and_slope(origin)[1]
+        return self.potential_and_slope(moved)[1] - self.potential_and_slope(origin)[1]
 
     def support(self, domain: Domain) -> Support:
         return Support.EXACT
@@ -77,7 +77,8 @@ class Bregman(Cost):
             curvature = torch.where(measured > curvature, measured, curvature)
         return separable_response(gradient, point, weight * per_sample(curvature, point), domain)
 
-    def _potential_and_slope(self, points: Tensor) -> tuple[Tensor, Tensor]:
+    def potential_and_slope(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """h and ∇h, (batch,) and (batch, …)."""
         with torch.enable_grad():
             leaf = points.detach().requires_grad_()
             heights = self.potential(leaf)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from certus.attacks.smallest import shorten
 from certus.batches import per_sample
+from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.rounding import outputs_at, rounding_at
 from certus.losses import evaluate_loss
@@ -44,7 +45,7 @@ def shortened_cost(problem: Problem, wrong: Tensor) -> Tensor:
     # Looked for with the rounding at the end of the line, and checked with its own.
     nearer = shorten(surely, problem.inputs, wrong)
     nearer = torch.where(per_sample(errs(problem, nearer, problem.targets), wrong), nearer, wrong)
-    return problem.cost.value(nearer, problem.inputs) * (1 + problem.metric_slack)
+    return raised_cost(problem, nearer)
 
 
 def errs(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:

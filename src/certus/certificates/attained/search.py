@@ -16,6 +16,7 @@ from certus.attacks.margin import Margin
 from certus.attacks.smallest import largest_penalty, nearest_error
 from certus.batches import per_sample
 from certus.certificates.attained.errors import errs, lowered_loss, shortened_cost
+from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.problem import Problem
 from certus.costs import Bregman, Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.costs.claims import free_cost
@@ -35,7 +36,7 @@ def push(problem: Problem, rho: float, steps: int) -> tuple[Tensor, Tensor, Tens
     """
     with torch.no_grad():
         points = _into_ball(problem, _attacked(problem, rho, steps), rho)
-        costs = problem.cost.value(points, problem.inputs) * (1 + problem.metric_slack)
+        costs = raised_cost(problem, points)
         losses, start = lowered_loss(problem, points), lowered_loss(problem, problem.inputs)
         better = (losses > start) & (costs <= rho)
         return (

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from certus.batches import all_finite
 from certus.certificates.proven.constants import Around
+from certus.certificates.proven.cost_rounding import cost_error, cost_gradient_error
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.rounding import Rounding, rounding_at
 from certus.certificates.proven.values import dual_norm, dual_size
@@ -99,6 +100,7 @@ def _gap_rules(around: Around, proposal: Proposal, rings: Tensor) -> dict[Rule, 
         return found
     height = proposal.value + problem.slack(proposal.losses, proposal.rounding)
     height = height + problem.metric_slack * (1 + gamma * proposal.cost)
+    height = height + gamma * cost_error(problem, proposal.point)
     gradient = proposal.slope - gamma * problem.cost.gradient(proposal.point, problem.inputs)
     distance: Tensor = problem.cost.norm(proposal.point - problem.inputs)
     tails = rings.flip(1).cummax(1).values.flip(1)
@@ -125,7 +127,9 @@ def _gap(problem: Problem, gradient: Tensor, proposal: Proposal, modulus: Tensor
     so that the share t of the modulus pays for it."""
     slopes, up = gradient[useful], 1 + 2 * problem.metric_slack
     gap = problem.cost.gap(slopes, proposal.point[useful], modulus[useful], problem.domain)
-    error = dual_size(problem, problem.slope_error(proposal.losses, proposal.rounding))[useful]
+    lengths = problem.slope_error(proposal.losses, proposal.rounding)
+    lengths = lengths + proposal.gamma * cost_gradient_error(problem, proposal.point)
+    error = dual_size(problem, lengths)[useful]
     size = dual_norm(problem, slopes) + dual_norm(problem, proposal.slope[useful])
     error = error + 2 * problem.metric_slack * size
     return gap * up + (1 + 1 / _SHARE) * error**2 / (2 * modulus[useful])

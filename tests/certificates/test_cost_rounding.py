@@ -1,0 +1,63 @@
+"""Transport costs that cancel are rounded up, against exact rational arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import Tensor
+
+from certus import Bregman, Masked, SquaredL2, certify
+from certus.certificates.proven.cost_rounding import cost_gradient_error, raised_cost
+from certus.certificates.proven.problem import Problem
+from certus.costs import Cost
+from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, network, samples
+
+
+class Plain(SquaredL2):
+    """As if it were the user's."""
+
+
+def squares(z: Tensor) -> Tensor:
+    return (z**2).sum(1)
+
+
+COSTS: list[Cost] = [
+    *(SquaredL2(), Plain(), Bregman(squares, 2.0)),
+    Masked(Bregman(squares, 2.0), torch.tensor([True, True])),
+]
+
+
+@pytest.mark.parametrize("cost", COSTS, ids=["ours", "theirs", "bregman", "masked"])
+@pytest.mark.parametrize("offset", [0.0, 1.0, 1e3, 1e6])
+def test_no_cost_is_below_the_truth(cost: Cost, offset: float) -> None:
+    inputs, targets = samples(0, 40)
+    inputs = inputs + offset
+    problem = Problem.of(network("elu", 0), (inputs, targets), CROSS_ENTROPY, cost, EVERYWHERE)
+    for size in (1e-12, 1e-6, 1e-2, 1.0):
+        moved = inputs + size * samples(1, 40)[0]
+        raised = raised_cost(problem, moved).tolist()
+        for index, (point, origin) in enumerate(zip(moved.tolist(), inputs.tolist(), strict=True)):
+            truth = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(point, origin, strict=True))
+            assert Fraction(raised[index]) >= truth
+            assert raised[index] <= float(truth) * (1 + 1e-9) + 1e-12 * (1 + offset) ** 2
+        exact = 2 * (moved - inputs)  # a difference of neighbouring numbers has no rounding
+        off = (problem.cost.gradient(moved, inputs) - exact).norm(dim=1)
+        allowed = cost_gradient_error(problem, moved) + 1e-12 * exact.norm(dim=1)
+        assert bool((off <= allowed).all())
+
+
+def test_cancellation_is_no_alarm() -> None:
+    """c came out as −1.5·10⁻¹⁰ far from the origin, below every floor."""
+    inputs, targets = samples(101, 3, classes=5)
+    found = certify(
+        *(network("relu", 101, classes=5), (inputs + 1e3, targets)),
+        rho=[1e-4, 10.0],
+        cost=Bregman(squares, 2.0),
+        balls=0,
+        refine=0,
+        attack_steps=0,
+    )
+    assert found.error_found is not None
+    assert bool((found.error_found >= 0).all())
