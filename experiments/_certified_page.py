@@ -8,7 +8,7 @@ from statistics import mean
 from typing import Any
 
 from certus.decimals import at_least, at_most
-from certus.figures.sweeps import Curve, Panel, draw_sweeps
+from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 
 NAMES = {
     "wrm-certified": "WRM, certified",

@@ -15,8 +15,8 @@ import numpy as np
 
 from benchmarks._options import OUTPUT, Shows, read_options
 from benchmarks._results import read_result, write_result
-from certus.mdp import cartpole_learner, compare, fit_cartpole, variations
-from certus.mdp.figures import animate, draw_curves
+from certus.mdp import cartpole_learner, compare_agents, fit_cartpole, variations
+from certus.mdp.pictures import animate, draw_curves
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,9 @@ class Args:
 
 
 def main(args: Args) -> None:
-    study = compare(args.gamma, seeds=args.seeds, episodes=args.episodes, trials=args.trials, progress=print)
+    study = compare_agents(
+        args.gamma, seeds=args.seeds, episodes=args.episodes, trials=args.trials, progress=print
+    )
     shape = (args.seeds, -1, args.block)
     curves = {name: curve.reshape(shape).mean(2).tolist() for name, curve in study.curves.items()}
     result = {**study.summary(), "curves": curves}

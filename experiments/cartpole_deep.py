@@ -18,7 +18,7 @@ import torch
 from benchmarks._options import OUTPUT, RESUME, read_options
 from benchmarks._results import read_unfinished, write_result, write_unfinished
 from certus.errors import require
-from certus.mdp import AngleReward, DeepQLearning, episode_lengths, interval, make_cartpoles, variations
+from certus.mdp import AngleReward, DeepQLearning, episode_lengths, estimate_mean, make_cartpoles, variations
 
 SCALES = (2.4, 2.0, 0.4, 2.0)  # of position, speed, angle and rate
 
@@ -63,7 +63,7 @@ def summarise(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
             np.array([runs[f"{agent} {seed}"]["lengths"][system] for seed in seeds])
             for agent in ("nominal", "robust")
         )
-        gain = interval(robust - nominal)
+        gain = estimate_mean(robust - nominal)
         table[system] = {"nominal": nominal.mean(), "robust": robust.mean(), "paired gain": asdict(gain)}
     return table
 

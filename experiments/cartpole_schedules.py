@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from benchmarks._options import OUTPUT, RESUME, Shows, read_options
 from benchmarks._results import read_result, read_unfinished, write_result, write_unfinished
-from certus.mdp import Decay, cartpole_learner, episode_lengths, fit_cartpole, interval, variations
+from certus.mdp import Decay, cartpole_learner, episode_lengths, estimate_mean, fit_cartpole, variations
 
 COLOURS = ("#D55E00", "#56B4E9", "#0072B2", "#1a1a1a")  # nominal, then ever smaller γ
 
@@ -98,7 +98,7 @@ def plot(args: Args) -> None:
     for (row, system), (column, schedule) in product(enumerate(args.systems), enumerate(SCHEDULES)):
         panel = panels[row][column]
         for gamma, colour in zip(args.agents, COLOURS, strict=False):
-            found = [interval(runs[name((rate, schedule, gamma))][system]) for rate in args.rates]
+            found = [estimate_mean(runs[name((rate, schedule, gamma))][system]) for rate in args.rates]
             panel.errorbar(
                 args.rates,
                 [one.mean for one in found],
@@ -130,7 +130,7 @@ def show(runs: dict[str, Any], args: Args) -> None:
         cells = [f"{nominal.mean():.0f}"]
         for gamma in args.gammas:
             robust = np.array(runs[name((rate, schedule, gamma))][system])
-            gain = interval(robust - nominal)
+            gain = estimate_mean(robust - nominal)
             cells.append(f"{robust.mean():.0f} ({gain.mean:+z.0f} [{gain.low:z.0f}, {gain.high:z.0f}])")
         row = " | ".join([system, f"{schedule[0]:g}, {schedule[2]}", f"{rate:g}", *cells])
         print(f"| {row} |".replace("-", "−"))

@@ -24,8 +24,8 @@ from certus.mdp import (
     WeakPenaltyWarning,
     cartpole_learner,
     cartpole_worst_case,
+    estimate_mean,
     fit_cartpole,
-    interval,
 )
 from certus.mdp.study import mean_lengths, try_out
 
@@ -75,7 +75,7 @@ def summary(runs: dict[str, Any]) -> dict[str, Any]:
     """Means and standard errors over the seeds."""
 
     def short(values: list[float]) -> dict[str, float]:
-        found = interval(values)
+        found = estimate_mean(values)
         return {"mean": found.mean, "error": found.error}
 
     return {

@@ -23,7 +23,7 @@ from benchmarks._options import OUTPUT, RESUME, RUNS, read_options
 from benchmarks._results import write_result, write_unfinished
 from certus.attacks.budgets import typical_length
 from certus.attacks.sweeps import Trial, as_row, sweep
-from certus.figures.sweeps import Curve, Panel, draw_sweeps
+from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 from certus.runs.directory import RunDirectory
 from certus.runs.trained import open_trained
 

@@ -26,7 +26,7 @@ from certus.mdp import (
     Decay,
     TabularQLearning,
     episode_rewards,
-    interval,
+    estimate_mean,
     make_pendulum,
 )
 
@@ -82,7 +82,7 @@ def summarise(runs: dict[str, dict[str, float]]) -> dict[str, Any]:
         nominal, robust = (
             np.array([runs[f"{agent} {seed}"][system] for seed in seeds]) for agent in ("nominal", "robust")
         )
-        gain = interval(robust - nominal)
+        gain = estimate_mean(robust - nominal)
         table[system] = {"nominal": nominal.mean(), "robust": robust.mean(), "paired gain": asdict(gain)}
     return table
 

@@ -53,7 +53,7 @@ def check_domain(inputs: Tensor, domain: Domain) -> None:
     _require_all(domain.contains(inputs), "inputs", rule, "points outside")
 
 
-def check_labels(targets: Tensor | None, label_cost: LabelCost) -> None:
+def check_label_cost(targets: Tensor | None, label_cost: LabelCost) -> None:
     """Targets are labels that a label cost knows."""
     if targets is None or targets.dtype != torch.long or targets.dim() != 1:
         found = None if targets is None else f"{targets.dtype} of shape {tuple(targets.shape)}"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from certus.attacks.balls import NORMS, advance, check_norm, project, retract, steepest, uniform
+from certus.attacks.balls import NORMS, check_norm, project, retract, steepest, steepest_step, uniform
 from certus.errors import ArgumentError
 from certus.norms import Lp
 from tests.oracles import Array
@@ -164,16 +164,18 @@ def test_steps_and_returns_are_made_of_directions_and_projections(p: float, seed
     lengths = torch.tensor([0.0, 0.1, 1.0, -2.0], dtype=torch.float64)
     slope = slope * scale
     expected = point + lengths.unsqueeze(1) * steepest(slope, p)
-    torch.testing.assert_close(advance(point, slope, lengths, p), expected, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(steepest_step(point, slope, lengths, p), expected, rtol=1e-12, atol=1e-14)
     radii = torch.tensor([0.0, 0.1, 1.0, 9.0], dtype=torch.float64)
     expected = origin + project(point - origin, radii, p)
     torch.testing.assert_close(retract(point, origin, radii, p), expected, rtol=1e-12, atol=1e-14)
     slope[2, 1], slope[3, 0] = math.nan, math.inf
     finite = torch.where(torch.isfinite(slope), slope, 0.0)
-    torch.testing.assert_close(advance(point, slope, lengths, p), advance(point, finite, lengths, p))
+    torch.testing.assert_close(
+        steepest_step(point, slope, lengths, p), steepest_step(point, finite, lengths, p)
+    )
 
 
 def test_a_long_step_along_a_short_slope_does_not_overflow() -> None:
     point, slope = torch.zeros(1, 2), 1e-14 * torch.tensor([[3.0, 4.0]])
-    found = advance(point, slope, torch.tensor([1e30]), 2.0)
+    found = steepest_step(point, slope, torch.tensor([1e30]), 2.0)
     torch.testing.assert_close(found, torch.tensor([[0.6e30, 0.8e30]]))

@@ -23,8 +23,8 @@ from certus.attacks import (
     typical_length,
     worst_of,
 )
-from certus.attacks.comparison import paired_differences
-from certus.attacks.evaluation import normal_interval, wilson
+from certus.attacks.outcomes import normal_interval, wilson
+from certus.attacks.paired import paired_differences
 from certus.attacks.sweeps import Trial, as_row, sweep
 from certus.data import Split
 from certus.errors import ArgumentError, LossError

@@ -15,8 +15,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import certus
 from certus.data import DataSet, breast_cancer, diabetes, wine
-from certus.data.splits import digest, in_fifths
-from certus.data.tabular import Categorical, Column, Numeric, contents, table
+from certus.data.splits import digest_arrays, in_fifths
+from certus.data.tables import Categorical, Column, Numeric, contents, table
 from certus.data.targets import Targets
 from certus.domains import Box, Unbounded
 from certus.errors import ArgumentError
@@ -211,15 +211,15 @@ def test_too_few_rows_are_refused() -> None:
 
 def test_the_digest_sees_values_names_and_categories_and_no_byte_order() -> None:
     columns, targets = mixed()
-    whole = digest(contents(columns, targets))
-    assert whole == digest(contents(columns[::-1], targets))
+    whole = digest_arrays(contents(columns, targets))
+    assert whole == digest_arrays(contents(columns[::-1], targets))
     height, town, *others = columns
     assert isinstance(height, Numeric)
     assert isinstance(town, Categorical)
     changed = height.values.copy()
     changed[7] = math.nextafter(changed[7], math.inf)
     swapped = height.values.astype(">f8")
-    assert digest(contents([Numeric("height", swapped), town, *others], targets)) == whole
+    assert digest_arrays(contents([Numeric("height", swapped), town, *others], targets)) == whole
     for other in (
         contents([Numeric("height", changed), town, *others], targets),
         contents([Numeric("Height", height.values), town, *others], targets),
@@ -227,4 +227,4 @@ def test_the_digest_sees_values_names_and_categories_and_no_byte_order() -> None
         contents(columns, Targets(1 - targets.values, 2)),
         contents(columns, Targets(targets.values, 2, ("no", "yes"))),
     ):
-        assert digest(other) != whole
+        assert digest_arrays(other) != whole

@@ -11,8 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from certus.errors import ArgumentError, UnsupportedError
+from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 from certus.figures.canvas import COLOURS
-from certus.figures.sweeps import Curve, Panel, draw_sweeps
 from tests.pictures import pixels_of
 
 CURVE = Curve([0.0, 1.0], [0.1, 0.5], [0.0, 0.4], [0.2, 0.6])

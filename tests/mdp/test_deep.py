@@ -15,7 +15,7 @@ from torch import Tensor
 from certus.domains import Box as Interval
 from certus.errors import ArgumentError, LossError, UnsupportedError
 from certus.mdp import AngleReward, DeepQLearning, make_cartpoles
-from certus.mdp.networks import QNetwork, Shape
+from certus.mdp.q_network import NetworkShape, QNetwork
 from certus.mdp.replay import Replay
 
 
@@ -103,7 +103,7 @@ def test_replay_keeps_the_last_transitions() -> None:
 
 
 def test_the_scale_of_outputs() -> None:
-    network = QNetwork(Shape(2, (1.0,), discount=0.9))
+    network = QNetwork(NetworkShape(2, (1.0,), discount=0.9))
     states = torch.zeros(1, 1)
     torch.testing.assert_close(network(states), 10 * network.layers(states))
 
@@ -128,7 +128,7 @@ def test_what_is_refused() -> None:
         with pytest.raises(ArgumentError, match=message):
             DeepQLearning(bowl, (1.0,), **{name: value})  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="`scales` must be positive"):
-        Shape(2, (0.0,))
+        NetworkShape(2, (0.0,))
     with pytest.raises(LossError, match="one number per state"):
         DeepQLearning(lambda states: states.sum(), (1.0,))
     with pytest.raises(LossError, match="no gradient"):

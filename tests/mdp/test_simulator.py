@@ -21,7 +21,7 @@ from certus.mdp import (
 )
 from certus.mdp.cartpole import advance, advance_fast, fallen, fallen_fast
 from certus.mdp.compiled import UncompiledWarning, compiled
-from certus.mdp.evaluation import run_trials
+from certus.mdp.episodes import run_trials
 
 SYSTEMS = variations()
 

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageSequence
 
 from certus.mdp import load_policy, make_pendulum, variations
-from certus.mdp.evaluation import episode_lengths, episode_rewards
-from certus.mdp.figures import COLOURS, animate, draw_curves
+from certus.mdp.episodes import episode_lengths, episode_rewards
+from certus.mdp.pictures import COLOURS, animate, draw_curves
 from certus.mdp.rewards import AngleReward
 from certus.mdp.study import PAPER
 from tests.cli.test_cli import certus, refused

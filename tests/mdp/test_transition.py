@@ -18,7 +18,7 @@ from certus.domains import Box
 from certus.errors import ArgumentError, LossError
 from certus.mdp import AngleReward, RobustTransition, WeakPenaltyWarning
 from certus.mdp.lambert import Real, lambert_w, lambert_w_fast
-from certus.mdp.networks import QNetwork, Shape
+from certus.mdp.q_network import NetworkShape, QNetwork
 from certus.mdp.rewards import finest_penalty, pushed, pushed_fast
 from tests.oracles import Array, maximum_on_grid
 
@@ -62,7 +62,7 @@ def test_the_maximiser_finds_the_closed_form(angles: list[float], gamma: float) 
 
 def smooth_problem() -> tuple[QNetwork, Tensor]:
     torch.manual_seed(0)
-    network = QNetwork(Shape(3, (1.0, 2.0), hidden=8, discount=0.9)).double()
+    network = QNetwork(NetworkShape(3, (1.0, 2.0), hidden=8, discount=0.9)).double()
     return network, torch.randn(6, 2, dtype=torch.float64)
 
 

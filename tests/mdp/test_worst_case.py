@@ -15,12 +15,12 @@ from certus.mdp import (
     TabularPolicy,
     cartpole_learner,
     cartpole_worst_case,
+    estimate_mean,
     fit_cartpole,
-    interval,
     load_policy,
     worst_case_values,
 )
-from certus.mdp.networks import QNetwork, Shape
+from certus.mdp.q_network import NetworkShape, QNetwork
 from certus.runs import RunError
 from certus.storage.tensors import save_tensors
 from tests.oracles import worst_case_by_linear_program
@@ -70,7 +70,7 @@ def test_policies_come_back(tmp_path: Path) -> None:
     torch.manual_seed(0)
     for policy in (
         TabularPolicy(table, grid, (2, 3)),
-        DeepPolicy(QNetwork(Shape(2, (1.0, 2.0, 3.0, 4.0), hidden=8))),
+        DeepPolicy(QNetwork(NetworkShape(2, (1.0, 2.0, 3.0, 4.0), hidden=8))),
     ):
         policy.save(str(tmp_path / "policy.safetensors"))
         back = load_policy(str(tmp_path / "policy.safetensors"))
@@ -90,11 +90,11 @@ def test_files_that_are_no_policies(tmp_path: Path) -> None:
 
 
 def test_intervals() -> None:
-    found = interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    found = estimate_mean([1.0, 2.0, 3.0, 4.0, 5.0])
     assert (found.mean, found.error) == pytest.approx((3.0, (2.5 / 5) ** 0.5))
     assert found.high - 3.0 == pytest.approx(2.776445 * found.error, rel=1e-6)  # t of 4 degrees, 97.5%
-    assert interval([2.0]).high == np.inf
+    assert estimate_mean([2.0]).high == np.inf
     with pytest.raises(ArgumentError, match="`confidence` must lie strictly between"):
-        interval([1.0], confidence=1.0)
+        estimate_mean([1.0], confidence=1.0)
     with pytest.raises(ArgumentError, match="`values` must not be empty"):
-        interval([])
+        estimate_mean([])

@@ -66,7 +66,7 @@ def test_every_checkpoint_is_a_point_to_go_on_from(steps: int, tmp_path: Path) -
     ours, theirs = parts.model.state_dict(), whole.model.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert without_time(tmp_path / "parts") == without_time(tmp_path / "whole")
-    assert parts.level == whole.level
+    assert parts.robustness == whole.robustness
 
 
 def test_schedules_with_milestones_come_back(tmp_path: Path) -> None:

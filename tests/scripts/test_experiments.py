@@ -65,7 +65,7 @@ def test_a_plot_shows_the_result_as_it_was_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     output = tmp_path / "result.json"
-    monkeypatch.setattr("certus.mdp.figures.animate", lambda *args, **options: None)
+    monkeypatch.setattr("certus.mdp.pictures.animate", lambda *args, **options: None)
     script(f"experiments.{name}", *sizes.split(), "--output", output)
     before = output.read_bytes()
     script(f"experiments.{name}", "--plot", "--output", output)

@@ -15,8 +15,8 @@ import certus
 from certus import WRM, CrossEntropy, ModelLoss, SquaredError
 from certus.data import Split, digits, rings
 from certus.perturbers import ERM, Perturber
-from certus.training import Level, LevelStatus, WeightBall, calibration, evaluate, fit
-from certus.training.batches import BatchOrder
+from certus.training import Robustness, RobustnessStatus, WeightBall, calibration, evaluate, fit
+from certus.training.batch_order import BatchOrder
 from certus.training.fit import DivergedError
 
 
@@ -116,10 +116,10 @@ def test_what_is_measured() -> None:
     losses = [entry.calibration_loss for entry in done.history if entry.calibration_loss is not None]
     assert all(after < before for before, after in pairwise(losses))
     # ρ̂ is one pass at the final weights, not the running mean.
-    assert done.level is not None
+    assert done.robustness is not None
     found = WRM(2.0, domain=DATA.domain).solve(ModelLoss(done.model), DATA.train.inputs, DATA.train.targets)
-    assert done.level.rho_hat == pytest.approx(float(found.transport_cost.mean()), rel=1e-4)
-    assert done.level.status is LevelStatus.FIXED
+    assert done.robustness.rho_hat == pytest.approx(float(found.transport_cost.mean()), rel=1e-4)
+    assert done.robustness.status is RobustnessStatus.FIXED
     assert not done.model.training
 
 
@@ -128,16 +128,16 @@ def test_erm_measures_no_inner_problem() -> None:
     entry = done.history[0]
     assert (entry.phi, entry.rho_running, entry.gradients, entry.gamma) == (None, None, None, None)
     assert entry.calibration_loss is None
-    assert done.level is None
+    assert done.robustness is None
 
 
 @pytest.mark.parametrize("rho", [0.02, 0.2])
 def test_a_wanted_level_is_reached(rho: float) -> None:
     done = fit(small(), DATA, method=WRM(rho=rho, domain=DATA.domain), epochs=2, batch_size=128)
-    assert done.level is not None
-    assert done.level.status is LevelStatus.REACHED
-    assert abs(done.level.rho_hat - rho) <= 0.05 * rho
-    wrm = WRM(done.level.gamma, domain=DATA.domain)
+    assert done.robustness is not None
+    assert done.robustness.status is RobustnessStatus.REACHED
+    assert abs(done.robustness.rho_hat - rho) <= 0.05 * rho
+    wrm = WRM(done.robustness.gamma, domain=DATA.domain)
     found = wrm.solve(ModelLoss(done.model), DATA.train.inputs, DATA.train.targets)
     assert float(found.transport_cost.mean()) == pytest.approx(rho, rel=0.06)
 
@@ -145,9 +145,9 @@ def test_a_wanted_level_is_reached(rho: float) -> None:
 def test_a_floor_is_reported() -> None:
     method = WRM(rho=1e4, domain=DATA.domain, gamma_min=0.05)
     done = fit(small(), DATA.train[:100], method=method, epochs=1, batch_size=50)
-    assert done.level is not None
-    assert done.level.status is LevelStatus.FLOOR
-    assert done.level.gamma == 0.05
+    assert done.robustness is not None
+    assert done.robustness.status is RobustnessStatus.FLOOR
+    assert done.robustness.gamma == 0.05
 
 
 def test_regression() -> None:
@@ -205,14 +205,14 @@ def test_a_level_is_found_on_any_falling_curve(shape: str, start: float) -> None
         method = WRM(rho=rho)
         method.load_state_dict({"gamma": target * math.exp(start)})
 
-        def measure(used: WRM, *rest: object) -> Level:
+        def measure(used: WRM, *rest: object) -> Robustness:
             assert isinstance(used.gamma, float)
-            return Level(used.gamma, curves[shape](used.gamma), 0.0, 0.0, LevelStatus.FIXED)
+            return Robustness(used.gamma, curves[shape](used.gamma), 0.0, 0.0, RobustnessStatus.FIXED)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(calibration, "measure_level", measure)
+            patch.setattr(calibration, "measure_robustness", measure)
             level = calibration.calibrate(method, ModelLoss(small()), DATA.train, 1, Fabric(devices=1))
-        assert level.status is LevelStatus.REACHED
+        assert level.status is RobustnessStatus.REACHED
         assert abs(level.rho_hat - rho) <= 0.05 * rho
 
 
@@ -220,14 +220,14 @@ def test_a_jump_is_called_a_jump() -> None:
     method = WRM(rho=1.0)
     method.load_state_dict({"gamma": 3.0})
 
-    def measure(used: WRM, *rest: object) -> Level:
+    def measure(used: WRM, *rest: object) -> Robustness:
         assert isinstance(used.gamma, float)
-        return Level(used.gamma, 10.0 if used.gamma < 2 else 0.1, 0.0, 0.0, LevelStatus.FIXED)
+        return Robustness(used.gamma, 10.0 if used.gamma < 2 else 0.1, 0.0, 0.0, RobustnessStatus.FIXED)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "measure_level", measure)
+        patch.setattr(calibration, "measure_robustness", measure)
         level = calibration.calibrate(method, ModelLoss(small()), DATA.train, 1, Fabric(devices=1))
-    assert level.status is LevelStatus.MISSED
+    assert level.status is RobustnessStatus.MISSED
 
 
 def test_refused() -> None:

@@ -2,18 +2,18 @@
 
 from certus.attacks.adapters import Foolbox, Torchattacks
 from certus.attacks.budgets import fair_epsilon, typical_length
-from certus.attacks.evaluation import Interval, Outcome, attack_data, worst_of
 from certus.attacks.gradient import GradientAttack, fgm, ifgm, pgm
 from certus.attacks.margin import Margin
-from certus.attacks.smallest import SmallestPenalty, SmallestPerturbation, largest_penalty, nearest_error
+from certus.attacks.outcomes import Interval, Outcome, attack_data, worst_of
+from certus.attacks.smallest import LargestPenalty, SmallestPerturbation, largest_penalty, nearest_error
 
 __all__ = [
     "Foolbox",
     "GradientAttack",
     "Interval",
+    "LargestPenalty",
     "Margin",
     "Outcome",
-    "SmallestPenalty",
     "SmallestPerturbation",
     "Torchattacks",
     "attack_data",

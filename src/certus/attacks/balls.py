@@ -40,10 +40,10 @@ def steepest(gradient: Tensor, p: float) -> Tensor:
     return torch.zeros_like(flat).scatter(1, first, signs).reshape(gradient.shape)
 
 
-def advance(point: Tensor, slope: Tensor, length: Tensor, p: float) -> Tensor:
+def steepest_step(point: Tensor, slope: Tensor, length: Tensor, p: float) -> Tensor:
     """A step of so much along the steepest direction; entries of the slope that are not finite count as 0.
 
-    >>> advance(torch.zeros(1, 2), torch.tensor([[3.0, -4.0]]), torch.tensor([0.5]), 2.0)
+    >>> steepest_step(torch.zeros(1, 2), torch.tensor([[3.0, -4.0]]), torch.tensor([0.5]), 2.0)
     tensor([[ 0.3000, -0.4000]])
     """
     if p == 2:

@@ -106,7 +106,7 @@ class GradientAttack(Perturber):
         for _ in range(self.steps):
             # The values are not kept: their graph would live on beside that of the next step.
             slope = loss_and_slope(loss, point.detach().requires_grad_(), targets)[1]
-            point = self._keep(balls.advance(point, slope, length, self.norm), origin, radius)
+            point = self._keep(balls.steepest_step(point, slope, length, self.norm), origin, radius)
         return point
 
     def _keep(self, point: Tensor, origin: Tensor, radius: Tensor) -> Tensor:

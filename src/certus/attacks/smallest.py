@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from certus.attacks.balls import check_norm
-from certus.attacks.evaluation import check_model_loss
 from certus.attacks.gradient import GradientAttack
 from certus.attacks.margin import Margin
+from certus.attacks.outcomes import check_model_loss
 from certus.batches import per_sample
 from certus.checks import check_batch, check_domain
 from certus.costs import Cost, SquaredL2
@@ -49,7 +49,7 @@ class SmallestPerturbation:
 
 
 @dataclass(frozen=True)
-class SmallestPenalty:
+class LargestPenalty:
     """For each sample the largest γ_adv at which WRM as an attack makes the model err.
 
     Attributes:
@@ -140,7 +140,7 @@ def largest_penalty(
     largest: float = 1e4,
     maximizer: Maximizer | None = None,
     rounds: int = 20,
-) -> SmallestPenalty:
+) -> LargestPenalty:
     """The largest γ_adv at which T_γ is misclassified, by bisection on log γ for each sample.
 
     Errors need not come in order of γ, since the ascent is local: what is found is *a* γ with an error next
@@ -168,7 +168,7 @@ def largest_penalty(
         best[hit], gamma[hit], found[hit] = moved[success], trial[hit].exp(), True
         low[hit], high[miss] = trial[hit], trial[miss]
     distance = torch.where(found, cost.norm(best - inputs), torch.inf)
-    return SmallestPenalty(best, distance, found, gamma)
+    return LargestPenalty(best, distance, found, gamma)
 
 
 def _check(loss: ModelLoss, inputs: Tensor, targets: Tensor, domain: Domain) -> None:

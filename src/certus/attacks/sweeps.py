@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from certus.attacks.balls import check_norm
-from certus.attacks.evaluation import Outcome, attack_data, worst_of
 from certus.attacks.gradient import default_step, fgm, ifgm, pgm
+from certus.attacks.outcomes import Outcome, attack_data, worst_of
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require, require_count

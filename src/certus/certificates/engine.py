@@ -13,7 +13,7 @@ from torch import Tensor
 
 from certus.batches import per_sample
 from certus.certificates.alarm import check_level
-from certus.certificates.attained.errors import error_cost, errs
+from certus.certificates.attained.errors_found import error_cost, errs
 from certus.certificates.attained.search import nearest_costs, push
 from certus.certificates.levels import DEFAULT_ASCENT, Level, solve_level
 from certus.certificates.lines import Push

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from certus.batches import per_sample
-from certus.certificates.attained.errors import error_cost
+from certus.certificates.attained.errors_found import error_cost
 from certus.certificates.proven.constants import Around
 from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.gap import Proposal, Rule, bounds_by_rule

@@ -10,7 +10,7 @@ import torch
 import typer
 
 from certus.attacks.smallest import nearest_error
-from certus.cli.attacking import (
+from certus.cli.attack_trials import (
     Attack,
     Clip,
     Epsilon,
@@ -32,13 +32,13 @@ from certus.cli.attacking import (
     make_rows,
     make_trials,
     print_rows,
-    run_trials,
+    run_attacks,
     some_samples,
     where,
 )
-from certus.cli.budgets import read_norm
+from certus.cli.epsilon import read_norm
 from certus.cli.idle import of_data, of_network, refuse_idle
-from certus.cli.output import Json, console, messages, number, print_json, table
+from certus.cli.output import Json, console, make_table, messages, number, print_json
 from certus.cli.progress import counting
 from certus.domains import Unbounded
 from certus.runs.directory import RunDirectory
@@ -107,7 +107,7 @@ def attack(
         clip=clip,
         models=[] if model is None else [model],
     )
-    done = run_trials(trained, chosen.data, trials, seed)
+    done = run_attacks(trained, chosen.data, trials, seed)
     rows = make_rows(done, trained.cost)
     about = {"run": str(run), **describe(trained, chosen, seed), "rows": rows}
     said = f"{chosen.words}; {where(rows, trained.data.domain)}"
@@ -160,7 +160,7 @@ def _show_nearest(
     if as_json:
         print_json(about)
         return
-    shown = table("share of samples", "nearest error within")
+    shown = make_table("share of samples", "nearest error within")
     for percent in (5, 25, 50, 75, 95):
         reached = -(-percent * len(lengths) // 100)  # so many samples, rounded up
         shown.add_row(f"{percent}%", number(sorted(lengths)[reached - 1]))

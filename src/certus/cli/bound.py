@@ -10,7 +10,7 @@ import torch
 import typer
 
 from certus.cli.idle import of_network, refuse_idle
-from certus.cli.output import Json, console, messages, number, print_json, table
+from certus.cli.output import Json, console, make_table, messages, number, print_json
 from certus.errors import CertusError
 from certus.evidence import Evidence
 from certus.losses import ModelLoss
@@ -23,7 +23,7 @@ from certus.smoothness.results import validity_of
 from certus.storage.files import RunError
 from certus.subsets import Subset
 from certus.surrogate import largest_curvature
-from certus.training.criteria import default_criterion
+from certus.training.criterion_choice import default_criterion
 
 _RULES = {
     "paper": "as the paper prints it",
@@ -86,14 +86,14 @@ def bound(
 
 
 def _show(found: SmoothnessBound, sampled: float | None, gamma: float | None, drawn: str | None) -> None:
-    lines = table("layer", "kind", "norm", "bend", "Lipschitz so far", "adds to the curvature")
+    lines = make_table("layer", "kind", "norm", "bend", "Lipschitz so far", "adds to the curvature")
     for layer in found.layers:
         cells = (layer.norm, layer.bend, layer.lipschitz, layer.curvature)
         lines.add_row(layer.path or "–", layer.kind, *(_cell(value) for value in cells))
     console.print(lines)
     modulus = found.cost.strong_convexity
     names = (f"L+ ({found.evidence})", f"gamma above it (L+/{modulus:g})", "times the sampled curvature")
-    rules = table("bound", *names)
+    rules = make_table("bound", *names)
     for name, value in found.bounds.items():
         slack = value / sampled if sampled is not None and sampled > 0 else None
         rules.add_row(_RULES[name], _cell(value), _cell(found.gammas[name]), number(slack, 3))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from certus.cli.output import Json, console, messages, print_json, require_folder, table
+from certus.cli.output import Json, console, make_table, messages, print_json, require_folder
 from certus.storage.files import write_json
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def cartpole(
     """
     # Imported here, or every command would wait for it.
     from certus.figures.canvas import new_figure
-    from certus.mdp.figures import draw_curves
-    from certus.mdp.study import PENALTIES, compare
+    from certus.mdp.pictures import draw_curves
+    from certus.mdp.study import PENALTIES, compare_agents
     from certus.mdp.tabular import Landing
 
     # Whatever would fail at the end is tried before the training.
@@ -58,7 +58,7 @@ def cartpole(
     gamma = PENALTIES[landing] if gamma is None else gamma
     began = time.perf_counter()
     with _warnings_as_messages():
-        study = compare(
+        study = compare_agents(
             gamma,
             seeds=seeds,
             episodes=episodes,
@@ -115,7 +115,7 @@ def _show(study: Study, seeds: int, trials: int) -> None:
     from certus.mdp.study import PAPER
 
     nominal, robust, gains = study.means("nominal"), study.means("robust"), study.gains()
-    shown = table("system", "nominal", "robust", "gain [95%]", "paper nominal", "paper robust")
+    shown = make_table("system", "nominal", "robust", "gain [95%]", "paper nominal", "paper robust")
     for name, (before, after) in PAPER.items():
         gain = gains[name]
         between = f" [{gain.low:z.0f}, {gain.high:z.0f}]" if seeds > 1 else ""

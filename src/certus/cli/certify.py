@@ -11,9 +11,9 @@ import typer
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.kept import FileMemory
 from certus.certificates.record import as_json, sample_table
-from certus.cli.attacking import ModelFile
+from certus.cli.attack_trials import ModelFile
 from certus.cli.idle import of_labels, of_network, refuse_idle
-from certus.cli.output import Json, console, messages, print_json, table
+from certus.cli.output import Json, console, make_table, messages, print_json
 from certus.cli.progress import counting
 from certus.decimals import at_least, at_most
 from certus.domains import Unbounded
@@ -154,9 +154,9 @@ def compute(trained: TrainedRun, settings: CertifySettings, folder: Path | None)
 
 def _show(certificate: Certificate, trained: TrainedRun) -> None:
     people, limit, both = certificate.population, certificate.vacuous_loss, certificate.classes is not None
-    loss = table("rho", "distance", "loss at least", "at most", f"{certificate.evidence} how")
-    rate = table("rho", "distance", "error at least", "at most")
-    everyone = table(
+    loss = make_table("rho", "distance", "loss at least", "at most", f"{certificate.evidence} how")
+    rate = make_table("rho", "distance", "error at least", "at most")
+    everyone = make_table(
         "rho", "population: loss at least", "at most", *(("error at least", "at most") if both else ())
     )
     for one in certificate.curve():

@@ -9,8 +9,8 @@ from typing import Annotated
 import torch
 import typer
 
-from certus.attacks.comparison import paired_differences
-from certus.cli.attacking import (
+from certus.attacks.paired import paired_differences
+from certus.cli.attack_trials import (
     Attack,
     Clip,
     Epsilon,
@@ -30,7 +30,7 @@ from certus.cli.attacking import (
     make_rows,
     make_trials,
     print_rows,
-    run_trials,
+    run_attacks,
     some_samples,
     where,
 )
@@ -107,7 +107,7 @@ def compare(
     )
     # Every model meets the same adversary: wrm as an attack pays the cost of the first run.
     done = {
-        name: run_trials(replace(one, cost=first.cost), chosen.data, trials, seed)
+        name: run_attacks(replace(one, cost=first.cost), chosen.data, trials, seed)
         for name, one in opened.items()
     }
     base = next(iter(done.values()))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from certus.cli.output import Json, console, messages, print_json, table
+from certus.cli.output import Json, console, make_table, messages, print_json
 from certus.data import fetch, names
 
 app = typer.Typer(help="Data sets: list them, fetch those that are not bundled.", no_args_is_help=True)
@@ -24,7 +24,7 @@ def list_names(as_json: Json = False) -> None:
     if as_json:
         print_json([asdict(entry) for entry in entries])
         return
-    shown = table("name", "state", "what it is")
+    shown = make_table("name", "state", "what it is")
     shown.columns[2].justify = "left"
     for entry in entries:
         state = (
@@ -50,7 +50,7 @@ def get(
     if as_json:
         print_json(asdict(report) | {"path": str(report.path)})
         return
-    shown = table("check", "value")
+    shown = make_table("check", "value")
     for check, value in report.checks.items():
         shown.add_row(check, value)
     console.print(shown)

@@ -45,7 +45,7 @@ def number(value: object, digits: int = 4) -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
-def table(*columns: str) -> Table:
+def make_table(*columns: str) -> Table:
     """A plain table: names on the left, numbers on the right."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from certus.cli.output import Json, console, number, print_json, table
+from certus.cli.output import Json, console, make_table, number, print_json
 from certus.runs import RunError
 from certus.runs.directory import RunDirectory, find_runs
 
@@ -29,7 +29,7 @@ def runs(
     if not rows:
         console.print(f"No runs in {folder}. `certus train digits` makes one.")
         return
-    shown = table("run", "data", "model", "method", "epochs", "test", "gamma", "rho_hat", "state")
+    shown = make_table("run", "data", "model", "method", "epochs", "test", "gamma", "rho_hat", "state")
     for row in rows:
         test = row["test_accuracy"] if row["test_accuracy"] is not None else row["test_loss"]
         names = ("data", "model", "method", "epochs")

@@ -11,7 +11,7 @@ import torch
 import typer
 
 from certus.certificates.transport import Shift, transport_distance
-from certus.cli.attacking import ModelFile
+from certus.cli.attack_trials import ModelFile
 from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.output import Json, console, messages, number, print_json
 from certus.data import DataSet, load

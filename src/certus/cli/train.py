@@ -11,10 +11,10 @@ import torch
 import typer
 from lightning_fabric import Fabric
 
-from certus.cli.budgets import read_epsilon
+from certus.cli.epsilon import read_epsilon
 from certus.cli.idle import of_data, of_network, of_others, of_source, refuse_idle
 from certus.cli.options import options_of
-from certus.cli.output import Json, console, messages, number, print_json, table
+from certus.cli.output import Json, console, make_table, messages, number, print_json
 from certus.cli.progress import ProgressBar
 from certus.data import DataSet
 from certus.decimals import at_most
@@ -25,12 +25,12 @@ from certus.runs import RunLock
 from certus.runs.building import certified_set, chosen_cost, load_data, settings_of
 from certus.runs.directory import RunDirectory
 from certus.runs.execute import execute, start_run
-from certus.runs.results import result_of
+from certus.runs.result_file import result_of
 from certus.runs.settings import METHODS, TAKEN, Settings
 from certus.smoothness.results import assumed_words
 from certus.storage.tensors import load_tensors
 from certus.training import Fit
-from certus.training.criteria import default_criterion
+from certus.training.criterion_choice import default_criterion
 from certus.training.guidance import suggest_rho
 
 Data = Annotated[
@@ -208,7 +208,7 @@ def _show(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
         print_json({"run": str(run.path), "settings": settings, "history": history, "result": result})
         return
     if history:
-        shown = table(
+        shown = make_table(
             "epoch", "loss", "accuracy", "phi", "rho", "gamma", "gradients", "calibration", "seconds"
         )
         names = ("loss", "accuracy", "phi", "rho_running", "gamma", "gradients")

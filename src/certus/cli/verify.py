@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from certus.cli.attacking import ModelFile
+from certus.cli.attack_trials import ModelFile
 from certus.cli.certify import compute
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import Json, console, messages, print_json

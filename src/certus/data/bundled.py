@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from certus.data.base import DataSet
-from certus.data.splits import digest, in_fifths
-from certus.data.tabular import Numeric, contents, table
+from certus.data.splits import digest_arrays, in_fifths
+from certus.data.tables import Numeric, contents, table
 from certus.data.targets import Targets
 
 
@@ -58,5 +58,5 @@ def _numbers(name: str, source: Any, seed: int, standardize: bool) -> DataSet:
     values = np.asarray(source.target, dtype=np.int64 if classes else np.float64)
     targets = Targets(values, len(classes) if classes else None, classes)
     rows = in_fifths(name, len(values), seed)
-    sha256 = digest(contents(columns, targets))
+    sha256 = digest_arrays(contents(columns, targets))
     return table(name, columns, targets, rows, sha256=sha256, standardize=standardize)

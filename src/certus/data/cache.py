@@ -15,7 +15,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from certus.data.splits import digest
+from certus.data.splits import digest_arrays
 from certus.errors import ArgumentError
 
 if sys.platform != "win32":
@@ -80,7 +80,7 @@ def store(
 ) -> Path:
     """Write the arrays with their digest into ``folder``, then move the finished file into the cache."""
     unfinished, finished = folder / f"{name}.safetensors", cache_file(name, cache)
-    metadata = {**checks, "certus": FORMAT, "sha256": digest(arrays)}
+    metadata = {**checks, "certus": FORMAT, "sha256": digest_arrays(arrays)}
     # Written by ourselves: a file that safetensors writes may be read by its owner only.
     unfinished.write_bytes(
         save({key: np.ascontiguousarray(array) for key, array in arrays.items()}, metadata)
@@ -103,7 +103,7 @@ def read(name: str, cache: Path | None = None) -> tuple[dict[str, Array], str]:
         raise ArgumentError(f"`{path}` is damaged ({problem}); {again} to fetch it again.") from problem
     if metadata.get("certus") != FORMAT:
         raise ArgumentError(f"`{path}` is not of the format {FORMAT}; {again} to fetch it again.")
-    sha256 = digest(arrays)
+    sha256 = digest_arrays(arrays)
     if metadata.get("sha256") != sha256:
         raise ArgumentError(f"`{path}` is damaged (its checksum does not match); {again} to fetch it again.")
     return arrays, sha256

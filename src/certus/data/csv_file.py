@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from certus.data.base import DataSet
-from certus.data.splits import FEWEST_ROWS, digest, in_fifths
-from certus.data.tabular import Categorical, Column, Numeric, contents, table
+from certus.data.splits import FEWEST_ROWS, digest_arrays, in_fifths
+from certus.data.tables import Categorical, Column, Numeric, contents, table
 from certus.data.targets import Targets, labelled
 from certus.errors import ArgumentError, require
 
@@ -46,7 +46,7 @@ def csv_file(path: Path, *, seed: int = 0, standardize: bool = True, target: str
         columns,
         targets,
         in_fifths(source, len(rows), seed),
-        sha256=digest(contents(columns, targets)),
+        sha256=digest_arrays(contents(columns, targets)),
         standardize=standardize,
     )
 

@@ -6,7 +6,7 @@ import torch
 
 from certus.data.base import DataSet
 from certus.data.images import PIXELS
-from certus.data.splits import digest, in_fifths
+from certus.data.splits import digest_arrays, in_fifths
 from certus.domains import Box
 from certus.split import Split
 
@@ -34,5 +34,5 @@ def digits(seed: int = 0) -> DataSet:
         classes=10,
         units=PIXELS,
         rows=rows,
-        sha256=digest({"inputs": pixels, "targets": labels}),
+        sha256=digest_arrays({"inputs": pixels, "targets": labels}),
     )

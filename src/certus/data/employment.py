@@ -17,9 +17,9 @@ import torch
 from certus.data.base import DataSet
 from certus.data.cache import read
 from certus.data.clients import download_wheel
-from certus.data.package import Arrays, Package, compare
-from certus.data.splits import digest, in_fifths
-from certus.data.tabular import Categorical, Column, Numeric, table
+from certus.data.package import Arrays, Package, check_expected
+from certus.data.splits import digest_arrays, in_fifths
+from certus.data.tables import Categorical, Column, Numeric, table
 from certus.data.targets import Targets
 from certus.errors import ArgumentError, require
 
@@ -138,9 +138,9 @@ def verify(arrays: Arrays) -> dict[str, str]:
         "rows of 2015": str(int(first.sum())),
         "rows of 2016 to 2018": str(int(np.isin(arrays["year"], LATER_YEARS).sum())),
         "later categories unknown in 2015": str(unknown),
-        "sha256": digest(arrays),
+        "sha256": digest_arrays(arrays),
     }
-    return compare("employment", found, EXPECTED)
+    return check_expected("employment", found, EXPECTED)
 
 
 PACKAGE = Package(

@@ -9,8 +9,8 @@ from certus.data.cache import read
 from certus.data.clients import download_debian
 from certus.data.idx_files import read_idx_folder, train_and_test
 from certus.data.mnist import counts_of, shape_of
-from certus.data.package import Arrays, Package, compare
-from certus.data.splits import digest
+from certus.data.package import Arrays, Package, check_expected
+from certus.data.splits import digest_arrays
 
 DEBIAN_PACKAGE = "dataset-fashion-mnist"
 FOLDER = "usr/share/datasets/fashion-mnist"
@@ -42,9 +42,9 @@ def verify(arrays: Arrays) -> dict[str, str]:
         "test shape": shape_of(arrays["test_images"]),
         "train label counts": counts_of(arrays["train_labels"]),
         "test label counts": counts_of(arrays["test_labels"]),
-        "sha256": digest(arrays),
+        "sha256": digest_arrays(arrays),
     }
-    return compare("fashion-mnist", found, EXPECTED)
+    return check_expected("fashion-mnist", found, EXPECTED)
 
 
 PACKAGE = Package(

@@ -13,7 +13,7 @@ import numpy as np
 
 from certus.data.base import DataSet
 from certus.data.images import Bytes, image_set
-from certus.data.splits import beside_test, digest
+from certus.data.splits import beside_test, digest_arrays
 from certus.data.targets import Targets
 from certus.errors import ArgumentError, require
 
@@ -28,7 +28,7 @@ FILES = {
 def idx_folder(path: Path, *, seed: int = 0) -> DataSet:
     """The four files of a folder: their test set as the test, a twelfth of the rest for calibration."""
     arrays = read_idx_folder(path)
-    return train_and_test(f"idx:{path}", arrays, digest(arrays), seed=seed)
+    return train_and_test(f"idx:{path}", arrays, digest_arrays(arrays), seed=seed)
 
 
 def train_and_test(

@@ -9,7 +9,7 @@ import numpy as np
 
 from certus.data.base import DataSet
 from certus.data.images import image_set
-from certus.data.splits import digest, in_fifths
+from certus.data.splits import digest_arrays, in_fifths
 from certus.data.targets import labelled
 from certus.errors import ArgumentError, require
 
@@ -30,7 +30,7 @@ def image_folder(path: Path, *, seed: int = 0) -> DataSet:
     images = _read(source, path, [file for _, file in files])
     names = np.array([label for label, _ in files])
     rows = in_fifths(source, len(images), seed)
-    sha256 = digest({"inputs": images, "targets": names})
+    sha256 = digest_arrays({"inputs": images, "targets": names})
     return image_set(source, images, labelled(source, names), rows, sha256)
 
 

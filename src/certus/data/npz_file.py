@@ -13,8 +13,8 @@ from torch import Tensor
 from certus.data.base import DataSet
 from certus.data.images import image_set
 from certus.data.precision import single
-from certus.data.splits import beside_test, digest, in_fifths
-from certus.data.tabular import Numeric, table
+from certus.data.splits import beside_test, digest_arrays, in_fifths
+from certus.data.tables import Numeric, table
 from certus.data.targets import Targets, labelled
 from certus.domains import Unbounded
 from certus.errors import ArgumentError, require
@@ -41,7 +41,7 @@ def npz_file(path: Path, *, seed: int = 0, standardize: bool = True) -> DataSet:
         rows = beside_test(source, own, test_count, seed, held_out=own // 5)
     else:
         rows = in_fifths(source, own, seed)
-    sha256 = digest({"inputs": inputs, "targets": targets})
+    sha256 = digest_arrays({"inputs": inputs, "targets": targets})
     found = _targets(source, targets)
     if inputs.dtype == np.uint8:
         shape = inputs.shape

@@ -34,10 +34,10 @@ class Package:
     offline: str
 
 
-def compare(name: str, found: dict[str, str], expected: dict[str, str]) -> dict[str, str]:
+def check_expected(name: str, found: dict[str, str], expected: dict[str, str]) -> dict[str, str]:
     """``found``, unless a value differs from the expected one.
 
-    >>> compare("mnist", {"rows": "59999"}, {"rows": "60000"})
+    >>> check_expected("mnist", {"rows": "59999"}, {"rows": "60000"})
     Traceback (most recent call last):
     certus.errors.ArgumentError: `mnist` must have rows 60000; the package has 59999.
     """

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from certus.data.base import DataSet
-from certus.data.splits import digest
+from certus.data.splits import digest_arrays
 from certus.domains import Unbounded
 from certus.errors import require
 from certus.split import Split
@@ -49,7 +49,7 @@ def rings(train: int = 10_000, calibration: int = 4_000, test: int = 4_000, seed
         units="units of the plane, in which the Gaussian has standard deviation 1",
         class_names=("disc", "ring"),
         rows=rows,
-        sha256=digest({"inputs": points.numpy(), "targets": labels.numpy()}),
+        sha256=digest_arrays({"inputs": points.numpy(), "targets": labels.numpy()}),
     )
 
 

@@ -51,10 +51,10 @@ def beside_test(source: str, count: int, test_count: int, seed: int, held_out: i
     }
 
 
-def digest(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+def digest_arrays(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
     """SHA-256 of the arrays' names, types, shapes and bytes: equal exactly if the contents are equal.
 
-    >>> found = digest({"x": np.arange(3, dtype=np.uint8)})
+    >>> found = digest_arrays({"x": np.arange(3, dtype=np.uint8)})
     >>> found == hashlib.sha256(b"x |u1 (3,)\\n" + bytes([0, 1, 2])).hexdigest()
     True
     """

@@ -9,11 +9,11 @@ from certus.mdp.compiled import UncompiledWarning
 from certus.mdp.covering import Covering
 from certus.mdp.deep import DeepQLearning
 from certus.mdp.environments import discretize_action, make_cartpole, make_cartpoles, make_pendulum
-from certus.mdp.evaluation import Trials, episode_lengths, episode_rewards, interval, run_trials
+from certus.mdp.episodes import Trials, episode_lengths, episode_rewards, estimate_mean, run_trials
 from certus.mdp.fast import cartpole_learner, fit_cartpole
 from certus.mdp.policies import DeepPolicy, Policy, TabularPolicy, load_policy
 from certus.mdp.rewards import AngleReward, Reward
-from certus.mdp.study import Study, compare
+from certus.mdp.study import Study, compare_agents
 from certus.mdp.tabular import Decay, Landing, TabularQLearning, Training
 from certus.mdp.transition import RobustTransition, WeakPenaltyWarning
 from certus.mdp.worst_case import cartpole_worst_case, worst_case_values
@@ -38,12 +38,12 @@ __all__ = [
     "WeakPenaltyWarning",
     "cartpole_learner",
     "cartpole_worst_case",
-    "compare",
+    "compare_agents",
     "discretize_action",
     "episode_lengths",
     "episode_rewards",
+    "estimate_mean",
     "fit_cartpole",
-    "interval",
     "load_policy",
     "make_cartpole",
     "make_cartpoles",

@@ -25,8 +25,8 @@ from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import UnsupportedError, require, require_count
 from certus.mdp.environments import check_spaces
-from certus.mdp.networks import QNetwork, Shape
 from certus.mdp.policies import DeepPolicy
+from certus.mdp.q_network import NetworkShape, QNetwork
 from certus.mdp.replay import Replay
 from certus.mdp.rewards import Reward, check_reward
 from certus.mdp.transition import RobustTransition
@@ -96,7 +96,7 @@ class DeepQLearning:
         require(0 < self.following_rate <= 1, "following_rate", "lie in (0, 1]", self.following_rate)
         for name in ("explored", "random_share"):
             require(0 <= getattr(self, name) <= 1, name, "lie in [0, 1]", getattr(self, name))
-        Shape(1, self.scales, self.hidden, self.discount)  # checks them
+        NetworkShape(1, self.scales, self.hidden, self.discount)  # checks them
         robust = self._transition() is not None  # checks γ
         check_reward(self.reward, torch.zeros(2, len(self.scales)), gradient=robust)
 
@@ -119,7 +119,7 @@ class DeepQLearning:
         if "NEXT_STEP" not in str(env.metadata.get("autoreset_mode")):
             mode = env.metadata.get("autoreset_mode")
             raise UnsupportedError(f"`env` must reset an episode at the step after its end; it does {mode}.")
-        student = _Student(self, Shape(actions, self.scales, self.hidden, self.discount), seed)
+        student = _Student(self, NetworkShape(actions, self.scales, self.hidden, self.discount), seed)
         replay = Replay(self.capacity, len(self.scales))
         states, _ = env.reset(seed=seed)
         running = np.ones(env.num_envs, dtype=bool)  # not at the step that only resets
@@ -149,7 +149,7 @@ class _Spaces:
 class _Student:
     """Network, follower and optimizer while they learn."""
 
-    def __init__(self, settings: DeepQLearning, shape: Shape, seed: int) -> None:
+    def __init__(self, settings: DeepQLearning, shape: NetworkShape, seed: int) -> None:
         self.settings, self.generator = settings, np.random.default_rng(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -17,7 +17,7 @@ from certus.mdp.rewards import AngleReward, pushed_fast
 from certus.mdp.tabular import Landing, Table, TabularQLearning, Training, lowest_cell
 
 ANGLES = (2, 3)  # the entries β and its rate of an observation of cart-pole
-Grid = tuple[float, float, float, float, int, int]  # lower and upper ends, and cells, of angle and rate
+CellGrid = tuple[float, float, float, float, int, int]  # lower and upper ends, and cells, of angle and rate
 SPIN_LIMIT = 2.0  # rad/s at which the cells of the rate end; the paper does not say
 
 
@@ -50,7 +50,7 @@ def fit_cartpole(
     warn_if_uncompiled()
     covering, transition = learner.covering, learner.transition
     (low_angle, low_spin), (high_angle, high_spin) = covering.lower, covering.upper
-    grid: Grid = (low_angle, low_spin, high_angle, high_spin, covering.bins[0], covering.bins[1])
+    grid: CellGrid = (low_angle, low_spin, high_angle, high_spin, covering.bins[0], covering.bins[1])
     table = np.zeros((len(covering), 2))
     lengths, transport = _train(
         table,
@@ -70,7 +70,7 @@ def fit_cartpole(
 
 
 @compiled
-def _cell(angle: float, spin: float, grid: Grid) -> int:
+def _cell(angle: float, spin: float, grid: CellGrid) -> int:
     first = axis_cell_fast(angle, grid[0], grid[2], grid[4])
     return int(first * grid[5] + axis_cell_fast(spin, grid[1], grid[3], grid[5]))
 
@@ -80,7 +80,7 @@ def _train(
     table: Table,
     generator: np.random.Generator,
     system: CartPole,
-    grid: Grid,
+    grid: CellGrid,
     centres: Points,
     rewards: Points,
     landing: int,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from certus.errors import ArgumentError
 from certus.mdp.covering import Covering
-from certus.mdp.networks import QNetwork, Shape
+from certus.mdp.q_network import NetworkShape, QNetwork
 from certus.storage.tensors import load_tensors, save_tensors
 
 Actions = NDArray[np.int64]
@@ -79,7 +79,7 @@ def load_policy(path: str | Path) -> TabularPolicy | DeepPolicy:
             covering = Covering(**{name: tuple(entries) for name, entries in note["covering"].items()})
             columns = None if note["columns"] is None else tuple(note["columns"])
             return TabularPolicy(tensors["table"].numpy(), covering, columns)
-        network = QNetwork(Shape(**{**note["shape"], "scales": tuple(note["shape"]["scales"])}))
+        network = QNetwork(NetworkShape(**{**note["shape"], "scales": tuple(note["shape"]["scales"])}))
         network.load_state_dict(tensors)
         return DeepPolicy(network.requires_grad_(False))
     except (KeyError, TypeError, RuntimeError):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from certus.errors import require_count
 from certus.mdp.cartpole import ORIGINAL, CartPole, variations
-from certus.mdp.evaluation import Interval, Trials, interval, run_trials
+from certus.mdp.episodes import MeanEstimate, Trials, estimate_mean, run_trials
 from certus.mdp.fast import cartpole_learner, fit_cartpole
 from certus.mdp.policies import Policy
 from certus.mdp.tabular import Landing, Training
@@ -55,18 +55,18 @@ class Study:
     curves: dict[str, NDArray[np.int64]]
     policies: dict[str, list[Policy]]
 
-    def means(self, agent: str) -> dict[str, Interval]:
+    def means(self, agent: str) -> dict[str, MeanEstimate]:
         """Mean and standard error over the seeds."""
-        return {system: interval(values) for system, values in self.lengths[agent].items()}
+        return {system: estimate_mean(values) for system, values in self.lengths[agent].items()}
 
-    def gains(self) -> dict[str, Interval]:
+    def gains(self) -> dict[str, MeanEstimate]:
         """Robust minus nominal, paired by seed."""
         pairs = self.lengths[ROBUST].items()
-        return {system: interval(np.subtract(v, self.lengths[NOMINAL][system])) for system, v in pairs}
+        return {system: estimate_mean(np.subtract(v, self.lengths[NOMINAL][system])) for system, v in pairs}
 
-    def learning_gain(self) -> Interval:
+    def learning_gain(self) -> MeanEstimate:
         """The same for the area under the training curve, as a mean episode length."""
-        return interval(self.curves[ROBUST].mean(1) - self.curves[NOMINAL].mean(1))
+        return estimate_mean(self.curves[ROBUST].mean(1) - self.curves[NOMINAL].mean(1))
 
     def share_run_off(self, agent: str) -> float:
         """Of the trials on all systems that ended early, the share in which the cart ran off; NaN of none."""
@@ -90,7 +90,7 @@ class Study:
         }
 
 
-def compare(
+def compare_agents(
     gamma: float | None = None,
     *,
     seeds: int = 5,
@@ -154,7 +154,7 @@ def how_they_ended(tried: Mapping[str, Sequence[Trials]]) -> Ends:
     }
 
 
-def _plain(intervals: Mapping[str, Interval]) -> dict[str, dict[str, float | None]]:
+def _plain(intervals: Mapping[str, MeanEstimate]) -> dict[str, dict[str, float | None]]:
     return {
         name: {key: value if np.isfinite(value) else None for key, value in asdict(found).items()}
         for name, found in intervals.items()

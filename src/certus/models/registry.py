@@ -19,8 +19,8 @@ from torch import nn
 
 from certus.data import DataSet
 from certus.errors import ArgumentError, require
-from certus.models.certified import build_certified
 from certus.models.paper import mnist_cnn, toy_mlp
+from certus.models.unit_norm import build_certified
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,

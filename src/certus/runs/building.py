@@ -18,7 +18,7 @@ from certus.storage.files import RunError
 from certus.surrogate import WRM, default_maximizer
 from certus.training import RandomShift, RandomWarp
 from certus.training.certified import CertifiedSet
-from certus.training.criteria import default_criterion
+from certus.training.criterion_choice import default_criterion
 
 ITERATED = {"ifgm": ifgm, "pgm": pgm}
 

@@ -32,12 +32,12 @@ from certus.runs.building import (
 from certus.runs.directory import RunDirectory
 from certus.runs.networks import rebuild_model
 from certus.runs.recorder import Recorder
-from certus.runs.results import result_of
+from certus.runs.result_file import result_of
 from certus.runs.settings import OPTIMIZERS, Settings
 from certus.runs.tags import from_tag, to_tag
 from certus.storage.files import RunError
 from certus.training import Fit, Observer, fit
-from certus.training.criteria import choose_criterion
+from certus.training.criterion_choice import choose_criterion
 
 
 def start_run(path: Path, settings: Settings, data: DataSet, origin: str = "trained") -> RunDirectory:

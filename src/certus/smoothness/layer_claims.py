@@ -44,7 +44,7 @@ def check_kind(where: str, stage: object) -> None:
         )
 
 
-def check_values(where: str, module: nn.Module, claimed: Function, shape: Shape) -> None:
+def check_layer_values(where: str, module: nn.Module, claimed: Function, shape: Shape) -> None:
     """Raise unless ``claimed`` computes what the module does at (batch, *shape) points, near and far."""
     generator = torch.Generator().manual_seed(0)
     sizes = torch.logspace(-3, 6, 28, dtype=torch.float64).reshape(-1, *([1] * len(shape)))

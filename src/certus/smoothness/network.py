@@ -24,14 +24,14 @@ from certus.smoothness.activation import Activation
 from certus.smoothness.activation_claims import check_activation
 from certus.smoothness.layer_claims import (
     check_kind,
+    check_layer_values,
     check_operator,
     check_reach,
-    check_values,
     check_windows,
 )
 from certus.smoothness.merging import merge
 from certus.smoothness.operators import Operator, Reshape
-from certus.smoothness.rules import RULES, Branches, Rule
+from certus.smoothness.rules import RULES, Branches, LayerRule
 from certus.smoothness.stage import Shape, Stage
 from certus.smoothness.steps import Step, run_steps
 from certus.smoothness.sums import Sum
@@ -41,13 +41,13 @@ _OWN = dict(RULES)
 """The rules of certus itself: nobody else has had a chance to register one yet."""
 
 
-def find_rule(module: nn.Module) -> Rule | None:
+def find_rule(module: nn.Module) -> LayerRule | None:
     """The rule of the module's class, or of the parent whose ``forward`` it uses unchanged."""
     kind = _kind(module)
     return None if kind is None else RULES[kind]
 
 
-def is_own(module: nn.Module) -> bool:
+def has_own_rule(module: nn.Module) -> bool:
     """Whether the rule of a module is one that certus has for its class."""
     kind = _kind(module)
     return kind is not None and _OWN.get(kind) is RULES[kind]
@@ -113,7 +113,7 @@ def read_layers(model: nn.Module, shape: Shape, path: str = "") -> list[Step]:
             step = _make_step(place, kind, known(module, shape), shape)
         except UnsupportedError as reason:
             raise UnsupportedError(f"The layer {name} ({kind}) has {reason}.") from None
-        if not is_own(module):
+        if not has_own_rule(module):
             step = _tried(module, step, f"the rule of {kind} ({f'layer {place}' if place else name})")
         steps.append(step)
         shape = step.out_shape
@@ -140,7 +140,7 @@ def _tried(module: nn.Module, step: Step, name: str) -> Step:
     """A step by a rule of the user's: refused where points refute it, and *assumed* by name otherwise."""
     where = name[0].upper() + name[1:]
     _try_stage(where, step)
-    check_values(where, module, step.stage.apply, step.in_shape)
+    check_layer_values(where, module, step.stage.apply, step.in_shape)
     return replace(step, assumptions=(name,))
 
 

@@ -33,9 +33,9 @@ class Branches:
     modules: dict[str, nn.Module]
 
 
-Rule = Callable[[Any, Shape], Stage | Branches]
-RULES: dict[type[nn.Module], Rule] = {}
-_Function = TypeVar("_Function", bound=Rule)
+LayerRule = Callable[[Any, Shape], Stage | Branches]
+RULES: dict[type[nn.Module], LayerRule] = {}
+_Function = TypeVar("_Function", bound=LayerRule)
 
 
 def rule(*kinds: type[nn.Module]) -> Callable[[_Function], _Function]:
@@ -200,7 +200,7 @@ def _first(option: Any) -> int:
     return int(option[0]) if isinstance(option, tuple | list) else int(option)
 
 
-def _always(activation: Activation) -> Rule:
+def _always(activation: Activation) -> LayerRule:
     return lambda module, shape: activation
 
 

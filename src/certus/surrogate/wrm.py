@@ -15,7 +15,7 @@ from certus.batches import differentiable
 from certus.checks import (
     check_batch,
     check_geometry,
-    check_labels,
+    check_label_cost,
     check_loss,
     check_penalty,
     penalties,
@@ -195,7 +195,7 @@ class WRM(Perturber):
         check_loss(loss, targets)
         check_geometry(inputs, self.cost, self.domain)
         if self.label_cost is not None:
-            check_labels(targets, self.label_cost)
+            check_label_cost(targets, self.label_cost)
         if curvature_bound is not None:
             number = isinstance(curvature_bound, int | float) and not isinstance(curvature_bound, bool)
             finite = number and abs(curvature_bound) < torch.inf  # NaN compares false
@@ -232,7 +232,7 @@ class WRM(Perturber):
     ) -> InnerSolution:
         """max over labels of φ_γ(x₀, y) − γ·price·1{y ≠ y₀}."""
         given = objective.targets
-        assert given is not None  # check_labels refuses the rest
+        assert given is not None  # check_label_cost refuses the rest
         classes, price = label_cost.classes, label_cost.price
         for shift in range(1, classes):
             moved = replace(objective, targets=(given + shift) % classes)

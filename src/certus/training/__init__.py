@@ -1,7 +1,7 @@
 """Training by Algorithm 1: one loop for every method (alg:thealg)."""
 
 from certus.training.augmentation import RandomShift, RandomWarp
-from certus.training.calibration import Level, LevelStatus, calibrate, measure_level
+from certus.training.calibration import Robustness, RobustnessStatus, calibrate, measure_robustness
 from certus.training.decay import decay_groups, early_and_late
 from certus.training.evaluation import evaluate
 from certus.training.fit import Fit, Observer, TrainingState, fit
@@ -13,12 +13,12 @@ __all__ = [
     "ConvergenceConstants",
     "EpochMetrics",
     "Fit",
-    "Level",
-    "LevelStatus",
     "Observer",
     "Projection",
     "RandomShift",
     "RandomWarp",
+    "Robustness",
+    "RobustnessStatus",
     "SpectralBall",
     "TrainingState",
     "WeightBall",
@@ -28,5 +28,5 @@ __all__ = [
     "early_and_late",
     "evaluate",
     "fit",
-    "measure_level",
+    "measure_robustness",
 ]

@@ -25,7 +25,7 @@ _SAME = 1e-4  # a bracket of log γ that holds no other level
 _SEARCHED = 4096  # samples on which γ is sought before all decide
 
 
-class LevelStatus(Enum):
+class RobustnessStatus(Enum):
     """How a wanted ρ was met."""
 
     FIXED = "fixed"
@@ -42,7 +42,7 @@ class LevelStatus(Enum):
 
 
 @dataclass(frozen=True)
-class Level:
+class Robustness:
     """Robustness at a fixed θ; ρ̂ and φ are *estimated* by the ascent.
 
     Attributes:
@@ -54,10 +54,12 @@ class Level:
     rho_hat: float
     phi: float
     gradients: float
-    status: LevelStatus
+    status: RobustnessStatus
 
 
-def measure_level(method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
+def measure_robustness(
+    method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric
+) -> Robustness:
     """One careful pass over the data at the present θ and γ, shared among the processes."""
     assert isinstance(method.gamma, float | int)
     careful, sums = method.careful(), Sums()
@@ -67,10 +69,10 @@ def measure_level(method: Penalty, loss: ModelLoss, data: Split, batch_size: int
         batch = share[first : first + batch_size]
         told = careful.perturb(loss, batch.inputs, batch.targets).measured
         sums.add(rho_hat=told["rho_running"], phi=told["phi"], gradients=told["gradients"])
-    return Level(gamma=float(method.gamma), status=LevelStatus.FIXED, **sums.means(fabric))
+    return Robustness(gamma=float(method.gamma), status=RobustnessStatus.FIXED, **sums.means(fabric))
 
 
-def calibrate(method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
+def calibrate(method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Robustness:
     """Set γ so that ρ̂ is within 5% of the wanted ρ at the present θ, or to its floor.
 
     γ is sought on a part of the data; then all of it decides. If it disagrees, the search goes on there.
@@ -81,30 +83,30 @@ def calibrate(method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fa
     return _search(method, loss, data, batch_size, fabric)
 
 
-def _search(method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Level:
+def _search(method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Robustness:
     """A secant search on log γ against log ρ̂, kept inside the bracket of what has been tried."""
     rho = method.rho
     assert rho is not None
     low, high = -math.inf, math.inf  # log γ with ρ̂ > ρ, and with ρ̂ < ρ
-    tried: list[Level] = []
+    tried: list[Robustness] = []
     for _ in range(_MOST_PASSES):
-        level = measure_level(method, loss, data, batch_size, fabric)
-        tried.append(level)
-        if abs(level.rho_hat - rho) <= _CLOSE * rho:
-            return replace(level, status=LevelStatus.REACHED)
-        if level.rho_hat < rho and method.at_floor:
-            return replace(level, status=LevelStatus.FLOOR)
-        here = math.log(level.gamma)
-        low, high = (here, high) if level.rho_hat > rho else (low, here)
+        found = measure_robustness(method, loss, data, batch_size, fabric)
+        tried.append(found)
+        if abs(found.rho_hat - rho) <= _CLOSE * rho:
+            return replace(found, status=RobustnessStatus.REACHED)
+        if found.rho_hat < rho and method.at_floor:
+            return replace(found, status=RobustnessStatus.FLOOR)
+        here = math.log(found.gamma)
+        low, high = (here, high) if found.rho_hat > rho else (low, here)
         if high - low < _SAME:
             break
         method.load_state_dict({"gamma": max(math.exp(_next_guess(tried, rho, low, high)), method.gamma_min)})
-    nearest = min(tried, key=lambda level: abs(level.rho_hat - rho))
+    nearest = min(tried, key=lambda found: abs(found.rho_hat - rho))
     method.load_state_dict({"gamma": nearest.gamma})
-    return replace(nearest, status=LevelStatus.MISSED)
+    return replace(nearest, status=RobustnessStatus.MISSED)
 
 
-def _next_guess(tried: list[Level], rho: float, low: float, high: float) -> float:
+def _next_guess(tried: list[Robustness], rho: float, low: float, high: float) -> float:
     """The next log γ: along the last secant, or as for a linear loss; halfway if that leaves the bracket."""
     last = tried[-1]
     here, floor = math.log(last.gamma), 1e-12 * rho

@@ -27,10 +27,10 @@ from certus.losses import Criterion, ModelLoss
 from certus.perturbers import AnyPerturber, Perturber, as_perturber
 from certus.smoothness import SmoothnessBound
 from certus.split import Split
-from certus.training.batches import BatchOrder, mix
-from certus.training.calibration import Level, calibrate, measure_level
+from certus.training.batch_order import BatchOrder, mix
+from certus.training.calibration import Robustness, calibrate, measure_robustness
 from certus.training.certified import CertifiedSet
-from certus.training.criteria import default_criterion
+from certus.training.criterion_choice import default_criterion
 from certus.training.decay import decay_groups
 from certus.training.evaluation import evaluate, right_or_wrong
 from certus.training.guard import make_guard
@@ -92,13 +92,13 @@ class Fit:
     Attributes:
         model: in eval mode; the one that was passed in.
         history: one entry per epoch.
-        level: for WRM, ρ̂, φ and γ in one pass over the training data at the final θ; None otherwise.
+        robustness: for WRM, ρ̂, φ and γ in one pass over the training data at the final θ; None otherwise.
         proof: of a certified training, the smoothness of the final θ, *proven* or *assumed*; else None.
     """
 
     model: nn.Module
     history: list[EpochMetrics]
-    level: Level | None
+    robustness: Robustness | None
     proof: SmoothnessBound | None = None
 
 
@@ -211,13 +211,13 @@ def fit(
                 watcher.after_epoch(state)
     model.eval()
     method.train(False)
-    level, proof = None, None if guard is None else guard.settle()
+    robustness, proof = None, None if guard is None else guard.settle()
     if method.penalty is not None:
         for watcher in watchers:
             watcher.measuring()
-        find = measure_level if method.penalty.rho is None else calibrate
-        level = find(method.penalty, loss, train, batch_size, fabric)
-    return Fit(model, state.history, level, proof)
+        find = measure_robustness if method.penalty.rho is None else calibrate
+        robustness = find(method.penalty, loss, train, batch_size, fabric)
+    return Fit(model, state.history, robustness, proof)
 
 
 def _check(model: nn.Module, method: Perturber, order: BatchOrder) -> None:

@@ -18,10 +18,10 @@ from certus.runs.building import build_method
 from certus.runs.settings import Settings
 from certus.smoothness import input_smoothness
 from certus.training import fit
-from certus.training.calibration import LevelStatus
+from certus.training.calibration import RobustnessStatus
 from certus.training.certified import SAFETY, CertifiedSet
 from certus.training.certified.clipping import clip_matrix
-from certus.training.criteria import choose_criterion
+from certus.training.criterion_choice import choose_criterion
 
 DATA = digits()
 
@@ -113,8 +113,8 @@ def test_a_rho_out_of_reach_ends_at_the_proven_floor() -> None:
     torch.manual_seed(0)
     model = certified_mlp(data.train.inputs.shape[1], [32], 3)
     done = fit(model, data, method=WRM(rho=2.0), certified=True, epochs=3)
-    assert done.level is not None
+    assert done.robustness is not None
     assert done.proof is not None
-    assert done.level.status is LevelStatus.FLOOR
-    assert done.level.gamma == pytest.approx(done.proof.gamma / (1 - SAFETY))
-    assert done.level.rho_hat < 2.0
+    assert done.robustness.status is RobustnessStatus.FLOOR
+    assert done.robustness.gamma == pytest.approx(done.proof.gamma / (1 - SAFETY))
+    assert done.robustness.rho_hat < 2.0

@@ -105,10 +105,10 @@ def test_the_certificate_survives_attacks() -> None:
 def test_gamma_follows_rho_and_stays_proven() -> None:
     wrm = WRM(rho=0.05, domain=DATA.domain)
     done = trained(wrm, True)
-    assert done.level is not None
+    assert done.robustness is not None
     assert done.proof is not None
-    assert done.proof.curvature <= (1 - SAFETY) * 2 * done.level.gamma * (1 + 1e-12)
-    assert done.level.rho_hat <= 0.05 * 1.06
+    assert done.proof.curvature <= (1 - SAFETY) * 2 * done.robustness.gamma * (1 + 1e-12)
+    assert done.robustness.rho_hat <= 0.05 * 1.06
 
 
 def test_the_floor_of_gamma_can_be_raised() -> None:

@@ -15,7 +15,7 @@ from certus.attacks.gradient import GradientAttack
 from certus.attacks.margin import Margin
 from certus.attacks.smallest import largest_penalty, nearest_error
 from certus.batches import per_sample
-from certus.certificates.attained.errors import errs, lowered_loss, shortened_cost
+from certus.certificates.attained.errors_found import errs, lowered_loss, shortened_cost
 from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.problem import Problem
 from certus.costs import Bregman, Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2

@@ -31,7 +31,7 @@ class Grid:
 
 
 @dataclass(frozen=True, eq=False)
-class Ball:
+class Constants:
     """Bounds on the ball around each sample, or everywhere: (n, classes) for margins, (n,) for the loss.
 
     ``margin_bend`` bounds margins from the sample on, m(x + δ) ≤ m(x) + ⟨∇m(x), δ⟩ + (bend/2)‖δ‖², and no
@@ -47,13 +47,13 @@ class Ball:
     curvature: Tensor
     parabolas: Parabolas | None = None
 
-    def within(self, larger: Ball) -> Ball:
+    def within(self, larger: Constants) -> Constants:
         """The better of the bounds here and of those on a larger set."""
 
         def least(mine: Tensor | None, other: Tensor | None) -> Tensor | None:
             return None if mine is None or other is None else torch.minimum(mine, other)
 
-        return Ball(
+        return Constants(
             self.edge,
             least(self.margin_slope, larger.margin_slope),
             least(self.margin_bend, larger.margin_bend),
@@ -74,7 +74,7 @@ class Around:
 
     problem: Problem
     profile: Profile
-    balls: list[Ball]
+    balls: list[Constants]
     radius: Tensor | None
     loss: Tensor
 
@@ -124,11 +124,11 @@ def look_around(problem: Problem, grid: Grid, clip: float | None) -> Around:
     return Around(problem, profile, balls, radius, values.loss)
 
 
-def _everywhere(problem: Problem) -> Ball:
+def _everywhere(problem: Problem) -> Constants:
     bound, count = problem.smoothness, len(problem)
     ones = torch.ones(count, dtype=torch.float64)
     if not isinstance(problem.family, Softmax):
-        return Ball(None, None, None, bound.lipschitz * ones, bound.curvature * ones)
+        return Constants(None, None, None, bound.lipschitz * ones, bound.curvature * ones)
     # A claim may leave the margins out: then nothing is known of them.
     unknown = torch.full((problem.classes or 0,) * 2, math.inf, dtype=torch.float64).fill_diagonal_(0.0)
     matrices = (
@@ -138,10 +138,10 @@ def _everywhere(problem: Problem) -> Ball:
     lipschitz = bound.lipschitz * ones
     if not problem.family.smoothing:
         lipschitz = torch.minimum(lipschitz, up(problem.family.slope * slopes.amax(1)))
-    return Ball(None, slopes, bends, lipschitz, bound.curvature * ones)
+    return Constants(None, slopes, bends, lipschitz, bound.curvature * ones)
 
 
-def _centred(problem: Problem, values: Values, ball: Ball) -> Ball:
+def _centred(problem: Problem, values: Values, ball: Constants) -> Constants:
     """With the margins' curvature as seen from each sample, where that is smaller, and their parabolas."""
     if values.margins is None or ball.margin_slope is None or ball.margin_bend is None:
         return ball
@@ -151,14 +151,14 @@ def _centred(problem: Problem, values: Values, ball: Ball) -> Ball:
     return replace(ball, margin_bend=torch.minimum(ball.margin_bend, found.curvature), parabolas=found)
 
 
-def _ball(problem: Problem, grid: Grid, index: int) -> Ball:
+def _ball(problem: Problem, grid: Grid, index: int) -> Constants:
     radius = float(grid.edges[index])
     bound = local_smoothness(problem.analysis, problem.inputs, problem.targets, radius)
-    return Ball(index, bound.margin_lipschitz, bound.margin_curvature, bound.lipschitz, bound.curvature)
+    return Constants(index, bound.margin_lipschitz, bound.margin_curvature, bound.lipschitz, bound.curvature)
 
 
 def _majorants(
-    problem: Problem, values: Values, ball: Ball, inner: Tensor, outer: Tensor
+    problem: Problem, values: Values, ball: Constants, inner: Tensor, outer: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Values at both edges of some rings, (majorants, n, rings) each."""
     lefts, rights = [], []
@@ -187,7 +187,7 @@ def _majorants(
     return torch.stack(lefts), torch.stack(rights)
 
 
-def _radius(margins: Margins, own: Tensor, balls: list[Ball], grid: Grid) -> Tensor:
+def _radius(margins: Margins, own: Tensor, balls: list[Constants], grid: Grid) -> Tensor:
     """(n,) certified radii: as far as every e_k stays below 0, on the ball where its constants hold. Ties
     are errors.
 

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.certificates.proven.rounding import Rounding, rounding_at
-from certus.checks import check_batch, check_geometry
-from certus.checks import check_labels as check_label_cost
+from certus.checks import check_batch, check_geometry, check_label_cost
 from certus.costs import Cost, LabelCost, Mahalanobis, Masked
 from certus.costs.claims import domain_assumptions, free_cost, is_own
 from certus.domains import Domain, Intervals

@@ -6,7 +6,7 @@ from certus.costs import Cost
 from certus.domains import Domain, Unbounded
 from certus.surrogate.maximizers.barzilai_borwein import BarzilaiBorwein
 from certus.surrogate.maximizers.monotone import MonotoneAscent
-from certus.surrogate.maximizers.proximal import ProximalAscent
+from certus.surrogate.maximizers.proximal_ascent import ProximalAscent
 
 _EVERYWHERE = Unbounded()
 

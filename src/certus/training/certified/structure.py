@@ -27,7 +27,7 @@ Units = LogCosh | SmoothAbs
 
 
 @dataclass(frozen=True, eq=False)
-class Affine:
+class AffineLayer:
     """One affine layer.
 
     Attributes:
@@ -82,7 +82,7 @@ class Affine:
 class Layer:
     """Affine layers, and the units behind them."""
 
-    affine: list[Affine]
+    affine: list[AffineLayer]
     units: Units
 
     @property
@@ -102,9 +102,9 @@ class Structure:
             cosh or smooth |z|, or if the cost's metric does not meet a linear layer first.
     """
 
-    clipped: list[Affine]
+    clipped: list[AffineLayer]
     head: nn.Linear
-    behind: list[Affine]
+    behind: list[AffineLayer]
     layers: list[Layer] | None
 
 
@@ -132,8 +132,8 @@ def read_structure(model: nn.Module, shape: Shape, metric: Tensor | None) -> Str
         where = f"{steps[-1].path} ({steps[-1].kind})" if steps else "nothing"
         raise UnsupportedError(f"A certified network must end in a trained Linear layer; it ends in {where}.")
     layers: list[Layer] = []
-    run: list[Affine] = []
-    clipped: list[Affine] = []
+    run: list[AffineLayer] = []
+    clipped: list[AffineLayer] = []
     plain = True
     for step in steps[:-1]:
         module = model.get_submodule(step.path)
@@ -152,13 +152,13 @@ def read_structure(model: nn.Module, shape: Shape, metric: Tensor | None) -> Str
     return Structure(clipped, head, run, layers if plain else None)
 
 
-def _affine(module: nn.Module, step: Step, stage: Operator, metric: Tensor | None) -> Affine:
+def _affine(module: nn.Module, step: Step, stage: Operator, metric: Tensor | None) -> AffineLayer:
     trained = isinstance(module, (nn.Linear, *CONVOLUTIONS)) and module.weight.requires_grad
     matrix = isinstance(module, nn.Linear) and trained
     norm = 1.0 if trained else stage.norm
     if metric is not None and not matrix and not isinstance(stage, Reshape):
         norm *= float(metric.max())  # not counted in by the clipping
-    return Affine(
+    return AffineLayer(
         module, step.in_shape, isinstance(stage, Reshape), trained, norm, metric if matrix else None
     )
 

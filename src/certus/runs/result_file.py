@@ -14,13 +14,15 @@ from certus.training import Fit, evaluate
 
 def result_of(done: Fit, loss: ModelLoss, data: DataSet) -> dict[str, Any]:
     """What is worth knowing of a trained model, as JSON; ρ̂ and φ are estimated by an ascent."""
-    level = None
-    if done.level is not None:
-        level = asdict(done.level) | {
-            "status": done.level.status.value,
-            "distance": math.sqrt(done.level.rho_hat),
+    robustness = None
+    if done.robustness is not None:
+        robustness = asdict(done.robustness) | {
+            "status": done.robustness.status.value,
+            "distance": math.sqrt(done.robustness.rho_hat),
             "units": data.units,
             "evidence": Evidence.ESTIMATED,
         }
     proof = None if done.proof is None else {"gamma": done.proof.gamma, **done.proof.as_json()}
-    return {"test": evaluate(loss, data.test), "level": level} | ({} if proof is None else {"proof": proof})
+    return {"test": evaluate(loss, data.test), "level": robustness} | (
+        {} if proof is None else {"proof": proof}
+    )

@@ -9,17 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from certus.attacks.budgets import typical_length
-from certus.attacks.evaluation import Outcome
+from certus.attacks.outcomes import Outcome
 from certus.attacks.sweeps import ATTACKS, TAKEN, WORST, Trial, as_row, sweep
-from certus.cli.budgets import read_epsilon, read_norm
+from certus.cli.epsilon import read_epsilon, read_norm
 from certus.cli.idle import of_others
-from certus.cli.output import console, messages, number, table
+from certus.cli.output import console, make_table, messages, number
 from certus.cli.progress import counting
 from certus.costs import Cost
 from certus.domains import Domain, Unbounded
 from certus.errors import require
 from certus.evidence import Evidence
-from certus.figures.sweeps import Curve, Panel, draw_sweeps
+from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
 from certus.split import Split
@@ -161,7 +161,7 @@ def describe(trained: TrainedRun, samples: Subset, seed: int) -> dict[str, Any]:
     }
 
 
-def run_trials(
+def run_attacks(
     trained: TrainedRun, data: Split, trials: list[Trial], seed: int
 ) -> list[tuple[Trial, Outcome]]:
     with counting(messages, f"attacking {trained.run.path}", len(data) * len(trials)) as advance:
@@ -193,7 +193,7 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
     columns["rho_test"] = [f"{row['rho_test']:.3g}" for row in rows]
     if "run" in rows[0]:
         columns["minus first, 95%"] = [_difference(row["minus_first"]) for row in rows]
-    shown = table(*columns)
+    shown = make_table(*columns)
     for cells in zip(*columns.values(), strict=True):
         shown.add_row(*cells)
     console.print(shown)

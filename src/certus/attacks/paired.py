@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from torch import Tensor
 
-from certus.attacks.evaluation import Interval, Outcome, normal_interval
+from certus.attacks.outcomes import Interval, Outcome, normal_interval
 from certus.errors import require
 
 

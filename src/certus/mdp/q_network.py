@@ -11,7 +11,7 @@ from certus.errors import require, require_count
 
 
 @dataclass(frozen=True)
-class Shape:
+class NetworkShape:
     """What a Q-network is made from.
 
     Args:
@@ -38,7 +38,7 @@ class QNetwork(nn.Module):
 
     scales: Tensor
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
         self.shape = shape
         self.register_buffer("scales", torch.tensor(shape.scales), persistent=False)

@@ -99,7 +99,7 @@ def episode_rewards(
 
 
 @dataclass(frozen=True)
-class Interval:
+class MeanEstimate:
     """A mean with its standard error and a confidence interval (Student's t): *estimated*."""
 
     mean: float
@@ -108,17 +108,17 @@ class Interval:
     high: float
 
 
-def interval(values: Sequence[float] | NDArray[np.floating], confidence: float = 0.95) -> Interval:
+def estimate_mean(values: Sequence[float] | NDArray[np.floating], confidence: float = 0.95) -> MeanEstimate:
     """Mean, standard error and interval of independent values. Of one value nothing more is known: ±∞.
 
-    >>> interval([1.0, 2.0, 3.0])
-    Interval(mean=2.0, error=0.577..., low=-0.484..., high=4.484...)
+    >>> estimate_mean([1.0, 2.0, 3.0])
+    MeanEstimate(mean=2.0, error=0.577..., low=-0.484..., high=4.484...)
     """
     require(0 < confidence < 1, "confidence", "lie strictly between 0 and 1", confidence)
     require(len(values) > 0, "values", "not be empty", values)
     mean, count = float(np.mean(values)), len(values)
     if count == 1:
-        return Interval(mean, math.inf, -math.inf, math.inf)
+        return MeanEstimate(mean, math.inf, -math.inf, math.inf)
     error = float(np.std(values, ddof=1)) / math.sqrt(count)
     reach = float(stdtrit(count - 1, (1 + confidence) / 2)) * error
-    return Interval(mean, error, mean - reach, mean + reach)
+    return MeanEstimate(mean, error, mean - reach, mean + reach)
