@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import certus
 from certus import SquaredL2, certify
+from certus.certificates.alarm import check_met
 from certus.certificates.attained.search import push
 from certus.certificates.certificate import Certificate
 from certus.certificates.engine import Engine
@@ -21,6 +23,7 @@ from certus.certificates.proven.constants import Around, look_around
 from certus.certificates.record import as_json
 from certus.errors import ContradictionError
 from certus.smoothness import SmoothnessBound
+from certus.split import Split
 from certus.storage.sealed import seal
 from tests.certificates.problems import network, samples
 
@@ -148,6 +151,27 @@ def test_a_population_that_contradicts_itself_has_no_bracket(honest: Certificate
         forged.bracket(0.1)
     with pytest.raises(ContradictionError, match="the population's worst error rate is at least"):
         as_json(forged)
+
+
+def test_other_data_that_do_worse_than_any_may() -> None:
+    """The samples moved by hand, each by ‖δ‖² = ρ: within ρ, whatever a coupling may still save."""
+    model, (inputs, targets) = network("elu", 0), samples(0, 20)
+    found = certify(model, (inputs, targets), rho=0.04, balls=0, refine=0, attack_steps=0)
+    moved = inputs + torch.tensor([0.2, 0.0], dtype=torch.float64)
+    loss, error = found.source.met(Split(moved, targets))
+    with torch.no_grad():
+        outputs = model(moved)
+    assert loss == pytest.approx(float(nn.functional.cross_entropy(outputs, targets)), abs=1e-9)
+    assert error == pytest.approx(float((outputs.argmax(1) != targets).double().mean()))
+    check_met(found, 0.04, loss, error, "theirs")
+    high = found.bracket(0.04)
+    with pytest.raises(
+        ContradictionError, match=r"theirs, within rho = 0\.04, has a loss of .*; the worst has at most"
+    ):
+        check_met(found, 0.04, math.nextafter(high.loss_high, math.inf), error, "theirs")
+    assert high.error_high is not None
+    with pytest.raises(ContradictionError, match=r"theirs, within rho = 0\.04, has an error rate of"):
+        check_met(found, 0.04, loss, math.nextafter(high.error_high, math.inf), "theirs")
 
 
 def test_it_is_an_error_of_this_library() -> None:

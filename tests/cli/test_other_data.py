@@ -89,6 +89,7 @@ def test_a_shift_is_read_off_the_certificate_of_a_run(tables: Path) -> None:
     assert bracket["loss_low"] <= bracket["loss_high"]
     assert bracket["loss_met"] <= bracket["loss_high"]
     assert bracket["error_met"] <= bracket["error_high"]
+    assert (bracket["evidence"], bracket["assumptions"]) == ("proven", [])
     done = certus(*ask, folder=tables)
     words = " ".join(done.stdout.split())
     assert "csv:new.csv@test is one of these distributions: it has loss" in words

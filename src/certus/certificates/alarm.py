@@ -113,6 +113,19 @@ def check_bracket(certificate: Certificate, bracket: Bracket) -> None:
             )
 
 
+def check_met(certificate: Certificate, rho: float, loss: float, error: float | None, name: str) -> None:
+    """Raise if other data, which are within ρ of those that were certified, do worse than any may."""
+    bracket = certificate.bracket(rho)
+    pairs = (("a loss", loss, bracket.loss_high), ("an error rate", error, bracket.error_high))
+    for what, found, most in pairs:
+        if found is not None and most is not None and not found <= most:
+            raise contradiction(
+                f"{name}, within rho = {rho:.6g}, has {what} of {found!r}; the worst has at most {most!r}",
+                _rules(bracket.rules),
+                certificate.assumptions,
+            )
+
+
 def _first(wrong: Tensor) -> int | None:
     return int(wrong.nonzero()[0]) if bool(wrong.any()) else None
 

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from certus.batches import per_sample
 from certus.certificates.alarm import check_level
-from certus.certificates.attained.errors_found import error_cost, errs
+from certus.certificates.attained.errors_found import error_cost, errs, lowered_loss
 from certus.certificates.attained.search import nearest_costs, push
 from certus.certificates.levels import DEFAULT_ASCENT, Level, solve_level
 from certus.certificates.lines import Push
 from certus.certificates.proven.constants import Around, Grid, look_around
-from certus.certificates.proven.problem import Problem
+from certus.certificates.proven.problem import Problem, gather
 from certus.certificates.recall import disagreement, fault, probed_samples
 from certus.outward import SOME, down, mean_down, mean_up
 from certus.split import Split
@@ -115,6 +115,20 @@ class Engine:
         """All samples moved within cost ρ each: the points of ``push``."""
         found = [push(batch, rho, self.attack_steps)[0] for batch in self.problem.batches()]
         return Split(torch.cat(found), self.problem.targets)
+
+    def met(self, data: Split) -> tuple[float, float | None]:
+        """Of other samples as they are: mean loss, rounded down, and share of errors beyond doubt, None for a
+        regression."""
+        inputs, targets = gather((data.inputs, data.targets))
+        assert targets is not None
+        other = replace(self.problem, inputs=inputs, targets=targets)
+        losses, wrong = [], []
+        with torch.no_grad():
+            for batch in other.batches():
+                losses.append(self._clipped(lowered_loss(batch, batch.inputs)))
+                if other.classes is not None:
+                    wrong.append(errs(batch, batch.inputs, batch.targets).double())
+        return mean_down(torch.cat(losses)), float(torch.cat(wrong).mean()) if wrong else None
 
     def push(self, rho: float) -> tuple[Push, Tensor]:
         """An attack within cost ρ of every sample, and (n,) the costs of errors found on the way."""

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
+from certus.certificates.alarm import check_met
+from certus.certificates.certificate import Certificate
 from certus.certificates.transport import Shift, transport_distance
 from certus.cli.attack_trials import ModelFile
 from certus.cli.idle import of_labels, of_network, refuse_idle
@@ -18,12 +19,12 @@ from certus.data import DataSet, load
 from certus.data.other_data import load_like
 from certus.decimals import at_least, at_most
 from certus.errors import ArgumentError, require
-from certus.losses import Criterion, CrossEntropy, predicted
 from certus.runs.building import natural_cost
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import RunDirectory
 from certus.runs.held_out import named_split
 from certus.runs.trained import TrainedRun, open_trained
+from certus.smoothness.results import assumed_words
 from certus.split import Split
 from certus.subsets import Subset, halves
 
@@ -82,7 +83,7 @@ def shift(
             samples=samples,
             seed=seed,
         )
-        bracket = asdict(certify_run(trained, settings).bracket(found.high)) | _met(trained, there)
+        bracket = _bracket(certify_run(trained, settings), found.high, there, second)
     if as_json:
         plain = {name: _finite(value) for name, value in (("shift", found), ("chance", chance))}
         rows = [part.as_json() for part in chosen]
@@ -94,16 +95,12 @@ def shift(
     _show(first, second, found, chance, data, bracket)
 
 
-def _met(trained: TrainedRun, data: Split) -> dict[str, float | None]:
-    """Loss and error rate of the second sample itself, in plain cross-entropy or squared error."""
-    criterion: Criterion = trained.loss.criterion
-    criterion = CrossEntropy() if isinstance(criterion, CrossEntropy) else criterion
-    with torch.no_grad():
-        outputs = trained.loss.model(data.inputs)
-        losses = criterion(outputs, data.targets)
-        labelled = not data.targets.is_floating_point()
-        wrong = float((predicted(outputs) != data.targets).double().mean()) if labelled else None
-    return {"loss_met": float(losses.double().mean()), "error_met": wrong}
+def _bracket(certificate: Certificate, rho: float, data: Split, name: str) -> dict[str, Any]:
+    """The bracket at ρ, beside what the second sample, which is one of those within ρ, has itself."""
+    loss, error = certificate.source.met(data)
+    check_met(certificate, rho, loss, error, name)
+    evidence = {"evidence": certificate.evidence, "assumptions": list(certificate.assumptions)}
+    return asdict(certificate.bracket(rho)) | {"loss_met": loss, "error_met": error} | evidence
 
 
 def _show(
@@ -140,7 +137,10 @@ def _show(
             if bracket["error_high"] is not None
             else "."
         )
+        + f" At most: {bracket['evidence']}."
     )
+    if bracket["assumptions"]:
+        console.print(assumed_words(tuple(bracket["assumptions"])))
     met = f"loss {bracket['loss_met']:.4f}"
     met += "" if bracket["error_met"] is None else f", error {bracket['error_met']:.4f}"
     console.print(
