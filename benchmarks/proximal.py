@@ -69,11 +69,11 @@ def step_shares(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, fl
     origin = torch.rand(args.batch_size, args.numbers)
     point = origin + torch.randn(args.batch_size, args.numbers)
     weight = torch.logspace(-2, 4, args.batch_size)
-    cases: dict[str, tuple[Cost, certus.Unbounded | certus.Box]] = {
-        "sup-norm": (certus.SquaredSup(), certus.Unbounded()),
-        "sup-norm in a box": (certus.SquaredSup(), certus.Box(0, 1)),
-        "L1": (certus.SquaredLp(1.0), certus.Unbounded()),
-        "L1 in a box": (certus.SquaredLp(1.0), certus.Box(0, 1)),
+    cases: dict[str, tuple[Cost, certus.domains.Unbounded | certus.Box]] = {
+        "sup-norm": (certus.costs.SquaredSup(), certus.domains.Unbounded()),
+        "sup-norm in a box": (certus.costs.SquaredSup(), certus.Box(0, 1)),
+        "L1": (certus.costs.SquaredLp(1.0), certus.domains.Unbounded()),
+        "L1 in a box": (certus.costs.SquaredLp(1.0), certus.Box(0, 1)),
     }
     works = [
         lambda cost=cost, domain=domain: cost.prox(point, origin, weight, domain)
@@ -103,10 +103,13 @@ def compare(loss: certus.ModelLoss, data: Split, gamma: float) -> dict[str, floa
     """Mean gap to the best value known, and gradients spent, of both maximisers at three tolerances."""
     row: dict[str, float] = {"gamma": gamma}
     found = {}
-    for kind in (certus.ProximalAscent, certus.BarzilaiBorwein):
+    for kind in (certus.surrogate.ProximalAscent, certus.surrogate.BarzilaiBorwein):
         for tolerance, most in ((5e-3, 8), (1e-3, 15), (1e-4, 60)):
             wrm = certus.WRM(
-                gamma, cost=certus.SquaredSup(), domain=certus.Box(0, 1), maximizer=kind(tolerance, most)
+                gamma,
+                cost=certus.costs.SquaredSup(),
+                domain=certus.Box(0, 1),
+                maximizer=kind(tolerance, most),
             )
             found[f"{kind.__name__} {tolerance:g}"] = wrm.solve(loss, data.inputs, data.targets)
     best = torch.stack([solution.value for solution in found.values()]).amax(0)

@@ -58,7 +58,7 @@ def everywhere(data: DataSet, args: Args) -> dict[str, Any]:
     seconds = time.process_time() - start
     accuracy = evaluate(certus.ModelLoss(model), data.test)["accuracy"]
     test = some(data, 256, args)
-    curved = certus.largest_curvature(
+    curved = certus.surrogate.largest_curvature(
         certus.ModelLoss(model.double()), test.inputs.double(), test.targets, max_products=20
     )
     sampled = float(curved.largest.max())
@@ -89,7 +89,7 @@ def around(data: DataSet, args: Args) -> dict[str, Any]:
     train(model, data.train, 1, args)
     test = some(data, 10_000, args)
     start = time.process_time()
-    local = certus.local_smoothness(model, test.inputs, test.targets, radius)
+    local = certus.smoothness.local_smoothness(model, test.inputs, test.targets, radius)
     seconds = time.process_time() - start
     whole = certus.input_smoothness(model, input_shape=(1, 28, 28)).curvature
     median = float(local.curvature.median())

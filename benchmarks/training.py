@@ -39,8 +39,8 @@ from certus.training import evaluate
 
 METHODS: dict[str, Maximizer | None] = {
     "erm": None,
-    "wrm": certus.BarzilaiBorwein(),
-    "wrm-paper": certus.PaperAscent(steps=16),
+    "wrm": certus.surrogate.BarzilaiBorwein(),
+    "wrm-paper": certus.surrogate.PaperAscent(steps=16),
 }
 ABOUT = {
     "erm": "ordinary training",
@@ -146,17 +146,17 @@ def reached(learner: Learner, data: Split, args: Args) -> dict[str, float]:
     """φ and ρ̂ by a careful ascent on held-out samples, accuracy as they are, and the method's own gap."""
     loss, maximizer = learner.loss, learner.maximizer
 
-    def solve(by: Maximizer) -> certus.InnerSolution:
+    def solve(by: Maximizer) -> certus.surrogate.InnerSolution:
         return certus.WRM(args.gamma, maximizer=by).solve(loss, data.inputs, data.targets)
 
-    careful = solve(certus.BarzilaiBorwein(tolerance=1e-5, max_gradients=60))
+    careful = solve(certus.surrogate.BarzilaiBorwein(tolerance=1e-5, max_gradients=60))
     found = {
         "phi": float(careful.value.mean()),
         "rho_hat": float(careful.transport_cost.mean()),
         "accuracy": evaluate(loss, data)["accuracy"],
     }
     if maximizer is not None:
-        own, paper = solve(maximizer), solve(certus.PaperAscent(steps=16))
+        own, paper = solve(maximizer), solve(certus.surrogate.PaperAscent(steps=16))
         with torch.no_grad():
             cost = certus.SquaredL2()(own.onward, data.inputs)
             used = loss(own.onward, data.targets) - args.gamma * cost  # where training takes its step

@@ -115,7 +115,7 @@ def train(data: DataSet, args: Args, gamma: float | None) -> certus.ModelLoss:
     return loss
 
 
-def progress(losses: list[Tensor], solutions: list[certus.InnerSolution]) -> str:
+def progress(losses: list[Tensor], solutions: list[certus.surrogate.InnerSolution]) -> str:
     """Means over the images of one epoch, while the weights moved on."""
     line = f"loss {torch.cat(losses).mean():.3f}"
     if not solutions:
@@ -180,7 +180,7 @@ def parse() -> Args:
         certus.WRM(args.gamma)
         args.output.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=args.output).close()
-    except certus.ArgumentError as reason:
+    except certus.errors.ArgumentError as reason:
         parser.error(f"--gamma: {reason}")
     except OSError as reason:
         parser.error(f"--output must be a folder that can be written to: {reason}")

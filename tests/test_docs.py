@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
 import pytest
 import torch
 
-from certus import (
-    Ball,
-    Box,
-    Bregman,
-    Mahalanobis,
-    Masked,
-    SquaredL2,
-    SquaredLp,
-    SquaredSup,
-    Unbounded,
-    WeightedL2,
-)
-from certus.costs import Cost
+import certus
+from certus import Box, SquaredL2
+from certus.costs import Bregman, Cost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
+from certus.domains import Ball, Unbounded
 from certus.errors import UnsupportedError
 
 ROOT = Path(__file__).parent.parent
@@ -78,3 +70,25 @@ def test_the_table_of_costs_and_domains(cost: Cost) -> None:
 
 def test_the_table_names_every_cost() -> None:
     assert set(documented_support()) == {type(cost).__name__ for cost in COSTS}
+
+
+def test_the_guide_lists_what_is_at_the_top() -> None:
+    listed = re.findall(r"^\| `certus\.(\w+)` \| ", (ROOT / "docs/guide.md").read_text(), re.M)
+    assert sorted(listed) == sorted(certus.__all__)
+    assert all(hasattr(certus, name) for name in listed)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("SquaredSup", "costs"), ("Ball", "domains"), ("ERM", "perturbers"), ("validate", "smoothness")],
+)
+def test_names_of_a_part_are_not_at_the_top_but_the_error_leads_there(name: str, place: str) -> None:
+    with pytest.raises(AttributeError, match=rf"certus\.{name} is now certus\.{place}\.{name}\.$"):
+        getattr(certus, name)
+    assert hasattr(importlib.import_module(f"certus.{place}"), name)
+
+
+@pytest.mark.parametrize("name", ["nonsense", "math", "_Missing"])
+def test_other_names_are_unknown(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"module 'certus' has no attribute '{name}'"):
+        getattr(certus, name)

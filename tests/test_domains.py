@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from certus import Ball, Box, Unbounded
-from certus.domains import Domain
+from certus import Box
+from certus.domains import Ball, Domain, Unbounded
 
 DOMAINS: list[Domain] = [
     Unbounded(),

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import certus
-from certus import CrossEntropy, ModelLoss, SquaredError
+from certus import CrossEntropy, ModelLoss
 from certus.errors import LossError
-from certus.losses import Criterion
+from certus.losses import Criterion, SquaredError
 
 GENERATOR = torch.Generator().manual_seed(0)
 OUTPUTS = torch.randn(7, 4, generator=GENERATOR)
@@ -54,8 +54,8 @@ def test_regression_on_rows_moves_towards_larger_error() -> None:
     targets = torch.randn(5, dtype=torch.float64, generator=GENERATOR)
     weight = model.weight.detach()[0]
     gamma = 3 * float(weight @ weight)
-    maximizer = certus.BarzilaiBorwein(1e-14, 200)
-    moved = certus.transport_map(loss, inputs, targets, gamma=gamma, maximizer=maximizer)
+    maximizer = certus.surrogate.BarzilaiBorwein(1e-14, 200)
+    moved = certus.surrogate.transport_map(loss, inputs, targets, gamma=gamma, maximizer=maximizer)
     residual = (inputs @ weight + model.bias.detach() - targets)[:, None]
     torch.testing.assert_close(moved, inputs + residual * weight / (gamma - weight @ weight))
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus import ERM, WRM, ModelLoss, fit
+from certus import WRM, ModelLoss, fit
 from certus.attacks import fgm, pgm
 from certus.errors import ArgumentError
 from certus.losses import AnyLoss
-from certus.perturbers import FunctionPerturber, Perturber, as_perturber
+from certus.perturbers import ERM, FunctionPerturber, Perturber, as_perturber
 
 INPUTS = torch.rand(6, 3, generator=torch.Generator().manual_seed(0))
 TARGETS = torch.tensor([0, 1, 0, 1, 1, 0])
@@ -50,7 +50,7 @@ def test_what_is_measured() -> None:
 
 
 def test_labels_that_move_come_with_the_inputs() -> None:
-    wrm = WRM(0.01, label_cost=certus.LabelCost(0.1, 2))
+    wrm = WRM(0.01, label_cost=certus.costs.LabelCost(0.1, 2))
     found = wrm.perturb(loss(), INPUTS, TARGETS)
     assert found.targets is not None
     assert bool((found.targets != TARGETS).any())

@@ -12,114 +12,62 @@ Duchi, "Certifying Some Distributional Robustness with Principled Adversarial Tr
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from certus import costs, data, domains, losses, models, norms, smoothness, surrogate
-from certus.costs import (
-    Bregman,
-    LabelCost,
-    Mahalanobis,
-    Masked,
-    SquaredL2,
-    SquaredLp,
-    SquaredSup,
-    WeightedL2,
-)
-from certus.domains import Ball, Box, Unbounded
-from certus.errors import (
-    ArgumentError,
-    CertusError,
-    ClaimError,
-    ContradictionError,
-    LossError,
-    UnsupportedError,
-)
+from certus import costs, data, domains, losses, models, smoothness, surrogate
+from certus.costs import SquaredL2
+from certus.domains import Box
+from certus.errors import CertusError
 from certus.evidence import Evidence
-from certus.losses import CrossEntropy, Logistic, ModelLoss, SmoothMargin, SquaredError
-from certus.perturbers import ERM
-from certus.smoothness import SmoothnessBound, input_smoothness, local_smoothness, smooth, validate
-from certus.surrogate import (
-    WRM,
-    BarzilaiBorwein,
-    InnerSolution,
-    PaperAscent,
-    ProximalAscent,
-    Status,
-    concave_share,
-    largest_curvature,
-    robust_surrogate,
-    transport_map,
-)
+from certus.losses import CrossEntropy, ModelLoss
+from certus.smoothness import input_smoothness
+from certus.surrogate import WRM
 
 if TYPE_CHECKING:
-    from certus import mdp, runs, training
+    from certus import attacks, certificates, mdp, runs, training
     from certus.certificates import Certificate, certify
     from certus.training import fit
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "ERM",
     "WRM",
-    "ArgumentError",
-    "Ball",
-    "BarzilaiBorwein",
     "Box",
-    "Bregman",
     "Certificate",
     "CertusError",
-    "ClaimError",
-    "ContradictionError",
     "CrossEntropy",
     "Evidence",
-    "InnerSolution",
-    "LabelCost",
-    "Logistic",
-    "LossError",
-    "Mahalanobis",
-    "Masked",
     "ModelLoss",
-    "PaperAscent",
-    "ProximalAscent",
-    "SmoothMargin",
-    "SmoothnessBound",
-    "SquaredError",
     "SquaredL2",
-    "SquaredLp",
-    "SquaredSup",
-    "Status",
-    "Unbounded",
-    "UnsupportedError",
-    "WeightedL2",
+    "attacks",
     "certificates",
     "certify",
-    "concave_share",
     "costs",
     "data",
     "domains",
     "fit",
     "input_smoothness",
-    "largest_curvature",
-    "local_smoothness",
     "losses",
     "mdp",
     "models",
-    "norms",
-    "robust_surrogate",
     "runs",
-    "smooth",
     "smoothness",
     "surrogate",
     "training",
-    "transport_map",
-    "validate",
 ]
+
+_LATER = {"Certificate": "certificates", "certify": "certificates", "fit": "training"}
 
 
 def __getattr__(name: str) -> Any:
-    """What needs training, and MDPs, is imported when used: what drives processes takes a second to load."""
+    """What needs training, and MDPs, is imported when used: what drives processes takes a second to load.
+
+    A name of one of the parts is not found here, but the error says where it is.
+    """
     if name in ("attacks", "certificates", "mdp", "runs", "training"):
         return importlib.import_module(f"certus.{name}")
-    if name == "fit":
-        return importlib.import_module("certus.training").fit
-    if name in ("Certificate", "certify"):
-        return getattr(importlib.import_module("certus.certificates"), name)
+    if name in _LATER:
+        return getattr(importlib.import_module(f"certus.{_LATER[name]}"), name)
+    for part in ("costs", "domains", "errors", "losses", "perturbers", "smoothness", "surrogate"):
+        found = getattr(importlib.import_module(f"certus.{part}"), name, None)
+        if str(getattr(found, "__module__", "")).startswith(f"certus.{part}"):
+            raise AttributeError(f"certus.{name} is now certus.{part}.{name}.")
     raise AttributeError(f"module 'certus' has no attribute {name!r}")

@@ -12,7 +12,7 @@ import torchattacks
 from torch import Tensor, nn
 
 import certus
-from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredError
+from certus import WRM, Box, CrossEntropy, ModelLoss
 from certus.attacks import (
     Foolbox,
     Torchattacks,
@@ -25,6 +25,7 @@ from certus.attacks import (
 )
 from certus.data import Split
 from certus.errors import ArgumentError, UnsupportedError
+from certus.losses import SquaredError
 from certus.perturbers import Perturber
 from tests.attacks.models import convolutional, fragile, images
 from tests.surrogate.test_untouched import assert_same, snapshot

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from certus import ERM, WRM, Box, CrossEntropy, Logistic, ModelLoss, SquaredError, SquaredL2, SquaredSup
+from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2
 from certus.attacks import (
     GradientAttack,
     Outcome,
@@ -26,8 +26,11 @@ from certus.attacks import (
 from certus.attacks.outcomes import normal_interval, wilson
 from certus.attacks.paired import paired_differences
 from certus.attacks.sweeps import Trial, as_row, sweep
+from certus.costs import SquaredSup
 from certus.data import Split
 from certus.errors import ArgumentError, LossError
+from certus.losses import Logistic, SquaredError
+from certus.perturbers import ERM
 from certus.surrogate import BarzilaiBorwein
 from tests.attacks.models import convolutional, images
 

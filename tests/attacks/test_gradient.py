@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from certus import Ball, Box, CrossEntropy, ModelLoss, SquaredError, Unbounded
+from certus import Box, CrossEntropy, ModelLoss
 from certus.attacks import GradientAttack, Margin, fgm, ifgm, pgm
 from certus.attacks.balls import NORMS
-from certus.domains import Domain
+from certus.domains import Ball, Domain, Unbounded
 from certus.errors import ArgumentError, LossError, UnsupportedError
+from certus.losses import SquaredError
 from certus.norms import Lp
 from tests.attacks.models import convolutional, images, linear
 

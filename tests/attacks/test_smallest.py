@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2, SquaredSup
+from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2
 from certus.attacks import Margin, largest_penalty, nearest_error
 from certus.attacks.balls import NORMS
+from certus.costs import SquaredSup
 from certus.data import Split
 from certus.errors import ArgumentError
 from certus.norms import Lp

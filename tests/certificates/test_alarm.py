@@ -176,4 +176,4 @@ def test_other_data_that_do_worse_than_any_may() -> None:
 
 def test_it_is_an_error_of_this_library() -> None:
     assert issubclass(ContradictionError, certus.CertusError)
-    assert certus.ContradictionError is ContradictionError
+    assert certus.errors.ContradictionError is ContradictionError

@@ -13,11 +13,12 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import certus
-from certus import Box, Bregman, ClaimError, ContradictionError, Masked, SquaredL2, certify
+from certus import Box, SquaredL2, certify
 from certus.certificates.certificate import Certificate
 from certus.certificates.record import as_json
-from certus.costs import Cost
+from certus.costs import Bregman, Cost, Masked
 from certus.domains import Domain
+from certus.errors import ClaimError, ContradictionError
 from certus.figures.brackets import draw_bracket
 from certus.figures.curvature import draw_bound
 from certus.smoothness import RULES, rule

@@ -14,24 +14,14 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus import (
-    WRM,
-    BarzilaiBorwein,
-    Box,
-    CrossEntropy,
-    ModelLoss,
-    SquaredL2,
-    SquaredSup,
-    Unbounded,
-    WeightedL2,
-    certify,
-)
+from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2, certify
 from certus.attacks import fgm, ifgm, nearest_error, pgm
 from certus.certificates import Certificate, Rule, worst_error
 from certus.certificates.levels import climb
 from certus.certificates.proven import gap
-from certus.costs import Cost
-from certus.domains import Domain
+from certus.costs import Cost, SquaredSup, WeightedL2
+from certus.domains import Domain, Unbounded
+from certus.surrogate import BarzilaiBorwein
 from tests.certificates.problems import ACTIVATIONS, around, network, samples
 
 NETWORKS, SETS, SAMPLES = 125, 8, 3  # a thousand problems: each has samples of its own
@@ -150,7 +140,7 @@ def test_without_the_gap_term_brute_force_exceeds_the_bound(monkeypatch: pytest.
     model, data = network("softplus", 0, size=0.8), samples(0, 8)
     known = around(model, data)
     short = BarzilaiBorwein(tolerance=0.0, max_gradients=1)
-    precise = certus.robust_surrogate(
+    precise = certus.surrogate.robust_surrogate(
         ModelLoss(model), *data, gamma=4.0, maximizer=BarzilaiBorwein(1e-12, 200)
     ).detach()
 

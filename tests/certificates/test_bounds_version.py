@@ -12,8 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from certus import Box, LabelCost, Masked, SquaredError, SquaredSup, WeightedL2, certify
+from certus import Box, certify
 from certus.certificates.proven.version import BOUNDS_VERSION
+from certus.costs import LabelCost, Masked, SquaredSup, WeightedL2
+from certus.losses import SquaredError
 from tests.certificates import bounds_sources
 from tests.certificates.bounds_sources import REMEDY, ROOT, changes, code, main, sources, state
 from tests.certificates.problems import network, samples

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 import certus
-from certus import Box, CrossEntropy, LabelCost, SquaredError, SquaredL2, WeightedL2, certify
+from certus import Box, CrossEntropy, SquaredL2, certify
 from certus.attacks import pgm
 from certus.certificates import Rule, worst_error
+from certus.costs import LabelCost, WeightedL2
 from certus.errors import ArgumentError
+from certus.losses import SquaredError
 from tests.certificates.problems import around, network, numpy_loss, samples
 from tests.oracles import Array, Ways, worst_case_by_brute_force, worst_share_by_brute_force
 

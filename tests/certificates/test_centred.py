@@ -8,14 +8,15 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor, nn
 
-from certus import Box, CrossEntropy, Masked, ModelLoss, SquaredL2, Unbounded, WeightedL2, certify
+from certus import Box, CrossEntropy, ModelLoss, SquaredL2, certify
 from certus.attacks import nearest_error
 from certus.certificates.proven.centred import Parabolas, centred_parabolas
 from certus.certificates.proven.constants import Grid, look_around
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.values import Margins
-from certus.costs import Cost
+from certus.costs import Cost, Masked, WeightedL2
 from certus.data import Split
+from certus.domains import Unbounded
 from certus.models import LogCosh, SmoothAbs, certified_mlp
 from tests.oracles import Array
 

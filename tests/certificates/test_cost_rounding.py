@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from certus import Bregman, Masked, SquaredL2, certify
+from certus import SquaredL2, certify
 from certus.certificates.proven.cost_rounding import cost_gradient_error, raised_cost
 from certus.certificates.proven.problem import Problem
-from certus.costs import Cost
+from certus.costs import Bregman, Cost, Masked
 from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, network, samples
 
 

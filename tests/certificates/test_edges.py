@@ -12,20 +12,12 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus import (
-    Box,
-    CrossEntropy,
-    LabelCost,
-    Logistic,
-    SquaredError,
-    SquaredL2,
-    SquaredSup,
-    WeightedL2,
-    certify,
-)
+from certus import Box, CrossEntropy, SquaredL2, certify
 from certus.certificates.certificate import Certificate
 from certus.certificates.record import as_json
+from certus.costs import LabelCost, SquaredSup, WeightedL2
 from certus.errors import ArgumentError, ContradictionError, LossError
+from certus.losses import Logistic, SquaredError
 from certus.smoothness import SmoothnessBound
 from tests.certificates.problems import L2, network, samples
 
@@ -108,8 +100,11 @@ def test_gamma_just_above_the_threshold_proves_no_less_than_it_should() -> None:
     model, data = network("softplus", 1, size=0.8), samples(1, 10)
     threshold = certus.input_smoothness(model).gamma
     found = certify(model, data, rho=0.1, gammas=[threshold * (1 + share) for share in (1e-13, 1e-9, 1e-3)])
-    precise = certus.robust_surrogate(
-        certus.ModelLoss(model), *data, gamma=threshold, maximizer=certus.BarzilaiBorwein(1e-12, 300)
+    precise = certus.surrogate.robust_surrogate(
+        certus.ModelLoss(model),
+        *data,
+        gamma=threshold,
+        maximizer=certus.surrogate.BarzilaiBorwein(1e-12, 300),
     ).detach()
     for level in found.levels[-3:]:
         assert bool((level.bound >= precise - 1e-9 - 2e-3 * level.transport_cost).all())

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from certus import Certificate, LabelCost, SquaredError, certify
+from certus import Certificate, certify
 from certus.certificates import kept
 from certus.certificates.engine import Engine
 from certus.certificates.kept import FileMemory
@@ -19,6 +19,8 @@ from certus.certificates.levels import Level
 from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.certificates.recall import PROBED, probed_samples
 from certus.certificates.record import as_json
+from certus.costs import LabelCost
+from certus.losses import SquaredError
 from certus.storage.tensors import load_tensors, save_tensors
 from tests.certificates.problems import network, samples
 from tests.certificates.small_run import certify_small, make_run

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus import Box, CrossEntropy, Logistic, SmoothMargin, SquaredError
+from certus import Box, CrossEntropy
 from certus.certificates.levels import climb
 from certus.certificates.proven.gap import Proposal, Rule, _gap_rules, bounds_by_rule
 from certus.costs import Cost
 from certus.domains import Domain
-from certus.losses import Criterion
+from certus.losses import Criterion, Logistic, SmoothMargin, SquaredError
 from certus.surrogate import BarzilaiBorwein
 from tests.certificates.problems import (
     ACTIVATIONS,

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus import Mahalanobis, SquaredError
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.rounding import outputs_at, rounding_at
+from certus.costs import Mahalanobis
 from certus.errors import CertusError, UnsupportedError
-from certus.losses import Criterion, loss_and_slope
+from certus.losses import Criterion, SquaredError, loss_and_slope
 from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, L2, around, network, samples
 
 Long = np.ndarray[Any, Any]  # of np.longdouble

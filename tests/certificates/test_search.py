@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus import Box, CrossEntropy, Logistic, Mahalanobis, Masked, SquaredL2, certify
+from certus import Box, CrossEntropy, SquaredL2, certify
 from certus.certificates.attained.search import nearest_costs, push
 from certus.certificates.proven.problem import Problem
-from certus.costs import Cost
+from certus.costs import Cost, Mahalanobis, Masked
+from certus.losses import Logistic
 from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, L2, network, samples
 from tests.problems import SHARP_COSTS, SMOOTH_COSTS, PlaneCost
 

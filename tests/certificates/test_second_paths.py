@@ -44,9 +44,9 @@ def test_portions_of_samples(portion: int, monkeypatch: pytest.MonkeyPatch) -> N
 def test_portions_of_balls(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ball by itself may get a better slope than in company, never a worse one; both are above samples."""
     model, (points, targets) = network("tanh", 1), samples(1, 9)
-    together = certus.local_smoothness(model, points, targets, 0.3)
+    together = certus.smoothness.local_smoothness(model, points, targets, 0.3)
     monkeypatch.setattr("certus.smoothness.api._CHUNK", numbers)
-    alone = certus.local_smoothness(model, points, targets, 0.3)
+    alone = certus.smoothness.local_smoothness(model, points, targets, 0.3)
     assert (alone.lipschitz <= together.lipschitz * (1 + 1e-12)).all()
     assert (alone.curvature <= together.curvature * (1 + 1e-12)).all()
     generator = torch.Generator().manual_seed(0)

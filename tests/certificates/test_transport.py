@@ -10,9 +10,10 @@ import pytest
 import torch
 from scipy.integrate import quad
 
-from certus import Masked, SquaredL2, WeightedL2
+from certus import SquaredL2
 from certus.certificates.paper_terms import level_error, lipschitz_cover, lipschitz_error, uniform_error
 from certus.certificates.transport import transport_distance
+from certus.costs import Masked, WeightedL2
 from certus.data import Split
 from certus.errors import ArgumentError, CertusError, UnsupportedError
 

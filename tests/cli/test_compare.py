@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from certus import WRM, SquaredSup
+from certus import WRM
 from certus.attacks import attack_data
+from certus.costs import SquaredSup
 from certus.domains import Unbounded
 from certus.runs import RunDirectory
 from certus.runs.trained import open_trained

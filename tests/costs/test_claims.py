@@ -10,23 +10,11 @@ import torch
 from torch import Tensor
 
 import certus
-from certus import (
-    WRM,
-    Ball,
-    Box,
-    Bregman,
-    ClaimError,
-    Mahalanobis,
-    Masked,
-    SquaredL2,
-    SquaredLp,
-    SquaredSup,
-    Unbounded,
-    WeightedL2,
-)
-from certus.costs import Cost
+from certus import WRM, Box, SquaredL2
+from certus.costs import Bregman, Cost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
 from certus.costs.claims import check_claims, cost_assumptions, domain_assumptions
-from certus.domains import Domain
+from certus.domains import Ball, Domain, Unbounded
+from certus.errors import ClaimError
 from certus.norms import L2, DiagonalNorm, Lp
 from tests.problems import SHARP_COSTS, SMOOTH_COSTS
 
@@ -250,7 +238,7 @@ def test_wherever_a_cost_is_first_used() -> None:
     with pytest.raises(ClaimError, match="Grown is refuted"):
         certus.certify(model, (INPUTS, targets), rho=0.1, cost=Grown())
     with pytest.raises(ClaimError, match="Convex is refuted"):
-        certus.largest_curvature(loss, INPUTS, targets, cost=Convex())
+        certus.surrogate.largest_curvature(loss, INPUTS, targets, cost=Convex())
     with pytest.raises(ClaimError, match="Convex is refuted"):
         certus.input_smoothness(model, cost=Convex())
     with pytest.raises(ClaimError, match="Bregman is refuted"):

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from torch import Tensor
 
-from certus import Ball, Box, Masked, SquaredL2, SquaredLp, SquaredSup, Unbounded, UnsupportedError
-from certus.costs import Cost
+from certus import Box, SquaredL2
+from certus.costs import Cost, Masked, SquaredLp, SquaredSup
 from certus.costs.proximal import Bounds, prox_l1, prox_sup
+from certus.domains import Ball, Unbounded
+from certus.errors import UnsupportedError
 from tests.oracles import Array
 
 Prox = Callable[[Tensor, Tensor, Tensor, Bounds | None], Tensor]

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from certus import Ball, Box, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, Unbounded, WeightedL2
-from certus.costs import Cost
-from certus.domains import Domain
+from certus import Box, SquaredL2
+from certus.costs import Cost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
+from certus.domains import Ball, Domain, Unbounded
 from tests.oracles import Array, solve_concave
 
 SIZE = 5

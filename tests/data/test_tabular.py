@@ -113,7 +113,7 @@ def test_a_constant_column_is_centred_and_not_blown_up() -> None:
 def test_changing_a_category_costs_as_much_as_one_standard_deviation() -> None:
     data = mixed_set()
     assert data.weights is not None
-    cost = certus.WeightedL2(data.weights)
+    cost = certus.costs.WeightedL2(data.weights)
     origin = torch.tensor([[0.0, 1, 0, 0, 0, 1, 0]])
     other_town = torch.tensor([[0.0, 0, 0, 1, 0, 1, 0]])
     one_deviation = torch.tensor([[-1.0, 1, 0, 0, 0, 1, 0]])
@@ -132,8 +132,8 @@ def test_the_domain_bounds_one_hot_columns_only() -> None:
     assert data.domain.project(-far).tolist() == [[-9, 0, 0, 0, -9, 0, 0]]
     # Nothing in the surrogate trips over the infinite bounds.
     weights = torch.arange(7.0)
-    moved = certus.transport_map(
-        lambda z: z @ weights, data.test.inputs, gamma=1.0, cost=certus.WeightedL2(torch.ones(7)),
+    moved = certus.surrogate.transport_map(
+        lambda z: z @ weights, data.test.inputs, gamma=1.0, cost=certus.costs.WeightedL2(torch.ones(7)),
         domain=data.domain,
     )  # fmt: skip
     expected = data.domain.project(data.test.inputs + weights / 2)

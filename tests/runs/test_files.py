@@ -14,29 +14,16 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from certus import (
-    Ball,
-    BarzilaiBorwein,
-    Box,
-    Bregman,
-    CrossEntropy,
-    LabelCost,
-    Mahalanobis,
-    Masked,
-    PaperAscent,
-    ProximalAscent,
-    SquaredError,
-    SquaredL2,
-    SquaredLp,
-    SquaredSup,
-    Unbounded,
-    UnsupportedError,
-    WeightedL2,
-)
+from certus import Box, CrossEntropy, SquaredL2
+from certus.costs import Bregman, LabelCost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
+from certus.domains import Ball, Unbounded
+from certus.errors import UnsupportedError
+from certus.losses import SquaredError
 from certus.runs import RunError, RunLock
 from certus.runs.tags import from_tag, to_tag
 from certus.storage.files import DamageError, read_json, write_atomically, write_json
 from certus.storage.tensors import load_tensors, save_tensors
+from certus.surrogate import BarzilaiBorwein, PaperAscent, ProximalAscent
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(7), "c": torch.zeros(0)}
 

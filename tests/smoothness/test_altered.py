@@ -17,17 +17,19 @@ def small() -> nn.Sequential:
 
 
 def test_negative_sharpness_is_refused() -> None:
-    with pytest.raises(certus.UnsupportedError, match="must be positive and finite"):
+    with pytest.raises(certus.errors.UnsupportedError, match="must be positive and finite"):
         certus.input_smoothness(nn.Sequential(nn.Linear(1, 1), nn.Softplus(beta=-1.0), nn.Linear(1, 2)))
     model = nn.Sequential(nn.Linear(2, 4), LogCosh(2.0), nn.Linear(4, 3))
     model[1].sharpness.fill_(-1.0)  # type: ignore[operator]
-    with pytest.raises(certus.UnsupportedError, match="must be positive and finite"):
+    with pytest.raises(certus.errors.UnsupportedError, match="must be positive and finite"):
         certus.input_smoothness(model)
 
 
 def test_a_sharpness_for_other_units_is_refused() -> None:
     model = nn.Sequential(nn.Linear(2, 1), LogCosh(torch.tensor([1.0, 2.0, 3.0])), nn.Linear(1, 2))
-    with pytest.raises(certus.ArgumentError, match=r"`sharpness` must fit units of shape \(1,\); got shape"):
+    with pytest.raises(
+        certus.errors.ArgumentError, match=r"`sharpness` must fit units of shape \(1,\); got shape"
+    ):
         certus.input_smoothness(model)
 
 
@@ -41,8 +43,8 @@ def test_a_layer_used_twice_counts_twice() -> None:
     assert bound.curvature == pytest.approx(81 * 2 / 4, rel=1e-6)  # D²/4, D = 9√2
     activation = nn.ReLU()
     model = nn.Sequential(nn.Linear(2, 2), activation, nn.Linear(2, 2), activation)
-    assert [found.path for found in certus.validate(model)] == ["1", "3"]
-    assert certus.validate(certus.smooth(model)) == []
+    assert [found.path for found in certus.smoothness.validate(model)] == ["1", "3"]
+    assert certus.smoothness.validate(certus.smoothness.smooth(model)) == []
 
 
 def far_out(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -52,12 +54,12 @@ def far_out(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Te
 def test_hooks_and_functions_of_its_own_are_refused() -> None:
     model = small()
     model[0].register_forward_hook(far_out)
-    with pytest.raises(certus.UnsupportedError, match="The container 0 has hooks"):
+    with pytest.raises(certus.errors.UnsupportedError, match="The container 0 has hooks"):
         certus.input_smoothness(model)
-    assert [found.path for found in certus.validate(model)] == ["0"]
+    assert [found.path for found in certus.smoothness.validate(model)] == ["0"]
     model = small()
     model[1].forward = lambda points: points[:, :3]
-    with pytest.raises(certus.UnsupportedError, match="functions of its own"):
+    with pytest.raises(certus.errors.UnsupportedError, match="functions of its own"):
         certus.input_smoothness(model)
 
 
@@ -65,14 +67,14 @@ def test_weights_are_read_once() -> None:
     model = small().double()
     analysis = Analysis(model)
     inputs, targets = torch.randn(4, 2).double(), torch.zeros(4, dtype=torch.long)
-    before = certus.local_smoothness(analysis, inputs, targets, 0.1).curvature
+    before = certus.smoothness.local_smoothness(analysis, inputs, targets, 0.1).curvature
     with torch.no_grad():
         model[1].weight.mul_(100)  # type: ignore[operator]
-    assert torch.equal(certus.local_smoothness(analysis, inputs, targets, 0.1).curvature, before)
+    assert torch.equal(certus.smoothness.local_smoothness(analysis, inputs, targets, 0.1).curvature, before)
 
 
 def test_elu_far_from_zero() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 4), nn.CELU(0.01), nn.Linear(4, 3))
-    local = certus.local_smoothness(model, 50 * torch.randn(50, 2), torch.zeros(50).long(), 0.1)
+    local = certus.smoothness.local_smoothness(model, 50 * torch.randn(50, 2), torch.zeros(50).long(), 0.1)
     assert torch.isfinite(local.curvature).all()

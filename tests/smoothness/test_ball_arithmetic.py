@@ -88,7 +88,7 @@ def test_rounding_of_outputs_losses_and_gradients(kind: str, size: float) -> Non
     model, points = network(kind, 0, size), some_points(0)
     targets = torch.tensor([0, 1, 2, 0])
     problem = Problem.of(
-        model, (points, targets), certus.CrossEntropy(), certus.SquaredL2(), certus.Unbounded()
+        model, (points, targets), certus.CrossEntropy(), certus.SquaredL2(), certus.domains.Unbounded()
     )
     bound = rounding_at(problem.analysis, points)
     leaf = points.clone().requires_grad_()
@@ -119,7 +119,7 @@ def test_curvature_at_the_points_that_an_ascent_found(kind: str) -> None:
         model, targets = network(kind, seed, 2.0), torch.tensor([0, 1, 2, 0])
         found = climb(margin_loss(model, targets), some_points(seed), steps=30)
         everywhere = certus.input_smoothness(model)
-        around = certus.local_smoothness(model, found.point, targets, 1e-9)
+        around = certus.smoothness.local_smoothness(model, found.point, targets, 1e-9)
         with balls():
             for index in range(4):
                 series = cross_entropy(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus import ClaimError
+from certus.errors import ClaimError
 from certus.models import Residual
 from certus.smoothness import RULES, Analysis, rule
 from certus.smoothness.activation import Activation
@@ -81,9 +81,9 @@ def test_a_claim_that_stands_is_assumed_by_name() -> None:
     assert content["assumptions"] == ["the rule of Mine (layer 1)"]
     assert content["validity"].startswith("Assumed: the rule of Mine (layer 1). If that holds: Proven for")
     inputs, targets = torch.zeros(2, 3), torch.tensor([0, 1])
-    near = certus.local_smoothness(model(), inputs, targets, 0.1)
+    near = certus.smoothness.local_smoothness(model(), inputs, targets, 0.1)
     assert (near.evidence, near.assumptions) == ("assumed", mine.assumptions)
-    assert certus.local_smoothness(model(nn.Tanh()), inputs, targets, 0.1).evidence == "proven"
+    assert certus.smoothness.local_smoothness(model(nn.Tanh()), inputs, targets, 0.1).evidence == "proven"
 
 
 def test_every_place_is_named() -> None:
@@ -116,7 +116,9 @@ def test_our_rule_replaced_or_borrowed_is_the_users() -> None:
 
 
 def test_a_bound_that_somebody_else_made_is_assumed() -> None:
-    made = certus.SmoothnessBound({"mine": 1.0}, 1.0, 1.0, None, None, [], None, certus.SquaredL2())
+    made = certus.smoothness.SmoothnessBound(
+        {"mine": 1.0}, 1.0, 1.0, None, None, [], None, certus.SquaredL2()
+    )
     assert made.evidence == made.as_json()["evidence"] == "assumed"
     assert made.assumptions == ("the bounds themselves, which certus did not derive",)
 
@@ -367,7 +369,7 @@ def test_criteria_of_the_users_are_refused() -> None:
         def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
             return 10 * super().__call__(outputs, targets)
 
-    with pytest.raises(certus.UnsupportedError, match="not for subclasses of theirs; got Tenfold"):
+    with pytest.raises(certus.errors.UnsupportedError, match="not for subclasses of theirs; got Tenfold"):
         certus.input_smoothness(model(nn.Tanh()), Tenfold())
 
 
@@ -375,12 +377,12 @@ def test_attained_curvature_above_the_bound_is_an_alarm() -> None:
     network = model(nn.Tanh())
     bound = certus.input_smoothness(network)
     inputs, targets = torch.randn(50, 3).double(), torch.zeros(50, dtype=torch.long)
-    curved = certus.largest_curvature(certus.ModelLoss(network), inputs, targets)
+    curved = certus.surrogate.largest_curvature(certus.ModelLoss(network), inputs, targets)
     attained = float(curved.largest.max())
     bound.check_attained(attained)
     low = replace(bound, bounds={"max": attained * (1 - 1e-6)})
     words = (
         r"the loss bends by .* at some input, and by at most .* rests on the max rule\. Nothing was assumed"
     )
-    with pytest.raises(certus.ContradictionError, match=words):
+    with pytest.raises(certus.errors.ContradictionError, match=words):
         low.check_attained(attained)

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import certus
-from certus import CrossEntropy, Logistic, SmoothMargin, SquaredSup
+from certus import CrossEntropy
+from certus.costs import SquaredSup
+from certus.losses import Logistic, SmoothMargin
 from certus.models import LogCosh, Residual
 from tests.smoothness.margins import by_margins
 from tests.smoothness.networks import derivatives
@@ -57,16 +59,16 @@ def test_linear_losses() -> None:
     one = nn.Sequential(linear(weight))
     assert certus.input_smoothness(one, Logistic()).curvature == pytest.approx(25 / 4)
     assert certus.input_smoothness(one, Logistic()).lipschitz == pytest.approx(5)
-    assert certus.input_smoothness(one, certus.SquaredError()).curvature == pytest.approx(2 * 25)
+    assert certus.input_smoothness(one, certus.losses.SquaredError()).curvature == pytest.approx(2 * 25)
     two = nn.Sequential(linear(torch.cat([weight, -weight])))
     margin = certus.input_smoothness(two, SmoothMargin(1.0, sharpness=8.0))
     assert margin.curvature == pytest.approx(8 * 100 / 4)
     sup = certus.input_smoothness(two, cost=SquaredSup())
     assert sup.lipschitz == pytest.approx(14)  # ‖(6, 8)‖₁
     assert sup.curvature == pytest.approx(14**2 / 4)
-    masked = certus.Masked(certus.SquaredL2(), torch.tensor([True, False]))
+    masked = certus.costs.Masked(certus.SquaredL2(), torch.tensor([True, False]))
     assert certus.input_smoothness(two, cost=masked).curvature == pytest.approx(36 / 4)
-    weighted = certus.WeightedL2(torch.tensor([1.0, 16.0]))
+    weighted = certus.costs.WeightedL2(torch.tensor([1.0, 16.0]))
     assert certus.input_smoothness(two, cost=weighted).curvature == pytest.approx((36 + 64 / 16) / 4)
 
 
@@ -159,9 +161,9 @@ def test_label_smoothing_does_not_vanish_where_the_model_is_certain() -> None:
     point, label = torch.tensor([[math.atanh(1 / math.sqrt(3))]]), torch.tensor([0])
     truth = curvature_at(model, point, 0, criterion)
     assert truth == pytest.approx(4 / (3 * math.sqrt(3)) * 0.1 / 3, rel=1e-6)
-    near = certus.local_smoothness(model, point, label, 0.01, criterion)
+    near = certus.smoothness.local_smoothness(model, point, label, 0.01, criterion)
     assert float(near.curvature) >= truth
-    plain = certus.local_smoothness(model, point, label, 0.01)
+    plain = certus.smoothness.local_smoothness(model, point, label, 0.01)
     assert float(plain.curvature) < 1e-20
 
 
@@ -169,5 +171,5 @@ def test_local_bounds_shrink_to_the_truth() -> None:
     """At radius 0 every σ' and σ'' is known: one hidden unit leaves no slack."""
     model = nn.Sequential(linear(torch.tensor([[2.0]])), nn.Tanh(), linear(torch.tensor([[1.0], [-0.5]])))
     point = torch.tensor([[-0.4]]).double()
-    near = certus.local_smoothness(model, point, torch.tensor([1]), 0.0)
+    near = certus.smoothness.local_smoothness(model, point, torch.tensor([1]), 0.0)
     assert float(near.curvature) == pytest.approx(curvature_at(model, point[0], 1, CrossEntropy()), rel=1e-6)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus import ArgumentError, CertusError, CrossEntropy, LossError, UnsupportedError
+from certus import CertusError, CrossEntropy
+from certus.errors import ArgumentError, LossError, UnsupportedError
 from certus.models import LogCosh, Normalize, Residual, Scale
 from certus.smoothness import RULES, rule
 from certus.smoothness.operators import Diagonal
@@ -63,7 +64,7 @@ def test_a_rule_that_is_wrong_is_found_out() -> None:
 
     try:
         message = r"The rule of Strange \(layer 1\.0\) is refuted: it claims the output .* layer computes"
-        with pytest.raises(certus.ClaimError, match=message):
+        with pytest.raises(certus.errors.ClaimError, match=message):
             certus.input_smoothness(network(Strange()))
     finally:
         del RULES[Strange]
@@ -74,7 +75,7 @@ def test_hooks_are_refused() -> None:
     model[0].register_forward_hook(lambda module, inputs, output: 3 * output)
     with pytest.raises(UnsupportedError, match=r"layer 0 \(Linear\) has forward hooks"):
         certus.input_smoothness(model)
-    assert [found.path for found in certus.validate(model)] == ["0"]
+    assert [found.path for found in certus.smoothness.validate(model)] == ["0"]
 
 
 REFUSED = {
@@ -90,7 +91,7 @@ REFUSED = {
 def test_layers_with_settings_that_have_no_rule(layer: nn.Module, message: str) -> None:
     with pytest.raises(UnsupportedError, match=f"layer 0 .* has {message}"):
         certus.input_smoothness(nn.Sequential(layer, nn.Flatten()), input_shape=(1, 6, 6))
-    assert not certus.validate(nn.Sequential(layer))[0].repairable
+    assert not certus.smoothness.validate(nn.Sequential(layer))[0].repairable
 
 
 def test_arguments() -> None:
@@ -104,22 +105,22 @@ def test_arguments() -> None:
     with pytest.raises(UnsupportedError, match="CrossEntropy, SquaredError, Logistic and SmoothMargin"):
         certus.input_smoothness(model, nn.CrossEntropyLoss(reduction="none"))
     with pytest.raises(ArgumentError, match="`model` must have one output for Logistic; got 2"):
-        certus.input_smoothness(model, certus.Logistic())
+        certus.input_smoothness(model, certus.losses.Logistic())
     broken = network(nn.Tanh())
     next(broken.parameters()).data[0, 0] = torch.nan
     with pytest.raises(ArgumentError, match="`model` must have finite weights"):
         certus.input_smoothness(broken)
     with pytest.raises(ArgumentError, match="`model` must be a torch"):
-        certus.validate(3)  # type: ignore[arg-type]
+        certus.smoothness.validate(3)  # type: ignore[arg-type]
     points, targets = torch.zeros(2, 3), torch.tensor([0, 1])
     with pytest.raises(ArgumentError, match="`radius` must be finite and not negative; got -1"):
-        certus.local_smoothness(model, points, targets, -1.0)
+        certus.smoothness.local_smoothness(model, points, targets, -1.0)
     with pytest.raises(LossError, match="labels from 0 to 1"):
-        certus.local_smoothness(model, points, targets + 1, 0.1)
+        certus.smoothness.local_smoothness(model, points, targets + 1, 0.1)
     with pytest.raises(ArgumentError, match="`inputs` must be finite"):
-        certus.local_smoothness(model, points / 0, targets, 0.1)
+        certus.smoothness.local_smoothness(model, points / 0, targets, 0.1)
     with pytest.raises(ArgumentError, match="`inputs` must hold at least one sample"):
-        certus.local_smoothness(model, points[:0], targets[:0], 0.1)
+        certus.smoothness.local_smoothness(model, points[:0], targets[:0], 0.1)
     with pytest.raises(ArgumentError, match="`temperature` must be positive"):
         CrossEntropy(temperature=0.0)
     with pytest.raises(ArgumentError, match="`sharpness` must be positive"):
@@ -129,9 +130,9 @@ def test_arguments() -> None:
     with pytest.raises(ArgumentError, match="`factor` must be finite"):
         Scale(torch.inf)
     with pytest.raises(LossError, match="`targets` 0 or 1"):
-        certus.Logistic()(torch.zeros(2, 1), torch.tensor([0, 2]))
+        certus.losses.Logistic()(torch.zeros(2, 1), torch.tensor([0, 2]))
     with pytest.raises(LossError, match="one output per sample"):
-        certus.Logistic()(torch.zeros(2, 3), torch.tensor([0, 1]))
+        certus.losses.Logistic()(torch.zeros(2, 3), torch.tensor([0, 1]))
 
 
 def test_validate_lists_and_smooth_repairs() -> None:
@@ -139,18 +140,18 @@ def test_validate_lists_and_smooth_repairs() -> None:
         *(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
         *(Residual(nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU())), nn.ELU(2.0), nn.Linear(8, 3)),
     )
-    found = certus.validate(model)
+    found = certus.smoothness.validate(model)
     assert [obstacle.path for obstacle in found] == ["1", "2", "4.branch.1", "5"]
     assert all(obstacle.repairable for obstacle in found)
-    repaired = certus.smooth(model)
-    assert certus.validate(repaired) == []
+    repaired = certus.smoothness.smooth(model)
+    assert certus.smoothness.validate(repaired) == []
     assert [type(layer) for layer in model][1] is nn.ReLU  # the model itself is left alone
     shape = (1, 6, 6)
     assert certus.input_smoothness(model, input_shape=shape).curvature == torch.inf
     assert certus.input_smoothness(repaired, input_shape=shape).curvature < torch.inf
-    assert isinstance(certus.smooth(nn.ReLU()), nn.ELU)
+    assert isinstance(certus.smoothness.smooth(nn.ReLU()), nn.ELU)
     with pytest.raises(UnsupportedError, match=r"No replacement is known for 0 \(Strange\)"):
-        certus.smooth(nn.Sequential(Strange()))
+        certus.smoothness.smooth(nn.Sequential(Strange()))
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -174,16 +175,18 @@ def test_the_table() -> None:
     assert bound.gamma == pytest.approx(bound.curvature / 2)
     assert bound.obstacle is None
     assert bound.as_json()["evidence"] == "proven"
-    sup = certus.input_smoothness(model, input_shape=(1, 2, 2), cost=certus.SquaredSup())
+    sup = certus.input_smoothness(model, input_shape=(1, 2, 2), cost=certus.costs.SquaredSup())
     assert sup.gamma == torch.inf  # nothing is strongly concave under that cost
-    regression = certus.input_smoothness(model, certus.SquaredError(), input_shape=(1, 2, 2))
+    regression = certus.input_smoothness(model, certus.losses.SquaredError(), input_shape=(1, 2, 2))
     assert regression.obstacle == "the residuals F − y have no bound over all inputs"
 
 
 def test_targets_of_a_regression_must_match_the_outputs() -> None:
     model, inputs = nn.Linear(3, 2), torch.zeros(4, 3)
     with pytest.raises(LossError, match=r"as the outputs, \(4, 2\); got shape \(4, 1\)"):
-        certus.local_smoothness(model, inputs, torch.zeros(4, 1), 0.1, certus.SquaredError())
+        certus.smoothness.local_smoothness(
+            model, inputs, torch.zeros(4, 1), 0.1, certus.losses.SquaredError()
+        )
 
 
 def test_weights_whose_squares_overflow() -> None:

@@ -202,10 +202,13 @@ def test_pairs_of_classes_and_the_box_around_them(monkeypatch: pytest.MonkeyPatc
     points, targets = torch.randn(30, 3).double(), torch.arange(30) % 5
     found = sample(model, certus.CrossEntropy(), points, targets, margins=True)
     pairs = certus.input_smoothness(model)
-    near = certus.local_smoothness(model, points, targets, 0.2)
+    near = certus.smoothness.local_smoothness(model, points, targets, 0.2)
     monkeypatch.setattr(outputs, "MOST_CLASSES", 2)
     monkeypatch.setattr("certus.smoothness.analysis.MOST_CLASSES", 2)
-    box, around = certus.input_smoothness(model), certus.local_smoothness(model, points, targets, 0.2)
+    box, around = (
+        certus.input_smoothness(model),
+        certus.smoothness.local_smoothness(model, points, targets, 0.2),
+    )
     assert (around.curvature >= near.curvature * (1 - 1e-9)).all()
     for bound in (pairs, box):
         assert bound.margin_curvature is not None

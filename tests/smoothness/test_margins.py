@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from certus import CrossEntropy, Logistic, SmoothMargin
-from certus.losses import Criterion
+from certus import CrossEntropy
+from certus.losses import Criterion, Logistic, SmoothMargin
 from tests.smoothness.margins import by_margins
 from tests.smoothness.networks import derivatives, sample
 

@@ -36,9 +36,9 @@ INPUTS, TARGETS = torch.linspace(-1, 1, 60, dtype=torch.float64).reshape(10, 6),
 
 READERS: dict[str, Callable[[nn.Module], object]] = {
     "input_smoothness": lambda model: certus.input_smoothness(model),
-    "local_smoothness": lambda model: certus.local_smoothness(model, INPUTS, TARGETS, 0.1),
+    "local_smoothness": lambda model: certus.smoothness.local_smoothness(model, INPUTS, TARGETS, 0.1),
     "Analysis": lambda model: Analysis(model, input_shape=(6,)),
-    "validate": lambda model: certus.validate(model),
+    "validate": lambda model: certus.smoothness.validate(model),
     "certify": lambda model: certus.certify(model, (INPUTS, TARGETS), rho=0.01, balls=0, refine=0),
 }
 
@@ -56,9 +56,9 @@ def test_modes_come_back_when_reading_fails(name: str) -> None:
     model = nn.Sequential(spectral_norm(nn.Linear(6, 3)), nn.Softmax(1)).double().train()
     before = copy.deepcopy(model)
     if name == "validate":
-        certus.validate(model)
+        certus.smoothness.validate(model)
     else:
-        with pytest.raises(certus.UnsupportedError, match="Softmax"):
+        with pytest.raises(certus.errors.UnsupportedError, match="Softmax"):
             certus.input_smoothness(model)
     assert same(model, before)
 

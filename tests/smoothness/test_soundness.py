@@ -9,18 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import certus
-from certus import (
-    CrossEntropy,
-    Logistic,
-    Mahalanobis,
-    Masked,
-    SmoothMargin,
-    SquaredL2,
-    SquaredSup,
-    WeightedL2,
-)
-from certus.costs import Cost
-from certus.losses import Criterion
+from certus import CrossEntropy, SquaredL2
+from certus.costs import Cost, Mahalanobis, Masked, SquaredSup, WeightedL2
+from certus.losses import Criterion, Logistic, SmoothMargin
 from tests.smoothness.margins import by_margins
 from tests.smoothness.networks import Plan, derivatives, plans, points_and_targets, sample
 
@@ -88,7 +79,7 @@ def inside(points: Tensor, radius: float, seed: int) -> Tensor:
 def test_balls_around_samples(plan: Plan, criterion: Criterion, radius: float) -> None:
     model, shape = plan.build()
     points, targets = points_and_targets(plan, shape)
-    bound = certus.local_smoothness(model, points, targets, radius, criterion)
+    bound = certus.smoothness.local_smoothness(model, points, targets, radius, criterion)
     found = sample(model, criterion, inside(points, radius, plan.seed), targets, margins=True)
     # At radius 0 there is hardly any slack: autograd's own rounding must be allowed for.
     rounding = 1e-14 * (1 + found.gradients.flatten(1).norm(dim=1) ** 2)
@@ -120,7 +111,7 @@ def test_in_the_norm_of_a_cost(plan: Plan, seed: int) -> None:
     mask = torch.arange(size) % 2 == 0
     matrix = factor @ factor.T + 0.1 * torch.eye(size, dtype=torch.float64)
     costs: list[Cost] = [
-        *(SquaredL2(), WeightedL2(weights), Mahalanobis(matrix), SquaredSup(), certus.SquaredLp(1.5)),
+        *(SquaredL2(), WeightedL2(weights), Mahalanobis(matrix), SquaredSup(), certus.costs.SquaredLp(1.5)),
         *(Masked(SquaredL2(), mask), Masked(Mahalanobis(matrix), mask), Masked(SquaredSup(), mask)),
     ]
     points, targets = points_and_targets(plan, shape)
@@ -138,7 +129,7 @@ def test_in_the_norm_of_a_cost(plan: Plan, seed: int) -> None:
             assert curved.max() <= value * (1 + 1e-12)
         assert (slope @ unit.T).abs().max() <= bound.lipschitz * (1 + 1e-12)
         radius = 0.4
-        local = certus.local_smoothness(model, points, targets, radius, cost=cost)
+        local = certus.smoothness.local_smoothness(model, points, targets, radius, cost=cost)
         moved = points + radius * unit[: len(points)][torch.arange(len(points)) % len(unit)]
         there = moved.requires_grad_()
         near, curves = derivatives(by_margins(CrossEntropy())(model(there), targets), there)
@@ -153,15 +144,15 @@ def test_regression_and_two_labels(plan: Plan) -> None:
     points, _ = points_and_targets(plan, shape)
     values = torch.linspace(-1, 1, len(points) * plan.classes, dtype=torch.float64).reshape(len(points), -1)
     moved = inside(points, 0.3, plan.seed)
-    bound = certus.local_smoothness(model, points, values, 0.3, certus.SquaredError())
-    found = sample(model, certus.SquaredError(), moved, values)
+    bound = certus.smoothness.local_smoothness(model, points, values, 0.3, certus.losses.SquaredError())
+    found = sample(model, certus.losses.SquaredError(), moved, values)
     for limit in bound.bounds.values():
         assert (found.curvature <= limit).all()
     assert (found.slope.norm(dim=1) <= bound.lipschitz).all()
     if plan.classes == 1:
         labels = torch.arange(len(points)) % 2
         found = sample(model, Logistic(), moved, labels)
-        near = certus.local_smoothness(model, points, labels, 0.3, Logistic())
+        near = certus.smoothness.local_smoothness(model, points, labels, 0.3, Logistic())
         far = certus.input_smoothness(model, Logistic())
         for limit in near.bounds.values():
             assert (found.curvature <= limit).all()
@@ -177,7 +168,7 @@ def test_many_classes() -> None:
     found = sample(model, CrossEntropy(), points, targets)
     bound = certus.input_smoothness(model)
     assert all(found.curvature.max() <= value for value in bound.bounds.values())
-    near = certus.local_smoothness(model, points, targets, 0.1)
+    near = certus.smoothness.local_smoothness(model, points, targets, 0.1)
     assert (found.curvature <= near.curvature).all()
     assert (found.slope.norm(dim=1) <= near.lipschitz).all()
 
@@ -196,5 +187,5 @@ def test_a_relu_network_keeps_its_slopes_and_is_flat_between_its_kinks() -> None
     (slope,) = torch.autograd.grad(by_margins(CrossEntropy())(model(leaf), targets).sum(), leaf)
     assert slope.flatten(1).norm(dim=1).max() <= bound.lipschitz
     flat = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)).double()
-    near = certus.local_smoothness(flat, torch.tensor([[5.0, 1.0]]), torch.tensor([0]), 1e-6)
+    near = certus.smoothness.local_smoothness(flat, torch.tensor([[5.0, 1.0]]), torch.tensor([0]), 1e-6)
     assert near.curvature.isfinite().all()

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import certus
-from certus import Ball, BarzilaiBorwein, Box, PaperAscent, Status, Unbounded
+from certus import Box
 from certus.costs import Support
-from certus.domains import Domain
+from certus.domains import Ball, Domain, Unbounded
+from certus.surrogate import BarzilaiBorwein, PaperAscent, Status
 from tests.oracles import Array, maximum_on_grid
 from tests.problems import (
     CONCAVE_LOSS,

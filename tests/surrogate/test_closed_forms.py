@@ -18,21 +18,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import certus
-from certus import (
-    Ball,
-    BarzilaiBorwein,
-    Box,
-    Mahalanobis,
-    Masked,
-    PaperAscent,
-    SquaredL2,
-    Unbounded,
-    WeightedL2,
-)
-from certus.costs import Cost, SquaredLp
-from certus.domains import Domain
+from certus import Box, SquaredL2
+from certus.costs import Cost, Mahalanobis, Masked, SquaredLp, WeightedL2
+from certus.domains import Ball, Domain, Unbounded
 from certus.evidence import Evidence
-from certus.surrogate import Maximizer
+from certus.surrogate import BarzilaiBorwein, Maximizer, PaperAscent
 from tests.oracles import Array, solve_concave
 
 SIZE, COUNT = 6, 4
@@ -222,5 +212,5 @@ def test_one_step_is_exact_for_a_linear_loss(maximizer: Maximizer, gamma: float)
 def test_each_sample_may_have_its_own_penalty() -> None:
     slope = torch.tensor([3.0, 4.0], dtype=torch.float64)
     gammas = torch.tensor([0.5, 1.0, 5.0], dtype=torch.float64)
-    value = certus.robust_surrogate(lambda z: z @ slope, torch.zeros(3, 2).double(), gamma=gammas)
+    value = certus.surrogate.robust_surrogate(lambda z: z @ slope, torch.zeros(3, 2).double(), gamma=gammas)
     torch.testing.assert_close(value, 25 / (4 * gammas))

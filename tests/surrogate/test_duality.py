@@ -12,8 +12,9 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 import certus
-from certus import BarzilaiBorwein, Box, LabelCost, SquaredL2, SquaredLp
-from certus.costs import Cost
+from certus import Box, SquaredL2
+from certus.costs import Cost, LabelCost, SquaredLp
+from certus.surrogate import BarzilaiBorwein
 from tests.oracles import Array, penalised_by_linear_program, worst_case_by_linear_program
 from tests.problems import ORIGINS, PLANE_LOSSES, SMOOTH_COSTS, PlaneCost, PlaneLoss
 
@@ -35,7 +36,7 @@ def test_penalised_form(cost: Cost, gamma: float) -> None:
     losses = line_loss(torch.from_numpy(GRID)[:, None]).numpy()
     costs = (DATA.numpy() - GRID[None]) ** 2
     program = penalised_by_linear_program(losses, costs, gamma)
-    ours = certus.robust_surrogate(
+    ours = certus.surrogate.robust_surrogate(
         line_loss, DATA, gamma=gamma, cost=cost, domain=LINE, maximizer=PRECISE
     ).mean()
     # The grid misses the maximiser by at most half a spacing, and f is flat there.
@@ -50,7 +51,9 @@ def test_constrained_form(radius: float) -> None:
     program = worst_case_by_linear_program(losses, (DATA.numpy() - GRID[None]) ** 2, radius)
 
     def dual(gamma: float) -> float:
-        surrogate = certus.robust_surrogate(line_loss, DATA, gamma=gamma, domain=LINE, maximizer=PRECISE)
+        surrogate = certus.surrogate.robust_surrogate(
+            line_loss, DATA, gamma=gamma, domain=LINE, maximizer=PRECISE
+        )
         return gamma * radius + float(surrogate.mean())
 
     best = minimize_scalar(dual, bounds=(0.76, 30.0), method="bounded", options={"xatol": 1e-8})

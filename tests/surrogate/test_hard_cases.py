@@ -11,25 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import certus
-from certus import (
-    WRM,
-    Ball,
-    BarzilaiBorwein,
-    Box,
-    Bregman,
-    LabelCost,
-    Mahalanobis,
-    Masked,
-    PaperAscent,
-    SquaredL2,
-    SquaredLp,
-    SquaredSup,
-    Status,
-    Unbounded,
-    WeightedL2,
-)
-from certus.costs import Cost
-from certus.domains import Domain
+from certus import WRM, Box, SquaredL2
+from certus.costs import Bregman, Cost, LabelCost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
+from certus.domains import Ball, Domain, Unbounded
+from certus.surrogate import BarzilaiBorwein, PaperAscent, Status
 
 DOUBLE = torch.float64
 STEEP = torch.tensor([1.0, 1e4], dtype=DOUBLE)
@@ -181,7 +166,7 @@ def test_potentials_that_are_steeper_than_their_modulus(maximizer: certus.surrog
 def test_p_close_to_one() -> None:
     slope = torch.tensor([2.0, 1.9999, 0.5])
     exact = float(SquaredLp(1.0 + 1e-6).norm.dual(slope[None])) ** 2 / 4
-    value = certus.robust_surrogate(
+    value = certus.surrogate.robust_surrogate(
         lambda z: z @ slope, torch.zeros(1, 3), gamma=1.0, cost=SquaredLp(1.0 + 1e-6)
     )
     assert float(value) == pytest.approx(exact, rel=1e-3)

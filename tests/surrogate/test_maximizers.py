@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import certus
-from certus import BarzilaiBorwein, Box, PaperAscent, Status
-from certus.surrogate import Maximizer, Objective
+from certus import Box
+from certus.surrogate import BarzilaiBorwein, Maximizer, Objective, PaperAscent, Status
 from tests.problems import ORIGINS, PLANE_LOSSES, PlaneLoss
 
 LOSS = PLANE_LOSSES[1].torch_form
@@ -33,7 +33,7 @@ class Counted:
 @given(seed=st.integers(0, 1000), gamma=st.floats(0.05, 5.0), which=st.integers(0, 2), boxed=st.booleans())
 def test_the_default_is_monotone(seed: int, gamma: float, which: int, boxed: bool) -> None:
     """Also far below the threshold, where f is not concave."""
-    domain = Box(-1.0, 1.0) if boxed else certus.Unbounded()
+    domain = Box(-1.0, 1.0) if boxed else certus.domains.Unbounded()
     generator = torch.Generator().manual_seed(seed)
     start = domain.project(torch.randn(8, 2, dtype=torch.float64, generator=generator))
     loss = PLANE_LOSSES[which].torch_form
@@ -112,7 +112,7 @@ def test_the_unit_step_contracts(gamma: float) -> None:
     origin = torch.zeros_like(points)
     penalties = torch.full((200,), gamma, dtype=torch.float64)
     objective = Objective(
-        PLANE_LOSSES[0].torch_form, origin, None, penalties, certus.SquaredL2(), certus.Unbounded()
+        PLANE_LOSSES[0].torch_form, origin, None, penalties, certus.SquaredL2(), certus.domains.Unbounded()
     )
     target = objective.evaluate(points).target
     closer = (target[:100] - target[100:]).norm(dim=1)
@@ -189,7 +189,7 @@ def test_the_step_in_hand_is_worth_taking(loss: PlaneLoss) -> None:
     found = certus.WRM(gamma, maximizer=BarzilaiBorwein(0.05)).solve(loss.torch_form, ORIGINS)
     onward = loss.torch_form(found.onward) - gamma * cost(found.onward, ORIGINS)
     assert float((onward - found.value).mean()) > 0
-    best = certus.robust_surrogate(loss.torch_form, ORIGINS, gamma=gamma)
+    best = certus.surrogate.robust_surrogate(loss.torch_form, ORIGINS, gamma=gamma)
     assert float((best - onward).mean()) < 0.5 * float((best - found.value).mean())
 
 

@@ -12,23 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import certus
-from certus import (
-    ArgumentError,
-    Ball,
-    BarzilaiBorwein,
-    Box,
-    Masked,
-    ProximalAscent,
-    SquaredL2,
-    SquaredLp,
-    SquaredSup,
-    Status,
-    Unbounded,
-    UnsupportedError,
-)
-from certus.costs import Cost
-from certus.domains import Domain
-from certus.surrogate import default_maximizer
+from certus import Box, SquaredL2
+from certus.costs import Cost, Masked, SquaredLp, SquaredSup
+from certus.domains import Ball, Domain, Unbounded
+from certus.errors import ArgumentError, UnsupportedError
+from certus.surrogate import BarzilaiBorwein, ProximalAscent, Status, default_maximizer
 from tests.problems import CONCAVE_LOSS, ORIGINS, PLANE_LOSSES, SHARP_COSTS, PlaneCost, PlaneLoss
 from tests.surrogate.test_brute_force import BOX, brute_force
 
@@ -199,10 +187,12 @@ def test_the_default_choice(cost: Cost, domain: Domain, kind: type) -> None:
 def test_the_surrogate_uses_it() -> None:
     """φ and T of a quadratic, by default: the prox itself, here at a = 2 and v = (3, 1)."""
     peak, start = torch.tensor([3.0, -1.0]), torch.zeros(1, 2)
-    phi = certus.robust_surrogate(
+    phi = certus.surrogate.robust_surrogate(
         lambda z: -((z - peak) ** 2).sum(1) / 2, start, gamma=1.0, cost=SquaredSup()
     )
-    moved = certus.transport_map(lambda z: -((z - peak) ** 2).sum(1) / 2, start, gamma=1.0, cost=SquaredSup())
+    moved = certus.surrogate.transport_map(
+        lambda z: -((z - peak) ** 2).sum(1) / 2, start, gamma=1.0, cost=SquaredSup()
+    )
     np.testing.assert_allclose(moved, [[1.0, -1.0]], atol=1e-3)
     np.testing.assert_allclose(phi, [-2.0 - 1.0], atol=1e-5)
 

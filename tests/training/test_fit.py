@@ -12,8 +12,9 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 import certus
-from certus import WRM, CrossEntropy, ModelLoss, SquaredError
+from certus import WRM, CrossEntropy, ModelLoss
 from certus.data import Split, digits, rings
+from certus.losses import SquaredError
 from certus.perturbers import ERM, Perturber
 from certus.training import Robustness, RobustnessStatus, WeightBall, calibration, evaluate, fit
 from certus.training.batch_order import BatchOrder
@@ -183,8 +184,8 @@ def test_schedules_step_once_per_epoch() -> None:
 def test_labels_that_move_are_trained_on() -> None:
     """The mean loss at the moved samples is φ + γρ only with the labels that moved with them."""
     train = DATA.train[:100]
-    precise = certus.BarzilaiBorwein(tolerance=1e-6, max_gradients=100)
-    method = WRM(0.5, label_cost=certus.LabelCost(0.01, 10), maximizer=precise)
+    precise = certus.surrogate.BarzilaiBorwein(tolerance=1e-6, max_gradients=100)
+    method = WRM(0.5, label_cost=certus.costs.LabelCost(0.01, 10), maximizer=precise)
     entry = fit(small(), train, method=method, epochs=1, batch_size=100).history[0]
     assert entry.phi is not None
     assert entry.rho_running is not None
@@ -231,24 +232,26 @@ def test_a_jump_is_called_a_jump() -> None:
 
 
 def test_refused() -> None:
-    with pytest.raises(certus.ArgumentError, match="`epochs` must be at least 1; got 0"):
+    with pytest.raises(certus.errors.ArgumentError, match="`epochs` must be at least 1; got 0"):
         fit(small(), DATA, epochs=0)
-    with pytest.raises(certus.ArgumentError, match="`batch_size` must be at least 1; got 0"):
+    with pytest.raises(certus.errors.ArgumentError, match="`batch_size` must be at least 1; got 0"):
         fit(small(), DATA, batch_size=0)
-    with pytest.raises(certus.ArgumentError, match="hold at least one sample"):
+    with pytest.raises(certus.errors.ArgumentError, match="hold at least one sample"):
         fit(small(), DATA.train[:0])
-    with pytest.raises(certus.ArgumentError, match="give each of the 4 processes a share"):
+    with pytest.raises(certus.errors.ArgumentError, match="give each of the 4 processes a share"):
         BatchOrder(10, 4, 0, processes=4)
     with pytest.raises(
-        certus.ArgumentError, match=r"int64 labels or floating-point numbers; got torch\.int32"
+        certus.errors.ArgumentError, match=r"int64 labels or floating-point numbers; got torch\.int32"
     ):
         fit(small(), Split(DATA.train.inputs, DATA.train.targets.int()))
-    with pytest.raises(certus.ArgumentError, match="`gamma` must be one number to train with; got a tensor"):
+    with pytest.raises(
+        certus.errors.ArgumentError, match="`gamma` must be one number to train with; got a tensor"
+    ):
         fit(small(), DATA.train[:50], method=WRM(torch.ones(50)))
     normed = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10))
-    with pytest.raises(certus.ArgumentError, match="must not leave a batch of one sample to `2`"):
+    with pytest.raises(certus.errors.ArgumentError, match="must not leave a batch of one sample to `2`"):
         fit(normed, DATA.train[:51], batch_size=10)
-    with pytest.raises(certus.UnsupportedError, match="ReduceLROnPlateau needs a metric"):
+    with pytest.raises(certus.errors.UnsupportedError, match="ReduceLROnPlateau needs a metric"):
         fit(small(), DATA.train[:50], schedule=lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o))
     with pytest.raises(DivergedError, match="The weights are useless after epoch 1"):
         fit(small(), DATA, batch_size=2000, optimizer=lambda groups: torch.optim.SGD(groups, lr=1e37))
@@ -276,7 +279,7 @@ def test_the_papers_toy_problem_trains() -> None:
         loss = ModelLoss(model, CrossEntropy())
         with torch.no_grad():
             worst[name] = float(
-                certus.robust_surrogate(loss, data.test.inputs, data.test.targets, gamma=2.0).mean()
+                certus.surrogate.robust_surrogate(loss, data.test.inputs, data.test.targets, gamma=2.0).mean()
             )
         assert evaluate(loss, data.test)["accuracy"] > 0.9
     assert worst["wrm"] < worst["erm"]

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import certus
-from certus import SquaredL2, WeightedL2
+from certus import SquaredL2
+from certus.costs import WeightedL2
 from certus.data import Split, digits
 from certus.training import Projection, SpectralBall, WeightBall, WeightBox, decay_groups, early_and_late
 from certus.training.guidance import suggest_rho
@@ -91,9 +92,9 @@ def test_refused() -> None:
         (lambda: decay_groups(network(), -0.1), "must not be negative; got -0.1"),
         (lambda: decay_groups(network(), {"7": 0.1}), "must name layers of the model"),
     ):
-        with pytest.raises(certus.ArgumentError, match=message):
+        with pytest.raises(certus.errors.ArgumentError, match=message):
             work()
-    with pytest.raises(certus.UnsupportedError, match=r"`0\.weight` has shape"):
+    with pytest.raises(certus.errors.UnsupportedError, match=r"`0\.weight` has shape"):
         SpectralBall(1.0)(nn.Sequential(nn.Conv2d(1, 1, 3)))
 
 
@@ -114,5 +115,5 @@ def test_the_suggested_level_is_a_tenth_of_the_distance_between_classes() -> Non
 def test_levels_for_regression_and_for_nothing_to_tell_apart() -> None:
     data = Split(torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0.1, 0.2, 0.3]))
     assert suggest_rho(data, SquaredL2()).distance == pytest.approx(1.0)
-    with pytest.raises(certus.ArgumentError, match="no two samples differ"):
+    with pytest.raises(certus.errors.ArgumentError, match="no two samples differ"):
         suggest_rho(Split(torch.zeros(3, 1), torch.tensor([0, 0, 0])), SquaredL2())

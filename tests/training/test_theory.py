@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus import BarzilaiBorwein
 from certus.data import Split
 from certus.losses import AnyLoss
 from certus.perturbers import AnyPerturber
+from certus.surrogate import BarzilaiBorwein
 from certus.training import ConvergenceConstants, Observer, TrainingState
 
 GAMMA, MODULUS = 0.75, 1.0
@@ -78,7 +78,7 @@ def test_the_mean_squared_gradient_is_below_the_bound(steps: int) -> None:
 
 @pytest.mark.parametrize("steps", [40, 80])
 def test_the_bound_is_broken_without_the_maximisation(steps: int) -> None:
-    assert mean_square(certus.ERM(), steps) > 3 * CONSTANTS.bound(steps)
+    assert mean_square(certus.perturbers.ERM(), steps) > 3 * CONSTANTS.bound(steps)
 
 
 def test_the_bound_is_broken_at_another_gamma() -> None:
@@ -120,11 +120,11 @@ def test_refused() -> None:
         "noise": 1.0,
     }
     for name, value in (("modulus", 0.0), ("noise", -1.0), ("parameter_smoothness", math.inf)):
-        with pytest.raises(certus.ArgumentError, match=f"`{name}` must be"):
+        with pytest.raises(certus.errors.ArgumentError, match=f"`{name}` must be"):
             ConvergenceConstants(**(good | {name: value}))
-    with pytest.raises(certus.ArgumentError, match="must not be linear"):
+    with pytest.raises(certus.errors.ArgumentError, match="must not be linear"):
         ConvergenceConstants(0.0, 0.0, 1.0, 1.0, 1.0)
-    with pytest.raises(certus.ArgumentError, match="`steps` must be at least L_φΔ/σ² = 2; got 1"):
+    with pytest.raises(certus.errors.ArgumentError, match="`steps` must be at least L_φΔ/σ² = 2; got 1"):
         ConvergenceConstants(**good).step_size(1)
-    with pytest.raises(certus.ArgumentError, match="`accuracy` must not be negative"):
+    with pytest.raises(certus.errors.ArgumentError, match="`accuracy` must not be negative"):
         ConvergenceConstants(**good).bound(10, accuracy=-1.0)

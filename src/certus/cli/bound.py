@@ -106,7 +106,9 @@ def _show(found: SmoothnessBound, sampled: float | None, gamma: float | None, dr
         )
     console.print(rules)
     if found.obstacle is not None:
-        console.print(f"No finite bound on the curvature: {found.obstacle}. certus.smooth(model) may help.")
+        console.print(
+            f"No finite bound on the curvature: {found.obstacle}. certus.smoothness.smooth(model) may help."
+        )
     else:
         costly = found.dearest
         console.print(f"The smallest is the bound: L+ = {found.curvature:.4g} by the {found.rule} rule.")

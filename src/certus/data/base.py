@@ -21,7 +21,7 @@ class DataSet:
         domain: the set Z that its inputs live in.
         classes: number of labels, or None for regression.
         units: what a distance of 1 between two inputs means, in words.
-        weights: (features,) weights for ``certus.WeightedL2``; None means that plain ``SquaredL2`` fits.
+        weights: (features,) weights for ``WeightedL2``; None means that plain ``SquaredL2`` fits.
         feature_names: one name for each column of a table.
         class_names: what the labels 0, 1, … are called in the source.
         input_scale: (mean, scale), both (features,) float64, with inputs = (raw − mean) / scale; None if raw.

@@ -102,8 +102,8 @@ def read_layers(model: nn.Module, shape: Shape, path: str = "") -> list[Step]:
         if known is None:
             raise UnsupportedError(
                 f"Nothing is known about the layer {name} ({kind}), so nothing can be proven. Replace it, or "
-                f"register a rule for it with @certus.smoothness.rule({kind}); certus.validate(model) lists "
-                "every such layer."
+                f"register a rule for it with @certus.smoothness.rule({kind}); "
+                "certus.smoothness.validate(model) lists every such layer."
             )
         if is_altered(module):
             raise UnsupportedError(

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from certus import CrossEntropy, Logistic, Masked, SmoothMargin, WeightedL2
+from certus import CrossEntropy
+from certus.costs import Masked, WeightedL2
+from certus.losses import Logistic, SmoothMargin
 from certus.models import Residual, certified_cnn, certified_mlp
 
 

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus import Bregman, ClaimError, ContradictionError, SquaredL2
+from certus import SquaredL2
+from certus.costs import Bregman
 from certus.data import Split
+from certus.errors import ClaimError, ContradictionError
 from certus.smoothness import RULES, SmoothnessBound, rule
 from certus.smoothness.activations import TANH
 from certus.training import Fit, fit

@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 import certus
-from certus import WRM, CrossEntropy, Unbounded, UnsupportedError
+from certus import WRM, CrossEntropy
 from certus.costs import SquaredL2
 from certus.data import digits, wine
+from certus.domains import Unbounded
+from certus.errors import UnsupportedError
 from certus.models import LogCosh, Scale, certified_cnn, certified_mlp
 from certus.runs.building import build_method
 from certus.runs.settings import Settings
@@ -57,7 +59,9 @@ def test_a_huge_direction_does_not_hide_the_others(size: float) -> None:
 
 
 def test_weights_that_are_no_numbers_are_refused() -> None:
-    with pytest.raises(certus.ArgumentError, match="`weight` must be finite, squared; got NaN or infinity"):
+    with pytest.raises(
+        certus.errors.ArgumentError, match="`weight` must be finite, squared; got NaN or infinity"
+    ):
         clip_matrix(torch.full((2, 2), math.inf))
 
 

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import certus
-from certus import CrossEntropy, SquaredError, SquaredL2, SquaredSup, UnsupportedError
+from certus import CrossEntropy, SquaredL2
+from certus.costs import SquaredSup
+from certus.errors import UnsupportedError
+from certus.losses import SquaredError
 from certus.models import certified_mlp
 from certus.training.certified import SAFETY, CertifiedSet
 from certus.training.certified.clipping import clip_matrix
@@ -143,7 +146,9 @@ def test_what_cannot_be_proven_is_refused_by_its_path() -> None:
         make(*plain, criterion=SquaredError())
     with pytest.raises(UnsupportedError, match="strongly convex"):
         make(*plain, cost=SquaredSup())
-    with pytest.raises(certus.ArgumentError, match="`model` must be the one that the set was made for"):
+    with pytest.raises(
+        certus.errors.ArgumentError, match="`model` must be the one that the set was made for"
+    ):
         CertifiedSet(plain, 1.0, input_shape=(4,))(certified_mlp(4, [8], 3))
-    with pytest.raises(certus.ArgumentError, match="`gamma` must be positive and finite; got -1"):
+    with pytest.raises(certus.errors.ArgumentError, match="`gamma` must be positive and finite; got -1"):
         CertifiedSet(plain, -1.0, input_shape=(4,))

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 import certus
-from certus import WRM, ArgumentError, UnsupportedError
+from certus import WRM
 from certus.attacks import attack_data, pgm
 from certus.data import digits
+from certus.errors import ArgumentError, UnsupportedError
 from certus.losses import ModelLoss
 from certus.models import build_model, certified_mlp, principal_components
 from certus.perturbers import ERM, Perturber
