@@ -68,6 +68,7 @@ TARGETS = (
     Target("certificates/engine.py", only=("Engine.error_floor", "Engine._over_labels")),
     Target("certificates/certificate.py", only=("Certificate._best", "Certificate.error_bound")),
     Target("certificates/population.py", never=("_FAR", "_ABOVE")),
+    Target("outward.py"),
     Target("norms.py"),
     Target("costs/base.py", only=("Cost.gap", "infinite_unless", "separable_response")),
     Target(

@@ -1,0 +1,150 @@
+"""How far margins rise with the distance, and how near an error can be: against the functions themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from scipy.optimize import brentq
+from torch import Tensor
+
+from certus.certificates.proven.centred import Parabolas
+from certus.certificates.proven.constants import Constants, Grid, _below, _radius, _rise
+from certus.certificates.proven.values import Margins
+
+EDGES = torch.tensor([0.0, 0.3, 1.0, 4.0], dtype=torch.float64)
+INNER, OUTER = EDGES[:-1], EDGES[1:]
+
+
+def draw(*shape: int, seed: int) -> Tensor:
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_the_rise_is_one_of_two_functions_and_the_smaller_at_the_outer_edge() -> None:
+    slope, most, bend = draw(20, seed=0), 2 * draw(20, seed=1), 3 * draw(20, seed=2) - 0.5
+    low, high = _rise(slope, most, bend, INNER, OUTER)
+    picked = set()
+    for index in range(20):
+        steep, upper, curved = float(slope[index]), float(most[index]), max(0.0, float(bend[index]))
+        functions: list[Callable[[float], float]] = [
+            lambda r, s=steep, c=curved: s * r + c * r**2 / 2,  # type: ignore[misc]
+            lambda r, m=upper: m * r,  # type: ignore[misc]
+        ]
+        for ring in range(3):
+            inner, outer = float(INNER[ring]), float(OUTER[ring])
+            which = min((0, 1), key=lambda k: functions[k](outer))
+            picked.add(which)
+            ends = [float(low[index, ring]), float(high[index, ring])]
+            assert ends == pytest.approx([functions[which](inner), functions[which](outer)], rel=1e-8)
+            assert ends[0] >= functions[which](inner)
+            assert ends[1] >= functions[which](outer)
+    assert picked == {0, 1}
+
+
+def parabolas(rise: Tensor, bend: Tensor) -> Parabolas:
+    return Parabolas(rise, bend, torch.full(rise.shape[:2], math.inf, dtype=torch.float64))
+
+
+def test_a_parabola_takes_over_where_it_is_smaller_at_the_outer_edge() -> None:
+    rise, bend = 0.3 * draw(1, 4, 3, seed=3), 2 * draw(1, 4, 3, seed=4)
+    before = (0.2 + draw(1, 4, 3, seed=5), 0.5 + 2 * draw(1, 4, 3, seed=6))
+    low, high = _below(before, parabolas(rise, bend), INNER, OUTER)
+    replaced = 0
+    for k in range(4):
+        for ring in range(3):
+            inner, outer = float(INNER[ring]), float(OUTER[ring])
+            ends = [rise[0, k] + bend[0, k] * r**2 / 2 for r in (inner, outer)]
+            pair = int(ends[1].argmin())
+            wanted = (float(before[0][0, k, ring]), float(before[1][0, k, ring]))
+            if float(ends[1][pair]) < wanted[1]:
+                wanted, replaced = (float(ends[0][pair]), float(ends[1][pair])), replaced + 1
+            assert (float(low[0, k, ring]), float(high[0, k, ring])) == pytest.approx(wanted, rel=1e-8)
+            assert float(low[0, k, ring]) >= wanted[0]
+            assert float(high[0, k, ring]) >= wanted[1]
+    assert 0 < replaced < 12
+
+
+def root(function: Callable[[float], float]) -> float:
+    """Where an increasing function, negative at 0, becomes 0; ∞ if it does not."""
+    return math.inf if function(1e9) < 0 else float(brentq(function, 0.0, 1e9, xtol=1e-14))
+
+
+@pytest.mark.parametrize("with_parabolas", [False, True])
+def test_radii_are_the_roots_of_what_margins_can_rise_to(with_parabolas: bool) -> None:
+    """Every class must stay below 0, on all of space or on a ball, at whose edge its constants end."""
+    count, classes = 12, 4
+    values, steep = -0.2 - draw(count, classes, seed=7), 0.2 + draw(count, classes, seed=8)
+    labels = torch.arange(count) % classes
+    own = torch.nn.functional.one_hot(labels, classes).bool()
+    values[own] = 0.0
+    values[0, 1] = 0.3  # an error already
+    margins = Margins(values, steep, None, torch.zeros(count, dtype=torch.float64))
+    grid = Grid(EDGES, (2,))
+    rise, bend = 0.5 * draw(count, classes, 2, seed=9), draw(count, classes, 2, seed=10)
+    near = Constants(
+        2, 0.2 + draw(count, classes, seed=11), draw(count, classes, seed=12) - 0.2, steep[:, 0], steep[:, 0]
+    )
+    space = Constants(
+        *(
+            None,
+            0.5 + draw(count, classes, seed=13),
+            3 * draw(count, classes, seed=14),
+            steep[:, 0],
+            steep[:, 0],
+        ),
+        parabolas(rise, bend) if with_parabolas else None,
+    )
+    found = _radius(margins, own, [near, space], grid)
+    limits = set()
+    for i in range(count):
+        best = 0.0
+        for ball in (near, space):
+            assert ball.margin_slope is not None
+            assert ball.margin_bend is not None
+            roots = []
+            for k in range(classes):
+                if k == labels[i]:
+                    continue
+                start, g, most = float(values[i, k]), float(steep[i, k]), float(ball.margin_slope[i, k])
+                kappa = max(0.0, float(ball.margin_bend[i, k]))
+                if start >= 0:
+                    roots.append(0.0)
+                    continue
+
+                def e(
+                    r: float, m: float = start, g: float = g, c: float = kappa, most: float = most
+                ) -> float:
+                    return m + min(most * r, g * r + c * r**2 / 2)
+
+                own_roots = [root(e)]
+                if ball.parabolas is not None:
+                    for pair in range(2):
+                        left = start + float(rise[i, k, pair])
+                        if left < 0:
+                            own_roots.append(math.sqrt(-2 * left / float(bend[i, k, pair])))
+                roots.append(max(own_roots))
+            radius = min(roots)
+            if ball.edge is not None:
+                limits.add(radius > float(EDGES[2]))
+                radius = min(radius, float(EDGES[2]))
+            best = max(best, radius)
+        assert float(found[i]) == pytest.approx(best, rel=1e-7, abs=1e-12)
+        assert float(found[i]) <= best
+    assert limits == {False, True}
+    assert float(found[0]) == 0
+
+
+def test_bounds_on_a_ball_are_never_worse_than_those_around_it() -> None:
+    def some(edge: int | None, seed: int) -> Constants:
+        margins = (draw(5, 3, seed=seed), draw(5, 3, seed=seed + 1))
+        return Constants(edge, *margins, draw(5, seed=seed + 2), draw(5, seed=seed + 3))
+
+    ball, space = some(2, 20), some(None, 30)
+    found = ball.within(space)
+    assert found.edge == 2
+    for name in ("margin_slope", "margin_bend", "slope", "curvature"):
+        mine, other, both = (getattr(each, name) for each in (ball, space, found))
+        assert torch.equal(both, torch.where(mine < other, mine, other))
+    assert Constants(2, None, None, ball.slope, ball.curvature).within(space).margin_slope is None
