@@ -47,7 +47,11 @@ def test_whatever_certify_runs_is_among_the_sources() -> None:
         certify(image, (images, labels), cost=masked, **quick)
         certify(model, (inputs, labels), cost=SquaredSup(), domain=Box(-1.0, 1.0), **quick)
         certify(
-            network("elu", 0, classes=1), (inputs, labels.double()), loss=SquaredError(), clip=4.0, **quick
+            network("elu", 0, classes=1),
+            (inputs, labels.double()),
+            criterion=SquaredError(),
+            clip=4.0,
+            **quick,
         )
     finally:
         sys.setprofile(before)

@@ -77,7 +77,7 @@ def test_linear_regression_has_a_closed_form() -> None:
         (WeightedL2(weights), float((row / weights.sqrt()).norm())),
     ):
         found = certify(
-            model, (inputs, targets), rho=(0.01, 0.1, 1.0), loss=SquaredError(), cost=cost, refine=3
+            model, (inputs, targets), rho=(0.01, 0.1, 1.0), criterion=SquaredError(), cost=cost, refine=3
         )
         with torch.no_grad():
             start = float(SquaredError()(model(inputs), targets).mean())

@@ -147,7 +147,9 @@ def test_a_regression_is_read_as_it_was_written(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 8), nn.ELU(), nn.Linear(8, 1))
     inputs = torch.randn(12, 2)
-    found = certify(model, (inputs, inputs.sum(1)), rho=0.05, loss=SquaredError(), balls=0, attack_steps=0)
+    found = certify(
+        model, (inputs, inputs.sum(1)), rho=0.05, criterion=SquaredError(), balls=0, attack_steps=0
+    )
     path = tmp_path / "certificate.json"
     path.write_text(json.dumps(as_json(found), allow_nan=False))
     for rho in (0.0, 0.05, 1.0):
@@ -158,11 +160,11 @@ def test_labels_and_prices_must_fit_the_network() -> None:
     torch.manual_seed(0)
     inputs = torch.randn(6, 2)
     model = nn.Sequential(nn.Linear(2, 8), nn.ELU(), nn.Linear(8, 1))
-    floats = certify(model, (inputs, torch.tensor([0.0, 1.0] * 3)), rho=0.01, loss=Logistic(), balls=0)
-    longs = certify(model, (inputs, torch.tensor([0, 1] * 3)), rho=0.01, loss=Logistic(), balls=0)
+    floats = certify(model, (inputs, torch.tensor([0.0, 1.0] * 3)), rho=0.01, criterion=Logistic(), balls=0)
+    longs = certify(model, (inputs, torch.tensor([0, 1] * 3)), rho=0.01, criterion=Logistic(), balls=0)
     assert floats.bracket(0.01) == longs.bracket(0.01)
     with pytest.raises(LossError, match="labels from 0 to 1"):
-        certify(model, (inputs, torch.tensor([0, 2] * 3)), rho=0.01, loss=Logistic())
+        certify(model, (inputs, torch.tensor([0, 2] * 3)), rho=0.01, criterion=Logistic())
     three = nn.Sequential(nn.Linear(2, 8), nn.ELU(), nn.Linear(8, 3))
     with pytest.raises(ArgumentError, match="`label_cost` must have as many classes as"):
         certify(three, (inputs, torch.tensor([0, 1] * 3)), rho=0.01, label_cost=LabelCost(0.05, 5))

@@ -193,7 +193,7 @@ def test_levels_with_labels_that_move_and_of_a_regression(
         if case == "labels":
             price = LabelCost(0.05, classes=3)
             return certify(model, (inputs, targets), label_cost=price, memory=memory, **common)  # type: ignore[arg-type]
-        return certify(model, (inputs, targets), loss=SquaredError(), memory=memory, **common)  # type: ignore[arg-type]
+        return certify(model, (inputs, targets), criterion=SquaredError(), memory=memory, **common)  # type: ignore[arg-type]
 
     first = once()
     assert len(solved) == 3

@@ -82,7 +82,7 @@ def test_nearest_errors_of_linear_classifiers(cost: PlaneCost) -> None:
 
 def test_a_logistic_output_is_attacked_too() -> None:
     model, (inputs, targets) = network("linear", 4, 1), samples(4, 40, 2)
-    found = certify(model, (inputs, targets), rho=0.05, loss=Logistic(), refine=0)
+    found = certify(model, (inputs, targets), rho=0.05, criterion=Logistic(), refine=0)
     margin = model(inputs).detach().flatten() * (2 * targets - 1)
     exact = (margin.clamp_min(0) / model[0].weight.detach().norm()) ** 2  # type: ignore[index]  # likewise
     assert found.error_found is not None

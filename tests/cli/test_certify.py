@@ -208,7 +208,7 @@ def test_what_is_refused(folder: Path) -> None:
     refused(certus("shift", "digits", "digits@test", folder=folder), "must name a split, such as digits@test")
     model = torch.nn.Sequential(torch.nn.Linear(2, 1))
     with pytest.raises(ArgumentError, match="`clip` must be given for a regression with `confidence`"):
-        certify(model, (torch.zeros(3, 2), torch.zeros(3)), rho=0.1, loss=SquaredError(), confidence=0.9)
+        certify(model, (torch.zeros(3, 2), torch.zeros(3)), rho=0.1, criterion=SquaredError(), confidence=0.9)
 
 
 def test_a_shift_out_of_the_domain_is_no_case_of_the_certificate(folder: Path) -> None:

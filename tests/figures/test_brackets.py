@@ -64,7 +64,7 @@ def test_a_regression_has_losses_only_and_says_where_they_are_clipped(
     torch.manual_seed(0)
     model, data = nn.Sequential(nn.Linear(2, 1)).double(), (samples(0, 10)[0], torch.zeros(10).double())
     draw_bracket(
-        certify(model, data, rho=0.1, loss=SquaredError(), clip=2.0, **QUICK), tmp_path / "a.svg", ""
+        certify(model, data, rho=0.1, criterion=SquaredError(), clip=2.0, **QUICK), tmp_path / "a.svg", ""
     )
     (axes,) = drawn[0].axes
     assert axes.get_ylabel() == "mean of min(loss, 2)"

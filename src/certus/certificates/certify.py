@@ -33,7 +33,7 @@ def certify(
     data: Data,
     *,
     rho: float | Sequence[float],
-    loss: Criterion = _CROSS_ENTROPY,
+    criterion: Criterion = _CROSS_ENTROPY,
     cost: Cost = _L2,
     domain: Domain = _EVERYWHERE,
     confidence: float | None = None,
@@ -59,7 +59,7 @@ def certify(
             predictions are certified (eqn:certify-tests allows it): how stable they are, not how true.
         rho: the mean transport costs of interest, a mean *squared* distance; 0 is the sample itself. The
             certificate answers for others too.
-        loss: the criterion; plain cross-entropy unless you say otherwise.
+        criterion: one loss per sample from outputs and targets; plain cross-entropy unless you say otherwise.
         confidence: 1 − δ; asserts that the data were drawn independently and that nothing was fitted or
             tuned on them.
         clip: B. Then min(ℓ, B) is what is certified. With ``confidence`` alone B = 2 ln K for the population
@@ -91,7 +91,7 @@ def certify(
     require(clip is None or 0 < clip < math.inf, "clip", "be positive and finite", clip)
     for name, count in (("balls", balls), ("refine", refine), ("attack_steps", attack_steps)):
         require_count(name, count, least=0)
-    problem = Problem.of(model, data, loss, cost, domain, label_cost, smoothness)
+    problem = Problem.of(model, data, criterion, cost, domain, label_cost, smoothness)
     ceiling = _ceiling(problem, confidence, clip)
     chosen = default_gammas(problem, rhos, clip)
     if gammas is not None:

@@ -121,7 +121,7 @@ def certify_run(
         trained.loss.model,
         (data.inputs, None if settings.predicted else data.targets),
         rho=settings.rho,
-        loss=criterion,
+        criterion=criterion,
         cost=trained.cost,
         domain=domain,
         confidence=settings.confidence,
