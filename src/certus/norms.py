@@ -75,11 +75,14 @@ class DiagonalNorm:
     weights: Tensor
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        return (self.weights.to(vectors) * vectors**2).flatten(1).sum(1).sqrt()
+        # In float64, whatever the weights are in: bounds rest on it.
+        exact = vectors.double()
+        squares = self.weights.to(exact) * exact**2
+        return squares.flatten(1).sum(1).sqrt().to(vectors.dtype)
 
     @property
     def dual(self) -> DiagonalNorm:
-        return DiagonalNorm(1 / self.weights)
+        return DiagonalNorm(1 / self.weights.double())
 
     @property
     def euclidean_floor(self) -> float:
@@ -100,7 +103,8 @@ class MatrixNorm:
 
     @cached_property
     def _double(self) -> Tensor:
-        return self.matrix.detach().double()
+        matrix = self.matrix.detach().double()
+        return (matrix + matrix.T) / 2  # which has the same vᵀMv
 
     @cached_property
     def dual(self) -> MatrixNorm:

@@ -244,7 +244,7 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "slightly skew": (
         lambda: Mahalanobis(torch.tensor([[1e-8, 5e-9], [0.0, 1e-8]])),
         ArgumentError,
-        "`matrix` must be symmetric",
+        "`matrix` must be symmetric, to 1e-5 of its largest entry; got one that differs",
     ),
     "not square": (
         lambda: Mahalanobis(torch.ones(2, 3)),
@@ -255,7 +255,7 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "not symmetric": (
         lambda: Mahalanobis(torch.tensor([[1.0, 1.0], [0.0, 1.0]])),
         ArgumentError,
-        "`matrix` must be symmetric",
+        "`matrix` must be symmetric, to 1e-5 of its largest entry; got one that differs",
     ),
     "not definite": (
         lambda: Mahalanobis(torch.diag(torch.tensor([1.0, -1.0]))),

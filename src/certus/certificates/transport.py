@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.costs import Cost, Masked
+from certus.costs import Cost
 from certus.costs.claims import is_own
 from certus.errors import ArgumentError, UnsupportedError, require, require_count
 from certus.split import Split
@@ -72,7 +72,7 @@ def transport_distance(
         "be positive and finite",
         label_price,
     )
-    if isinstance(cost, Masked):
+    if not cost.finite:
         raise UnsupportedError(
             "Masked costs are infinite between most samples: measure the free features alone."
         )

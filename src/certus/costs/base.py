@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 from certus.batches import inner, per_sample
+from certus.costs.metric import Metric
+from certus.costs.stepping import Stepping
 from certus.domains import Domain
 from certus.errors import UnsupportedError, require
 from certus.norms import L2, Norm
@@ -167,6 +169,55 @@ class Cost(ABC):
         if self.norm == L2:
             return vectors
         raise UnsupportedError(f"{self} has no inner product, so curvature in its norm is no eigenvalue.")
+
+    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
+        """The norm as proofs use it, for points of one shape and moves inside a mask.
+
+        Here, what holds for any norm with a Euclidean floor. The costs of certus say more, each for its very
+        class: a subclass may have a norm of its own.
+        """
+        return Metric(self.norm, shape, mask)
+
+    def stepping(self, domain: Domain) -> Stepping:
+        """The balls that attacks step in on this domain; here, those in L2 that hold the cost's own."""
+        return Stepping(2.0, floor=max(self.norm.euclidean_floor, 1e-6))
+
+    def fraction(self, share: Tensor) -> Tensor:
+        """How far along the line from z₀ to z a point may lie that costs this (batch,) share of c(z, z₀).
+
+        The root, if c is a squared norm; ``share`` itself is enough for any convex cost.
+        """
+        return share.sqrt()
+
+    def value_terms(self, moved: Tensor, origin: Tensor) -> Tensor:
+        """(batch,) the sizes that c(moved, origin) may cancel down from, to which its rounding is relative.
+
+        Here, those of a cost of which nothing is known: growth·(‖z‖₂ + ‖z₀‖₂)². The squared norms of certus
+        do not cancel, and are not asked.
+        """
+        return self.growth * (L2(moved) + L2(origin)) ** 2
+
+    def gradient_terms(self, moved: Tensor, origin: Tensor) -> Tensor:
+        """(batch,) the same of the gradient, in L2."""
+        return self.growth * (L2(moved) + L2(origin))
+
+    @property
+    def unmasked(self) -> Cost:
+        """What a mask is around, or the cost itself."""
+        return self
+
+    @property
+    def finite(self) -> bool:
+        """Whether every point can be moved to every other."""
+        return True
+
+    def freed(self, vectors: Tensor) -> Tensor:
+        """(batch, …) vectors without the coordinates along which nothing may move."""
+        return vectors
+
+    def pinned(self, points: Tensor, origin: Tensor) -> Tensor:
+        """(batch, …) points with the coordinates that may not move put back to those of z₀."""
+        return points
 
     def check_shape(self, points: Tensor) -> None:  # noqa: B027  (most costs fit any shape)
         """Raise ``ArgumentError`` if this cost does not fit points of this shape."""

@@ -77,6 +77,16 @@ class Bregman(Cost):
             curvature = torch.where(measured > curvature, measured, curvature)
         return separable_response(gradient, point, weight * per_sample(curvature, point), domain)
 
+    def fraction(self, share: Tensor) -> Tensor:
+        return share
+
+    def value_terms(self, moved: Tensor, origin: Tensor) -> Tensor:
+        (height, slope), (other, _) = self.potential_and_slope(origin), self.potential_and_slope(moved)
+        return height.abs() + other.abs() + (slope * (moved - origin)).abs().flatten(1).sum(1)
+
+    def gradient_terms(self, moved: Tensor, origin: Tensor) -> Tensor:
+        return L2(self.potential_and_slope(origin)[1]) + L2(self.potential_and_slope(moved)[1])
+
     def potential_and_slope(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """h and ∇h, (batch,) and (batch, …)."""
         with torch.enable_grad():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from weakref import WeakValueDictionary
 
+import torch
 from torch import Tensor
 
 from certus.costs.base import Cost
@@ -21,17 +22,14 @@ from certus.costs.norm_trials import try_norm
 from certus.costs.quadratic import Mahalanobis, SquaredL2, WeightedL2
 from certus.costs.trials import try_cost
 from certus.domains import Ball, Box, Domain, Unbounded
+from certus.errors import UnsupportedError
 from certus.norms import DiagonalNorm, Lp, MatrixNorm, Norm
 
 _COSTS = (SquaredL2, WeightedL2, Mahalanobis, SquaredLp, SquaredSup)
 _NORMS = (Lp, DiagonalNorm, MatrixNorm)
 _DOMAINS = (Unbounded, Box, Ball)
+_EVERYWHERE = Unbounded()
 _PASSED: WeakValueDictionary[tuple[object, ...], Cost | Domain] = WeakValueDictionary()
-
-
-def free_cost(cost: Cost) -> Cost:
-    """What a mask is around, or the cost itself."""
-    return cost.inner if isinstance(cost, Masked) else cost
 
 
 def is_own(cost: Cost) -> bool:
@@ -69,8 +67,21 @@ def check_claims(cost: Cost, domain: Domain, inputs: Tensor) -> None:
         _PASSED[(id(domain), *setting)] = domain
     if not cost_assumptions(cost) or _PASSED.get((id(cost), id(domain), *setting)) is cost:
         return
-    inner = free_cost(cost)
+    inner = cost.unmasked
     if _norm_assumptions(inner.norm, ""):
         try_norm(inner.norm, inputs)
     try_cost(cost, domain, inputs, derived=type(inner) is Bregman)
     _PASSED[(id(cost), id(domain), *setting)] = cost
+
+
+def check_claims_everywhere(cost: Cost, shape: tuple[int, ...]) -> None:
+    """The same at random points of one shape, for a cost of the user's that is one for all of space. A
+    potential may be one for a domain, and is tried where that and the data are known."""
+    if is_own(cost) or isinstance(cost.unmasked, Bregman):
+        return
+    try:
+        cost.support(_EVERYWHERE)
+    except UnsupportedError:
+        return
+    points = torch.randn(8, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    check_claims(cost, _EVERYWHERE, points)

@@ -10,6 +10,7 @@ a proximal step instead (prop:prox).
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 
@@ -18,7 +19,9 @@ from torch import Tensor
 
 from certus.batches import inner, per_sample
 from certus.costs.base import Cost, Response, Support
+from certus.costs.metric import Absolute, Metric, Sup
 from certus.costs.proximal import Bounds, prox_l1, prox_sup
+from certus.costs.stepping import Stepping
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import UnsupportedError, require
 from certus.norms import SUP, Lp, Norm
@@ -127,6 +130,13 @@ class SquaredLp(_SquaredNorm):
         sizes = torch.where(slope > 0, self._sizes_at(high, log_slope, room), 0)
         return torch.where((free <= room).all(1, keepdim=True), free, sizes)
 
+    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
+        return Absolute(self.norm, shape, mask) if type(self) is SquaredLp else super().metric(shape, mask)
+
+    def stepping(self, domain: Domain) -> Stepping:
+        known = self.p == 2 or (self.p == 1 and isinstance(domain, Intervals))
+        return Stepping(self.p, own=True) if known else super().stepping(domain)
+
     def _prox(self, point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None) -> Tensor:
         return prox_l1(point, origin, weight, bounds)
 
@@ -172,6 +182,13 @@ class SquaredSup(_SquaredNorm):
         # `ordered` rises and `beyond` falls along the row: the largest minimum is where they cross.
         length = torch.minimum(ordered, beyond / (2 * gamma)).amax(1, keepdim=True)
         return torch.minimum(room, length)
+
+    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
+        return Sup(self.norm, shape, mask) if type(self) is SquaredSup else super().metric(shape, mask)
+
+    def stepping(self, domain: Domain) -> Stepping:
+        known = isinstance(domain, Intervals)
+        return Stepping(math.inf, own=True) if known else super().stepping(domain)
 
     def _prox(self, point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None) -> Tensor:
         return prox_sup(point, origin, weight, bounds)

@@ -8,14 +8,16 @@ The paper's remark after thm:convergence; an ∞ on the labels (eqn:supervised-c
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from certus.batches import check_broadcast
 from certus.costs.base import Cost, Response, Support
+from certus.costs.metric import Metric
 from certus.costs.quadratic import Mahalanobis
+from certus.costs.stepping import Stepping
 from certus.domains import Box, Domain, Intervals, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.norms import Norm
@@ -25,14 +27,15 @@ from certus.norms import Norm
 class Masked(Cost):
     """``inner`` where the mask is True; elsewhere a point stays equal to z₀, bit for bit.
 
-    Args:
-        inner: any cost but another mask.
-        mask: bool tensor that broadcasts to the shape of one point; True marks what may move.
+        Args:
+            inner: any cost but another mask.
+            mask: bool tensor that broadcasts to the shape of one point; True marks what may move.
 
-    >>> from certus.costs.quadratic import SquaredL2
-    >>> cost = Masked(SquaredL2(), torch.tensor([True, False]))
-    >>> cost(torch.tensor([[3.0, 0.0], [3.0, 1.0]]), torch.zeros(2, 2))
-    tensor([9., inf])
+        >>> from certus.costs.metric import Metric
+    from certus.costs.quadratic import SquaredL2
+        >>> cost = Masked(SquaredL2(), torch.tensor([True, False]))
+        >>> cost(torch.tensor([[3.0, 0.0], [3.0, 1.0]]), torch.zeros(2, 2))
+        tensor([9., inf])
     """
 
     inner: Cost
@@ -64,7 +67,7 @@ class Masked(Cost):
         return torch.where(strayed, torch.inf, self.inner.value(moved, origin))
 
     def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
-        return self._free(self.inner.gradient(moved, origin))
+        return self.freed(self.inner.gradient(moved, origin))
 
     def support(self, domain: Domain) -> Support:
         if not isinstance(domain, Intervals):
@@ -77,12 +80,12 @@ class Masked(Cost):
     def respond(
         self, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
     ) -> Response:
-        pinned = self._pinned(origin, domain)
+        cut = self._cut(origin, domain)
         if isinstance(self.inner, Mahalanobis) and isinstance(domain, Unbounded):
             # On the free coordinates the closed form holds for their block of the matrix.
-            found = self._uncoupled(point).respond(self._free(slope), point, origin, gamma, domain)
-            return Response(pinned.project(found.target), found.gain)
-        return self.inner.respond(self._free(slope), point, origin, gamma, pinned)
+            found = self._uncoupled(point).respond(self.freed(slope), point, origin, gamma, domain)
+            return Response(cut.project(found.target), found.gain)
+        return self.inner.respond(self.freed(slope), point, origin, gamma, cut)
 
     def has_prox(self, domain: Domain) -> bool:
         return self.inner.has_prox(domain) and isinstance(domain, Intervals)
@@ -90,20 +93,19 @@ class Masked(Cost):
     def prox(self, point: Tensor, origin: Tensor, weight: Tensor, domain: Domain) -> Tensor:
         if not self.has_prox(domain):
             return self.inner.prox(point, origin, weight, domain)  # which says why not
-        still = torch.where(self.mask.to(point.device), point, origin)
-        return self.inner.prox(still, origin, weight, self._pinned(origin, domain))
+        return self.inner.prox(self.pinned(point, origin), origin, weight, self._cut(origin, domain))
 
     def gap(self, gradient: Tensor, point: Tensor, modulus: Tensor, domain: Domain) -> Tensor:
-        return self._uncoupled(point).gap(self._free(gradient), point, modulus, self._pinned(point, domain))
+        return self._uncoupled(point).gap(self.freed(gradient), point, modulus, self._cut(point, domain))
 
     def estimated_gap(
         self, gain: Tensor, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
     ) -> Tensor:
-        free, pinned = self._free(slope), self._pinned(origin, domain)
-        return self._uncoupled(point).estimated_gap(gain, free, point, origin, gamma, pinned)
+        free, cut = self.freed(slope), self._cut(origin, domain)
+        return self._uncoupled(point).estimated_gap(gain, free, point, origin, gamma, cut)
 
     def whiten(self, vectors: Tensor) -> Tensor:
-        return self._free(self._uncoupled(vectors).whiten(self._free(vectors)))
+        return self.freed(self._uncoupled(vectors).whiten(self.freed(vectors)))
 
     def _uncoupled(self, points: Tensor) -> Cost:
         """The inner cost, equal to it for free moves, in which frozen coordinates play no part."""
@@ -118,10 +120,30 @@ class Masked(Cost):
         check_broadcast("mask", self.mask, points)
         self.inner.check_shape(points)
 
-    def _free(self, vectors: Tensor) -> Tensor:
+    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
+        return self.inner.metric(shape, self.mask if mask is None else self.mask & mask)
+
+    def stepping(self, domain: Domain) -> Stepping:
+        return replace(self.inner.stepping(domain), own=False)
+
+    def fraction(self, share: Tensor) -> Tensor:
+        return self.inner.fraction(share)
+
+    @property
+    def unmasked(self) -> Cost:
+        return self.inner
+
+    @property
+    def finite(self) -> bool:
+        return False
+
+    def freed(self, vectors: Tensor) -> Tensor:
         return torch.where(self.mask.to(vectors.device), vectors, 0)
 
-    def _pinned(self, fixed: Tensor, domain: Domain) -> Box:
+    def pinned(self, points: Tensor, origin: Tensor) -> Tensor:
+        return torch.where(self.mask.to(points.device), points, origin)
+
+    def _cut(self, fixed: Tensor, domain: Domain) -> Box:
         """Z cut down to the points that agree with ``fixed`` outside the mask: again a box."""
         assert isinstance(domain, Intervals)  # ``support`` refuses the rest
         mask = self.mask.to(fixed.device)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from certus.batches import check_broadcast, inner, per_sample
 from certus.costs.base import Cost, Response, Support, infinite_unless, separable_response
+from certus.costs.metric import Diagonal, Euclidean, Full, Metric
+from certus.costs.stepping import Stepping
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import require
 from certus.norms import L2, DiagonalNorm, MatrixNorm, Norm
@@ -65,6 +67,14 @@ class SquaredL2(_Quadratic):
     ) -> Tensor:
         return 2 * gain
 
+    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
+        if type(self) is not SquaredL2:
+            return super().metric(shape, mask)
+        return Euclidean(self.norm, shape, mask, self.whiten)
+
+    def stepping(self, domain: Domain) -> Stepping:
+        return Stepping(2.0, own=True)
+
 
 @dataclass(frozen=True, eq=False)
 class WeightedL2(_Quadratic):
@@ -113,6 +123,16 @@ class WeightedL2(_Quadratic):
     def whiten(self, vectors: Tensor) -> Tensor:
         return vectors / self.weights.to(vectors).sqrt()
 
+    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
+        if type(self) is not WeightedL2:
+            return super().metric(shape, mask)
+        return Diagonal(self.norm, shape, mask, self.whiten)
+
+    def stepping(self, domain: Domain) -> Stepping:
+        if not isinstance(domain, Intervals):
+            return super().stepping(domain)
+        return Stepping(2.0, self.weights.double().sqrt())
+
     def check_shape(self, points: Tensor) -> None:
         check_broadcast("weights", self.weights, points)
 
@@ -126,6 +146,9 @@ class WeightedL2(_Quadratic):
 @dataclass(frozen=True, eq=False)
 class Mahalanobis(_Quadratic):
     """c(z, z₀) = (z − z₀)ᵀ M (z − z₀) on the flattened point, M symmetric positive definite.
+
+    Args:
+        matrix: M; (M + Mᵀ)/2 takes its place, which is as good, where rounding left it a little skew.
 
     >>> matrix = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
     >>> Mahalanobis(matrix)(torch.ones(1, 2), torch.zeros(1, 2))
@@ -141,8 +164,12 @@ class Mahalanobis(_Quadratic):
         square = matrix.dim() == 2 and matrix.shape[0] == matrix.shape[1]
         require(square, "matrix", "be square", f"shape {tuple(matrix.shape)}")
         require(bool(torch.isfinite(matrix).all()), "matrix", "be finite", matrix)
-        skew = float((matrix - matrix.T).abs().max() / matrix.abs().max().clamp_min(1e-300))
-        require(skew < 1e-5, "matrix", "be symmetric", matrix)
+        double = matrix.detach().double()
+        skew = float((double - double.T).abs().max() / double.abs().max().clamp_min(1e-300))
+        told = f"one that differs from its transpose by {skew:.3g} of it; (M + M.T) / 2 does not"
+        require(skew < 1e-5, "matrix", "be symmetric, to 1e-5 of its largest entry", told)
+        if skew > 0:
+            object.__setattr__(self, "matrix", matrix / 2 + matrix.T / 2)
         smallest = self._spectrum[0][0].item()
         require(smallest > 0, "matrix", "be positive definite", f"smallest eigenvalue {smallest:.3g}")
 
@@ -181,6 +208,12 @@ class Mahalanobis(_Quadratic):
 
     def whiten(self, vectors: Tensor) -> Tensor:
         return _apply(self._power(-0.5, vectors), vectors)
+
+    def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
+        if type(self) is not Mahalanobis:
+            return super().metric(shape, mask)
+        alone = self if mask is None else self.uncoupled(mask.expand(shape).flatten())
+        return Full(self.norm, shape, mask, alone.whiten)
 
     def uncoupled(self, mask: Tensor) -> Mahalanobis:
         """The same cost for moves inside a (size,) mask, without terms between inside and outside."""

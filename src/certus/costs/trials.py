@@ -20,7 +20,6 @@ from certus.batches import inner as product
 from certus.batches import per_sample, shown
 from certus.costs.base import Cost
 from certus.costs.bregman import Bregman
-from certus.costs.masked import Masked
 from certus.domains import Domain
 from certus.errors import ClaimError, UnsupportedError
 
@@ -38,7 +37,7 @@ def try_cost(cost: Cost, domain: Domain, inputs: Tensor, *, derived: bool) -> No
         inputs: (batch, …) points of Z around which to look.
         derived: gradient and gap are certus' own, and only the moduli are claimed.
     """
-    free = cost.inner if isinstance(cost, Masked) else cost
+    free = cost.unmasked
     for name, value in (("growth", free.growth), ("strong_convexity", free.strong_convexity)):
         if not (isinstance(value, int | float) and 0 <= value < math.inf):
             kind = type(free).__name__
@@ -56,7 +55,7 @@ class _Trial:
 
     def __init__(self, cost: Cost, domain: Domain, inputs: Tensor) -> None:
         self.cost, self.domain = cost, domain
-        self.free = cost.inner if isinstance(cost, Masked) else cost
+        self.free = cost.unmasked
         self.scale = float(inputs.abs().max()) or 1.0
         self.size = float(inputs.flatten(1).norm(dim=1).max()) or 1.0
         self.sizes = (*(self.scale * size for size in _SIZES), 1.0, _FAR)
@@ -109,7 +108,7 @@ class _Trial:
             origins, along = self.origins, self._random()
             moved = self.domain.project(origins + size * self.scale * self._random())
             try:
-                claimed = self._freed(self.cost.gradient(moved, origins))
+                claimed = self.cost.freed(self.cost.gradient(moved, origins))
             except UnsupportedError:
                 return
             step = self.scale * self.precision ** (1 / 3)
@@ -120,7 +119,7 @@ class _Trial:
             if slopes is None:
                 room = room + self._rounding(moved, origins) / step
             else:
-                found = product(self._freed(slopes), along)
+                found = product(self.cost.freed(slopes), along)
             claim = "a gradient whose slope along a move is"
             self._refute((found - told).abs() - room, claim, found, moved, origins, told)
 
@@ -145,7 +144,7 @@ class _Trial:
             low, high = (
                 self.cost.gradient(self.origins + side * step * vectors, self.origins) for side in (-1, 1)
             )
-            bent: Tensor = self._freed(high - low) / (2 * step)
+            bent: Tensor = self.cost.freed(high - low) / (2 * step)
             return bent
 
         try:
@@ -162,21 +161,14 @@ class _Trial:
 
     def _random(self) -> Tensor:
         vectors = torch.randn(self.origins.shape, dtype=torch.float64, generator=self.generator)
-        return _unit(self._freed(vectors.to(self.origins)))
+        return _unit(self.cost.freed(vectors.to(self.origins)))
 
     def _single(self) -> Tensor:
         """One coordinate each, among those that may move."""
-        allowed = self._freed(torch.ones_like(self.origins)).flatten(1)[0].nonzero().flatten()
+        allowed = self.cost.freed(torch.ones_like(self.origins)).flatten(1)[0].nonzero().flatten()
         chosen = allowed[torch.linspace(0, len(allowed) - 1, len(self.origins)).long()]
         blank = torch.zeros_like(self.origins).flatten(1)
         return blank.scatter(1, chosen.unsqueeze(1), 1.0).reshape(self.origins.shape)
-
-    def _freed(self, vectors: Tensor) -> Tensor:
-        """Without what a mask freezes."""
-        if not isinstance(self.cost, Masked):
-            return vectors
-        kept: Tensor = torch.where(self.cost.mask.to(vectors.device), vectors, 0.0)
-        return kept
 
     def _rounding(self, points: Tensor, origins: Tensor) -> Tensor:
         """(batch,) by how much c may be off; a potential cancels down from its values."""

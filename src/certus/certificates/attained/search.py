@@ -18,8 +18,6 @@ from certus.batches import per_sample
 from certus.certificates.attained.errors_found import errs, lowered_loss, shortened_cost
 from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.problem import Problem
-from certus.costs import Bregman, Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
-from certus.costs.claims import free_cost
 from certus.domains import Box, Intervals
 from certus.losses import ModelLoss
 from certus.smoothness.criteria import Softmax
@@ -48,31 +46,29 @@ def push(problem: Problem, rho: float, steps: int) -> tuple[Tensor, Tensor, Tens
 
 def _attacked(problem: Problem, rho: float, steps: int) -> Tensor:
     """Steps in the cost's own ball where attacks know it, else in an L2 ball that holds it."""
-    cost, domain, origin = free_cost(problem.cost), problem.domain, problem.inputs
-    norm = _norm(cost) or 2.0
-    scale, radius = torch.ones_like(origin[:1]), math.sqrt(rho / problem.growth)
-    if isinstance(cost, WeightedL2) and isinstance(domain, Intervals):
+    cost, domain, origin = problem.cost, problem.domain, problem.inputs
+    ball, scale = cost.stepping(domain), torch.ones_like(origin[:1])
+    if ball.scale is not None:
+        assert isinstance(domain, Intervals)  # others have no scale
         low, high = domain.bounds(origin)
-        scale = cost.weights.to(origin).sqrt().expand_as(scale)
+        scale = ball.scale.to(origin).expand_as(scale)
         domain = Box(*((bound * scale[0]).nan_to_num(0.0, math.inf, -math.inf) for bound in (low, high)))
-    elif _norm(cost) is None or (not isinstance(domain, Intervals) and norm != 2):
-        norm, radius = 2.0, radius / max(cost.norm.euclidean_floor, 1e-6)
 
     def loss(points: Tensor, targets: Tensor) -> Tensor:
-        return problem.loss(_pinned(problem, points / scale), targets)
+        return problem.loss(cost.pinned(points / scale, origin), targets)
 
-    attack = GradientAttack(radius, norm, steps, domain=domain)
+    attack = GradientAttack(math.sqrt(rho / problem.growth) / ball.floor, ball.p, steps, domain=domain)
     return attack(loss, domain.project(origin * scale), problem.targets) / scale
 
 
 def _into_ball(problem: Problem, points: Tensor, rho: float) -> Tensor:
     """Back along the line until c ≤ ρ: c(x₀ + tδ) = t²c(x₀ + δ), or ≤ t·c(x₀ + δ) for a divergence."""
-    points = problem.domain.project(_pinned(problem, points))
-    costs = problem.cost.value(points, problem.inputs).clamp_min(1e-300)
-    share = (rho / costs).clamp_max(1.0)
-    share = share if isinstance(free_cost(problem.cost), Bregman) else share.sqrt()
-    move = per_sample(share * (1 - 1e-9) * (1 - problem.metric_slack), points) * (points - problem.inputs)
-    return problem.domain.project(_pinned(problem, problem.inputs + move))
+    cost, origin = problem.cost, problem.inputs
+    points = problem.domain.project(cost.pinned(points, origin))
+    costs = cost.value(points, origin).clamp_min(1e-300)
+    share = cost.fraction((rho / costs).clamp_max(1.0))
+    move = per_sample(share * (1 - 1e-9) * (1 - problem.metric_slack), points) * (points - origin)
+    return problem.domain.project(cost.pinned(origin + move, origin))
 
 
 def nearest_costs(problem: Problem, farthest: float, steps: int) -> Tensor:
@@ -86,13 +82,13 @@ def nearest_costs(problem: Problem, farthest: float, steps: int) -> Tensor:
     """
     found = torch.full((len(problem),), math.inf, dtype=torch.float64)
     loss, inputs, targets = ModelLoss(_Labels(problem), Margin()), problem.inputs, problem.targets
-    norm = _norm(problem.cost)
-    if norm is not None and (norm == 2 or isinstance(problem.domain, Intervals)):
+    ball = problem.cost.stepping(problem.domain)
+    if ball.own:
         points = nearest_error(
             loss,
             inputs,
             targets,
-            norm=norm,
+            norm=ball.p,
             largest=farthest,
             domain=problem.domain,
             steps=steps,
@@ -130,22 +126,3 @@ class _Labels(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         assert isinstance(self.problem.family, Softmax)
         return self.problem.outputs(points)
-
-
-def _norm(cost: Cost) -> float | None:
-    """p, if c = ‖x − x₀‖_p² and attacks know the norm."""
-    match cost:
-        case SquaredL2():
-            return 2.0
-        case SquaredSup():
-            return math.inf
-        case SquaredLp(p) if p in (1, 2):
-            return p
-    return None
-
-
-def _pinned(problem: Problem, points: Tensor) -> Tensor:
-    """Coordinates that a mask freezes, put back where they were."""
-    if not isinstance(problem.cost, Masked):
-        return points
-    return torch.where(problem.cost.mask, points, problem.inputs)

@@ -8,13 +8,14 @@ it is taken to cancel down from growth·(‖z‖₂ + ‖z₀‖₂)².
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from certus.certificates.proven.problem import Problem
-from certus.costs import Bregman
-from certus.costs.claims import free_cost, is_own
-from certus.norms import L2
+from certus.costs import Cost
+from certus.costs.claims import is_own
 from certus.outward import slack
 
 
@@ -26,28 +27,19 @@ def raised_cost(problem: Problem, points: Tensor) -> Tensor:
 
 def cost_error(problem: Problem, points: Tensor) -> Tensor:
     """(batch,) by how much c may be off, beside what is relative to itself."""
-    cost, origins = free_cost(problem.cost), problem.inputs
-    if is_own(cost):
-        return torch.zeros(len(points), dtype=points.dtype)
-    if isinstance(cost, Bregman):
-        (height, slope), (other, _) = cost.potential_and_slope(origins), cost.potential_and_slope(points)
-        sizes = height.abs() + other.abs() + (slope * (points - origins)).abs().flatten(1).sum(1)
-    else:
-        sizes = cost.growth * (L2(points) + L2(origins)) ** 2
-    return _rounding(points) * sizes
+    cost = problem.cost.unmasked
+    return _rounding(cost, cost.value_terms, points, problem.inputs)
 
 
 def cost_gradient_error(problem: Problem, points: Tensor) -> Tensor:
     """(batch,) by how much, in L2, ∇c may be off, beside what is relative to its own size."""
-    cost, origins = free_cost(problem.cost), problem.inputs
+    cost = problem.cost.unmasked
+    return _rounding(cost, cost.gradient_terms, points, problem.inputs)
+
+
+def _rounding(
+    cost: Cost, terms: Callable[[Tensor, Tensor], Tensor], points: Tensor, origins: Tensor
+) -> Tensor:
     if is_own(cost):
         return torch.zeros(len(points), dtype=points.dtype)
-    if isinstance(cost, Bregman):
-        sizes = L2(cost.potential_and_slope(origins)[1]) + L2(cost.potential_and_slope(points)[1])
-    else:
-        sizes = cost.growth * (L2(points) + L2(origins))
-    return _rounding(points) * sizes
-
-
-def _rounding(points: Tensor) -> float:
-    return slack(8 * points[0].numel())
+    return slack(8 * points[0].numel()) * terms(points, origins)

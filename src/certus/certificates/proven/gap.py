@@ -24,7 +24,6 @@ from certus.certificates.proven.constants import Around
 from certus.certificates.proven.cost_rounding import cost_error, cost_gradient_error
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.rounding import Rounding, rounding_at
-from certus.certificates.proven.values import dual_norm, dual_size
 from certus.losses import loss_and_slope
 from certus.outward import SOME, down
 
@@ -129,7 +128,7 @@ def _gap(problem: Problem, gradient: Tensor, proposal: Proposal, modulus: Tensor
     gap = problem.cost.gap(slopes, proposal.point[useful], modulus[useful], problem.domain)
     lengths = problem.slope_error(proposal.losses, proposal.rounding)
     lengths = lengths + proposal.gamma * cost_gradient_error(problem, proposal.point)
-    error = dual_size(problem, lengths)[useful]
-    size = dual_norm(problem, slopes) + dual_norm(problem, proposal.slope[useful])
+    error = problem.metric.dual_size(lengths)[useful]
+    size = problem.metric.dual(slopes) + problem.metric.dual(proposal.slope[useful])
     error = error + 2 * problem.metric_slack * size
     return gap * up + (1 + 1 / _SHARE) * error**2 / (2 * modulus[useful])

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from certus.certificates.proven.rounding import Rounding, rounding_at
 from certus.checks import check_batch, check_geometry, check_label_cost
-from certus.costs import Cost, LabelCost, Mahalanobis, Masked
-from certus.costs.claims import domain_assumptions, free_cost, is_own
+from certus.costs import Cost, LabelCost
+from certus.costs.claims import domain_assumptions
+from certus.costs.metric import Metric
 from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, predicted
@@ -202,35 +203,24 @@ class Problem:
         sizes = 1 + family.scale * (rounding.outputs + abs(family.offset))
         return family.slope / family.scale * slack(self.analysis.outputs.classes + 16) * sizes
 
-    @cached_property
-    def metric_slack(self) -> float:
-        """Relative rounding of costs, and of the norms of moves and gradients.
+    @property
+    def metric(self) -> Metric:
+        """The cost's norm, as proofs use it."""
+        return self.analysis.geometry.metric
 
-        Sums of positive terms have little. vᵀMv and its dual lose up to the condition of M, squared.
-        """
-        count = self.inputs[0].numel()
-        inner = free_cost(self.cost)
-        if not isinstance(inner, Mahalanobis):
-            return slack(count) + 1e-12
-        size = float(torch.linalg.matrix_norm(inner.matrix.double()))
-        lost = slack(8 * count) * (size / inner.norm.euclidean_floor**2) ** 2
-        if not lost < 1e-3:
-            raise UnsupportedError("The matrix of the cost is too ill-conditioned for a proof in float64.")
-        return lost + 1e-12
+    @property
+    def metric_slack(self) -> float:
+        """Relative rounding of costs, and of the norms of moves and gradients."""
+        return self.metric.rounding
 
     @cached_property
     def reach(self) -> Tensor:
         """(n,) no point of Z is farther than this from the sample, in the cost's norm; ∞ if nothing is
         known."""
-        cost = free_cost(self.cost)
-        if not isinstance(self.domain, Intervals) or isinstance(cost, Mahalanobis) or not is_own(cost):
+        if not isinstance(self.domain, Intervals):
             return torch.full((len(self),), math.inf, dtype=torch.float64)
         low, high = self.domain.bounds(self.inputs)
-        farthest = torch.maximum((self.inputs - low).abs(), (high - self.inputs).abs())
-        if isinstance(self.cost, Masked):
-            farthest = torch.where(self.cost.mask, farthest, 0.0)
-        lengths: Tensor = cost.norm(farthest)
-        return torch.where(torch.isfinite(farthest).flatten(1).all(1), lengths * (1 + 1e-9), math.inf)
+        return self.metric.farthest(torch.maximum((self.inputs - low).abs(), (high - self.inputs).abs()))
 
     def feasible(self, slopes: Tensor) -> Tensor:
         """Gradients at the samples without the parts along which Z, or a mask, lets nothing move.
@@ -238,10 +228,8 @@ class Problem:
         ⟨g, δ⟩ ≤ ⟨g', δ⟩ for every move δ inside Z, where g' drops gᵢ if xᵢ stands at a bound and gᵢ points
         outwards.
         """
-        if isinstance(self.cost, Masked):
-            slopes = torch.where(self.cost.mask, slopes, 0.0)
-        inner = free_cost(self.cost)
-        if not isinstance(self.domain, Intervals) or isinstance(inner, Mahalanobis):
+        slopes = self.cost.freed(slopes)
+        if not isinstance(self.domain, Intervals) or self.metric.coupled:
             return slopes
         low, high = self.domain.bounds(self.inputs)
         blocked = ((self.inputs <= low) & (slopes < 0)) | ((self.inputs >= high) & (slopes > 0))

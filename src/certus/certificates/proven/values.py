@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from certus.certificates.proven.problem import Problem
-from certus.costs import Mahalanobis, SquaredL2, SquaredSup, WeightedL2
-from certus.costs.claims import free_cost
 from certus.errors import CertusError
 from certus.losses import evaluate_loss
-from certus.norms import L2
 from certus.smoothness.criteria import Softmax
 from certus.smoothness.outputs import MOST_CLASSES
 
@@ -48,8 +45,8 @@ class Values:
             losses = evaluate_loss(problem.loss, leaf, problem.targets)
             (slope,) = torch.autograd.grad(losses.sum(), leaf)
         losses, rounding = losses.detach(), problem.rounding
-        steepness = dual_norm(problem, problem.feasible(slope))
-        steepness = steepness + dual_size(problem, problem.slope_error(losses, rounding))
+        steepness = problem.metric.dual(problem.feasible(slope))
+        steepness = steepness + problem.metric.dual_size(problem.slope_error(losses, rounding))
         margins = _margins(problem, leaf) if isinstance(problem.family, Softmax) else None
         losses = losses + problem.slack(losses, rounding)
         if not bool(torch.isfinite(losses).all()):
@@ -67,7 +64,7 @@ def _margins(problem: Problem, leaf: Tensor) -> Margins:
         values = values + 2 * problem.rounding.values.unsqueeze(1) + 1e-14 * values.abs()
         values.scatter_(1, own, 0.0)
         # Two gradients of outputs, each with its error, and the rounding of their difference.
-        error = 2 * dual_size(problem, problem.rounding.slopes + 1e-15 * problem.rounding.rows)
+        error = 2 * problem.metric.dual_size(problem.rounding.slopes + 1e-15 * problem.rounding.rows)
         steepness = torch.full_like(values, math.inf).scatter_(1, own, 0.0)
         if classes > MOST_CLASSES:
             return Margins(values, steepness, None, error)
@@ -79,25 +76,5 @@ def _margins(problem: Problem, leaf: Tensor) -> Margins:
     mine = rows[problem.targets, torch.arange(len(leaf))]
     for k in range(classes):
         rows[k] = problem.feasible(rows[k] - mine)
-        steepness[:, k] = dual_norm(problem, rows[k]) + error
+        steepness[:, k] = problem.metric.dual(rows[k]) + error
     return Margins(values, steepness.scatter_(1, own, 0.0), rows, error)
-
-
-def dual_norm(problem: Problem, gradients: Tensor) -> Tensor:
-    """(batch,) the norm that gradients are measured in, for moves that the cost allows; rounded up."""
-    cost, up = problem.cost, 1 + problem.metric_slack
-    inner = free_cost(cost)
-    if type(inner) in (SquaredL2, WeightedL2, Mahalanobis):
-        # The computed root of a matrix is not quite one: moves are that much longer behind it.
-        return L2(cost.whiten(gradients)) * (up * problem.analysis.geometry.length)
-    lengths: Tensor = inner.norm.dual(gradients)
-    return lengths * up
-
-
-def dual_size(problem: Problem, lengths: Tensor) -> Tensor:
-    """(batch,) the most that ``dual_norm`` can be for gradients of at most these lengths in L2."""
-    cost = free_cost(problem.cost)
-    floor = cost.norm.euclidean_floor
-    if type(cost) is SquaredSup:
-        floor = 1 / math.sqrt(problem.inputs[0].numel())
-    return lengths / floor * (1 + 1e-9 + problem.metric_slack)
