@@ -267,10 +267,12 @@ def test_damage_is_found_when_a_certificate_is_read(small: Small, tmp_path: Path
     broken.write_text(json.dumps(unsealed(small.content)))
     with pytest.raises(DamageError, match=r"broken.json is corrupt: it has no sha256"):
         Certificate.load(broken)
-    broken.write_text(json.dumps(small.content | {"schema_version": 2}))
-    with pytest.raises(RunError, match=r"of schema version 2; this version of certus reads \d only"):
+    broken.write_text(json.dumps(small.content | {"schema_version": 3}))
+    with pytest.raises(
+        RunError, match=r"schema version 3; this version of certus reads 4 only: certify again"
+    ):
         Certificate.load(broken)
-    broken.write_text(json.dumps({"schema_version": 3}))
+    broken.write_text(json.dumps({"schema_version": 4}))
     with pytest.raises(RunError, match=r"broken.json is no certificate\."):
         Certificate.load(broken)
 

@@ -115,7 +115,7 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path, drawn: list[Figur
     parts: list[dict[str, Any]] = [
         {"lines": [line | {"gamma": None}]},
         {"lines": []},
-        {"growth": 0},
+        {"unit_price": 0},
         {"error_floor": []},
         {"samples": 0},
         {"evidence": "proven!!"},

@@ -91,7 +91,7 @@ def test_a_damaged_certificate_exits_1(folder: Path) -> None:
     failed(certus("verify", "damaged.json", folder=folder), "does not have the sha256 it was written with")
     (folder / "damaged.json").write_text(text.replace("{", '{"samples": 1,', 1))
     failed(certus("verify", "damaged.json", folder=folder), 'the key "samples" is there twice')
-    (folder / "damaged.json").write_text(text.replace('"growth": 1.0', '"growth": Infinity'))
+    (folder / "damaged.json").write_text(text.replace('"unit_price": 1.0', '"unit_price": Infinity'))
     failed(certus("verify", "damaged.json", folder=folder), "Infinity is no finite number")
     shutil.copytree(folder / "kept", folder / "row")
     table = folder / "row/samples.csv"
@@ -107,8 +107,8 @@ def test_misuse_exits_2(folder: Path) -> None:
     away = ["verify", "kept/certificate.json", "--run", "away"]
     refused(certus(*away, folder=folder), "away is no run directory")
     content = json.loads((folder / "kept/certificate.json").read_text())
-    (folder / "old.json").write_text(json.dumps(content | {"schema_version": 2}))
-    refused(certus("verify", "old.json", folder=folder), "is a certificate of schema version 2; this version")
+    (folder / "old.json").write_text(json.dumps(content | {"schema_version": 3}))
+    refused(certus("verify", "old.json", folder=folder), "is a certificate of schema version 3; this version")
 
 
 def test_the_help_names_the_exit_codes(folder: Path) -> None:

@@ -34,7 +34,7 @@ class Bracket:
     """Everything at one ρ; see ``Certificate``. None where a quantity does not apply.
 
     Attributes:
-        distance: √(ρ/g), g the cost's growth: ρ as a distance, since ρ is a mean *squared* one.
+        distance: √(ρ/g), g the unit price: ρ as a distance, since ρ is a mean *squared* one.
         loss_low, loss_high, gamma: attained, proven, and the γ that proves it.
         loss_estimate: min_γ γρ + E f(T̂_γ), the paper's recipe: no bound, wherever the ascent is local.
         error_low, error_high: the same for the error rate.
@@ -79,7 +79,7 @@ class Certificate:
         start: mean loss of the sample as it is, rounded down, and rounded up.
         error_floor, error_found: (n,) lower bounds on the cost of an error, and costs at which one was
             found; None for regression.
-        samples: n; classes: number of labels; growth: g.
+        samples: n; classes: number of labels; unit_price: g, with c ≥ g‖x − x₀‖².
         assumptions: what it rests on that certus did not derive itself, by name; see ``evidence``.
         clip: B, if it is min(ℓ, B) that is bounded on the sample too.
         about: settings and digests, as JSON.
@@ -95,7 +95,7 @@ class Certificate:
     population: Population | None
     samples: int
     classes: int | None
-    growth: float
+    unit_price: float
     assumptions: tuple[str, ...]
     clip: float | None
     about: dict[str, Any]
@@ -148,7 +148,7 @@ class Certificate:
         error_high, people = self.error_bound(rho), self.population
         found = Bracket(
             rho=rho,
-            distance=math.sqrt(rho / self.growth),
+            distance=math.sqrt(rho / self.unit_price),
             loss_low=self.lower(rho),
             loss_estimate=self.estimate(rho),
             loss_high=high,

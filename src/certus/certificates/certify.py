@@ -128,7 +128,7 @@ def certify(
         population=people,
         samples=len(problem),
         classes=problem.classes,
-        growth=problem.growth,
+        unit_price=problem.unit_price,
         assumptions=problem.assumptions,
         clip=clip,
         about={},
@@ -144,15 +144,15 @@ def certify(
 def default_gammas(problem: Problem, rhos: Sequence[float], clip: float | None) -> tuple[float, ...]:
     """Γ from the network and ρ alone: around G/(2√(gρ)), the best γ of the Lipschitz rule, and far below
     it."""
-    slope, growth, root = problem.smoothness.lipschitz, problem.growth, problem.smoothness.output_lipschitz
+    slope, price, root = problem.smoothness.lipschitz, problem.unit_price, problem.smoothness.output_lipschitz
     if not math.isfinite(slope) and clip is None:
         # Squared errors: no bound below γg = α², and a pole there.
-        low, high = 1.02 * root**2 / growth, 512 * root**2 / growth
+        low, high = 1.02 * root**2 / price, 512 * root**2 / price
     else:
         if not math.isfinite(slope):
             assert clip is not None
             slope = 2 * math.sqrt(clip) * root  # of min(ℓ, B)
-        high, low = (slope / (2 * math.sqrt(growth * rho)) for rho in span(rhos))
+        high, low = (slope / (2 * math.sqrt(price * rho)) for rho in span(rhos))
         low /= _BELOW
     if not 0 < low < math.inf:
         low = high = 1.0  # a network that does not depend on its inputs

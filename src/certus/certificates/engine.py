@@ -52,8 +52,8 @@ def span(rhos: Sequence[float]) -> tuple[float, float]:
 def make_grid(problem: Problem, rhos: Sequence[float], gammas: Sequence[float], balls: int) -> Grid:
     """Edges and balls that suit these ρ and γ: a function of the network and the question, never of the
     samples."""
-    low, high = (math.sqrt(rho / problem.growth) for rho in span(rhos))
-    far = problem.smoothness.lipschitz / (2 * problem.growth * min(gammas))
+    low, high = (math.sqrt(rho / problem.unit_price) for rho in span(rhos))
+    far = problem.smoothness.lipschitz / (2 * problem.unit_price * min(gammas))
     far = max(far, 16 * high) if math.isfinite(far) else 64 * high
     near = low / 8
     count = min(_MOST_RINGS, max(8, math.ceil(math.log(far / near) / math.log(_RATIO))))
@@ -161,7 +161,7 @@ class Engine:
             radius = parts[0].radius
             if radius is None:
                 return None
-            found.append(self.problem.growth * radius**2 * (1 - self.problem.metric_slack))
+            found.append(self.problem.unit_price * radius**2 * (1 - self.problem.metric_slack))
         costs = torch.cat(found)
         return costs if self.problem.label_cost is None else costs.clamp_max(self.problem.label_cost.price)
 

@@ -22,7 +22,7 @@ from certus.smoothness.results import validity_of
 from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.sealed import check_seal, seal, unsealed
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 def as_json(certificate: Certificate) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         "about": certificate.about,
         "samples": certificate.samples,
         "classes": certificate.classes,
-        "growth": certificate.growth,
+        "unit_price": certificate.unit_price,
         "clip": certificate.clip,
         "start": certificate.start,
         "rhos": certificate.rhos,
@@ -126,7 +126,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         error_found=_tensor(content["error_found"]),
         population=population,
         assumptions=tuple(assumptions),
-        **{name: content[name] for name in ("samples", "classes", "growth", "clip", "about")},
+        **{name: content[name] for name in ("samples", "classes", "unit_price", "clip", "about")},
     )
 
 
@@ -199,7 +199,7 @@ def sample_table(certificate: Certificate) -> str:
         ]
         for costs in (certificate.error_floor, certificate.error_found):
             blank = [""] * len(level.bound)
-            columns.append(blank if costs is None else (costs / certificate.growth).sqrt().tolist())
+            columns.append(blank if costs is None else (costs / certificate.unit_price).sqrt().tolist())
         for index, cells in enumerate(zip(*columns, strict=True)):
             writer.writerow([bracket.rho, bracket.gamma, index, *cells])
     return text.getvalue()

@@ -57,7 +57,7 @@ def _attacked(problem: Problem, rho: float, steps: int) -> Tensor:
     def loss(points: Tensor, targets: Tensor) -> Tensor:
         return problem.loss(cost.pinned(points / scale, origin), targets)
 
-    attack = GradientAttack(math.sqrt(rho / problem.growth) / ball.floor, ball.p, steps, domain=domain)
+    attack = GradientAttack(math.sqrt(rho / problem.unit_price) / ball.floor, ball.p, steps, domain=domain)
     return attack(loss, domain.project(origin * scale), problem.targets) / scale
 
 
@@ -96,7 +96,7 @@ def nearest_costs(problem: Problem, farthest: float, steps: int) -> Tensor:
             random_start=False,
         ).inputs
     else:
-        slope = problem.smoothness.output_lipschitz * math.sqrt(2) / (2 * problem.growth * farthest)
+        slope = problem.smoothness.output_lipschitz * math.sqrt(2) / (2 * problem.unit_price * farthest)
         slope = slope if 0 < slope < math.inf else 1.0
         points = largest_penalty(
             loss,

@@ -113,7 +113,7 @@ def look_around(problem: Problem, grid: Grid, clip: float | None) -> Around:
         slope=everywhere.slope,
         root=problem.smoothness.output_lipschitz if squares else 0.0,
         reach=problem.reach,
-        growth=problem.growth,
+        unit_price=problem.unit_price,
         clip=clip,
     )
     radius = None

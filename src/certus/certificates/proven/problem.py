@@ -139,8 +139,8 @@ class Problem:
         return self.analysis.outputs.classes if isinstance(self.family, Softmax) else None
 
     @property
-    def growth(self) -> float:
-        """c(x, x₀) ≥ growth·‖x − x₀‖²: half of the cost's own growth."""
+    def unit_price(self) -> float:
+        """g, with c(x, x₀) ≥ g‖x − x₀‖²: the least cost of a move of length 1, half of the growth."""
         return self.cost.growth / 2
 
     def select(self, index: slice | Tensor) -> Problem:

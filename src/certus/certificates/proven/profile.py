@@ -1,6 +1,6 @@
 """The radial rule: how large the loss can be at each distance from a sample, and hence φ_γ for every γ.
 
-With g the cost's growth, c(x, x₀) ≥ g‖x − x₀‖², any majorant u with ℓ(x) ≤ u(‖x − x₀‖) gives
+With c(x, x₀) ≥ g‖x − x₀‖², any majorant u with ℓ(x) ≤ u(‖x − x₀‖) gives
 
     φ_γ(x₀) ≤ sup_{r ≥ 0} u(r) − γ g r²,
 
@@ -37,7 +37,7 @@ class Profile:
         origin: (n,) ℓ(x₀), rounded up.
         slope: (n,) G beyond the last edge; root: √(growth of the squared error), or 0.
         reach: (n,) there is no point of Z beyond this distance.
-        growth: g.
+        unit_price: g.
         clip: B, if it is min(ℓ, B) that is bounded.
     """
 
@@ -48,12 +48,12 @@ class Profile:
     slope: Tensor
     root: float
     reach: Tensor
-    growth: float
+    unit_price: float
     clip: float | None = None
 
     def rings(self, gamma: float) -> Tensor:
         """(n, rings + 1) upper bounds on sup ℓ − γc over each ring, the last being all that lies beyond."""
-        price = gamma * self.growth
+        price = gamma * self.unit_price
         inner, outer = self.edges[:-1], self.edges[1:]
         slopes = (self.right - self.left) / (outer - inner)
         best = (slopes / (2 * price)).clamp(inner, outer)
@@ -75,7 +75,7 @@ class Profile:
 
     def lipschitz(self, gamma: float) -> Tensor:
         """(n,) the Lipschitz rule: φ_γ ≤ ℓ(x₀) + G²/(4γg), or γgℓ(x₀)/(γg − α²) for squared errors."""
-        price = gamma * self.growth
+        price = gamma * self.unit_price
         if self.root > 0:
             excess = price - self.root**2
             bound = up(self.origin * price / excess) if excess > 0 else torch.full_like(self.origin, math.inf)
