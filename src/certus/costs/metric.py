@@ -16,7 +16,7 @@ from torch import Tensor
 
 from certus.errors import UnsupportedError
 from certus.norms import L2, MatrixNorm, Norm
-from certus.outward import slack
+from certus.outward import FEW, MANY, SOME, slack
 
 _ILL = "The matrix of the cost is too ill-conditioned for a proof in float64."
 
@@ -50,7 +50,7 @@ class Metric:
         floor = self.norm.euclidean_floor
         if not 0 < floor < math.inf:
             raise UnsupportedError(f"Nothing is known that bounds the L2 norm by {self.norm}.")
-        self.length = self.unit = (1 + 1e-15) / floor
+        self.length = self.unit = (1 + FEW) / floor
 
     @property
     def coupled(self) -> bool:
@@ -64,13 +64,13 @@ class Metric:
         Sums of positive terms have little. vᵀMv and its dual lose up to the condition of M, squared.
         """
         if not isinstance(self.norm, MatrixNorm):
-            return slack(self.count) + 1e-12
+            return slack(self.count) + SOME
         size = float(torch.linalg.matrix_norm(self.norm.matrix.double()))
         floor = self.norm.euclidean_floor
         lost = slack(8 * self.count) * (size / floor**2) ** 2 if floor > 0 else math.inf
         if not lost < 1e-3:
             raise UnsupportedError(_ILL)
-        return lost + 1e-12
+        return lost + SOME
 
     def dual(self, gradients: Tensor) -> Tensor:
         """At least sup {⟨g, δ⟩ : ‖δ‖ ≤ 1} over moves that the cost allows. Shapes (batch, …) → (batch,)."""
@@ -79,7 +79,7 @@ class Metric:
 
     def dual_size(self, lengths: Tensor) -> Tensor:
         """(batch,) the most that ``dual`` can be for gradients of at most these (batch,) lengths in L2."""
-        return lengths / self._floor * (1 + 1e-9 + self.rounding)
+        return lengths / self._floor * (1 + MANY + self.rounding)
 
     @property
     def _floor(self) -> float:
@@ -105,7 +105,7 @@ class Absolute(Metric):
     def farthest(self, room: Tensor) -> Tensor:
         room = self._freed(room)
         lengths: Tensor = self.norm(room)
-        return torch.where(torch.isfinite(room).flatten(1).all(1), lengths * (1 + 1e-9), math.inf)
+        return torch.where(torch.isfinite(room).flatten(1).all(1), lengths * (1 + MANY), math.inf)
 
 
 class Sup(Absolute):
@@ -113,7 +113,7 @@ class Sup(Absolute):
 
     def _measure(self) -> None:
         free = self.count if self.mask is None else int(self.mask.sum())
-        self.length, self.unit = math.sqrt(free) * (1 + 1e-15), 1.0
+        self.length, self.unit = math.sqrt(free) * (1 + FEW), 1.0
 
     @property
     def _floor(self) -> float:
@@ -175,4 +175,4 @@ class Full(Whitened):
         if not error < 0.5:
             raise UnsupportedError(_ILL)
         self.whitening = root.contiguous()
-        self.length = self.unit = (1 + 1e-15) / math.sqrt(1 - error)
+        self.length = self.unit = (1 + FEW) / math.sqrt(1 - error)
