@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 from collections import Counter
 
@@ -23,7 +22,8 @@ def main() -> None:
         prog="python -m tests.mutation", description="Mutants of what proofs rest on."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("calls", help="watch which tests call which functions")
+    calls = commands.add_parser("calls", help="watch which tests call which functions")
+    calls.add_argument("tests", nargs="*", help="those that are new or changed; all unless given")
     for name, text in (("run", "try a sample"), ("again", "try its survivors again")):
         command = commands.add_parser(name, help=text)
         command.add_argument("--count", type=int, default=400, help="mutants, at least")
@@ -38,7 +38,7 @@ def main() -> None:
     if options.command == "calls":
         CALLS.parent.mkdir(exist_ok=True)
         warm_up()
-        raise SystemExit(record_calls(TESTS, NOT_TESTS, CALLS))
+        raise SystemExit(record_calls(options.tests or TESTS, NOT_TESTS, CALLS, fresh=not options.tests))
     if options.command == "explain":
         results = read_results()
         results[options.id].why = options.why
@@ -58,7 +58,6 @@ def _try(options: argparse.Namespace) -> None:
         wanted = [m for m in wanted if m.id in known and known[m.id].outcome == "survived"]
     else:
         wanted = [mutant for mutant in wanted if mutant.id not in known]
-    os.nice(5)
     for number, mutant in enumerate(wanted, 1):
         trial = attempt(mutant.path, mutant.code(), _in_order(mutant, calls, known, options.seconds))
         before, after = mutant.change()

@@ -45,14 +45,19 @@ def tests_of(mutant: Mutant, calls: dict[str, Call]) -> list[str]:
     ]
 
 
-def record_calls(tests: Sequence[str], ignored: Sequence[str], destination: Path) -> int:
-    """Run all tests once in a fork, and watch them. Returns pytest's exit code."""
+def record_calls(tests: Sequence[str], ignored: Sequence[str], destination: Path, *, fresh: bool) -> int:
+    """Run tests once in a fork, and watch them. Returns pytest's exit code.
+
+    Args:
+        fresh: forget what is known of other tests.
+    """
     watch = _Watch()
+    known = {} if fresh else json.loads(destination.read_text())
 
     def work() -> int:
         skipped = [f"--ignore={path}" for path in ignored]
         code = int(pytest.main([*OPTIONS, *skipped, *tests], plugins=[watch]))
-        destination.write_text(json.dumps(watch.found(), indent=0))
+        destination.write_text(json.dumps(known | watch.found(), indent=0))
         return code
 
     status, _ = forked(work, 7200)
