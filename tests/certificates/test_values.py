@@ -1,0 +1,230 @@
+"""What is known at the samples, in every cost: against brute force in the plane, and exact fractions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from flint import arb
+from torch import Tensor, nn
+
+from certus.certificates.proven.problem import Problem
+from certus.certificates.proven.values import Values, dual_norm, dual_size
+from certus.costs import Masked, SquaredL2
+from certus.domains import Box, Domain, Unbounded
+from certus.losses import Criterion, CrossEntropy, SmoothMargin, SquaredError
+from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, L2, network, samples
+from tests.oracles import Array, maximum_on_grid
+from tests.problems import SHARP_COSTS, SMOOTH_COSTS, PlaneCost
+from tests.smoothness.balls import balls
+
+COSTS = [cost for cost in (*SMOOTH_COSTS, *SHARP_COSTS) if "bregman" not in cost.name]
+EVERY_COST = pytest.mark.parametrize("cost", COSTS, ids=str)
+
+
+def problem(cost: PlaneCost, domain: Domain = EVERYWHERE, inputs: Tensor | None = None) -> Problem:
+    points = samples(0, 4)[0] if inputs is None else inputs
+    return Problem.of(
+        network("linear", 0), (points, torch.tensor([0, 1, 2, 0])), CROSS_ENTROPY, cost.cost, domain
+    )
+
+
+def directions(cost: PlaneCost) -> Array:
+    """Moves of length 1 in the norm of a cost, all around."""
+    angles = np.linspace(0, 2 * math.pi, 80_001)
+    moves = np.stack([np.cos(angles), np.sin(angles)], 1)
+    if "masked" in cost.name:
+        moves = np.array([[1.0, 0.0], [-1.0, 0.0]])
+    return moves / np.sqrt(cost.numpy_form(moves, np.zeros(2)))[:, None]
+
+
+@EVERY_COST
+def test_dual_norms(cost: PlaneCost) -> None:
+    """The largest slope along moves of cost 1; and the largest of those for gradients of a length in L2."""
+    made, moves = problem(cost), directions(cost)
+    gradients = torch.tensor([[1.0, 2.0], [-3.0, 0.5], [0.0, -1.0], [0.7, 0.7]], dtype=torch.float64)
+    found = dual_norm(made, made.feasible(gradients))
+    for gradient, length in zip(gradients.numpy(), found.tolist(), strict=True):
+        truth = float((moves @ gradient).max())
+        assert truth - 1e-15 <= length <= truth * (1 + 1e-7) + 1e-9
+    angles = np.linspace(0, 2 * math.pi, 721)
+    around = torch.from_numpy(3 * np.stack([np.cos(angles), np.sin(angles)], 1))
+    if "masked" in cost.name:
+        around[:, 1] = 0.0
+    largest = float(dual_norm(made, around).max())
+    size = float(dual_size(made, torch.full((1,), 3.0, dtype=torch.float64)))
+    assert largest <= size
+    if "masked" not in cost.name:
+        assert size <= largest * (1 + 1e-4)
+
+
+@EVERY_COST
+@pytest.mark.parametrize("box", [None, (-1.0, 1.5)])
+def test_what_is_left_to_gain(cost: PlaneCost, box: tuple[float, float] | None) -> None:
+    """sup over Z of ⟨g, z − x⟩ − (μ/2)‖z − x‖², on a grid; exactly that for L2, and without a box."""
+    domain = Unbounded() if box is None else Box(*box)
+    generator = torch.Generator().manual_seed(1)
+    points = 2 * torch.rand(6, 2, generator=generator, dtype=torch.float64) - 1
+    gradients = 4 * torch.randn(6, 2, generator=generator, dtype=torch.float64)
+    modulus = torch.tensor([0.5, 1.0, 2.0, 4.0, 0.0, -1.0], dtype=torch.float64)
+    if "masked" in cost.name:
+        gradients[:, 1] = 0.0  # as the ascent sees them
+    found = cost.cost.gap(gradients, points, modulus, domain)
+    assert found[4:].tolist() == [math.inf] * 2
+    for index in range(4):
+        point, gradient = points[index].numpy(), gradients[index].numpy()
+        low, high = (point - 40, point + 40) if box is None else (np.full(2, box[0]), np.full(2, box[1]))
+        if "masked" in cost.name:
+            low[1] = high[1] = point[1]
+        weight = float(modulus[index]) / 2
+
+        def model(z: Array, x: Array = point, g: Array = gradient, w: float = weight) -> Array:
+            return np.asarray((z - x) @ g - w * cost.numpy_form(z, x))
+
+        truth = maximum_on_grid(model, low, high, zooms=10, size=41)[1]
+        assert float(found[index]) >= truth - 1e-9
+        exact = box is None or cost.name in ("L2", "weighted", "masked L2")
+        if exact:
+            assert float(found[index]) <= truth * (1 + 1e-3) + 1e-6
+
+
+@EVERY_COST
+def test_the_farthest_point_of_a_box(cost: PlaneCost) -> None:
+    made = problem(cost, Box(-1.0, 2.0))
+    corners = np.array(list(itertools.product((-1.0, 2.0), repeat=2)))
+    for point, reach in zip(made.inputs.numpy(), made.reach.tolist(), strict=True):
+        places = corners.copy()
+        if "masked" in cost.name:
+            places[:, 1] = point[1]
+        truth = math.sqrt(float(cost.numpy_form(places, point).max()))
+        assert reach >= truth
+        assert "matrix" in cost.name or reach <= truth * (1 + 1e-8)
+    half = problem(cost, Box(torch.tensor([-1.0, -math.inf]), torch.tensor([2.0, 2.0])))
+    known = "masked" in cost.name and "matrix" not in cost.name  # the open side is frozen
+    assert bool(torch.isfinite(half.reach).all()) is known
+    assert problem(cost).reach.tolist() == [math.inf] * 4
+
+
+@EVERY_COST
+def test_slopes_that_a_box_blocks(cost: PlaneCost) -> None:
+    """At faces and corners: no feasible move gains more than the feasible part says, and no less."""
+    inputs = torch.tensor([[-1.0, 0.3], [1.0, 1.0], [-1.0, 1.0], [0.2, 0.4]], dtype=torch.float64)
+    made, moves = problem(cost, Box(-1.0, 1.0), inputs), directions(cost)
+    for slope in ([2.0, -1.0], [-2.0, 1.0], [1.0, 3.0], [-1.0, -3.0]):
+        slopes = torch.tensor([slope] * 4, dtype=torch.float64)
+        lengths = dual_norm(made, made.feasible(slopes))
+        for point, length in zip(inputs.numpy(), lengths.tolist(), strict=True):
+            moved = point + 1e-6 * moves
+            inside = (np.abs(moved) <= 1).all(1)
+            truth = float((moves[inside] @ np.array(slope)).max(initial=0.0))
+            assert truth <= length * (1 + 1e-9)
+            if "matrix" not in cost.name:
+                assert length <= truth * (1 + 1e-3) + 1e-9
+
+
+def test_margins_and_slopes_of_a_linear_network() -> None:
+    """F_k − F_y and its gradient, with a mask and a face of a box; the loss and its slope."""
+    layer = nn.Linear(2, 3).double()
+    layer.weight.data = torch.tensor([[1.0, 2.0], [-0.5, 1.0], [3.0, -1.0]], dtype=torch.float64)
+    layer.bias.data = torch.tensor([0.25, -0.5, 0.0], dtype=torch.float64)
+    inputs, labels = torch.tensor([[0.5, -0.25], [1.0, 0.5]], dtype=torch.float64), torch.tensor([1, 2])
+    made = Problem.of(nn.Sequential(layer), (inputs, labels), CROSS_ENTROPY, L2, Box(-1.0, 1.0))
+    found = Values.at(made)
+    assert found.margins is not None
+    assert found.margins.gradients is not None
+    for index, label in enumerate(labels.tolist()):
+        logits = (inputs[index] @ layer.weight.T + layer.bias).detach()
+        shares = torch.softmax(logits, 0)
+        for k in range(3):
+            row = (layer.weight[k] - layer.weight[label]).detach().clone()
+            if index == 1:
+                row[0] = min(float(row[0]), 0.0)  # it stands at the upper bound
+            margin = float(logits[k] - logits[label])
+            assert margin <= float(found.margins.values[index, k]) <= margin + 1e-12
+            assert row.norm() <= found.margins.steepness[index, k] <= row.norm() + 1e-9
+            torch.testing.assert_close(found.margins.gradients[k, index], row)
+        loss = float(torch.logsumexp(logits, 0) - logits[label])
+        assert loss <= float(found.loss[index]) <= loss + 1e-10
+        slope = (shares @ layer.weight - layer.weight[label]).detach().clone()
+        if index == 1:
+            slope[0] = min(float(slope[0]), 0.0)
+        assert slope.norm() <= found.slope[index] <= slope.norm() + 1e-9
+
+
+LARGE = 2.0**53  # LARGE + 1 is LARGE in float64
+
+
+def cancelling(rows: list[tuple[float, float, float]], order: tuple[int, ...]) -> nn.Module:
+    layer = nn.Linear(3, len(rows), bias=False).double()
+    layer.weight.data = torch.tensor(rows, dtype=torch.float64)[:, list(order)]
+    return nn.Sequential(layer)
+
+
+ORDERS = list(itertools.permutations(range(3)))
+
+
+@pytest.mark.parametrize(
+    ("criterion", "slope", "scale", "offset"),
+    [
+        (CrossEntropy(), 1.0, 1.0, 0.0),
+        (CrossEntropy(temperature=0.25), 4.0, 4.0, 0.0),
+        (SmoothMargin(margin=0.5, sharpness=4.0), 1.0, 4.0, 0.5),
+    ],
+)
+def test_losses_of_outputs_that_cancel(
+    criterion: Criterion, slope: float, scale: float, offset: float
+) -> None:
+    """Outputs of ±1 that float64 takes for 0: margins are off by 2, losses by what that makes of them."""
+    lost = 0.0
+    for order in ORDERS:
+        inputs = torch.tensor([[LARGE, 1.0, LARGE]], dtype=torch.float64)[:, list(order)]
+        model = cancelling([(1.0, 1.0, -1.0), (-1.0, -1.0, 1.0)], order)
+        for label in (0, 1):
+            data = (inputs, torch.tensor([label]))
+            made = Problem.of(model, data, criterion, SquaredL2(), Unbounded())
+            computed = float(made.loss(inputs, data[1]))
+            with balls():
+                margin = arb(-2 if label == 0 else 2) + arb(offset)
+                truth = arb(slope) / arb(scale) * (1 + (arb(scale) * margin).exp()).log()
+                off = abs(arb(computed) - truth)
+                allowed = float(made.slack(torch.tensor([computed]).double(), made.rounding))
+                assert off <= allowed
+            lost = max(lost, float(off.mid()))
+            found = Values.at(made)
+            assert found.margins is not None
+            assert float(found.margins.values[0, 1 - label]) >= (-2 if label == 0 else 2)
+            with balls():
+                assert truth <= float(found.loss)
+    assert lost > 0.5
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_squared_errors_of_outputs_that_cancel(count: int) -> None:
+    """All outputs are 1, and float64 takes them for 0; targets far away and near."""
+    lost = 0
+    for order, target in itertools.product(ORDERS, (0.0, -100.0, 3.0)):
+        inputs = torch.tensor([[LARGE, 1.0, LARGE]], dtype=torch.float64)[:, list(order)]
+        model = cancelling([(1.0, 1.0, -1.0)] * count, order)
+        data = (inputs, torch.full((1, count), target, dtype=torch.float64))
+        made = Problem.of(model, data, SquaredError(), SquaredL2(), Unbounded())
+        computed = made.loss(*data)
+        truth = count * (1 - Fraction(target)) ** 2
+        off = abs(Fraction(float(computed)) - truth)
+        assert off <= Fraction(float(made.slack(computed, made.rounding)))
+        assert truth <= Fraction(float(Values.at(made).loss))
+        lost += off > 0
+        # The row 2(F − y) is off by 2 in each entry, and with it the gradient.
+        least = 2 * math.sqrt(count) * float(off > 0)
+        assert float(made.slope_error(computed, made.rounding)) >= least
+    assert lost > 0
+
+
+def test_a_mask_does_not_count_frozen_coordinates() -> None:
+    inner = Masked(SquaredL2(), torch.tensor([True, False]))
+    made = Problem.of(network("tanh", 0), samples(0, 3), CROSS_ENTROPY, inner, Unbounded())
+    slopes = torch.tensor([[1.0, 5.0], [-2.0, 3.0], [0.0, 1.0]], dtype=torch.float64)
+    assert made.feasible(slopes).tolist() == [[1.0, 0.0], [-2.0, 0.0], [0.0, 0.0]]
