@@ -27,15 +27,14 @@ from certus.norms import Norm
 class Masked(Cost):
     """``inner`` where the mask is True; elsewhere a point stays equal to z₀, bit for bit.
 
-        Args:
-            inner: any cost but another mask.
-            mask: bool tensor that broadcasts to the shape of one point; True marks what may move.
+    Args:
+        inner: any cost but another mask.
+        mask: bool tensor that broadcasts to the shape of one point; True marks what may move.
 
-        >>> from certus.costs.metric import Metric
-    from certus.costs.quadratic import SquaredL2
-        >>> cost = Masked(SquaredL2(), torch.tensor([True, False]))
-        >>> cost(torch.tensor([[3.0, 0.0], [3.0, 1.0]]), torch.zeros(2, 2))
-        tensor([9., inf])
+    >>> from certus.costs.quadratic import SquaredL2
+    >>> cost = Masked(SquaredL2(), torch.tensor([True, False]))
+    >>> cost(torch.tensor([[3.0, 0.0], [3.0, 1.0]]), torch.zeros(2, 2))
+    tensor([9., inf])
     """
 
     inner: Cost
