@@ -13,7 +13,7 @@ from flint import arb
 from torch import Tensor, nn
 
 from certus.certificates.proven.problem import Problem
-from certus.certificates.proven.values import Values, dual_norm, dual_size
+from certus.certificates.proven.values import Values
 from certus.costs import Masked, SquaredL2
 from certus.domains import Box, Domain, Unbounded
 from certus.losses import Criterion, CrossEntropy, SmoothMargin, SquaredError
@@ -47,7 +47,7 @@ def test_dual_norms(cost: PlaneCost) -> None:
     """The largest slope along moves of cost 1; and the largest of those for gradients of a length in L2."""
     made, moves = problem(cost), directions(cost)
     gradients = torch.tensor([[1.0, 2.0], [-3.0, 0.5], [0.0, -1.0], [0.7, 0.7]], dtype=torch.float64)
-    found = dual_norm(made, made.feasible(gradients))
+    found = made.metric.dual(made.feasible(gradients))
     for gradient, length in zip(gradients.numpy(), found.tolist(), strict=True):
         truth = float((moves @ gradient).max())
         assert truth - 1e-15 <= length <= truth * (1 + 1e-7) + 1e-9
@@ -55,8 +55,8 @@ def test_dual_norms(cost: PlaneCost) -> None:
     around = torch.from_numpy(3 * np.stack([np.cos(angles), np.sin(angles)], 1))
     if "masked" in cost.name:
         around[:, 1] = 0.0
-    largest = float(dual_norm(made, around).max())
-    size = float(dual_size(made, torch.full((1,), 3.0, dtype=torch.float64)))
+    largest = float(made.metric.dual(around).max())
+    size = float(made.metric.dual_size(torch.full((1,), 3.0, dtype=torch.float64)))
     assert largest <= size
     if "masked" not in cost.name:
         assert size <= largest * (1 + 1e-4)
@@ -116,7 +116,7 @@ def test_slopes_that_a_box_blocks(cost: PlaneCost) -> None:
     made, moves = problem(cost, Box(-1.0, 1.0), inputs), directions(cost)
     for slope in ([2.0, -1.0], [-2.0, 1.0], [1.0, 3.0], [-1.0, -3.0]):
         slopes = torch.tensor([slope] * 4, dtype=torch.float64)
-        lengths = dual_norm(made, made.feasible(slopes))
+        lengths = made.metric.dual(made.feasible(slopes))
         for point, length in zip(inputs.numpy(), lengths.tolist(), strict=True):
             moved = point + 1e-6 * moves
             inside = (np.abs(moved) <= 1).all(1)

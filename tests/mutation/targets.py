@@ -64,6 +64,7 @@ TARGETS = (
             *("Problem.reach", "Problem.feasible"),
         ),
     ),
+    Target("certificates/proven/cost_rounding.py"),
     Target("certificates/lines.py"),
     Target("certificates/levels.py", only=("solve_level",)),
     Target("certificates/engine.py", only=("Engine.error_floor", "Engine._over_labels")),
@@ -86,7 +87,8 @@ TARGETS = (
         "costs/lp.py",
         only=("_SquaredNorm.growth", "SquaredLp.strong_convexity", "SquaredSup.strong_convexity"),
     ),
-    Target("costs/masked.py", only=("Masked.growth", "Masked.strong_convexity")),
+    Target("costs/masked.py", only=("Masked.growth", "Masked.strong_convexity", "Masked.metric")),
+    Target("costs/metric.py"),
 )
 
 TESTS = (
