@@ -148,7 +148,7 @@ class Euclidean(Whitened, Absolute):
         self.length = self.unit = 1.0
 
 
-class Diagonal(Euclidean):
+class Weighted(Euclidean):
     """√(Σ wᵢ vᵢ²): S divides by √wᵢ."""
 
     def _measure(self) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from certus.batches import check_broadcast, inner, per_sample
 from certus.costs.base import Cost, Response, Support, infinite_unless, separable_response
-from certus.costs.metric import Diagonal, Euclidean, Full, Metric
+from certus.costs.metric import Euclidean, Full, Metric, Weighted
 from certus.costs.stepping import Stepping
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import require
@@ -126,7 +126,7 @@ class WeightedL2(_Quadratic):
     def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
         if type(self) is not WeightedL2:
             return super().metric(shape, mask)
-        return Diagonal(self.norm, shape, mask, self.whiten)
+        return Weighted(self.norm, shape, mask, self.whiten)
 
     def stepping(self, domain: Domain) -> Stepping:
         if not isinstance(domain, Intervals):
