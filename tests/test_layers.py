@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,14 @@ def test_the_kernel_stands_alone(path: Path) -> None:
     text = path.read_text()
     if path.parent.name == "proven":
         assert "certus.certificates." not in text.replace("certus.certificates.proven", "")
+
+
+def test_the_page_shows_the_layers() -> None:
+    """docs/architecture.md names every part, in the order of the layers."""
+    page = (SOURCE.parent.parent / "docs" / "architecture.md").read_text()
+    picture = page.split("```")[1].split()
+    for above, below in itertools.pairwise(LAYERS):
+        for part in above:
+            assert part in picture, f"docs/architecture.md does not show {part}"
+            after = [picture.index(other) for other in below if other in picture]
+            assert all(picture.index(part) < place for place in after), f"{part} is not above {below}"

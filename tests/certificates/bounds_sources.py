@@ -31,14 +31,21 @@ REMEDY = (
 
 def sources() -> list[str]:
     """The files, relative to the root of the repository, in order."""
+    start = _file(START)
+    assert start is not None
+    return [str(path.relative_to(ROOT)) for path in closure([start])]
+
+
+def closure(start: list[Path]) -> list[Path]:
+    """Some files and all that they import, in order."""
     found: set[Path] = set()
-    waiting = [_file(START)]
+    waiting: list[Path | None] = [*start]
     while waiting:
         path = waiting.pop()
         if path is not None and path not in found:
             found.add(path)
             waiting += [_home(module, name) for module, name in _imports(path)]
-    return sorted(str(path.relative_to(ROOT)) for path in found)
+    return sorted(found)
 
 
 def code(text: str) -> str:
