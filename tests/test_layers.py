@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,10 @@ def test_the_page_shows_the_layers() -> None:
             assert part in picture, f"docs/architecture.md does not show {part}"
             after = [picture.index(other) for other in below if other in picture]
             assert all(picture.index(part) < place for place in after), f"{part} is not above {below}"
+
+
+def test_the_page_names_files_that_exist() -> None:
+    root = SOURCE.parent.parent
+    named = re.findall(r"`([\w/]+\.py)`", (root / "docs" / "architecture.md").read_text())
+    assert len(named) > 30
+    assert [name for name in named if not (SOURCE / name).exists() and not (root / name).exists()] == []
