@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 from typing import Any
 
 # Several test processes share the cores, and so do the commands that they start: one thread each.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
@@ -20,6 +22,28 @@ settings.register_profile("fuzz", deadline=None, max_examples=500, print_blob=Tr
 settings.load_profile("certus")
 
 torch.set_num_threads(1)
+
+
+def seed() -> None:
+    """The same random numbers whichever tests ran before, and in whichever process."""
+    torch.default_generator.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002  # for libraries that draw from it
+    random.seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collectstart() -> None:
+    seed()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    seed()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    seed()
 
 
 @pytest.fixture

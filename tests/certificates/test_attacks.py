@@ -24,7 +24,7 @@ from certus.domains import Domain, Unbounded
 from certus.surrogate import BarzilaiBorwein
 from tests.certificates.problems import ACTIVATIONS, around, network, samples
 
-NETWORKS, SETS, SAMPLES = 125, 8, 3  # a thousand problems: each has samples of its own
+SETS, SAMPLES = 8, 3  # of each network: every set is a problem of its own
 BOX = Box(-1.0, 1.0)
 GEOMETRIES: list[tuple[Cost, Domain, Callable[[Tensor], Tensor]]] = [
     (SquaredL2(), Unbounded(), lambda v: (v**2).sum(1)),
@@ -97,11 +97,11 @@ def attack(
         )
 
 
-@pytest.mark.slow
-def test_a_thousand_certified_problems_withstand_every_attack() -> None:
+@pytest.mark.parametrize("networks", [15, pytest.param(125, marks=pytest.mark.soak)])
+def test_certified_problems_withstand_every_attack(networks: int) -> None:
     kinds, checked, closest, wrong = list(ACTIVATIONS), 0, math.inf, 0
     rng = np.random.default_rng(0)
-    for seed in range(NETWORKS):
+    for seed in range(networks):
         geometry = GEOMETRIES[seed % len(GEOMETRIES)]
         model = network(kinds[seed % len(kinds)], seed, size=float(rng.uniform(0.5, 3)))
         inputs, targets = samples(seed, SETS * SAMPLES)
@@ -130,9 +130,9 @@ def test_a_thousand_certified_problems_withstand_every_attack() -> None:
             assert errors <= rate + 1e-9, (seed, rho)
             closest, checked = min(closest, 1 - loss / bound), checked + 1
             wrong += errors > 0.9 * rate
-    assert checked >= 1000
+    assert checked == networks * SETS
     assert closest < 0.01  # some bounds are nearly met: the attacks are no straw men
-    assert wrong > 100
+    assert wrong > checked / 10
 
 
 def test_without_the_gap_term_brute_force_exceeds_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:

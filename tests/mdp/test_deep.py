@@ -56,13 +56,12 @@ def value_iteration(gamma: float | None) -> tuple[np.ndarray[Any, Any], np.ndarr
     return grid, table
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [None, PENALTY])
 def test_it_learns_the_values_of_the_perturbed_model(gamma: float | None) -> None:
     # Without the Q-term, where Q-learning converges; the transition with it is tested on its own.
     domain = Interval(-1.0, 1.0)
     learner = DeepQLearning(
-        bowl, (1.0,), gamma, False, domain=domain, discount=DISCOUNT, steps=800, learning_rate=3e-3
+        bowl, (1.0,), gamma, False, domain=domain, discount=DISCOUNT, steps=500, learning_rate=3e-3
     )
     trained = learner.fit(SyncVectorEnv([Line] * 6), seed=0)
     grid, table = value_iteration(gamma)

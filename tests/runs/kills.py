@@ -1,11 +1,7 @@
-"""Runs commands of certus in processes of their own, and kills them at counted moments, not by a clock.
-
-A server imports certus once, and each command runs in a fork of it: twenty of them take seconds.
-"""
+"""Runs commands of certus in processes of their own, and kills them at counted moments, not by a clock."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import resource
 import signal
@@ -14,14 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from typer.testing import CliRunner
 
-from certus.cli.app import app, main
-from certus.data import load
-
-# What is imported on first use is imported before the forks.
-CliRunner().invoke(app, ["data", "list"])
-load("wine")
+from certus.cli.app import main
+from tests.forks import exit_code, start
 
 
 @dataclass(frozen=True)
@@ -51,15 +42,7 @@ Moment = AfterStep | BeforeReplacing | InsideWriting
 
 def run(arguments: list[str], log: Path, moment: Moment | None = None) -> int:
     """The exit code of ``certus`` with these arguments, minus a signal's number if one ended it."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    process = context.Process(target=_command, args=(arguments, str(log), moment))
-    process.start()
-    process.join()
-    code = process.exitcode
-    process.close()
-    assert code is not None
-    return code
+    return exit_code(start(_command, arguments, str(log), moment))
 
 
 def is_killed(arguments: list[str], log: Path, moment: Moment) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import pickle
 import resource
-import subprocess
-import sys
+import signal
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from certus.runs.tags import from_tag, to_tag
 from certus.storage.files import DamageError, read_json, write_atomically, write_json
 from certus.storage.tensors import load_tensors, save_tensors
 from certus.surrogate import BarzilaiBorwein, PaperAscent, ProximalAscent
+from tests.forks import exit_code, start
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(7), "c": torch.zeros(0)}
 
@@ -170,29 +172,24 @@ def test_tags_refuse_code_and_strangers() -> None:
         from_tag({"type": "system", "command": "ls"})
 
 
+def hold(folder: Path, held: Event) -> None:
+    """Keep the lock until somebody kills the process."""
+    with RunLock(folder):
+        held.set()
+        signal.pause()
+
+
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    script = (
-        "import sys\nfrom pathlib import Path\nfrom certus.runs import RunLock\n"
-        "with RunLock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()"
-    )
-    other = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert other.stdout is not None
-    assert other.stdout.readline() == "held\n"
+    held = multiprocessing.get_context("forkserver").Event()
+    other = start(hold, tmp_path, held)
+    held.wait()
     with (
         pytest.raises(RunError, match=f"is in use by another process \\(pid {other.pid}\\)"),
         RunLock(tmp_path),
     ):
         pass
     other.kill()
-    other.wait()
-    other.stdout.close()
-    assert other.stdin is not None
-    other.stdin.close()
+    assert exit_code(other) == -signal.SIGKILL
     with RunLock(tmp_path):
         pass
     with pytest.raises(RunError, match="Cannot write"), RunLock(tmp_path / "missing"):

@@ -10,7 +10,7 @@ import certus
 from certus import Box
 from certus.costs import Support
 from certus.domains import Ball, Domain, Unbounded
-from certus.surrogate import BarzilaiBorwein, PaperAscent, Status
+from certus.surrogate import BarzilaiBorwein, Maximizer, PaperAscent, Status
 from tests.oracles import Array, maximum_on_grid
 from tests.problems import (
     CONCAVE_LOSS,
@@ -61,9 +61,18 @@ PAIRS = [
 ]
 
 
+PAPER = PaperAscent(steps=300)
+ASCENTS = [
+    *(pytest.param(loss, PRECISE, id=str(loss)) for loss in PLANE_LOSSES),
+    pytest.param(PLANE_LOSSES[0], PAPER, id=f"{PLANE_LOSSES[0]}-paper"),
+    # Hundreds of steps each:
+    *(pytest.param(loss, PAPER, id=f"{loss}-paper", marks=pytest.mark.soak) for loss in PLANE_LOSSES[1:]),
+]
+
+
 @pytest.mark.parametrize(("cost", "domain"), PAIRS)
-@pytest.mark.parametrize("loss", PLANE_LOSSES, ids=str)
-def test_smooth_costs(loss: PlaneLoss, cost: PlaneCost, domain: Domain) -> None:
+@pytest.mark.parametrize(("loss", "maximizer"), ASCENTS)
+def test_smooth_costs(loss: PlaneLoss, maximizer: Maximizer, cost: PlaneCost, domain: Domain) -> None:
     # Strongly concave with room to spare: sγ = 1.5·L⁺ in the cost's norm.
     gamma = 1.5 * loss.curvature / cost.euclidean**2 / cost.cost.strong_convexity
     exact = cost.cost.support(domain) is Support.EXACT
@@ -71,15 +80,14 @@ def test_smooth_costs(loss: PlaneLoss, cost: PlaneCost, domain: Domain) -> None:
     slack, spacing = (1e-4, 2e-2) if isinstance(domain, Ball) else (1e-8, 2e-4)
     origins = domain.project(ORIGINS)
     truth = [brute_force(loss, cost, domain, gamma, origin) for origin in origins.numpy()]
-    for maximizer in (PRECISE, PaperAscent(steps=300)):
-        wrm = certus.WRM(gamma, cost=cost.cost, domain=domain, maximizer=maximizer)
-        found = wrm.solve(loss.torch_form, origins)
-        for i, (point, value) in enumerate(truth):
-            assert found.value[i] <= value + slack
-            if exact:
-                np.testing.assert_allclose(found.value[i], value, atol=slack)
-                np.testing.assert_allclose(found.inputs[i], point, atol=spacing)
-        assert (found.status != Status.CONVERGED).all() or exact
+    wrm = certus.WRM(gamma, cost=cost.cost, domain=domain, maximizer=maximizer)
+    found = wrm.solve(loss.torch_form, origins)
+    for i, (point, value) in enumerate(truth):
+        assert found.value[i] <= value + slack
+        if exact:
+            np.testing.assert_allclose(found.value[i], value, atol=slack)
+            np.testing.assert_allclose(found.inputs[i], point, atol=spacing)
+    assert (found.status != Status.CONVERGED).all() or exact
     assert exact == ("L1." not in cost.name or not isinstance(domain, Ball))
 
 

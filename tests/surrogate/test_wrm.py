@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.multiprocessing.spawn import spawn
 
 import certus
 from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2
 from certus.costs import Cost, LabelCost, Masked, SquaredLp
 from certus.surrogate import BarzilaiBorwein
+from tests.forks import exit_code, start
 
 PRECISE = BarzilaiBorwein(tolerance=1e-10, max_gradients=200)
 
@@ -171,7 +171,8 @@ def _follow(rank: int, address: str, folder: str) -> None:
 def test_processes_agree_on_gamma(tmp_path: Path) -> None:
     """γ of two processes with half a batch each equals γ of one with the whole batch."""
     address = f"file://{tmp_path / 'meeting'}"
-    spawn(_follow, args=(address, str(tmp_path)), nprocs=2)
+    processes = [start(_follow, rank, address, str(tmp_path)) for rank in range(2)]
+    assert [exit_code(process) for process in processes] == [0, 0]
     alone = WRM(rho=0.05, maximizer=PRECISE)
     for seed in range(5):
         alone.solve(waves, sample(40, seed))

@@ -84,7 +84,6 @@ def trained(method: Perturber, certified: bool | float, **options: float) -> Fit
     )
 
 
-@pytest.mark.slow
 def test_the_certificate_survives_attacks() -> None:
     """PGM within ε = √ρ never exceeds the certified loss or error at ρ, whatever its steps."""
     wrm = WRM(1.5, domain=DATA.domain)
