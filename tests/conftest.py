@@ -12,13 +12,14 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from matplotlib.figure import Figure
 
-# Timings depend on the machine, so no example has a deadline. The examples are the same every time;
-# `make fuzz` and `make soak` draw others, with a seed that they print.
-settings.register_profile("certus", deadline=None, max_examples=50, derandomize=True)
-settings.register_profile("fuzz", deadline=None, max_examples=500, print_blob=True)
+# Timings depend on the machine: no example has a deadline, and none is drawn too slowly. The examples are the
+# same every time; `make fuzz` and `make soak` draw others, with a seed that they print.
+UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("certus", **UNTIMED, max_examples=50, derandomize=True)
+settings.register_profile("fuzz", **UNTIMED, max_examples=500, print_blob=True)
 settings.load_profile("certus")
 
 torch.set_num_threads(1)

@@ -8,7 +8,7 @@ import os
 import pickle
 import resource
 import signal
-from multiprocessing.synchronize import Event
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -172,17 +172,19 @@ def test_tags_refuse_code_and_strangers() -> None:
         from_tag({"type": "system", "command": "ls"})
 
 
-def hold(folder: Path, held: Event) -> None:
+def hold(folder: Path, told: Connection) -> None:
     """Keep the lock until somebody kills the process."""
     with RunLock(folder):
-        held.set()
+        told.send("held")
         signal.pause()
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    held = multiprocessing.get_context("forkserver").Event()
-    other = start(hold, tmp_path, held)
-    held.wait()
+    ours, theirs = multiprocessing.Pipe()
+    other = start(hold, tmp_path, theirs)
+    theirs.close()  # so that its death would be heard
+    with ours:
+        assert ours.recv() == "held"
     with (
         pytest.raises(RunError, match=f"is in use by another process \\(pid {other.pid}\\)"),
         RunLock(tmp_path),
