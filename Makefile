@@ -2,7 +2,7 @@
 # When nothing changed, nothing is installed and the network is not touched.
 
 PYTHON ?= python3
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?= -n 2 --dist loadfile
 # Of make soak and make fuzz: a new one each time, part of the command that make prints.
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 

@@ -106,9 +106,8 @@ def test_linear_classifiers_have_exact_error_rates() -> None:
         low, high = found.error_lower(rho), found.error_bound(rho)
         assert low is not None
         assert high is not None
-        assert low <= exact + 1e-12
-        assert exact - 1e-12 <= high <= exact + 1e-6
-        assert low >= exact - 0.02
+        assert exact - 5e-4 <= low <= exact + 1e-12
+        assert exact - 1e-12 <= high <= exact + 1e-8
 
 
 @given(
