@@ -174,6 +174,8 @@ def _silent(tree: ast.AST) -> Iterator[ast.AST]:
                 yield from node.decorator_list
             case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom():
                 yield node
+            case ast.keyword(arg="strict"):
+                yield node
             case ast.Call(func=ast.Name("require")):
                 yield from node.args[1:]
             case ast.Call(func=ast.Attribute(attr=name)) if name in _SHAPING:

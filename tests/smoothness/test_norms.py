@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -124,6 +125,15 @@ POOLS = [
     nn.AdaptiveAvgPool2d((2, 3)),
     nn.AdaptiveAvgPool2d(1),
 ]
+
+
+def test_the_papers_constant_by_hand() -> None:
+    """√(N·m_u)/m_l: windows of m_l to m_u entries, N of which share one."""
+    assert operator(nn.AvgPool2d(2), (1, 4, 4)).printed_norm == pytest.approx(math.sqrt(1 * 4) / 4)
+    assert operator(nn.AvgPool1d(3, stride=1), (1, 7)).printed_norm == pytest.approx(math.sqrt(3 * 3) / 3)
+    assert operator(nn.AdaptiveAvgPool1d(2), (1, 3)).printed_norm == pytest.approx(math.sqrt(2 * 2) / 2)
+    uneven = nn.AvgPool1d(3, stride=3, padding=1, count_include_pad=False)  # windows of two and of three
+    assert operator(uneven, (1, 5)).printed_norm == pytest.approx(math.sqrt(1 * 3) / 2)
 
 
 @pytest.mark.parametrize("pool", POOLS, ids=str)

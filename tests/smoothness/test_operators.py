@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import certus
 from certus.layers import Normalize, Scale
-from certus.smoothness.operators import Diagonal, Reshape
+from certus.smoothness.merging import merge
+from certus.smoothness.operators import Dense, Diagonal, Reshape
 from tests.smoothness.test_norms import dense, operator
 
 Shape = tuple[int, ...]
@@ -122,3 +124,27 @@ def test_the_absolute_values_of_a_chain_are_those_of_its_parts() -> None:
     close(there, points @ first.T @ last.T)
     back = found.absolute_transpose(points[:, :4])
     close(back.flatten(1), points[:, :4] @ last @ first)
+
+
+def test_what_only_reshapes_joins_its_neighbour() -> None:
+    """So that the matrix behind it is known: bounds of a flattened network are those of the plain one."""
+    torch.manual_seed(4)
+    matrix = torch.randn(6, 4, dtype=torch.float64)
+    plain, shift = Dense(matrix, None), torch.randn(6, dtype=torch.float64)
+    for run, into, out in (
+        ([Reshape((2, 2), (4,)), plain], (2, 2), (6,)),
+        ([plain, Reshape((6,), (2, 3))], (4,), (2, 3)),
+        ([Reshape((2, 2), (4,)), Dense(matrix, shift), Reshape((6,), (2, 3))], (2, 2), (2, 3)),
+        ([Reshape((4, 1), (2, 2)), Reshape((2, 2), (4,)), plain], (4, 1), (6,)),
+    ):
+        found = merge(list(run))
+        assert isinstance(found, Dense)
+        assert (found.in_shape, found.out_shape) == (into, out)
+        assert torch.equal(found.matrix(), matrix)
+    alone = merge([Reshape((4, 1), (2, 2)), Reshape((2, 2), (4,))])
+    assert isinstance(alone, Reshape)
+    assert (alone.in_shape, alone.out_shape) == ((4, 1), (4,))
+    layers = (nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    bound = certus.input_smoothness(nn.Sequential(*layers).double())
+    flat = certus.input_smoothness(nn.Sequential(nn.Flatten(), *layers).double(), input_shape=(2, 2))
+    assert flat.bounds == pytest.approx(bound.bounds, rel=1e-12)
