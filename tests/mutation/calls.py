@@ -46,7 +46,8 @@ def tests_of(mutant: Mutant, calls: dict[str, Call]) -> list[str]:
 
 
 def record_calls(tests: Sequence[str], ignored: Sequence[str], destination: Path, *, fresh: bool) -> int:
-    """Run tests once in a fork, and watch them. Returns pytest's exit code.
+    """Run tests once in a fork, and watch those that pass: only they can notice a mutant. Returns pytest's exit
+    code.
 
     Args:
         fresh: forget what is known of other tests.
@@ -70,6 +71,7 @@ class _Watch:
     def __init__(self) -> None:
         self._called: dict[str, set[str]] = {}
         self._seconds: dict[str, float] = {}
+        self._failed: set[str] = set()
 
     def found(self) -> dict[str, dict[str, object]]:
         return {
@@ -78,8 +80,12 @@ class _Watch:
                 "functions": sorted(self._called[test] | self._called[_file(test)]),
             }
             for test, seconds in self._seconds.items()
-            if test in self._called
+            if test in self._called and test not in self._failed
         }
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.passed:
+            self._failed.add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
