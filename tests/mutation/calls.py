@@ -46,8 +46,8 @@ def tests_of(mutant: Mutant, calls: dict[str, Call]) -> list[str]:
 
 
 def record_calls(tests: Sequence[str], ignored: Sequence[str], destination: Path, *, fresh: bool) -> int:
-    """Run tests once in a fork, and watch those that pass: only they can notice a mutant. Returns pytest's exit
-    code.
+    """Run tests once in a fork, and watch those that pass: only they can notice a mutant. Returns the exit
+    code of pytest.
 
     Args:
         fresh: forget what is known of other tests.
