@@ -13,7 +13,7 @@ from certus.certificates.proven.constants import Around, look_around
 from certus.certificates.proven.problem import Problem
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
-from certus.layers import LogCosh
+from certus.layers import LogCosh, Residual
 from certus.losses import Criterion, CrossEntropy
 from tests.oracles import Array
 
@@ -30,10 +30,13 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 
 
 def network(kind: str, seed: int, classes: int = 3, inputs: int = 2, size: float = 1.5) -> nn.Module:
-    """inputs-6-classes, with weights of some size; "linear" has no hidden layer."""
+    """inputs-6-classes, with weights of some size; "linear" has no hidden layer, "residual" a block more."""
     torch.manual_seed(seed)
     layers: list[nn.Module] = [nn.Linear(inputs, classes)]
-    if kind != "linear":
+    if kind == "residual":
+        branch = nn.Sequential(nn.Linear(6, 3), nn.Tanh(), nn.Linear(3, 6))
+        layers = [nn.Linear(inputs, 6), nn.Tanh(), Residual(branch), nn.Linear(6, classes)]
+    elif kind != "linear":
         layers = [nn.Linear(inputs, 6), ACTIVATIONS[kind](), nn.Linear(6, classes)]
     model = nn.Sequential(*layers).double()
     with torch.no_grad():

@@ -108,7 +108,7 @@ def check(
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("kind", ACTIVATIONS)
+@pytest.mark.parametrize("kind", [*ACTIVATIONS, "residual"])
 def test_every_activation(kind: str, seed: int) -> None:
     tally = check(kind, seed)
     assert tally.checked[Rule.RADIAL] == tally.checked[Rule.LIPSCHITZ] == 2 * 4 * len(GAMMAS)

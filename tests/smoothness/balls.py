@@ -13,7 +13,7 @@ from typing import Any
 from flint import arb, arb_mat, arb_series, ctx
 from torch import Tensor, nn
 
-from certus.layers import LogCosh, SmoothAbs
+from certus.layers import LogCosh, Residual, SmoothAbs
 
 Ball = Any  # flint's arb
 Series = Any  # flint's arb_series
@@ -88,9 +88,14 @@ def _activation(module: nn.Module, units: Sequence[Series]) -> list[Series]:
 
 
 def outputs(model: nn.Sequential, point: Tensor, direction: Tensor | None = None) -> list[Series]:
-    """F_k(x + tv) as series, for a sequence of linear layers and activations."""
+    """F_k(x + tv) as series, for a sequence of linear layers, activations and residual blocks."""
     along = [0] * point.numel() if direction is None else exact(direction)
-    units = [arb_series([value, slope]) for value, slope in zip(exact(point), along, strict=True)]
+    return _through(
+        model, [arb_series([value, slope]) for value, slope in zip(exact(point), along, strict=True)]
+    )
+
+
+def _through(model: nn.Sequential, units: list[Series]) -> list[Series]:
     for module in model:
         if isinstance(module, nn.Linear):
             rows = [exact(row) for row in module.weight]
@@ -99,6 +104,10 @@ def outputs(model: nn.Sequential, point: Tensor, direction: Tensor | None = None
                 sum((weight * unit for weight, unit in zip(row, units, strict=True)), arb_series([shift]))
                 for row, shift in zip(rows, shifts, strict=True)
             ]
+        elif isinstance(module, Residual):
+            assert isinstance(module.branch, nn.Sequential)
+            assert isinstance(module.shortcut, nn.Identity)
+            units = [sum(both) for both in zip(units, _through(module.branch, units), strict=True)]
         else:
             units = _activation(module, units)
     return units

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import certus
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.rounding import rounding_at
-from certus.layers import LogCosh, SmoothAbs
+from certus.layers import LogCosh, Residual, SmoothAbs
 from certus.losses import loss_and_slope
 from certus.outward import inflate, slack
 from certus.smoothness import activations, spectral
@@ -37,12 +37,22 @@ UNITS: dict[str, Callable[[], nn.Module]] = {
     "softplus": lambda: nn.Softplus(beta=3.0, threshold=200.0),
     "log cosh": lambda: LogCosh(2.0),
     "smooth absolute value": SmoothAbs,
+    "residual": nn.Tanh,
 }
 
 
 def network(kind: str, seed: int, size: float = 1.0) -> nn.Sequential:
     torch.manual_seed(seed)
-    layers = (nn.Linear(3, 5), UNITS[kind](), nn.Linear(5, 4), UNITS[kind](), nn.Linear(4, 3))
+    layers: tuple[nn.Module, ...] = (
+        nn.Linear(3, 5),
+        UNITS[kind](),
+        nn.Linear(5, 4),
+        UNITS[kind](),
+        nn.Linear(4, 3),
+    )
+    if kind == "residual":
+        branch = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 5))
+        layers = (nn.Linear(3, 5), nn.Tanh(), Residual(branch), nn.Tanh(), nn.Linear(5, 3))
     model = nn.Sequential(*layers).double()
     for weights in model.parameters():
         weights.data *= size

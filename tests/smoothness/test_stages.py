@@ -36,7 +36,7 @@ def stage(layer: nn.Module, shape: tuple[int, ...]) -> Stage:
 
 
 def tally() -> Tally:
-    return Tally(torch.full((1, 1), math.inf).double(), full(1.0))
+    return Tally(torch.full((1, 1), math.inf).double(), full(3.0))  # behind what gains 3
 
 
 def moving(jacobian: Tensor, bend: float = 0.0) -> Reach:
@@ -90,7 +90,7 @@ def test_an_affine_stage_pulls_rows_as_its_transpose_does(sizes: tuple[int, int]
     norm = float(torch.linalg.matrix_norm(matrix, 2))
     assert before.curvature is not None
     assert float(before.curvature) == pytest.approx(1.5 * norm**2, rel=1e-7)
-    assert float(count.gain) == pytest.approx(norm, rel=1e-8)
+    assert float(count.gain) == pytest.approx(3 * norm, rel=1e-8)
     # A box: its corners are attained. A long box around short rows: the norms of the columns are.
     low, high = row - 0.3, row + 0.7
     before = found.pull(one_row(low, high), None, tally(), HERE)
@@ -164,7 +164,7 @@ def test_one_unit_moves_and_bends_as_its_derivatives_do(name: str, place: tuple[
         assert float(count.concave["here"]) == pytest.approx(
             4 * max(0.0, float((-v * bends).max())), rel=1e-3, abs=1e-9
         )
-        assert float(count.gain) == pytest.approx(steep, rel=1e-4)
+        assert float(count.gain) == pytest.approx(3 * steep, rel=1e-4)
         assert float(count.lipschitz) == pytest.approx(2 * abs(v) * steep, rel=1e-4)
 
 
@@ -210,7 +210,7 @@ def test_windows_that_share_an_entry() -> None:
     assert [float(v) for v in (before.curvature, count.convex["here"], count.concave["here"])] == [
         math.inf
     ] * 3
-    assert float(count.gain) == pytest.approx(root)
+    assert float(count.gain) == pytest.approx(3 * root)
     nothing = found.pull(one_row(0 * row, 0 * row, curvature=0.0), met, count, HERE)
     assert nothing.curvature is not None
     assert [float(v) for v in (nothing.curvature, count.convex["here"], count.concave["here"])] == [0.0] * 3
@@ -244,7 +244,7 @@ def test_a_sum_of_branches_in_one_dimension(place: tuple[float, float] | None) -
         assert float(before.low) <= ends[0] + 1e-9
         assert float(before.high) >= ends[1] - 1e-9
         assert float(before.length) == pytest.approx(abs(v) * gain, rel=1e-6)
-        assert float(count.gain) == pytest.approx(gain, rel=1e-6)
+        assert float(count.gain) == pytest.approx(3 * gain, rel=1e-6)
         curved = u * w**2 * max(0.0, float((v * bends).max()))
         assert before.curvature is not None
         assert float(before.curvature) == pytest.approx(m * gain**2 + curved, rel=1e-6)
@@ -253,3 +253,26 @@ def test_a_sum_of_branches_in_one_dimension(place: tuple[float, float] | None) -
         other = u * w**2 * max(0.0, float((-v * bends).max()))
         assert float(count.concave[path]) == pytest.approx(4 * other, rel=1e-6, abs=1e-9)
         assert float(count.lipschitz) == math.inf  # a branch is no cut of the network
+
+
+def test_the_constants_that_the_paper_prints() -> None:
+    """α and β of eq:lipschitzconsts behind each kind of stage, from α = 2 and β = 5 before it."""
+    matrix = nn.Linear(2, 2, bias=False)
+    matrix.weight.data = torch.diag(torch.tensor([4.0, 1.0]))
+    assert stage(matrix, (2,)).printed(2.0, 5.0) == pytest.approx((8.0, 20.0), rel=1e-8)
+    assert stage(nn.MaxPool1d(2, 1), (1, 4)).printed(2.0, 5.0) == pytest.approx((2 * math.sqrt(2), math.inf))
+    assert stage(nn.Sigmoid(), (1,)).printed(2.0, 5.0) == pytest.approx((0.5, 1.25 + 0.1 * 4), rel=1e-8)
+    bend = 4 / (3 * math.sqrt(3))
+    assert stage(nn.Tanh(), (1,)).printed(2.0, 5.0) == pytest.approx((2.0, 5.0 + bend * 4), rel=1e-8)
+    assert stage(nn.ReLU(), (1,)).printed(0.0, 0.0) == (0.0, 0.0)  # what does not move meets no kink
+    block = Residual(nn.Sequential(matrix, nn.Tanh()))
+    assert stage(block, (2,)).printed(2.0, 5.0) == pytest.approx((10.0, 25.0 + bend * 64), rel=1e-8)
+
+
+def test_shapes_behind_stages() -> None:
+    branch = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    assert stage(Residual(branch, nn.Linear(3, 2)), (3,)).shape_behind((3,)) == (2,)
+    assert stage(Residual(nn.Identity()), (3,)).shape_behind((3,)) == (3,)
+    assert stage(nn.MaxPool1d(2), (1, 6)).shape_behind((1, 6)) == (1, 3)
+    assert stage(nn.Tanh(), (4,)).shape_behind((4,)) == (4,)
+    assert stage(nn.Linear(3, 5), (3,)).shape_behind((3,)) == (5,)
