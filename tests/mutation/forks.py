@@ -30,7 +30,7 @@ _MEMORY = 8 * 2**30  # bytes that a fork may have
 
 OPTIONS = (
     *("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "--no-header", "-o", "addopts="),
-    *("--import-mode=importlib", "--strict-markers", "-m", "not soak and not slow"),
+    *("--import-mode=importlib", "--strict-markers", "-m", "not soak"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # of hypothesis, which is imported already
 )
 """Of pytest: as in pyproject.toml, without doctests and without files left behind."""
