@@ -84,7 +84,8 @@ def steepest(name: str, g: Tensor) -> Tensor:
         case "weighted":
             return g / WEIGHTS
         case "matrix":
-            return torch.linalg.solve(MATRIX, g.flatten(1).T).T.reshape(g.shape)
+            solved: Tensor = torch.linalg.solve(MATRIX, g.flatten(1).T)
+            return solved.T.reshape(g.shape)
         case "L1":
             return torch.where(g.abs() == g.abs().flatten(1).amax(1).reshape(-1, 1, 1), g, 0.0)
         case "L1.5":
