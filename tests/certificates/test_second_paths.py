@@ -74,7 +74,7 @@ def test_without_the_quadratics_around_samples(monkeypatch: pytest.MonkeyPatch) 
 
 def test_more_classes_than_have_gradients_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     few = certified("tanh", classes=5)
-    for module in ("certificates.proven.values", "smoothness.analysis"):
+    for module in ("certificates.proven.values", "smoothness.pullback"):
         monkeypatch.setattr(f"certus.{module}.MOST_CLASSES", 2)
     many = certified("tanh", classes=5)
     for one, other in zip(few.levels, many.levels, strict=True):

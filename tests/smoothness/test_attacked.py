@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.smoothness import operators
+from certus.smoothness import chain
 from tests.smoothness.ascent import climb, margin_loss
 from tests.smoothness.attacked import attack, attack_network
 from tests.smoothness.image_networks import Made
@@ -53,13 +53,13 @@ def test_the_ascent_finds_a_chain_that_forgets_its_first_layer(monkeypatch: pyte
     """A mistake that sampling had missed, made again on purpose."""
     assert attack_network(chain_of_three(), 0, 12).violations == []
 
-    def forgetful(parts: list[tuple[Tensor, float, operators.Absolute]]) -> Tensor:
+    def forgetful(parts: list[tuple[Tensor, float, chain.Absolute]]) -> Tensor:
         norms, before, _ = parts[0]
         for own, norm, absolute in parts[1:]:
             norms = torch.minimum(own * before, absolute(norms[None])[0])
             before = norm
         return norms
 
-    monkeypatch.setattr(operators, "_prefix_norms", forgetful)
+    monkeypatch.setattr(chain, "_prefix_norms", forgetful)
     found = attack_network(chain_of_three(), 0, 12).violations
     assert any(line.startswith("seed 0: curvature attained") for line in found)

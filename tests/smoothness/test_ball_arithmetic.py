@@ -18,8 +18,9 @@ from certus.losses import loss_and_slope
 from certus.outward import inflate, slack
 from certus.smoothness import activations, spectral
 from certus.smoothness.activation import Activation
+from certus.smoothness.chain import Chain
 from certus.smoothness.convolution import Convolution
-from certus.smoothness.operators import Chain, Dense
+from certus.smoothness.operators import Dense
 from tests.smoothness.ascent import climb, margin_loss
 from tests.smoothness.balls import (
     FUNCTIONS,

@@ -204,7 +204,7 @@ def test_pairs_of_classes_and_the_box_around_them(monkeypatch: pytest.MonkeyPatc
     pairs = certus.input_smoothness(model)
     near = certus.smoothness.local_smoothness(model, points, targets, 0.2)
     monkeypatch.setattr(outputs, "MOST_CLASSES", 2)
-    monkeypatch.setattr("certus.smoothness.analysis.MOST_CLASSES", 2)
+    monkeypatch.setattr("certus.smoothness.pullback.MOST_CLASSES", 2)
     box, around = (
         certus.input_smoothness(model),
         certus.smoothness.local_smoothness(model, points, targets, 0.2),

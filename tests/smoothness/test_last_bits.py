@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from certus.smoothness import operators, spectral
-from certus.smoothness.operators import Chain, Dense, Diagonal, Operator
+from certus.smoothness.chain import Chain
+from certus.smoothness.operators import Dense, Diagonal, Operator
 from certus.smoothness.outputs import Outputs
 from certus.smoothness.windows import Windows
 from tests.smoothness.test_norms import operator

@@ -21,12 +21,12 @@ class Affine(Stage):
     Attributes:
         norm: ‖A‖; absolute_norm: ‖|A|‖; printed_norm: ‖A‖ as the paper would have it.
         row_norms, column_norms: (*out_shape) and (*in_shape) Euclidean norms.
-        rounding: relative error of ``apply`` and ``transpose``; shift_size: sizes that b was summed from.
+        rounding: relative error of ``apply`` and ``transpose``; bias_size: sizes that b was summed from.
     """
 
     in_shape: Shape
     out_shape: Shape
-    shift_size: Tensor | None
+    bias_size: Tensor | None
 
     @property
     @abstractmethod
@@ -111,8 +111,8 @@ class Affine(Stage):
 
     def rounded(self, value: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Met]:
         error = self.absolute(error + self.rounding * value.abs())
-        if self.shift_size is not None:
-            error = error + self.rounding * self.shift_size
+        if self.bias_size is not None:
+            error = error + self.rounding * self.bias_size
         return self.apply(value), error, None
 
     def pull_rounding(self, size: Tensor, error: Tensor, met: Met) -> tuple[Tensor, Tensor]:

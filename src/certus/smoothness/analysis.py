@@ -25,7 +25,6 @@ from certus.errors import require
 from certus.losses import Criterion, CrossEntropy
 from certus.modes import at_rest
 from certus.outward import FEW, up
-from certus.smoothness.bending import Site
 from certus.smoothness.criteria import Softmax, Squares, check_targets, check_values, read_criterion
 from certus.smoothness.geometry import geometry_of
 from certus.smoothness.network import (
@@ -37,10 +36,11 @@ from certus.smoothness.network import (
     whiten_steps,
 )
 from certus.smoothness.operators import Operator
-from certus.smoothness.outputs import MOST_CLASSES, Outputs, read_outputs
-from certus.smoothness.passes import Reach, Rows, Tally, size, times
+from certus.smoothness.outputs import Outputs, read_outputs
+from certus.smoothness.passes import Reach, Rows, size, times
+from certus.smoothness.pullback import Pullback, sum_rule
 from certus.smoothness.stage import Shape
-from certus.smoothness.steps import Step, Trace, backward, forward
+from certus.smoothness.steps import Step, Trace, forward
 
 _L2 = SquaredL2()
 _CROSS_ENTROPY = CrossEntropy()
@@ -109,6 +109,11 @@ class Analysis:
         return outputs
 
     @cached_property
+    def back(self) -> Pullback:
+        """The way back from the outputs."""
+        return Pullback(self.steps, self.geometry, self.outputs)
+
+    @cached_property
     def everywhere(self) -> Found:
         """The analysis of all of space."""
         return self.run(None, None, None)
@@ -127,14 +132,14 @@ class Analysis:
         labels = None if targets is None else check_targets(targets, count, classes)
         error, margins = torch.ones(count, dtype=torch.float64), None
         if labels is None:
-            slopes, bends, parts = self._margins(reach, trace)
+            slopes, bends, parts = self.back.margins(reach, trace)
             spread, bent = slopes.flatten(1).amax(1), bends.flatten(1).amax(1)
             steep = spread
         else:
-            slopes, bends, spread, parts = self._own_margins(reach, trace, labels)
+            slopes, bends, spread, parts = self.back.own_margins(reach, trace, labels)
             steep, bent = slopes.amax(1), bends.amax(1)
             if criterion.smoothing:  # mass also moves between two other classes
-                every, curved, parts = self._margins(reach, trace)
+                every, curved, parts = self.back.margins(reach, trace)
                 spread, bent = every.flatten(1).amax(1), curved.flatten(1).amax(1)
                 steep = spread
         if labels is not None and radius is not None:
@@ -150,7 +155,7 @@ class Analysis:
             (weight * apart).unsqueeze(1),
             (criterion.variance(error) * apart**2).unsqueeze(1),
         )
-        largest, steepest = self._descend(reach, trace, start)
+        largest, steepest = self.back.descend(reach, trace, start)
         length, bend = self.outputs.norm * reach.length, self.outputs.norm * reach.bend
         bounds = {
             "corrected": up(criterion.corrected(bend, length)),
@@ -169,93 +174,6 @@ class Analysis:
             parts={path: weight * part for path, part in parts.items()},
             trace=trace,
         )
-
-    def _margins(self, reach: Reach, trace: Trace) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Lipschitz constants and curvatures [k, y] of F_k − F_y, (batch, K, K), and the parts of the largest
-        curvature, path by path, (batch,)."""
-        classes, count = self.outputs.classes, len(reach.length)
-        cut = self.outputs.distances() * reach.length.reshape(-1, 1, 1)
-        if classes > MOST_CLASSES:
-            low, high = self.outputs.hull(None)
-            rows = Rows(low, high, self.outputs.distances().max().reshape(1, 1))
-            tally = self._pass(trace, rows, count)
-            total = _total(tally.convex, (count, 1))
-            bends = torch.where(torch.eye(classes, dtype=torch.bool), 0.0, total.unsqueeze(2))
-            return cut, bends, {path: part[:, 0] for path, part in tally.convex.items()}
-        rows = self.outputs.differences()
-        tally = self._pass(trace, rows, count)
-        first, second = self.outputs.pairs()
-        ends = (rows.largest * reach.unit.unsqueeze(1)).flatten(2).sum(2)
-        found = torch.minimum(tally.lipschitz, ends)
-        slopes = torch.minimum(cut, _matrix(found, found, first, second, classes))
-        convex = _total(tally.convex, (count, len(first)))
-        concave = _total(tally.concave, (count, len(first)))
-        bends = _matrix(convex, concave, first, second, classes)
-        both = torch.cat([convex, concave], 1).argmax(1, keepdim=True)
-        parts = {
-            path: torch.cat([tally.convex[path], tally.concave[path]], 1).gather(1, both)[:, 0]
-            for path in tally.convex
-        }
-        return slopes, bends, parts
-
-    def _own_margins(
-        self, reach: Reach, trace: Trace, labels: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
-        """The same against each sample's own label y, (batch, K) each, and D, the slope of every F_i − F_j,
-        (batch,)."""
-        rows = self.outputs.against(labels)
-        tally = self._pass(trace, rows, len(labels))
-        ends = (rows.largest * reach.unit.unsqueeze(1)).flatten(2).sum(2)
-        slopes = torch.minimum(tally.lipschitz, torch.minimum(ends, rows.length * reach.length.unsqueeze(1)))
-        own = nn.functional.one_hot(labels, self.outputs.classes).to(torch.bool)
-        slopes = torch.where(own, 0.0, slopes)
-        bends = torch.where(own, 0.0, _total(tally.convex, slopes.shape))
-        # F_i − F_j = (F_i − F_y) − (F_j − F_y), or by a cut at the end, or before the last activation.
-        top = slopes.topk(2, dim=1).values.sum(1)
-        spread = torch.minimum(top, self.outputs.distances().max() * reach.length)
-        last = trace[-1] if trace else None
-        if isinstance(last, Site) and self.outputs.classes <= MOST_CLASSES:
-            apart, steep = self.outputs.differences().largest[0].flatten(1), last.steepest.flatten(1)
-            cut = (steep**2 @ (apart**2).T).sqrt() * last.length.unsqueeze(1)
-            single = (steep * last.unit.flatten(1)) @ apart.T
-            spread = torch.minimum(spread, up(torch.minimum(cut, single).amax(1)))
-        chosen = bends.argmax(1, keepdim=True)
-        return (
-            slopes,
-            bends,
-            spread,
-            {path: part.gather(1, chosen)[:, 0] for path, part in tally.convex.items()},
-        )
-
-    def _pass(self, trace: Trace, rows: Rows, count: int) -> Tally:
-        """A backward pass of the same rows for every sample."""
-        start = Rows(*(part.expand(count, *part.shape[1:]) for part in (rows.low, rows.high, rows.length)))
-        tally = Tally(
-            torch.full(start.length.shape, math.inf, dtype=torch.float64), torch.ones(count).double()
-        )
-        self._finish(trace, start, tally)
-        return tally
-
-    def _finish(self, trace: Trace, start: Rows, tally: Tally) -> Rows:
-        # For one row of balls in L2 the cut at the inputs costs more than all the rest, and seldom wins.
-        whole = len(start.length) == 1 or self.geometry.length != 1
-        end = backward(self.steps, trace, start, tally, whole=whole)
-        if whole:
-            single = end.largest.flatten(2).sum(2) * self.geometry.unit
-            cut = torch.minimum(single, end.length * self.geometry.length)
-            tally.lipschitz = torch.minimum(tally.lipschitz, cut)
-        return end
-
-    def _descend(self, reach: Reach, trace: Trace, start: Rows) -> tuple[Tensor, Tensor]:
-        """The max rule from the outputs to the inputs, and the slope of the row, both (batch,)."""
-        count = len(reach.length)
-        tally = Tally(start.length * reach.length.unsqueeze(1), torch.ones(count, dtype=torch.float64))
-        end = self._finish(trace, start, tally)
-        assert end.curvature is not None
-        found = end.curvature * self.geometry.length**2
-        if tally.ending is not None:
-            found = torch.minimum(found, tally.ending)
-        return found[:, 0], tally.lipschitz[:, 0]
 
     def _values(self, reach: Reach, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Upper bounds on F_k − F_y at the samples, (batch, classes), and the bool mask of y."""
@@ -291,7 +209,7 @@ class Analysis:
             away = logits - check_values(targets, logits)
             each = outputs.singles()
             slopes = torch.minimum(
-                self._pass(trace, each, count).lipschitz, each.length * reach.length.unsqueeze(1)
+                self.back.tally(trace, each, count).lipschitz, each.length * reach.length.unsqueeze(1)
             )
             room = up(error + slopes * radius.unsqueeze(1)) + FEW * away.abs()
             low, high = away - room, away + room
@@ -301,11 +219,11 @@ class Analysis:
         bounds = dict.fromkeys(("corrected", "sum", "max"), up(corrected))
         if bool(torch.isfinite(high).all()):
             rows = outputs.mixture(2 * low, 2 * high)
-            tally = self._pass(trace, rows, count)
+            tally = self.back.tally(trace, rows, count)
             parts = {path: part[:, 0] for path, part in tally.convex.items()}
             own = torch.full((count, 1), 2 * outputs.norm * outputs.norm, dtype=torch.float64)
-            largest, steepest = self._descend(reach, trace, replace(rows, curvature=own))
-            bounds["sum"] = up(_total(tally.convex, (count, 1))[:, 0] + 2 * length**2)
+            largest, steepest = self.back.descend(reach, trace, replace(rows, curvature=own))
+            bounds["sum"] = up(sum_rule(tally.convex, (count, 1))[:, 0] + 2 * length**2)
             bounds["max"], lipschitz = up(largest), torch.minimum(lipschitz, steepest)
         return Found(
             reach=reach,
@@ -319,16 +237,3 @@ class Analysis:
             parts=parts,
             trace=trace,
         )
-
-
-def _total(parts: dict[str, Tensor], shape: tuple[int, ...]) -> Tensor:
-    """κ by the sum rule: all activations together."""
-    return torch.stack([torch.zeros(shape, dtype=torch.float64), *parts.values()]).sum(0)
-
-
-def _matrix(upper: Tensor, lower: Tensor, first: Tensor, second: Tensor, classes: int) -> Tensor:
-    """(batch, K, K) with [i, j] from ``upper`` and [j, i] from ``lower``, (batch, pairs) each; 0 on the
-    diagonal."""
-    made = upper.new_zeros(len(upper), classes, classes)
-    made[:, first, second], made[:, second, first] = upper, lower
-    return made

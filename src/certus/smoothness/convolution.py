@@ -19,7 +19,7 @@ class Convolution(Operator):
     def __init__(
         self,
         weight: Tensor,
-        shift: Tensor | None,
+        bias: Tensor | None,
         in_shape: Shape,
         *,
         stride: Shape,
@@ -36,7 +36,7 @@ class Convolution(Operator):
         )
         # torch pads the last axis first.
         self._pads = [amount for pair in reversed(padding) for amount in pair]
-        super().__init__(in_shape, (weight.shape[0], *sizes), (weight,), shift)
+        super().__init__(in_shape, (weight.shape[0], *sizes), (weight,), bias)
 
     def _options(self) -> dict[str, object]:
         return {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
@@ -65,7 +65,7 @@ class Convolution(Operator):
     def terms(self) -> int:
         return int(self.weights[0][0].numel()) + int(self.weights[0][:, 0].numel())
 
-    def scaled(self, before: Tensor | None, after: Tensor | None, shift: Tensor | None) -> Convolution:
+    def scaled(self, before: Tensor | None, after: Tensor | None, bias: Tensor | None) -> Convolution:
         """diag(after)·A·diag(before), for one factor per channel."""
         weight = self.weights[0]
         if before is not None:
@@ -74,7 +74,7 @@ class Convolution(Operator):
         if after is not None:
             weight = weight * after.reshape(-1, *([1] * (self.axes + 1)))
         return Convolution(
-            *(weight, shift, self.in_shape),
+            *(weight, bias, self.in_shape),
             stride=self.stride,
             padding=self.padding,
             dilation=self.dilation,

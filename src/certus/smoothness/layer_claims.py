@@ -18,8 +18,9 @@ from certus.batches import per_sample, shown
 from certus.errors import ClaimError
 from certus.modes import at_rest
 from certus.smoothness.activation import Activation, Function
+from certus.smoothness.chain import Chain
 from certus.smoothness.convolution import AxisProduct, Convolution
-from certus.smoothness.operators import Chain, Dense, Diagonal, Operator, Reshape
+from certus.smoothness.operators import Dense, Diagonal, Operator, Reshape
 from certus.smoothness.passes import Reach
 from certus.smoothness.stage import Shape, Stage
 from certus.smoothness.sums import Sum

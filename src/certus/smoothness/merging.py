@@ -9,8 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from certus.smoothness.chain import Chain
 from certus.smoothness.convolution import Convolution
-from certus.smoothness.operators import Chain, Dense, Diagonal, Operator, Reshape
+from certus.smoothness.operators import Dense, Diagonal, Operator, Reshape
 
 
 def merge(run: list[Operator]) -> Operator:
@@ -19,41 +20,41 @@ def merge(run: list[Operator]) -> Operator:
     for operator in run:
         merged.append(operator)
         while len(merged) > 1 and (joined := _join(*merged[-2:])) is not None:
-            if joined.shift is not None:
+            if joined.bias is not None:
                 start = torch.zeros(1, *joined.in_shape, dtype=torch.float64)
-                joined.shift_size = merged[-1].sizes(merged[-2].sizes(start))[0]
+                joined.bias_size = merged[-1].sizes(merged[-2].sizes(start))[0]
             merged[-2:] = [joined]
     return merged[0] if len(merged) == 1 else Chain(merged)
 
 
 def _join(first: Operator, second: Operator) -> Operator | None:
     """The product, where its weights are exact up to one rounding each; None elsewhere."""
-    shift = _shift(first, second)
+    bias = _bias(first, second)
     if isinstance(second, Reshape) and isinstance(first, Reshape):
         return Reshape(first.in_shape, second.out_shape)
     if isinstance(second, Reshape) and isinstance(first, Dense):
-        return Dense(first.weights[0], shift, first.in_shape, second.out_shape)
+        return Dense(first.weights[0], bias, first.in_shape, second.out_shape)
     if isinstance(first, Reshape) and isinstance(second, Dense):
-        return Dense(second.weights[0], shift, first.in_shape, second.out_shape)
-    return _fold(first, second, shift)
+        return Dense(second.weights[0], bias, first.in_shape, second.out_shape)
+    return _fold(first, second, bias)
 
 
-def _fold(first: Operator, second: Operator, shift: Tensor | None) -> Operator | None:
+def _fold(first: Operator, second: Operator, bias: Tensor | None) -> Operator | None:
     """Factors folded into what stands beside them."""
     if isinstance(first, Diagonal):
         factors = first.weights[0]
         if isinstance(second, Diagonal):
-            return Diagonal(factors * second.weights[0], shift, second.out_shape)
+            return Diagonal(factors * second.weights[0], bias, second.out_shape)
         if isinstance(second, Dense):
-            return Dense(second.weights[0] * factors.flatten(), shift, second.in_shape, second.out_shape)
+            return Dense(second.weights[0] * factors.flatten(), bias, second.in_shape, second.out_shape)
         if isinstance(second, Convolution) and (channels := _per_channel(factors)) is not None:
-            return second.scaled(channels, None, shift)
+            return second.scaled(channels, None, bias)
     if isinstance(second, Diagonal):
         factors = second.weights[0]
         if isinstance(first, Dense):
-            return Dense(first.weights[0] * factors.reshape(-1, 1), shift, first.in_shape, first.out_shape)
+            return Dense(first.weights[0] * factors.reshape(-1, 1), bias, first.in_shape, first.out_shape)
         if isinstance(first, Convolution) and (channels := _per_channel(factors)) is not None:
-            return first.scaled(None, channels, shift)
+            return first.scaled(None, channels, bias)
     return None
 
 
@@ -63,9 +64,9 @@ def _per_channel(factors: Tensor) -> Tensor | None:
     return flat[:, 0].clone() if bool((flat == flat[:, :1]).all()) else None
 
 
-def _shift(first: Operator, second: Operator) -> Tensor | None:
+def _bias(first: Operator, second: Operator) -> Tensor | None:
     """b of the product, (*out_shape); None if there is none."""
-    if first.shift is None and second.shift is None:
+    if first.bias is None and second.bias is None:
         return None
     start = torch.zeros(1, *first.in_shape, dtype=torch.float64)
     return second.apply(first.apply(start))[0]

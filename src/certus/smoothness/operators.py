@@ -22,7 +22,6 @@ from certus.smoothness.spectral import cached, matrix_norm
 from certus.smoothness.stage import Shape
 
 Weights = tuple[Tensor, ...]
-Absolute = Callable[[Tensor], Tensor]
 
 _DENSE_ENTRIES = 10_000_000  # 80 MB: the largest matrix that is ever written out
 _SMALL_SIDE = 1024
@@ -31,10 +30,10 @@ _SMALL_SIDE = 1024
 class Operator(Affine):
     """x ↦ Ax + b for x of shape (batch, *in_shape)."""
 
-    def __init__(self, in_shape: Shape, out_shape: Shape, weights: Weights, shift: Tensor | None) -> None:
+    def __init__(self, in_shape: Shape, out_shape: Shape, weights: Weights, bias: Tensor | None) -> None:
         self.in_shape, self.out_shape = in_shape, out_shape
-        self.weights, self.shift = weights, shift
-        self.shift_size = None if shift is None else shift.abs()  # of the terms that b was summed from
+        self.weights, self.bias = weights, bias
+        self.bias_size = None if bias is None else bias.abs()  # of the terms that b was summed from
 
     @abstractmethod
     def _act(self, points: Tensor, weights: Weights) -> Tensor:
@@ -56,7 +55,7 @@ class Operator(Affine):
     @final
     def apply(self, points: Tensor) -> Tensor:
         image = self._act(points, self.weights)
-        return image if self.shift is None else image + self.shift
+        return image if self.bias is None else image + self.bias
 
     @final
     def transpose(self, rows: Tensor) -> Tensor:
@@ -71,7 +70,7 @@ class Operator(Affine):
     def sizes(self, points: Tensor) -> Tensor:
         """|A|·points + |b|, for points ≥ 0: what the rounding of ``apply`` is relative to."""
         image = self.absolute(points)
-        return image if self.shift_size is None else image + self.shift_size
+        return image if self.bias_size is None else image + self.bias_size
 
     @final
     def absolute_transpose(self, rows: Tensor) -> Tensor:
@@ -155,12 +154,12 @@ class Dense(Operator):
     def __init__(
         self,
         matrix: Tensor,
-        shift: Tensor | None,
+        bias: Tensor | None,
         in_shape: Shape | None = None,
         out_shape: Shape | None = None,
     ) -> None:
         rows, columns = matrix.shape
-        super().__init__(in_shape or (columns,), out_shape or (rows,), (matrix,), shift)
+        super().__init__(in_shape or (columns,), out_shape or (rows,), (matrix,), bias)
 
     def _act(self, points: Tensor, weights: Weights) -> Tensor:
         return (points.flatten(1) @ weights[0].T).reshape(-1, *self.out_shape)
@@ -186,8 +185,8 @@ class Dense(Operator):
 class Diagonal(Operator):
     """A factor for each coordinate, of a shape that broadcasts: normalisation, batch norm, scaling, masks."""
 
-    def __init__(self, factors: Tensor, shift: Tensor | None, shape: Shape) -> None:
-        super().__init__(shape, shape, (factors.expand(shape).contiguous(),), shift)
+    def __init__(self, factors: Tensor, bias: Tensor | None, shape: Shape) -> None:
+        super().__init__(shape, shape, (factors.expand(shape).contiguous(),), bias)
 
     def _act(self, points: Tensor, weights: Weights) -> Tensor:
         return points * weights[0]
@@ -221,88 +220,3 @@ class Reshape(Operator):
     @property
     def terms(self) -> int:
         return 0
-
-
-class Chain(Operator):
-    """Operators one after another. |A| becomes the product of the |Aᵢ|; norms are those of the written-out
-    product, with its rounding added, where that is small, and products of norms otherwise."""
-
-    def __init__(self, parts: list[Operator]) -> None:
-        super().__init__(parts[0].in_shape, parts[-1].out_shape, (), None)
-        self.parts = parts
-        shift = size = torch.zeros(1, *self.in_shape, dtype=torch.float64)
-        for part in parts:
-            shift, size = part.apply(shift), part.sizes(size)
-        self.shift, self.shift_size = shift[0], size[0]
-        self.weights = tuple(weight for part in parts for weight in part.weights)
-
-    def _act(self, points: Tensor, weights: Weights) -> Tensor:
-        start = 0
-        for part in self.parts:
-            points = part._act(points, weights[start : start + len(part.weights)])
-            start += len(part.weights)
-        return points
-
-    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
-        end = len(weights)
-        for part in reversed(self.parts):
-            rows = part._pull(rows, weights[end - len(part.weights) : end])
-            end -= len(part.weights)
-        return rows
-
-    @cached_property
-    def _product(self) -> tuple[Tensor, float] | None:
-        """The matrix, and a bound on the Frobenius norm of its rounding; None if it is large."""
-        if not self.small:
-            return None
-        sizes = math.prod(float(torch.linalg.vector_norm(part.row_norms)) for part in self.parts)
-        return self.matrix(), self.rounding * sizes
-
-    @cached_property
-    def row_norms(self) -> Tensor:
-        if self._product is not None:
-            matrix, error = self._product
-            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=1)
-            return (sizes * (1 + self.rounding) + error).reshape(self.out_shape)
-        return _prefix_norms([(part.row_norms, part.norm, part.absolute) for part in self.parts])
-
-    @cached_property
-    def column_norms(self) -> Tensor:
-        if self._product is not None:
-            matrix, error = self._product
-            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=0)
-            return (sizes * (1 + self.rounding) + error).reshape(self.in_shape)
-        return _prefix_norms(
-            [(part.column_norms, part.norm, part.absolute_transpose) for part in reversed(self.parts)]
-        )
-
-    def _spectral_norm(self) -> float:
-        separate = up(math.prod(part.norm for part in self.parts), slack(len(self.parts)))
-        if self._product is None:
-            return separate
-        matrix, error = self._product
-        return min(separate, matrix_norm(matrix) + error)
-
-    def _signature(self) -> tuple[object, ...]:
-        return tuple((type(part).__name__, part.out_shape, part._signature()) for part in self.parts)
-
-    @property
-    def printed_norm(self) -> float:
-        return math.prod(part.printed_norm for part in self.parts)
-
-    @property
-    def terms(self) -> int:
-        return sum(part.terms + 8 for part in self.parts)
-
-
-def _prefix_norms(parts: list[tuple[Tensor, float, Absolute]]) -> Tensor:
-    """Norms of the rows of Aₙ⋯A₁ from the row norms, the norm and |·| of each part, A₁ first.
-
-    Row i of A·P, P the product of all parts before A, is at most ‖row i of A‖·‖P‖, and at most |A| times the
-    row norms of P.
-    """
-    norms, length, _ = parts[0]
-    for own, norm, absolute in parts[1:]:
-        norms = torch.minimum(own * length, absolute(norms[None])[0]) * (1 + slack(1))
-        length *= norm * (1 + slack(1))
-    return norms

@@ -93,9 +93,9 @@ def convolution(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, shape: Shape) -> Stag
         padding = ((0, 0),) * axes
     else:
         padding = tuple((int(amount), int(amount)) for amount in module.padding)
-    shift = None if module.bias is None else double(module.bias).reshape(-1, *([1] * axes))
+    bias = None if module.bias is None else double(module.bias).reshape(-1, *([1] * axes))
     return Convolution(
-        *(double(module.weight), shift, shape),
+        *(double(module.weight), bias, shape),
         stride=tuple(module.stride),
         padding=padding,
         dilation=tuple(module.dilation),
@@ -183,11 +183,11 @@ def residual(module: Residual, shape: Shape) -> Branches:
     return Branches({"branch": module.branch, "shortcut": module.shortcut})
 
 
-def _channelwise(factors: Tensor, shift: Tensor, size: Tensor, shape: Shape) -> Diagonal:
+def _channelwise(factors: Tensor, bias: Tensor, size: Tensor, shape: Shape) -> Diagonal:
     require(len(factors) == shape[0], "input_shape", f"lead to {len(factors)} channels", shape)
     form = (-1, *([1] * (len(shape) - 1)))
-    made = Diagonal(factors.reshape(form), shift.reshape(form), shape)
-    made.shift_size = size.reshape(form)
+    made = Diagonal(factors.reshape(form), bias.reshape(form), shape)
+    made.bias_size = size.reshape(form)
     return made
 
 

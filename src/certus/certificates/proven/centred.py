@@ -31,7 +31,8 @@ from certus.outward import inflate, slack, up
 from certus.smoothness.activation import Activation
 from certus.smoothness.activations import LOG_COSH, SMOOTH_ABS
 from certus.smoothness.analysis import Analysis
-from certus.smoothness.operators import Chain, Operator
+from certus.smoothness.chain import Chain
+from certus.smoothness.operators import Operator
 from certus.smoothness.stage import Shape
 
 _WORK = 3e7  # multiplications that a class of a sample may cost
