@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -160,9 +162,15 @@ def test_numbers_that_are_not_finite_are_named(tmp_path: Path, cell: str) -> Non
         ),
         (
             "a,b\n" + "".join(f"{'oops' if i == 4 else i},{i % 2}\n" for i in range(150)),
-            r"at most 100 categories.*150 in column 'a', such as 'oops' in row 5 \(line 6\)",
+            r"must hold numbers .*got 'oops' in column 'a', row 5 \(line 6\), where 149 of 150 .*Repair the",
+        ),
+        (
+            "a,b\n" + "".join(f"{i}{'x' * (i % 2 or i == 4)},{i % 2}\n" for i in range(150)),
+            r"at most 100 categories.*150 in column 'a', such as '1x' in row 2 \(line 3\)",
         ),
         ('a,b\n"1,2\n' * 12, "must be a readable UTF-8 file"),
+        ("a,b\n" + "1,x\n" * 12 + "1,x\0\n", "must be a readable UTF-8 file; got a NUL byte"),
+        ("a,b,a,a\n" + "1,2,3,4\n" * 12, "must have different column names; got 'a' 3 times"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, content: str, message: str) -> None:
@@ -189,3 +197,63 @@ def test_an_unknown_target_lists_the_columns(tmp_path: Path) -> None:
 def test_underscores_do_not_make_numbers(tmp_path: Path) -> None:
     spec = write(tmp_path / "a.csv", ["x", "y"], [[f"1_{i % 2}", i % 2] for i in range(10)])
     assert load(spec).feature_names == ("x=1_0", "x=1_1")
+
+
+@pytest.mark.parametrize(
+    ("cells", "place"),
+    [
+        ([*map(str, range(19)), "1O"], r"'1O' in column '.', row 20 \(line 21\), where 19 of 20"),
+        (["1,5", *map(str, range(19))], r"'1,5' in column '.', row 1 \(line 2\), where 19 of 20"),
+        (["a", "1", "b", "0"] * 4 + ["1", "x", "0", "1"], "'a' in column '.', row 1 .*, where 11 of 20"),
+    ],
+)
+def test_a_slip_in_a_column_of_numbers_is_named(tmp_path: Path, cells: list[str], place: str) -> None:
+    """In a feature and in the target: neither becomes categories without a word."""
+    for header in (["x", "y"], ["y", "x"]):
+        rows: list[list[object]] = [[cell, i % 2] for i, cell in enumerate(cells)]
+        spec = write(tmp_path / "a.csv", header, rows if header[0] == "x" else [row[::-1] for row in rows])
+        with pytest.raises(ArgumentError, match=f"must hold numbers in a column most .*; got {place}"):
+            load(spec)
+
+
+def test_a_column_of_words_may_hold_some_numbers(tmp_path: Path) -> None:
+    towns = ["Bern", "Bern", "8001", "8002"] * 5
+    data = load(write(tmp_path / "a.csv", ["town", "y"], [[town, i % 2] for i, town in enumerate(towns)]))
+    assert data.feature_names == ("town=8001", "town=8002", "town=Bern")
+
+
+def test_many_columns_take_as_long_as_many_rows(tmp_path: Path) -> None:
+    """Counted in comparisons of names: a header of n names must not take n² of them."""
+    count = 0
+
+    class Name(str):
+        def __eq__(self, other: object) -> bool:
+            nonlocal count
+            count += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+        def strip(self, chars: str | None = None) -> Name:
+            return self
+
+    with pytest.MonkeyPatch.context() as patch:
+        reader = csv.reader
+
+        class Named:
+            def __init__(self, lines: Iterable[str], **options: Any) -> None:
+                self._reader = reader(lines, **options)
+
+            @property
+            def line_num(self) -> int:
+                return self._reader.line_num
+
+            def __iter__(self) -> Iterator[list[str]]:
+                return ([Name(cell) for cell in row] for row in self._reader)
+
+        patch.setattr(csv, "reader", Named)
+        width = 1000
+        rows: list[list[object]] = [[*range(width), i % 2] for i in range(10)]
+        data = load(write(tmp_path / "a.csv", [*(f"c{i}" for i in range(width)), "y"], rows))
+    assert data.train.inputs.shape[1] == width
+    assert count < 20 * width

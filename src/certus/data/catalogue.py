@@ -19,7 +19,7 @@ from certus.data.image_folder import image_folder
 from certus.data.mnist import mnist
 from certus.data.npz_file import npz_file
 from certus.data.rings import rings
-from certus.errors import require
+from certus.errors import ArgumentError, require
 
 SUMMARIES = {
     "digits": "1,797 handwritten digits, 8 × 8 pixels; 10 classes",
@@ -90,14 +90,17 @@ def load(
     rule = "be left out except for csv:PATH, where it names a column"
     require(target is None or prefix == "csv", "target", rule, repr(target))
     if colon:
-        file = Path(path).expanduser()
+        file = _file(spec, path)
         own: dict[str, Callable[[], DataSet]] = {
             "npz": lambda: npz_file(file, seed=seed, standardize=standardize),
             "csv": lambda: csv_file(file, seed=seed, standardize=standardize, target=target),
             "folder": lambda: image_folder(file, seed=seed),
             "idx": lambda: idx_folder(file, seed=seed),
         }
-        return own[prefix]()
+        try:
+            return own[prefix]()
+        except OSError as problem:
+            raise ArgumentError(f"`{spec}` must be readable; got {problem.strerror or problem}.") from problem
     named: dict[str, Callable[[], DataSet]] = {
         "digits": lambda: digits(seed),
         "rings": lambda: rings(seed=seed),
@@ -109,3 +112,11 @@ def load(
         "employment": lambda: employment(seed, standardize=standardize, cache=cache),
     }
     return named[spec]()
+
+
+def _file(spec: str, path: str) -> Path:
+    require("\0" not in path, "spec", "name a file, without NUL bytes", repr(spec))
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as problem:  # ~nobody
+        raise ArgumentError(f"`spec` must name a file; got {spec!r}: {problem}") from None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from certus.data.splits import FEWEST_ROWS, digest_arrays, in_fifths
 from certus.data.tables import Categorical, Column, Numeric, contents, table
 from certus.data.targets import Targets, labelled
 from certus.errors import ArgumentError, require
+from certus.storage.reading import open_regular
 
 MOST_CLASSES = 50
 MOST_CATEGORIES = 100
@@ -57,23 +60,35 @@ def _read(source: str, path: Path) -> tuple[list[str], list[list[str]], list[int
     lines: list[int] = []
     try:
         # utf-8-sig: spreadsheet programs begin the file with a mark that is no part of the first name.
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.reader(stream, strict=True)
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(_text(stream), strict=True)
             for row in reader:
                 if row:  # an empty line is no row
                     rows.append([cell.strip() for cell in row])
                     lines.append(reader.line_num)
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+    except (OSError, ValueError, csv.Error) as problem:
         raise ArgumentError(f"`{source}` must be a readable UTF-8 file; got {problem}.") from problem
     require(bool(rows), source, "begin with a header line of column names", "an empty file")
     header = rows[0]
     named = all(header) and not all(_is_number(cell) for cell in header)
     require(named, source, "begin with a header line of column names", ",".join(header))
-    for label in header:
-        require(header.count(label) == 1, source, "have different column names", f"{label!r} twice")
+    for label, count in Counter(header).items():
+        require(count == 1, source, "have different column names", f"{label!r} {_times(count)}")
     for row, line in zip(rows[1:], lines[1:], strict=True):
         require(len(row) == len(header), source, f"have {len(header)} cells in line {line}", len(row))
     return header, rows[1:], lines[1:]
+
+
+def _text(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, as long as they are text: NumPy drops a NUL at the end of a word without a word."""
+    for line in lines:
+        if "\0" in line:
+            raise ValueError("a NUL byte, which is no text")
+        yield line
+
+
+def _times(count: int) -> str:
+    return "twice" if count == 2 else f"{count} times"
 
 
 def _is_number(cell: str) -> bool:
@@ -103,8 +118,22 @@ def _numbers(source: str, label: str, cells: Sequence[str], lines: Sequence[int]
     return numbers
 
 
+def _is_numeric(source: str, label: str, cells: Sequence[str], lines: Sequence[int]) -> bool:
+    """Whether a column holds numbers. One that mostly does, and somewhere does not, is refused: a slip of
+    the pen must not turn it into categories."""
+    words = [row for row, cell in enumerate(cells) if not _is_number(cell)]
+    if words and 2 * len(words) < len(cells):
+        count = len(cells) - len(words)
+        raise ArgumentError(
+            f"`{source}` must hold numbers in a column most of whose cells are numbers; got "
+            f"{cells[words[0]]!r} in {_place(label, words[0], lines)}, where {count} of {len(cells)} are. "
+            "Repair the cell; if they are categories, write the numbers as words, such as 'c7' for 7."
+        )
+    return not words
+
+
 def _column(source: str, label: str, cells: Sequence[str], lines: Sequence[int]) -> Column:
-    if all(_is_number(cell) for cell in cells):
+    if _is_numeric(source, label, cells, lines):
         return Numeric(label, _numbers(source, label, cells, lines))
     categories, codes = np.unique(np.array(cells), return_inverse=True)
     if len(categories) > MOST_CATEGORIES:
@@ -119,7 +148,7 @@ def _column(source: str, label: str, cells: Sequence[str], lines: Sequence[int])
 
 def _targets(source: str, label: str, cells: Sequence[str], lines: Sequence[int]) -> Targets:
     few = len(set(cells)) <= MOST_CLASSES
-    if not all(_is_number(cell) for cell in cells):
+    if not _is_numeric(source, label, cells, lines):
         rule = f"have numbers, or at most {MOST_CLASSES} different labels, in the target column {label!r}"
         require(few, source, rule, f"{len(set(cells))} labels")
         return labelled(source, np.array(cells))

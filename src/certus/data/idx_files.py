@@ -16,7 +16,10 @@ from certus.data.images import Bytes, image_set
 from certus.data.splits import beside_test, digest_arrays
 from certus.data.targets import Targets
 from certus.errors import ArgumentError, require
+from certus.storage.reading import open_regular, read_up_to
 
+MOST_AXES = 8
+MOST_BYTES = 2**34
 FILES = {
     "train_images": "train-images-idx3-ubyte",
     "train_labels": "train-labels-idx1-ubyte",
@@ -62,19 +65,34 @@ def read_idx_folder(path: Path) -> dict[str, np.ndarray[Any, Any]]:
 
 def read_idx(path: Path) -> Bytes:
     """One array of bytes: 0, 0, the type 8, the number of axes, each size as a big-endian int32, the data."""
+    name = str(path)
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with (
+            open_regular(path) as file,
+            gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file as stream,
+        ):
+            start = read_up_to(stream, 4)
+            known = start[:3] == b"\x00\x00\x08" and len(start) == 4
+            require(known, name, "be an IDX file of bytes (00 00 08 …)", start.hex(" ") or "an empty file")
+            axes = start[3]
+            require(1 <= axes <= MOST_AXES, name, f"have 1 to {MOST_AXES} axes", axes)
+            sizes = read_up_to(stream, 4 * axes)
+            whole = len(sizes) == 4 * axes
+            require(whole, name, f"have a header of {4 + 4 * axes} bytes", 4 + len(sizes))
+            shape = struct.unpack(f">{axes}I", sizes)
+            size = math.prod(shape)
+            require(size <= MOST_BYTES, name, f"hold at most {MOST_BYTES} bytes of data", f"shape {shape}")
+            # No more than the header says, however much a compressed file would give.
+            content = read_up_to(stream, size + 1)
+    except ArgumentError:
+        raise
     except (OSError, EOFError, zlib.error) as problem:
         raise ArgumentError(f"`{path}` must be a complete IDX file; got {problem}.") from problem
-    known = len(content) >= 4 and content[:3] == b"\x00\x00\x08" and content[3] > 0
-    require(known, str(path), "be an IDX file of bytes (00 00 08 …)", content[:4].hex(" ") or "an empty file")
-    start = 4 + 4 * content[3]
-    require(len(content) >= start, str(path), f"have a header of {start} bytes", len(content))
-    shape = struct.unpack(f">{content[3]}I", content[4:start])
-    size = start + math.prod(shape)
-    require(len(content) == size, str(path), f"have {size} bytes, as its header says", len(content))
+    header, more = 4 + 4 * axes, " or more" if len(content) > size else ""
+    rule = f"have {header + size} bytes, as its header says"
+    require(len(content) == size, name, rule, f"{header + len(content)}{more}")
     # A copy, because bytes are read-only and a tensor must not be.
-    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape).copy()
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape).copy()
 
 
 def _find(source: str, folder: Path, name: str) -> Path:

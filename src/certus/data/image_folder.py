@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,15 @@ from certus.data.images import image_set
 from certus.data.splits import digest_arrays, in_fifths
 from certus.data.targets import labelled
 from certus.errors import ArgumentError, require
+from certus.storage.reading import open_regular
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""What is decoded, whatever a file is called: pillow knows others, for some of which it starts a program."""
+MOST_PIXELS = 2**24
+"""Of one image, 4096 × 4096: a small file may well decode to gigabytes."""
+MOST_IN_ALL = 2**32
+"""Of all images of a folder, which are held in memory."""
 GREY = frozenset({"1", "L", "LA"})
 COLOURED = frozenset({"CMYK", "P", "PA", "RGB", "RGBA", "YCbCr"})
 
@@ -60,20 +68,23 @@ def _read(source: str, root: Path, files: list[Path]) -> np.ndarray[Any, np.dtyp
         raise ArgumentError(f"`{source}` needs the package pillow: pip install pillow.") from missing
     pictures: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
     for file in files:
+        place = file.relative_to(root)
         try:
-            with Image.open(file) as image:
+            with (
+                warnings.catch_warnings(action="ignore"),
+                open_regular(file) as stream,
+                Image.open(stream, formats=_formats(Image)) as image,
+            ):
+                _check_size(source, place, image.size, files, pictures, root)
                 kept = image.mode in GREY or image.mode in COLOURED
                 rule = "hold grey or coloured images of 8 bits"
-                require(kept, source, rule, f"mode {image.mode} in {file.relative_to(root)}")
+                require(kept, source, rule, f"mode {image.mode} in {place}")
                 pixels = np.asarray(image.convert("L" if image.mode in GREY else "RGB"))
-        except (OSError, SyntaxError) as problem:  # pillow calls a broken PNG a SyntaxError
-            raise ArgumentError(f"`{file}` must be a complete image; got {problem}.") from problem
-        if pictures and pixels.shape[:2] != pictures[0].shape[:2]:
-            first, size = files[0].relative_to(root), _size(pictures[0])
-            raise ArgumentError(
-                f"`{source}` must hold images of one size, {size} as in {first}; got {_size(pixels)} in "
-                f"{file.relative_to(root)}."
-            )
+        except ArgumentError:
+            raise
+        except Exception as problem:  # whatever a decoder makes of damage: pillow raises a dozen kinds
+            found = str(problem) if isinstance(problem, OSError) else f"{type(problem).__name__}: {problem}"
+            raise ArgumentError(f"`{file}` must be a complete image; got {found}.") from problem
         pictures.append(pixels)
     if all(picture.ndim == 2 for picture in pictures):
         return np.stack(pictures)[:, None]
@@ -81,5 +92,28 @@ def _read(source: str, root: Path, files: list[Path]) -> np.ndarray[Any, np.dtyp
     return np.ascontiguousarray(np.stack(channels).transpose(0, 3, 1, 2))
 
 
-def _size(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> str:
-    return f"{pixels.shape[1]} × {pixels.shape[0]}"
+def _formats(image: Any) -> list[str]:
+    """Those of ``FORMATS`` that this pillow was built with."""
+    image.init()
+    return [name for name in FORMATS if name in image.OPEN]
+
+
+def _check_size(
+    source: str,
+    place: Path,
+    size: tuple[int, int],
+    files: list[Path],
+    pictures: list[np.ndarray[Any, np.dtype[np.uint8]]],
+    root: Path,
+) -> None:
+    """Before anything is decoded: not too many pixels, and as many as the others have."""
+    width, height = size
+    rule = f"hold images of at most {MOST_PIXELS} pixels, {MOST_IN_ALL} in all"
+    count = width * height
+    require(count <= MOST_PIXELS, source, rule, f"{width} × {height} in {place}")
+    require(count * len(files) <= MOST_IN_ALL, source, rule, f"{len(files)} of {width} × {height}")
+    if pictures and (height, width) != pictures[0].shape[:2]:
+        first = f"{pictures[0].shape[1]} × {pictures[0].shape[0]} as in {files[0].relative_to(root)}"
+        raise ArgumentError(
+            f"`{source}` must hold images of one size, {first}; got {width} × {height} in {place}."
+        )

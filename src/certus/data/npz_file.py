@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
-import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from certus.data.targets import Targets, labelled
 from certus.domains import Unbounded
 from certus.errors import ArgumentError, require
 from certus.split import Split
+from certus.storage.reading import open_regular
 
 Array = np.ndarray[Any, Any]
 
 CHANNELS = (1, 3, 4)
+MOST_BYTES = 2**35
 LONG_NAMES = {"x": "inputs", "y": "targets", "test_x": "test_inputs", "test_y": "test_targets"}
 
 
@@ -85,21 +88,63 @@ def _kind(array: Array) -> str:
 
 
 def _read(source: str, path: Path) -> dict[str, Array]:
+    """The arrays that have a meaning here; others in the file are left alone, but named."""
     if not path.is_file():
         raise ArgumentError(f"`{source}` must be an existing file.")
-    if not zipfile.is_zipfile(path):
-        raise ArgumentError(f"`{source}` must be a complete .npz file, as np.savez writes it.")
     try:
+        with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
+            return {
+                info.filename.removesuffix(".npy"): _member(source, archive, info)
+                for info in _members(source, archive)
+            }
+    except ArgumentError:
+        raise
+    except Exception as problem:  # whatever zipfile, its decoders and NumPy make of damage
+        what = type(problem).__name__ if not str(problem) else str(problem)
+        raise ArgumentError(f"`{source}` must be a complete .npz file; got {what}.") from problem
+
+
+def _members(source: str, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """The members of an archive, each of which is an array of its own name and of a bearable size."""
+    found = archive.infolist()
+    for name, count in Counter(info.filename for info in found).items():
+        require(count == 1, source, "hold every array once", f"{name} {count} times")
+    for info in found:
+        whole = info.filename.endswith(".npy") and not info.flag_bits & 1
+        require(whole, source, "hold arrays only, as np.savez writes them", _described(info))
+    total = sum(info.file_size for info in found)
+    require(total <= MOST_BYTES, source, f"hold at most {MOST_BYTES} bytes of numbers", total)
+    return found
+
+
+def _described(info: zipfile.ZipInfo) -> str:
+    return f"{info.filename}, which is encrypted" if info.flag_bits & 1 else f"{info.filename}, which is none"
+
+
+def _member(source: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
+    """One array. Memory is taken for it only if the archive has as many bytes as its shape asks for."""
+    with archive.open(info) as stream:
+        version = np.lib.format.read_magic(stream)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        rule = "hold arrays of the .npy format 1.0 or 2.0"
+        if read_header is None:
+            raise ArgumentError(f"`{source}` must {rule}; got {version} in {info.filename}.")
+        shape, _, kind = read_header(stream)
         # A pickle can run any code while it is read, so none is ever read.
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, ValueError) as problem:
-        if "allow_pickle" in str(problem):
+        if kind.hasobject:
             raise ArgumentError(
                 f"`{source}` must hold plain arrays of numbers; it holds Python objects (a pickle), "
                 "which can run code when they are read."
-            ) from problem
-        raise ArgumentError(f"`{source}` must be a complete .npz file; got {problem}.") from problem
+            )
+        promised, held = math.prod(shape) * kind.itemsize, info.file_size - stream.tell()
+        rule = f"hold the {promised} bytes that {info.filename} promises"
+        require(promised == held and min(shape, default=0) >= 0, source, rule, held)
+    with archive.open(info) as stream:
+        array: Array = np.lib.format.read_array(stream, allow_pickle=False)
+        return array
 
 
 def _check(source: str, prefix: str, inputs: Array, targets: Array) -> None:
