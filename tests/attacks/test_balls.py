@@ -18,7 +18,7 @@ from certus.errors import ArgumentError
 from certus.norms import Lp
 from tests.oracles import Array
 
-EVERY_NORM = pytest.mark.parametrize("p", NORMS)
+EVERY_NORM = pytest.mark.parametrize("p", NORMS.values())
 
 
 def vectors(seed: int, count: int, size: int) -> Tensor:

@@ -20,7 +20,7 @@ from certus.losses import SquaredError
 from certus.norms import Lp
 from tests.attacks.models import convolutional, images, linear
 
-EVERY_NORM = pytest.mark.parametrize("norm", NORMS)
+EVERY_NORM = pytest.mark.parametrize("norm", NORMS.values())
 
 
 def waves(points: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from certus.norms import Lp
 from certus.surrogate import BarzilaiBorwein
 from tests.attacks.models import convolutional, images, linear
 
-EVERY_NORM = pytest.mark.parametrize("norm", NORMS)
+EVERY_NORM = pytest.mark.parametrize("norm", NORMS.values())
 
 
 def problem(classes: int = 3, size: int = 4, scale: float = 1.0) -> tuple[ModelLoss, Tensor, Tensor, Tensor]:

@@ -30,7 +30,7 @@ def population(
         (costs, costs),
         confidence=confidence,
         clip=1.0,
-        method="hoeffding",
+        inequality="hoeffding",
         rhos=rhos,
         seed=seed,
     )

@@ -35,7 +35,7 @@ def population(losses: Tensor, seed: int) -> Population:
         nothing,
     )
     return Population.of(
-        [level], losses, None, confidence=0.95, clip=1.0, method="betting", rhos=(0.01, 0.02), seed=seed
+        [level], losses, None, confidence=0.95, clip=1.0, inequality="betting", rhos=(0.01, 0.02), seed=seed
     )
 
 

@@ -14,11 +14,11 @@ from torch import Tensor
 from certus.certificates import betting, dkw, empirical_bernstein, hoeffding, worst_error
 from certus.certificates.levels import Level
 from certus.certificates.population import Population
-from certus.certificates.proven.concentration import METHODS as KNOWN
+from certus.certificates.proven.concentration import INEQUALITIES as KNOWN
 from certus.errors import ArgumentError
 
 REPETITIONS = 500
-METHODS = {"hoeffding": hoeffding, "bernstein": empirical_bernstein, "betting": betting}
+INEQUALITIES = {"hoeffding": hoeffding, "bernstein": empirical_bernstein, "betting": betting}
 
 
 def most_failures(failure: float, repetitions: int = REPETITIONS) -> int:
@@ -34,7 +34,7 @@ DRAWS: dict[str, tuple[Callable[[np.random.Generator, int], np.ndarray], float]]
 
 
 @pytest.mark.parametrize("repetitions", [REPETITIONS, pytest.param(20_000, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", INEQUALITIES)
 @pytest.mark.parametrize("kind", DRAWS)
 def test_failures_are_as_rare_as_stated(name: str, kind: str, repetitions: int) -> None:
     rng, failure, ceiling, count = np.random.default_rng(0), 0.1, 3.0, 60
@@ -42,13 +42,13 @@ def test_failures_are_as_rare_as_stated(name: str, kind: str, repetitions: int) 
     failures = 0
     for _ in range(repetitions):
         values = ceiling * torch.from_numpy(draw(rng, count)).double()
-        failures += METHODS[name](values, ceiling, failure) < ceiling * mean
+        failures += INEQUALITIES[name](values, ceiling, failure) < ceiling * mean
     assert failures <= most_failures(failure, repetitions)
 
 
 def test_betting_is_the_tightest_on_losses_that_are_mostly_small() -> None:
     values = 2.0 * torch.from_numpy(np.random.default_rng(1).beta(0.3, 4.0, 2000))
-    widths = {name: method(values, 4.0, 0.05) - float(values.mean()) for name, method in METHODS.items()}
+    widths = {name: bound(values, 4.0, 0.05) - float(values.mean()) for name, bound in INEQUALITIES.items()}
     assert 0 < widths["betting"] < widths["bernstein"] < widths["hoeffding"]
 
 
@@ -89,7 +89,7 @@ def levels(values: Tensor) -> list[Level]:
     ]
 
 
-def population(sample: Tensor, confidence: float, clip: float, method: str, seed: int = 0) -> Population:
+def population(sample: Tensor, confidence: float, clip: float, inequality: str, seed: int = 0) -> Population:
     """Of a regression: it has no error rate."""
     return Population.of(
         levels(sample),
@@ -97,7 +97,7 @@ def population(sample: Tensor, confidence: float, clip: float, method: str, seed
         None,
         confidence=confidence,
         clip=clip,
-        method=method,
+        inequality=inequality,
         rhos=(RHO, RHO),
         seed=seed,
     )
@@ -123,8 +123,8 @@ def population_failures(
     return failures
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_both_sides_fail_as_seldom_as_stated(method: str) -> None:
+@pytest.mark.parametrize("inequality", INEQUALITIES)
+def test_both_sides_fail_as_seldom_as_stated(inequality: str) -> None:
     """Against min_γ γρ + E min(φ_γ, B), which the union bound is about, and E x + √ρ, the truth from below;
     the mean of the sample itself, a mutant, is caught."""
     rng, confidence, clip, count = np.random.default_rng(6), 0.8, 4.0, 40
@@ -136,7 +136,7 @@ def test_both_sides_fail_as_seldom_as_stated(method: str) -> None:
     failures = {"right": 0, "mutant": 0}
     for _ in range(REPETITIONS):
         sample = torch.from_numpy(rng.choice(values, count, p=shares))
-        found = population(sample, confidence, clip, method)
+        found = population(sample, confidence, clip, inequality)
         failures["right"] += found.loss(RHO) < above or found.loss_low(RHO) > truth
         failures["mutant"] += float(sample.mean()) + math.sqrt(RHO) > truth
     assert failures["right"] <= most_failures(1 - confidence) < failures["mutant"]
@@ -172,7 +172,7 @@ def test_the_error_rate_from_below() -> None:
             (costs, costs),
             confidence=confidence,
             clip=1.0,
-            method="hoeffding",
+            inequality="hoeffding",
             rhos=(0.05, 1.0),
             seed=0,
         )
@@ -218,7 +218,7 @@ def test_every_bound_has_its_share_of_the_failure(monkeypatch: pytest.MonkeyPatc
         (values, values),
         confidence=0.9,
         clip=1.0,
-        method="spied",
+        inequality="spied",
         rhos=(0.01, 0.5),
         seed=0,
     )
@@ -261,7 +261,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"`confidence` must lie in \[0\.5, 1\); got 1\.0"):
         population(values, 1.0, 4.0, "betting")
     with pytest.raises(
-        ArgumentError, match="`method` must be one of betting, bernstein, hoeffding; got 'luck'"
+        ArgumentError, match="`inequality` must be one of betting, bernstein, hoeffding; got 'luck'"
     ):
         population(values, 0.9, 4.0, "luck")
     assert betting(torch.ones(3), 1.0, 0.1) == 1.0

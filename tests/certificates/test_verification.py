@@ -174,7 +174,7 @@ def test_settings_that_were_changed_are_found(small: Small) -> None:
         "clip": 2.0,
         "predicted": True,
         "label_price": settings["rho"][0],
-        "method": "hoeffding",
+        "inequality": "hoeffding",
         "seed": 1,
         "gammas": [honest["lines"][0]["gamma"], honest["lines"][1]["gamma"]],
         "balls": 0,
@@ -267,12 +267,12 @@ def test_damage_is_found_when_a_certificate_is_read(small: Small, tmp_path: Path
     broken.write_text(json.dumps(unsealed(small.content)))
     with pytest.raises(DamageError, match=r"broken.json is corrupt: it has no sha256"):
         Certificate.load(broken)
-    broken.write_text(json.dumps(small.content | {"schema_version": 3}))
+    broken.write_text(json.dumps(small.content | {"schema_version": 4}))
     with pytest.raises(
-        RunError, match=r"schema version 3; this version of certus reads 4 only: certify again"
+        RunError, match=r"schema version 4; this version of certus reads 5 only: certify again"
     ):
         Certificate.load(broken)
-    broken.write_text(json.dumps({"schema_version": 4}))
+    broken.write_text(json.dumps({"schema_version": 5}))
     with pytest.raises(RunError, match=r"broken.json is no certificate\."):
         Certificate.load(broken)
 

@@ -23,7 +23,7 @@ def test_a_certified_run_carries_its_proof(tmp_path: Path) -> None:
             "--certified",
             "--gamma",
             "1.5",
-            "--shift",
+            "--jitter",
             "1",
             "--warp",
             "0.1",
@@ -94,7 +94,7 @@ def test_an_interrupted_certified_run_ends_in_the_same_weights(
             ["--gamma", "1", "--margin", "1", "--label-smoothing", "0.1"],
             "`margin` must be 0 if labels are smoothed",
         ),
-        (["--gamma", "1", "--shift", "-1"], "`shift` must be a whole number, at least 0"),
+        (["--gamma", "1", "--jitter", "-1"], "`jitter` must be a whole number, at least 0"),
         (["--gamma", "1", "--warp", "0.5"], "`warp` must be at least 0 and below 0.5; got 0.5"),
         (
             ["--gamma", "1", "--model", "certified-mlp:x"],
@@ -113,7 +113,7 @@ def test_what_is_refused(options: list[str], message: str, tmp_path: Path) -> No
 def test_regression_and_tables_are_refused_what_makes_no_sense(tmp_path: Path) -> None:
     squared = certus("train", "diabetes", "--certified", "--gamma", "1", folder=tmp_path)
     assert (squared.returncode, "residuals" in squared.stderr) == (2, True)
-    for name in ("shift", "warp"):
+    for name in ("jitter", "warp"):
         moved = certus(
             "train", "wine", "--gamma", "1", f"--{name}", "0.1" if name == "warp" else "1", folder=tmp_path
         )

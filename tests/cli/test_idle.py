@@ -69,7 +69,7 @@ def test_training(method: str, options: str, message: str, tmp_path: Path) -> No
             "`--margin` must be left out for diabetes, a regression: it is",
         ),
         ("diabetes", "--temperature 2", "`--temperature` must be left out for diabetes"),
-        ("wine", "--shift 1", "`--shift` must be left out for wine, which has no images; got 1."),
+        ("wine", "--jitter 1", "`--jitter` must be left out for wine, which has no images; got 1."),
         ("wine", "--warp 0.1", "`--warp` must be left out for wine, which has no images; got 0.1."),
     ],
 )
@@ -80,8 +80,8 @@ def test_training_on_other_data(data: str, options: str, message: str, tmp_path:
 @pytest.mark.parametrize(
     "options",
     [
-        "wine --no-standardize --shift 0 --warp 0 --tolerance 0.01 --gamma 2",
-        "digits --method erm --label-smoothing 0.1 --shift 1 --weight-decay 0.1",
+        "wine --no-standardize --jitter 0 --warp 0 --tolerance 0.01 --gamma 2",
+        "digits --method erm --label-smoothing 0.1 --jitter 1 --weight-decay 0.1",
         "digits --method erm --certified --gamma 2 --model certified-mlp:8",
         "digits --method pgm --epsilon 0.1 --steps 2 --step-size 0.1 --no-clip",
     ],
@@ -128,7 +128,7 @@ USING = {
     "attack images --nearest --relative": f"`--relative` {NEAREST}.",
     "compare images other --attack fgm --epsilon 1 --restarts 2": "`--restarts` must be left out for fgm",
     "compare images other --epsilon 1 --model a.py:b": "`--model` must be of one of the runs images, other",
-    "certify images --rho 1 --method betting": "`--method` must be left out without --confidence: it is how",
+    "certify images --rho 1 --inequality betting": "`--inequality` must be left out without --confidence: it",
     "certify images --rho 1 --seed 1": "`--seed` must be left out without --samples and --confidence",
     "certify images --rho 1 --model a.py:b": BUILT_IN,
     "certify numbers --rho 1 --label-price 1": "`--label-price` must be left out for diabetes, a regression",

@@ -107,8 +107,8 @@ def test_misuse_exits_2(folder: Path) -> None:
     away = ["verify", "kept/certificate.json", "--run", "away"]
     refused(certus(*away, folder=folder), "away is no run directory")
     content = json.loads((folder / "kept/certificate.json").read_text())
-    (folder / "old.json").write_text(json.dumps(content | {"schema_version": 3}))
-    refused(certus("verify", "old.json", folder=folder), "is a certificate of schema version 3; this version")
+    (folder / "old.json").write_text(json.dumps(content | {"schema_version": 4}))
+    refused(certus("verify", "old.json", folder=folder), "is a certificate of schema version 4; this version")
 
 
 def test_the_help_names_the_exit_codes(folder: Path) -> None:

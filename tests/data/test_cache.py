@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from certus.data.arrays import Arrays
 from certus.data.cache import LOCK, cache_file, default_cache, read, store, workspace
 from certus.data.fetching import fetch_package
-from certus.data.package import Arrays, Package
+from certus.data.package import Package
 from certus.errors import ArgumentError
 
 

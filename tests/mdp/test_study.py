@@ -15,7 +15,7 @@ from PIL import Image, ImageSequence
 
 from certus.mdp import load_policy, make_pendulum, variations
 from certus.mdp.episodes import episode_lengths, episode_rewards
-from certus.mdp.pictures import COLOURS, animate, draw_curves
+from certus.mdp.pictures import AGENT_COLOURS, animate, draw_curves
 from certus.mdp.rewards import AngleReward
 from certus.mdp.study import PAPER
 from tests.cli.test_cli import certus, refused
@@ -46,7 +46,7 @@ def test_robust_agents_survive_other_physics(studied: Path) -> None:
     assert means["robust"]["strong g"] > means["nominal"]["strong g"] + 20
     assert result["area under the training curve"]["paired gain"]["mean"] > 0
     pixels = pixels_of(studied / "training.png")
-    assert all(pixels[colour] > 100 for colour in COLOURS)
+    assert all(pixels[colour] > 100 for colour in AGENT_COLOURS)
 
 
 def test_saved_agents_reload_and_repeat_their_trials(studied: Path) -> None:

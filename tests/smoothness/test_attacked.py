@@ -53,7 +53,7 @@ def test_the_ascent_finds_a_chain_that_forgets_its_first_layer(monkeypatch: pyte
     """A mistake that sampling had missed, made again on purpose."""
     assert attack_network(chain_of_three(), 0, 12).violations == []
 
-    def forgetful(parts: list[tuple[Tensor, float, chain.Absolute]]) -> Tensor:
+    def forgetful(parts: list[tuple[Tensor, float, chain.Entrywise]]) -> Tensor:
         norms, before, _ = parts[0]
         for own, norm, absolute in parts[1:]:
             norms = torch.minimum(own * before, absolute(norms[None])[0])

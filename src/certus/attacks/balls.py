@@ -15,12 +15,13 @@ from certus.batches import per_sample
 from certus.errors import require
 from certus.norms import L2
 
-NORMS = (1.0, 2.0, math.inf)
+NORMS = {"1": 1.0, "2": 2.0, "inf": math.inf}
+"""p by the name that commands and files have for it."""
 
 
 def check_norm(norm: float) -> None:
     """Raise ``ArgumentError`` unless attacks know this p."""
-    require(norm in NORMS, "norm", "be 1, 2 or inf", repr(norm))
+    require(norm in NORMS.values(), "norm", "be 1, 2 or inf", repr(norm))
 
 
 def steepest(gradient: Tensor, p: float) -> Tensor:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from certus.attacks.balls import check_norm
-from certus.attacks.gradient import default_step, fgm, ifgm, pgm
+from certus.attacks.balls import NORMS, check_norm
+from certus.attacks.gradient import GRADIENT_ATTACKS, default_step, fgm, ifgm, pgm
 from certus.attacks.outcomes import Outcome, attack_data, worst_of
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
@@ -19,11 +19,11 @@ from certus.perturbers import ERM, Perturber
 from certus.split import Split
 from certus.surrogate import WRM, default_maximizer
 
-ATTACKS = ("fgm", "ifgm", "pgm", "wrm")
-TAKEN = {  # option → the attacks that take it; to others it means nothing
+ATTACKS = (*GRADIENT_ATTACKS, "wrm")
+ATTACK_OPTIONS = {  # option → the attacks that take it; to others it means nothing
     "gamma": ("wrm",),
-    "epsilon": ("fgm", "ifgm", "pgm"),
-    "norm": ("fgm", "ifgm", "pgm"),
+    "epsilon": GRADIENT_ATTACKS,
+    "norm": GRADIENT_ATTACKS,
     "steps": ("ifgm", "pgm"),
     "step_size": ("ifgm", "pgm"),
     "restarts": ("pgm",),
@@ -55,7 +55,7 @@ class Trial:
         require(self.attack in legal, "attack", f"be one of {', '.join(ATTACKS)}", repr(self.attack))
         for name in ("gamma", "epsilon", "norm", "step_size", "restarts"):
             value, default = getattr(self, name), getattr(Trial, name, None)
-            used = value == default or self.attack in (*TAKEN[name], WORST)
+            used = value == default or self.attack in (*ATTACK_OPTIONS[name], WORST)
             require(used, name, f"be left out for the attack {self.attack}", value)
         if self.attack == "wrm":
             if self.gamma is None:
@@ -152,7 +152,7 @@ def as_row(trial: Trial, outcome: Outcome, confidence: float = 0.95) -> dict[str
         **asdict(trial),
         **dict.fromkeys(_UNUSED.get(trial.attack, ())),
         "step_size": trial.step_taken,
-        "norm": {None: None, 1.0: "1", 2.0: "2", math.inf: "inf"}[trial.norm],
+        "norm": next((name for name, p in NORMS.items() if p == trial.norm), None),
         "samples": len(outcome.loss),
         "error": None if error is None else asdict(error),
         "loss": asdict(loss),

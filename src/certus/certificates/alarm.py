@@ -108,7 +108,7 @@ def check_bracket(certificate: Certificate, bracket: Bracket) -> None:
                 f"at rho = {one.rho:.6g} the population's {name} is at least {low!r} and at most {high!r}, "
                 f"with confidence {certificate.population.confidence:g}: the confidence failed, or the "
                 "samples were not drawn independently, in an order that means nothing",
-                (f"the method {certificate.population.method}", *_rules(one.rules)),
+                (f"the inequality {certificate.population.inequality}", *_rules(one.rules)),
                 assumed,
             )
 

@@ -41,8 +41,8 @@ def certify(
     gammas: Sequence[float] | None = None,
     smoothness: SmoothnessBound | None = None,
     label_cost: LabelCost | None = None,
-    method: str | None = None,
-    seed: int = 0,
+    inequality: str | None = None,
+    seed: int | None = None,
     balls: int = 6,
     refine: int = 1,
     attack_steps: int = 10,
@@ -67,10 +67,10 @@ def certify(
         gammas: the grid Γ, fixed before seeing the data; by default it follows from the network and ρ alone.
         smoothness: bounds of your own; all that rests on them is called assumed.
         label_cost: a finite price for changing labels.
-        method: of the population bound on the loss: "betting" (the tightest, and the default), "bernstein" or
-            "hoeffding".
-        seed: of the order in which betting takes the samples; nothing else here is random. Fix it before you
-            look: a seed that was chosen for its result proves nothing.
+        inequality: that bounds the population's loss: "betting" (the tightest, and the default), "bernstein"
+            or "hoeffding".
+        seed: of the order in which betting takes the samples, 0 by default; nothing else here is random. Fix
+            it before you look: a seed that was chosen for its result proves nothing.
         balls: how many radii get smoothness bounds of their own around every sample; 0 for none.
         refine: rounds of further γ next to the best; they serve the bounds on the sample, never the
             population.
@@ -87,7 +87,8 @@ def certify(
     """
     rhos = _levels("rho", rho, zero=True)
     rule = "be left out without `confidence`: it is how the population is bounded"
-    require(method is None or confidence is not None, "method", rule, method)
+    for name, value in (("inequality", inequality), ("seed", seed)):
+        require(value is None or confidence is not None, name, rule, value)
     require(clip is None or 0 < clip < math.inf, "clip", "be positive and finite", clip)
     for name, count in (("balls", balls), ("refine", refine), ("attack_steps", attack_steps)):
         require_count(name, count, least=0)
@@ -112,9 +113,9 @@ def certify(
             None if floor is None or found is None else (floor, found),
             confidence=confidence,
             clip=ceiling,
-            method=method or "betting",
+            inequality=inequality or "betting",
             rhos=span(rhos),
-            seed=seed,
+            seed=seed or 0,
         )
     levels = _refined(engine, levels, rhos, refine)
     finish = engine.loss if clip is None else engine.loss.clamp_max(clip)

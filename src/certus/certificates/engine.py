@@ -91,7 +91,7 @@ class Engine:
 
     def _look(self, batch: Problem) -> list[Around]:
         labels = 1 if batch.label_cost is None else batch.label_cost.classes
-        parts = [batch if shift == 0 else batch.relabelled(shift) for shift in range(labels)]
+        parts = [batch if places == 0 else batch.relabelled(places) for places in range(labels)]
         return [look_around(part, self.grid, self.clip) for part in parts]
 
     @property

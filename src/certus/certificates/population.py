@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from certus.certificates.levels import Level
-from certus.certificates.proven.concentration import METHODS, dkw
+from certus.certificates.proven.concentration import INEQUALITIES, dkw
 from certus.certificates.proven.error_rate import error_gammas, error_means
 from certus.certificates.proven.knapsack import worst_error
 from certus.errors import require
@@ -59,7 +59,7 @@ class Population:
             δ/10 for each lower side (4δ/5 and δ/5 for a regression), split further among all γ.
         seed: of the order in which the samples were taken.
         clip: B; the statement is about min(ℓ, B).
-        method: "betting", "bernstein" or "hoeffding".
+        inequality: "betting", "bernstein" or "hoeffding".
         means: γ → upper bound on E min(φ̄_γ, B).
         start: lower bound on E min(ℓ, B); moves: γ → T'_γ.
         error_means: γ → upper bound on E (1 − γτ)₊; empty for regression.
@@ -71,7 +71,7 @@ class Population:
     confidence: float
     seed: int
     clip: float
-    method: str
+    inequality: str
     means: dict[float, float]
     start: float
     moves: dict[float, Move]
@@ -88,7 +88,7 @@ class Population:
         *,
         confidence: float,
         clip: float,
-        method: str,
+        inequality: str,
         rhos: tuple[float, float],
         seed: int,
     ) -> Population:
@@ -101,8 +101,10 @@ class Population:
             rhos: the smallest and the largest positive ρ of interest.
         """
         require(0.5 <= confidence < 1, "confidence", "lie in [0.5, 1)", confidence)
-        require(method in METHODS, "method", f"be one of {', '.join(METHODS)}", repr(method))
-        failure, bound, count = 1 - confidence, METHODS[method], len(start)
+        require(
+            inequality in INEQUALITIES, "inequality", f"be one of {', '.join(INEQUALITIES)}", repr(inequality)
+        )
+        failure, bound, count = 1 - confidence, INEQUALITIES[inequality], len(start)
         parts = 1 if errors is None else 2
         above, below = _ABOVE * failure / parts, (1 - _ABOVE) * failure / parts
         each, far = below / (2 * len(levels) + 1), _FAR * rhos[1]
@@ -120,7 +122,9 @@ class Population:
             costs = torch.where(kept, level.transport_cost, 0.0)
             moves[level.gamma] = Move(most(costs, far, each), least(torch.where(kept, level.loss, start)))
         means = {level.gamma: most(level.bound.clamp(0, clip), clip, above / len(levels)) for level in levels}
-        people = Population(confidence, seed, clip, method, means, least(start), moves, {}, None, None, None)
+        people = Population(
+            confidence, seed, clip, inequality, means, least(start), moves, {}, None, None, None
+        )
         if errors is None:
             return people
         floor, found = errors

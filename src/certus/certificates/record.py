@@ -22,13 +22,13 @@ from certus.smoothness.results import validity_of
 from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.sealed import check_seal, seal, unsealed
 
-SCHEMA_VERSION = 4
+CERTIFICATE_VERSION = 5
 
 
 def as_json(certificate: Certificate) -> dict[str, Any]:
     """Everything that the certificate says, as JSON with a digest of its own; infinities become None."""
     content = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": CERTIFICATE_VERSION,
         "evidence": certificate.evidence,
         "assumptions": certificate.assumptions,
         "validity": validity_of(certificate.assumptions),
@@ -81,10 +81,10 @@ def read_content(path: Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict) or "brackets" not in content:
         raise RunError(f"{path} is no certificate.")
-    if (version := content.get("schema_version")) != SCHEMA_VERSION:
+    if (version := content.get("schema_version")) != CERTIFICATE_VERSION:
         raise RunError(
             f"{path} is a certificate of schema version {version}; this version of certus reads "
-            f"{SCHEMA_VERSION} only: certify again."
+            f"{CERTIFICATE_VERSION} only: certify again."
         )
     check_seal(content, path)
     return unsealed(content)
@@ -99,7 +99,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
             confidence=people["confidence"],
             seed=people["seed"],
             clip=people["clip"],
-            method=people["method"],
+            inequality=people["inequality"],
             means={entry["gamma"]: entry["mean"] for entry in people["grid"]},
             start=people["start"],
             moves=moves,
@@ -142,7 +142,7 @@ def _population(population: Population | None, samples: int) -> dict[str, Any] |
         "confidence": population.confidence,
         "seed": population.seed,
         "clip": population.clip,
-        "method": population.method,
+        "inequality": population.inequality,
         "statement": (
             f"With probability at least {population.confidence:g} over {samples} independent draws, taken in "
             f"the random order of seed {population.seed}, the worst loss, clipped at {population.clip:g}, "

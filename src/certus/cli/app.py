@@ -34,7 +34,7 @@ app.command("cartpole")(cartpole.cartpole)
 app.command("certify")(certify.certify)
 app.command("verify")(verify.verify)
 app.command("shift")(shift.shift)
-app.add_typer(data.app, name="data")
+app.add_typer(data.data_commands, name="data")
 
 
 def main() -> NoReturn:

@@ -12,6 +12,7 @@ import typer
 from certus.attacks.smallest import nearest_error
 from certus.cli.attack_trials import (
     Attack,
+    AttackSeed,
     Clip,
     Epsilon,
     Gamma,
@@ -22,7 +23,6 @@ from certus.cli.attack_trials import (
     Restarts,
     Samples,
     Save,
-    Seed,
     Steps,
     StepSize,
     clipping,
@@ -68,7 +68,7 @@ def attack(
         bool, typer.Option("--nearest", help="Search the nearest error of each sample instead.")
     ] = False,
     samples: Samples = None,
-    seed: Seed = 0,
+    seed: AttackSeed = 0,
     plot: Plot = None,
     output: Save = None,
     model: ModelFile = None,

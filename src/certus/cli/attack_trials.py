@@ -10,7 +10,7 @@ import typer
 
 from certus.attacks.budgets import typical_length
 from certus.attacks.outcomes import Outcome
-from certus.attacks.sweeps import ATTACKS, TAKEN, WORST, Trial, as_row, sweep
+from certus.attacks.sweeps import ATTACK_OPTIONS, ATTACKS, WORST, Trial, as_row, sweep
 from certus.cli.epsilon import read_epsilon, read_norm
 from certus.cli.idle import of_others
 from certus.cli.output import console, make_table, messages, number
@@ -50,7 +50,7 @@ Samples = Annotated[
 ]
 Plot = Annotated[Path | None, typer.Option(help="Draw the sweep into this file (.png, .svg, .pdf).")]
 Save = Annotated[Path | None, typer.Option("--output", "-o", help="Write the rows as JSON into this file.")]
-Seed = Annotated[int, typer.Option(help="Chooses the samples, and random starts.")]
+AttackSeed = Annotated[int, typer.Option(help="Chooses the samples, and random starts.")]
 ModelFile = Annotated[
     str | None, typer.Option("--model", help="The run's own FILE.py:FACTORY, if it has one: it is executed.")
 ]
@@ -71,7 +71,7 @@ def idle_in_attacks(
 ) -> dict[str, str | None]:
     """What idles for the chosen attacks: options that none of them takes."""
     chosen = _chosen(attacks)
-    idle = of_others(chosen, TAKEN | {"relative": TAKEN["epsilon"]})
+    idle = of_others(chosen, ATTACK_OPTIONS | {"relative": ATTACK_OPTIONS["epsilon"]})
     if epsilon and all(text.startswith("from:") for text in epsilon):
         idle["relative"] = "where epsilon comes from a run, in units of the inputs"
     if "pgm" not in chosen and samples is None:
@@ -109,7 +109,7 @@ def make_trials(
     """Every attack at every strength that it takes."""
     chosen = _chosen(attacks)
     for option, needed in (("gamma", gamma), ("epsilon", epsilon)):
-        named = [name for name in chosen if name in TAKEN[option]]
+        named = [name for name in chosen if name in ATTACK_OPTIONS[option]]
         require(bool(needed) or not named, option, f"be given for {', '.join(named)}", "none")
     budgets = sorted(set(_budgets(trained, epsilon or [], norm or "inf", relative, models)))
     penalties = sorted(set(gamma or []), reverse=True)

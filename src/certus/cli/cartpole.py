@@ -19,7 +19,9 @@ from certus.storage.files import write_json
 if TYPE_CHECKING:
     from certus.mdp.study import Study
 
-Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for policies, results and the plot.")]
+StudyFolder = Annotated[
+    Path, typer.Option("--output", "-o", help="Folder for policies, results and the plot.")
+]
 
 
 def cartpole(
@@ -35,7 +37,7 @@ def cartpole(
     covering: Annotated[
         bool, typer.Option("--covering", help="Minimise over the cells, with the Q-term.")
     ] = False,
-    output: Output = Path("runs/cartpole"),
+    output: StudyFolder = Path("runs/cartpole"),
     as_json: Json = False,
 ) -> None:
     """Balance a pole whose mass, length or gravity is not what the agent was trained on.

@@ -25,7 +25,7 @@ from certus.runs.verification import TABLE
 from certus.smoothness.results import assumed_words
 from certus.storage.files import write_atomically, write_json
 
-Seed = Annotated[
+CertifySeed = Annotated[
     int, typer.Option(help="Chooses the samples, and the order of the population bound; fix it beforehand.")
 ]
 _NAME, _PICTURE = "certificate.json", "certificate.png"
@@ -48,9 +48,9 @@ def certify(
     samples: Annotated[
         int | None, typer.Option(help="How many samples, chosen by the seed; all by default.")
     ] = None,
-    seed: Seed = 0,
+    seed: CertifySeed = 0,
     clip: Annotated[float | None, typer.Option(help="Certify min(loss, CLIP).")] = None,
-    method: Annotated[
+    inequality: Annotated[
         str, typer.Option(help="Of the population: betting, bernstein, hoeffding.")
     ] = "betting",
     label_price: Annotated[float | None, typer.Option(help="Let labels change at this price.")] = None,
@@ -85,7 +85,7 @@ def certify(
     """
     opened, people = RunDirectory.open(run), confidence is not None
     idle = of_network(opened)
-    idle["method"] = None if people else "without --confidence: it is how the population is bounded"
+    idle["inequality"] = None if people else "without --confidence: it is how the population is bounded"
     if samples is None and not people:
         idle["seed"] = "without --samples and --confidence: nothing is random"
     refuse_idle(context, idle)
@@ -99,7 +99,7 @@ def certify(
         seed=seed,
         predicted=predicted,
         label_price=label_price,
-        method=method,
+        inequality=inequality,
         gammas=tuple(gamma) if gamma else None,
         balls=balls,
         refine=refine,
@@ -179,7 +179,7 @@ def _show(certificate: Certificate, trained: TrainedRun) -> None:
         console.print(
             f"Population: with confidence {people.confidence:g} over independent draws of such rows, for the "
             f"loss, clipped at {people.clip:.4g},{' and the error rate together,' if both else ''} for both "
-            f"sides and all rho; the loss by {people.method}"
+            f"sides and all rho; the loss by {people.inequality}"
             f"{', the error rate by DKW or betting' if both else ''}, in the order of seed {people.seed}."
         )
     if limit is not None:

@@ -12,6 +12,7 @@ import typer
 from certus.attacks.paired import paired_differences
 from certus.cli.attack_trials import (
     Attack,
+    AttackSeed,
     Clip,
     Epsilon,
     Gamma,
@@ -21,7 +22,6 @@ from certus.cli.attack_trials import (
     Restarts,
     Samples,
     Save,
-    Seed,
     Steps,
     StepSize,
     describe,
@@ -56,7 +56,7 @@ def compare(
     restarts: Restarts = None,
     clip: Clip = True,
     samples: Samples = None,
-    seed: Seed = 0,
+    seed: AttackSeed = 0,
     plot: Plot = None,
     output: Save = None,
     models: Annotated[

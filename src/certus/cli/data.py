@@ -10,10 +10,12 @@ import typer
 from certus.cli.output import Json, console, make_table, messages, print_json
 from certus.data import fetch, names
 
-app = typer.Typer(help="Data sets: list them, fetch those that are not bundled.", no_args_is_help=True)
+data_commands = typer.Typer(
+    help="Data sets: list them, fetch those that are not bundled.", no_args_is_help=True
+)
 
 
-@app.command("list")
+@data_commands.command("list")
 def list_names(as_json: Json = False) -> None:
     """List the data sets that have names.
 
@@ -37,7 +39,7 @@ def list_names(as_json: Json = False) -> None:
     console.print("Your own: npz:FILE, csv:FILE, folder:PATH (images), idx:PATH (MNIST-format files).")
 
 
-@app.command("get")
+@data_commands.command("get")
 def get(
     name: Annotated[str, typer.Argument(help="A name from `certus data list`.")], as_json: Json = False
 ) -> None:

@@ -26,14 +26,14 @@ from certus.runs.building import certified_set, chosen_cost, load_data, settings
 from certus.runs.directory import RunDirectory
 from certus.runs.execute import execute, start_run
 from certus.runs.result_file import result_of
-from certus.runs.settings import METHODS, TAKEN, Settings
+from certus.runs.settings import METHOD_OPTIONS, METHODS, Settings
 from certus.smoothness.results import assumed_words
 from certus.storage.tensors import load_tensors
 from certus.training import Fit
 from certus.training.criterion_choice import default_criterion
 from certus.training.guidance import suggest_rho
 
-Data = Annotated[
+DataName = Annotated[
     str, typer.Argument(help="A name from `certus data list`, or npz:FILE, csv:FILE, folder:PATH, idx:PATH.")
 ]
 Model = Annotated[
@@ -43,7 +43,7 @@ Model = Annotated[
         "FILE.py:FACTORY. Fits the data by default."
     ),
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="The run directory to make.")]
+RunFolder = Annotated[Path | None, typer.Option("--output", "-o", help="The run directory to make.")]
 
 
 @options_of(
@@ -53,9 +53,9 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="The run dir
 )
 def train(
     context: typer.Context,
-    data: Data,
+    data: DataName,
     model: Model = None,
-    output: Output = None,
+    output: RunFolder = None,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -65,7 +65,7 @@ def train(
     certus train digits
     certus train digits --rho 0.1 -o runs/digits
     certus train mnist --method erm --epochs 5
-    certus train mnist --certified --gamma 1.5 --shift 1 --warp 0.1
+    certus train mnist --certified --gamma 1.5 --jitter 1 --warp 0.1
     certus train csv:people.csv --target income --gamma 2
     certus train digits --method pgm --norm 2 --epsilon from:runs/digits
     torchrun --nproc-per-node 2 -m certus train mnist --gamma 0.38
@@ -76,7 +76,7 @@ def train(
     leader = fabric.global_rank == 0
     method, certified, seed = options["method"], options["certified"], options["seed"]
     chosen_model, own = model or "mlp:128,128:elu", [] if model is None else [model]
-    idle = of_others([method], TAKEN) if method in METHODS else {}
+    idle = of_others([method], METHOD_OPTIONS) if method in METHODS else {}
     idle |= {"gamma": None} if certified else {}
     idle["schedule"] = "with --epochs 1: it moves on after each epoch" if options["epochs"] == 1 else None
     refuse_idle(context, idle | of_source(data))
@@ -173,7 +173,7 @@ def _training_options(data: DataSet, settings: Settings) -> dict[str, str | None
     regression = f"for {data.name}, a regression: it is about classes" if data.classes is None else None
     no_images = None if data.train.inputs.dim() == 4 else f"for {data.name}, which has no images"
     idle = dict.fromkeys(("label_smoothing", "margin", "temperature"), regression)
-    idle |= dict.fromkeys(("shift", "warp"), no_images)
+    idle |= dict.fromkeys(("jitter", "warp"), no_images)
     return {name: why for name, why in idle.items() if getattr(settings, name) != getattr(Settings, name)}
 
 

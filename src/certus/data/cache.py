@@ -9,19 +9,18 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from certus.data.arrays import Array
 from certus.data.splits import digest_arrays
 from certus.errors import ArgumentError
 
 if sys.platform != "win32":
     import fcntl
 
-Array = np.ndarray[Any, Any]
 
 FORMAT = "certus-data-1"
 UNFINISHED, LOCK = ".fetch-", ".lock"

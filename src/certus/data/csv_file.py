@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from certus.data.arrays import Array
 from certus.data.base import DataSet
 from certus.data.splits import FEWEST_ROWS, digest_arrays, in_fifths
 from certus.data.tables import Categorical, Column, Numeric, contents, table
@@ -19,7 +19,7 @@ from certus.data.targets import Targets, labelled
 from certus.errors import ArgumentError, require
 from certus.storage.reading import open_regular
 
-MOST_CLASSES = 50
+MOST_LABELS = 50
 MOST_CATEGORIES = 100
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
 """What counts as a missing value, in any case; "none" may well be a category."""
@@ -110,7 +110,7 @@ def _require_present(source: str, label: str, cells: Sequence[str], lines: Seque
             raise ArgumentError(f"`{source}` must have no missing values; got {cell!r} in {place}.")
 
 
-def _numbers(source: str, label: str, cells: Sequence[str], lines: Sequence[int]) -> np.ndarray[Any, Any]:
+def _numbers(source: str, label: str, cells: Sequence[str], lines: Sequence[int]) -> Array:
     numbers = np.array([float(cell) for cell in cells])
     for row in np.flatnonzero(~np.isfinite(numbers))[:1]:
         place = _place(label, row, lines)
@@ -147,15 +147,15 @@ def _column(source: str, label: str, cells: Sequence[str], lines: Sequence[int])
 
 
 def _targets(source: str, label: str, cells: Sequence[str], lines: Sequence[int]) -> Targets:
-    few = len(set(cells)) <= MOST_CLASSES
+    few = len(set(cells)) <= MOST_LABELS
     if not _is_numeric(source, label, cells, lines):
-        rule = f"have numbers, or at most {MOST_CLASSES} different labels, in the target column {label!r}"
+        rule = f"have numbers, or at most {MOST_LABELS} different labels, in the target column {label!r}"
         require(few, source, rule, f"{len(set(cells))} labels")
         return labelled(source, np.array(cells))
     numbers = _numbers(source, label, cells, lines)
     distinct = np.unique(numbers)
     require(len(distinct) >= 2, source, "have at least 2 different targets", len(distinct))
-    if len(distinct) <= MOST_CLASSES and (distinct == np.round(distinct)).all():
+    if len(distinct) <= MOST_LABELS and (distinct == np.round(distinct)).all():
         # Named as whole numbers whether the file says 3 or 3.0.
         return replace(labelled(source, numbers), class_names=tuple(f"{value:.0f}" for value in distinct))
     return Targets(numbers)

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from certus.data.arrays import Array, Arrays
 from certus.data.base import DataSet
 from certus.data.cache import read
 from certus.data.clients import download_wheel
-from certus.data.package import Arrays, Package, check_expected
+from certus.data.package import Package, check_expected
 from certus.data.splits import digest_arrays, in_fifths
 from certus.data.tables import Categorical, Column, Numeric, table
 from certus.data.targets import Targets
@@ -74,7 +75,7 @@ def employment(seed: int = 0, *, standardize: bool = True, cache: Path | None = 
     )
 
 
-def categorical(name: str, values: np.ndarray[Any, Any], first: np.ndarray[Any, Any]) -> Categorical:
+def categorical(name: str, values: Array, first: Array) -> Categorical:
     """(n,) coded answers as a column with the categories that occur in the rows ``first``.
 
     >>> categorical("MAR", np.array([3, 1, 2, 3]), np.array([True, True, False, False])).codes

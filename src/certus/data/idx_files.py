@@ -7,19 +7,19 @@ import math
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from certus.data.arrays import Arrays, Bytes
 from certus.data.base import DataSet
-from certus.data.images import Bytes, image_set
+from certus.data.images import image_set
 from certus.data.splits import beside_test, digest_arrays
 from certus.data.targets import Targets
 from certus.errors import ArgumentError, require
 from certus.storage.reading import open_regular, read_up_to
 
 MOST_AXES = 8
-MOST_BYTES = 2**34
+_MOST_BYTES = 2**34
 FILES = {
     "train_images": "train-images-idx3-ubyte",
     "train_labels": "train-labels-idx1-ubyte",
@@ -34,9 +34,7 @@ def idx_folder(path: Path, *, seed: int = 0) -> DataSet:
     return train_and_test(f"idx:{path}", arrays, digest_arrays(arrays), seed=seed)
 
 
-def train_and_test(
-    name: str, arrays: dict[str, np.ndarray[Any, Any]], sha256: str, *, seed: int = 0
-) -> DataSet:
+def train_and_test(name: str, arrays: Arrays, sha256: str, *, seed: int = 0) -> DataSet:
     """A data set from the four arrays of ``FILES``: images (n, height, width) and labels (n,), all uint8."""
     images = np.concatenate([arrays["train_images"], arrays["test_images"]])
     labels = np.concatenate([arrays["train_labels"], arrays["test_labels"]]).astype(np.int64)
@@ -48,7 +46,7 @@ def train_and_test(
     return image_set(name, images, Targets(labels, classes), rows, sha256)
 
 
-def read_idx_folder(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+def read_idx_folder(path: Path) -> Arrays:
     """The four arrays, by the names of ``FILES``; a file may end in .gz."""
     source = f"idx:{path}"
     require(path.is_dir(), source, "be a folder", "none" if not path.exists() else "a file")
@@ -81,7 +79,7 @@ def read_idx(path: Path) -> Bytes:
             require(whole, name, f"have a header of {4 + 4 * axes} bytes", 4 + len(sizes))
             shape = struct.unpack(f">{axes}I", sizes)
             size = math.prod(shape)
-            require(size <= MOST_BYTES, name, f"hold at most {MOST_BYTES} bytes of data", f"shape {shape}")
+            require(size <= _MOST_BYTES, name, f"hold at most {_MOST_BYTES} bytes of data", f"shape {shape}")
             # No more than the header says, however much a compressed file would give.
             content = read_up_to(stream, size + 1)
     except ArgumentError:

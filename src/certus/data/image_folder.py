@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from certus.data.arrays import Bytes
 from certus.data.base import DataSet
 from certus.data.images import image_set
 from certus.data.splits import digest_arrays, in_fifths
@@ -60,13 +61,13 @@ def _files(source: str, path: Path) -> list[tuple[str, Path]]:
     return found
 
 
-def _read(source: str, root: Path, files: list[Path]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _read(source: str, root: Path, files: list[Path]) -> Bytes:
     """(n, 1 or 3, height, width) uint8."""
     try:
         from PIL import Image
     except ImportError as missing:
         raise ArgumentError(f"`{source}` needs the package pillow: pip install pillow.") from missing
-    pictures: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+    pictures: list[Bytes] = []
     for file in files:
         place = file.relative_to(root)
         try:
@@ -103,7 +104,7 @@ def _check_size(
     place: Path,
     size: tuple[int, int],
     files: list[Path],
-    pictures: list[np.ndarray[Any, np.dtype[np.uint8]]],
+    pictures: list[Bytes],
     root: Path,
 ) -> None:
     """Before anything is decoded: not too many pixels, and as many as the others have."""

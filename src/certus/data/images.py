@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import torch
 from torch import Tensor
 
+from certus.data.arrays import Bytes
 from certus.data.base import DataSet
 from certus.data.targets import Targets
 from certus.domains import Box
 from certus.split import Split
 
 PIXELS = "pixels in [0, 1]"
-
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def image_set(name: str, pixels: Bytes, targets: Targets, rows: dict[str, Tensor], sha256: str) -> DataSet:

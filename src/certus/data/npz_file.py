@@ -6,11 +6,11 @@ import math
 import zipfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from certus.data.arrays import Array
 from certus.data.base import DataSet
 from certus.data.images import image_set
 from certus.data.precision import single
@@ -22,10 +22,8 @@ from certus.errors import ArgumentError, require
 from certus.split import Split
 from certus.storage.reading import open_regular
 
-Array = np.ndarray[Any, Any]
-
 CHANNELS = (1, 3, 4)
-MOST_BYTES = 2**35
+_MOST_BYTES = 2**35
 LONG_NAMES = {"x": "inputs", "y": "targets", "test_x": "test_inputs", "test_y": "test_targets"}
 
 
@@ -113,7 +111,7 @@ def _members(source: str, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
         whole = info.filename.endswith(".npy") and not info.flag_bits & 1
         require(whole, source, "hold arrays only, as np.savez writes them", _described(info))
     total = sum(info.file_size for info in found)
-    require(total <= MOST_BYTES, source, f"hold at most {MOST_BYTES} bytes of numbers", total)
+    require(total <= _MOST_BYTES, source, f"hold at most {_MOST_BYTES} bytes of numbers", total)
     return found
 
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from certus.data.arrays import Arrays
 from certus.errors import ArgumentError
-
-Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
+from certus.data.arrays import Array
 from certus.errors import require
 
 
-def single(source: str, values: np.ndarray[Any, Any]) -> Tensor:
+def single(source: str, values: Array) -> Tensor:
     """The same shape in float32; raises ``ArgumentError`` if a number is too large for it."""
     with np.errstate(over="ignore"):  # refused below, with a better message
         narrow = torch.from_numpy(values.astype(np.float32))

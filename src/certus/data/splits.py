@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from certus.data.arrays import Array
 from certus.errors import require
 
 FEWEST_ROWS = 10
@@ -51,7 +51,7 @@ def beside_test(source: str, count: int, test_count: int, seed: int, held_out: i
     }
 
 
-def digest_arrays(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+def digest_arrays(arrays: Mapping[str, Array]) -> str:
     """SHA-256 of the arrays' names, types, shapes and bytes: equal exactly if the contents are equal.
 
     >>> found = digest_arrays({"x": np.arange(3, dtype=np.uint8)})

@@ -13,19 +13,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from certus.data.arrays import Array
 from certus.data.base import DataSet
 from certus.data.precision import single
 from certus.data.targets import Targets
 from certus.domains import Box, Domain, Unbounded
 from certus.split import Split
-
-Array = np.ndarray[Any, Any]
 
 ONE_HOT_WEIGHT = 0.5
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from certus.data.arrays import Array
 from certus.data.precision import single
 from certus.errors import require
 
@@ -17,7 +17,7 @@ from certus.errors import require
 class Targets:
     """(n,) int64 labels from 0 to classes − 1, or (n,) float64 numbers when ``classes`` is None."""
 
-    values: np.ndarray[Any, Any]
+    values: Array
     classes: int | None = None
     class_names: tuple[str, ...] | None = None
 
@@ -26,7 +26,7 @@ class Targets:
         return single(source, self.values) if self.classes is None else torch.from_numpy(self.values).long()
 
 
-def labelled(source: str, values: np.ndarray[Any, Any]) -> Targets:
+def labelled(source: str, values: Array) -> Targets:
     """Labels from (n,) integers, booleans or strings: the distinct values, in sorted order, become 0, 1, …
 
     >>> found = labelled("example", np.array(["dog", "cat", "dog"]))

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from certus.errors import require_count
-from certus.figures.canvas import new_figure
+from certus.figures.canvas import COLOURS, new_figure
 from certus.mdp.cartpole import START, STEP_LIMIT, CartPole, advance, fallen
 from certus.mdp.policies import Policy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#D55E00", "#0072B2")  # vermilion and blue of Okabe and Ito: told apart by everybody
+AGENT_COLOURS = (COLOURS[1], COLOURS[0])  # vermilion and blue
 
 
 def draw_curves(curves: Mapping[str, NDArray[np.int64]], path: str | Path, window: int = 50) -> None:
@@ -29,7 +29,7 @@ def draw_curves(curves: Mapping[str, NDArray[np.int64]], path: str | Path, windo
     """
     figure = new_figure(7, 4)
     axes = figure.subplots()
-    for (agent, lengths), colour in zip(curves.items(), COLOURS, strict=False):
+    for (agent, lengths), colour in zip(curves.items(), AGENT_COLOURS, strict=False):
         width = min(window, lengths.shape[1])
         blocks = lengths.shape[1] // width
         smooth = lengths[:, : blocks * width].reshape(len(lengths), blocks, width).mean(2)
@@ -71,7 +71,7 @@ def animate(
     writer = PillowWriter(fps=round(1 / (2 * system.interval)))
     with writer.saving(figure, str(path), 80):
         for step in (*range(0, steps, 2), *[steps] * 2 * writer.fps):
-            for panel, (name, trace), colour in zip(panels, traces.items(), COLOURS, strict=False):
+            for panel, (name, trace), colour in zip(panels, traces.items(), AGENT_COLOURS, strict=False):
                 _draw(panel, name, trace, step, system, colour)
             writer.grab_frame()
 

@@ -7,16 +7,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from certus.attacks.gradient import fgm, ifgm, pgm
+from certus.attacks.balls import NORMS
+from certus.attacks.gradient import GRADIENT_ATTACKS, fgm, ifgm, pgm
 from certus.costs import Cost, SquaredL2, WeightedL2
 from certus.data import DataSet, load
 from certus.domains import Domain
 from certus.perturbers import ERM, Perturber
 from certus.runs.directory import RunDirectory
-from certus.runs.settings import ATTACKS, COSTS, NORMS, Settings
+from certus.runs.settings import COSTS, Settings
 from certus.storage.files import RunError
 from certus.surrogate import WRM, default_maximizer
-from certus.training import RandomShift, RandomWarp
+from certus.training import RandomJitter, RandomWarp
 from certus.training.certified import CertifiedSet
 from certus.training.criterion_choice import default_criterion
 
@@ -26,7 +27,10 @@ ITERATED = {"ifgm": ifgm, "pgm": pgm}
 def settings_of(run: RunDirectory) -> Settings:
     """The settings of a run, checked again."""
     try:
-        return Settings(**run.settings["settings"])
+        known = dict(run.settings["settings"])
+        if "shift" in known:  # its name in runs of schema version 1
+            known["jitter"] = known.pop("shift")
+        return Settings(**known)
     except (TypeError, KeyError) as reason:
         raise RunError(f"{run.path} is corrupt: its settings do not fit: {reason}.") from None
 
@@ -64,7 +68,7 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:
     """The perturber that the settings ask for."""
     if settings.method == "erm":
         return ERM()
-    if settings.method in ATTACKS:
+    if settings.method in GRADIENT_ATTACKS:
         assert settings.epsilon is not None  # checked by Settings
         assert settings.norm is not None
         budget, norm = settings.epsilon, NORMS[settings.norm]
@@ -106,5 +110,5 @@ def _stiffness(settings: Settings) -> float:
 def build_augmentation(settings: Settings) -> Callable[[Tensor], Tensor] | None:
     """What is done to training images; None if nothing is."""
     if settings.warp:
-        return RandomWarp(settings.warp, settings.shift)
-    return RandomShift(settings.shift) if settings.shift else None
+        return RandomWarp(settings.warp, settings.jitter)
+    return RandomJitter(settings.jitter) if settings.jitter else None

@@ -54,7 +54,7 @@ class CertifySettings:
     seed: int = 0
     predicted: bool = False
     label_price: float | None = None
-    method: str = "betting"
+    inequality: str = "betting"
     gammas: tuple[float, ...] | None = None
     balls: int = 6
     refine: int = 1
@@ -128,8 +128,8 @@ def certify_run(
         clip=settings.clip,
         gammas=settings.gammas,
         label_cost=None if price is None or classes is None else LabelCost(price, classes),
-        method=None if settings.confidence is None else settings.method,
-        seed=settings.seed,
+        inequality=settings.inequality if settings.confidence is not None else None,
+        seed=settings.seed if settings.confidence is not None else None,
         balls=settings.balls,
         refine=settings.refine,
         attack_steps=settings.attack_steps,

@@ -21,7 +21,8 @@ from certus.runs.recorder import METRICS
 from certus.storage.files import RunError, parse_json, read_json, write_json
 from certus.storage.tensors import load_tensors, save_tensors
 
-SCHEMA_VERSION = 1
+RUN_VERSION = 2
+_READ = (1, RUN_VERSION)  # 1 had another name for a setting; see ``settings_of``
 _SETTINGS, _SPLIT, _MODEL, _RESULT = "run.json", "split.safetensors", "model.safetensors", "result.json"
 
 
@@ -45,7 +46,7 @@ class RunDirectory:
             raise RunError(f"Cannot make {path}: {reason.strerror}.") from None
         save_tensors(path / _SPLIT, dict(rows))
         # Last, so that a folder with settings is complete.
-        write_json(path / _SETTINGS, {"schema_version": SCHEMA_VERSION, **settings})
+        write_json(path / _SETTINGS, {"schema_version": RUN_VERSION, **settings})
         return RunDirectory(path)
 
     @staticmethod
@@ -57,9 +58,10 @@ class RunDirectory:
         if not isinstance(about, dict):
             raise RunError(f"{path / _SETTINGS} is corrupt: it does not describe a run.")
         version = about.get("schema_version")
-        if version != SCHEMA_VERSION:
+        if version not in _READ:
             raise RunError(
-                f"{path} has schema version {version}; this version of certus reads {SCHEMA_VERSION} only."
+                f"{path} has schema version {version}; this version of certus reads "
+                f"{' and '.join(map(str, _READ))}."
             )
         return RunDirectory(path)
 

@@ -44,7 +44,7 @@ def start_run(path: Path, settings: Settings, data: DataSet, origin: str = "trai
     """A new run directory for these settings, before any training; ``origin`` may be "imported"."""
     criterion = choose_criterion(data, settings.label_smoothing, settings.margin, settings.temperature)
     images = data.train.inputs.dim() == 4
-    for name, value in (("shift", settings.shift), ("warp", settings.warp)):
+    for name, value in (("jitter", settings.jitter), ("warp", settings.warp)):
         require(images or value == 0, name, "be 0 for data that are no images", value)
     cost, domain = chosen_cost(settings, data), data.domain if settings.clip else Unbounded()
     build_method(settings, cost, domain)

@@ -8,24 +8,24 @@ from typing import Annotated, Any
 
 from torch.optim import SGD, Adam
 
+from certus.attacks.balls import NORMS
+from certus.attacks.gradient import GRADIENT_ATTACKS
 from certus.costs import SquaredLp, SquaredSup
 from certus.errors import ArgumentError, require, require_count
 from certus.surrogate import MonotoneAscent
 
-ATTACKS = ("fgm", "ifgm", "pgm")
-METHODS = ("wrm", "erm", *ATTACKS)
-NORMS = {"1": 1.0, "2": 2.0, "inf": math.inf}
+METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)
 COSTS = {"l1": SquaredLp(1.0), "linf": SquaredSup()}
-TAKEN = {  # option → the methods that take it; to others it means nothing
+METHOD_OPTIONS = {  # option → the methods that take it; to others it means nothing
     "gamma": ("wrm",),
     "rho": ("wrm",),
     "cost": ("wrm",),
     "tolerance": ("wrm",),
-    "norm": ATTACKS,
-    "epsilon": ATTACKS,
+    "norm": GRADIENT_ATTACKS,
+    "epsilon": GRADIENT_ATTACKS,
     "steps": ("ifgm", "pgm"),
     "step_size": ("ifgm", "pgm"),
-    "clip": ("wrm", *ATTACKS),
+    "clip": ("wrm", *GRADIENT_ATTACKS),
 }
 OPTIMIZERS = {"adam": Adam, "sgd": SGD}
 
@@ -61,7 +61,7 @@ class Settings:
     label_smoothing: Annotated[float, "In the loss of a classifier, inside and outside."] = 0.0
     margin: Annotated[float, "By how much, in the training loss, the true class must lead."] = 0.0
     temperature: Annotated[float, "Of the training loss: below 1, clean accuracy gains on robustness."] = 1.0
-    shift: Annotated[int, "Pixels by which training images are shifted at random."] = 0
+    jitter: Annotated[int, "Pixels by which training images are moved at random."] = 0
     warp: Annotated[float, "How much they are turned, stretched and slanted, such as 0.1."] = 0.0
     tolerance: Annotated[float, "How well wrm solves each inner problem, in units of the loss."] = (
         MonotoneAscent.tolerance
@@ -77,7 +77,7 @@ class Settings:
         defaults: dict[str, Any] = {}
         if known.get("certified"):
             defaults |= {"learning_rate": 1e-2, "schedule": "cosine"}
-        if known.get("method") in ATTACKS:
+        if known.get("method") in GRADIENT_ATTACKS:
             defaults["norm"] = "inf"
         return cls(**defaults | known)
 
@@ -102,11 +102,11 @@ class Settings:
         require(0 <= self.seed < 2**32, "seed", "lie between 0 and 2³² − 1", self.seed)
         for name in ("gamma", "rho", "norm", "epsilon", "step_size"):  # None where they are left out
             value = getattr(self, name)
-            taken = self.method in TAKEN[name] or (self.certified and name == "gamma")
+            taken = self.method in METHOD_OPTIONS[name] or (self.certified and name == "gamma")
             if value is not None and not taken:
                 raise ArgumentError(f"`{name}` must be left out for {self.method}; got {value}.")
         given = [name for name in ("gamma", "rho") if getattr(self, name) is not None]
-        if self.method in ATTACKS:
+        if self.method in GRADIENT_ATTACKS:
             budget = self.epsilon
             if budget is None or self.norm is None:
                 raise ArgumentError(
@@ -122,7 +122,7 @@ class Settings:
         require(valid, "temperature", "lie between 0.001 and 1000", self.temperature)
         if self.certified and self.rho is not None and self.temperature != 1:
             raise ArgumentError(f"`temperature` must be 1 where γ follows ρ; got {self.temperature}.")
-        require_count("shift", self.shift, least=0)
+        require_count("jitter", self.jitter, least=0)
         require(0 <= self.warp < 0.5, "warp", "be at least 0 and below 0.5", self.warp)
         if (self.method == "wrm" or self.certified) and len(given) != 1:
             raise ArgumentError(

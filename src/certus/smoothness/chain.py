@@ -13,7 +13,7 @@ from certus.outward import slack, up
 from certus.smoothness.operators import Operator, Weights
 from certus.smoothness.spectral import matrix_norm
 
-Absolute = Callable[[Tensor], Tensor]
+Entrywise = Callable[[Tensor], Tensor]
 
 
 class Chain(Operator):
@@ -88,7 +88,7 @@ class Chain(Operator):
         return sum(part.terms + 8 for part in self.parts)
 
 
-def _prefix_norms(parts: list[tuple[Tensor, float, Absolute]]) -> Tensor:
+def _prefix_norms(parts: list[tuple[Tensor, float, Entrywise]]) -> Tensor:
     """Norms of the rows of Aₙ⋯A₁ from the row norms, the norm and |·| of each part, A₁ first.
 
     Row i of A·P, P the product of all parts before A, is at most ‖row i of A‖·‖P‖, and at most |A| times the

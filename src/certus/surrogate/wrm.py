@@ -234,8 +234,8 @@ class WRM(Perturber):
         given = objective.targets
         assert given is not None  # check_label_cost refuses the rest
         classes, price = label_cost.classes, label_cost.price
-        for shift in range(1, classes):
-            moved = replace(objective, targets=(given + shift) % classes)
+        for places in range(1, classes):
+            moved = replace(objective, targets=(given + places) % classes)
             other = self.maximizer.maximize(moved)
             priced = replace(
                 other,

@@ -1,6 +1,6 @@
 """Training by Algorithm 1: one loop for every method (alg:thealg)."""
 
-from certus.training.augmentation import RandomShift, RandomWarp
+from certus.training.augmentation import RandomJitter, RandomWarp
 from certus.training.calibration import Robustness, RobustnessStatus, calibrate, measure_robustness
 from certus.training.decay import decay_groups, early_and_late
 from certus.training.evaluation import evaluate
@@ -15,7 +15,7 @@ __all__ = [
     "Fit",
     "Observer",
     "Projection",
-    "RandomShift",
+    "RandomJitter",
     "RandomWarp",
     "Robustness",
     "RobustnessStatus",

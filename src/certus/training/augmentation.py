@@ -1,4 +1,4 @@
-"""Augmentation: training images shifted or warped a little, so that more of them are seen."""
+"""Augmentation: training images moved or warped a little, so that more of them are seen."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from certus.errors import require, require_count
 
 
 @dataclass(frozen=True)
-class RandomShift:
+class RandomJitter:
     """Each image moved by up to ``pixels`` along both axes, by chance; zeros come in.
 
-    >>> RandomShift(1)(torch.zeros(5, 1, 8, 8)).shape
+    >>> RandomJitter(1)(torch.zeros(5, 1, 8, 8)).shape
     torch.Size([5, 1, 8, 8])
     """
 
@@ -41,24 +41,24 @@ class RandomShift:
 
 @dataclass(frozen=True)
 class RandomWarp:
-    """Each image under a map of the plane near the identity: turned, stretched, slanted and shifted a little.
+    """Each image under a map of the plane near the identity: turned, stretched, slanted and moved a little.
 
-    The map is x ↦ (I + strength·E)x + shift·e about the centre, the entries of E and e uniform in [−1, 1];
+    The map is x ↦ (I + strength·E)x + jitter·e about the centre, the entries of E and e uniform in [−1, 1];
     pixels are interpolated, which blurs them a little too, and zeros come in.
 
     Args:
-        shift: in pixels, not only whole ones.
+        jitter: in pixels, not only whole ones.
 
-    >>> RandomWarp(0.1, shift=1)(torch.zeros(5, 1, 8, 8)).shape
+    >>> RandomWarp(0.1, jitter=1)(torch.zeros(5, 1, 8, 8)).shape
     torch.Size([5, 1, 8, 8])
     """
 
     strength: float
-    shift: float = 0.0
+    jitter: float = 0.0
 
     def __post_init__(self) -> None:
         require(0 < self.strength < 0.5, "strength", "lie between 0 and 0.5", self.strength)
-        require(0 <= self.shift < math.inf, "shift", "be finite and not negative", self.shift)
+        require(0 <= self.jitter < math.inf, "jitter", "be finite and not negative", self.jitter)
 
     def __call__(self, images: Tensor) -> Tensor:
         require(images.dim() == 4, "images", "be (batch, channels, height, width)", tuple(images.shape))
@@ -66,11 +66,11 @@ class RandomWarp:
         height, width = images.shape[2:]
         noise = 2 * torch.rand(len(images), 2, 3) - 1
         # affine_grid has units of its own along each axis, in which the image ends at −1 and 1.
-        long, shift = width / height, 2 * self.shift
+        long, jitter = width / height, 2 * self.jitter
         sizes = torch.tensor(
             [
-                [self.strength, self.strength / long, shift / width],
-                [self.strength * long, self.strength, shift / height],
+                [self.strength, self.strength / long, jitter / width],
+                [self.strength * long, self.strength, jitter / height],
             ]
         )
         maps = torch.eye(2, 3) + sizes * noise

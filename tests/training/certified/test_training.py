@@ -16,7 +16,7 @@ from certus.losses import ModelLoss
 from certus.models import build_model, certified_mlp, principal_components
 from certus.perturbers import ERM, Perturber
 from certus.smoothness import input_smoothness
-from certus.training import Fit, Observer, RandomShift, RandomWarp, TrainingState, fit
+from certus.training import Fit, Observer, RandomJitter, RandomWarp, TrainingState, fit
 from certus.training.certified import SAFETY, CertifiedSet
 
 DATA = digits()
@@ -136,9 +136,9 @@ def test_what_certified_training_refuses() -> None:
 
 def test_shifts_move_images_and_bring_zeros_in() -> None:
     images = torch.rand(64, 2, 5, 7) + 1
-    shift = RandomShift(1)
+    jitter = RandomJitter(1)
     torch.manual_seed(3)
-    moved = shift(images)
+    moved = jitter(images)
     seen = set()
     for before, after in zip(images, moved, strict=True):
         padded = np.pad(before.numpy(), ((0, 0), (1, 1), (1, 1)))
@@ -152,14 +152,14 @@ def test_shifts_move_images_and_bring_zeros_in() -> None:
         seen.add(fits[0])
     assert len(seen) == 9
     with pytest.raises(ArgumentError, match="`images` must be"):
-        shift(torch.zeros(2, 5))
+        jitter(torch.zeros(2, 5))
     with pytest.raises(ArgumentError, match="`pixels` must be a whole number, at least 1"):
-        RandomShift(0)
+        RandomJitter(0)
 
 
 def test_warps_are_maps_of_the_plane() -> None:
     """A bright blob of an image that is not square lands where the map that is drawn puts it."""
-    strength, shift, height, width = 0.2, 1.5, 41, 51
+    strength, jitter, height, width = 0.2, 1.5, 41, 51
     torch.manual_seed(5)
     noise = 2 * torch.rand(30, 2, 3) - 1  # what it will draw
     maps = torch.eye(2) + strength * noise[:, :, :2]
@@ -168,10 +168,10 @@ def test_warps_are_maps_of_the_plane() -> None:
     for place in ((0.0, 0.0), (9.0, -4.0)):
         blob = torch.exp(-((columns - place[0]) ** 2 + (rows - place[1]) ** 2) / 8)
         torch.manual_seed(5)
-        moved = RandomWarp(strength, shift)(blob.expand(30, 1, height, width))[:, 0]
+        moved = RandomWarp(strength, jitter)(blob.expand(30, 1, height, width))[:, 0]
         found = torch.stack([(moved * grid).sum((1, 2)) / moved.sum((1, 2)) for grid in (columns, rows)], 1)
         # The output at p shows the input at A p + s: a blob at x appears at A⁻¹(x − s).
-        expected = torch.linalg.solve(maps, torch.tensor(place) - shift * noise[:, :, 2])
+        expected = torch.linalg.solve(maps, torch.tensor(place) - jitter * noise[:, :, 2])
         torch.testing.assert_close(found, expected, atol=0.05, rtol=0)
     with pytest.raises(ArgumentError, match="`images` must be"):
         RandomWarp(0.1)(torch.zeros(2, 5))
@@ -179,7 +179,7 @@ def test_warps_are_maps_of_the_plane() -> None:
         RandomWarp(0.1)(torch.zeros(2, 1, 5, 5, dtype=torch.uint8))
     with pytest.raises(ArgumentError, match=r"`strength` must lie between 0 and 0\.5; got 0\.7"):
         RandomWarp(0.7)
-    with pytest.raises(ArgumentError, match="`shift` must be finite and not negative; got -1"):
+    with pytest.raises(ArgumentError, match="`jitter` must be finite and not negative; got -1"):
         RandomWarp(0.1, -1)
 
 

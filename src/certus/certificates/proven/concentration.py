@@ -70,8 +70,8 @@ def dkw(count: int, failure: float) -> float:
     return math.sqrt(math.log(1 / failure) / (2 * count))
 
 
-Method = Callable[[Tensor, float, float], float]
-METHODS: dict[str, Method] = {
+Inequality = Callable[[Tensor, float, float], float]
+INEQUALITIES: dict[str, Inequality] = {
     "betting": betting,
     "bernstein": empirical_bernstein,
     "hoeffding": hoeffding,

@@ -147,10 +147,10 @@ class Problem:
         """Some samples only."""
         return replace(self, inputs=self.inputs[index], targets=self.targets[index])
 
-    def relabelled(self, shift: int) -> Problem:
-        """Every label moved on by ``shift``, and none of them free to move any more."""
+    def relabelled(self, places: int) -> Problem:
+        """Every label moved on by so many places, and none of them free to move any more."""
         assert self.label_cost is not None
-        targets = (self.targets + shift) % self.label_cost.classes
+        targets = (self.targets + places) % self.label_cost.classes
         return replace(self, targets=targets, label_cost=None)
 
     def batches(self) -> list[Problem]:
