@@ -20,7 +20,9 @@ from certus.data import DataSet
 from certus.decimals import at_most
 from certus.errors import ArgumentError, require
 from certus.losses import ModelLoss
-from certus.models import build_model, default_model
+from certus.models import default_model
+from certus.models.own_code import Sources
+from certus.models.registry import build_from
 from certus.runs import RunLock
 from certus.runs.building import certified_set, chosen_cost, load_data, settings_of
 from certus.runs.directory import RunDirectory
@@ -97,10 +99,11 @@ def train(
     # One process chooses, or another might see the folder that the first has just made.
     path = fabric.broadcast(output or _free_path(Path("runs"), f"{loaded.name}-{method}"))
     if leader:
-        network = build_model(settings.model, loaded, seed)
+        built = build_from(settings.model, loaded, seed)
         if certified:
-            certified_set(settings, network, loaded)  # refuses what cannot be proven
-        run = start_run(path, settings, loaded)
+            certified_set(settings, built.network, loaded)  # refuses what cannot be proven
+        run = start_run(path, settings, loaded, sources=built.sources)
+        _say_covered(built.sources)
         messages.print(f"Training {settings.model} on {loaded.name} by {method}; run directory {path}")
     fabric.barrier()
     run = RunDirectory.open(path)
@@ -151,7 +154,8 @@ def import_weights(
     )
     loaded = load_data(settings)
     refuse_idle(context, of_data(loaded))
-    network = build_model(model, loaded, seed)
+    built = build_from(model, loaded, seed)
+    network = built.network
     state, _ = load_tensors(weights, require_digest=False)
     for name, tensor in state.items():
         usable = not tensor.is_complex() and bool(torch.isfinite(tensor).all())
@@ -163,7 +167,8 @@ def import_weights(
         raise ArgumentError(f"`weights` must fit the model {model}; {' '.join(lines)}") from None
     loss = ModelLoss(network, default_criterion(loaded.train))
     result = result_of(Fit(network, [], None), loss, loaded)
-    run = start_run(output, settings, loaded, origin="imported")
+    run = start_run(output, settings, loaded, origin="imported", sources=built.sources)
+    _say_covered(built.sources)
     run.finish(network.state_dict(), result)
     _show(run, result, as_json)
 
@@ -175,6 +180,16 @@ def _training_options(data: DataSet, settings: Settings) -> dict[str, str | None
     idle = dict.fromkeys(("label_smoothing", "margin", "temperature"), regression)
     idle |= dict.fromkeys(("jitter", "warp"), no_images)
     return {name: why for name, why in idle.items() if getattr(settings, name) != getattr(Settings, name)}
+
+
+def _say_covered(sources: Sources | None) -> None:
+    """Which code of the user's the run is bound to."""
+    if sources is None:
+        return
+    left = "".join(f", {name}" for name in sources.uncovered)
+    messages.print(
+        f"The run is bound to {', '.join(sources.files)} by sha256, not to installed packages{left}."
+    )
 
 
 def _make_fabric() -> Fabric:

@@ -9,18 +9,18 @@ arguments that returns a module.
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import math
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from certus.data import DataSet
 from certus.errors import ArgumentError, require
+from certus.models.own_code import OwnCode, Sources, is_own_file
 from certus.models.paper import mnist_cnn, toy_mlp
-from certus.models.unit_norm import build_certified
+from certus.models.unit_norm import build_certified, check_weights
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,
@@ -42,6 +42,7 @@ def mlp(inputs: int, widths: list[int], outputs: int, activation: str = "elu") -
     legal = ", ".join(ACTIVATIONS)
     require(activation in ACTIVATIONS, "activation", f"be one of {legal}", repr(activation))
     require(all(width >= 1 for width in widths), "widths", "be at least 1", widths)
+    check_weights([inputs, *widths, outputs])
     layers: list[nn.Module] = [nn.Flatten()]
     for width in widths:
         layers += [nn.Linear(inputs, width), ACTIVATIONS[activation]()]
@@ -49,35 +50,61 @@ def mlp(inputs: int, widths: list[int], outputs: int, activation: str = "elu") -
     return nn.Sequential(*layers, nn.Linear(inputs, outputs))
 
 
+@dataclass(frozen=True)
+class BuiltModel:
+    """A network, and the code of the user's that was executed to build it; None if none was."""
+
+    network: nn.Module
+    sources: Sources | None
+
+
 def build_model(spec: str, data: DataSet, seed: int = 0) -> nn.Module:
     """The network that ``spec`` names, for the shapes of ``data``, with weights drawn from ``seed``.
 
     The caller's random state is left alone.
     """
-    shape = tuple(data.train.inputs.shape[1:])
+    return build_from(spec, data, seed).network
+
+
+def build_from(
+    spec: str, data: DataSet, seed: int = 0, *, known: Mapping[str, str] | None = None
+) -> BuiltModel:
+    """``build_model``, with what was executed.
+
+    Args:
+        known: sha256 by file name; of the user's own code, nothing else is executed.
+    """
     outputs = data.classes or math.prod(data.train.targets.shape[1:])
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        if ".py:" in spec:
-            model = _from_file(spec)
-        elif spec == "mnist-cnn":
-            require(shape == (1, 28, 28), "model", "have inputs of shape (1, 28, 28) for mnist-cnn", shape)
-            require(outputs == 10, "model", "have 10 classes for mnist-cnn", outputs)
-            model = mnist_cnn()
-        elif spec in ("toy", "toy-relu"):
-            require(shape == (2,) and outputs == 2, "model", "have 2 inputs and 2 classes for toy", shape)
-            model = toy_mlp(nn.ELU if spec == "toy" else nn.ReLU)
-        elif spec.startswith("mlp:"):
-            model = _parse_mlp(spec, math.prod(shape), outputs)
-        elif spec.split(":")[0] in ("certified-mlp", "certified-cnn"):
-            model = build_certified(spec, data.train.inputs, outputs)
-        else:
-            raise ArgumentError(
-                "`model` must be toy, toy-relu, mnist-cnn, mlp:WIDTHS[:ACTIVATION], certified-mlp, "
-                f"certified-cnn or FILE.py:FACTORY; got {spec!r}."
-            )
-    _check_outputs(model, data, outputs)
-    return model
+        if not is_own_file(spec):
+            network = _by_name(spec, data, outputs)
+            _check_outputs(network, data, outputs)
+            return BuiltModel(network, None)
+        code = OwnCode(spec, known)
+        with code.imports():
+            network = _from_file(spec, code)
+            _check_outputs(network, data, outputs)
+    return BuiltModel(network, code.sources)
+
+
+def _by_name(spec: str, data: DataSet, outputs: int) -> nn.Module:
+    shape = tuple(data.train.inputs.shape[1:])
+    if spec == "mnist-cnn":
+        require(shape == (1, 28, 28), "model", "have inputs of shape (1, 28, 28) for mnist-cnn", shape)
+        require(outputs == 10, "model", "have 10 classes for mnist-cnn", outputs)
+        return mnist_cnn()
+    if spec in ("toy", "toy-relu"):
+        require(shape == (2,) and outputs == 2, "model", "have 2 inputs and 2 classes for toy", shape)
+        return toy_mlp(nn.ELU if spec == "toy" else nn.ReLU)
+    if spec.startswith("mlp:"):
+        return _parse_mlp(spec, math.prod(shape), outputs)
+    if spec.split(":")[0] in ("certified-mlp", "certified-cnn"):
+        return build_certified(spec, data.train.inputs, outputs)
+    raise ArgumentError(
+        "`model` must be toy, toy-relu, mnist-cnn, mlp:WIDTHS[:ACTIVATION], certified-mlp, "
+        f"certified-cnn or FILE.py:FACTORY; got {spec!r}."
+    )
 
 
 def default_model(data: DataSet, certified: bool = False) -> str:
@@ -87,19 +114,6 @@ def default_model(data: DataSet, certified: bool = False) -> str:
     if tuple(data.train.inputs.shape[1:]) == (1, 28, 28):
         return "mnist-cnn"
     return "toy" if data.name == "rings" else "mlp:128,128:elu"
-
-
-def file_digest(spec: str) -> str | None:
-    """sha256 of the file in ``FILE.py:FACTORY``; None for a network by name."""
-    if ".py:" not in spec:
-        return None
-    path = Path(spec.rpartition(":")[0])
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as reason:
-        raise ArgumentError(
-            f"`model` must name a file that can be read; got {path}: {reason.strerror}."
-        ) from None
 
 
 def _parse_mlp(spec: str, inputs: int, outputs: int) -> nn.Module:
@@ -113,24 +127,15 @@ def _parse_mlp(spec: str, inputs: int, outputs: int) -> nn.Module:
     return mlp(inputs, sizes, outputs, *activation)
 
 
-def _from_file(spec: str) -> nn.Module:
-    file, _, name = spec.rpartition(":")
-    file_digest(spec)
-    module_spec = importlib.util.spec_from_file_location(Path(file).stem, file)
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
+def _from_file(spec: str, code: OwnCode) -> nn.Module:
     try:
-        module_spec.loader.exec_module(module)
-        factory = getattr(module, name, None)
-        require(callable(factory), "model", f"name a function of {file}", repr(name))
-        assert factory is not None
-        model = factory()
+        model = code.factory()()
     except ArgumentError:
         raise
-    except Exception as reason:
+    except (Exception, SystemExit) as reason:
         raise ArgumentError(f"`model` {spec} failed with {type(reason).__name__}: {reason}") from reason
-    require(isinstance(model, nn.Module), "model", f"be a torch.nn.Module that {name}() returns", type(model))
+    rule = f"be a torch.nn.Module that {spec.rpartition(':')[2]}() returns"
+    require(isinstance(model, nn.Module), "model", rule, type(model))
     assert isinstance(model, nn.Module)
     return model
 

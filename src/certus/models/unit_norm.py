@@ -7,6 +7,7 @@ the sharper the unit may be.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -20,6 +21,8 @@ UNITS: dict[str, type[LogCosh | SmoothAbs]] = {"logcosh": LogCosh, "smoothabs": 
 COMPONENTS = 256
 """How many principal components of larger inputs a certified-mlp keeps: few enough for its first layer to be
 clipped quickly after every step."""
+
+MOST_WEIGHTS = 10**8
 
 
 def certified_mlp(
@@ -41,6 +44,7 @@ def certified_mlp(
     ['Flatten', 'Linear', 'LogCosh', 'Linear']
     """
     _check(widths, units)
+    check_weights([inputs if basis is None else len(basis), *widths, outputs])
     layers: list[nn.Module] = [nn.Flatten()]
     if basis is not None:
         require(basis.shape[1:] == (inputs,), "basis", f"have {inputs} columns", tuple(basis.shape))
@@ -66,8 +70,10 @@ def certified_cnn(
     require(len(shape) == 3, "shape", "be (channels, height, width)", tuple(shape))
     layers: list[nn.Module] = []
     count, height, width = shape
+    check_weights([count, *channels], window=25)
     for out in channels:
         height, width = (height + 1) // 2, (width + 1) // 2
+        check_weights([out * height * width, outputs])  # as many units, and at the end as many inputs
         layers += [
             nn.Conv2d(count, out, 5, stride=2, padding=2),
             UNITS[units](torch.ones(out, height, width)),
@@ -116,3 +122,14 @@ def _check(widths: Sequence[int], units: str) -> None:
     require(units in UNITS, "units", f"be one of {', '.join(UNITS)}", repr(units))
     sizes = all(isinstance(width, int) and 1 <= width <= 1_000_000 for width in widths)
     require(sizes and len(widths) > 0, "widths", "be whole numbers from 1 to a million", list(widths))
+
+
+def check_weights(widths: Sequence[int], window: int = 1) -> None:
+    """Raise ``ArgumentError`` for layers that no memory would hold, before any is taken.
+
+    Args:
+        widths: of inputs, of all layers, and of outputs; or channels, with so many weights to a ``window``.
+    """
+    count = window * sum(one * other for one, other in itertools.pairwise(widths))
+    rule = f"have at most {MOST_WEIGHTS} weights (FILE.py:FACTORY may have more)"
+    require(count <= MOST_WEIGHTS, "model", rule, count)

@@ -28,6 +28,8 @@ from certus.subsets import Subset
 
 __all__ = ["CertifySettings", "certify_run", "fingerprint"]
 
+_PROBLEM = ("model_sha256", "model_imports", "criterion", "cost", "domain")
+
 
 @dataclass(frozen=True)
 class CertifySettings:
@@ -157,7 +159,7 @@ def certify_run(
 def fingerprint(trained: TrainedRun, settings: CertifySettings) -> dict[str, str]:
     """sha256 of the problem, the weights, the certified samples, and the whole source of the data."""
     data, about = certified_data(trained, settings).data, trained.run.settings
-    problem = {name: about.get(name) for name in ("model_sha256", "criterion", "cost", "domain")}
+    problem = {name: about.get(name) for name in _PROBLEM}
     problem["model"] = trained.settings.model
     return {
         "problem": hashlib.sha256(json.dumps(problem, sort_keys=True).encode()).hexdigest(),

@@ -19,7 +19,7 @@ from certus.data import DataSet
 from certus.domains import Unbounded
 from certus.errors import require
 from certus.losses import CrossEntropy, ModelLoss, SmoothMargin, SquaredError
-from certus.models.registry import file_digest
+from certus.models.own_code import Sources, file_digest
 from certus.runs.building import (
     ITERATED,
     build_augmentation,
@@ -40,8 +40,19 @@ from certus.training import Fit, Observer, fit
 from certus.training.criterion_choice import choose_criterion
 
 
-def start_run(path: Path, settings: Settings, data: DataSet, origin: str = "trained") -> RunDirectory:
-    """A new run directory for these settings, before any training; ``origin`` may be "imported"."""
+def start_run(
+    path: Path,
+    settings: Settings,
+    data: DataSet,
+    origin: str = "trained",
+    sources: Sources | None = None,
+) -> RunDirectory:
+    """A new run directory for these settings, before any training.
+
+    Args:
+        origin: "trained" or "imported".
+        sources: what building the network executed of the user's own code.
+    """
     criterion = choose_criterion(data, settings.label_smoothing, settings.margin, settings.temperature)
     images = data.train.inputs.dim() == 4
     for name, value in (("jitter", settings.jitter), ("warp", settings.warp)):
@@ -51,18 +62,29 @@ def start_run(path: Path, settings: Settings, data: DataSet, origin: str = "trai
     if settings.method in ITERATED and settings.step_size is None:
         assert settings.epsilon is not None  # checked by Settings
         settings = replace(settings, step_size=default_step(settings.epsilon, settings.steps) or None)
+    own, beside = _own_code(settings.model, sources)
     about: dict[str, Any] = {
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,
         "origin": origin,
         "settings": asdict(settings),
         "data_sha256": data.sha256,
-        "model_sha256": file_digest(settings.model),
+        "model_sha256": own,
+        "model_imports": beside,
+        "model_uncovered": None if sources is None else list(sources.uncovered),
         "criterion": to_tag(criterion),
         "cost": to_tag(cost),
         "domain": to_tag(domain),
     }
     return RunDirectory.create(path, about, data.rows)
+
+
+def _own_code(model: str, sources: Sources | None) -> tuple[str | None, dict[str, str] | None]:
+    """sha256 of the user's own file, and of each module beside it that it imports."""
+    if sources is None:
+        return file_digest(model), None
+    files, name = dict(sources.files), Path(model.rpartition(":")[0]).name
+    return files.pop(name), files
 
 
 def execute(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from torch import nn
 
 from certus.data import DataSet
 from certus.errors import ArgumentError, require
 from certus.models import build_model
-from certus.models.registry import file_digest
+from certus.models.own_code import file_digest, is_own_file
+from certus.models.registry import build_from
 from certus.runs.building import load_data, settings_of
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import Settings
@@ -38,16 +40,17 @@ def rebuild_model(run: RunDirectory, settings: Settings, data: DataSet, given: s
             f"`model` must be given again, since the run's own, {settings.model}, would be executed: "
             f"add --model {settings.model} if you trust it."
         )
-    found = f"{given}, which has another sha256"
-    require(_same_file(run, given), "model", "be the file that the run was started with", found)
     rule = f"name the factory that the run was started with, {_factory(settings.model)}"
     require(_factory(given) == _factory(settings.model), "model", rule, given)
-    return build_model(given, data, settings.seed)
+    # Compared while it is read: the bytes that are executed are the bytes that were compared.
+    own, beside = run.settings["model_sha256"], run.settings.get("model_imports") or {}
+    known = {Path(given.rpartition(":")[0]).name: own} | beside
+    return build_from(given, data, settings.seed, known=known).network
 
 
 def has_own_file(settings: Settings) -> bool:
     """Whether the network is made by code of the user's, ``FILE.py:FACTORY``."""
-    return ".py:" in settings.model
+    return is_own_file(settings.model)
 
 
 def own_model(run: RunDirectory, given: Sequence[str]) -> str | None:

@@ -1,0 +1,166 @@
+"""The user's own ``FILE.py:FACTORY``: the code that runs is the code whose sha256 is recorded.
+
+The file is read once; these bytes are hashed, compiled and executed. Python's own import would look into
+``__pycache__`` first, where a stale or a planted file runs in place of a source that is as it should be.
+Modules beside the file are imported in the same way, from source, and hashed too. Installed packages, modules
+that the process has imported before, and data that the code reads are not covered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from certus.errors import ArgumentError, require
+from certus.storage.reading import read_regular
+
+MOST_SOURCE = 2**24
+_INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What was executed to build a network.
+
+    Attributes:
+        files: sha256 of the file and of the modules beside it, by their path from its folder.
+        uncovered: modules from its folder that are no Python source, such as ``fast.so``: not hashed.
+    """
+
+    files: Mapping[str, str]
+    uncovered: tuple[str, ...] = ()
+
+
+def is_own_file(spec: str) -> bool:
+    """Whether a network is made by code of the user's, ``FILE.py:FACTORY``."""
+    return ".py:" in spec
+
+
+def file_digest(spec: str) -> str | None:
+    """sha256 of the file in ``FILE.py:FACTORY``; None for a network by name."""
+    return hashlib.sha256(_read(Path(spec.rpartition(":")[0]))).hexdigest() if is_own_file(spec) else None
+
+
+class OwnCode:
+    """A file of the user's, read once, and what it imports.
+
+    Args:
+        known: the only sha256 by file name that may be executed; None takes them as they come.
+    """
+
+    def __init__(self, spec: str, known: Mapping[str, str] | None = None) -> None:
+        file, _, self._factory = spec.rpartition(":")
+        self._path, self._known = Path(file), known
+        self._content = _read(self._path)
+        self._folder = self._path.resolve().parent
+        self._files: dict[str, str] = {}
+        self._modules: set[str] = set()
+        self._uncovered: list[str] = []
+        self.accept(self._folder / self._path.name, self._content)
+
+    @property
+    def sources(self) -> Sources:
+        """What was executed so far."""
+        return Sources(dict(self._files), tuple(self._uncovered))
+
+    def factory(self) -> Callable[[], Any]:
+        """Execute the file, inside ``imports``; returns the function that it names."""
+        module = ModuleType(f"certus_own_{self._path.stem}")
+        module.__file__ = str(self._path)
+        sys.modules[module.__name__] = module  # dataclasses look there; gone at the end of ``imports``
+        self._modules.add(module.__name__)
+        exec(compile(self._content, str(self._path), "exec", dont_inherit=True), module.__dict__)
+        factory: Callable[[], Any] | None = getattr(module, self._factory, None)
+        require(callable(factory), "model", f"name a function of {self._path}", repr(self._factory))
+        assert factory is not None
+        return factory
+
+    @contextmanager
+    def imports(self) -> Iterator[None]:
+        """Modules beside the file can be imported in here; afterwards Python does not know them any more, so
+        that another file may have others of the same names."""
+        finder, before = _Finder(self), set(sys.modules)
+        sys.meta_path.insert(0, finder)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)
+            for name in set(sys.modules) - before - self._modules:
+                origin = getattr(sys.modules[name], "__file__", None)
+                if origin is not None and self.holds(Path(origin).resolve()):
+                    self._uncovered.append(Path(origin).resolve().relative_to(self._folder).as_posix())
+            for name in self._modules:
+                sys.modules.pop(name, None)
+
+    def holds(self, path: Path) -> bool:
+        """Whether a path lies beside the file, and is not installed."""
+        return self._folder in path.parents and not any(place in path.parents for place in _INSTALLED)
+
+    def accept(self, path: Path, content: bytes) -> None:
+        """Note the sha256 of what is about to be executed; raises unless it is known."""
+        name, sha256 = path.relative_to(self._folder).as_posix(), hashlib.sha256(content).hexdigest()
+        if self._known is not None and self._known.get(name) != sha256:
+            raise ArgumentError(
+                "`model` must be the file that the run was started with, and import the same modules beside "
+                f"it; got {path}, which has another sha256 or was not imported then."
+            )
+        self._files[name] = sha256
+
+    def find(self, name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+        """A module beside the file, or inside a package that is."""
+        last = name.rpartition(".")[2]
+        for place in [self._folder] if path is None else [Path(entry).resolve() for entry in path]:
+            for file, inside in (
+                (place / last / "__init__.py", [str(place / last)]),
+                (place / f"{last}.py", None),
+            ):
+                if self.holds(file) and file.is_file():
+                    self._modules.add(name)
+                    loader = _Loader(name, str(file), self)
+                    return spec_from_file_location(
+                        name, file, loader=loader, submodule_search_locations=inside
+                    )
+        return None
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, code: OwnCode) -> None:
+        self._code = code
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return self._code.find(fullname, path)
+
+
+class _Loader(SourceFileLoader):
+    """From source, always: ``__pycache__`` is neither read nor written."""
+
+    def __init__(self, name: str, path: str, code: OwnCode) -> None:
+        super().__init__(name, path)
+        self._code = code
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = Path(self.path)
+        content = _read(path)
+        self._code.accept(path, content)
+        return compile(content, self.path, "exec", dont_inherit=True)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_regular(path, MOST_SOURCE)
+    except OSError as reason:
+        raise ArgumentError(
+            f"`model` must name a file that can be read; got {path}: {reason.strerror}."
+        ) from None
