@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 import certus
-from certus.layers import LogCosh
+from certus.layers import LogCosh, Residual
 from certus.smoothness import Analysis
 
 
@@ -60,6 +63,75 @@ def test_hooks_and_functions_of_its_own_are_refused() -> None:
     model = small()
     model[1].forward = lambda points: points[:, :3]
     with pytest.raises(certus.errors.UnsupportedError, match="functions of its own"):
+        certus.input_smoothness(model)
+
+
+class _Call(nn.Linear):
+    def _call_impl(self, points: Tensor) -> Tensor:
+        return far_out(self, (points,), self.forward(points))
+
+
+class _Attribute(nn.Linear):
+    def __getattribute__(self, name: str) -> object:
+        found = super().__getattribute__(name)
+        return (lambda points: far_out(self, (points,), found(points))) if name == "forward" else found
+
+
+class _Twice(nn.Sequential):
+    def __iter__(self) -> Iterator[nn.Module]:
+        return iter([*self._modules.values(), nn.Hardtanh(-1e3, 1e3)])
+
+
+@pytest.mark.parametrize("kind", [_Call, _Attribute])
+def test_calls_that_are_not_torchs_own_are_refused(kind: type[nn.Linear]) -> None:
+    model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), kind(4, 3))
+    with pytest.raises(certus.errors.UnsupportedError, match=r"layer 2 \(.*\) has .* functions of its own"):
+        certus.input_smoothness(model)
+    assert [found.path for found in certus.smoothness.validate(model)] == ["2"]
+
+
+def test_a_container_that_runs_more_than_it_holds_is_refused() -> None:
+    with pytest.raises(certus.errors.UnsupportedError, match="container the model itself has"):
+        certus.input_smoothness(_Twice(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3)))
+
+
+def test_a_convolution_of_its_own_is_refused() -> None:
+    model = nn.Sequential(nn.Conv1d(1, 1, 2), nn.Flatten(), nn.Linear(2, 2))
+    own = model[0]._conv_forward
+    model[0]._conv_forward = lambda points, *rest: own(points.clamp(-9, 9), *rest)  # type: ignore[assignment, operator]
+    with pytest.raises(certus.errors.UnsupportedError, match="functions of its own"):
+        certus.input_smoothness(model, input_shape=(1, 3))
+
+
+def test_hooks_on_every_module_are_refused() -> None:
+    hook = register_module_forward_hook(far_out)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(certus.errors.UnsupportedError, match="has hooks"):
+            certus.input_smoothness(small())
+    finally:
+        hook.remove()
+    assert certus.input_smoothness(small()).curvature > 0
+
+
+@pytest.mark.parametrize("first", [[], [nn.Identity(), nn.Dropout(inplace=True)]])
+def test_a_branch_that_writes_over_its_input_is_refused(first: list[nn.Module]) -> None:
+    # Far from 0, where nothing is tried, the shortcut would read what the branch has cut off.
+    branch = nn.Sequential(*first, nn.Hardtanh(-10, 10, inplace=True), nn.Linear(1, 1))
+    for block in (Residual(branch), Residual(nn.Identity(), branch[:-1])):
+        with pytest.raises(
+            certus.errors.UnsupportedError, match=r"\(Hardtanh\) has inplace=True, and writes"
+        ):
+            certus.input_smoothness(nn.Sequential(block, nn.Linear(1, 2)), input_shape=(1,))
+    behind = nn.Sequential(nn.Linear(1, 1), nn.Tanh(), nn.ReLU(inplace=True))
+    harmless = nn.Sequential(Residual(behind), nn.Linear(1, 2))
+    assert certus.input_smoothness(harmless, input_shape=(1,)).lipschitz > 0
+
+
+@pytest.mark.parametrize("kind", [torch.complex64, torch.int64])
+def test_weights_that_are_no_real_numbers_are_refused(kind: torch.dtype) -> None:
+    model = nn.Sequential(nn.Linear(2, 2, bias=False))
+    model[0].weight = nn.Parameter(torch.ones(2, 2, dtype=kind), requires_grad=False)
+    with pytest.raises(certus.errors.ArgumentError, match=r"`model` must have real weights.*; got torch"):
         certus.input_smoothness(model)
 
 

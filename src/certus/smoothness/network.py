@@ -22,6 +22,7 @@ from certus.errors import ArgumentError, CertusError, UnsupportedError, require
 from certus.smoothness import activation_rules  # noqa: F401  (registers its rules)
 from certus.smoothness.activation import Activation
 from certus.smoothness.activation_claims import check_activation
+from certus.smoothness.altered import is_altered
 from certus.smoothness.layer_claims import (
     check_kind,
     check_layer_values,
@@ -69,16 +70,6 @@ def children(model: nn.Module) -> list[tuple[str, nn.Module]]:
     return [(name, child) for name, child in model._modules.items() if child is not None]
 
 
-def is_altered(module: nn.Module) -> bool:
-    """Whether hooks, or functions put in place of its class's own, may change what the module computes."""
-    own = type(module)
-    replaced = "forward" in vars(module) or own.__call__ is not nn.Module.__call__
-    convolve = getattr(own, "_conv_forward", None)  # where torch's convolutions do their work
-    if convolve is not None and not convolve.__module__.startswith("torch."):
-        replaced = True
-    return replaced or bool(module._forward_hooks or module._forward_pre_hooks)
-
-
 def leaves(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """The layers of a sequential model in order, with their paths."""
     if is_sequential(model):
@@ -110,9 +101,10 @@ def read_layers(model: nn.Module, shape: Shape, path: str = "") -> list[Step]:
                 f"The layer {name} ({kind}) has forward hooks, or functions of its own, which no rule knows."
             )
         try:
-            step = _make_step(place, kind, known(module, shape), shape)
+            stage = known(module, shape)
         except UnsupportedError as reason:
             raise UnsupportedError(f"The layer {name} ({kind}) has {reason}.") from None
+        step = _make_step(place, kind, stage, shape)
         if not has_own_rule(module):
             step = _tried(module, step, f"the rule of {kind} ({f'layer {place}' if place else name})")
         steps.append(step)
@@ -123,9 +115,11 @@ def read_layers(model: nn.Module, shape: Shape, path: str = "") -> list[Step]:
 def _make_step(path: str, kind: str, stage: Stage | Branches, shape: Shape) -> Step:
     if isinstance(stage, Branches):
         prefix = f"{path}." if path else ""
-        branches = [
-            merge_steps(read_layers(module, shape, prefix + name)) for name, module in stage.modules.items()
-        ]
+        branches = []
+        for name, module in stage.modules.items():
+            steps = read_layers(module, shape, prefix + name)
+            _check_input_is_left(module, steps)
+            branches.append(merge_steps(steps))
         ends = [branch[-1].out_shape if branch else shape for branch in branches]
         if len(set(ends)) > 1:
             raise ArgumentError(f"The branches of {path} must end in one shape; got {ends}.")
@@ -134,6 +128,19 @@ def _make_step(path: str, kind: str, stage: Stage | Branches, shape: Shape) -> S
     if min(out_shape, default=1) < 1:
         raise ArgumentError(f"`input_shape` must be large enough for {path} ({kind}); got {shape} there.")
     return Step(path, kind, stage, shape, out_shape)
+
+
+def _check_input_is_left(branch: nn.Module, steps: list[Step]) -> None:
+    """Raise if a branch writes over the input that it shares with the others."""
+    for (_, module), step in zip(leaves(branch), steps, strict=True):
+        if isinstance(step.stage, Reshape):  # which hands on the same memory
+            continue
+        if getattr(module, "inplace", False):
+            raise UnsupportedError(
+                f"The layer {step.path} ({step.kind}) has inplace=True, and writes over the input that "
+                "another branch reads; use inplace=False."
+            )
+        return
 
 
 def _tried(module: nn.Module, step: Step, name: str) -> Step:

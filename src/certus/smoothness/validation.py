@@ -12,7 +12,8 @@ from torch import nn
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.layers import Residual
 from certus.modes import at_rest
-from certus.smoothness.network import children, find_rule, is_altered, is_sequential
+from certus.smoothness.altered import is_altered
+from certus.smoothness.network import children, find_rule, is_sequential
 from certus.smoothness.stage import Stage
 
 _SOME_SHAPE = (1, 64, 64)  # for rules that hardly look at it
