@@ -85,6 +85,9 @@ def test_the_guide_lists_what_is_at_the_top() -> None:
 def test_names_of_a_part_are_not_at_the_top_but_the_error_leads_there(name: str, place: str) -> None:
     with pytest.raises(AttributeError, match=rf"certus\.{name} is now certus\.{place}\.{name}\.$"):
         getattr(certus, name)
+    with pytest.raises(ImportError, match=rf"certus\.{name} is now certus\.{place}\.{name}\.$"):
+        exec(f"from certus import {name}")
+    assert not hasattr(certus, name)
     assert hasattr(importlib.import_module(f"certus.{place}"), name)
 
 

@@ -10,6 +10,7 @@ Duchi, "Certifying Some Distributional Robustness with Principled Adversarial Tr
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from certus import costs, data, domains, losses, models, smoothness, surrogate
@@ -69,5 +70,7 @@ def __getattr__(name: str) -> Any:
     for part in ("costs", "domains", "errors", "losses", "perturbers", "smoothness", "surrogate"):
         found = getattr(importlib.import_module(f"certus.{part}"), name, None)
         if str(getattr(found, "__module__", "")).startswith(f"certus.{part}"):
-            raise AttributeError(f"certus.{name} is now certus.{part}.{name}.")
+            # In `from certus import name` Python replaces an AttributeError by an error without the hint.
+            imported = sys._getframe(1).f_code.co_name == "_handle_fromlist"
+            raise (ImportError if imported else AttributeError)(f"certus.{name} is now certus.{part}.{name}.")
     raise AttributeError(f"module 'certus' has no attribute {name!r}")

@@ -19,6 +19,8 @@ from certus.batches import check_broadcast, per_sample
 from certus.errors import ArgumentError, require
 from certus.norms import L2
 
+_OUTSIDE = 1e-6  # of a radius: how far outside of a ball a point still belongs to it
+
 
 class Domain(ABC):
     """A closed convex set of points."""
@@ -85,8 +87,10 @@ class Box(Intervals):
             raise ArgumentError(
                 f"`lower` and `upper` must have shapes that broadcast; got {shapes}."
             ) from None
-        rule = "be at most `upper` everywhere, without NaN"
-        require(ordered, "lower", rule, f"{self.lower} and {self.upper}")
+        if not ordered:  # only then is a message made: a masked cost makes a box at every step
+            raise ArgumentError(
+                f"`lower` must be at most `upper` everywhere, without NaN; got {self.lower} and {self.upper}."
+            )
 
     def project(self, points: Tensor) -> Tensor:
         if isinstance(self.lower, int | float) and isinstance(self.upper, int | float):
@@ -140,7 +144,7 @@ class Ball(Domain):
     def contains(self, points: Tensor) -> Tensor:
         center = _like(self.center, points)
         rounding = 4 * torch.finfo(points.dtype).eps * L2(center.expand_as(points))
-        return L2(points - center) <= self.radius * (1 + 1e-6) + rounding
+        return L2(points - center) <= self.radius * (1 + _OUTSIDE) + rounding
 
     def check_shape(self, points: Tensor) -> None:
         check_broadcast("center", torch.as_tensor(self.center), points)

@@ -8,7 +8,10 @@ happens, relative to the sizes that it cancels down from.
 |---|---|---|
 | ``slack(k)`` | (k + 8)·2⁻⁵² | a sum of k products, in any order of summation |
 | ``FEW`` | 10⁻¹⁵ | up to 4 operations, such as a root and a product |
+| ``TENS`` | 10⁻¹⁴ | up to 40, such as a difference of margins behind a whitening |
+| ``HUNDREDS`` | 10⁻¹³ | up to 400, such as σ' and σ'' or the log-sum-exp of as many classes |
 | ``SOME`` | 10⁻¹² | up to 4,000, such as a mean of as many numbers |
+| ``THOUSANDS`` | 10⁻¹¹ | up to 40,000: second derivatives that automatic differentiation took |
 | ``MANY`` | 10⁻⁹ | up to 4 million: scalars that went through all layers of a network |
 | ``inflate(n) − 1`` | max(10⁻⁹, n^1.5·2⁻⁵⁰) | eigenvalues of n × n matrices, by a backward-stable method |
 """
@@ -20,7 +23,10 @@ from typing import TypeVar
 
 from torch import Tensor
 
-FEW, SOME, MANY = 1e-15, 1e-12, 1e-9
+FEW, TENS, HUNDREDS, SOME, THOUSANDS, MANY = 1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-9
+
+TINY = 1e-300
+"""No rounding: a divisor in place of 0, so that what is not used stays finite."""
 
 _Number = TypeVar("_Number", float, Tensor)
 

@@ -182,13 +182,37 @@ def test_labels_that_move_at_a_price() -> None:
     erring = [[(ways_to_err(model, label), own[label]) for label in range(3)] for own in prices]
     for bracket in found.curve():
         truth = worst_case_by_brute_force(losing, inputs.numpy(), bracket.rho)
-        close = 0.001 if bracket.rho == 0.1 else 0.4  # at the smaller ρ the best γ is beyond the grid
-        assert truth - close <= bracket.loss_low <= truth + 1e-9
-        assert truth - 1e-5 <= bracket.loss_high <= truth + close
+        assert truth - 0.01 <= bracket.loss_low <= truth + 1e-9
+        assert truth - 1e-5 <= bracket.loss_high <= truth + 0.01
         wrong = worst_share_by_brute_force(erring, inputs.numpy(), bracket.rho)
         assert bracket.error_low is not None
         assert bracket.error_high is not None
         assert wrong - 1e-6 <= bracket.error_low <= bracket.error_high <= wrong + 1e-6
+
+
+@pytest.mark.parametrize("price", [1.0, 0.1])
+def test_gamma_goes_as_far_as_labels_need(price: float) -> None:
+    """Inputs stand still, so that the worst case is a knapsack of labels: the dearest gains are bought first.
+
+    The outputs hardly slope, and the γ of their slope is thousands of times too small for any label.
+    """
+    model, targets = nn.Sequential(nn.Linear(1, 3)).double(), torch.tensor([2, 2, 2, 2, 1, 1, 0])
+    model[0].weight.data = torch.tensor([[0.0], [0.0], [1e-3]], dtype=torch.float64)
+    model[0].bias.data = torch.tensor([0.0, 20.0, 35.0], dtype=torch.float64)
+    data, label_cost = (torch.zeros(len(targets), 1), targets), LabelCost(price, classes=3)
+    losses = -torch.log_softmax(model[0].bias.data, 0)
+    own, gains = losses[targets], (losses.max() - losses[targets]).sort(descending=True).values
+    found = certify(model, data, rho=RHOS, domain=Box(0.0, 0.0), label_cost=label_cost)
+    sure = certify(
+        *(model, data), rho=RHOS, domain=Box(0.0, 0.0), label_cost=label_cost, confidence=0.9, refine=0
+    )
+    for rho in RHOS:
+        bought = (rho * len(targets) / price - torch.arange(len(targets))).clamp(0, 1)
+        truth = float(own.mean() + (gains * bought).mean())
+        assert truth * (1 - 1e-6) <= found.bound(rho) <= 1.01 * truth
+        assert 0.99 * truth <= found.lower(rho) <= truth * (1 + 1e-6)
+    assert sure.population is not None
+    assert max(sure.population.means) >= sure.population.clip / price  # in the grid itself, before any data
 
 
 def test_the_toy_curve_lies_above_every_attack() -> None:

@@ -51,10 +51,13 @@ TARGETS = (
     Target("certificates/proven/profile.py"),
     Target("certificates/proven/constants.py"),
     Target("certificates/proven/values.py"),
-    Target("certificates/proven/centred.py", never=("_WORK", "_CLASSES", "_DISTANCES")),
+    Target(
+        "certificates/proven/centred.py",
+        never=("_WORK", "_CLASSES", "_DISTANCES", "_SCALES", "_APART", "_SLIGHT", "_CORNER"),
+    ),
     Target("certificates/proven/gap.py"),
     Target("certificates/proven/knapsack.py"),
-    Target("certificates/proven/concentration.py"),
+    Target("certificates/proven/concentration.py", never=("_NARROW",)),
     Target("certificates/proven/error_rate.py", never=("_LARGEST", "_SMALLEST", "_STEP", "error_gammas")),
     Target(
         "certificates/proven/problem.py",

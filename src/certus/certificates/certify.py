@@ -19,12 +19,14 @@ from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require, require_count
 from certus.losses import Criterion, CrossEntropy
-from certus.outward import mean_down, mean_up
+from certus.outward import TINY, mean_down, mean_up
 from certus.smoothness import SmoothnessBound
 
 _CROSS_ENTROPY, _L2, _EVERYWHERE = CrossEntropy(), SquaredL2(), Unbounded()
 _STEP = math.sqrt(2)  # ratio of neighbouring γ
 _BELOW = 64  # how far below the Lipschitz rule's best γ the grid goes
+_LEAST = 1e-12  # no γ below it is added
+_MOST_ADDED = 64  # γ above the grid
 _CLOSED = 0.02  # a bracket as narrow as this share of its upper side is left as it is
 
 
@@ -143,8 +145,8 @@ def certify(
 
 
 def default_gammas(problem: Problem, rhos: Sequence[float], clip: float | None) -> tuple[float, ...]:
-    """Γ from the network and ρ alone: around G/(2√(gρ)), the best γ of the Lipschitz rule, and far below
-    it."""
+    """Γ from the network and ρ alone: around G/(2√(gρ)), the best γ of the Lipschitz rule, far below it, and
+    up to where no label moves for what min(ℓ, B) can gain by it: B/price, with B = 2 ln K unless clipped."""
     slope, price, root = problem.smoothness.lipschitz, problem.unit_price, problem.smoothness.output_lipschitz
     if not math.isfinite(slope) and clip is None:
         # Squared errors: no bound below γg = α², and a pole there.
@@ -157,16 +159,29 @@ def default_gammas(problem: Problem, rhos: Sequence[float], clip: float | None) 
         low /= _BELOW
     if not 0 < low < math.inf:
         low = high = 1.0  # a network that does not depend on its inputs
+    if problem.label_cost is not None:
+        most = 2 * math.log(problem.label_cost.classes) if clip is None else clip
+        high = max(high, most / problem.label_cost.price)
     count = 1 + math.ceil(math.log(high / low) / math.log(_STEP))
     return tuple(high / _STEP**index for index in range(count))
 
 
 def _refined(engine: Engine, levels: list[Level], rhos: Sequence[float], rounds: int) -> list[Level]:
-    """Further γ: down until T̂ moves the data by the largest ρ, and between those that are best for some ρ."""
+    """Further γ: up until none is best for a ρ, down until T̂ moves the data by the largest ρ, and between
+    those that are best for some ρ.
+
+    Up it goes for labels: what a label gains is bounded by no slope, and may take a γ of that over its price.
+    """
     if rounds == 0:
         return levels
+    least = span(rhos)[0]
+    for _ in range(_MOST_ADDED):
+        ends = [level.gamma * least + float(level.bound.mean()) for level in levels[:2]]
+        if len(ends) < 2 or not ends[0] < ends[1]:
+            break
+        levels.insert(0, engine.level(levels[0].gamma * _STEP))
     for _ in range(24):
-        if float(levels[-1].transport_cost.mean()) >= span(rhos)[1] or levels[-1].gamma < 1e-12:
+        if float(levels[-1].transport_cost.mean()) >= span(rhos)[1] or levels[-1].gamma < _LEAST:
             break
         levels.append(engine.level(levels[-1].gamma / 4))
     for turn in range(rounds):
@@ -206,7 +221,7 @@ def _pushed(engine: Engine, certificate: Certificate) -> Certificate:
 
     def width(rho: float) -> float:
         bracket = certificate.bracket(rho)
-        return (bracket.loss_high - bracket.loss_low) / max(bracket.loss_high, 1e-300)
+        return (bracket.loss_high - bracket.loss_low) / max(bracket.loss_high, TINY)
 
     widths = {rho: width(rho) for rho in certificate.rhos if rho > 0}
     for rho in sorted(widths, key=lambda rho: -widths[rho]):

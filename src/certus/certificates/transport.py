@@ -22,7 +22,10 @@ from torch import Tensor
 from certus.costs import Cost
 from certus.costs.claims import is_own
 from certus.errors import ArgumentError, UnsupportedError, require, require_count
+from certus.outward import FEW, SOME, down, up
 from certus.split import Split
+
+_SOLVED = 1e-7  # how exactly POT is taken to solve a transport problem, relative to its value
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def transport_distance(
     if not labelled and label_price is not None:
         raise ArgumentError(f"`label_price` must be left out for regression; got {label_price}.")
     apart = _label_distance(first, second) if labelled else None
-    if apart is not None and apart > 1e-12 and label_price is None:
+    if apart is not None and apart > SOME and label_price is None:
         reason = f"the label shares differ by {apart:.4f} in total variation, and labels stay unless priced"
         return Shift(math.inf, math.inf, True, 0.0, 0, apart, reason)
     options = {"exact_up_to": exact_up_to, "block": block, "seed": seed}
@@ -104,10 +107,10 @@ def transport_distance(
     distances = torch.tensor(values, dtype=torch.float64)
     mean = float(distances.mean())
     if pieces == 1:
-        return Shift(mean * (1 - 1e-7), mean * (1 + 1e-7), True, 0.0, 1, apart)
+        return Shift(down(mean, _SOLVED), up(mean, _SOLVED), True, 0.0, 1, apart)
     return Shift(
         low=_jensen(first, second, cost) + (label_price or 0.0) * (apart or 0.0),
-        high=mean * (1 + 1e-7),
+        high=up(mean, _SOLVED),
         exact=False,
         spread=float(distances.std()) / math.sqrt(pieces),
         blocks=pieces,
@@ -148,7 +151,7 @@ def _blocks(count: int, pieces: int, generator: torch.Generator) -> list[tuple[T
         share = torch.minimum(ends, torch.tensor((piece + 1) / pieces)) - torch.maximum(
             starts, torch.tensor(piece / pieces)
         )
-        inside = share > 1e-15
+        inside = share > FEW
         parts.append((order[inside], share[inside] / share[inside].sum()))
     return parts
 
@@ -192,4 +195,4 @@ def _jensen(first: Split, second: Split, cost: Cost) -> float:
     if not is_own(cost):
         return 0.0  # it would rest on a growth that is only claimed
     move = (second.inputs.double().mean(0) - first.inputs.double().mean(0)).unsqueeze(0)
-    return float(cost.growth / 2 * cost.norm(move) ** 2) * (1 - 1e-9)
+    return down(float(cost.growth / 2 * cost.norm(move) ** 2))

@@ -26,6 +26,8 @@ from certus.domains import Domain
 from certus.errors import UnsupportedError, require
 from certus.norms import L2, Norm
 
+_FLOOR = 1e-6  # of the balls that attacks step in, where the norm itself has a smaller one or none
+
 
 class Support(Enum):
     """How a cost and a domain go together; a pair that does not raises ``UnsupportedError``."""
@@ -180,7 +182,7 @@ class Cost(ABC):
 
     def stepping(self, domain: Domain) -> Stepping:
         """The balls that attacks step in on this domain; here, those in L2 that hold the cost's own."""
-        return Stepping(2.0, floor=max(self.norm.euclidean_floor, 1e-6))
+        return Stepping(2.0, floor=max(self.norm.euclidean_floor, _FLOOR))
 
     def fraction(self, share: Tensor) -> Tensor:
         """How far along the line from z₀ to z a point may lie that costs this (batch,) share of c(z, z₀).

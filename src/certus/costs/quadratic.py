@@ -15,6 +15,9 @@ from certus.costs.stepping import Stepping
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import require
 from certus.norms import L2, DiagonalNorm, MatrixNorm, Norm
+from certus.outward import TINY
+
+_SKEW = 1e-5  # of its largest entry: how far from symmetric a matrix may be, which is then made so
 
 
 class _Quadratic(Cost):
@@ -165,9 +168,9 @@ class Mahalanobis(_Quadratic):
         require(square, "matrix", "be square", f"shape {tuple(matrix.shape)}")
         require(bool(torch.isfinite(matrix).all()), "matrix", "be finite", matrix)
         double = matrix.detach().double()
-        skew = float((double - double.T).abs().max() / double.abs().max().clamp_min(1e-300))
+        skew = float((double - double.T).abs().max() / double.abs().max().clamp_min(TINY))
         told = f"one that differs from its transpose by {skew:.3g} of it; (M + M.T) / 2 does not"
-        require(skew < 1e-5, "matrix", "be symmetric, to 1e-5 of its largest entry", told)
+        require(skew < _SKEW, "matrix", "be symmetric, to 1e-5 of its largest entry", told)
         if skew > 0:
             object.__setattr__(self, "matrix", matrix / 2 + matrix.T / 2)
         smallest = self._spectrum[0][0].item()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from certus.costs import Cost, SquaredL2
+from certus.costs import Cost
 from certus.data import DataSet
 from certus.domains import Domain
 from certus.errors import ArgumentError
@@ -77,11 +77,12 @@ def open_trained(run: RunDirectory, *, model: str | None = None) -> TrainedRun:
 
 
 def recorded_rho_hat(run: RunDirectory) -> float | None:
-    """ρ̂ of a complete WRM run with the squared L2 cost, as its training measured it; None for others."""
+    """ρ̂ of a complete WRM run whose cost is the squared L2 distance, as its training measured it; None for
+    others."""
     result = _result(run)
     try:
-        plain = isinstance(from_tag(run.settings["cost"]), SquaredL2)
-        return _level(result)[1] if plain else None
+        balls = from_tag(run.settings["cost"]).stepping(from_tag(run.settings["domain"]))
+        return _level(result)[1] if balls.own and balls.p == 2 else None
     except (KeyError, TypeError, ValueError) as reason:
         raise _corrupt(run, reason) from None
 

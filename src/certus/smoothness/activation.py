@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from certus.batches import per_sample
-from certus.outward import SOME, slack, up
+from certus.outward import HUNDREDS, SOME, slack, up
 from certus.smoothness.bending import Joint, Range, Site, bend_by_max_rule, bend_by_sum_rule, exact_bend
 from certus.smoothness.passes import Place, Reach, Rows, Tally, size, times
 from certus.smoothness.results import LayerBound
@@ -27,7 +27,8 @@ from certus.smoothness.stage import Met, Shape, Stage
 
 Function = Callable[[Tensor], Tensor]
 
-_WIDER = 1e-13
+_WIDER = HUNDREDS  # absolute: σ' and σ'' of the base functions are of size 1
+_BESIDE = 1e-9  # a peak this near counts as inside, whatever its last digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +187,7 @@ def _largest(parts: list[Tensor]) -> Tensor:
 
 
 def _contains(low: Tensor, high: Tensor, point: float) -> Tensor:
-    return (low <= point + 1e-9) & (high >= point - 1e-9)
+    return (low <= point + _BESIDE) & (high >= point - _BESIDE)
 
 
 def _range(

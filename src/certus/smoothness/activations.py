@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from certus.outward import TINY
 from certus.smoothness.activation import Activation, Function
 from certus.smoothness.bending import Joint
 
@@ -85,7 +86,7 @@ ELU = Activation(
         lambda z: torch.exp(z.clamp_max(0)),
         lambda z: torch.exp(z.clamp_max(0)) * (z < 0),
     ),
-    curvature_peaks=(-1e-300, 0.0),
+    curvature_peaks=(-TINY, 0.0),
 )
 GELU = Activation(
     "GELU",
@@ -140,7 +141,7 @@ def piecewise_linear(name: str, left: float, right: float, value: Function) -> A
     """Slope ``left`` below 0 and ``right`` above, such as ReLU and LeakyReLU."""
     return Activation(
         *(name, value, lambda z: left + (right - left) * (z >= 0).to(z), torch.zeros_like),
-        slope_peaks=(-1e-300, 0.0),
+        slope_peaks=(-TINY, 0.0),
         slope_limits=(left, right),
         kinks=(0.0,),
     )
@@ -166,7 +167,7 @@ def kinked_elu(name: str, alpha: float, scale: float = 1.0) -> Activation:
         lambda z: scale * functional.elu(z, alpha),
         lambda z: scale * torch.where(z < 0, alpha * torch.exp(z.clamp_max(0)), 1.0),
         lambda z: scale * alpha * torch.exp(z.clamp_max(0)) * (z < 0),
-        slope_peaks=(-1e-300, 0.0),
+        slope_peaks=(-TINY, 0.0),
         slope_limits=(0.0, scale),
         kinks=(0.0,),
     )

@@ -24,6 +24,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
+from certus.outward import TINY
 from certus.smoothness.passes import Rows, times
 from certus.smoothness.spectral import quadratic_norm
 
@@ -101,8 +102,8 @@ def bend_by_max_rule(site: Site, rows: Rows, most: Tensor) -> Tensor:
     if site.joint is Joint.LOGISTIC:
         ends = [p.clamp(0, 1).unsqueeze(1) for p in site.slope]
         values = [times(before, p**2) + push * p * (1 - p) for p in ends]
-        inner = push / (2 * (push - before)).clamp_min(1e-300)
+        inner = push / (2 * (push - before)).clamp_min(TINY)
         within = (push > before) & (inner >= ends[0]) & (inner <= ends[1])
-        peak = torch.where(within, push**2 / (4 * (push - before)).clamp_min(1e-300), 0.0)
+        peak = torch.where(within, push**2 / (4 * (push - before)).clamp_min(TINY), 0.0)
         bound = torch.minimum(bound, torch.maximum(torch.maximum(*values), peak))
     return bound

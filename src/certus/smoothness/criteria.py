@@ -28,7 +28,7 @@ from torch import Tensor
 
 from certus.errors import LossError, UnsupportedError
 from certus.losses import Criterion, CrossEntropy, Logistic, SmoothMargin, SquaredError
-from certus.outward import FEW, up
+from certus.outward import FEW, TINY, up
 from certus.smoothness.passes import times
 
 
@@ -62,7 +62,7 @@ class Softmax:
             return total
         # Two classes: the same q stands in both terms, max_q g·κ·q + h·D²·q(1 − q).
         bend = self.slope * curvature
-        best = ((bend + square) / (2 * square).clamp_min(1e-300)).nan_to_num(1.0).clamp(max=1.0)
+        best = ((bend + square) / (2 * square).clamp_min(TINY)).nan_to_num(1.0).clamp(max=1.0)
         best = torch.minimum(best, error)
         return torch.minimum(total, times(bend, best) + square * best * (1 - best))
 
@@ -70,7 +70,7 @@ class Softmax:
         """max_{0 ≤ u ≤ ½} g√(2 − u)β + h·u·α², u = λ_max(diag p − ppᵀ): the corollary, as
         ‖p − t‖² ≤ 2 − u."""
         steep, flat = self.slope * bend, self.spread * length**2
-        best = 2 - (steep / (2 * flat).clamp_min(1e-300)) ** 2
+        best = 2 - (steep / (2 * flat).clamp_min(TINY)) ** 2
         best = best.clamp(0, 0.5)
         return (2 - best).sqrt() * steep + best * flat
 

@@ -25,6 +25,7 @@ Weights = tuple[Tensor, ...]
 
 _DENSE_ENTRIES = 10_000_000  # 80 MB: the largest matrix that is ever written out
 _SMALL_SIDE = 1024
+_LOST = 2.0**-510  # twice what a square loses that vanishes
 
 
 class Operator(Affine):
@@ -105,7 +106,7 @@ class Operator(Affine):
         squares = tuple((weight / size) ** 2 for weight, size in zip(self.weights, scales, strict=True))
         ones = torch.ones(1, *shape, dtype=torch.float64)
         norms = move(ones, squares)[0].sqrt() * (1 + self.rounding)
-        lost = torch.where(move(ones, self._sizes)[0] > 0, math.sqrt(self.terms) * 2.0**-510, 0.0)
+        lost = torch.where(move(ones, self._sizes)[0] > 0, math.sqrt(self.terms) * _LOST, 0.0)
         return (norms + lost) * (math.prod(scales) * (1 + slack(len(scales))))
 
     @cached_property

@@ -11,6 +11,7 @@ from torch import Tensor
 from certus.costs import Cost
 from certus.errors import contradiction
 from certus.evidence import Evidence
+from certus.outward import MANY, THOUSANDS
 
 VALIDITY = (
     "Proven for the real-valued network with the stored weights, in exact arithmetic; computed in float64 "
@@ -116,7 +117,7 @@ class SmoothnessBound:
                 itself and to what it may cancel down from, is taken off.
         """
         sizes = [bound for bound in self.bounds.values() if math.isfinite(bound)]
-        lowered = curvature - 1e-9 * abs(curvature) - 1e-11 * max(sizes, default=0.0)
+        lowered = curvature - MANY * abs(curvature) - THOUSANDS * max(sizes, default=0.0)
         if lowered > self.curvature:
             raise contradiction(
                 f"the loss bends by {lowered!r} at some input, and by at most {self.curvature!r} at all",

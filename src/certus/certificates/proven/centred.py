@@ -27,7 +27,7 @@ from torch import Tensor
 
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.values import Margins
-from certus.outward import inflate, slack, up
+from certus.outward import TENS, TINY, inflate, slack, up
 from certus.smoothness.activation import Activation
 from certus.smoothness.activations import LOG_COSH, SMOOTH_ABS
 from certus.smoothness.analysis import Analysis
@@ -39,6 +39,12 @@ _WORK = 3e7  # multiplications that a class of a sample may cost
 _CLASSES = 3  # that are looked at, at least
 _DISTANCES = torch.tensor([0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.6, 2.5, 4.0, 8.0], dtype=torch.float64)
 """For which multipliers are chosen, in units of how far the nearest error would be if margins were linear."""
+# Choices, right whatever they are: the range of these units; how far λ stays above κ, in shares of it;
+# singular values that are left out, and counted as lost; how near to its corner σ'(z)/z is computed.
+_SCALES = (1e-100, 1e100)
+_APART = 1e-6
+_SLIGHT = 1e-6
+_CORNER = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +84,7 @@ def centred_parabolas(problem: Problem, margins: Margins, lipschitz: Tensor) -> 
     curvature = torch.full(shape[:2], math.inf, dtype=torch.float64)
     scale, chosen = _near(problem, margins, lipschitz)
     gradients = torch.stack([problem.cost.whiten(rows).flatten(1) for rows in margins.gradients], 1)
-    inexact = margins.error + (1e-14 + problem.metric_slack) * gradients.norm(dim=2).amax(1)
+    inexact = margins.error + (TENS + problem.metric_slack) * gradients.norm(dim=2).amax(1)
     for index, place in enumerate(nearest):
         near = chosen[index].nonzero().flatten()
         spread = weights[index, near] * _ratio(units, place, analysis.steps[1].in_shape)
@@ -94,13 +100,13 @@ def _near(problem: Problem, margins: Margins, lipschitz: Tensor) -> tuple[Tensor
     """(n,) the distance of the nearest error if margins were linear, and (n, classes) which may be nearer."""
     own = torch.zeros_like(margins.values, dtype=torch.bool).scatter_(1, problem.targets.unsqueeze(1), True)
     short = (-margins.values).clamp_min(0)
-    linear = torch.where(own, math.inf, short / margins.steepness.clamp_min(1e-300)).amin(1)
-    far = torch.where(own, math.inf, short / lipschitz.clamp_min(1e-300))
+    linear = torch.where(own, math.inf, short / margins.steepness.clamp_min(TINY)).amin(1)
+    far = torch.where(own, math.inf, short / lipschitz.clamp_min(TINY))
     first = torch.zeros_like(own)
     first.scatter_(1, far.topk(min(_CLASSES, far.shape[1] - 1), dim=1, largest=False).indices, True)
     # A sample that is an error already has no such distance, but its loss grows all the same.
-    steepest = torch.where(own, 0.0, margins.steepness).amax(1).clamp_min(1e-300)
-    scale = torch.where((linear > 0) & torch.isfinite(linear), linear, 1 / steepest).clamp(1e-100, 1e100)
+    steepest = torch.where(own, 0.0, margins.steepness).amax(1).clamp_min(TINY)
+    scale = torch.where((linear > 0) & torch.isfinite(linear), linear, 1 / steepest).clamp(*_SCALES)
     return scale, (first | (far < linear.unsqueeze(1))) & ~own
 
 
@@ -117,20 +123,22 @@ def _parabolas(narrow: _Narrow, spread: Tensor, gradient: Tensor, distances: Ten
     coarse = lost * spread.amax(1, keepdim=True).sqrt()
     inexact = 4 * slack(len(matrix)) * trace + 2 * top.sqrt() * coarse + coarse**2
     inside = gradient @ narrow.rotation.mT
+    length = gradient.norm(dim=1, keepdim=True).clamp_min(TINY)
     outside = (gradient - inside @ narrow.rotation).norm(dim=1, keepdim=True)
-    length = gradient.norm(dim=1, keepdim=True).clamp_min(1e-300)
-    multiplier = (top * (1 + 1e-6) + length / distances).clamp_min(1e-300)
+    multiplier = (top * (1 + _APART) + length / distances).clamp_min(TINY)
     along = (vectors.mT @ inside.unsqueeze(2)) / (multiplier.unsqueeze(1) - values.unsqueeze(2))
     solution = vectors @ along  # (classes, directions, pairs), roughly (λ − Q)⁻¹g: any vector will do
     bent = form @ solution
     residual = (inside.unsqueeze(2) - multiplier.unsqueeze(1) * solution + bent).norm(dim=1)
-    residual = residual + 1e-14 * (length + multiplier * solution.norm(dim=1))
+    # Sums of as many products as there are directions; ‖|Q|‖ ≤ ‖Q‖_F ≤ tr Q.
+    rounding, sizes = slack(len(narrow.rotation) + 2), solution.norm(dim=1)
+    residual = residual + rounding * (length + (multiplier + trace) * sizes)
     # ⟨g, M⁻¹g⟩ = 2⟨g, y⟩ − ⟨y, My⟩ + ⟨ρ, M⁻¹ρ⟩ with M = λ − Q and ρ = g − My.
     half = (inside.unsqueeze(2) * solution).sum(1) + (
         (bent - multiplier.unsqueeze(1) * solution) * solution
     ).sum(1) / 2
     rise = half + residual**2 / (multiplier - top) / 2 + outside**2 / multiplier / 2
-    size = 1e-13 * (length * solution.norm(dim=1) + multiplier * (solution**2).sum(1))
+    size = 2 * rounding * (length * sizes + (multiplier + trace) * sizes**2)
     curvature = up((top.sqrt() + coarse) ** 2)
     return Parabolas(rise * wide + size, (multiplier + inexact) * wide, curvature.squeeze(1))
 
@@ -153,7 +161,7 @@ def _narrow(analysis: Analysis) -> _Narrow | None:
     product = first._product if isinstance(first, Chain) else None
     matrix, error = (first.matrix(), 0.0) if product is None else product
     left, sizes, right = torch.linalg.svd(matrix, full_matrices=False)
-    kept = max(1, int((sizes > 1e-6 * sizes[0]).sum()))
+    kept = max(1, int((sizes > _SLIGHT * sizes[0]).sum()))
     lost = 0.0 if kept == len(sizes) else float(sizes[kept])
     rounding = inflate(max(matrix.shape)) - 1  # of a stable decomposition, relative to the norm
     return _Narrow(left[:, :kept] * sizes[:kept], right[:kept], lost + error + rounding * float(sizes[0]))
@@ -162,5 +170,5 @@ def _narrow(analysis: Analysis) -> _Narrow | None:
 def _ratio(units: Activation, distance: Tensor, shape: Shape) -> Tensor:
     """σ'(z)/z at |z| ≥ distance, which is largest at the distance itself; b at 0. Units are of ``shape``."""
     sharpness = torch.as_tensor(units.sharpness, dtype=torch.float64).expand(shape).flatten()
-    scaled = (distance * sharpness).clamp_min(1e-8)
+    scaled = (distance * sharpness).clamp_min(_CORNER)
     return up(sharpness * (units.slope(scaled) / scaled).clamp_max(1))

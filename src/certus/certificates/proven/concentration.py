@@ -18,6 +18,7 @@ from certus.errors import require
 from certus.outward import SOME, slack, up
 
 _MOST = 0.9  # the largest share of its wealth that a bet may risk
+_NARROW = 1e-10  # how far the search goes on: a larger one proves less, never anything wrong
 
 
 def hoeffding(values: Tensor, ceiling: float, failure: float) -> float:
@@ -52,7 +53,7 @@ def betting(values: Tensor, ceiling: float, failure: float) -> float:
     before = np.concatenate([[0.25], spread[:-1]])
     bets = np.minimum(np.sqrt(2 * goal / (count * before)), _MOST)
     low, width = 0.0, 1.0
-    while width > 1e-10:
+    while width > _NARROW:
         # Seventeen claims at a time: those that are refuted come first.
         claims = low + width * np.arange(17) / 16
         steps = np.log1p(bets * (gains - claims[:, None]))

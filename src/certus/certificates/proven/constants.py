@@ -12,7 +12,7 @@ from certus.certificates.proven.centred import Parabolas, centred_parabolas
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.profile import Profile
 from certus.certificates.proven.values import Margins, Values
-from certus.outward import down, up
+from certus.outward import HUNDREDS, down, slack, up
 from certus.smoothness import local_smoothness
 from certus.smoothness.criteria import Softmax
 
@@ -180,10 +180,11 @@ def _majorants(
         rises = _rise(margins.steepness, ball.margin_slope, ball.margin_bend, inner, outer)
         if ball.parabolas is not None:
             rises = _below(rises, ball.parabolas, inner, outer)
+        rounding = max(HUNDREDS, slack(margins.values.shape[1]))
         for found, rise in zip((lefts, rights), rises, strict=True):
             lifted = family.scale * (margins.values.unsqueeze(2) + rise + family.offset)
             lifted = lifted.scatter(1, own.expand(-1, 1, lifted.shape[2]), 0.0)
-            found.append(family.slope / family.scale * torch.logsumexp(lifted, 1) * (1 + 1e-13) + 1e-13)
+            found.append(family.slope / family.scale * torch.logsumexp(lifted, 1) * (1 + rounding) + rounding)
     return torch.stack(lefts), torch.stack(rights)
 
 

@@ -19,7 +19,7 @@ from certus.costs.metric import Metric
 from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, predicted
-from certus.outward import slack
+from certus.outward import SOME, slack
 from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
 from certus.smoothness.criteria import Softmax, Squares, check_targets
 from certus.smoothness.steps import run_steps
@@ -175,7 +175,7 @@ class Problem:
 
     def slack(self, losses: Tensor, rounding: Rounding) -> Tensor:
         """(batch,) by how much rounding may have changed these losses."""
-        own = 1e-12 * (1 + losses.abs())
+        own = SOME * (1 + losses.abs())
         if isinstance(self.family, Softmax):
             return 2 * self.family.slope * rounding.values + self._softmax_rounding(rounding) + own
         error = rounding.values * math.sqrt(self.analysis.outputs.classes)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.outward import SOME, down, up
+from certus.outward import SOME, TINY, down, up
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Profile:
         if self.clip is not None:
             # min(chord, B) − price·r² is concave: its maximum is not beyond the point where the chord meets
             # B.
-            crossing = inner + (self.clip - self.left) / slopes.clamp_min(1e-300)
+            crossing = inner + (self.clip - self.left) / slopes.clamp_min(TINY)
             best = torch.minimum(best, crossing.clamp(inner, outer))
         heights = up(self.left + slopes * (best - inner)) + SOME
         if self.clip is not None:

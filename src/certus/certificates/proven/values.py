@@ -11,6 +11,7 @@ from torch import Tensor
 from certus.certificates.proven.problem import Problem
 from certus.errors import CertusError
 from certus.losses import evaluate_loss
+from certus.outward import FEW, TENS
 from certus.smoothness.criteria import Softmax
 from certus.smoothness.outputs import MOST_CLASSES
 
@@ -61,10 +62,10 @@ def _margins(problem: Problem, leaf: Tensor) -> Margins:
         classes = outputs.shape[1]
         own = problem.targets.unsqueeze(1)
         values = (outputs - outputs.gather(1, own)).detach()
-        values = values + 2 * problem.rounding.values.unsqueeze(1) + 1e-14 * values.abs()
+        values = values + 2 * problem.rounding.values.unsqueeze(1) + TENS * values.abs()
         values.scatter_(1, own, 0.0)
         # Two gradients of outputs, each with its error, and the rounding of their difference.
-        error = 2 * problem.metric.dual_size(problem.rounding.slopes + 1e-15 * problem.rounding.rows)
+        error = 2 * problem.metric.dual_size(problem.rounding.slopes + FEW * problem.rounding.rows)
         steepness = torch.full_like(values, math.inf).scatter_(1, own, 0.0)
         if classes > MOST_CLASSES:
             return Margins(values, steepness, None, error)

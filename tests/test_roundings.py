@@ -1,0 +1,76 @@
+"""Roundings of proofs have names and derivations in ``outward.py``; no bare literal stands for one."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.certificates.bounds_sources import ROOT
+from tests.trusted_kernel import ASSEMBLY, kernel
+
+PACKAGE = ROOT / "src" / "certus"
+SMALL = 1e-3
+
+NO_ROUNDING = {
+    "certificates/certify.py": {"_LEAST"},  # γ: where a search ends
+    "certificates/levels.py": {"DEFAULT_ASCENT"},  # how far an ascent goes
+    "certificates/proven/centred.py": {"_SCALES", "_APART", "_SLIGHT", "_CORNER"},  # choices: see there
+    "certificates/proven/concentration.py": {"_NARROW"},  # where a search ends
+    "certificates/proven/gap.py": {"_SHARE"},  # a choice, which is paid for
+    "certificates/transport.py": {"_SOLVED"},  # what is assumed of POT
+    "costs/base.py": {"_FLOOR"},  # how attacks step
+    "costs/quadratic.py": {"_SKEW"},  # what is refused
+    "domains.py": {"_OUTSIDE"},  # what belongs to a ball: part of its definition
+    "smoothness/activation.py": {"_BESIDE"},  # more peaks than needed are looked at
+    "smoothness/operators.py": {"_LOST"},  # underflow, derived where it is used
+}
+"""Small constants of other files, which are no roundings."""
+
+TRIALS = ("claims.py", "trials.py")
+"""Files that try what users claim: their tolerances decide what is refuted, never what is proven."""
+
+FILES = [
+    path
+    for path in (*kernel(), *(PACKAGE / "certificates" / f"{name}.py" for name in (*ASSEMBLY, "transport")))
+    if not path.name.endswith(TRIALS) and path.name != "outward.py"
+]
+
+
+def small_literals(text: str) -> dict[str, list[int]]:
+    """Lines of literals below 10⁻³ and of 2.0**-52 and the like, by the constant that they define, or ""."""
+    found: dict[str, list[int]] = {}
+    for top in ast.parse(text).body:
+        named = isinstance(top, ast.Assign) and all(isinstance(target, ast.Name) for target in top.targets)
+        name = top.targets[0].id if named else ""  # type: ignore[attr-defined]
+        for node in ast.walk(top):
+            if _is_small(node):
+                found.setdefault(name, []).append(node.lineno)  # type: ignore[attr-defined]
+    return found
+
+
+def _is_small(node: ast.AST) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, float) and 0 < node.value < SMALL
+    power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+    if not power or not isinstance(node.left, ast.Constant):  # type: ignore[attr-defined]
+        return False
+    return isinstance(node.right, ast.UnaryOp) and isinstance(node.right.op, ast.USub)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_bare_literal(path: Path) -> None:
+    found = small_literals(path.read_text(encoding="utf-8"))
+    assert not found.get(""), "Name it in outward.py, with what it covers, or at the top of the file."
+    assert found.keys() == NO_ROUNDING.get(str(path.relative_to(PACKAGE)), set())
+
+
+def test_every_file_that_is_listed_exists() -> None:
+    assert NO_ROUNDING.keys() <= {str(path.relative_to(PACKAGE)) for path in FILES}
+    assert len(FILES) > 50
+
+
+def test_what_counts_as_small() -> None:
+    text = "A = 1e-9\nB, C = 1e-9, 2\ndef f(x, y=2.0**-52):\n    return x * (1 - 1e-12) + 0.5 + 10\n"
+    assert small_literals(text) == {"A": [1], "": [2, 3, 4]}
