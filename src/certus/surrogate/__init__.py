@@ -1,6 +1,7 @@
 """The robust surrogate φ_γ and the transport map T_γ (eqn:inner-sup, eqn:transport-map)."""
 
 from certus.surrogate.concavity import ConcaveShare, Curvature, concave_share, largest_curvature
+from certus.surrogate.functions import robust_surrogate, transport_map
 from certus.surrogate.maximizers import (
     BarzilaiBorwein,
     Callback,
@@ -12,7 +13,7 @@ from certus.surrogate.maximizers import (
 )
 from certus.surrogate.objective import Evaluation, Objective
 from certus.surrogate.solution import InnerSolution, Status
-from certus.surrogate.wrm import WRM, robust_surrogate, transport_map
+from certus.surrogate.wrm import WRM
 
 __all__ = [
     "WRM",

@@ -1,4 +1,4 @@
-"""WRM: the perturbation of Algorithm 1, the robust surrogate φ_γ and the transport map T_γ.
+"""WRM: the perturbation of Algorithm 1, which solves the inner problem.
 
 φ_γ(θ; z₀) = sup_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                                      [eqn:inner-sup]
 T_γ(θ; z₀) = argmax_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                               [eqn:transport-map]
@@ -23,7 +23,7 @@ from certus.checks import (
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
-from certus.losses import AnyLoss, evaluate_loss
+from certus.losses import AnyLoss
 from certus.modes import evaluation_mode
 from certus.perturbers import Perturbation, Perturber
 from certus.surrogate.maximizers import Callback, Maximizer, default_maximizer
@@ -244,61 +244,3 @@ class WRM(Perturber):
             )
             found = found.better(priced)
         return found
-
-
-def robust_surrogate(
-    loss: AnyLoss,
-    inputs: Tensor,
-    targets: Tensor | None = None,
-    *,
-    gamma: float | Tensor,
-    cost: Cost = _L2,
-    domain: Domain = _EVERYWHERE,
-    maximizer: Maximizer | None = None,
-    label_cost: LabelCost | None = None,
-) -> Tensor:
-    """φ_γ(θ; z₀), one value per sample: *estimated*, from below, by a precise ascent.
-
-    Differentiable in θ: ∇_θ φ_γ = ∇_θ ℓ(θ; T_γ) (lemma:smoothness), so ``.mean().backward()`` is a step
-    of Algorithm 1. With gradients enabled this costs one more forward pass, in the model's present mode.
-
-    Returns: (batch,) tensor.
-
-    >>> slope = torch.tensor([3.0, 4.0])
-    >>> robust_surrogate(lambda z: z @ slope, torch.zeros(1, 2), gamma=0.5)   # ‖slope‖²/4γ
-    tensor([12.5000])
-    """
-    maximizer = maximizer or _precise(cost, domain)
-    wrm = WRM(gamma, cost=cost, domain=domain, maximizer=maximizer, label_cost=label_cost)
-    found = wrm.solve(loss, inputs, targets)
-    if not torch.is_grad_enabled():
-        return found.value
-    losses = evaluate_loss(loss, found.inputs, found.targets)
-    # The attained value; the difference of the losses is 0, and carries the gradient in θ.
-    return found.value + (losses - losses.detach())
-
-
-def transport_map(
-    loss: AnyLoss,
-    inputs: Tensor,
-    targets: Tensor | None = None,
-    *,
-    gamma: float | Tensor,
-    cost: Cost = _L2,
-    domain: Domain = _EVERYWHERE,
-    maximizer: Maximizer | None = None,
-) -> Tensor:
-    """T_γ(θ; z₀), where the worst case moves each sample: *estimated* by a precise ascent.
-
-    Returns: tensor of the inputs' shape, detached.
-
-    >>> slope = torch.tensor([3.0, 4.0])
-    >>> transport_map(lambda z: z @ slope, torch.zeros(1, 2), gamma=0.5)      # z₀ + slope/2γ
-    tensor([[3., 4.]])
-    """
-    maximizer = maximizer or _precise(cost, domain)
-    return WRM(gamma, cost=cost, domain=domain, maximizer=maximizer)(loss, inputs, targets)
-
-
-def _precise(cost: Cost, domain: Domain) -> Maximizer:
-    return default_maximizer(cost, domain, tolerance=1e-6, max_gradients=200)
