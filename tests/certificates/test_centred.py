@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,14 +12,15 @@ from torch import Tensor, nn
 
 from certus import Box, CrossEntropy, ModelLoss, SquaredL2, certify
 from certus.attacks import nearest_error
-from certus.certificates.proven.centred import Parabolas, centred_parabolas
+from certus.certificates.proven.centred import Parabolas, _narrow, centred_parabolas
 from certus.certificates.proven.constants import Grid, look_around
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.values import Margins
-from certus.costs import Cost, Masked, WeightedL2
+from certus.costs import Cost, Masked, SquaredSup, WeightedL2
 from certus.data import Split
 from certus.domains import Unbounded
 from certus.models import LogCosh, SmoothAbs, certified_mlp
+from certus.smoothness.analysis import Analysis
 from tests.oracles import Array
 
 
@@ -216,3 +219,72 @@ def test_other_networks_have_none() -> None:
     ones = torch.ones(3, 3, dtype=torch.float64)
     known = Margins(ones, ones, torch.ones(3, 3, 5, dtype=torch.float64), ones[0])
     assert centred_parabolas(made, known, ones) is None
+
+
+def test_a_first_layer_that_cancels() -> None:
+    """(2²⁷ + 1)(2²⁷ − 1) − 2²⁷·2²⁷ = −1 may be computed as 0, and is not lost."""
+    model = nn.Sequential(
+        nn.Linear(1, 2, bias=False), nn.Linear(2, 1, bias=False), LogCosh(1.0), nn.Linear(1, 2)
+    )
+    with torch.no_grad():
+        model.double()[0].weight.copy_(torch.tensor([[2.0**27 - 1], [2.0**27]], dtype=torch.float64))  # type: ignore[operator, union-attr]
+        model[1].weight.copy_(torch.tensor([[2.0**27 + 1, -(2.0**27)]], dtype=torch.float64))  # type: ignore[operator, union-attr]
+    narrow = _narrow(Analysis(model))
+    assert narrow is not None
+    assert float(narrow.matrix.norm()) + narrow.lost >= 1
+
+
+def test_a_sample_whose_units_cancel() -> None:
+    """z = (2²⁷ + 1)(2²⁷ − 1) − 2(2⁵³ − 1) = 1, which float64 may compute as 2: the curvature of
+    log cosh around it is tanh(1)/1, not tanh(2)/2."""
+    model = nn.Sequential(nn.Linear(2, 1, bias=False), LogCosh(1.0), nn.Linear(1, 2, bias=False)).double()
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[2.0**27 + 1, -2.0]], dtype=torch.float64))  # type: ignore[operator, union-attr]
+        model[2].weight.copy_(torch.tensor([[0.0], [1.0]], dtype=torch.float64))  # type: ignore[operator, union-attr]
+    point = torch.tensor([[2.0**27 - 1, 2.0**53 - 1]], dtype=torch.float64)
+    made = Problem.of(model, Split(point, torch.tensor([0])), CrossEntropy(), SquaredL2(), Unbounded())
+    found = centred_parabolas(made, *_known(made, point))
+    assert found is not None
+    weight = (2.0**27 + 1) ** 2 + 4
+    assert float(found.curvature[0, 1]) >= math.tanh(1) * weight
+
+
+def _known(made: Problem, point: Tensor) -> tuple[Margins, Tensor]:
+    leaf = point.clone().requires_grad_()
+    start = margins(made, leaf)
+    slopes = torch.stack(
+        [torch.autograd.grad(start[:, k].sum(), leaf, retain_graph=True)[0] for k in range(2)]
+    )
+    known = Margins(start.detach(), slopes.norm(dim=2).T, slopes, torch.zeros(1, dtype=torch.float64))
+    return known, torch.ones(1, 2, dtype=torch.float64)
+
+
+def test_a_sample_at_the_top_of_its_margin() -> None:
+    """m = log cosh(x₁) at x = 0 has no slope and curvature 1: no parabola may be flatter."""
+    model = nn.Sequential(nn.Linear(2, 1, bias=False), LogCosh(1.0), nn.Linear(1, 2, bias=False)).double()
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[1.0, 0.0]]))  # type: ignore[operator, union-attr]
+        model[2].weight.copy_(torch.tensor([[0.0], [1.0]]))  # type: ignore[operator, union-attr]
+    point = torch.zeros(1, 2, dtype=torch.float64)
+    made = Problem.of(model, Split(point, torch.tensor([0])), CrossEntropy(), SquaredL2(), Unbounded())
+    found = centred_parabolas(made, *_known(made, point))
+    assert found is not None
+    assert bool((found.bend[0, 1] >= 1).all())
+    assert bool((found.rise[0, 1] >= 0).all())
+
+
+def test_radii_in_the_sup_norm() -> None:
+    """Four equal features that move together: in the sup-norm the nearest error is at half the distance."""
+    model = nn.Sequential(nn.Linear(4, 1, bias=False), LogCosh(1.0), nn.Linear(1, 2)).double()
+    with torch.no_grad():
+        for parameter, value in zip(
+            model.parameters(), ([[1.0] * 4], [[0.0], [1.0]], [1.0, 0.0]), strict=True
+        ):
+            parameter.copy_(torch.tensor(value, dtype=torch.float64))
+    # log cosh z = 1 at z = arcosh e: from z = 0 that is arcosh(e)/4 in the sup-norm.
+    data = Split(torch.zeros(1, 4, dtype=torch.float64), torch.tensor([0]))
+    made = Problem.of(model, data, CrossEntropy(), SquaredSup(), Unbounded())
+    grid = Grid(torch.tensor([0.0, 0.5, 1.0, 2.0], dtype=torch.float64), ())
+    radius = look_around(made, grid, None).radius
+    assert radius is not None
+    assert 0 < float(radius) <= math.acosh(math.e) / 4

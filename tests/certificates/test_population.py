@@ -52,6 +52,19 @@ def test_betting_is_the_tightest_on_losses_that_are_mostly_small() -> None:
     assert 0 < widths["betting"] < widths["bernstein"] < widths["hoeffding"]
 
 
+def test_bernstein_by_hand() -> None:
+    """2,000 values, half of them 0 and half 2, of at most 4: mean 1, and variance 2000/1999."""
+    values, log = torch.tensor([0.0, 0.0, 2.0, 2.0], dtype=torch.float64).repeat(500), math.log(2 / 0.1)
+    variance = 2000 / 1999
+    truth = 1 + math.sqrt(2 * variance * log / 2000) + 7 * 4 * log / (3 * 1999)
+    assert empirical_bernstein(values, 4.0, 0.1) == pytest.approx(truth, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", INEQUALITIES)
+def test_no_mean_is_above_the_ceiling(name: str) -> None:
+    assert INEQUALITIES[name](torch.tensor([0.0, 3.0, 3.0], dtype=torch.float64), 3.0, 1e-6) <= 3.0
+
+
 def test_dkw_bounds_every_knapsack_at_once() -> None:
     """Costs of errors are exponential, with an atom at 0; the true knapsack is that of 200,000 draws."""
     rng, failure, count = np.random.default_rng(2), 0.1, 80
@@ -258,6 +271,8 @@ def test_what_is_refused() -> None:
         hoeffding(values, 0.15, 0.1)
     with pytest.raises(ArgumentError, match=r"`failure` must lie in \(0, 0\.5\]; got 0\.7"):
         dkw(10, 0.7)
+    with pytest.raises(ArgumentError, match=r"`failure` must lie in \(0, 0\.5\]; got 0"):
+        dkw(10, 0.0)
     with pytest.raises(ArgumentError, match=r"`confidence` must lie in \[0\.5, 1\); got 1\.0"):
         population(values, 1.0, 4.0, "betting")
     with pytest.raises(

@@ -20,7 +20,7 @@ from certus.losses import Criterion, CrossEntropy, SmoothMargin, SquaredError
 from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, L2, network, samples
 from tests.oracles import Array, maximum_on_grid
 from tests.problems import SHARP_COSTS, SMOOTH_COSTS, PlaneCost
-from tests.smoothness.balls import balls
+from tests.smoothness.balls import balls, coefficient, cross_entropy, outputs
 
 COSTS = [cost for cost in (*SMOOTH_COSTS, *SHARP_COSTS) if "bregman" not in cost.name]
 EVERY_COST = pytest.mark.parametrize("cost", COSTS, ids=str)
@@ -228,3 +228,44 @@ def test_a_mask_does_not_count_frozen_coordinates() -> None:
     made = Problem.of(network("tanh", 0), samples(0, 3), CROSS_ENTROPY, inner, Unbounded())
     slopes = torch.tensor([[1.0, 5.0], [-2.0, 3.0], [0.0, 1.0]], dtype=torch.float64)
     assert made.feasible(slopes).tolist() == [[1.0, 0.0], [-2.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_slopes_are_rounded_up(seed: int) -> None:
+    """‖∇ℓ‖ in balls of 300 bits."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+    point = torch.randn(1, 2, dtype=torch.float64)
+    made = Problem.of(model, (point, torch.tensor([1])), CROSS_ENTROPY, L2, EVERYWHERE)
+    found = float(Values.at(made).slope)
+    with balls(terms=2):
+        along = [
+            coefficient(cross_entropy(outputs(model, point, direction), 1), 1)
+            for direction in torch.eye(2, dtype=torch.float64)
+        ]
+        truth = (along[0] ** 2 + along[1] ** 2).sqrt()
+        assert truth <= found <= truth * (1 + arb(10) ** -9)
+
+
+def test_a_gradient_that_cancels() -> None:
+    """(2²⁷ + 1)(2²⁷ − 1) − 2²⁷·2²⁷ = −1 is the slope of the margin, which float64 may compute as 0."""
+    model = nn.Sequential(nn.Linear(1, 2, bias=False), nn.Linear(2, 2, bias=False)).double()
+    with torch.no_grad():
+        for parameter, value in zip(
+            model.parameters(),
+            ([[2.0**27 - 1], [2.0**27]], [[2.0**27 + 1, -(2.0**27)], [0.0, 0.0]]),
+            strict=True,
+        ):
+            parameter.copy_(torch.tensor(value, dtype=torch.float64))
+    made = Problem.of(model, (torch.zeros(1, 1), torch.tensor([0])), CROSS_ENTROPY, L2, EVERYWHERE)
+    assert float(Values.at(made).slope) >= 0.5
+
+
+def test_the_largest_output_counts() -> None:
+    model = nn.Linear(2, 3, bias=False).double()
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.0, 1.0], [-7.0, 0.0], [2.0, 0.0]]))
+    made = Problem.of(
+        nn.Sequential(model), (torch.ones(1, 2), torch.tensor([0])), CROSS_ENTROPY, L2, EVERYWHERE
+    )
+    assert float(made.rounding.outputs) == 7.0

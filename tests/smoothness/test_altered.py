@@ -20,8 +20,9 @@ def small() -> nn.Sequential:
 
 
 def test_negative_sharpness_is_refused() -> None:
-    with pytest.raises(certus.errors.UnsupportedError, match="must be positive and finite"):
-        certus.input_smoothness(nn.Sequential(nn.Linear(1, 1), nn.Softplus(beta=-1.0), nn.Linear(1, 2)))
+    for beta in (-1.0, -0.1, 0.0):
+        with pytest.raises(certus.errors.UnsupportedError, match="must be positive and finite"):
+            certus.input_smoothness(nn.Sequential(nn.Linear(1, 1), nn.Softplus(beta=beta), nn.Linear(1, 2)))
     model = nn.Sequential(nn.Linear(2, 4), LogCosh(2.0), nn.Linear(4, 3))
     model[1].sharpness.fill_(-1.0)  # type: ignore[operator]
     with pytest.raises(certus.errors.UnsupportedError, match="must be positive and finite"):

@@ -203,3 +203,15 @@ def test_weights_whose_squares_overflow() -> None:
             found = certus.input_smoothness(model, input_shape=(3,))
             assert found.curvature == float("inf")
             assert 1e158 < found.output_lipschitz < 1e162
+
+
+@pytest.mark.parametrize("shape", [(3, 8), (2, 8, 8)], ids=str)
+def test_inputs_that_do_not_fit_a_convolution(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ArgumentError, match="3 channels and 2 axes of a convolution; got"):
+        certus.input_smoothness(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()), input_shape=shape)
+
+
+def test_a_softplus_that_jumps() -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.Softplus(threshold=19.5), nn.Linear(1, 2))
+    with pytest.raises(UnsupportedError, match=r"threshold=19\.5.*must be at least 20"):
+        certus.input_smoothness(model)

@@ -95,6 +95,22 @@ def test_chains(seed: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None
     check(found, matrix, sizes)
 
 
+def test_a_chain_whose_product_cancels() -> None:
+    """(2²⁷ + 1)(2²⁷ − 1) − 2²⁷·2²⁷ = −1, which float64 may compute as 0."""
+    left = torch.tensor([[2.0**27 + 1, -(2.0**27)]], dtype=torch.float64)
+    right = torch.tensor([[2.0**27 - 1], [2.0**27]], dtype=torch.float64)
+    chain = Chain([Dense(right, None), Dense(left, None)])
+    assert 1 <= float(chain.row_norms) < 1000
+    assert 1 <= float(chain.column_norms) < 1000
+    assert 1 <= chain.norm < 1000
+
+
+def test_rows_of_zeros_and_tiny_numbers() -> None:
+    """Squares of 10⁻²⁰⁰ vanish unless they are scaled by the largest."""
+    found = Dense(torch.tensor([[0.0, 3e-200, 4e-200]], dtype=torch.float64), None)
+    assert 5e-200 <= float(found.row_norms) <= 5.001e-200
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_convolutions(seed: int) -> None:
     layer = nn.Conv1d(2, 2, 2, padding=1, bias=False).double()
@@ -148,6 +164,36 @@ def test_mixtures_of_outputs(seed: int) -> None:
             line = [u * a + v * b for a, b in zip(*lines, strict=True)]
             inside(found.low[0, 0], line, found.high[0, 0])
             assert Fraction(float(found.length)) ** 2 >= square(line)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_outputs_whose_rows_are_known_up_to_their_rounding(seed: int) -> None:
+    rows = some(2, 3, seed=seed)
+    rounding = rows.abs() / 64  # covers the truth, and the rounding of rows ± rounding too
+    found = Outputs(rows, rounding, 1.0)
+    low, high = -some(1, 2, seed=seed + 40).abs(), torch.full((1, 2), 2.0**-9, dtype=torch.float64)
+    singles, mixture = found.singles(), found.mixture(low, high)
+    for sign in (-1, 1):
+        lines = [
+            [row + sign * off * Fraction(9, 10) for row, off in zip(*both, strict=True)]
+            for both in zip(exact(rows), exact(rounding), strict=True)
+        ]
+        for k in range(2):
+            inside(singles.low[0, k], lines[k], singles.high[0, k])
+            assert Fraction(float(singles.length[0, k])) ** 2 >= square(lines[k])
+            assert float(singles.length[0, k]) <= 1.02 * float(rows[k].norm())
+    for u in (low, high):
+        weights = exact(u)[0]
+        for signs in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
+            line = [
+                sum(
+                    weight
+                    * (Fraction(float(rows[k, i])) + sign * Fraction(float(rounding[k, i])) * Fraction(9, 10))
+                    for k, (weight, sign) in enumerate(zip(weights, signs, strict=True))
+                )
+                for i in range(3)
+            ]
+            inside(mixture.low[0, 0], [Fraction(entry) for entry in line], mixture.high[0, 0])
 
 
 @pytest.mark.parametrize("overlap", range(1, 12))

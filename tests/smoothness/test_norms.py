@@ -137,8 +137,8 @@ def test_the_papers_constant_by_hand() -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS, ids=str)
-def test_pooling_and_the_papers_constant(pool: nn.Module) -> None:
-    shape = (2, 5, 5)
+@pytest.mark.parametrize("shape", [(2, 5, 5), (1, 5, 7)], ids=str)
+def test_pooling_and_the_papers_constant(pool: nn.Module, shape: tuple[int, ...]) -> None:
     found, truth = operator(pool, shape), svd_norm(dense(pool, shape))
     assert truth <= found.norm <= truth * (1 + 1e-8)
     assert found.printed_norm >= found.norm
