@@ -26,7 +26,7 @@ SHAPES: list[Shape] = [(1, 8, 8), (1, 28, 28), (1, 33, 33), (3, 16, 16), (3, 32,
 class Made:
     """A network, the shape of its inputs, its classes, and its depth: how many activations one meets."""
 
-    model: nn.Sequential
+    model: nn.Module
     shape: Shape
     classes: int
     depth: int

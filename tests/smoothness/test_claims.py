@@ -21,7 +21,7 @@ from certus.smoothness.activation_claims import check_activation
 from certus.smoothness.activations import ELU, SIGMOID, SILU, SMOOTH_ABS, SOFTPLUS, TANH
 from certus.smoothness.bending import Joint
 from certus.smoothness.layer_claims import check_reach
-from certus.smoothness.network import find_rule
+from certus.smoothness.lookup import find_rule
 from certus.smoothness.operators import Dense, Diagonal, Operator, Weights
 from certus.smoothness.rules import Branches
 from certus.smoothness.stage import Shape, Stage

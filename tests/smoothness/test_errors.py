@@ -28,16 +28,30 @@ def network(*layers: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 4), nn.Sequential(*layers), nn.Linear(4, 2))
 
 
-def test_an_unknown_layer_is_named_by_its_path() -> None:
-    message = r"layer 1\.1 \(Strange\).*@certus\.smoothness\.rule\(Strange\)"
+class Attentive(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.softmax(1)
+
+
+def test_an_unknown_layer_is_named_by_its_path_and_line() -> None:
+    message = r"softmax \(1\.1\.softmax\) in test_errors\.py:\d+: `return inputs\.softmax\(1\)`.*register"
     with pytest.raises(UnsupportedError, match=message):
-        certus.input_smoothness(network(nn.Tanh(), Strange()))
-    with pytest.raises(UnsupportedError, match=r"1\.0\.branch \(Strange\)"):
-        certus.input_smoothness(network(Residual(Strange())))
-    with pytest.raises(UnsupportedError, match=r"the model itself \(Strange\)"):
-        certus.input_smoothness(Strange(), input_shape=(2,))
-    with pytest.raises(UnsupportedError, match="Doubled"):  # its forward is not the one that the rule knows
-        certus.input_smoothness(network(Doubled(4, 4)))
+        certus.input_smoothness(network(nn.Tanh(), Attentive()))
+    with pytest.raises(UnsupportedError, match=r"softmax \(1\.0\.branch\.softmax\)"):
+        certus.input_smoothness(network(Residual(Attentive())))
+    with pytest.raises(UnsupportedError, match=r"LayerNorm \(1\.0\).*batch norm, which is affine"):
+        certus.input_smoothness(network(nn.LayerNorm(4)))
+
+
+def test_a_forward_of_its_own_is_read() -> None:
+    torch.manual_seed(0)
+    twice, doubled = network(nn.Tanh(), Strange(), nn.Linear(4, 4)), network(nn.Tanh(), Doubled(4, 4))
+    doubled[1][1].load_state_dict(twice[1][2].state_dict())  # type: ignore[index]
+    for index in (0, 2):
+        doubled[index].load_state_dict(twice[index].state_dict())
+    first, second = certus.input_smoothness(twice), certus.input_smoothness(doubled)
+    assert first.evidence == second.evidence == "proven"
+    assert first.output_lipschitz == pytest.approx(second.output_lipschitz)
 
 
 def test_a_rule_of_ones_own() -> None:
@@ -150,8 +164,10 @@ def test_validate_lists_and_smooth_repairs() -> None:
     assert certus.input_smoothness(model, input_shape=shape).curvature == torch.inf
     assert certus.input_smoothness(repaired, input_shape=shape).curvature < torch.inf
     assert isinstance(certus.smoothness.smooth(nn.ReLU()), nn.ELU)
-    with pytest.raises(UnsupportedError, match=r"No replacement is known for 0 \(Strange\)"):
-        certus.smoothness.smooth(nn.Sequential(Strange()))
+    with pytest.raises(
+        UnsupportedError, match=r"No replacement is known for 0\.softmax \(softmax\) in test_err"
+    ):
+        certus.smoothness.smooth(nn.Sequential(Attentive()), (3,))
 
 
 def test_the_model_is_left_as_it_was() -> None:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from certus.smoothness import spectral
 from certus.smoothness.convolution import Convolution
-from certus.smoothness.network import merge_steps, read_layers
+from certus.smoothness.merging import merge_steps
+from certus.smoothness.network import read_layers
 from certus.smoothness.operators import Operator
 from certus.smoothness.spectral import circulant_norm, gram_iteration, matrix_norm
 

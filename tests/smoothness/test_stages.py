@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from certus.layers import LogCosh, Residual, SmoothAbs
 from certus.smoothness.activation import Activation
-from certus.smoothness.network import merge_steps, read_layers
+from certus.smoothness.merging import merge_steps
+from certus.smoothness.network import read_layers
 from certus.smoothness.passes import Place, Reach, Rows, Tally
 from certus.smoothness.stage import Stage
 from tests.smoothness.test_norms import dense, operator

@@ -133,8 +133,7 @@ class Activation(Stage):
         low, high = rows.low, rows.high
         corners = [times(v, c.unsqueeze(1)) for v in (low, high) for c in site.curvature]
         most, opposite = _largest(corners), _largest([-corner for corner in corners])
-        tally.convex[place.path] = bend_by_sum_rule(site, most)
-        tally.concave[place.path] = bend_by_sum_rule(site, opposite)
+        tally.add(place.path, bend_by_sum_rule(site, most), bend_by_sum_rule(site, opposite))
         slopes = [v * s.unsqueeze(1) for v in (low, high) for s in site.slope]
         low = torch.minimum(torch.minimum(slopes[0], slopes[1]), torch.minimum(slopes[2], slopes[3]))
         high = torch.maximum(torch.maximum(slopes[0], slopes[1]), torch.maximum(slopes[2], slopes[3]))

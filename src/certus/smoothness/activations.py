@@ -160,6 +160,20 @@ def clamp(name: str, low: float, high: float) -> Activation:
     )
 
 
+def one_sided(name: str, limit: float, *, above: bool) -> Activation:
+    """The larger of z and a limit, or the smaller."""
+    steps = (math.nextafter(limit, -math.inf), limit, math.nextafter(limit, math.inf))
+    return Activation(
+        name,
+        lambda z: z.clamp_min(limit) if above else z.clamp_max(limit),
+        lambda z: (z >= limit if above else z <= limit).to(z),
+        torch.zeros_like,
+        slope_peaks=steps,
+        slope_limits=(0.0, 1.0) if above else (1.0, 0.0),
+        kinks=(limit,),
+    )
+
+
 def kinked_elu(name: str, alpha: float, scale: float = 1.0) -> Activation:
     """scale·z above 0, scale·α(eᶻ − 1) below: ELU with α ≠ 1, and SELU."""
     return Activation(

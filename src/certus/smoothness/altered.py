@@ -18,6 +18,11 @@ _CALLED = (
 _EVERYBODYS_HOOKS = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Whether hooks may change what the module computes, those on all modules included."""
+    return any((module._forward_hooks, module._forward_pre_hooks, *_EVERYBODYS_HOOKS))
+
+
 def is_altered(module: nn.Module) -> bool:
     """Whether hooks, or functions put in place of torch's own, may change what the module computes."""
     own = type(module)
@@ -27,5 +32,4 @@ def is_altered(module: nn.Module) -> bool:
         known = function in (None, object.__getattribute__)
         torchs = known or str(getattr(function, "__module__", None)).startswith("torch.")
         replaced |= name in vars(module) or not torchs
-    hooks = (module._forward_hooks, module._forward_pre_hooks, *_EVERYBODYS_HOOKS)
-    return replaced or any(hooks)
+    return replaced or has_hooks(module)

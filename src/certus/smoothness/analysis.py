@@ -23,24 +23,17 @@ from certus.costs import Cost, SquaredL2
 from certus.costs.claims import cost_assumptions
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy
-from certus.modes import at_rest
 from certus.outward import FEW, up
 from certus.smoothness.criteria import Softmax, Squares, check_targets, check_values, read_criterion
 from certus.smoothness.geometry import geometry_of
-from certus.smoothness.network import (
-    assumptions_of,
-    check_agreement,
-    infer_shape,
-    merge_steps,
-    read_layers,
-    whiten_steps,
-)
+from certus.smoothness.log_softmax import LogSoftmax, refuse_log_softmax
+from certus.smoothness.network import infer_shape, read_network, whiten_steps
 from certus.smoothness.operators import Operator
 from certus.smoothness.outputs import Outputs, read_outputs
 from certus.smoothness.passes import Reach, Rows, size, times
 from certus.smoothness.pullback import Pullback, sum_rule
 from certus.smoothness.stage import Shape
-from certus.smoothness.steps import Step, Trace, forward
+from certus.smoothness.steps import Step, Trace, assumptions_of, forward
 
 _L2 = SquaredL2()
 _CROSS_ENTROPY = CrossEntropy()
@@ -66,7 +59,7 @@ class Analysis:
     """A model, a criterion and a cost, read once; ``everywhere`` and ``run`` then bound.
 
     Args:
-        model: a sequential model; its weights are read now, in eval mode, and never again.
+        model: any that torch can export; its weights are read now, in eval mode, and never again.
         input_shape: the shape of one input; not needed if the model begins with a linear layer.
 
     Attributes:
@@ -84,9 +77,11 @@ class Analysis:
         require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
         self.criterion, self.cost = read_criterion(criterion), cost
         self.shape = infer_shape(model) if input_shape is None else tuple(input_shape)
-        with at_rest(model):
-            steps = merge_steps(read_layers(model, self.shape))
-            check_agreement(model, steps, self.shape)
+        steps = read_network(model, self.shape)
+        if steps and isinstance(steps[-1].stage, LogSoftmax):
+            if not isinstance(self.criterion, Softmax) or self.criterion.logistic:
+                refuse_log_softmax()
+            steps = steps[:-1]
         self.assumptions = (*assumptions_of(steps), *cost_assumptions(cost))
         self.geometry = geometry_of(cost, self.shape)
         if self.geometry.whitening is not None:

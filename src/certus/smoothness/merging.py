@@ -12,12 +12,14 @@ from torch import Tensor
 from certus.smoothness.chain import Chain
 from certus.smoothness.convolution import Convolution
 from certus.smoothness.operators import Dense, Diagonal, Operator, Reshape
+from certus.smoothness.steps import Step, assumptions_of
 
 
 def merge(run: list[Operator]) -> Operator:
-    """One operator for a run of at least one."""
+    """One operator for a run of at least one; those that change nothing are left out."""
     merged: list[Operator] = []
-    for operator in run:
+    moving = [part for part in run if not isinstance(part, Reshape) or part.in_shape != part.out_shape]
+    for operator in moving or run[:1]:
         merged.append(operator)
         while len(merged) > 1 and (joined := _join(*merged[-2:])) is not None:
             if joined.bias is not None:
@@ -25,6 +27,26 @@ def merge(run: list[Operator]) -> Operator:
                 joined.bias_size = merged[-1].sizes(merged[-2].sizes(start))[0]
             merged[-2:] = [joined]
     return merged[0] if len(merged) == 1 else Chain(merged)
+
+
+def merge_steps(steps: list[Step]) -> list[Step]:
+    """Runs of affine layers made one step each; those that only reshape are not named."""
+    merged: list[Step] = []
+    run: list[Step] = []
+    for step in [*steps, None]:
+        if step is not None and isinstance(step.stage, Operator):
+            run.append(step)
+            continue
+        if run:
+            operator = merge([part.stage for part in run if isinstance(part.stage, Operator)])
+            named = [part for part in run if not isinstance(part.stage, Reshape)] or run[-1:]
+            path, kind = "+".join(part.path for part in named), "+".join(part.kind for part in named)
+            shapes, assumed = (run[0].in_shape, run[-1].out_shape), assumptions_of(run)
+            merged.append(Step(path, kind, operator, *shapes, assumptions=assumed))
+            run = []
+        if step is not None:
+            merged.append(step)
+    return merged
 
 
 def _join(first: Operator, second: Operator) -> Operator | None:

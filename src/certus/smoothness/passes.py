@@ -73,6 +73,11 @@ class Tally:
     concave: dict[str, Tensor] = field(default_factory=dict)
     ending: Tensor | None = None
 
+    def add(self, path: str, convex: Tensor, concave: Tensor) -> None:
+        """Count the curvature of a stage, once more if its path was met before."""
+        for found, more in ((self.convex, convex), (self.concave, concave)):
+            found[path] = found[path] + more if path in found else more
+
 
 @dataclass(frozen=True)
 class Place:

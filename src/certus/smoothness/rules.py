@@ -21,6 +21,7 @@ from certus.layers import Normalize, Residual, Scale
 from certus.smoothness import activations as table
 from certus.smoothness.activation import Activation
 from certus.smoothness.convolution import AxisProduct, Convolution
+from certus.smoothness.movement import LastAxis
 from certus.smoothness.operators import Dense, Diagonal, Reshape
 from certus.smoothness.stage import Shape, Stage
 from certus.smoothness.windows import Windows
@@ -73,9 +74,12 @@ def flatten(module: nn.Flatten, shape: Shape) -> Stage:
 
 @rule(nn.Linear)
 def linear(module: nn.Linear, shape: Shape) -> Stage:
+    """Of one axis, or of the last of several."""
     expected = (module.in_features,)
-    require(shape == expected, "input_shape", f"lead to inputs of shape {expected} of a Linear layer", shape)
-    return Dense(double(module.weight), None if module.bias is None else double(module.bias))
+    fits = shape[-1:] == expected
+    require(fits, "input_shape", f"lead to inputs of shape {expected} of a Linear layer", shape)
+    weight, bias = double(module.weight), None if module.bias is None else double(module.bias)
+    return Dense(weight, bias) if len(shape) == 1 else LastAxis(weight, bias, shape)
 
 
 @rule(nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -205,7 +209,7 @@ def _always(activation: Activation) -> LayerRule:
     return lambda module, shape: activation
 
 
-for _kind, _activation in {
+PLAIN_ACTIVATIONS: dict[type[nn.Module], Activation] = {
     nn.Sigmoid: table.SIGMOID,
     nn.Tanh: table.TANH,
     nn.SiLU: table.SILU,
@@ -213,5 +217,8 @@ for _kind, _activation in {
     nn.ReLU: table.piecewise_linear("ReLU", 0.0, 1.0, torch.relu),
     nn.ReLU6: table.clamp("ReLU6", 0.0, 6.0),
     nn.SELU: table.kinked_elu("SELU", 1.6732632423543772, 1.0507009873554805),
-}.items():
+}
+"""Those without settings."""
+
+for _kind, _activation in PLAIN_ACTIVATIONS.items():
     RULES[_kind] = _always(_activation)

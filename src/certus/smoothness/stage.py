@@ -2,18 +2,21 @@
 
 A new kind of layer is a new ``Stage`` in a file of its own; nothing else changes. The kinds that exist:
 affine (``affine``, ``operators``), activations (``activation``), maxima over windows (``windows``), sums of
-branches (``sums``).
+branches (``sums``), and whatever else a graph may be (``web``).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from certus.smoothness.passes import Place, Reach, Rows, Tally
 from certus.smoothness.results import LayerBound
+
+if TYPE_CHECKING:
+    from certus.smoothness.steps import Step
 
 Shape = tuple[int, ...]
 
@@ -74,6 +77,11 @@ class Stage(ABC):
             behind: the Lipschitz constant of the network up to and including it.
             added: what each path adds to the curvature by the sum rule, (1,).
         """
+
+    @property
+    def inner_steps(self) -> list[Step]:
+        """The steps inside of it."""
+        return []
 
     @property
     def inner_widths(self) -> list[int]:

@@ -26,6 +26,7 @@ class Step:
     out_shape: Shape
     whitened: Affine | None = None  # the same behind the whitening of a cost, for the first step
     assumptions: tuple[str, ...] = ()  # rules of the user's, by name
+    line: str = ""  # of the user, where a function was called
 
     @property
     def action(self) -> Stage:
@@ -91,3 +92,12 @@ def widths(steps: list[Step]) -> list[int]:
     """How many units each layer has, those of branches included."""
     own = [math.prod(step.out_shape) for step in steps]
     return own + [width for step in steps for width in step.stage.inner_widths]
+
+
+def assumptions_of(steps: list[Step]) -> tuple[str, ...]:
+    """All rules of the user's in some steps, by name."""
+    found: list[str] = []
+    for step in steps:
+        found += step.assumptions
+        found += assumptions_of(step.stage.inner_steps)
+    return tuple(dict.fromkeys(found))

@@ -103,6 +103,10 @@ class Sum(Stage):
     def inner_widths(self) -> list[int]:
         return [width for branch in self.branches for width in widths(branch)]
 
+    @property
+    def inner_steps(self) -> list[Step]:
+        return [step for branch in self.branches for step in branch]
+
 
 def _total(parts: list[Tensor]) -> Tensor:
     return torch.stack(parts).sum(0)

@@ -12,10 +12,26 @@ from torch import nn
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.layers import Residual
 from certus.modes import at_rest
-from certus.smoothness.altered import is_altered
-from certus.smoothness.network import children, find_rule, is_sequential
-from certus.smoothness.stage import Stage
+from certus.smoothness.altered import has_hooks, is_altered
+from certus.smoothness.graph_reader import inspect_graph
+from certus.smoothness.lookup import children, find_rule, is_sequential, stands_alone
+from certus.smoothness.network import infer_shape, read_layers
+from certus.smoothness.stage import Shape, Stage
+from certus.smoothness.steps import Step
 
+_JUMPS = "it is not smooth: its derivative jumps"
+_ANY = "a smooth activation, or average pooling"
+_FUNCTIONS = {
+    "relu": "torch.nn.functional.elu or softplus",
+    "relu6": "torch.nn.functional.elu or softplus",
+    "leaky_relu": "torch.nn.functional.elu or softplus",
+    "selu": "torch.nn.functional.elu",
+    "hardtanh": "torch.tanh",
+    "clamp": "torch.nn.functional.softplus, or torch.tanh",
+    "abs": "certus.models.SmoothAbs",
+    "max_pool1d": "torch.nn.functional.avg_pool1d",
+    "max_pool2d": "torch.nn.functional.avg_pool2d",
+}
 _SOME_SHAPE = (1, 64, 64)  # for rules that hardly look at it
 
 
@@ -28,6 +44,7 @@ class Obstacle:
         reason: why nothing, or no smoothness, is proven.
         replacement: what to put in its place, in words.
         repairable: whether ``smooth`` does it.
+        line: of the user's own, as FILE:LINE: `code`, where a function was called or a layer used.
     """
 
     path: str
@@ -35,40 +52,75 @@ class Obstacle:
     reason: str
     replacement: str
     repairable: bool
+    line: str = ""
 
 
-def validate(model: nn.Module) -> list[Obstacle]:
-    """Every layer that prevents a proof of smoothness; empty if none does.
+def validate(model: nn.Module, input_shape: Shape | None = None) -> list[Obstacle]:
+    """Every layer, and every call of a function, that prevents a proof of smoothness; empty if none does.
+
+    Args:
+        input_shape: of one input; needed for a model with a forward of its own, unless it begins with a
+            linear layer.
 
     >>> [(found.path, found.replacement) for found in validate(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))]
     [('1', 'ELU(alpha=1.0)')]
     """
     require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
     with at_rest(model):
-        return [found for path, module in _places(model) if (found := _inspect(path, module)) is not None]
+        places = list(_places(model))
+        if all(_plain(module) for _, module in places):
+            return [found for path, module in places if (found := _inspect(path, module)) is not None]
+        shape = infer_shape(model) if input_shape is None else tuple(input_shape)
+        return _inspect_graph(model, shape)
 
 
-def smooth(model: nn.Module) -> nn.Module:
+def _plain(module: nn.Module) -> bool:
+    """Whether a layer is judged by itself: it has a rule, or hooks, of which nothing more can be said."""
+    return (
+        find_rule(module) is not None or has_hooks(module) or (is_sequential(module) and is_altered(module))
+    )
+
+
+def _inspect_graph(model: nn.Module, shape: Shape) -> list[Obstacle]:
+    """The same of a model whose graph must be taken."""
+    try:
+        unknown, steps = inspect_graph(model, shape, stands_alone, read_layers)
+    except UnsupportedError as reason:
+        return [Obstacle("", type(model).__name__, str(reason).rstrip("."), "a forward without it", False)]
+    found = [Obstacle(each.path, each.kind, each.reason, each.advice, False, each.line) for each in unknown]
+    return found + [_kinked(model, step) for step in steps if not step.stage.smooth]
+
+
+def _kinked(model: nn.Module, step: Step) -> Obstacle:
+    module = dict(model.named_modules(remove_duplicate=False)).get(step.path.split("@")[0])
+    made = None if module is None else _replacement(module)
+    words = str(made) if made is not None else _FUNCTIONS.get(step.kind, _ANY)
+    return Obstacle(step.path, step.kind, _JUMPS, words, made is not None, step.line)
+
+
+def smooth(model: nn.Module, input_shape: Shape | None = None) -> nn.Module:
     """A copy of the model with smooth layers in place of those that are not: ELU for ReLU, average for max
     pooling.
 
     The weights are kept, but the function is another one: train it on. What has no replacement raises, by its
-    path.
+    path, and by the line of a function that a forward calls: there, write another one.
 
     >>> smooth(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))[1]
     ELU(alpha=1.0)
     """
-    hopeless = [found for found in validate(model) if not found.repairable]
+    hopeless = [found for found in validate(model, input_shape) if not found.repairable]
     if hopeless:
         listed = "; ".join(
-            f"{found.path or 'the model itself'} ({found.kind}): {found.reason}" for found in hopeless
+            f"{found.path or 'the model itself'} ({found.kind}){f' in {found.line}' if found.line else ''}: "
+            f"{found.reason}; put in its place {found.replacement}"
+            for found in hopeless
         )
         raise UnsupportedError(f"No replacement is known for {listed}.")
     copied = copy.deepcopy(model)
-    for found in validate(copied):
-        if not found.path:
+    for path in dict.fromkeys(found.path.split("@")[0] for found in validate(copied, input_shape)):
+        if not path:
             return _replacement(copied)  # type: ignore[return-value]
-        parent, _, name = found.path.rpartition(".")
+        parent, _, name = path.rpartition(".")
         holder = copied.get_submodule(parent)
         setattr(holder, name, _replacement(getattr(holder, name)))
     return copied
@@ -85,10 +137,7 @@ def _places(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]
 
 def _inspect(path: str, module: nn.Module) -> Obstacle | None:
     kind, known = type(module).__name__, find_rule(module)
-    if known is None:
-        how = f"a layer that has a rule, or a rule for it: @certus.smoothness.rule({kind})"
-        return Obstacle(path, kind, "nothing is known about it", how, False)
-    if is_altered(module):
+    if known is None or is_altered(module):
         return Obstacle(path, kind, "its forward hooks have no rule", "the same layer without hooks", False)
     try:
         stage = known(module, _SOME_SHAPE)
@@ -99,8 +148,7 @@ def _inspect(path: str, module: nn.Module) -> Obstacle | None:
     if not isinstance(stage, Stage) or stage.smooth:
         return None
     made = _replacement(module)
-    words = "a smooth activation, or average pooling" if made is None else str(made)
-    return Obstacle(path, kind, "it is not smooth: its derivative jumps", words, made is not None)
+    return Obstacle(path, kind, _JUMPS, _ANY if made is None else str(made), made is not None)
 
 
 def _replacement(module: nn.Module) -> nn.Module | None:

@@ -58,8 +58,7 @@ class Windows(Stage):
             for part in (rows.low.clamp_max(0), rows.high.clamp_min(0))
         )
         kinked = torch.where(rows.length > 0, math.inf, torch.zeros_like(rows.length))
-        for found in (tally.convex, tally.concave):
-            found[place.path] = kinked
+        tally.add(place.path, kinked, kinked)
         tally.gain = tally.gain * self.gain
         bent = None if rows.curvature is None else rows.curvature + kinked
         made = Rows(low, high, rows.length * self.gain, bent)

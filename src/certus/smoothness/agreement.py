@@ -1,0 +1,95 @@
+"""A model beside its steps: both are run on the same points, near and far.
+
+In float64, on a copy of the model if it is not in float64 itself; in its own precision, and not so far out,
+where it cannot be copied. A model that answers differently when asked again is refused too.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+from torch import Tensor, nn
+
+from certus.errors import CertusError, UnsupportedError, require
+from certus.smoothness.stage import Shape
+from certus.smoothness.steps import Step, run_steps
+
+_FAR = (0.0, 1e-3, 1.0, 1.0, 30.0, 1e3, 1e6)
+_NEAR = (0.0, 1e-3, 1.0, 1.0, 30.0)
+_CLOSE = 1e-7
+
+
+def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
+    """Raise unless the steps compute what the model, at rest, does, up to its precision."""
+    _check_repetition(model, shape)
+    doubled = _in_float64(model, _points(_NEAR, shape))
+    if doubled is None:
+        outputs, points = _outputs(model, _points(_NEAR, shape)), _points(_NEAR, shape)
+        close = 10 * math.sqrt(torch.finfo(outputs.dtype).eps)
+    else:
+        points = _points(_FAR, shape)
+        outputs, close = _outputs(doubled, points), _CLOSE
+    expected, outputs = run_steps(steps, points), outputs.double().cpu()
+    agree = outputs.shape == expected.shape
+    if agree:
+        agree = bool(_agree(outputs.flatten(1), expected.flatten(1), close).all())
+    if not agree:
+        raise CertusError(
+            "The model does not compute what was read of it: something in it, such as a hook, a state that "
+            "changes, or an operation of its own, has no rule. Nothing can be proven about it."
+        )
+
+
+def _agree(outputs: Tensor, expected: Tensor, close: float) -> Tensor:
+    """(batch,) whether values agree; far out, both may have overflowed."""
+    room = close * (1 + expected.abs().amax(1))
+    overflow = ~torch.isfinite(expected).all(1) & ~torch.isfinite(outputs).all(1)
+    overflow[: len(_NEAR) - 1] = False
+    off = (outputs - expected).abs().nan_to_num(math.inf).amax(1)
+    return (off <= room) & torch.isfinite(room) | overflow
+
+
+def _points(sizes: tuple[float, ...], shape: Shape) -> Tensor:
+    directions = torch.randn(
+        len(sizes), *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    return directions * torch.tensor(sizes, dtype=torch.float64).reshape(-1, *([1] * len(shape)))
+
+
+def _outputs(model: nn.Module, points: Tensor) -> Tensor:
+    parameter = next(model.parameters(), torch.zeros((), dtype=torch.float64))
+    with torch.no_grad():
+        outputs = model(points.clone().to(parameter))  # which it may overwrite
+    require(isinstance(outputs, Tensor), "model", "return a tensor", type(outputs))
+    assert isinstance(outputs, Tensor)
+    return outputs
+
+
+def _check_repetition(model: nn.Module, shape: Shape) -> None:
+    points = _points(_NEAR, shape)
+    first, second = _outputs(model, points), _outputs(model, points)
+    close = 10 * math.sqrt(torch.finfo(first.dtype).eps)
+    same = first.shape == second.shape and bool(
+        _agree(first.double().cpu().flatten(1), second.double().cpu().flatten(1), close).all()
+    )
+    if not same:
+        raise UnsupportedError(
+            "The model gives other outputs when it is asked again: it is random, or changes as it runs. "
+            "Nothing can be proven about it."
+        )
+
+
+def _in_float64(model: nn.Module, points: Tensor) -> nn.Module | None:
+    """The model, or a copy of it, in float64 on the CPU; None if there is none that runs."""
+    weights = [*model.parameters(), *model.buffers()]
+    single = [each for each in weights if each.is_floating_point() and each.dtype != torch.float64]
+    if not single and all(each.device.type == "cpu" for each in weights):
+        return model
+    try:
+        copied = copy.deepcopy(model).double().cpu()
+        outputs = _outputs(copied, points)
+    except Exception:  # whatever a model of the user's may raise
+        return None
+    return copied if outputs.dtype == torch.float64 else None

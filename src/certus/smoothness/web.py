@@ -1,0 +1,261 @@
+"""A part of a network that is no chain: branches that are joined by concatenation, or that share layers.
+
+Such a part is a list of segments. Each joins earlier ones, by adding or by concatenating them, and puts its
+steps behind that. Every pass goes from segment to segment:
+
+    forwards     a sum moves by at most the sum of what its terms do, a concatenation by the root of the sum
+                 of squares, α = √Σαᵢ² and β = √Σβᵢ²; single units are simply put side by side
+    backwards    the gradient in a segment is the sum of those that come back from all that use it, so the sum
+                 rule, in which each activation counts once, holds as it does for a chain
+    max rule     with ∇²m ⪯ M·I behind the part, of which L is the Lipschitz constant, and κ the curvature
+                 of a linear function of it,    M·L² + κ    before it
+
+κ is followed with one M for each segment, all of them together: ∇²m ⪯ diag(M₁I, M₂I, …) as a function of
+the segments not yet passed. A segment that is used twice gets the sum of what comes back. A concatenation
+leaves M as it is. A sum x₁ + … + x_k gives M/tᵢ to its terms, for any t > 0 with Σtᵢ = 1, since
+‖Σxᵢ‖² ≤ Σ‖xᵢ‖²/tᵢ; t follows the lengths of the terms' reach.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from certus.outward import slack
+from certus.smoothness.passes import Place, Reach, Rows, Tally, size, times
+from certus.smoothness.results import LayerBound
+from certus.smoothness.stage import Met, Shape, Stage
+from certus.smoothness.steps import (
+    Step,
+    Trace,
+    backward,
+    forward,
+    printed,
+    pull_rounding,
+    rounded,
+    run_steps,
+    widths,
+)
+from certus.smoothness.table import table_of
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Steps behind a join.
+
+    Attributes:
+        inputs: what is joined: 0 is the input of the web, i the output of segment i − 1.
+        axis: of one sample, along which the inputs are concatenated; None to add them.
+        shape: behind the join.
+    """
+
+    steps: list[Step]
+    inputs: tuple[int, ...]
+    axis: int | None
+    shape: Shape
+    sizes: tuple[int, ...] = ()  # of the inputs along the axis
+
+    @property
+    def out_shape(self) -> Shape:
+        return self.steps[-1].out_shape if self.steps else self.shape
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Tensors (batch, *shape), added or concatenated."""
+        if self.axis is None:
+            return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum(0)
+        return torch.cat(list(parts), self.axis + 1)
+
+    def combined(self, lengths: Sequence[Tensor]) -> Tensor:
+        """What lengths of the inputs make of the join: their sum, or the root of their squares."""
+        stacked = torch.stack(list(lengths))
+        if self.axis is None:
+            return stacked.sum(0)
+        norm: Tensor = torch.linalg.vector_norm(stacked, dim=0)
+        return norm
+
+    def total(self, numbers: Sequence[float]) -> float:
+        """The same of plain numbers."""
+        return sum(numbers) if self.axis is None else math.hypot(*numbers)
+
+    def parted(self, rows: Tensor) -> list[Tensor]:
+        """What of (batch, rows, *shape) belongs to each input."""
+        if self.axis is None:
+            return [rows] * len(self.inputs)
+        return list(rows.split(list(self.sizes), self.axis + 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Crossed:
+    """What a web remembers of the way forwards: the trace of each segment, and how far its inputs reach."""
+
+    traces: list[Trace]
+    lengths: list[Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Web(Stage):
+    """Segments, the last of which is the output."""
+
+    segments: list[Segment]
+
+    def shape_behind(self, shape: Shape) -> Shape:
+        return self.segments[-1].out_shape
+
+    def apply(self, points: Tensor) -> Tensor:
+        values = [points]
+        for part in self.segments:
+            values.append(run_steps(part.steps, part.join([values[index] for index in part.inputs])))
+        return values[-1]
+
+    def reach(self, before: Reach, radius: Tensor | None, values: Stage) -> tuple[Reach, Met]:
+        ends, traces = [before], []
+        for part in self.segments:
+            end, trace = forward(part.steps, _joined_reach(part, [ends[i] for i in part.inputs]), radius)
+            ends.append(end)
+            traces.append(trace)
+        return ends[-1], Crossed(traces, [end.length for end in ends])
+
+    def pull(self, rows: Rows, met: Met, tally: Tally, place: Place) -> Rows:
+        crossed: Crossed = met
+        blank = None if rows.curvature is None else torch.zeros_like(rows.curvature)
+        found: list[list[Rows]] = [[] for _ in range(len(self.segments) + 1)]
+        found[-1].append(replace(rows, curvature=blank))
+        gains: list[Tensor] = [torch.ones_like(tally.gain)] * len(self.segments)
+        for index in range(len(self.segments) - 1, -1, -1):
+            part, own = self.segments[index], Tally(tally.lipschitz, torch.ones_like(tally.gain))
+            own.convex, own.concave = tally.convex, tally.concave
+            back = backward(part.steps, crossed.traces[index], _added(found[index + 1]), own, inside=True)
+            gains[index] = own.gain
+            shares = _shares(part, [crossed.lengths[i] for i in part.inputs])
+            for i, share in zip(part.inputs, _parted_rows(part, back, shares), strict=True):
+                found[i].append(share)
+        gain = self._gain(gains)
+        tally.gain = tally.gain * gain
+        made = _added(found[0])
+        bent = made.curvature
+        if rows.curvature is not None and bent is not None:
+            bent = bent + times(rows.curvature, (gain**2).unsqueeze(1))
+        return replace(
+            made, curvature=bent, length=torch.minimum(made.length, rows.length * gain.unsqueeze(1))
+        )
+
+    def _gain(self, gains: Sequence[Tensor]) -> Tensor:
+        """(batch,) the Lipschitz constant of all of it from those of the segments' steps."""
+        lengths = [torch.ones_like(gains[0])]
+        for part, own in zip(self.segments, gains, strict=True):
+            lengths.append(part.combined([lengths[index] for index in part.inputs]) * own)
+        return lengths[-1]
+
+    def rounded(self, value: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Met]:
+        values, errors, traces = [value], [error], []
+        for part in self.segments:
+            given = [values[index] for index in part.inputs]
+            off = part.join([errors[index] for index in part.inputs])
+            if part.axis is None and len(given) > 1:
+                off = off + slack(len(given)) * part.join([each.abs() for each in given])
+            value, error, trace = rounded(part.steps, part.join(given), off)
+            values.append(value)
+            errors.append(error)
+            traces.append(trace)
+        return values[-1], errors[-1], traces
+
+    def pull_rounding(self, size: Tensor, error: Tensor, met: Met) -> tuple[Tensor, Tensor]:
+        found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(len(self.segments) + 1)]
+        found[-1].append((size, error))
+        for index in range(len(self.segments) - 1, -1, -1):
+            part = self.segments[index]
+            pulled = pull_rounding(part.steps, met[index], *_summed(found[index + 1]))
+            for each in part.inputs:  # the part of a row is no longer than the row
+                found[each].append(pulled)
+        return _summed(found[0])
+
+    def printed(self, length: float, bend: float) -> tuple[float, float]:
+        ends = [(length, bend)]
+        for part in self.segments:
+            lengths, bends = zip(*(ends[index] for index in part.inputs), strict=True)
+            ends.append(printed(part.steps, part.total(lengths), part.total(bends)))
+        return ends[-1]
+
+    def table(
+        self, path: str, kind: str, before: Reach, behind: float, added: dict[str, Tensor]
+    ) -> list[LayerBound]:
+        ends, lines = [before], list[LayerBound]()
+        for part in self.segments:
+            more, end = table_of(part.steps, _joined_reach(part, [ends[i] for i in part.inputs]), added)
+            lines += more
+            ends.append(end)
+        return lines
+
+    @property
+    def inner_widths(self) -> list[int]:
+        return [width for part in self.segments for width in (math.prod(part.shape), *widths(part.steps))]
+
+    @property
+    def inner_steps(self) -> list[Step]:
+        return [step for part in self.segments for step in part.steps]
+
+
+def _joined_reach(part: Segment, ends: Sequence[Reach]) -> Reach:
+    if len(ends) == 1:
+        return ends[0]
+    unit = part.join([end.unit for end in ends])
+    length = torch.minimum(part.combined([end.length for end in ends]), size(unit))
+    bend = part.combined([end.bend for end in ends])
+    centers = [end.center for end in ends if end.center is not None]
+    errors = [end.error for end in ends if end.error is not None]
+    if not centers or not errors:
+        return Reach(length, unit, bend)
+    error = part.join(errors)
+    if part.axis is None:
+        error = error + slack(len(ends)) * part.join([center.abs() for center in centers])
+    return Reach(length, unit, bend, part.join(centers), error)
+
+
+def _shares(part: Segment, lengths: Sequence[Tensor]) -> list[Tensor]:
+    """(batch,) 1/tᵢ for each input of a join; 1 where M is left as it is."""
+    if part.axis is not None or len(lengths) == 1:
+        return [torch.ones_like(length) for length in lengths]
+    # No t may be 0, and none so small that 1/t is not finite.
+    each = torch.stack(list(lengths))
+    each = each.clamp(1e-100, 1e100)
+    each = torch.maximum(each, 1e-3 * each.amax(0))
+    return list((each.sum(0) / each) * (1 + slack(len(lengths))))
+
+
+def _parted_rows(part: Segment, rows: Rows, shares: Sequence[Tensor]) -> list[Rows]:
+    """What comes back to each input of a join."""
+    if len(part.inputs) == 1:
+        return [rows]
+    made = []
+    for low, high, share in zip(part.parted(rows.low), part.parted(rows.high), shares, strict=True):
+        bent = None if rows.curvature is None else times(rows.curvature, share.unsqueeze(1))
+        own = Rows(low, high, rows.length, bent)
+        made.append(replace(own, length=torch.minimum(rows.length, size(own.largest, 2))))
+    return made
+
+
+def _added(parts: Sequence[Rows]) -> Rows:
+    """The sum of gradients that come back from several uses."""
+    if len(parts) == 1:
+        return parts[0]
+    rounding = slack(len(parts)) * torch.stack([part.largest for part in parts]).sum(0)
+    low = torch.stack([part.low for part in parts]).sum(0) - rounding
+    high = torch.stack([part.high for part in parts]).sum(0) + rounding
+    bends = [part.curvature for part in parts if part.curvature is not None]
+    made = Rows(low, high, torch.stack([part.length for part in parts]).sum(0))
+    return replace(
+        made,
+        length=torch.minimum(made.length, size(made.largest, 2)),
+        curvature=torch.stack(bends).sum(0) if bends else None,
+    )
+
+
+def _summed(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """(batch,) lengths and errors of a sum of rows."""
+    total = torch.stack([part[0] for part in parts]).sum(0)
+    error = torch.stack([part[1] for part in parts]).sum(0)
+    return total, error if len(parts) == 1 else error + slack(len(parts)) * total
