@@ -212,6 +212,7 @@ def test_windows_that_share_an_entry() -> None:
         math.inf
     ] * 3
     assert float(count.gain) == pytest.approx(3 * root)
+    count = tally()
     nothing = found.pull(one_row(0 * row, 0 * row, curvature=0.0), met, count, HERE)
     assert nothing.curvature is not None
     assert [float(v) for v in (nothing.curvature, count.convex["here"], count.concave["here"])] == [0.0] * 3

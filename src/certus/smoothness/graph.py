@@ -36,8 +36,8 @@ class Node:
 
 
 def steps_of_graph(nodes: list[Node], output: int) -> list[Step]:
-    """The steps from node 0 to ``output``, affine runs merged."""
-    return merge_steps(_series(nodes, 0, output))
+    """The steps from node 0 to ``output``; affine runs are merged inside of branches only."""
+    return _series(nodes, 0, output)
 
 
 def _series(nodes: list[Node], start: int, end: int) -> list[Step]:

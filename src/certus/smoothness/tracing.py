@@ -16,6 +16,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -57,9 +58,31 @@ class Traced:
     leaves: list[tuple[str, nn.Module]]
 
 
+_KEPT: ContextVar[dict[tuple[nn.Module, Shape], Traced] | None] = ContextVar("kept graphs", default=None)
+
+
+@contextmanager
+def graphs_kept_in(kept: dict[tuple[nn.Module, Shape], Traced]) -> Iterator[None]:
+    """Take the graph of a module once, while only its weights change, as in training."""
+    token = _KEPT.set(kept)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
 def trace(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]) -> Traced:
     """Take the graph of a module, at rest, for a batch of inputs of one shape."""
     refuse_altered(model, is_leaf)
+    kept = _KEPT.get()
+    if kept is None:
+        return _traced(model, shape, is_leaf)
+    if (model, shape) not in kept:
+        kept[model, shape] = _traced(model, shape, is_leaf)
+    return kept[model, shape]
+
+
+def _traced(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]) -> Traced:
     leaves = [
         (name, module)
         for name, module in model.named_modules()

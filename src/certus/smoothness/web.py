@@ -42,6 +42,8 @@ from certus.smoothness.steps import (
 )
 from certus.smoothness.table import table_of
 
+_LARGEST, _APART = 1e100, 1e3  # of lengths that shares follow, and their ratio
+
 
 @dataclass(frozen=True, eq=False)
 class Segment:
@@ -219,10 +221,10 @@ def _shares(part: Segment, lengths: Sequence[Tensor]) -> list[Tensor]:
     """(batch,) 1/tᵢ for each input of a join; 1 where M is left as it is."""
     if part.axis is not None or len(lengths) == 1:
         return [torch.ones_like(length) for length in lengths]
-    # No t may be 0, and none so small that 1/t is not finite.
+    # No t may be 0, and none so small that 1/t is not finite; any will do.
     each = torch.stack(list(lengths))
-    each = each.clamp(1e-100, 1e100)
-    each = torch.maximum(each, 1e-3 * each.amax(0))
+    each = each.clamp(1 / _LARGEST, _LARGEST)
+    each = torch.maximum(each, each.amax(0) / _APART)
     return list((each.sum(0) / each) * (1 + slack(len(lengths))))
 
 

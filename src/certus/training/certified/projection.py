@@ -29,6 +29,7 @@ from certus.smoothness.criteria import Softmax, read_criterion
 from certus.smoothness.geometry import geometry_of
 from certus.smoothness.operators import Diagonal
 from certus.smoothness.stage import Shape
+from certus.smoothness.tracing import Traced, graphs_kept_in
 from certus.training.certified.structure import Layer, read_structure
 
 SAFETY = 1e-3
@@ -80,7 +81,9 @@ class CertifiedSet:
         self._model, self._shape, self._sharpest = model, tuple(input_shape), sharpest
         whitening = geometry_of(cost, self._shape).whitening
         metric = whitening.weights[0].flatten() if isinstance(whitening, Diagonal) else None
-        self._structure = read_structure(model, self._shape, metric)
+        self._graphs: dict[tuple[nn.Module, Shape], Traced] = {}
+        with graphs_kept_in(self._graphs):
+            self._structure = read_structure(model, self._shape, metric)
         plain = whitening is None or metric is not None
         self._layers = self._structure.layers if plain else None
         self.gamma = gamma
@@ -111,7 +114,8 @@ class CertifiedSet:
         for part in self._structure.clipped:
             part.clip()
         if self._layers is None:
-            self._scale_by_proof(model)
+            with graphs_kept_in(self._graphs):  # training changes weights, not what a forward does
+                self._scale_by_proof(model)
         else:
             self._scale(self._layers)
 

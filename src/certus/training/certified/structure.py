@@ -16,6 +16,8 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from certus.errors import UnsupportedError
 from certus.layers import LogCosh, SmoothAbs
+from certus.modes import at_rest
+from certus.smoothness.log_softmax import LogSoftmax
 from certus.smoothness.network import read_layers
 from certus.smoothness.operators import Operator, Reshape
 from certus.smoothness.stage import Shape
@@ -114,9 +116,10 @@ def read_structure(model: nn.Module, shape: Shape, metric: Tensor | None) -> Str
     Args:
         metric: (inputs,) factors in front of the first layer, of a weighted cost; None if all are 1.
     """
-    for found in validate(model):
+    for found in validate(model, shape):
         raise UnsupportedError(
-            f"The layer {found.path or 'the model itself'} ({found.kind}) cannot be certified: "
+            f"The layer {found.path or 'the model itself'} ({found.kind})"
+            f"{f' in {found.line}' if found.line else ''} cannot be certified: "
             f"{found.reason}. Put in its place: {found.replacement}."
         )
     for path, module in model.named_modules():
@@ -126,8 +129,12 @@ def read_structure(model: nn.Module, shape: Shape, metric: Tensor | None) -> Str
                 "weight is computed by a parametrization, so it cannot be projected. Remove it first, with "
                 "torch.nn.utils.parametrize.remove_parametrizations."
             )
-    steps = read_layers(model, shape)
-    head = model.get_submodule(steps[-1].path) if steps else model
+    with at_rest(model):
+        steps = read_layers(model, shape)
+    if steps and isinstance(steps[-1].stage, LogSoftmax):  # which a loss of classes does not see
+        steps = steps[:-1]
+    modules = dict(model.named_modules(remove_duplicate=False))
+    head = modules.get(steps[-1].path) if steps else model
     if not isinstance(head, nn.Linear) or not head.weight.requires_grad:
         where = f"{steps[-1].path} ({steps[-1].kind})" if steps else "nothing"
         raise UnsupportedError(f"A certified network must end in a trained Linear layer; it ends in {where}.")
@@ -136,8 +143,10 @@ def read_structure(model: nn.Module, shape: Shape, metric: Tensor | None) -> Str
     clipped: list[AffineLayer] = []
     plain = True
     for step in steps[:-1]:
-        module = model.get_submodule(step.path)
-        if isinstance(step.stage, Operator):
+        module = modules.get(step.path)
+        if module is None or type(module).__name__ != step.kind:  # a function, or a layer used once more
+            plain = False
+        elif isinstance(step.stage, Operator):
             part = _affine(module, step, step.stage, metric)
             metric = metric if part.reshapes else None
             run.append(part)
