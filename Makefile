@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?= -n 2 --dist loadfile
-# Of make soak and make fuzz: a new one each time, part of the command that make prints.
+# Of make sweeps and make fuzz: a new one each time, part of the command that make prints.
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 
 VENV := .venv
@@ -26,14 +26,17 @@ $(shell test -d $(VENV) || exit 0; exec 2>/dev/null; \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak fuzz mutants check bench clean
+.PHONY: help demo test sweeps soak fuzz mutants wheel lowest check bench clean
 
 help:
 	@echo "make demo    train a robust classifier of digits, attack it and an ordinary one, certify it"
 	@echo "make test    run the tests and doctests; options: make test PYTEST_ARGS='-k name'"
-	@echo "make soak    run the sweeps at full size, with a random seed; to repeat one: make soak SEED=..."
+	@echo "make sweeps  run the sweeps at full size, with a random seed; to repeat one: make sweeps SEED=..."
+	@echo "make soak    attack, kill and mutate for an hour (SOAK_MINUTES=...); a second call goes on"
 	@echo "make fuzz    run the property tests on other and more examples, with a random seed"
 	@echo "make mutants make mistakes in the code that proofs rest on, and see whether the tests notice"
+	@echo "make wheel   build the wheel, install it alone without extras, and use it"
+	@echo "make lowest  the same with the lowest versions that are supported"
 	@echo "make check   lint, formatting and types: ruff check, ruff format --check, mypy"
 	@echo "make bench   run every script in benchmarks/"
 	@echo "make clean   remove .venv, caches and build output"
@@ -52,8 +55,15 @@ demo: $(VENV)/.has-report
 test: $(VENV)/.has-dev
 	$(PY) -m pytest $(PYTEST_ARGS)
 
-soak: $(VENV)/.has-dev
+sweeps: $(VENV)/.has-dev
 	$(PY) -m pytest $(PYTEST_ARGS) --hypothesis-profile=fuzz --hypothesis-seed=$(SEED) -m soak
+
+# One thread: what is forked must have no others. The extra bench brings ART.
+soak: $(VENV)/.has-dev $(VENV)/.has-bench
+	OMP_NUM_THREADS=1 $(PY) -m tests.soak
+
+wheel lowest:
+	PYTHON=$(PYTHON) tests/installed.sh build/$@ $(if $(filter lowest,$@),constraints-lowest.txt,constraints.txt)
 
 fuzz: $(VENV)/.has-dev
 	$(PY) -m pytest $(PYTEST_ARGS) --hypothesis-profile=fuzz --hypothesis-seed=$(SEED) -m 'hypothesis and not soak'

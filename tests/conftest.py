@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from matplotlib.figure import Figure
 
 # Timings depend on the machine: no example has a deadline, and none is drawn too slowly. The examples are the
-# same every time; `make fuzz` and `make soak` draw others, with a seed that they print.
+# same every time; `make fuzz` and `make sweeps` draw others, with a seed that they print.
 UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("certus", **UNTIMED, max_examples=50, derandomize=True)
 settings.register_profile("fuzz", **UNTIMED, max_examples=500, print_blob=True)

@@ -32,6 +32,8 @@ def moods(source: str) -> list[str]:
 def test_no_test_has_moods() -> None:
     # The tool that tries mutants measures how much processor time tests take, to choose among them.
     tool = {HERE / "mutation" / name for name in ("calls.py", "trial.py")}
+    # The session of a soak lasts as long as it is asked to.
+    tool |= {HERE / "soak" / "hour.py"}
     paths = set(HERE.rglob("*.py")) - tool
     assert len(paths) > 100
     assert {str(path): found for path in paths if (found := moods(path.read_text()))} == {}
