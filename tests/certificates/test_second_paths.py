@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 import certus
 from certus import Certificate
@@ -55,6 +56,22 @@ def test_portions_of_balls(numbers: int, monkeypatch: pytest.MonkeyPatch) -> Non
         leaf = (points + 0.3 * moves / moves.norm(dim=1, keepdim=True)).requires_grad_()
         (slope,) = torch.autograd.grad(certus.CrossEntropy()(model(leaf), targets).sum(), leaf)
         assert (slope.norm(dim=1) <= alone.lipschitz).all()
+
+
+def test_a_ball_is_bounded_alike_in_any_company() -> None:
+    """A population's bound takes samples as independent: none may change what is said of another."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 8), nn.ELU(2.0), nn.Linear(8, 3)).double()
+    analysis, targets = certus.smoothness.Analysis(model), torch.zeros(20, dtype=torch.long)
+    points = 3 * torch.randn(20, 2, dtype=torch.float64)
+    together = certus.smoothness.local_smoothness(analysis, points, targets, 0.3)
+    kinked = torch.isinf(together.bounds["max"])
+    assert 0 < kinked.sum() < 20
+    for index in range(20):
+        double = points[[index, index]]
+        alone = certus.smoothness.local_smoothness(analysis, double, targets[:2], 0.3)
+        for rule, values in together.bounds.items():
+            torch.testing.assert_close(values[index], alone.bounds[rule][0], rtol=1e-9, atol=0)
 
 
 def test_without_the_quadratics_around_samples(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,14 +75,17 @@ def exact_bend(site: Site, bent: Tensor) -> Tensor:
     """The eigenvalue itself for each row, or one for all rows of a sample, or ∞, as far as it is
     affordable."""
     flat = bent.flatten(2)
-    if site.matrix is None or not bool(torch.isfinite(flat).all()):
+    # Row by row: a kink near one sample says nothing of the others, whose bounds must not depend on it.
+    known = torch.isfinite(flat).all(2)
+    if site.matrix is None or not bool(known.any()):
         return flat.new_full(flat.shape[:2], math.inf)
+    flat = torch.where(known.unsqueeze(2), flat, 0.0)
     work = min(site.matrix.shape) ** 2 * max(site.matrix.shape) + 1e4
     if work * flat[..., 0].numel() > _EIGENVALUE_WORK:
         flat = flat.amax(1, keepdim=True)
     if work * flat[..., 0].numel() > _EIGENVALUE_WORK:
         return bent.new_full(bent.shape[:2], math.inf)
-    return quadratic_norm(site.matrix, flat).expand(bent.shape[:2])
+    return torch.where(known, quadratic_norm(site.matrix, flat), math.inf)
 
 
 def bend_by_max_rule(site: Site, rows: Rows, most: Tensor) -> Tensor:
