@@ -227,8 +227,8 @@ def test_a_first_layer_that_cancels() -> None:
         nn.Linear(1, 2, bias=False), nn.Linear(2, 1, bias=False), LogCosh(1.0), nn.Linear(1, 2)
     )
     with torch.no_grad():
-        model.double()[0].weight.copy_(torch.tensor([[2.0**27 - 1], [2.0**27]], dtype=torch.float64))  # type: ignore[operator, union-attr]
-        model[1].weight.copy_(torch.tensor([[2.0**27 + 1, -(2.0**27)]], dtype=torch.float64))  # type: ignore[operator, union-attr]
+        model.double()[0].weight.copy_(torch.tensor([[2.0**27 - 1], [2.0**27]], dtype=torch.float64))  # type: ignore[operator]
+        model[1].weight.copy_(torch.tensor([[2.0**27 + 1, -(2.0**27)]], dtype=torch.float64))  # type: ignore[operator]
     narrow = _narrow(Analysis(model))
     assert narrow is not None
     assert float(narrow.matrix.norm()) + narrow.lost >= 1
@@ -239,8 +239,8 @@ def test_a_sample_whose_units_cancel() -> None:
     log cosh around it is tanh(1)/1, not tanh(2)/2."""
     model = nn.Sequential(nn.Linear(2, 1, bias=False), LogCosh(1.0), nn.Linear(1, 2, bias=False)).double()
     with torch.no_grad():
-        model[0].weight.copy_(torch.tensor([[2.0**27 + 1, -2.0]], dtype=torch.float64))  # type: ignore[operator, union-attr]
-        model[2].weight.copy_(torch.tensor([[0.0], [1.0]], dtype=torch.float64))  # type: ignore[operator, union-attr]
+        model[0].weight.copy_(torch.tensor([[2.0**27 + 1, -2.0]], dtype=torch.float64))  # type: ignore[operator]
+        model[2].weight.copy_(torch.tensor([[0.0], [1.0]], dtype=torch.float64))  # type: ignore[operator]
     point = torch.tensor([[2.0**27 - 1, 2.0**53 - 1]], dtype=torch.float64)
     made = Problem.of(model, Split(point, torch.tensor([0])), CrossEntropy(), SquaredL2(), Unbounded())
     found = centred_parabolas(made, *_known(made, point))
@@ -263,8 +263,8 @@ def test_a_sample_at_the_top_of_its_margin() -> None:
     """m = log cosh(x₁) at x = 0 has no slope and curvature 1: no parabola may be flatter."""
     model = nn.Sequential(nn.Linear(2, 1, bias=False), LogCosh(1.0), nn.Linear(1, 2, bias=False)).double()
     with torch.no_grad():
-        model[0].weight.copy_(torch.tensor([[1.0, 0.0]]))  # type: ignore[operator, union-attr]
-        model[2].weight.copy_(torch.tensor([[0.0], [1.0]]))  # type: ignore[operator, union-attr]
+        model[0].weight.copy_(torch.tensor([[1.0, 0.0]]))  # type: ignore[operator]
+        model[2].weight.copy_(torch.tensor([[0.0], [1.0]]))  # type: ignore[operator]
     point = torch.zeros(1, 2, dtype=torch.float64)
     made = Problem.of(model, Split(point, torch.tensor([0])), CrossEntropy(), SquaredL2(), Unbounded())
     found = centred_parabolas(made, *_known(made, point))

@@ -66,6 +66,7 @@ def test_the_parts_of_the_curvature_are_all_of_it() -> None:
         found = Analysis(nn.Sequential(*layers).double()).everywhere
         total = sum(float(part[0]) for part in found.parts.values())
         assert len(found.parts) == 2
+        assert found.margin_curvature is not None
         assert math.isclose(total, float(found.margin_curvature.max()), rel_tol=1e-8)
 
 
@@ -96,8 +97,9 @@ def test_a_network_that_begins_with_an_activation_in_another_norm() -> None:
     """tanh(x), then w·x: in √(4v₁² + v₂²) the first feature costs twice as much, and counts half."""
     model = nn.Sequential(nn.Tanh(), nn.Linear(2, 2)).double()
     with torch.no_grad():
-        model[1].weight.copy_(torch.tensor([[3.0, 0.0], [0.0, 0.0]]))  # type: ignore[operator, union-attr]
+        model[1].weight.copy_(torch.tensor([[3.0, 0.0], [0.0, 0.0]]))  # type: ignore[operator]
     found = Analysis(model, input_shape=(2,), cost=WeightedL2(torch.tensor([4.0, 1.0]))).everywhere
+    assert found.margin_lipschitz is not None
     assert 1.5 <= float(found.margin_lipschitz.max()) <= 1.5 * (1 + 1e-6)
 
 
