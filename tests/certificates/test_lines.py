@@ -1,0 +1,25 @@
+"""A line of a certificate says which rules it rests on, and rounds each mean outward."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import torch
+
+from certus.certificates.levels import Level
+from certus.certificates.lines import Line
+from certus.certificates.proven.gap import Rule
+
+
+def test_a_line_by_hand() -> None:
+    kinds = list(Rule)
+    rules = torch.tensor([int(kinds[0])] * 3 + [int(kinds[1])])
+    values = torch.tensor([0.1, 0.2, 0.3, 0.7], dtype=torch.float64)
+    mean = sum(Fraction(value) for value in values.tolist()) / 4
+    found = Line.of(
+        Level(2.0, bound=values, rule=rules, loss=values, transport_cost=values, error_cost=values)
+    )
+    assert found.rules == {kinds[0].name.lower(): 0.75, kinds[1].name.lower(): 0.25}
+    assert mean <= Fraction(found.bound) <= mean * (1 + Fraction(1, 10**9))
+    assert mean <= Fraction(found.rho_hat) <= mean * (1 + Fraction(1, 10**9))
+    assert mean * (1 - Fraction(1, 10**9)) <= Fraction(found.loss) <= mean
