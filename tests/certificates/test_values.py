@@ -274,6 +274,17 @@ def test_a_squared_error_far_from_a_target() -> None:
     assert Fraction(float(Values.at(made).loss)) >= (10**9 + 1) ** 2
 
 
+@pytest.mark.parametrize("target", [-(10.0**18), 10.0**18])
+def test_a_target_that_swallows_the_output(target: float) -> None:
+    """F − y = 1 ∓ 10¹⁸ is computed without its 1, so that the gradient 2(F − y) is off by 2."""
+    model = nn.Sequential(nn.Linear(1, 1, bias=False)).double()
+    with torch.no_grad():
+        model[0].weight.fill_(1.0)  # type: ignore[operator]
+    data = (torch.ones(1, 1), torch.tensor([[target]], dtype=torch.float64))
+    made = Problem.of(model, data, SquaredError(), L2, EVERYWHERE)
+    assert float(made.slope_error(made.loss(made.inputs, made.targets), made.rounding)) >= 2
+
+
 def test_the_largest_output_counts() -> None:
     model = nn.Linear(2, 3, bias=False).double()
     with torch.no_grad():
