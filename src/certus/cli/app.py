@@ -10,6 +10,7 @@ import typer
 
 from certus.cli import attack, bound, cartpole, certify, compare, data, runs, shift, train, verify
 from certus.errors import CertusError
+from certus.printable import printable
 from certus.runs.verification import VerificationError
 
 # UsageError; where it lives depends on the version of typer, its place among the bases does not.
@@ -61,14 +62,19 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted; `certus resume RUN` goes on with a run", file=sys.stderr)
         sys.exit(130)
+    except MemoryError as error:
+        _refuse(f"there is not enough memory ({error or 'no more could be had'})", code=1)
     except Exception as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch's word for it
+            _refuse(f"there is not enough memory ({str(error).partition('memory: ')[2]})", code=1)
         if "CERTUS_DEBUG" in os.environ:
             raise
-        print(f"certus: {type(error).__name__}: {error} (CERTUS_DEBUG=1 shows where)", file=sys.stderr)
+        said = f"certus: {type(error).__name__}: {error} (CERTUS_DEBUG=1 shows where)"
+        print(printable(said), file=sys.stderr)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _refuse(message: str, code: int = 2) -> NoReturn:
-    print("certus: error: " + " ".join(message.split()), file=sys.stderr)
+    print("certus: error: " + printable(" ".join(message.split())), file=sys.stderr)
     sys.exit(code)

@@ -5,20 +5,42 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from certus.errors import require
+from certus.printable import printable
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 
-console = Console(highlight=False, markup=False, soft_wrap=True)
-"""For results that people read. Paths and names are printed as they are, and sentences are not cut."""
 
-messages = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+class PlainConsole(Console):
+    """Prints text as it is, without markup or cuts; what a terminal would obey is written out."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        shown = [printable(one) if isinstance(one, str) else one for one in objects]
+        super().print(*shown, **options)
+
+
+class PlainTable(Table):
+    """Cells in which nothing breaks a line or is obeyed by a terminal."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        shown = [printable(one).replace("\n", "\\n") if isinstance(one, str) else one for one in cells]
+        super().add_row(*shown, **options)
+
+
+console = PlainConsole()
+"""For results that people read."""
+
+messages = PlainConsole(stderr=True)
 """For progress and remarks."""
 
 
@@ -47,7 +69,7 @@ def number(value: object, digits: int = 4) -> str:
 
 def make_table(*columns: str) -> Table:
     """A plain table: names on the left, numbers on the right."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
+    made = PlainTable(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         made.add_column(
             column, justify="left" if index == 0 else "right", overflow="fold", no_wrap=index == 0

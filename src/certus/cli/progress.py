@@ -16,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from certus.printable import printable
 from certus.training import Observer, TrainingState
 
 
@@ -74,5 +75,5 @@ def counting(console: Console, what: str, total: int) -> Iterator[Callable[[int]
     """A bar for work that is counted: ``with counting(...) as advance: … advance(count)``."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(printable(what), total=total)
         yield lambda count: bar.advance(task, count)

@@ -17,6 +17,7 @@ from safetensors.numpy import save
 from certus.data.arrays import Array
 from certus.data.splits import digest_arrays
 from certus.errors import ArgumentError
+from certus.storage.reading import open_regular
 
 if sys.platform != "win32":
     import fcntl
@@ -28,11 +29,14 @@ UNFINISHED, LOCK = ".fetch-", ".lock"
 
 def default_cache() -> Path:
     """$CERTUS_CACHE, else $XDG_CACHE_HOME/certus, else ~/.cache/certus."""
-    if named := os.environ.get("CERTUS_CACHE"):
-        return Path(named).expanduser()
-    if shared := os.environ.get("XDG_CACHE_HOME"):
-        return Path(shared) / "certus"
-    return Path.home() / ".cache" / "certus"
+    try:
+        if named := os.environ.get("CERTUS_CACHE"):
+            return Path(named).expanduser()
+        if shared := os.environ.get("XDG_CACHE_HOME"):
+            return Path(shared) / "certus"
+        return Path.home() / ".cache" / "certus"
+    except RuntimeError as problem:  # ~nobody, or nobody's home
+        raise ArgumentError(f"`CERTUS_CACHE` must name a folder: {problem}") from None
 
 
 def cache_file(name: str, cache: Path | None = None) -> Path:
@@ -88,21 +92,31 @@ def store(
     return finished
 
 
-def read(name: str, cache: Path | None = None) -> tuple[dict[str, Array], str]:
-    """The arrays as they were stored, and their digest, which is checked."""
+def read(name: str, known: str, cache: Path | None = None) -> tuple[dict[str, Array], str]:
+    """The arrays of a data set, and their digest.
+
+    Args:
+        known: the sha256 of the source. What the file says about itself proves nothing: whoever changed the
+            arrays could change that as well.
+    """
     path = cache_file(name, cache)
     again = f"run `certus data get {name}`"
     if not path.exists():
         raise ArgumentError(f"`{name}` must be fetched first: {again} (looked for {path}).")
     try:
+        open_regular(path).close()
         with safe_open(path, framework="np") as stored:
             metadata = stored.metadata() or {}
             arrays = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118  (not a mapping)
-    except (OSError, ValueError, SafetensorError) as problem:
+    # Types that NumPy does not have, such as bfloat16, end in others than safetensors' own errors.
+    except (OSError, ValueError, TypeError, AttributeError, SafetensorError) as problem:
         raise ArgumentError(f"`{path}` is damaged ({problem}); {again} to fetch it again.") from problem
     if metadata.get("certus") != FORMAT:
         raise ArgumentError(f"`{path}` is not of the format {FORMAT}; {again} to fetch it again.")
     sha256 = digest_arrays(arrays)
-    if metadata.get("sha256") != sha256:
-        raise ArgumentError(f"`{path}` is damaged (its checksum does not match); {again} to fetch it again.")
+    if sha256 != known:
+        raise ArgumentError(
+            f"`{path}` is damaged (its checksum does not match: sha256 {sha256[:12]}… instead of "
+            f"{known[:12]}…); {again} to fetch it again."
+        )
     return arrays, sha256

@@ -58,7 +58,7 @@ def employment(seed: int = 0, *, standardize: bool = True, cache: Path | None = 
     Train, calibration and test are 60% / 20% / 20% of 2015; ``later`` holds "2016", "2017" and "2018".
     The categories are those of 2015. A later row with any other has zeros in that group: there is none.
     """
-    arrays, sha256 = read("employment", cache)
+    arrays, sha256 = read("employment", EXPECTED["sha256"], cache)
     years = arrays["year"]
     first = torch.from_numpy(np.flatnonzero(years == FIRST_YEAR))
     rows = {key: first[part] for key, part in in_fifths("employment", len(first), seed).items()}

@@ -27,7 +27,7 @@ EXPECTED = {
 
 def fashion_mnist(seed: int = 0, *, cache: Path | None = None) -> DataSet:
     """The pictures as (n, 1, 28, 28) images in [0, 1]: 55,000 / 5,000 by seed, and the official 10,000."""
-    arrays, sha256 = read("fashion-mnist", cache)
+    arrays, sha256 = read("fashion-mnist", EXPECTED["sha256"], cache)
     return train_and_test("fashion-mnist", arrays, sha256, seed=seed)
 
 

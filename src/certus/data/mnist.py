@@ -33,7 +33,7 @@ EXPECTED = {
 
 def mnist(seed: int = 0, *, cache: Path | None = None) -> DataSet:
     """The digits as (n, 1, 28, 28) images in [0, 1]: 55,000 / 5,000 by seed, and the official 10,000."""
-    arrays, sha256 = read("mnist", cache)
+    arrays, sha256 = read("mnist", EXPECTED["sha256"], cache)
     return train_and_test("mnist", arrays, sha256, seed=seed)
 
 
