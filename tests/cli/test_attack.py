@@ -17,6 +17,7 @@ from certus.runs import RunDirectory
 from certus.runs.execute import execute, start_run
 from certus.runs.settings import Settings
 from certus.runs.trained import open_trained
+from certus.storage.sealed import seal
 from certus.subsets import choose_rows
 from certus.training import Observer, TrainingState
 from tests.cli.test_cli import QUICK, certus, refused
@@ -287,11 +288,11 @@ def test_damaged_runs(runs: Path) -> None:
     (run / "result.json").unlink()
     refused(certus(*options, folder=runs), "hurt is incomplete; `certus resume hurt` goes on with it")
     (run / "result.json").write_text(result.replace('"level": null', '"level": {"gamma": "x"}'))
-    refused(certus(*options, folder=runs), "hurt is corrupt: its result does not fit")
+    refused(certus(*options, folder=runs), "result.json is corrupt: its content does not have the sha256")
     (run / "result.json").write_text(result)
-    (run / "run.json").write_text(about.replace(digits().sha256, "0" * 64))
+    content = json.loads(about)
+    (run / "run.json").write_text(json.dumps(seal(content | {"data_sha256": "0" * 64})))
     refused(certus(*options, folder=runs), "was started with other data")
-    (run / "run.json").write_text(about.replace('"data_sha256"', '"something"'))
-    refused(certus(*options, folder=runs), "run.json lacks data_sha256")
-    (run / "run.json").write_text(about.replace("mlp:8:elu", "mlp:9:elu"))
+    other = {"settings": content["settings"] | {"model": "mlp:9:elu"}}
+    (run / "run.json").write_text(json.dumps(seal(content | other)))
     refused(certus(*options, folder=runs), "hurt is corrupt: its result does not fit")

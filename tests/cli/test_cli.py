@@ -19,6 +19,7 @@ from certus.cli.app import main
 from certus.data import digits
 from certus.models import build_model
 from certus.runs import RunDirectory, RunLock, load_model
+from certus.storage.sealed import seal
 from tests.pictures import bars_of, pixels_of
 
 QUICK = ["--epochs", "1", "--model", "mlp:8:elu"]
@@ -72,7 +73,7 @@ def test_a_run_holds_what_it_should(trained: Path) -> None:
         *("model.safetensors", "result.json"),
     }
     about = json.loads((run / "run.json").read_text())
-    assert about["schema_version"] == 2
+    assert about["schema_version"] == 3
     assert about["data_sha256"] == digits().sha256
     assert about["cost"] == {"type": "SquaredL2"}
     result = json.loads((run / "result.json").read_text())
@@ -267,6 +268,8 @@ def test_a_run_of_an_older_version(trained: Path) -> None:
     run = trained / "runs/old"
     about, weights = json.loads((run / "run.json").read_text()), (run / "model.safetensors").read_bytes()
     about["schema_version"], about["settings"]["shift"] = 1, about["settings"].pop("jitter")
+    for name in ("sha256", "split_sha256", "model_imports", "model_uncovered"):
+        del about[name]
     (run / "run.json").write_text(json.dumps(about))
     for name in ("result.json", "model.safetensors", "checkpoint.safetensors", "metrics.jsonl"):
         (run / name).unlink()
@@ -283,21 +286,20 @@ def test_damaged_runs(trained: Path) -> None:
     about = (run / "run.json").read_text()
     with RunLock(run):
         refused(certus("resume", "runs/hurt", folder=trained), "is in use by another process")
-    (run / "run.json").write_text(about.replace('"schema_version": 2', '"schema_version": 7'))
+    (run / "run.json").write_text(about.replace('"schema_version": 3', '"schema_version": 7'))
     refused(certus("resume", "runs/hurt", folder=trained), "has schema version 7")
     states = [row["state"] for row in json.loads(certus("runs", "--json", folder=trained).stdout)]
     assert sum("unreadable" in state for state in states) == 1
-    (run / "run.json").write_text("{")
-    refused(certus("resume", "runs/hurt", folder=trained), "run.json is corrupt")
-    (run / "run.json").write_text(about.replace(digits().sha256, "0" * 64))
-    refused(certus("resume", "runs/hurt", folder=trained), "was started with other data")
-    (run / "run.json").write_text("[]")
-    refused(certus("resume", "runs/hurt", folder=trained), "does not describe a run")
+    for content, message in (("{", "run.json is corrupt"), ("[]", "does not describe a run")):
+        (run / "run.json").write_text(content)
+        refused(certus("resume", "runs/hurt", folder=trained), message)
     assert certus("runs", folder=trained).returncode == 0
-    (run / "run.json").write_text(about.replace('"data_sha256"', '"something"'))
-    refused(certus("resume", "runs/hurt", folder=trained), "run.json lacks data_sha256")
-    (run / "run.json").write_text(about.replace('"type": "CrossEntropy"', '"type": "CrossEntropy", "x": 1'))
-    refused(certus("resume", "runs/hurt", folder=trained), "is corrupt")
+    for changes, message in (
+        ({"data_sha256": "0" * 64}, "was started with other data"),
+        ({"criterion": {"type": "CrossEntropy", "x": 1}}, "is corrupt"),
+    ):
+        (run / "run.json").write_text(json.dumps(seal(json.loads(about) | changes)))
+        refused(certus("resume", "runs/hurt", folder=trained), message)
     (run / "run.json").write_text(about)
     split = (run / "split.safetensors").read_bytes()
     (run / "split.safetensors").write_bytes(b"junk")

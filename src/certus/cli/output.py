@@ -17,7 +17,6 @@ from certus.printable import printable
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 
 
-
 class PlainConsole(Console):
     """Prints text as it is, without markup or cuts; what a terminal would obey is written out."""
 

@@ -12,10 +12,11 @@ from certus.attacks.gradient import GRADIENT_ATTACKS, fgm, ifgm, pgm
 from certus.costs import Cost, SquaredL2, WeightedL2
 from certus.data import DataSet, load
 from certus.domains import Domain
+from certus.errors import ArgumentError
 from certus.perturbers import ERM, Perturber
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import COSTS, Settings
-from certus.storage.files import RunError
+from certus.storage.files import DamageError, RunError
 from certus.surrogate import WRM, default_maximizer
 from certus.training import RandomJitter, RandomWarp
 from certus.training.certified import CertifiedSet
@@ -31,8 +32,8 @@ def settings_of(run: RunDirectory) -> Settings:
         if "shift" in known:  # its name in runs of schema version 1
             known["jitter"] = known.pop("shift")
         return Settings(**known)
-    except (TypeError, KeyError) as reason:
-        raise RunError(f"{run.path} is corrupt: its settings do not fit: {reason}.") from None
+    except (TypeError, ArgumentError) as reason:
+        raise DamageError(f"{run.path} is corrupt: its settings do not fit: {reason}") from None
 
 
 def load_data(settings: Settings) -> DataSet:
@@ -42,9 +43,6 @@ def load_data(settings: Settings) -> DataSet:
 
 def load_same_data(run: RunDirectory, settings: Settings) -> DataSet:
     """The data of a run, checked to be those that it was started with, in the same split."""
-    missing = {"data_sha256", "model_sha256", "criterion", "cost", "domain"} - run.settings.keys()
-    if missing:
-        raise RunError(f"{run.path} is corrupt: run.json lacks {', '.join(sorted(missing))}.")
     data = load_data(settings)
     if data.sha256 != run.settings["data_sha256"]:
         raise RunError(f"{run.path} was started with other data: {settings.data} now has another sha256.")

@@ -1,11 +1,13 @@
 """A run directory: one training, its settings, its data split, its progress and its result.
 
-run.json                  schema version, settings, sha256 of the data (and of a user's model file)
+run.json                  schema version, settings, sha256 of the data (and of a user's model file), of the
+                          split and of itself
 split.safetensors         row numbers of the train, calibration and test samples
 checkpoint.safetensors    the training state, replaced as a whole
 metrics.jsonl             one line per epoch
 model.safetensors         the final weights
-result.json               what was measured at the end; its presence means that the run is complete
+result.json               what was measured at the end, with sha256 of the weights and itself; its presence
+                          means that the run is complete
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ from typing import Any
 
 from torch import Tensor
 
-from certus.runs.recorder import METRICS
-from certus.storage.files import RunError, parse_json, read_json, write_json
-from certus.storage.tensors import load_tensors, save_tensors
+from certus.runs.recorder import METRICS, read_history
+from certus.runs.result_file import WEIGHTS, read_result
+from certus.runs.run_file import SEALED, describe_run, read_run
+from certus.storage.files import DamageError, RunError, write_json
+from certus.storage.sealed import seal
+from certus.storage.tensors import digest, load_tensors, save_tensors
 
-RUN_VERSION = 2
-_READ = (1, RUN_VERSION)  # 1 had another name for a setting; see ``settings_of``
 _SETTINGS, _SPLIT, _MODEL, _RESULT = "run.json", "split.safetensors", "model.safetensors", "result.json"
 
 
@@ -46,7 +49,7 @@ class RunDirectory:
             raise RunError(f"Cannot make {path}: {reason.strerror}.") from None
         save_tensors(path / _SPLIT, dict(rows))
         # Last, so that a folder with settings is complete.
-        write_json(path / _SETTINGS, {"schema_version": RUN_VERSION, **settings})
+        write_json(path / _SETTINGS, describe_run(settings, rows))
         return RunDirectory(path)
 
     @staticmethod
@@ -54,26 +57,21 @@ class RunDirectory:
         """An existing run of a schema that this version knows."""
         if not (path / _SETTINGS).exists():
             raise RunError(f"{path} is no run directory: it has no {_SETTINGS}.")
-        about = read_json(path / _SETTINGS)
-        if not isinstance(about, dict):
-            raise RunError(f"{path / _SETTINGS} is corrupt: it does not describe a run.")
-        version = about.get("schema_version")
-        if version not in _READ:
-            raise RunError(
-                f"{path} has schema version {version}; this version of certus reads "
-                f"{' and '.join(map(str, _READ))}."
-            )
+        read_run(path / _SETTINGS)
         return RunDirectory(path)
 
     @property
     def settings(self) -> dict[str, Any]:
-        settings: dict[str, Any] = read_json(self.path / _SETTINGS)
-        return settings
+        """The content of run.json, checked."""
+        return read_run(self.path / _SETTINGS)
 
     @property
     def rows(self) -> dict[str, Tensor]:
         """Row numbers of the source data, by split."""
-        return load_tensors(self.path / _SPLIT)[0]
+        rows, known = load_tensors(self.path / _SPLIT)[0], self.settings["split_sha256"]
+        if known is not None and digest(rows) != known:
+            raise DamageError(f"{self.path / _SPLIT} is corrupt: it is not the split of the run.")
+        return rows
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -81,29 +79,31 @@ class RunDirectory:
         path = self.path / METRICS
         if not path.exists():
             return []
-        try:
-            return [parse_json(line) for line in path.read_text().splitlines()]
-        except (ValueError, RunError):
-            raise RunError(f"{path} is corrupt: it is no JSON.") from None
+        return read_history(path)
 
     @property
     def result(self) -> dict[str, Any] | None:
         """What was measured at the end; None while the run is incomplete."""
         if not (self.path / _RESULT).exists():
             return None
-        result: dict[str, Any] = read_json(self.path / _RESULT)
-        if not isinstance(result, dict) or not result.keys() >= {"test", "level"}:
-            raise RunError(f"{self.path / _RESULT} is corrupt: it does not hold a result.")
-        return result
+        return read_result(self.path / _RESULT, sealed=self._sealed)
 
     def finish(self, weights: Mapping[str, Tensor], result: Mapping[str, Any]) -> None:
         """Write the final weights, then the result."""
         save_tensors(self.path / _MODEL, dict(weights))
-        write_json(self.path / _RESULT, result)
+        write_json(self.path / _RESULT, seal({**result, WEIGHTS: digest(dict(weights))}))
 
     def weights(self) -> dict[str, Tensor]:
-        """The final weights."""
-        return load_tensors(self.path / _MODEL)[0]
+        """The final weights, which are those that the result is about."""
+        weights, result = load_tensors(self.path / _MODEL)[0], self.result
+        known = None if result is None else result.get(WEIGHTS)
+        if known is not None and digest(weights) != known:
+            raise DamageError(f"{self.path / _MODEL} is corrupt: its result is about other weights.")
+        return weights
+
+    @property
+    def _sealed(self) -> bool:
+        return bool(self.settings["schema_version"] >= SEALED)
 
 
 def find_runs(folder: Path) -> list[RunDirectory]:

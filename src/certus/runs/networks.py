@@ -43,7 +43,7 @@ def rebuild_model(run: RunDirectory, settings: Settings, data: DataSet, given: s
     rule = f"name the factory that the run was started with, {_factory(settings.model)}"
     require(_factory(given) == _factory(settings.model), "model", rule, given)
     # Compared while it is read: the bytes that are executed are the bytes that were compared.
-    own, beside = run.settings["model_sha256"], run.settings.get("model_imports") or {}
+    own, beside = run.settings["model_sha256"], run.settings["model_imports"] or {}
     known = {Path(given.rpartition(":")[0]).name: own} | beside
     return build_from(given, data, settings.seed, known=known).network
 

@@ -6,10 +6,14 @@ import json
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from certus.runs.checkpoint import restore_state, save_state
-from certus.storage.files import write_atomically
+from certus.runs.kinds import check_kinds
+from certus.storage.files import MOST_JSON, DamageError, RunError, parse_json, write_atomically
+from certus.storage.reading import read_regular
 from certus.training.fit import Observer, TrainingState
+from certus.training.metrics import EpochMetrics
 
 CHECKPOINT, METRICS = "checkpoint.safetensors", "metrics.jsonl"
 
@@ -56,3 +60,20 @@ class Recorder(Observer):
         if self._writes:
             lines = [json.dumps(asdict(entry), allow_nan=False) + "\n" for entry in state.history]
             write_atomically(self._folder / METRICS, "".join(lines).encode())
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """The lines of ``metrics.jsonl``, checked: one object per epoch."""
+    try:
+        entries = [parse_json(line) for line in read_regular(path, MOST_JSON).decode().splitlines()]
+        epochs = [EpochMetrics(**entry) for entry in entries]
+        for epoch in epochs:
+            check_kinds(epoch)
+    except OSError as reason:
+        raise RunError(f"Cannot read {path}: {reason.strerror}.") from None
+    except (ValueError, TypeError, RunError) as reason:
+        line = " ".join(str(reason).split())
+        raise DamageError(
+            f"{path} is corrupt: it does not hold the metrics of epochs: {line[:200]}"
+        ) from None
+    return [asdict(epoch) for epoch in epochs]

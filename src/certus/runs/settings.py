@@ -12,6 +12,7 @@ from certus.attacks.balls import NORMS
 from certus.attacks.gradient import GRADIENT_ATTACKS
 from certus.costs import SquaredLp, SquaredSup
 from certus.errors import ArgumentError, require, require_count
+from certus.runs.kinds import check_kinds
 from certus.surrogate import MonotoneAscent
 
 METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)
@@ -82,6 +83,7 @@ class Settings:
         return cls(**defaults | known)
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         for name, legal in (
             ("method", METHODS),
             ("optimizer", tuple(OPTIMIZERS)),

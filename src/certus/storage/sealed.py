@@ -12,7 +12,7 @@ from typing import Any
 
 from certus.storage.files import DamageError
 
-_SEAL = "sha256"
+SEAL = "sha256"
 
 
 def seal(content: dict[str, Any]) -> dict[str, Any]:
@@ -23,17 +23,17 @@ def seal(content: dict[str, Any]) -> dict[str, Any]:
     """
     rest = unsealed(content)
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return rest | {_SEAL: hashlib.sha256(text.encode()).hexdigest()}
+    return rest | {SEAL: hashlib.sha256(text.encode()).hexdigest()}
 
 
 def unsealed(content: dict[str, Any]) -> dict[str, Any]:
     """The document without its digest."""
-    return {name: value for name, value in content.items() if name != _SEAL}
+    return {name: value for name, value in content.items() if name != SEAL}
 
 
 def check_seal(content: dict[str, Any], name: object) -> None:
     """Raise ``DamageError`` unless the document has the digest that it was written with."""
-    if _SEAL not in content:
-        raise DamageError(f"{name} is corrupt: it has no {_SEAL}.")
-    if content[_SEAL] != seal(content)[_SEAL]:
-        raise DamageError(f"{name} is corrupt: its content does not have the {_SEAL} it was written with.")
+    if SEAL not in content:
+        raise DamageError(f"{name} is corrupt: it has no {SEAL}.")
+    if content[SEAL] != seal(content)[SEAL]:
+        raise DamageError(f"{name} is corrupt: its content does not have the {SEAL} it was written with.")

@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from certus.storage.files import RunError, parse_json, write_atomically
+from certus.storage.reading import open_regular
 
 
 def digest(tensors: dict[str, Tensor], note: str = "") -> str:
@@ -41,7 +42,7 @@ def load_tensors(path: Path, *, require_digest: bool = True) -> tuple[dict[str, 
         require_digest: False accepts safetensors that others have written.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start = file.read(4)
     except OSError as reason:
         raise RunError(f"Cannot read {path}: {reason.strerror}.") from None
