@@ -130,8 +130,36 @@ def test_json_that_readers_understand_differently_is_refused(text: str, message:
 @pytest.mark.parametrize("text", ["[" * 100_000, '"\xff"', ""], ids=["deep", "bytes", "empty"])
 def test_what_is_no_json_at_all(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(RunError, match=r"x.json is corrupt: it is no JSON file"):
+    with pytest.raises(RunError, match=r"x.json is corrupt: it is (no JSON file|nested too deeply)"):
         read_json(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1" + "0" * 400, "10000000000000000000… is too large a number"),
+        ("[-9223372036854775809]", "-9223372036854775809… is too large a number"),
+        ("[" * 65 + "]" * 65, "it is nested too deeply"),
+        ('{"a":' * 65 + "1" + "}" * 65, "it is nested too deeply"),
+    ],
+    ids=["400 digits", "64 bits", "lists", "objects"],
+)
+def test_numbers_and_nesting_are_bounded(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(DamageError, match=rf"x.json is corrupt: {message}"):
+        read_json(tmp_path / "x.json")
+    (tmp_path / "x.json").write_text("[" * 64 + "9223372036854775807" + "]" * 64)
+    assert read_json(tmp_path / "x.json") is not None
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    """Neither a pipe, which would wait for a writer, nor a device, which never ends."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for name in ("pipe", "zero", ".", "none", "a\0b"):
+        for read in (read_json, load_tensors):
+            with pytest.raises(RunError, match=r"^Cannot read .*: "):
+                read(tmp_path / name)
 
 
 THINGS = [

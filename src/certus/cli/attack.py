@@ -41,6 +41,7 @@ from certus.cli.idle import of_data, of_network, refuse_idle
 from certus.cli.output import Json, console, make_table, messages, number, print_json
 from certus.cli.progress import counting
 from certus.domains import Unbounded
+from certus.errors import require_count
 from certus.runs.directory import RunDirectory
 from certus.runs.trained import TrainedRun, open_trained
 from certus.storage.files import write_json
@@ -135,6 +136,8 @@ def _show_nearest(
 ) -> None:
     options: dict[str, Any] = {"steps": 20 if steps is None else steps}
     options["restarts"] = 1 if restarts is None else restarts
+    for name, count in options.items():
+        require_count(f"--{name}", count)
     domain = trained.data.domain if clip else Unbounded()
     data, distances = chosen.data, []
     with counting(messages, f"attacking {trained.run.path}", len(data)) as advance:

@@ -11,7 +11,7 @@ import typer
 
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import Json, console, make_table, messages, number, print_json
-from certus.errors import CertusError
+from certus.errors import CertusError, require_count
 from certus.evidence import Evidence
 from certus.losses import ModelLoss
 from certus.runs.building import load_data, settings_of
@@ -52,6 +52,7 @@ def bound(
     certus bound runs/digits
     certus bound runs/digits --json
     """
+    require_count("--samples", samples, least=0)
     opened = RunDirectory.open(run)
     nothing = "with --samples 0, where there is nothing to choose" if samples == 0 else None
     refuse_idle(context, {"seed": nothing} | of_network(opened))

@@ -47,6 +47,8 @@ Model = Annotated[
 ]
 RunFolder = Annotated[Path | None, typer.Option("--output", "-o", help="The run directory to make.")]
 
+_REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 @options_of(
     Settings,
@@ -157,8 +159,12 @@ def import_weights(
     built = build_from(model, loaded, seed)
     network = built.network
     state, _ = load_tensors(weights, require_digest=False)
+    own = network.state_dict()
     for name, tensor in state.items():
-        usable = not tensor.is_complex() and bool(torch.isfinite(tensor).all())
+        whole = name in own and not own[name].is_floating_point()  # such as a count of batches
+        real = tensor.dtype in _REAL or (whole and tensor.dtype == own[name].dtype)
+        require(real, "weights", "be of real floating-point numbers", f"{tensor.dtype} in {name}")
+        usable = bool(torch.isfinite(tensor).all())
         require(usable, "weights", "be real and finite", f"{name}, which is not")
     try:
         network.load_state_dict(state)

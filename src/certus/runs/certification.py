@@ -13,6 +13,7 @@ import certus
 from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify
 from certus.certificates.engine import Memory, Progress
+from certus.certificates.proven.concentration import INEQUALITIES
 from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.costs import LabelCost
 from certus.data import DataSet, load
@@ -21,6 +22,8 @@ from certus.domains import Unbounded
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy, SmoothMargin
 from certus.runs.held_out import check_held_out, named_split
+from certus.runs.kinds import check_kinds
+from certus.runs.settings import LARGEST
 from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
 from certus.storage.tensors import digest
@@ -28,6 +31,7 @@ from certus.subsets import Subset
 
 __all__ = ["CertifySettings", "certify_run", "fingerprint"]
 
+MOST_ROUNDS = 10_000
 _PROBLEM = ("model_sha256", "model_imports", "criterion", "cost", "domain")
 
 
@@ -62,6 +66,25 @@ class CertifySettings:
     refine: int = 1
     attack_steps: int = 10
     everywhere: bool = False
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        for name, values in (
+            ("rho", self.rho),
+            ("gamma", self.gammas or ()),
+            ("clip", (self.clip,)),
+            ("label_price", (self.label_price,)),
+        ):
+            for value in values:  # what is no number, or negative, is refused where it is used
+                require(value is None or not value > LARGEST, name, f"be at most {LARGEST:g}", value)
+        for value in self.gammas or ():
+            require(not value < 1 / LARGEST, "gamma", f"be at least {1 / LARGEST:g}", value)
+        for name in ("balls", "refine", "attack_steps"):
+            value = getattr(self, name)
+            require(0 <= value <= MOST_ROUNDS, name, f"lie between 0 and {MOST_ROUNDS}", value)
+        legal = ", ".join(INEQUALITIES)
+        require(self.inequality in INEQUALITIES, "inequality", f"be one of {legal}", repr(self.inequality))
+        require(0 <= self.seed < 2**63, "seed", "be at least 0 and less than 2^63", self.seed)
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -28,6 +28,8 @@ METHOD_OPTIONS = {  # option → the methods that take it; to others it means no
     "step_size": ("ifgm", "pgm"),
     "clip": ("wrm", *GRADIENT_ATTACKS),
 }
+LARGEST = 1e30
+"""Of what may be asked: single precision holds no more than 3.4e38, and squares overflow before."""
 OPTIMIZERS = {"adam": Adam, "sgd": SGD}
 
 
@@ -97,8 +99,12 @@ class Settings:
             require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
         rate = self.learning_rate
         require(0 < rate < math.inf, "learning_rate", "be positive and finite", rate)
+        require(rate <= LARGEST, "learning_rate", f"be at most {LARGEST:g}", rate)
         decay = self.weight_decay
         require(0 <= decay < math.inf, "weight_decay", "be finite and not negative", decay)
+        require(decay <= LARGEST, "weight_decay", f"be at most {LARGEST:g}", decay)
+        accuracy = self.tolerance
+        require(0 <= accuracy < math.inf, "tolerance", "be finite and not negative", accuracy)
         require(self.batch_size < 2**31, "batch_size", "be less than 2³¹", self.batch_size)
         require(0 <= self.label_smoothing < 1, "label_smoothing", "lie in [0, 1)", self.label_smoothing)
         require(0 <= self.seed < 2**32, "seed", "lie between 0 and 2³² − 1", self.seed)

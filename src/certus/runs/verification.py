@@ -10,13 +10,15 @@ from typing import Any
 from certus.certificates.certificate import Certificate
 from certus.certificates.comparison import differences, table_differences
 from certus.certificates.record import as_json, read_certificate, read_content, sample_table
-from certus.errors import CertusError
+from certus.errors import ArgumentError, CertusError
 from certus.runs.certification import CertifySettings, fingerprint
 from certus.runs.trained import TrainedRun
 from certus.storage.files import DamageError
+from certus.storage.reading import read_regular
 from certus.storage.sealed import unsealed
 
 TABLE = "samples.csv"
+MOST_TABLE = 2**32
 _VERSIONS = ("bounds_version", "certus_version", "torch_version")
 CIRCUMSTANCES = ("run", "threads", *_VERSIONS)
 """Entries of ``about`` that no number rests on: where the run was, and what computed the certificate."""
@@ -47,8 +49,8 @@ class Statement:
         try:
             settings, run = CertifySettings.from_json(about["settings"]), Path(about["run"])
             _ = [about["digests"][name] for name in ("problem", "weights", "samples", "source", "table")]
-        except (AttributeError, KeyError, TypeError) as reason:
-            raise DamageError(f"{file} is corrupt: its settings do not fit: {reason}.") from None
+        except (AttributeError, KeyError, TypeError, ArgumentError) as reason:
+            raise DamageError(f"{file} is corrupt: its settings do not fit: {reason}") from None
         return Statement(file, read_content(file), run, settings)
 
     def other_problem(self, trained: TrainedRun) -> list[str]:
@@ -72,7 +74,10 @@ class Statement:
         table = self.file.parent / TABLE
         if not table.exists():
             return []
-        content = table.read_bytes()
+        try:
+            content = read_regular(table, MOST_TABLE)
+        except OSError as reason:
+            return [f"{TABLE}: it cannot be read: {reason.strerror}"]
         other = hashlib.sha256(content).hexdigest() != self.content["about"]["digests"]["table"]
         found = [f"{TABLE}: it is not the file that was written with the certificate"] if other else []
         return found + table_differences(content.decode(errors="replace"), sample_table(again))

@@ -1,0 +1,92 @@
+"""Numbers that mean nothing are refused in one line that names the option, its rule and the value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from certus.data import load
+from certus.errors import ArgumentError
+from certus.models import build_model
+from certus.runs.certification import CertifySettings
+from certus.runs.settings import Settings
+from tests.cli.test_cli import certus, refused
+from tests.runs.test_sealed_runs import made
+
+__all__ = ["made"]
+
+TRAIN = ["train", "csv:a.csv", "--gamma", "2", "-o", "new"]
+CERTIFY = ["certify", "run", "--rho", "0.1"]
+REFUSED = {
+    "rate": ([*TRAIN, "--lr", "1e300"], "`learning_rate` must be at most 1e+30; got 1e+300"),
+    "decay": ([*TRAIN, "--weight-decay", "1e308"], "`weight_decay` must be at most 1e+30; got 1e+308"),
+    "tolerance": ([*TRAIN, "--tolerance", "inf"], "`tolerance` must be finite and not negative; got inf"),
+    "no tolerance": ([*TRAIN, "--tolerance", "nan"], "`tolerance` must be finite and not negative; got nan"),
+    "rho": (["certify", "run", "--rho", "1e300"], "`rho` must be at most 1e+30; got 1e+300"),
+    "no rho": (["certify", "run", "--rho", "nan"], "`rho` must be finite and not negative; got nan"),
+    "clip": ([*CERTIFY, "--clip", "1e308"], "`clip` must be at most 1e+30; got 1e+308"),
+    "price": ([*CERTIFY, "--label-price", "1e300"], "`label_price` must be at most 1e+30; got 1e+300"),
+    "gamma": ([*CERTIFY, "--gamma", "1e-300"], "`gamma` must be at least 1e-30; got 1e-300"),
+    "balls": ([*CERTIFY, "--balls", "1" + "0" * 30], "`balls` must lie between 0 and 10000"),
+    "nonsense": (
+        [*CERTIFY, "--inequality", "nonsense"],
+        "`--inequality` must be left out without --confidence",
+    ),
+    "nonsense for people": (
+        [*CERTIFY, "--inequality", "nonsense", "--confidence", "0.9"],
+        "`inequality` must be one of",
+    ),
+    "restarts": (
+        ["attack", "run", "--nearest", "--restarts", "-1"],
+        "`--restarts` must be a whole number, at least 1; got -1",
+    ),
+    "no restarts": (
+        ["attack", "run", "--epsilon", "0.1", "--restarts", "-1"],
+        "`restarts` must be a whole number, at least 1; got -1",
+    ),
+    "steps": (
+        ["attack", "run", "--nearest", "--steps", "0"],
+        "`--steps` must be a whole number, at least 1; got 0",
+    ),
+    "samples": (
+        ["bound", "run", "--samples", "-3"],
+        "`--samples` must be a whole number, at least 0; got -3",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused(made: Path, arguments: list[str], message: str) -> None:
+    refused(certus(*arguments, folder=made), message)
+    assert not (made / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (torch.int32, "`weights` must be of real floating-point numbers; got torch.int32 in 1."),
+        (torch.bool, "`weights` must be of real floating-point numbers; got torch.bool in 1."),
+        (torch.complex64, "`weights` must be of real floating-point numbers; got torch.complex64"),
+        (torch.float8_e4m3fn, "`weights` must be of real floating-point numbers; got torch.float8_e4m3fn"),
+    ],
+    ids=str,
+)
+def test_weights_that_are_no_real_numbers(made: Path, kind: torch.dtype, message: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        model = build_model("mlp:3:elu", load("csv:a.csv"))
+    save_file({name: value.to(kind) for name, value in model.state_dict().items()}, made / "w.safetensors")
+    options = ["--data", "csv:a.csv", "--model", "mlp:3:elu", "--weights", "w.safetensors", "-o", "new"]
+    refused(certus("import", *options, folder=made), message)
+
+
+def test_settings_of_other_kinds() -> None:
+    with pytest.raises(ArgumentError, match="`clip` must be true or false; got 'no'"):
+        Settings(data="digits", model="mlp:3", gamma=1.0, clip="no")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"`rho` must be numbers; got 0.1"):
+        CertifySettings(rho=0.1)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="`inequality` must be one of"):
+        CertifySettings(rho=(0.1,), inequality="nonsense")
