@@ -230,6 +230,11 @@ def test_the_table_of_samples(small: Small) -> None:
     assert [line for line in small.found(content) if line.startswith("samples.csv[1]")]
     table.write_bytes(b"\xff")
     assert stated.differences(small.again)
+    table.write_bytes(b"rho,gamma\r0.1,\r2")
+    assert any("samples.csv: it is no table" in line for line in stated.differences(small.again))
+    table.unlink()
+    table.symlink_to("/dev/zero")
+    assert any("samples.csv: it cannot be read" in line for line in stated.differences(small.again))
     table.unlink()
     assert stated.differences(small.again) == []
     assert stated.remarks(small.again) == ["samples.csv is absent: its rows were not compared"]

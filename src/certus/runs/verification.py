@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,10 @@ class Statement:
             return [f"{TABLE}: it cannot be read: {reason.strerror}"]
         other = hashlib.sha256(content).hexdigest() != self.content["about"]["digests"]["table"]
         found = [f"{TABLE}: it is not the file that was written with the certificate"] if other else []
-        return found + table_differences(content.decode(errors="replace"), sample_table(again))
+        try:
+            return found + table_differences(content.decode(errors="replace"), sample_table(again))
+        except csv.Error as reason:
+            return [*found, f"{TABLE}: it is no table: {reason}"]
 
     def remarks(self, again: Certificate) -> list[str]:
         """What a reader of the outcome should know beside it."""

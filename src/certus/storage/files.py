@@ -61,7 +61,7 @@ def read_json(path: Path) -> Any:
     except DamageError as reason:
         raise DamageError(f"{path} is corrupt: {reason}") from None
     except ValueError:
-        raise DamageError(f"{path} is corrupt: it is no JSON file.") from None
+        raise RunError(f"{path} is corrupt: it is no JSON file.") from None
 
 
 def parse_json(text: str) -> Any:
