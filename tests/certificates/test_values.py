@@ -261,17 +261,19 @@ def test_a_gradient_that_cancels() -> None:
     assert float(Values.at(made).slope) >= 0.5
 
 
-def test_a_squared_error_far_from_a_target() -> None:
-    """F = (2²⁷ + 1)(2²⁷ − 1) − 2²⁷·2²⁷ = −1 may be computed as 0, which changes (F − y)² by 2|y|."""
+@pytest.mark.parametrize(("factor", "target"), [(1, 10**9), (1024, 0)])
+def test_squared_errors_that_rounding_changes_much(factor: int, target: int) -> None:
+    """F/factor = (2²⁷ + 1)(2²⁷ − 1) − 2²⁷·2²⁷ = −1 may be computed as 0, and (F − y)² as y²."""
     model = nn.Sequential(nn.Linear(1, 2, bias=False), nn.Linear(2, 1, bias=False)).double()
     with torch.no_grad():
         for parameter, value in zip(
             model.parameters(), ([[2.0**27 - 1], [2.0**27]], [[2.0**27 + 1, -(2.0**27)]]), strict=True
         ):
             parameter.copy_(torch.tensor(value, dtype=torch.float64))
-    data = (torch.ones(1, 1), torch.tensor([[1e9]], dtype=torch.float64))
+        parameter.mul_(factor)
+    data = (torch.ones(1, 1), torch.tensor([[target]], dtype=torch.float64))
     made = Problem.of(model, data, SquaredError(), L2, EVERYWHERE)
-    assert Fraction(float(Values.at(made).loss)) >= (10**9 + 1) ** 2
+    assert Fraction(float(Values.at(made).loss)) >= (target + factor) ** 2
 
 
 @pytest.mark.parametrize("target", [-(10.0**18), 10.0**18])
