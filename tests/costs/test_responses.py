@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import cvxpy as cp
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from certus import Box, SquaredL2
 from certus.costs import Cost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
+from certus.costs.base import infinite_unless
 from certus.domains import Ball, Domain, Unbounded
 from tests.oracles import Array, solve_concave
 
@@ -137,3 +139,9 @@ def test_extreme_slopes_stay_finite(cost: Cost, dtype: torch.dtype) -> None:
         assert torch.isfinite(got.gain).all()
         assert (got.target[0] == 0).all()
         assert (got.gain[1:] > 0).all()
+
+
+def test_what_overflows_proves_nothing() -> None:
+    bounds = torch.tensor([1.0, math.nan, math.inf, 2.0], dtype=torch.float64)
+    known = torch.tensor([True, True, True, False])
+    assert infinite_unless(known, bounds).tolist() == [1.0, math.inf, math.inf, math.inf]

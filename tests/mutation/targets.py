@@ -99,6 +99,7 @@ TESTS = (
     "tests/training/certified",
     "tests/costs",
     "tests/test_domains.py",
+    "tests/test_outward.py",
 )
 """Where the tests are that must notice."""
 
