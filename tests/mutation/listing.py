@@ -12,9 +12,10 @@ Small mistakes were put into the code that proofs rest on, one at a time; `tests
 CONTRIBUTING.md how to repeat it. {total} mutants were tried, {killed} were killed by a test, and {survived}
 survived: each is below, with the reason why it may.
 
-Drawn and tried on 16 November 2026 at commit f3d032d by `python -m tests.mutation run --count 420 --seed 14
---seconds 30`: at least 420 places, and six of each file that has as many. Some tests were written for survivors
-of that run; those were tried again, by hand, on the code of the day. Line numbers are those of the commit.
+Drawn and tried on 16 November 2026 at commit f3d032d by
+`python -m tests.mutation run --count 420 --seed 14 --seconds 30`: at least 420 places, and six of each file that
+has as many. Some tests were written for survivors of that run; those were tried again, by hand, on the code of
+the day. Line numbers are those of the commit.
 
 | file | mutants | killed | survived |
 |---|---|---|---|
@@ -40,7 +41,7 @@ def write_list(results: dict[str, Result]) -> None:
             text += f"\n## {path}\n"
         for result in own:
             text += (
-                f"\n**{result.id}**\n\n```python\n{result.before}\n{result.after}\n```\n\n"
+                f"\n**{result.id}**\n\n```text\n{result.before}\n{result.after}\n```\n\n"
                 f"{result.why or 'Not yet explained.'}\n"
             )
     LIST.write_text(text)
