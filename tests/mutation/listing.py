@@ -13,9 +13,9 @@ CONTRIBUTING.md how to repeat it. {total} mutants were tried, {killed} were kill
 survived: each is below, with the reason why it may.
 
 Drawn and tried on 16 November 2026 at commit f3d032d by
-`python -m tests.mutation run --count 420 --seed 14 --seconds 30`: at least 420 places, and six of each file that
-has as many. Some tests were written for survivors of that run; those were tried again, by hand, on the code of
-the day. Line numbers are those of the commit.
+`python -m tests.mutation run --count 420 --seed 14 --seconds 30`: at least 420 places, and six of each file
+that has as many. Some tests were written for survivors of that run; those were tried again, by hand, on the
+code of the day. Line numbers are those of the commit.
 
 | file | mutants | killed | survived |
 |---|---|---|---|
