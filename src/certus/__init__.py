@@ -13,18 +13,29 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from certus import costs, data, domains, losses, models, smoothness, surrogate
-from certus.costs import SquaredL2
-from certus.domains import Box
-from certus.errors import CertusError
-from certus.evidence import Evidence
-from certus.losses import CrossEntropy, ModelLoss
-from certus.smoothness import input_smoothness
-from certus.surrogate import WRM
-
 if TYPE_CHECKING:
-    from certus import attacks, certificates, mdp, runs, training
+    from certus import (
+        attacks,
+        certificates,
+        costs,
+        data,
+        domains,
+        losses,
+        mdp,
+        models,
+        runs,
+        smoothness,
+        surrogate,
+        training,
+    )
     from certus.certificates import Certificate, certify
+    from certus.costs import SquaredL2
+    from certus.domains import Box
+    from certus.errors import CertusError
+    from certus.evidence import Evidence
+    from certus.losses import CrossEntropy, ModelLoss
+    from certus.smoothness import input_smoothness
+    from certus.surrogate import WRM
     from certus.training import fit
 
 __version__ = "0.1.0"
@@ -55,18 +66,31 @@ __all__ = [
     "training",
 ]
 
-_LATER = {"Certificate": "certificates", "certify": "certificates", "fit": "training"}
+_HOMES = {
+    "WRM": "surrogate",
+    "Box": "domains",
+    "Certificate": "certificates",
+    "CertusError": "errors",
+    "CrossEntropy": "losses",
+    "Evidence": "evidence",
+    "ModelLoss": "losses",
+    "SquaredL2": "costs",
+    "certify": "certificates",
+    "fit": "training",
+    "input_smoothness": "smoothness",
+}
+_PARTS = set(__all__) - set(_HOMES) | {"errors", "evidence", "norms", "perturbers", "split"}
 
 
 def __getattr__(name: str) -> Any:
-    """What needs training, and MDPs, is imported when used: what drives processes takes a second to load.
+    """Everything is imported when it is used: torch, and what drives processes, take seconds to load.
 
     A name of one of the parts is not found here, but the error says where it is.
     """
-    if name in ("attacks", "certificates", "mdp", "runs", "training"):
+    if name in _PARTS:
         return importlib.import_module(f"certus.{name}")
-    if name in _LATER:
-        return getattr(importlib.import_module(f"certus.{_LATER[name]}"), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"certus.{_HOMES[name]}"), name)
     for part in ("costs", "domains", "errors", "losses", "perturbers", "smoothness", "surrogate"):
         found = getattr(importlib.import_module(f"certus.{part}"), name, None)
         if str(getattr(found, "__module__", "")).startswith(f"certus.{part}"):

@@ -1,6 +1,30 @@
-"""``python -m certus``: the command line."""
+"""``certus`` and ``python -m certus``: the command line, which can be interrupted from the start."""
 
-from certus.cli.app import main
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+from typing import NoReturn
+
+
+def start() -> NoReturn:
+    """Run the command line. What it takes is loaded here, where Ctrl-C needs no traceback."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # else somebody has decided otherwise, as shells do for jobs
+        signal.signal(signal.SIGINT, _leave)
+    from certus.cli.app import main
+
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, before)
+    main()
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    line = "certus: interrupted: nothing is kept; the same command starts again.\n"
+    os.write(2, line.encode())
+    os._exit(130)
+
 
 if __name__ == "__main__":
-    main()
+    start()

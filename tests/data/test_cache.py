@@ -17,11 +17,12 @@ from safetensors.numpy import load_file, save_file
 
 from certus.data import load
 from certus.data.arrays import Arrays
-from certus.data.cache import LOCK, cache_file, default_cache, read, store, workspace
+from certus.data.cache import cache_file, default_cache, read, store, workspace
 from certus.data.fetching import fetch_package
 from certus.data.package import Package
 from certus.data.splits import digest_arrays
 from certus.errors import ArgumentError
+from certus.storage.lock import LOCK
 
 
 def small(seed: int = 0) -> Arrays:
@@ -185,7 +186,7 @@ def test_what_was_not_fetched_says_how_to(tmp_path: Path) -> None:
 
 
 def stored(folder: Path) -> Path:
-    return store("small", small(), {"rows": "5"}, folder, folder)
+    return store("small", small(), {"rows": "5"}, folder)
 
 
 @given(st.data())
@@ -231,7 +232,7 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
 def test_exchanged_arrays_are_noticed(tmp_path: Path) -> None:
     """The digest names every array, so that equal bytes under another name do not pass."""
     arrays = {"a": np.zeros(4, np.uint8), "b": np.ones(4, np.uint8)}
-    content = store("small", arrays, {}, tmp_path, tmp_path).read_bytes()
+    content = store("small", arrays, {}, tmp_path).read_bytes()
     exchanged = content.replace(b'"a":', b'"c":').replace(b'"b":', b'"a":').replace(b'"c":', b'"b":')
     (tmp_path / "small.safetensors").write_bytes(exchanged)
     with pytest.raises(ArgumentError, match="checksum does not match"):
@@ -297,7 +298,7 @@ def test_reading_takes_as_many_calls_for_many_rows_as_for_few(tmp_path: Path) ->
     counts = []
     for rows in (10, 10_000):
         images = {"images": np.zeros((rows, 28, 28), np.uint8)}
-        store("images", images, {}, tmp_path, tmp_path)
+        store("images", images, {}, tmp_path)
         known = digest_arrays(images)
         counts.append(calls_of(lambda known=known: read("images", known, tmp_path)))  # type: ignore[misc]
     assert 0 < counts[1] <= counts[0] + 10

@@ -16,7 +16,7 @@ import torch
 from pyarrow import parquet
 
 from certus.data import employment, fashion_mnist, fetch, load, mnist
-from certus.data.cache import LOCK, store
+from certus.data.cache import store
 from certus.data.clients import ClientError, download_wheel, run
 from certus.data.employment import CATEGORIES
 from certus.data.employment import EXPECTED as EXPECTED_EMPLOYMENT
@@ -31,6 +31,7 @@ from certus.data.mnist import verify as verify_mnist
 from certus.data.splits import digest_arrays
 from certus.domains import Box
 from certus.errors import ArgumentError
+from certus.storage.lock import LOCK
 
 
 def wheel(folder: Path, project: str, version: str, files: dict[str, bytes]) -> Path:
@@ -77,7 +78,7 @@ def mnist_wheel(folder: Path) -> Path:
 
 def test_mnist_is_read_from_its_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = convert_mnist(mnist_wheel(tmp_path))
-    store("mnist", arrays, {}, tmp_path, tmp_path)
+    store("mnist", arrays, {}, tmp_path)
     monkeypatch.setitem(EXPECTED_MNIST, "sha256", digest_arrays(arrays))
     data = load("mnist", cache=tmp_path, seed=4)
     assert (len(data.train), len(data.calibration), len(data.test)) == (22, 2, 5)
@@ -109,7 +110,7 @@ def test_fashion_mnist_is_read_from_the_unpacked_package(
         (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(pixels[rows])))
         (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels[rows])))
     arrays = convert_fashion(tmp_path)
-    store("fashion-mnist", arrays, {}, tmp_path, tmp_path)
+    store("fashion-mnist", arrays, {}, tmp_path)
     monkeypatch.setitem(EXPECTED_FASHION, "sha256", digest_arrays(arrays))
     data = load("fashion-mnist", cache=tmp_path)
     torch.testing.assert_close(data.test.inputs[:, 0], torch.from_numpy(pixels[24:] / 255).float())
@@ -156,7 +157,7 @@ def employment_wheel(folder: Path, tables: dict[str, dict[str, Any]]) -> Path:
 def test_employment_is_read_from_its_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = employment_tables()
     arrays = convert_employment(employment_wheel(tmp_path, tables))
-    store("employment", arrays, {}, tmp_path, tmp_path)
+    store("employment", arrays, {}, tmp_path)
     monkeypatch.setitem(EXPECTED_EMPLOYMENT, "sha256", digest_arrays(arrays))
     data = load("employment", cache=tmp_path, seed=1)
     assert (len(data.train), len(data.calibration), len(data.test)) == (12, 4, 4)

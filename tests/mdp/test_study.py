@@ -127,7 +127,7 @@ def test_what_would_fail_at_the_end_is_refused_before_the_training(
 
     with monkeypatch.context() as patch:
         patch.setattr(tempfile, "TemporaryFile", full)
-        message = "`output` must be a folder that can be written to; got x (Permission denied)."
+        message = "`--output` must be a folder that can be written to; got x (Permission denied)."
         refused(certus("cartpole", "-o", "x", folder=tmp_path), message)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     refused(certus("cartpole", "-o", "x", folder=tmp_path), "pip install 'certus[report]'")
@@ -151,8 +151,8 @@ def test_json_and_a_warning_with_the_threshold(tmp_path: Path) -> None:
         (["--episodes", "0"], "`episodes` must be a whole number, at least 1; got 0."),
         (["--seeds", "0"], "`seeds` must be a whole number, at least 1; got 0."),
         (["--trials", "-1"], "`trials` must be a whole number, at least 1; got -1."),
-        (["-o", "file"], "`output` must be a folder; got file."),
-        (["-o", "file/inside"], "`output` must be a folder; got file/inside."),
+        (["-o", "file"], "`--output` must be a folder; got file."),
+        (["-o", "file/inside"], "`--output` must be a folder; got file/inside."),
     ],
 )
 def test_bad_values_are_refused(options: list[str], message: str, tmp_path: Path) -> None:

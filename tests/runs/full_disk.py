@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from certus.data.clients import run
 from certus.data.fetching import fetch_package
 from certus.errors import ArgumentError
-from certus.storage.files import RunError, write_atomically
+from certus.storage.writing import WriteError, write_atomically
 from tests.cli.test_cli import certus
 from tests.data.test_cache import held, package, quiet, small
 from tests.runs.metrics import without_time
@@ -37,20 +38,23 @@ def check_a_file_is_replaced_or_kept(disk: Path) -> None:
     write_atomically(disk / "x", b"old")
     leave(disk, 8)
     write_atomically(disk / "x", b"new" * 1000)
-    with pytest.raises(RunError, match=f"Cannot write {disk / 'x'}: {FULL}. Nothing was lost."):
+    with pytest.raises(WriteError, match=f"Cannot write {disk / 'x'}: {FULL}. What it held before is kept."):
         write_atomically(disk / "x", bytes(20_000))
     assert (disk / "x").read_bytes() == b"new" * 1000
     assert {path.name for path in disk.iterdir()} == {"x", "ballast"}
 
 
 def check_a_training_goes_on_when_there_is_room(disk: Path, other: Path) -> None:
-    """The first checkpoint fits; that of the first epoch, with the optimizer's numbers, does not."""
+    """The checkpoint of the first epoch fits; a second one beside it, before it is replaced, does not."""
     assert certus(*TRAIN, folder=other).returncode == 0
     leave(disk, 44)
     done = certus(*TRAIN, folder=disk)
     assert done.returncode == 2, done
-    wanted = f"certus: error: Cannot write run/checkpoint.safetensors: {FULL}. Nothing was lost."
-    assert done.stderr.splitlines()[-1] == wanted
+    wanted = (
+        f"certus: error: Cannot write run/checkpoint.safetensors: {FULL}. What it held before is kept. "
+        "run keeps 1 of 2 epochs; `certus resume run` goes on."
+    )
+    assert done.stderr.splitlines()[-1] == wanted, done
     assert certus("resume", "run", folder=disk).returncode == 2
     (disk / "ballast").unlink()
     done = certus("resume", "run", folder=disk)
@@ -66,6 +70,18 @@ def check_a_fetch_leaves_the_cache_as_it_was(disk: Path) -> None:
     leave(disk, 0)
     with pytest.raises(ArgumentError, match=f"`cache` must be a folder with room .* got {cache} .*{FULL}"):
         fetch_package(package(lambda _: small(1)), cache, quiet)
+    assert held(cache) == ["small.safetensors"]
+    os.truncate(disk / "ballast", (disk / "ballast").stat().st_size - 40_000)
+    for script in ("head -c 100000 /dev/zero > package", "head -c 100000 /dev/zero > package 2> /dev/null"):
+
+        def download(folder: Path, script: str = script) -> Path:
+            run("the client", ["sh", "-c", script], folder)
+            return folder
+
+        with pytest.raises(
+            ArgumentError, match=f"`cache` must be a folder with room .* got {cache} .*{FULL}"
+        ):
+            fetch_package(package(lambda _: small(1), download), cache, quiet)
     assert held(cache) == ["small.safetensors"]
     assert (cache / "small.safetensors").read_bytes() == kept
 

@@ -1,13 +1,20 @@
-"""Runs commands of certus in processes of their own, and kills them at counted moments, not by a clock."""
+"""Runs commands of certus in processes of their own, and kills, interrupts or holds them at counted moments,
+not by a clock."""
 
 from __future__ import annotations
 
+import functools
+import importlib
+import multiprocessing
 import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -37,12 +44,42 @@ class InsideWriting:
     bytes: int
 
 
-Moment = AfterStep | BeforeReplacing | InsideWriting
+@dataclass(frozen=True)
+class BeforeCalling:
+    """Killed when a function of certus, such as ``certus.training.fit:fit``, is called so many times."""
+
+    function: str
+    time: int = 1
 
 
-def run(arguments: list[str], log: Path, moment: Moment | None = None) -> int:
-    """The exit code of ``certus`` with these arguments, minus a signal's number if one ended it."""
-    return exit_code(start(_command, arguments, str(log), moment))
+Moment = AfterStep | BeforeReplacing | InsideWriting | BeforeCalling
+
+
+def run(
+    arguments: list[str], log: Path, moment: Moment | None = None, by: signal.Signals = signal.SIGKILL
+) -> int:
+    """The exit code of ``certus`` with these arguments, minus a signal's number if one ended it.
+
+    Args:
+        by: what is sent at the moment; SIGINT is what Ctrl-C sends.
+    """
+    return exit_code(start(_command, arguments, str(log), moment, by))
+
+
+class Held:
+    """A command that waits at a moment until it is told to go on."""
+
+    def __init__(self, arguments: list[str], log: Path, moment: Moment) -> None:
+        self.log = log
+        self._ours, theirs = multiprocessing.Pipe()
+        self._process = start(_command, arguments, str(log), moment, theirs)
+        theirs.close()  # so that its death would be heard
+        assert self._ours.recv() == "here", log.read_text()
+
+    def go_on(self) -> int:
+        """Its exit code."""
+        self._ours.send("go on")
+        return exit_code(self._process)
 
 
 def is_killed(arguments: list[str], log: Path, moment: Moment) -> bool:
@@ -51,44 +88,66 @@ def is_killed(arguments: list[str], log: Path, moment: Moment) -> bool:
     return run(arguments, log, moment) == -expected
 
 
-def _command(arguments: list[str], log: str, moment: Moment | None) -> None:
+def _command(arguments: list[str], log: str, moment: Moment | None, by: signal.Signals | Connection) -> None:
+    def act() -> None:
+        if isinstance(by, signal.Signals):
+            os.kill(os.getpid(), by)
+        else:
+            by.send("here")
+            by.recv()
+
     shown = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(shown, 1)
     os.dup2(shown, 2)
     match moment:
         case AfterStep(number):
-            _kill_after_step(number)
+            register_optimizer_step_post_hook(_counted(number, act))
         case BeforeReplacing(file, time):
-            _kill_before_replacing(file, time)
+            _before_replacing(file, _counted(time, act))
+        case BeforeCalling(function, time):
+            _before_calling(function, _counted(time, act))
         case InsideWriting(size):
             # Python ignores this signal; the system's own answer to it is to end the process.
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     sys.argv = ["certus", *arguments]
     main()
 
 
-def _kill_after_step(number: int) -> None:
+def _counted(number: int, act: Callable[[], None]) -> Callable[..., None]:
+    """What acts when it is called for the last of so many times."""
     left = number
 
     def count(*_: object) -> None:
         nonlocal left
         left -= 1
         if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            act()
 
-    register_optimizer_step_post_hook(count)
+    return count
 
 
-def _kill_before_replacing(file: str, time: int) -> None:
-    left = time
-
-    def count(event: str, details: tuple[object, ...]) -> None:
-        nonlocal left
+def _before_replacing(file: str, act: Callable[..., None]) -> None:
+    def watch(event: str, details: tuple[object, ...]) -> None:
         if event == "os.rename" and Path(str(details[1])).name == file:
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+            act()
 
-    sys.addaudithook(count)
+    sys.addaudithook(watch)
+
+
+def _before_calling(function: str, act: Callable[..., None]) -> None:
+    module, _, path = function.partition(":")
+    *owners, name = path.split(".")
+    owner: Any = importlib.import_module(module)
+    for one in owners:
+        owner = getattr(owner, one)
+    real = getattr(owner, name)
+
+    @functools.wraps(real)
+    def called(*arguments: Any, **options: Any) -> Any:
+        act()
+        return real(*arguments, **options)
+
+    setattr(owner, name, called)

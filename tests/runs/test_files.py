@@ -8,6 +8,7 @@ import os
 import pickle
 import resource
 import signal
+import stat
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -22,8 +23,9 @@ from certus.errors import UnsupportedError
 from certus.losses import SquaredError
 from certus.runs import RunError, RunLock
 from certus.runs.tags import from_tag, to_tag
-from certus.storage.files import DamageError, read_json, write_atomically, write_json
+from certus.storage.files import DamageError, read_json
 from certus.storage.tensors import load_tensors, save_tensors
+from certus.storage.writing import WriteError, temporary_beside, write_atomically, write_json
 from certus.surrogate import BarzilaiBorwein, PaperAscent, ProximalAscent
 from tests.forks import exit_code, start
 
@@ -84,7 +86,9 @@ def test_a_file_beyond_the_systems_limit_loses_nothing(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-        with pytest.raises(RunError, match=r"Cannot write .*x: File too large\. Nothing was lost\."):
+        with pytest.raises(
+            RunError, match=r"Cannot write .*x: File too large\. What it held before is kept\."
+        ):
             write_atomically(path, bytes(5000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -96,8 +100,71 @@ def test_folders_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"Cannot write .*No such file or directory"):
         write_atomically(tmp_path / "missing" / "x", b"")
     (tmp_path / "taken").mkdir()
-    with pytest.raises(RunError, match="Cannot write"):
+    with pytest.raises(
+        RunError, match=r"Cannot write .*taken: it is a folder, and only files are replaced\."
+    ):
         write_atomically(tmp_path / "taken", b"")
+
+
+def test_only_files_are_replaced_and_links_are_followed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    for name, words in (("pipe", "a pipe"), ("null", "a device")):
+        with pytest.raises(WriteError, match=f"Cannot write .*{name}: it is {words}"):
+            write_atomically(tmp_path / name, b"new")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "new").symlink_to("there/new")  # which is not there yet
+    (tmp_path / "again").symlink_to("new")
+    for content in (b"one", b"two"):
+        write_atomically(tmp_path / "again", content)
+        assert (tmp_path / "there/new").read_bytes() == content
+    assert (tmp_path / "again").is_symlink()
+    assert (tmp_path / "new").is_symlink()
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(WriteError, match=r"Cannot write .*loop: Too many levels"):
+        write_atomically(tmp_path / "loop", b"")
+
+
+def test_files_respect_the_umask_and_keep_their_mode(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_atomically(tmp_path / "x", b"")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o640
+    (tmp_path / "x").chmod(0o604)
+    write_atomically(tmp_path / "x", b"new")
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o604
+
+
+def test_a_name_as_long_as_names_may_be(tmp_path: Path) -> None:
+    write_atomically(tmp_path / ("x" * 255), b"new")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x" * 255]
+
+
+def leave_unfinished(folder: Path) -> None:
+    """Die beside a file that is not in its place yet."""
+    temporary_beside(folder / "x").write_bytes(b"half")
+    temporary_beside(folder / "y").mkdir()
+
+
+def test_what_the_dead_left_is_swept_and_what_the_living_write_is_not(tmp_path: Path) -> None:
+    assert exit_code(start(leave_unfinished, tmp_path)) == 0
+    assert len(list(tmp_path.iterdir())) == 2
+    ours = temporary_beside(tmp_path / "x")
+    ours.touch()
+    elsewhere = tmp_path / ".x.ffffffff-1-0.tmp"  # of another machine: it may be alive
+    elsewhere.touch()
+    (tmp_path / ".x.tmp").touch()  # a name of the user's
+    write_atomically(tmp_path / "x", b"new")
+    names = {"x", ours.name, elsewhere.name, ".x.tmp"}
+    assert {entry.name for entry in tmp_path.iterdir() if entry.is_file()} == names
+    assert len(list(tmp_path.iterdir())) == len(names) + 1  # that of y
+    with RunLock(tmp_path):
+        pass
+    assert {entry.name for entry in tmp_path.iterdir()} == {"x", ours.name, ".x.tmp", ".lock"}
 
 
 def test_json_files(tmp_path: Path) -> None:
@@ -222,5 +289,8 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     assert exit_code(other) == -signal.SIGKILL
     with RunLock(tmp_path):
         pass
-    with pytest.raises(RunError, match="Cannot write"), RunLock(tmp_path / "missing"):
+    with (
+        pytest.raises(RunError, match="there is no such folder"),
+        RunLock(tmp_path / "missing"),
+    ):
         pass

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from certus.certificates.levels import Level
 from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
+from certus.storage.writing import WriteError, sweep_temporaries
 
+_ATTEMPTS = 5
 _TENSORS = {field.name for field in fields(Level)} - {"gamma"}
 
 
@@ -45,11 +48,11 @@ class FileMemory:
     def load(self, gamma: float) -> Level | None:
         """The level, if it was kept for this very question and is as it was written."""
         path = self._file(gamma)
-        if not path.exists():
-            return None
         try:
             tensors, note = load_tensors(path)
-        except RunError as reason:  # cut short by a full disk, say
+        except RunError as reason:
+            if not path.exists():  # or no longer: another process, with the same question, has its answer
+                return None
             self.reject(gamma, str(reason).rstrip("."))
             return None
         if note != self._note(gamma) or tensors.keys() != _TENSORS:
@@ -63,21 +66,32 @@ class FileMemory:
         self.remark(f"The kept level of gamma = {gamma:.6g} is computed again: {reason}.")
 
     def save(self, level: Level) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: getattr(level, name) for name in _TENSORS}
-        save_tensors(self._file(level.gamma), tensors, self._note(level.gamma))
+        for attempt in range(_ATTEMPTS):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                save_tensors(self._file(level.gamma), tensors, self._note(level.gamma))
+                return
+            except WriteError as reason:
+                # Another process that has finished takes the folder away, if it seems to be empty.
+                if not isinstance(reason.__cause__, FileNotFoundError) or attempt == _ATTEMPTS - 1:
+                    raise
 
     @property
-    def holds_any(self) -> bool:
-        """Whether there are levels in the folder, of this question or another."""
-        return any(self.folder.glob("*.safetensors"))
+    def count(self) -> int:
+        """How many levels of this question are kept."""
+        return len(self._own())
 
     def forget(self) -> None:
-        """Remove all levels in the folder."""
-        for path in self.folder.glob("*.safetensors"):
-            path.unlink()
-        if self.folder.exists() and not any(self.folder.iterdir()):
-            self.folder.rmdir()
+        """Remove the levels of this question. Those of others stay: somebody may go on with them."""
+        for path in self._own():
+            path.unlink(missing_ok=True)
+        sweep_temporaries(self.folder)
+        with suppress(OSError):
+            self.folder.rmdir()  # if it is empty
+
+    def _own(self) -> list[Path]:
+        return list(self.folder.glob(f"{self._key[:16]}-*.safetensors"))
 
     @property
     def _key(self) -> str:

@@ -9,6 +9,8 @@ from typing import NoReturn
 import typer
 
 from certus.cli import attack, bound, cartpole, certify, compare, data, runs, shift, train, verify
+from certus.cli.encoding import speak_plainly
+from certus.cli.interruption import Interruption, interruptible
 from certus.errors import CertusError
 from certus.printable import printable
 from certus.runs.verification import VerificationError
@@ -24,25 +26,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("train")(train.train)
-app.command("resume")(train.resume)
-app.command("import")(train.import_weights)
-app.command("attack")(attack.attack)
-app.command("compare")(compare.compare)
-app.command("runs")(runs.runs)
-app.command("bound")(bound.bound)
-app.command("cartpole")(cartpole.cartpole)
-app.command("certify")(certify.certify)
-app.command("verify")(verify.verify)
-app.command("shift")(shift.shift)
+app.command("train")(interruptible(train.train))
+app.command("resume")(interruptible(train.resume))
+app.command("import")(interruptible(train.import_weights))
+app.command("attack")(interruptible(attack.attack))
+app.command("compare")(interruptible(compare.compare))
+app.command("runs")(interruptible(runs.runs))
+app.command("bound")(interruptible(bound.bound))
+app.command("cartpole")(interruptible(cartpole.cartpole))
+app.command("certify")(interruptible(certify.certify))
+app.command("verify")(interruptible(verify.verify))
+app.command("shift")(interruptible(shift.shift))
 app.add_typer(data.data_commands, name="data")
 
 
 def main() -> NoReturn:
     """Run the command line.
 
-    Exit codes: 0, done; 1, a verification failed, or certus itself did; 2, refused, with one line on stderr.
+    Exit codes: 0, done; 1, a verification failed, or certus itself did; 2, refused, with one line on stderr;
+    130, interrupted, with one line that says what is kept and how to go on.
     """
+    speak_plainly()
     try:
         code = app(standalone_mode=False)
     except VerificationError as error:
@@ -59,8 +63,9 @@ def main() -> NoReturn:
         sys.exit(0)
     except OSError as error:
         _refuse(f"{error.filename or 'output'}: {error.strerror}")
-    except (KeyboardInterrupt, typer.Abort):
-        print("interrupted; `certus resume RUN` goes on with a run", file=sys.stderr)
+    except (Interruption, KeyboardInterrupt, typer.Abort) as reason:
+        said = str(reason) or "nothing is kept; the same command starts again."
+        print(f"certus: interrupted: {said}", file=sys.stderr)
         sys.exit(130)
     except MemoryError as error:
         _refuse(f"there is not enough memory ({error or 'no more could be had'})", code=1)

@@ -25,6 +25,7 @@ from certus.cli.attack_trials import (
     Save,
     Steps,
     StepSize,
+    check_places,
     clipping,
     describe,
     draw,
@@ -33,6 +34,7 @@ from certus.cli.attack_trials import (
     make_trials,
     print_rows,
     run_attacks,
+    save_result,
     some_samples,
     where,
 )
@@ -44,7 +46,6 @@ from certus.domains import Unbounded
 from certus.errors import require_count
 from certus.runs.directory import RunDirectory
 from certus.runs.trained import TrainedRun, open_trained
-from certus.storage.files import write_json
 from certus.subsets import Subset
 
 _AT_ANY_DISTANCE: dict[str, str | None] = dict.fromkeys(
@@ -86,6 +87,7 @@ def attack(
 
     What an attack finds is attained: a lower bound on the worst case, never a certificate.
     """
+    check_places(output, plot)
     opened = RunDirectory.open(run)
     refuse_idle(context, of_network(opened))
     refuse_idle(context, _AT_ANY_DISTANCE if nearest else idle_in_attacks(attacks, epsilon, samples))
@@ -112,15 +114,16 @@ def attack(
     rows = make_rows(done, trained.cost)
     about = {"run": str(run), **describe(trained, chosen, seed), "rows": rows}
     said = f"{chosen.words}; {where(rows, trained.data.domain)}"
-    if output is not None:
-        write_json(output, about)
-    if plot is not None:
-        draw({str(run): done}, plot, f"{said}; 95% intervals")
-    if as_json:
-        print_json(about)
-        return
-    print_rows(rows)
-    console.print(f"{said}. Attained by actual points: a lower bound.")
+    try:
+        save_result(output, about)
+        if plot is not None:
+            draw({str(run): done}, plot, f"{said}; 95% intervals")
+    finally:  # what was found is shown, even if it cannot be written
+        if as_json:
+            print_json(about)
+        else:
+            print_rows(rows)
+            console.print(f"{said}. Attained by actual points: a lower bound.")
 
 
 def _show_nearest(
@@ -158,15 +161,20 @@ def _show_nearest(
     about = {"run": str(trained.run.path), **describe(trained, chosen, seed), "norm": norm}
     about |= {"clipped": clip, **options}
     about["distances"] = [value if value < math.inf else None for value in lengths]
-    if output is not None:
-        write_json(output, about)
-    if as_json:
-        print_json(about)
-        return
+    try:
+        save_result(output, about)
+    finally:  # what was found is shown, even if it cannot be written
+        if as_json:
+            print_json(about)
+        else:
+            _print_nearest(lengths)
+            kept = clipping(clip, trained.data.domain)
+            console.print(f"{chosen.words}; norm {norm}, {kept}. Attained: no nearest error is farther.")
+
+
+def _print_nearest(lengths: list[float]) -> None:
     shown = make_table("share of samples", "nearest error within")
     for percent in (5, 25, 50, 75, 95):
         reached = -(-percent * len(lengths) // 100)  # so many samples, rounded up
         shown.add_row(f"{percent}%", number(sorted(lengths)[reached - 1]))
     console.print(shown)
-    kept = clipping(clip, trained.data.domain)
-    console.print(f"{chosen.words}; norm {norm}, {kept}. Attained: no nearest error is farther.")

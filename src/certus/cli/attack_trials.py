@@ -13,7 +13,15 @@ from certus.attacks.outcomes import Outcome
 from certus.attacks.sweeps import ATTACK_OPTIONS, ATTACKS, WORST, Trial, as_row, sweep
 from certus.cli.epsilon import read_epsilon, read_norm
 from certus.cli.idle import of_others
-from certus.cli.output import console, make_table, messages, number
+from certus.cli.output import (
+    console,
+    make_table,
+    messages,
+    number,
+    require_file,
+    require_picture,
+    require_two,
+)
 from certus.cli.progress import counting
 from certus.costs import Cost
 from certus.domains import Domain, Unbounded
@@ -23,6 +31,7 @@ from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
 from certus.split import Split
+from certus.storage.writing import write_json
 from certus.subsets import Subset
 
 Attack = Annotated[
@@ -64,6 +73,22 @@ _WORDS = {
     "step_size": "step size {}",
     "restarts": "random starts {}",
 }
+
+
+def check_places(output: Path | None, plot: Path | None) -> None:
+    """Refuse what could not be written at the end, before anything is attacked."""
+    if output is not None:
+        require_file("--output", output)
+    if plot is not None:
+        require_picture("--plot", plot)
+    require_two(output, plot)
+
+
+def save_result(output: Path | None, content: object) -> None:
+    """Write the rows, if a file was named."""
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_json(output, content)
 
 
 def idle_in_attacks(

@@ -10,9 +10,10 @@ import torch
 import typer
 
 from certus.cli.idle import of_network, refuse_idle
-from certus.cli.output import Json, console, make_table, messages, number, print_json
+from certus.cli.output import Json, console, make_table, messages, number, print_json, require_picture
 from certus.errors import CertusError, require_count
 from certus.evidence import Evidence
+from certus.figures.curvature import draw_bound
 from certus.losses import ModelLoss
 from certus.runs.building import load_data, settings_of
 from certus.runs.directory import RunDirectory
@@ -53,6 +54,8 @@ def bound(
     certus bound runs/digits --json
     """
     require_count("--samples", samples, least=0)
+    if plot is not None:
+        require_picture("--plot", plot)
     opened = RunDirectory.open(run)
     nothing = "with --samples 0, where there is nothing to choose" if samples == 0 else None
     refuse_idle(context, {"seed": nothing} | of_network(opened))
@@ -141,11 +144,6 @@ def _cell(value: float) -> str:
 def _draw(found: SmoothnessBound, sampled: float | None, path: Path) -> str | None:
     """Bars of the bounds and of the layers' shares; None if there is nothing to draw with, or nothing
     finite."""
-    try:
-        from certus.figures.curvature import draw_bound
-    except ImportError:
-        messages.print("No plot: matplotlib is missing (pip install 'certus[report]').")
-        return None
     try:
         return str(draw_bound(found, sampled, path))
     except CertusError as reason:

@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from certus.cli.no_lock import NoLock
 from certus.cli.output import Json, console, make_table, messages, print_json, require_folder
-from certus.storage.files import write_json
+from certus.runs.owners import STUDY, require_folder_of
+from certus.storage.together import appearing_together, complete, remove_files
+from certus.storage.writing import write_json
 
 if TYPE_CHECKING:
     from certus.mdp.study import Study
 
+_RESULT = "result.json"
 StudyFolder = Annotated[
     Path, typer.Option("--output", "-o", help="Folder for policies, results and the plot.")
 ]
@@ -38,6 +42,7 @@ def cartpole(
         bool, typer.Option("--covering", help="Minimise over the cells, with the Q-term.")
     ] = False,
     output: StudyFolder = Path("runs/cartpole"),
+    no_lock: NoLock = False,
     as_json: Json = False,
 ) -> None:
     """Balance a pole whose mass, length or gravity is not what the agent was trained on.
@@ -54,8 +59,11 @@ def cartpole(
     from certus.mdp.tabular import Landing
 
     # Whatever would fail at the end is tried before the training.
-    require_folder("output", output)
+    require_folder("--output", output)
+    require_folder_of(STUDY, "--output", output)
     new_figure(1, 1)
+    output.mkdir(parents=True, exist_ok=True)
+    complete(output, _RESULT, locking=not no_lock)
     landing = Landing.COVER if covering else Landing.ROUND
     gamma = PENALTIES[landing] if gamma is None else gamma
     began = time.perf_counter()
@@ -68,8 +76,6 @@ def cartpole(
             landing=landing,
             progress=messages.print,
         )
-    output.mkdir(parents=True, exist_ok=True)
-    _save_policies(study, output)
     settings = {
         "gamma": gamma,
         "episodes": episodes,
@@ -78,8 +84,14 @@ def cartpole(
         "covering": covering,
     }
     result = {"settings": settings, **study.summary()}
-    write_json(output / "result.json", result)
-    draw_curves(study.curves, output / "training.png")
+    require_folder_of(STUDY, "--output", output)  # it may have become another's meanwhile
+    with appearing_together(output, _RESULT, locking=not no_lock) as new:
+        for agent, policies in study.policies.items():
+            for seed, policy in enumerate(policies):
+                policy.save(new / f"{agent}-{seed}.safetensors")
+        draw_curves(study.curves, new / "training.png")
+        write_json(new / _RESULT, result)
+    remove_files(output, _policies_beyond(output, seeds))
     if as_json:
         print_json(result)
         return
@@ -103,14 +115,10 @@ def _warnings_as_messages() -> Iterator[None]:
         yield
 
 
-def _save_policies(study: Study, folder: Path) -> None:
-    """One file for each agent; those of an earlier run with more seeds are removed."""
-    for old in folder.iterdir():
-        if re.fullmatch(r"(nominal|robust)-\d+\.safetensors", old.name):
-            old.unlink()
-    for agent, policies in study.policies.items():
-        for seed, policy in enumerate(policies):
-            policy.save(folder / f"{agent}-{seed}.safetensors")
+def _policies_beyond(folder: Path, seeds: int) -> list[str]:
+    """Those of an earlier study with more seeds."""
+    found = [re.fullmatch(r"(?:nominal|robust)-(\d+)\.safetensors", path.name) for path in folder.iterdir()]
+    return [policy.string for policy in found if policy is not None and int(policy[1]) >= seeds]
 
 
 def _show(study: Study, seeds: int, trials: int) -> None:

@@ -8,22 +8,26 @@ from typing import Annotated
 
 import typer
 
-from certus.certificates.certificate import Bracket, Certificate
+from certus.certificates.certificate import Certificate
 from certus.certificates.kept import FileMemory
 from certus.certificates.record import as_json, sample_table
 from certus.cli.attack_trials import ModelFile
+from certus.cli.certificate_table import show_certificate
 from certus.cli.idle import of_labels, of_network, refuse_idle
-from certus.cli.output import Json, console, make_table, messages, print_json
+from certus.cli.interruption import if_interrupted
+from certus.cli.no_lock import NoLock
+from certus.cli.output import Json, console, messages, print_json, require_folder
 from certus.cli.progress import counting
-from certus.decimals import at_least, at_most
 from certus.domains import Unbounded
-from certus.errors import ContradictionError, UnsupportedError
+from certus.errors import ContradictionError, UnsupportedError, require
 from certus.runs.certification import CertifySettings, certified_data, certify_run, fingerprint
 from certus.runs.directory import RunDirectory
+from certus.runs.owners import CERTIFICATE, certified_run, owner_of, require_folder_of
 from certus.runs.trained import TrainedRun, open_trained
 from certus.runs.verification import TABLE
-from certus.smoothness.results import assumed_words
-from certus.storage.files import write_atomically, write_json
+from certus.storage.tensors import digest
+from certus.storage.together import appearing_together, complete, remove_files
+from certus.storage.writing import WriteError, write_atomically, write_json
 
 CertifySeed = Annotated[
     int, typer.Option(help="Chooses the samples, and the order of the population bound; fix it beforehand.")
@@ -70,6 +74,7 @@ def certify(
         Path | None, typer.Option("--output", "-o", help="Folder for the files; RUN/certificate by default.")
     ] = None,
     model: ModelFile = None,
+    no_lock: NoLock = False,
     as_json_: Json = False,
 ) -> None:
     """Bracket the worst loss and error rate over all distributions within RHO of held-out data.
@@ -84,6 +89,10 @@ def certify(
     for again.
     """
     opened, people = RunDirectory.open(run), confidence is not None
+    folder = run / "certificate" if output is None else output
+    require_folder("--output", folder)
+    if output is not None or owner_of(folder) is not None:
+        require_folder_of(CERTIFICATE, "--output", folder)
     idle = of_network(opened)
     idle["inequality"] = None if people else "without --confidence: it is how the population is bounded"
     if samples is None and not people:
@@ -110,19 +119,31 @@ def certify(
     unbounded = isinstance(trained.domain, Unbounded)
     nothing_new = f"for {run}, whose inputs may lie anywhere already" if unbounded else None
     refuse_idle(context, {"everywhere": nothing_new} | of_labels(trained.data))
-    folder = run / "certificate" if output is None else output
-    certificate = compute(trained, settings, folder)
-    rows = sample_table(certificate)
-    certificate.about["digests"]["table"] = _sha256(rows)
-    content = as_json(certificate)
+    if output is not None:
+        _require_same_run(trained, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / TABLE, rows.encode())
-    write_json(folder / _NAME, content)
-    drawn = _draw(certificate, folder / _PICTURE, trained)
+    complete(folder, _NAME, locking=not no_lock)
+    question = {"settings": settings.as_json(), "digests": fingerprint(trained, settings)}
+    memory = FileMemory(folder / "unfinished", question, messages.print)
+    with if_interrupted(lambda: _kept(memory)):
+        certificate = compute(trained, settings, memory)
+        rows = sample_table(certificate)
+        certificate.about["digests"]["table"] = _sha256(rows)
+        content = as_json(certificate)
+        try:
+            with appearing_together(folder, _NAME, locking=not no_lock) as new:
+                write_atomically(new / TABLE, rows.encode())
+                drawn = _draw(certificate, new / _PICTURE, trained)
+                write_json(new / _NAME, content)
+        except WriteError as reason:
+            raise WriteError(f"{reason} {_kept(memory)}") from None
+    if not drawn:
+        remove_files(folder, [_PICTURE])
+    memory.forget()
     if as_json_:
         print_json(content)
         return
-    _show(certificate, trained)
+    show_certificate(certificate, trained.data.units)
     console.print(f"Written: {folder / _NAME}, {TABLE}{f', {_PICTURE}' if drawn else ''}.")
 
 
@@ -130,11 +151,30 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def compute(trained: TrainedRun, settings: CertifySettings, folder: Path | None) -> Certificate:
-    """With a progress bar, and remembering finished levels in a folder until all are done."""
-    question = {"settings": settings.as_json(), "digests": fingerprint(trained, settings)}
-    memory = None if folder is None else FileMemory(folder / "unfinished", question, messages.print)
-    resumed = memory is not None and memory.holds_any
+def _require_same_run(trained: TrainedRun, folder: Path) -> None:
+    """Raise ``ArgumentError`` for a folder with the certificate of another run."""
+    if not (folder / _NAME).exists():
+        return
+    known = certified_run(folder)
+    path, weights = known or ("nothing that can be read", "")
+    same = weights == digest(dict(trained.loss.model.state_dict()))
+    same = same or (known is not None and Path(path).resolve() == trained.run.path.resolve())
+    rule = f"be a folder of its own, or hold a certificate of {trained.run.path}"
+    require(same, "--output", rule, f"{folder}, which has one of {path}")
+
+
+def _kept(memory: FileMemory) -> str:
+    """What there is to go on from."""
+    count = memory.count
+    if count == 0:
+        return "nothing is kept; the same command starts again."
+    kept, them = ("levels are", "them") if count > 1 else ("level is", "it")
+    return f"{count} finished {kept} kept in {memory.folder}; the same command goes on with {them}."
+
+
+def compute(trained: TrainedRun, settings: CertifySettings, memory: FileMemory | None) -> Certificate:
+    """With a progress bar, and remembering finished levels."""
+    resumed = memory is not None and memory.count > 0
     count = len(certified_data(trained, settings).data)
     # What refining will add is not known beforehand: about two γ for each ρ.
     passes = 20 + 2 * len(settings.rho)
@@ -147,66 +187,7 @@ def compute(trained: TrainedRun, settings: CertifySettings, folder: Path | None)
             memory.forget()
             messages.print(f"{reason} All kept levels are computed again.")
             certificate = certify_run(trained, settings, progress=advance)
-    if memory is not None:
-        memory.forget()
     return certificate
-
-
-def _show(certificate: Certificate, trained: TrainedRun) -> None:
-    people, limit, both = certificate.population, certificate.vacuous_loss, certificate.classes is not None
-    loss = make_table("rho", "distance", "loss at least", "at most", f"{certificate.evidence} how")
-    rate = make_table("rho", "distance", "error at least", "at most")
-    everyone = make_table(
-        "rho", "population: loss at least", "at most", *(("error at least", "at most") if both else ())
-    )
-    for one in certificate.curve():
-        loss.add_row(*_where(one), *_sides(one.loss_low, one.loss_high, limit), _how(one))
-        rate.add_row(*_where(one), *_sides(one.error_low, one.error_high, 1.0))
-        rates = _sides(one.population_error_low, one.population_error, 1.0) if both else ()
-        everyone.add_row(f"{one.rho:g}", *_sides(one.population_loss_low, one.population_loss, limit), *rates)
-    console.print(loss)
-    if both:
-        console.print(rate)
-    if people is not None:
-        console.print(everyone)
-    console.print(
-        f"About {certificate.about['rows']['words']}. Distance: the root of rho, in {trained.data.units}. "
-        f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
-    )
-    if certificate.assumptions:
-        console.print(assumed_words(certificate.assumptions))
-    if people is not None:
-        console.print(
-            f"Population: with confidence {people.confidence:g} over independent draws of such rows, for the "
-            f"loss, clipped at {people.clip:.4g},{' and the error rate together,' if both else ''} for both "
-            f"sides and all rho; the loss by {people.inequality}"
-            f"{', the error rate by DKW or betting' if both else ''}, in the order of seed {people.seed}."
-        )
-    if limit is not None:
-        console.print(f"Vacuous: above ln K = {limit:.4g}, or at 1, a bound says no more than guessing does.")
-
-
-def _where(one: Bracket) -> tuple[str, str]:
-    return f"{one.rho:g}", f"{one.distance:.3g}"
-
-
-def _how(one: Bracket) -> str:
-    if one.rho == 0:
-        return "the data themselves"
-    return ", ".join(
-        f"{name} {share:.0%}" for name, share in sorted(one.rules.items(), key=lambda item: -item[1])
-    )
-
-
-def _sides(low: float | None, high: float | None, limit: float | None) -> tuple[str, str]:
-    return "–" if low is None else at_least(low), _bound(high, limit)
-
-
-def _bound(value: float | None, limit: float | None) -> str:
-    if value is None:
-        return "–"
-    vacuous = limit is not None and value >= limit
-    return at_most(value) + (" vacuous" if vacuous else "")
 
 
 def _draw(certificate: Certificate, path: Path, trained: TrainedRun) -> bool:

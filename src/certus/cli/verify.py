@@ -16,6 +16,7 @@ from certus.runs.directory import RunDirectory
 from certus.runs.trained import open_trained
 from certus.runs.verification import Statement, VerificationError
 from certus.storage.files import DamageError
+from certus.storage.together import complete, is_pending
 
 
 def verify(
@@ -51,6 +52,8 @@ def _compare(
     context: typer.Context, file: Path, run: Path | None, model: str | None
 ) -> tuple[list[str], list[str]]:
     """What differs, and what else should be known."""
+    if is_pending(file.parent):
+        complete(file.parent, file.name)
     try:
         stated = Statement.read(file)
     except (DamageError, ContradictionError) as reason:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,14 +16,12 @@ from safetensors.numpy import save
 from certus.data.arrays import Array
 from certus.data.splits import digest_arrays
 from certus.errors import ArgumentError
+from certus.storage.lock import RunLock
 from certus.storage.reading import open_regular
-
-if sys.platform != "win32":
-    import fcntl
-
+from certus.storage.writing import write_atomically
 
 FORMAT = "certus-data-1"
-UNFINISHED, LOCK = ".fetch-", ".lock"
+UNFINISHED = ".fetch-"
 
 
 def default_cache() -> Path:
@@ -45,50 +42,44 @@ def cache_file(name: str, cache: Path | None = None) -> Path:
 
 
 @contextmanager
-def workspace(cache: Path, report: Callable[[str], None] = lambda line: None) -> Iterator[Path]:
+def workspace(
+    cache: Path, report: Callable[[str], None] = lambda line: None, *, locking: bool = True
+) -> Iterator[Path]:
     """A temporary folder on the cache's own disk, gone afterwards; one process at a time has one.
 
     What a killed process left behind is removed first. That is safe because of the lock: the system drops it
     with the process that held it, so a folder found under the lock belongs to nobody.
+
+    Args:
+        locking: False where the file system has no locks; then nothing is removed.
     """
+
+    def waiting() -> None:
+        report(f"waiting for another fetch into {cache}")
+
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache, report):
-            for stale in cache.glob(f"{UNFINISHED}*"):
+        with RunLock(cache, locking=locking, waiting=waiting):
+            for stale in cache.glob(f"{UNFINISHED}*") if locking else ():
                 shutil.rmtree(stale, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=cache) as folder:
                 yield Path(folder)
     except OSError as problem:
-        raise ArgumentError(
-            f"`cache` must be a folder with room to write; got {cache} ({problem})."
-        ) from problem
+        raise no_room(cache, str(problem)) from problem
 
 
-@contextmanager
-def _locked(cache: Path, report: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of the cache. Its file stays: to remove it would let two processes lock two files."""
-    # Opened for writing, because network file systems lock nothing else.
-    with (cache / LOCK).open("a") as handle:
-        if sys.platform != "win32":  # a folder in use cannot be removed there, which protects it as well
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                report(f"waiting for another fetch into {cache}")
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+def no_room(cache: Path, problem: str) -> ArgumentError:
+    """The error to raise where the cache cannot be written to."""
+    return ArgumentError(f"`cache` must be a folder with room to write; got {cache} ({problem}).")
 
 
-def store(
-    name: str, arrays: Mapping[str, Array], checks: Mapping[str, str], folder: Path, cache: Path
-) -> Path:
-    """Write the arrays with their digest into ``folder``, then move the finished file into the cache."""
-    unfinished, finished = folder / f"{name}.safetensors", cache_file(name, cache)
+def store(name: str, arrays: Mapping[str, Array], checks: Mapping[str, str], cache: Path) -> Path:
+    """Write the arrays with their digest into the cache."""
+    finished = cache_file(name, cache)
     metadata = {**checks, "certus": FORMAT, "sha256": digest_arrays(arrays)}
     # Written by ourselves: a file that safetensors writes may be read by its owner only.
-    unfinished.write_bytes(
-        save({key: np.ascontiguousarray(array) for key, array in arrays.items()}, metadata)
-    )
-    os.replace(unfinished, finished)
+    content = save({key: np.ascontiguousarray(array) for key, array in arrays.items()}, metadata)
+    write_atomically(finished, content)
     return finished
 
 

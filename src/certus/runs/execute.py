@@ -5,12 +5,14 @@ Everything is rebuilt from ``run.json``, so that a new run and a resumed one tak
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import certus
@@ -44,14 +46,17 @@ def start_run(
     path: Path,
     settings: Settings,
     data: DataSet,
-    origin: str = "trained",
+    *,
     sources: Sources | None = None,
+    imported: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
+    locking: bool = True,
 ) -> RunDirectory:
     """A new run directory for these settings, before any training.
 
     Args:
-        origin: "trained" or "imported".
         sources: what building the network executed of the user's own code.
+        imported: weights that were trained elsewhere, and their result.
+        locking: False where the file system has no locks.
     """
     criterion = choose_criterion(data, settings.label_smoothing, settings.margin, settings.temperature)
     images = data.train.inputs.dim() == 4
@@ -66,7 +71,7 @@ def start_run(
     about: dict[str, Any] = {
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,
-        "origin": origin,
+        "origin": "trained" if imported is None else "imported",
         "settings": asdict(settings),
         "data_sha256": data.sha256,
         "model_sha256": own,
@@ -76,7 +81,7 @@ def start_run(
         "cost": to_tag(cost),
         "domain": to_tag(domain),
     }
-    return RunDirectory.create(path, about, data.rows)
+    return RunDirectory.create(path, about, data.rows, done=imported, locking=locking)
 
 
 def _own_code(model: str, sources: Sources | None) -> tuple[str | None, dict[str, str] | None]:

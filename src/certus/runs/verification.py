@@ -36,23 +36,36 @@ class Statement:
     Attributes:
         content: the JSON, without its digest.
         run, settings: where the run was, and what was asked.
+        table: the bytes of the table beside it; None if there is none.
     """
 
     file: Path
     content: dict[str, Any]
     run: Path
     settings: CertifySettings
+    table: bytes | None
 
     @staticmethod
     def read(file: Path) -> Statement:
-        """Raises ``DamageError`` or ``ContradictionError`` for a file that cannot be true."""
+        """Raises ``DamageError`` or ``ContradictionError`` for a file that cannot be true.
+
+        A certification that ends meanwhile exchanges both files: they are read again if the first changed.
+        """
+        while True:
+            before = _bytes(file)
+            stated = Statement._read(file)
+            if before == _bytes(file):
+                return stated
+
+    @staticmethod
+    def _read(file: Path) -> Statement:
         about = read_certificate(file).about
         try:
             settings, run = CertifySettings.from_json(about["settings"]), Path(about["run"])
             _ = [about["digests"][name] for name in ("problem", "weights", "samples", "source", "table")]
         except (AttributeError, KeyError, TypeError, ArgumentError) as reason:
             raise DamageError(f"{file} is corrupt: its settings do not fit: {reason}") from None
-        return Statement(file, read_content(file), run, settings)
+        return Statement(file, read_content(file), run, settings, _bytes(file.parent / TABLE))
 
     def other_problem(self, trained: TrainedRun) -> list[str]:
         """Whether the run, or its data, is another than the one that was certified."""
@@ -72,13 +85,9 @@ class Statement:
         return differences(self.content, now) + self._table_differences(again)
 
     def _table_differences(self, again: Certificate) -> list[str]:
-        table = self.file.parent / TABLE
-        if not table.exists():
+        content = self.table
+        if content is None:
             return []
-        try:
-            content = read_regular(table, MOST_TABLE)
-        except OSError as reason:
-            return [f"{TABLE}: it cannot be read: {reason.strerror}"]
         other = hashlib.sha256(content).hexdigest() != self.content["about"]["digests"]["table"]
         found = [f"{TABLE}: it is not the file that was written with the certificate"] if other else []
         try:
@@ -92,6 +101,16 @@ class Statement:
         for name in _VERSIONS:
             if (stated := about.get(name)) != again.about[name]:
                 found.append(f"{name.replace('_', ' ')} {stated} made it; this is {again.about[name]}")
-        if not (self.file.parent / TABLE).exists():
+        if self.table is None:
             found.append(f"{TABLE} is absent: its rows were not compared")
         return found
+
+
+def _bytes(file: Path) -> bytes | None:
+    """What is in a file; None where there is none."""
+    try:
+        return read_regular(file, MOST_TABLE)
+    except FileNotFoundError:
+        return None
+    except OSError as reason:
+        raise DamageError(f"{file} cannot be read: {reason.strerror}.") from None

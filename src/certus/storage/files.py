@@ -1,12 +1,9 @@
-"""Files that a reader never sees half of, whatever happens to the writer; and JSON read strictly."""
+"""The errors of files, and JSON read strictly."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,33 +20,6 @@ class RunError(CertusError):
 
 class DamageError(RunError):
     """A file is not what certus wrote: it was damaged, or altered."""
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file by new content, or leave it as it was.
-
-    Written beside it, flushed to the disk, then renamed: a crash, a kill or a full disk leaves either the
-    old file or the new one.
-    """
-    temporary = None
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.fchmod(handle, 0o644)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as reason:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        raise RunError(f"Cannot write {path}: {reason.strerror}. Nothing was lost.") from None
-
-
-def write_json(path: Path, content: object) -> None:
-    """Replace a JSON file."""
-    write_atomically(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:

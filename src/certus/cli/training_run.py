@@ -1,0 +1,145 @@
+"""Training inside a run directory, as the command line does it: locked, watched, and shown at the end."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+
+from certus.cli.interruption import if_interrupted
+from certus.cli.output import console, make_table, messages, number, print_json
+from certus.cli.progress import ProgressBar
+from certus.decimals import at_most
+from certus.runs import RunLock
+from certus.runs.building import settings_of
+from certus.runs.checkpoint import position
+from certus.runs.creation import withdraw
+from certus.runs.directory import RunDirectory
+from certus.runs.execute import execute
+from certus.runs.recorder import CHECKPOINT
+from certus.smoothness.results import assumed_words
+from certus.storage.files import RunError
+from certus.storage.lock import LockError
+from certus.storage.writing import WriteError
+
+
+def make_fabric() -> Fabric:
+    """One process, or those that torchrun has started."""
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+    fabric = Fabric(
+        accelerator="cuda" if torch.cuda.is_available() else "cpu", devices=local, num_nodes=nodes
+    )
+    if local * nodes > 1:
+        fabric.launch()
+    return fabric
+
+
+def carry_out(run: RunDirectory, fabric: Fabric, model: str | None, *, locking: bool, as_json: bool) -> None:
+    """Train to the end, while no other process may, and show the result."""
+    if fabric.global_rank != 0:
+        execute(run, model=model, fabric=fabric)
+        return
+    try:
+        with (
+            RunLock(run.path, locking=locking),
+            ProgressBar(messages) as bar,
+            if_interrupted(lambda: _kept(run)),
+        ):
+            execute(run, model=model, observers=[bar], fabric=fabric)
+    except WriteError as reason:
+        if not (run.path / CHECKPOINT).exists():
+            raise
+        raise WriteError(f"{reason} {_kept(run)}") from None
+    result = run.result
+    assert result is not None
+    show_run(run, result, as_json)
+
+
+def carry_out_new(
+    run: RunDirectory,
+    fabric: Fabric,
+    model: str | None,
+    *,
+    keep_folder: bool,
+    locking: bool,
+    as_json: bool,
+) -> None:
+    """``carry_out`` a run that was just made; if it fails before its first step is kept, nothing remains.
+
+    Then the same command, mended, is not told that the folder is taken.
+    """
+    try:
+        carry_out(run, fabric, model, locking=locking, as_json=as_json)
+    except LockError:  # another process goes on with it
+        raise
+    except Exception as reason:
+        full = isinstance(reason, WriteError) and (run.path / CHECKPOINT).exists()
+        if fabric.global_rank == 0 and _is_untouched(run) and not full:
+            withdraw(run.path, keep_folder=keep_folder)
+        raise
+
+
+def _is_untouched(run: RunDirectory) -> bool:
+    try:
+        return run.result is None and position(run.path / CHECKPOINT) == (0, 0)
+    except RunError:
+        return False
+
+
+def _kept(run: RunDirectory) -> str:
+    """What there is to go on from, and how."""
+    try:
+        (epoch, step), epochs = position(run.path / CHECKPOINT), settings_of(run).epochs
+    except RunError as reason:
+        return str(reason)
+    done = f"{epoch} of {epochs} epochs" + (f" and {step} steps" if step else "")
+    return f"{run.path} keeps {done}; `certus resume {run.path}` goes on."
+
+
+def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
+    """A table of the last epochs, and what was measured at the end."""
+    history = run.history
+    if as_json:
+        settings = asdict(settings_of(run))
+        print_json({"run": str(run.path), "settings": settings, "history": history, "result": result})
+        return
+    if history:
+        shown = make_table(
+            "epoch", "loss", "accuracy", "phi", "rho", "gamma", "gradients", "calibration", "seconds"
+        )
+        names = ("loss", "accuracy", "phi", "rho_running", "gamma", "gradients")
+        for entry in history[-10:]:
+            held_out = entry["calibration_accuracy"]
+            held_out = entry["calibration_loss"] if held_out is None else held_out
+            cells = [number(entry[name]) for name in names]
+            shown.add_row(str(entry["epoch"]), *cells, number(held_out), number(entry["seconds"], 3))
+        console.print(shown)
+        share = history[-1]["converged"]
+        if share is not None and share < 0.5:
+            messages.print(
+                f"Only {share:.0%} of the inner problems converged: gamma is below the loss's curvature, "
+                "where the worst case may be unbounded. A larger gamma or a smaller rho may help."
+            )
+    words = [f"{name} {number(value)}" for name, value in result["test"].items()]
+    console.print(f"Test data as they are: {', '.join(words)}.")
+    level = result["level"]
+    if level is not None:
+        console.print(
+            f"Robustness reached on the training data ({level['evidence']}): rho_hat {level['rho_hat']:.4g} "
+            f"(sqrt {level['distance']:.3g} {level['units']}) "
+            f"at gamma {level['gamma']:.4g}; {level['status']}."
+        )
+    if "proof" in result:
+        curvature, gamma = (at_most(result["proof"][name], 5) for name in ("curvature", "gamma"))
+        evidence = result["proof"]["evidence"]
+        console.print(
+            f"Certified training ({evidence}): curvature at most {curvature} at every input: "
+            f"the inner problem is concave for every gamma above {gamma}."
+        )
+        if assumptions := result["proof"].get("assumptions"):
+            console.print(assumed_words(tuple(assumptions)))
+    console.print(f"Run directory: {run.path}")

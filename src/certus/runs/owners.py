@@ -1,0 +1,87 @@
+"""What a folder or a file belongs to, so that no command writes over the results of another."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from certus.errors import ArgumentError
+from certus.runs.creation import MODEL, RESULT, SETTINGS, SPLIT
+from certus.runs.recorder import CHECKPOINT, METRICS
+from certus.storage.files import RunError, read_json
+from certus.storage.lock import LOCK
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A kind of folder that certus writes.
+
+    Attributes:
+        words: what it holds.
+        names: which files are its own, as a pattern.
+    """
+
+    words: str
+    names: re.Pattern[str]
+
+
+def _owner(words: str, *names: str) -> Owner:
+    return Owner(words, re.compile("|".join([re.escape(LOCK), *names])))
+
+
+RUN = _owner("a run", *map(re.escape, (SETTINGS, SPLIT, MODEL, RESULT, CHECKPOINT, METRICS)))
+CERTIFICATE = _owner("a certificate", r"certificate\.(json|png)", r"samples\.csv", "unfinished")
+STUDY = _owner("a study of cartpole", r"result\.json", r"training\.png", r"(nominal|robust)-\d+\.safetensors")
+
+
+def owner_of(folder: Path) -> Owner | None:
+    """Whose folder it is; None for one that certus did not write."""
+    if (folder / SETTINGS).exists():
+        return RUN
+    if (folder / "certificate.json").exists() or (folder / "unfinished").is_dir():
+        return CERTIFICATE
+    if (folder / RESULT).exists():
+        content = _content(folder / RESULT)
+        studied = isinstance(content, dict) and {"settings", "lengths", "ends"} <= content.keys()
+        return STUDY if studied else None
+    return None
+
+
+def require_folder_of(owner: Owner, option: str, folder: Path) -> None:
+    """Raise ``ArgumentError`` if the folder is another's, or has files that would be replaced."""
+    found = owner_of(folder)
+    if found is owner or not folder.is_dir():
+        return
+    rule = f"`{option}` must be a folder of its own; got {folder}"
+    if found is not None:
+        raise ArgumentError(f"{rule}, which holds {found.words}.")
+    names = sorted(name for name in os.listdir(folder) if name != LOCK and owner.names.fullmatch(name))
+    if names:
+        raise ArgumentError(f"{rule}, whose {names[0]} is not of {owner.words}.")
+
+
+def require_file_of_nobody(option: str, file: Path) -> None:
+    """Raise ``ArgumentError`` for a file that belongs to a run, a certificate or a study."""
+    owner = owner_of(file.parent)
+    if owner is not None and owner.names.fullmatch(file.name):
+        rule = f"`{option}` must be a file of its own"
+        raise ArgumentError(f"{rule}; got {file}, which belongs to {owner.words}.")
+
+
+def certified_run(folder: Path) -> tuple[str, str] | None:
+    """The run that the certificate in a folder is about, and the sha256 of its weights; None if unknown."""
+    try:
+        about = _content(folder / "certificate.json")["about"]
+        return str(about["run"]), str(about["digests"]["weights"])
+    except (KeyError, TypeError):
+        return None
+
+
+def _content(file: Path) -> Any:
+    try:
+        return read_json(file)
+    except RunError:
+        return None

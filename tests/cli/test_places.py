@@ -1,0 +1,101 @@
+"""Where commands write: never over what is another's or no file, and refused before any work."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_cli import certus, refused
+
+STUDY: dict[str, object] = {"settings": {}, "lengths": {}, "ends": {}}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Folders of every kind, each with a file or two: the least by which they are known."""
+    files = {
+        "run/run.json": json.dumps({"schema_version": 2}),
+        "run/result.json": "{}",
+        "other/run.json": json.dumps({"schema_version": 2}),
+        "certificate/certificate.json": "{}",
+        "unfinished/unfinished/level.safetensors": "",
+        "study/result.json": json.dumps(STUDY),
+        "mine/result.json": '{"my": "own"}',
+        "mine/certificate.png": "a picture",
+        "notes/notes.txt": "a user's",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    return tmp_path
+
+
+def contents(place: Path) -> dict[str, str | None]:
+    return {str(path): path.read_text() if path.is_file() else None for path in sorted(place.rglob("*"))}
+
+
+ATTACK = ["attack", "run", "--epsilon", "0.1"]
+OWN = "must be a folder of its own; got"
+REFUSED = {
+    "cartpole into a run": (["cartpole", "-o", "run"], f"`--output` {OWN} run, which holds a run"),
+    "cartpole into a certificate": (["cartpole", "-o", "certificate"], "which holds a certificate"),
+    "cartpole into levels": (["cartpole", "-o", "unfinished"], "which holds a certificate"),
+    "cartpole into a user's": (["cartpole", "-o", "mine"], "mine, whose result.json is not of a study"),
+    "cartpole into a file": (["cartpole", "-o", "notes/notes.txt"], "`--output` must be a folder"),
+    "certify into its run": (["certify", "run", "--rho", "1", "-o", "run"], "run, which holds a run"),
+    "certify into a run": (["certify", "run", "--rho", "1", "-o", "other"], "other, which holds a run"),
+    "certify into a study": (
+        ["certify", "run", "--rho", "1", "-o", "study"],
+        "which holds a study of cartpole",
+    ),
+    "certify into a user's": (
+        ["certify", "run", "--rho", "1", "-o", "mine"],
+        "mine, whose certificate.png is not of a certificate",
+    ),
+    "train into a certificate": (
+        ["train", "wine", "-o", "certificate"],
+        "is taken: the folder is not empty",
+    ),
+    "train into a study": (["train", "wine", "-o", "study"], "study is taken: the folder is not empty"),
+    "train into a user's": (["train", "wine", "-o", "notes"], "notes is taken: the folder is not empty"),
+    "train into a pipe": (["train", "wine", "-o", "pipe"], "pipe is taken: it is no folder; choose another"),
+    "import into a run": (
+        ["import", "--weights", "x", "--data", "wine", "--model", "toy", "-o", "run"],
+        "run is taken: it holds a run; `certus resume run` goes on with it",
+    ),
+    "settings": ([*ATTACK, "-o", "run/run.json"], "run/run.json, which belongs to a run"),
+    "result": ([*ATTACK, "-o", "run/result.json"], "run/result.json, which belongs to a run"),
+    "table": ([*ATTACK, "-o", "certificate/samples.csv"], "samples.csv, which belongs to a certificate"),
+    "study": (["compare", "run", "other", "--epsilon", "1", "-o", "study/result.json"], "belongs to a study"),
+    "plot": ([*ATTACK, "--plot", "certificate/certificate.png"], "`--plot` must be a file of its own"),
+    "device": (
+        [*ATTACK, "-o", "/dev/null"],
+        "Cannot write /dev/null: it is a device",
+    ),
+    "link to a device": ([*ATTACK, "-o", "null"], "Cannot write null: it is a device"),
+    "pipe": ([*ATTACK, "-o", "pipe"], "Cannot write pipe: it is a pipe"),
+    "folder": ([*ATTACK, "-o", "notes"], "Cannot write notes: it is a folder"),
+    "below a file": ([*ATTACK, "-o", "notes/notes.txt/x.json"], "`--output` must be a"),
+    "plot into a device": ([*ATTACK, "--plot", "null"], "`--plot` must be a file. Cannot write null"),
+    "unknown format": ([*ATTACK, "--plot", "x.xyz"], "`--plot` must name a picture that can be drawn"),
+    "no format": ([*ATTACK, "--plot", "x"], "its name has no ending such as .png"),
+    "one file for both": (
+        [*ATTACK, "-o", "x.png", "--plot", "./x.png"],
+        "must be another file than",
+    ),
+    "bound": (["bound", "run", "--plot", "x.xyz"], "`--plot` must name a picture that can be drawn"),
+    "bound over a run": (["bound", "run", "--plot", "run/result.json"], "which belongs to a run"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused_before_the_work(arguments: list[str], message: str, place: Path) -> None:
+    """None of these runs could be opened: whatever is refused is refused before that."""
+    before = contents(place)
+    refused(certus(*arguments, folder=place), message)
+    assert contents(place) == before
