@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Collection
+import sys
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -76,6 +77,18 @@ def read_options(kind: type[T], description: str | None, given: list[str] | None
     if hasattr(made, "resume") and not shown:
         _check_unfinished(parser, made, made.resume)
     return made
+
+
+def perform(work: Callable[[T], object], args: T) -> None:
+    """Measure; Ctrl-C ends it with one line, which says what is kept and how to go on, and exit code 130."""
+    try:
+        work(args)
+    except KeyboardInterrupt:
+        kept, path = "nothing is kept; the same command starts again.", unfinished_path(args)
+        if hasattr(args, "resume") and path.exists():
+            kept = f"{path} keeps what was measured; the same command with --resume goes on."
+        print(f"interrupted: {kept}", file=sys.stderr)
+        sys.exit(130)
 
 
 def _check_unfinished(parser: argparse.ArgumentParser, args: Arguments, resume: bool) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 import torch
 
 import certus
-from certus.storage.files import read_json, write_json
+from certus.storage.files import read_json
+from certus.storage.writing import write_json
 
 if TYPE_CHECKING:
     from dataclasses import Field

@@ -28,7 +28,7 @@ from scipy.stats import binom
 from torch import Tensor, nn
 
 import certus
-from benchmarks._options import OUTPUT, Entries, read_options
+from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
 from certus.attacks import pgm
 
@@ -180,4 +180,4 @@ MAKERS = {
 }
 
 if __name__ == "__main__":
-    main(read_options(Args, __doc__))
+    perform(main, read_options(Args, __doc__))

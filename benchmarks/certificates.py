@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 import certus
-from benchmarks._options import OUTPUT, Entries, read_options
+from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
 from certus.data import DataSet, Split
 from certus.perturbers import Perturber
@@ -142,4 +142,4 @@ def train(model: nn.Module, data: Split, method: Perturber, epochs: int) -> None
 
 
 if __name__ == "__main__":
-    main(read_options(Args, __doc__))
+    perform(main, read_options(Args, __doc__))

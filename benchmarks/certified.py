@@ -19,7 +19,7 @@ from typing import Annotated
 import torch
 
 import certus
-from benchmarks._options import OUTPUT, Entries, read_options
+from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
 from certus.data import DataSet, load
 from certus.models import build_model
@@ -90,4 +90,4 @@ def _epoch(data: DataSet, network: str, certified: bool, batch_size: int, args: 
 
 
 if __name__ == "__main__":
-    main(read_options(Args, __doc__))
+    perform(main, read_options(Args, __doc__))

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import certus
-from benchmarks._options import OUTPUT, read_options
+from benchmarks._options import OUTPUT, perform, read_options
 from benchmarks._results import write_result
 from certus.data import Split
 
@@ -184,4 +184,4 @@ def times(works: list[Callable[[], object]], repeats: int) -> list[list[float]]:
 
 
 if __name__ == "__main__":
-    main(read_options(Args, __doc__))
+    perform(main, read_options(Args, __doc__))

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import certus
-from benchmarks._options import OUTPUT, read_options
+from benchmarks._options import OUTPUT, perform, read_options
 from benchmarks._results import write_result
 from benchmarks.inner import times
 from certus.costs import Cost
@@ -125,4 +125,4 @@ def compare(loss: certus.ModelLoss, data: Split, gamma: float) -> dict[str, floa
 
 
 if __name__ == "__main__":
-    main(read_options(Args, __doc__))
+    perform(main, read_options(Args, __doc__))

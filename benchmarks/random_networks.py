@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import torch
 
-from benchmarks._options import OUTPUT, RESUME, read_options
+from benchmarks._options import OUTPUT, RESUME, perform, read_options
 from benchmarks._results import read_unfinished, write_result, write_unfinished
 from tests.smoothness.attacked import Attacked, attack
 
@@ -101,4 +101,4 @@ def _quartiles(ratios: list[float]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main(read_options(Args, __doc__))
+    perform(main, read_options(Args, __doc__))

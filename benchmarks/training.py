@@ -30,7 +30,7 @@ from typing import Annotated, Any
 import torch
 
 import certus
-from benchmarks._options import OUTPUT, RESUME, Entries, read_options
+from benchmarks._options import OUTPUT, RESUME, Entries, perform, read_options
 from benchmarks._results import forget_unfinished, read_unfinished, write_entry, write_unfinished
 from certus.data import Split
 from certus.perturbers import ERM, Perturber
@@ -227,4 +227,4 @@ def peak_memory(name: str, args: Args) -> float:
 
 
 if __name__ == "__main__":
-    main(read_options(Args, __doc__))
+    perform(main, read_options(Args, __doc__))

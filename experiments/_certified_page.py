@@ -9,6 +9,7 @@ from typing import Any
 
 from certus.decimals import at_least, at_most
 from certus.figures.attack_curves import Curve, Panel, draw_sweeps
+from certus.storage.writing import write_atomically
 
 NAMES = {
     "wrm-certified": "WRM, certified",
@@ -66,8 +67,8 @@ def write_page(runs: Path, output: Path, options: object) -> None:
         "table": table,
         "runs": {" ".join(key): rows[key] for key in sorted(rows)},
     }
-    (output / "table.json").write_text(json.dumps(content, indent=1) + "\n")
-    (output / "README.md").write_text(_page(table))
+    write_atomically(output / "table.json", f"{json.dumps(content, indent=1)}\n".encode())
+    write_atomically(output / "README.md", _page(table).encode())
     draw_sweeps(
         _panels(table), output / "errors.png", "Certified training: test error, mean and range over seeds"
     )

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import numpy as np
 
-from benchmarks._options import OUTPUT, Shows, read_options
+from benchmarks._options import OUTPUT, Shows, perform, read_options
 from benchmarks._results import read_result, write_result
 from certus.mdp import cartpole_learner, compare_agents, fit_cartpole, variations
 from certus.mdp.pictures import animate, draw_curves
@@ -62,4 +62,4 @@ def plot(args: Args) -> None:
 
 if __name__ == "__main__":
     chosen = read_options(Args, __doc__)
-    (plot if chosen.plot else main)(chosen)
+    perform(plot if chosen.plot else main, chosen)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 
-from benchmarks._options import OUTPUT, RESUME, read_options
+from benchmarks._options import OUTPUT, RESUME, perform, read_options
 from benchmarks._results import read_unfinished, write_result, write_unfinished
 from certus.errors import require
 from certus.mdp import AngleReward, DeepQLearning, episode_lengths, estimate_mean, make_cartpoles, variations
@@ -84,4 +84,4 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(read_options(Args, __doc__))
+    perform(main, read_options(Args, __doc__))

@@ -16,8 +16,9 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmarks._options import OUTPUT, RESUME, Shows, read_options
+from benchmarks._options import OUTPUT, RESUME, Shows, perform, read_options
 from benchmarks._results import read_result, read_unfinished, write_result, write_unfinished
+from certus.figures.canvas import save_figure
 from certus.mdp import Decay, cartpole_learner, episode_lengths, estimate_mean, fit_cartpole, variations
 
 COLOURS = ("#D55E00", "#56B4E9", "#0072B2", "#1a1a1a")  # nominal, then ever smaller γ
@@ -119,7 +120,7 @@ def plot(args: Args) -> None:
             panel.set_ylabel(f"{system}: steps")
     figure.supxlabel("first learning rate", fontsize=10)
     panels[0][-1].legend(frameon=False, fontsize=8, loc="lower left")
-    figure.savefig(args.output.with_suffix(".png"))
+    save_figure(figure, args.output.with_suffix(".png"), dpi=figure.dpi)
     show(runs, args)
 
 
@@ -138,4 +139,4 @@ def show(runs: dict[str, Any], args: Args) -> None:
 
 if __name__ == "__main__":
     chosen = read_options(Args, __doc__)
-    (plot if chosen.plot else main)(chosen)
+    perform(plot if chosen.plot else main, chosen)

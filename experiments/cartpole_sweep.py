@@ -16,9 +16,10 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmarks._options import OUTPUT, RESUME, Shows, read_options
+from benchmarks._options import OUTPUT, RESUME, Shows, perform, read_options
 from benchmarks._results import read_result, read_unfinished, write_result, write_unfinished
 from certus.errors import require_count
+from certus.figures.canvas import save_figure
 from certus.mdp import (
     Landing,
     WeakPenaltyWarning,
@@ -138,9 +139,9 @@ def draw(means: dict[str, Any], args: Args) -> None:
     title = "worst case in a ball (estimated)"
     right.set(xlabel="√ρ per step", ylabel="discounted reward", title=title)
     right.legend(frameon=False)
-    figure.savefig(args.output.with_suffix(".png"))
+    save_figure(figure, args.output.with_suffix(".png"), dpi=figure.dpi)
 
 
 if __name__ == "__main__":
     chosen = read_options(Args, __doc__)
-    (plot if chosen.plot else main)(chosen)
+    perform(plot if chosen.plot else main, chosen)

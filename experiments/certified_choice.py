@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from benchmarks._options import OUTPUT, RESUME, RUNS, Entries, read_options
+from benchmarks._options import OUTPUT, RESUME, RUNS, Entries, perform, read_options
 from benchmarks._results import write_entry, write_unfinished
 from certus.runs.directory import RunDirectory
 from certus.runs.trained import TrainedRun, open_trained
+from certus.storage.writing import write_atomically
 from certus.training import evaluate
 from experiments import certified_training
 from experiments.certified_training import Plan, Trial, bound, error_of, plain, train
@@ -68,7 +69,8 @@ def main(args: Args) -> None:
         train(path, "mnist", Plan(options, model=choice.model), 0, certified_training.Args())
         file = path / "measured.json"
         if not file.exists():
-            file.write_text(json.dumps(measure(open_trained(RunDirectory.open(path)))) + "\n")
+            found = json.dumps(measure(open_trained(RunDirectory.open(path))))
+            write_atomically(file, f"{found}\n".encode())
         print(name, file.read_text().strip(), flush=True)
         write_entry(args, name, {"change": choice.name, **json.loads(file.read_text())})
     write_table(args.output)
@@ -95,7 +97,7 @@ def write_table(file: Path) -> None:
     head = ["", *keys]
     rows = [[row["change"], *(f"{row[key]:.4f}" for key in keys)] for row in done.values()]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
-    file.with_suffix(".md").write_text("\n".join([_HEAD, *lines, ""]))
+    write_atomically(file.with_suffix(".md"), "\n".join([_HEAD, *lines, ""]).encode())
 
 
 _HEAD = """# What certified training gains from its settings
@@ -107,4 +109,4 @@ trains for 10 epochs. All have the same proven bound. Made by `python -m experim
 
 
 if __name__ == "__main__":
-    main(read_options(Args, __doc__))
+    perform(main, read_options(Args, __doc__))

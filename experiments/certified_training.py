@@ -28,7 +28,7 @@ import torch
 import torchattacks
 
 import certus
-from benchmarks._options import RESUME, RUNS, Shows, read_options
+from benchmarks._options import RESUME, RUNS, Shows, perform, read_options
 from benchmarks._results import unfinished_options, write_unfinished
 from certus.attacks import Margin, Outcome, Torchattacks, attack_data, pgm, worst_of
 from certus.certificates.kept import FileMemory
@@ -40,6 +40,7 @@ from certus.losses import CrossEntropy, ModelLoss
 from certus.runs.directory import RunDirectory
 from certus.runs.trained import TrainedRun, open_trained
 from certus.storage.tensors import digest
+from certus.storage.writing import write_atomically
 from certus.training import evaluate
 from experiments._certified_page import write_page
 
@@ -159,7 +160,7 @@ def measure(path: Path, args: Args, quick: bool) -> None:
             found.setdefault(kind, {})[name] = value
         else:
             found[kind] = value
-        file.write_text(json.dumps(found, indent=1) + "\n")
+        write_atomically(file, f"{json.dumps(found, indent=1)}\n".encode())
         print(f"{path.name} {kind} {name}: {json.dumps(value)}", flush=True)
 
 
@@ -245,7 +246,7 @@ def certified_error(trained: TrainedRun, args: Args) -> dict[str, float]:
         )
         assert found.error_floor is not None
         floors.append(found.error_floor.tolist())
-        file.write_text(json.dumps(floors))
+        write_atomically(file, json.dumps(floors).encode())
     costs = torch.tensor([cost for part in floors for cost in part], dtype=torch.float64)
     file.unlink()
     return dict(zip(map(str, args.rhos), worst_error(costs, args.rhos), strict=True))
@@ -275,4 +276,4 @@ def certificate(trained: TrainedRun, args: Args) -> list[dict[str, float | None]
 
 if __name__ == "__main__":
     chosen = read_options(Args, __doc__)
-    (page if chosen.page else main)(chosen)
+    perform(page if chosen.page else main, chosen)

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from benchmarks._options import OUTPUT, RESUME, RUNS, read_options
+from benchmarks._options import OUTPUT, RESUME, RUNS, perform, read_options
 from benchmarks._results import write_result, write_unfinished
 from certus.attacks.budgets import typical_length
 from certus.attacks.sweeps import Trial, as_row, sweep
 from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 from certus.runs.directory import RunDirectory
 from certus.runs.trained import open_trained
+from certus.storage.writing import write_atomically
 
 METHODS = ("erm", "fgm", "ifgm", "pgm", "wrm")
 NORMS = {"2": 2.0, "inf": math.inf}
@@ -91,7 +92,7 @@ def attack(name: str, args: Args) -> None:
                     trained.loss, data, [trial], domain=trained.data.domain, seed=args.seed
                 )
                 done.append({**as_row(trial, outcome), **key})
-                path.write_text(json.dumps(done, indent=1))
+                write_atomically(path, json.dumps(done, indent=1).encode())
                 print(f"{name} pgm-{norm} {share:.2f} C clipped={clipped}: {done[-1]['error']}", flush=True)
 
 
@@ -122,4 +123,4 @@ def gather(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(read_options(Args, __doc__))
+    perform(main, read_options(Args, __doc__))

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from benchmarks._options import OUTPUT, RESUME, read_options
+from benchmarks._options import OUTPUT, RESUME, perform, read_options
 from benchmarks._results import read_unfinished, write_result, write_unfinished
 from certus.errors import require
 from certus.mdp import (
@@ -102,4 +102,4 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(read_options(Args, __doc__))
+    perform(main, read_options(Args, __doc__))
