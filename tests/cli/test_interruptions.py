@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from certus.cli.app import app
 from tests.certificates.small_run import make_run
 from tests.runs.kills import AfterStep, BeforeCalling, Moment, run
 
@@ -16,6 +20,12 @@ IMPORT = ["import", "--model", "mlp:6:tanh", "--weights", "net.safetensors", "--
 
 INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     "train": (TRAIN, AfterStep(1), "new keeps 0 of 2 epochs; `certus resume new` goes on."),
+    "train early": ([*TRAIN[:-1], "early"], BeforeCalling("certus.cli.train:build_from"), NOTHING),
+    "import": (
+        [*IMPORT, "--no-standardize", "-o", "imported"],
+        BeforeCalling("certus.storage.tensors:write_atomically", time=2),
+        NOTHING,
+    ),
     "attack": (
         ["attack", "run", "--epsilon", "0.1", "-o", "x.json"],
         BeforeCalling("certus.attacks.sweeps:attack_data"),
@@ -26,6 +36,18 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
         BeforeCalling("certus.cli.certify:certify_run"),
         NOTHING,
     ),
+    "cartpole": (
+        ["cartpole", "--seeds", "1", "--episodes", "5", "--trials", "2", "-o", "study"],
+        BeforeCalling("certus.mdp.study:try_out"),
+        NOTHING,
+    ),
+    "data get": (
+        ["data", "get", "mnist"],
+        BeforeCalling("certus.data.clients:run"),
+        "the cache is as it was; the same command starts again.",
+    ),
+    "bound": (["bound", "run"], BeforeCalling("certus.cli.bound:input_smoothness"), NOTHING),
+    "runs": (["runs", "."], BeforeCalling("certus.cli.runs:find_runs"), NOTHING),
 }
 
 
@@ -52,3 +74,30 @@ def test_one_line(
     assert said[-1] == f"certus: interrupted: {line}"
     assert "Traceback" not in "".join(said)
     assert not (place / "x.json").exists()
+
+
+def test_every_command_is_guarded() -> None:
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    commands = [one.callback for group in groups if group is not None for one in group.registered_commands]
+    assert len(commands) > 10
+    assert [one for one in commands if not hasattr(one, "__wrapped__")] == []
+
+
+@pytest.mark.parametrize("when", ["torch", "certus.cli.app"])
+def test_interrupted_while_it_is_being_imported(when: str, tmp_path: Path) -> None:
+    """A second or two go by before any command begins; the signal comes when the module is looked for."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {when!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    source = Path(__file__).parents[2] / "src"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{source}"}
+    command = [sys.executable, "-m", "certus", "train", "wine"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done
+    assert done.stderr == f"certus: interrupted: {NOTHING}\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates.small_run import make_run
+from tests.cli.test_cli import certus, refused
 from tests.runs.kills import BeforeCalling, BeforeReplacing, Held, is_killed, run
 
 QUICK = [
@@ -113,3 +114,20 @@ def test_interrupted(place: Path) -> None:
     first = BeforeCalling("certus.certificates.kept:FileMemory.save")
     assert run(certify(0.02), log, first, signal.SIGINT) == 130
     assert log.read_text() == "certus: interrupted: nothing is kept; the same command starts again.\n"
+
+
+def test_the_certificate_of_another_run_is_not_replaced(place: Path) -> None:
+    assert certus(*certify(0.01, "-o", "here"), folder=place).returncode == 0
+    assert certus(*certify(0.02, "-o", "here"), folder=place).returncode == 0
+    shutil.copytree(place / "run", place / "moved")
+    again = ["certify", "moved", *certify(0.03, "-o", "here")[2:]]
+    assert certus(*again, folder=place).returncode == 0  # the same weights, elsewhere
+    (place / "other").mkdir()
+    make_run(place / "other", 2.0)
+    other, before = certify(0.01, "-o", "../here"), (place / "here/certificate.json").read_bytes()
+    said = "a certificate of run; got ../here, which has one of moved."
+    refused(certus(*other, folder=place / "other"), said)
+    assert (place / "here/certificate.json").read_bytes() == before
+    (place / "here/certificate.json").write_text("{")
+    said = "got ../here, which has one of nothing that can be read."
+    refused(certus(*other, folder=place / "other"), said)
