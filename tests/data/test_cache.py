@@ -243,7 +243,7 @@ def test_a_file_does_not_vouch_for_itself(tmp_path: Path) -> None:
     """Other arrays under a digest that is theirs: only the known one tells."""
     stored(tmp_path)
     read("small", KNOWN, tmp_path)
-    store("small", small(1), {"rows": "5"}, tmp_path, tmp_path)
+    store("small", small(1), {"rows": "5"}, tmp_path)
     with pytest.raises(
         ArgumentError, match=r"checksum does not match: sha256 .* instead of .*certus data get"
     ):
@@ -252,7 +252,7 @@ def test_a_file_does_not_vouch_for_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "employment"])
 def test_every_data_set_has_a_known_digest(tmp_path: Path, name: str) -> None:
-    store(name, small(), {}, tmp_path, tmp_path)
+    store(name, small(), {}, tmp_path)
     with pytest.raises(ArgumentError, match="its checksum does not match"):
         load(name, cache=tmp_path)
 
