@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,19 @@ from tests.cli.test_cli import certus, refused
 STUDY: dict[str, object] = {"settings": {}, "lengths": {}, "ends": {}}
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    made = certus("train", "wine", "--epochs", "1", "--model", "mlp:4", "-o", "run", folder=folder)
+    assert made.returncode == 0, made.stderr
+    return folder / "run"
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """Folders of every kind, each with a file or two: the least by which they are known."""
+def place(tmp_path: Path, trained: Path) -> Path:
+    """A run, and folders of every other kind with a file or two: the least by which they are known."""
+    shutil.copytree(trained, tmp_path / "run")
     files = {
-        "run/run.json": json.dumps({"schema_version": 2}),
-        "run/result.json": "{}",
         "other/run.json": json.dumps({"schema_version": 2}),
         "certificate/certificate.json": "{}",
         "unfinished/unfinished/level.safetensors": "",
@@ -35,8 +43,8 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def contents(place: Path) -> dict[str, str | None]:
-    return {str(path): path.read_text() if path.is_file() else None for path in sorted(place.rglob("*"))}
+def contents(place: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(place.rglob("*"))}
 
 
 ATTACK = ["attack", "run", "--epsilon", "0.1"]
@@ -95,7 +103,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
 def test_refused_before_the_work(arguments: list[str], message: str, place: Path) -> None:
-    """None of these runs could be opened: whatever is refused is refused before that."""
+    """And nothing is changed by it."""
     before = contents(place)
     refused(certus(*arguments, folder=place), message)
     assert contents(place) == before
