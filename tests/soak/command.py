@@ -8,9 +8,10 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import typer.main
 
@@ -62,18 +63,26 @@ def run(arguments: Sequence[str], folder: Path) -> Ended:
     return Ended(code, out.getvalue(), err.getvalue(), trace)
 
 
+def stream(number: int) -> TextIO:
+    """A new text stream for a file descriptor: an old one may remember what the descriptor was before."""
+    return open(number, "w", encoding="utf-8", closefd=False)
+
+
 @contextlib.contextmanager
-def _taken(number: int):  # type: ignore[no-untyped-def]
+def _taken(number: int) -> Iterator[io.StringIO]:
     """What is written to a file descriptor meanwhile, by whatever means."""
-    stream = sys.stdout if number == 1 else sys.stderr
-    stream.flush()
+    name = "stdout" if number == 1 else "stderr"
+    before = getattr(sys, name)
+    before.flush()
     kept, file = os.dup(number), os.memfd_create("taken")
     os.dup2(file, number)
+    setattr(sys, name, stream(number))
     text = io.StringIO()
     try:
         yield text
     finally:
-        stream.flush()
+        getattr(sys, name).flush()
+        setattr(sys, name, before)
         os.dup2(kept, number)
         os.close(kept)
         with os.fdopen(file, "rb") as whole:

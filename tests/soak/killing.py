@@ -16,6 +16,7 @@ import resource
 import shlex
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any
 from safetensors.torch import load
 
 from certus.storage.tensors import digest, load_tensors
-from tests.soak.command import settle
+from tests.soak.command import settle, stream
 from tests.soak.entries import ENTRIES, Entry
 from tests.soak.ground import Ground
 from tests.soak.tally import Case
@@ -62,9 +63,12 @@ def live(arguments: Sequence[str], entry: Entry, folder: Path, disturb: Callable
             settle(folder)
             os.dup2(writer, 2)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            sys.stdout, sys.stderr = stream(1), stream(2)
             disturb()
             os.environ.pop("CERTUS_DEBUG", None)
             code = _main(arguments)
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
         finally:
             os._exit(code)
     os.close(writer)

@@ -9,7 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from certus.errors import UnsupportedError
+from certus.errors import UnsupportedError, require
+from certus.runs.kinds import check_kinds
+from certus.runs.saved_state import alike, check_finite_weights, check_optimizer, check_progress
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
 from certus.training.fit import TrainingState
@@ -43,16 +45,26 @@ def restore_state(path: Path, state: TrainingState) -> None:
     tensors, note = load_tensors(path)
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     try:
+        check_finite_weights(weights)
+        check_progress(note)
+        history = [EpochMetrics(**entry) for entry in note["history"]]
+        for entry in history:
+            check_kinds(entry)
+        optimizer = _join_tensors(note["optimizer"], tensors)
+        parameters = [one for group in state.optimizer.param_groups for one in group["params"]]
+        check_optimizer(state.optimizer.state_dict(), optimizer, parameters)
         state.model.load_state_dict(weights)
-        state.optimizer.load_state_dict(_join_tensors(note["optimizer"], tensors))
+        state.optimizer.load_state_dict(optimizer)
         if state.schedule is not None:
-            state.schedule.load_state_dict(_join_tensors(note["schedule"], tensors))
+            planned = _join_tensors(note["schedule"], tensors)
+            require(alike(state.schedule.state_dict(), planned), "schedule", "be of its kind", "another")
+            state.schedule.load_state_dict(planned)
         state.method.load_state_dict(note["method"])
         state.epoch, state.step, state.seconds = note["epoch"], note["step"], note["seconds"]
         state.sums = Sums.from_state(note["sums"])
-        state.history[:] = [EpochMetrics(**entry) for entry in note["history"]]
-    except (RuntimeError, KeyError, TypeError, ValueError) as reason:
-        first = str(reason).strip().splitlines()[0]
+        state.history[:] = history
+    except (RuntimeError, AttributeError, IndexError, KeyError, TypeError, ValueError) as reason:
+        first = (str(reason).strip() or type(reason).__name__).splitlines()[0]
         raise RunError(f"{path} does not belong to this model and method: {first}") from None
 
 

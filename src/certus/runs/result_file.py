@@ -11,7 +11,7 @@ from certus.data import DataSet
 from certus.evidence import Evidence
 from certus.losses import ModelLoss
 from certus.runs.kinds import is_digest, is_kind, is_table
-from certus.storage.files import DamageError, read_json
+from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.sealed import SEAL, check_seal, unsealed
 from certus.training import Fit, evaluate
 
@@ -30,9 +30,10 @@ def result_of(done: Fit, loss: ModelLoss, data: DataSet) -> dict[str, Any]:
             "evidence": Evidence.ESTIMATED,
         }
     proof = None if done.proof is None else {"gamma": done.proof.gamma, **done.proof.as_json()}
-    return {"test": evaluate(loss, data.test), "level": robustness} | (
-        {} if proof is None else {"proof": proof}
-    )
+    test = evaluate(loss, data.test)
+    if not all(math.isfinite(value) for value in test.values()):
+        raise RunError(f"The weights are of no use: their loss on {data.name} is {test['loss']}.")
+    return {"test": test, "level": robustness} | ({} if proof is None else {"proof": proof})
 
 
 def read_result(path: Path, *, sealed: bool) -> dict[str, Any]:

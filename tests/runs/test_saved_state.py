@@ -1,0 +1,86 @@
+"""A checkpoint with a digest that fits, and a content that does not, is refused with one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from typer.testing import CliRunner
+
+from certus.cli.app import app
+from certus.runs.directory import RunDirectory
+from certus.runs.execute import execute
+from certus.storage.files import RunError
+from certus.storage.tensors import load_tensors, save_tensors
+
+Change = Callable[[dict[str, Tensor], dict[str, Any]], object]
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that lacks its result."""
+    run = tmp_path_factory.mktemp("half") / "run"
+    line = ["train", "wine", "--method", "erm", "--model", "mlp:4:elu", "--epochs", "1", "-o", str(run)]
+    assert CliRunner().invoke(app, line).exit_code == 0
+    (run / "result.json").unlink()
+    return run
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda _, note: note.update(sums=[]), "`sums` must be pairs of numbers"),
+        (lambda _, note: note.update(sums={"loss": [1.0, "x"]}), "`sums` must be pairs of numbers"),
+        (lambda _, note: note.update(step="x"), "`step` must be a count"),
+        (lambda _, note: note.update(epoch=-1), "`epoch` must be a count"),
+        (lambda _, note: note.update(epoch=True), "`epoch` must be a count"),
+        (lambda _, note: note.update(seconds=None), "`seconds` must be a number"),
+        (lambda _, note: note.update(history=[{**note["history"][0], "loss": "x"}]), "`loss` must be"),
+        (lambda _, note: note.update(optimizer={"items": 1}), "'int' object is not iterable"),
+        (lambda _, note: note.update(method=3), "has no len|not iterable|must be empty"),
+        (lambda tensors, _: _weights(tensors)[0].fill_(torch.nan), "finite weights"),
+        (lambda tensors, _: tensors.update({"optimizer.state.0.exp_avg": torch.zeros(2)}), "`exp_avg` must"),
+        (lambda _, note: _groups(note)[0].__setitem__(1, "x"), "`param_groups` must be the optimizer's"),
+        (lambda _, note: note.clear(), "'epoch'"),
+    ],
+)
+def test_what_is_no_training_state(half: Path, change: Change, words: str) -> None:
+    path = half / "checkpoint.safetensors"
+    kept = path.read_bytes()
+    tensors, note = load_tensors(path)
+    change(tensors, note)
+    save_tensors(path, tensors, note)
+    with pytest.raises(RunError, match=f"does not belong to this model and method: .*({words})"):
+        execute(RunDirectory.open(half))
+    path.write_bytes(kept)
+
+
+def test_weights_that_overflow(half: Path) -> None:
+    path = half / "checkpoint.safetensors"
+    kept = path.read_bytes()
+    tensors, note = load_tensors(path)
+    for tensor in _weights(tensors):
+        tensor.copy_(tensor.sign() * 1e30)
+    save_tensors(path, tensors, note)
+    with pytest.raises(RunError, match="The weights are of no use: their loss on wine is"):
+        execute(RunDirectory.open(half))
+    path.write_bytes(kept)
+
+
+def _weights(tensors: dict[str, Tensor]) -> list[Tensor]:
+    return [tensor for name, tensor in tensors.items() if name.startswith("model.")]
+
+
+def _groups(note: dict[str, Any]) -> list[list[Any]]:
+    """The entries of the optimizer's first group, as [name, value]."""
+    entries: dict[str, Any] = dict(note["optimizer"]["items"])
+    items: list[list[Any]] = entries["param_groups"]["list"][0]["items"]
+    return items
+
+
+def test_the_state_as_it_was_goes_on(half: Path) -> None:
+    assert execute(RunDirectory.open(half)).model is not None
