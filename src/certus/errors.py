@@ -25,6 +25,10 @@ class UnsupportedError(CertusError, NotImplementedError):
     """A combination that this library refuses rather than answers wrongly."""
 
 
+class UnprovableError(UnsupportedError):
+    """A model of which nothing can be proven, and why; what is attained can still be found."""
+
+
 class ClaimError(CertusError, ValueError):
     """A claim of the caller's, such as the derivatives of an activation or the growth of a cost, is refuted
     by a point, which the message names."""

@@ -60,7 +60,7 @@ def check_certificate(certificate: Certificate) -> None:
         lowered = loss - SOME * (1 + abs(loss))  # for the rounding of its mean, as ``lower`` has it
         most, line = certificate._best(cost)
         if cost == 0:  # nothing but the sample is at 0, but no line may start below it
-            most = min(most, *(each.bound for each in certificate.lines))
+            most = min([most, *(each.bound for each in certificate.lines)])
         if not lowered <= most:
             raise contradiction(
                 f"at rho = {cost:.6g} the worst loss is at least {lowered!r} ({name}) and at most {most!r}",

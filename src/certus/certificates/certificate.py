@@ -28,6 +28,8 @@ from certus.evidence import Evidence
 from certus.outward import SOME, slack, up
 from certus.split import Split
 
+_NO_LINE = Line(math.nan, math.inf, 0.0, 0.0, {})
+
 
 @dataclass(frozen=True)
 class Bracket:
@@ -83,6 +85,7 @@ class Certificate:
         assumptions: what it rests on that certus did not derive itself, by name; see ``evidence``.
         clip: B, if it is min(ℓ, B) that is bounded on the sample too.
         about: settings and digests, as JSON.
+        no_proof: why nothing is proven of the model; then there are attained sides only, and bounds are ∞.
         levels: φ̄_γ and T̂_γ sample by sample; empty if read from a file, and so is ``source``.
     """
 
@@ -99,6 +102,7 @@ class Certificate:
     assumptions: tuple[str, ...]
     clip: float | None
     about: dict[str, Any]
+    no_proof: str | None = None
     levels: tuple[Level, ...] = ()
     source: Any = None  # the engine, for worst_case_data
 
@@ -107,8 +111,9 @@ class Certificate:
 
     @property
     def evidence(self) -> Evidence:
-        """What the upper sides are: "proven", or "assumed" if they rest on ``assumptions``."""
-        return Evidence.resting_on(self.assumptions)
+        """What the upper sides are: "proven", or "assumed" if they rest on ``assumptions``. Without any, what
+        all the rest is: "attained"."""
+        return Evidence.resting_on(self.assumptions) if self.no_proof is None else Evidence.ATTAINED
 
     @staticmethod
     def load(path: str | Path) -> Certificate:
@@ -128,7 +133,7 @@ class Certificate:
     def estimate(self, rho: float) -> float:
         """The paper's recipe, min_γ γρ + E f(T̂_γ): an estimate, and no bound."""
         values = [line.gamma * (_checked(rho) - line.rho_hat) + line.loss for line in self.lines]
-        return max(min(values), self.lower(rho))
+        return max(min(values, default=-math.inf), self.lower(rho))
 
     def error_bound(self, rho: float) -> float | None:
         """The proven upper bound on the worst error rate within ρ of the sample."""
@@ -181,6 +186,8 @@ class Certificate:
     def worst_case_data(self, rho: float) -> tuple[Split, Tensor]:
         """P*_n as data: moved samples and their weights (they sum to 1), of mean cost at most ρ and mean
         loss ``lower(rho)``."""
+        if self.no_proof is not None:
+            raise ArgumentError("A certificate without a proof keeps no points: attack the model instead.")
         if self.source is None:
             raise ArgumentError(
                 "A certificate read from a file has no data; certify again for its worst case."
@@ -203,6 +210,8 @@ class Certificate:
 
     def _best(self, rho: float) -> tuple[float, Line]:
         _checked(rho)
+        if self.no_proof is not None:
+            return math.inf, _NO_LINE
         best = min(self.lines, key=lambda line: line.gamma * rho + line.bound)
         # Within 0 of the sample there is nothing but the sample.
         value = up(best.gamma * rho + best.bound, SOME) if rho > 0 else self.start[1]

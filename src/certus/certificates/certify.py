@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from certus.certificates.attained.unproven import AttainedSide, attain
 from certus.certificates.certificate import Certificate
 from certus.certificates.engine import Engine, Memory, Progress, make_grid, span
 from certus.certificates.levels import Level
@@ -17,7 +18,7 @@ from certus.certificates.population import Population
 from certus.certificates.proven.problem import Data, Problem
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
-from certus.errors import ArgumentError, require, require_count
+from certus.errors import ArgumentError, UnprovableError, require, require_count
 from certus.losses import Criterion, CrossEntropy
 from certus.outward import TINY, mean_down, mean_up
 from certus.smoothness import SmoothnessBound
@@ -55,8 +56,9 @@ def certify(
     the data.
 
     Args:
-        model: sequential, of layers with smoothness rules; kinked ones (ReLU) get the Lipschitz and radial
-            rules only.
+        model: any that torch can export; kinked ones (ReLU) get the Lipschitz and radial rules only. Of one
+            that cannot be read nothing is proven: the certificate then has attained sides only, and says why
+            in ``no_proof``.
         data: a ``Split``, (inputs, targets), batches of both, or (inputs, None): then the network's own
             predictions are certified (eqn:certify-tests allows it): how stable they are, not how true.
         rho: the mean transport costs of interest, a mean *squared* distance; 0 is the sample itself. The
@@ -94,7 +96,11 @@ def certify(
     require(clip is None or 0 < clip < math.inf, "clip", "be positive and finite", clip)
     for name, count in (("balls", balls), ("refine", refine), ("attack_steps", attack_steps)):
         require_count(name, count, least=0)
-    problem = Problem.of(model, data, criterion, cost, domain, label_cost, smoothness)
+    try:
+        problem = Problem.of(model, data, criterion, cost, domain, label_cost, smoothness)
+    except UnprovableError as reason:
+        side = attain(model, data, rhos, criterion, cost, domain, clip=clip, steps=attack_steps)
+        return _without_proof(side, rhos, clip, str(reason))
     ceiling = _ceiling(problem, confidence, clip)
     chosen = default_gammas(problem, rhos, clip)
     if gammas is not None:
@@ -142,6 +148,28 @@ def certify(
         certificate = _pushed(engine, certificate)
     certificate.curve()  # which raises where a bracket contradicts itself
     return certificate
+
+
+def _without_proof(
+    side: AttainedSide, rhos: tuple[float, ...], clip: float | None, reason: str
+) -> Certificate:
+    """What was attained, and no more."""
+    return Certificate(
+        rhos=rhos,
+        lines=(),
+        pushes=side.pushes,
+        start=(side.start, math.inf),
+        error_floor=None,
+        error_found=side.errors,
+        population=None,
+        samples=side.samples,
+        classes=side.classes,
+        unit_price=side.unit_price,
+        assumptions=(),
+        clip=clip,
+        about={},
+        no_proof=reason,
+    )
 
 
 def default_gammas(problem: Problem, rhos: Sequence[float], clip: float | None) -> tuple[float, ...]:

@@ -24,6 +24,11 @@ from certus.storage.sealed import check_seal, seal, unsealed
 
 CERTIFICATE_VERSION = 5
 
+NO_PROOF_VALIDITY = (
+    "Nothing is proven. What is attained was computed with the model itself, in floating point, at points "
+    "that attacks found."
+)
+
 
 def as_json(certificate: Certificate) -> dict[str, Any]:
     """Everything that the certificate says, as JSON with a digest of its own; infinities become None."""
@@ -46,6 +51,8 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         "error_floor": _listed(certificate.error_floor),
         "error_found": _listed(certificate.error_found),
     }
+    if certificate.no_proof is not None:
+        content |= {"no_proof": certificate.no_proof, "validity": NO_PROOF_VALIDITY}
     return seal(_plain(content))
 
 
@@ -116,7 +123,10 @@ def _certificate(content: dict[str, Any]) -> Certificate:
     for name in ("error_floor", "error_found"):
         costs = content[name]
         require(costs is None or len(costs) == samples, name, f"be of {samples} samples", len(costs or ()))
-    require(bool(content["lines"]), "lines", "not be empty", content["lines"])
+    unproven = content.get("no_proof")
+    require(unproven is None or isinstance(unproven, str), "no_proof", "be words", unproven)
+    require(bool(content["lines"]) == (unproven is None), "lines", "be there, or no proof", content["lines"])
+    high = math.inf if unproven is not None and high is None else high
     return Certificate(
         rhos=tuple(content["rhos"]),
         lines=tuple(Line(**_unbounded(entry)) for entry in content["lines"]),
@@ -126,6 +136,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         error_found=_tensor(content["error_found"]),
         population=population,
         assumptions=tuple(assumptions),
+        no_proof=unproven,
         **{name: content[name] for name in ("samples", "classes", "unit_price", "clip", "about")},
     )
 
@@ -179,6 +190,8 @@ def _tensor(values: list[float | None] | None) -> Tensor | None:
 
 def sample_table(certificate: Certificate) -> str:
     """CSV: for each ρ asked for and each sample φ̄ at its best γ, the rule, and the distances to an error."""
+    if certificate.no_proof is not None:
+        return _found_table(certificate)
     require(
         bool(certificate.levels),
         "certificate",
@@ -203,6 +216,14 @@ def sample_table(certificate: Certificate) -> str:
         for index, cells in enumerate(zip(*columns, strict=True)):
             writer.writerow([bracket.rho, bracket.gamma, index, *cells])
     return text.getvalue()
+
+
+def _found_table(certificate: Certificate) -> str:
+    """CSV without a proof: how far each sample is from an error that was found."""
+    found = certificate.error_found
+    distances = [] if found is None else (found / certificate.unit_price).sqrt().tolist()
+    rows = [f"{index},{distance}" for index, distance in enumerate(distances)]
+    return "\n".join(["sample,error_found_at", *rows, ""])
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,9 @@ from certus.smoothness.results import assumed_words
 
 def show_certificate(certificate: Certificate, units: str) -> None:
     """Every number with its evidence; ``units`` are those of distances."""
+    if certificate.no_proof is not None:
+        _show_attained(certificate, units)
+        return
     people, limit, both = certificate.population, certificate.vacuous_loss, certificate.classes is not None
     loss = make_table("rho", "distance", "loss at least", "at most", f"{certificate.evidence} how")
     rate = make_table("rho", "distance", "error at least", "at most")
@@ -41,6 +44,20 @@ def show_certificate(certificate: Certificate, units: str) -> None:
         )
     if limit is not None:
         console.print(f"Vacuous: above ln K = {limit:.4g}, or at 1, a bound says no more than guessing does.")
+
+
+def _show_attained(certificate: Certificate, units: str) -> None:
+    """What was found with a model that nothing is proven of."""
+    shown = make_table("rho", "distance", "loss at least", "error at least", "at most")
+    for one in certificate.curve():
+        low = (at_least(one.loss_low), "–" if one.error_low is None else at_least(one.error_low))
+        shown.add_row(*_where(one), *low, "no proof")
+    console.print(shown)
+    console.print(
+        f"About {certificate.about['rows']['words']}. Distance: the root of rho, in {units}. "
+        "At least: attained by points that attacks found, as the model computes them."
+    )
+    console.print(f"No proof: {certificate.no_proof}", highlight=False, markup=False)
 
 
 def _where(one: Bracket) -> tuple[str, str]:

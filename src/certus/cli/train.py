@@ -35,6 +35,7 @@ from certus.storage.tensors import load_tensors
 from certus.training import Fit
 from certus.training.criterion_choice import default_criterion
 from certus.training.guidance import suggest_rho
+from certus.training.prospects import prospects
 
 DataName = Annotated[
     str, typer.Argument(help="A name from `certus data list`, or npz:FILE, csv:FILE, folder:PATH, idx:PATH.")
@@ -107,6 +108,9 @@ def train(
         built = build_from(settings.model, loaded, seed)
         if certified:
             certified_set(settings, built.network, loaded)  # refuses what cannot be proven
+        else:
+            line = prospects(built.network, tuple(loaded.train.inputs.shape[1:]))
+            messages.print(line, highlight=False, markup=False)
         existed = output is not None and output.exists()
         start = functools.partial(
             start_run, settings=settings, data=loaded, sources=built.sources, locking=not no_lock

@@ -25,7 +25,7 @@ def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = 
     low, high = min(positive) / 2, max(positive) * 1.1
     rhos = [low * (high / low) ** (index / (_POINTS - 1)) for index in range(_POINTS)]
     curve = [certificate.bracket(rho) for rho in [0.0, *rhos]]
-    classify = certificate.error_floor is not None
+    classify = certificate.error_found is not None
     figure = new_figure(10.5 if classify else 5.5, 4.2)
     grid = figure.subplots(1, 2 if classify else 1, squeeze=False)[0]
     _draw(
@@ -37,13 +37,14 @@ def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = 
         "mean loss" if certificate.clip is None else f"mean of min(loss, {certificate.clip:g})",
         certificate,
     )
-    grid[0].plot(
-        [one.distance for one in curve],
-        [one.loss_estimate for one in curve],
-        color=COLOURS[6],
-        linestyle=":",
-        label="the paper's recipe (an estimate)",
-    )
+    if certificate.no_proof is None:
+        grid[0].plot(
+            [one.distance for one in curve],
+            [one.loss_estimate for one in curve],
+            color=COLOURS[6],
+            linestyle=":",
+            label="the paper's recipe (an estimate)",
+        )
     most = certificate.vacuous_loss
     if most is not None:
         tops = [one.loss_high for one in curve] + [one.population_loss or 0.0 for one in curve]
@@ -69,6 +70,8 @@ def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = 
         axes.set_xlabel(f"root mean squared distance √ρ ({units})")
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    if certificate.no_proof is not None:
+        title = f"{title}\nNo proof: {certificate.no_proof}".strip()
     if certificate.assumptions:
         title = f"{title}\n{assumed_words(certificate.assumptions)}".strip()
     if title:
@@ -87,8 +90,9 @@ def _draw(
 ) -> None:
     distances = [one.distance for one in curve]
     bottom, top = _numbers(low), _numbers(high)
-    axes.fill_between(distances, bottom, top, color=COLOURS[0], alpha=0.12, linewidth=0)
-    axes.plot(distances, top, color=COLOURS[0], label=f"at most, on the sample ({certificate.evidence})")
+    if certificate.no_proof is None:
+        axes.fill_between(distances, bottom, top, color=COLOURS[0], alpha=0.12, linewidth=0)
+        axes.plot(distances, top, color=COLOURS[0], label=f"at most, on the sample ({certificate.evidence})")
     axes.plot(distances, bottom, color=COLOURS[1], label="at least, on the sample (attained)")
     if certificate.population is not None:
         sure = f"for the population (confidence {certificate.population.confidence:g})"

@@ -3,14 +3,16 @@
     toy | toy-relu | mnist-cnn | mlp:WIDTHS[:ACTIVATION] | FILE.py:FACTORY
     certified-mlp[:WIDTHS[:UNITS[:COMPONENTS]]] | certified-cnn[:CHANNELS[:UNITS]]
 
-such as ``mlp:128,64:softplus`` or ``certified-mlp:2048:logcosh:256``. A factory is a function without
-arguments that returns a module.
+such as ``mlp:128,64:softplus`` or ``certified-mlp:2048:logcosh:256``. A factory is a function, or a class,
+that returns a module. It is given what it asks for by name: ``shape``, that of one input, and ``classes``,
+the number of outputs.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -83,7 +85,7 @@ def build_from(
             return BuiltModel(network, None)
         code = OwnCode(spec, known)
         with code.imports():
-            network = _from_file(spec, code)
+            network = _from_file(spec, code, tuple(data.train.inputs.shape[1:]), outputs)
             _check_outputs(network, data, outputs)
     return BuiltModel(network, code.sources)
 
@@ -127,9 +129,10 @@ def _parse_mlp(spec: str, inputs: int, outputs: int) -> nn.Module:
     return mlp(inputs, sizes, outputs, *activation)
 
 
-def _from_file(spec: str, code: OwnCode) -> nn.Module:
+def _from_file(spec: str, code: OwnCode, shape: tuple[int, ...], outputs: int) -> nn.Module:
     try:
-        model = code.factory()()
+        factory = code.factory()
+        model = factory(**_asked_for(spec, factory, {"shape": shape, "classes": outputs}))
     except ArgumentError:
         raise
     except (Exception, SystemExit) as reason:
@@ -138,6 +141,25 @@ def _from_file(spec: str, code: OwnCode) -> nn.Module:
     require(isinstance(model, nn.Module), "model", rule, type(model))
     assert isinstance(model, nn.Module)
     return model
+
+
+def _asked_for(spec: str, factory: Callable[..., object], known: dict[str, object]) -> dict[str, object]:
+    """What a factory takes of the data, by the names of its parameters."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # none that Python knows
+        return {}
+    taken = {}
+    for each in parameters:
+        plain = each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        if plain and each.name in known:
+            taken[each.name] = known[each.name]
+        elif each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            raise ArgumentError(
+                f"`model` {spec} must take no parameters but `shape`, that of one input, and `classes`, the "
+                f"number of outputs, unless they have defaults; got `{each.name}`."
+            )
+    return taken
 
 
 def _check_outputs(model: nn.Module, data: DataSet, outputs: int) -> None:

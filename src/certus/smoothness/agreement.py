@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from certus.errors import CertusError, UnsupportedError, require
+from certus.errors import UnsupportedError, require
 from certus.smoothness.stage import Shape
 from certus.smoothness.steps import Step, run_steps
 
@@ -36,7 +36,7 @@ def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
     if agree:
         agree = bool(_agree(outputs.flatten(1), expected.flatten(1), close).all())
     if not agree:
-        raise CertusError(
+        raise UnsupportedError(
             "The model does not compute what was read of it: something in it, such as a hook, a state that "
             "changes, or an operation of its own, has no rule. Nothing can be proven about it."
         )

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from certus.errors import ArgumentError, UnsupportedError
+from certus.errors import ArgumentError, UnprovableError, UnsupportedError
 from certus.layers import Residual
 from certus.modes import at_rest
 from certus.smoothness.agreement import check_agreement
@@ -40,10 +40,16 @@ from certus.smoothness.user_rules import tried_step
 
 
 def read_network(model: nn.Module, shape: Shape) -> list[Step]:
-    """The steps of a model for inputs of one shape: read at rest, merged, and run beside it."""
-    with at_rest(model):
-        steps = merge_steps(read_layers(model, shape))
-        check_agreement(model, steps, shape)
+    """The steps of a model for inputs of one shape: read at rest, merged, and run beside it.
+
+    Raises ``UnprovableError`` for a model that cannot be read.
+    """
+    try:
+        with at_rest(model):
+            steps = merge_steps(read_layers(model, shape))
+            check_agreement(model, steps, shape)
+    except UnsupportedError as reason:
+        raise UnprovableError(str(reason)) from reason
     return steps
 
 

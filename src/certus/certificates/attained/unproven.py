@@ -1,0 +1,161 @@
+"""What is attained by a model that nothing can be proven of: attacks alone, and no upper side.
+
+The model itself is attacked, in float64 where it can be copied, in its own precision elsewhere. Losses and
+costs are what floating point makes of them, lowered and raised by 10⁻⁹ of their size: of a model that cannot
+be read no more is known of its rounding.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from certus.attacks.gradient import GradientAttack
+from certus.attacks.margin import Margin
+from certus.attacks.smallest import nearest_error
+from certus.batches import per_sample
+from certus.certificates.lines import Push
+from certus.certificates.proven.problem import BATCH, Data, gather
+from certus.costs import Cost
+from certus.domains import Domain
+from certus.errors import UnsupportedError
+from certus.losses import Criterion, ModelLoss, SquaredError, predicted
+from certus.outward import MANY, down, up
+
+_ROUNDS = 6
+_BEYOND = 1.001
+_FARTHEST = 4.0  # in units of the largest distance asked for
+
+
+@dataclass(frozen=True, eq=False)
+class AttainedSide:
+    """Attributes:
+    start: mean loss of the samples as they are.
+    pushes: attacks within each ρ.
+    errors: (n,) costs at which an error was found; None for a regression.
+    """
+
+    start: float
+    pushes: tuple[Push, ...]
+    errors: Tensor | None
+    samples: int
+    classes: int | None
+    unit_price: float
+
+
+def attain(
+    model: nn.Module,
+    data: Data,
+    rhos: Sequence[float],
+    criterion: Criterion,
+    cost: Cost,
+    domain: Domain,
+    *,
+    clip: float | None,
+    steps: int,
+) -> AttainedSide:
+    """Attack a model within each ρ of the data."""
+    inputs, targets = gather(data)
+    network, dtype = in_double(model, inputs[:1])
+    loss = ModelLoss(network, criterion)
+    outputs = _outputs(network, inputs.to(dtype))
+    classes = None if isinstance(criterion, SquaredError) else max(2, outputs.flatten(1).shape[1])
+    if targets is None:
+        if classes is None:
+            raise UnsupportedError(
+                "A regression has no predicted labels to certify: give `data` with targets."
+            )
+        targets = predicted(outputs)
+    price = cost.growth / 2
+    start, _ = _losses(loss, inputs.to(dtype), targets, clip)
+    ball = cost.stepping(domain)
+    pushes, costs = [], torch.full((len(inputs),), math.inf, dtype=torch.float64)
+    for rho in sorted({rho for rho in rhos if rho > 0}) if steps > 0 else []:
+        points = torch.cat(
+            [
+                _pushed(loss, part, labels, rho, cost, domain, steps)
+                for part, labels in zip(inputs.to(dtype).split(BATCH), targets.split(BATCH), strict=True)
+            ]
+        )
+        height, wrong = _losses(loss, points, targets, clip)
+        spent = up(cost.value(points.double(), inputs), MANY)
+        better = (height > start) & (spent <= rho)
+        spent, height = torch.where(better, spent, 0.0), torch.where(better, height, start)
+        pushes.append(Push(rho, min(float(up(spent.mean(), MANY)), rho), _mean_down(height)))
+        costs = torch.where(wrong & better, torch.minimum(costs, spent), costs)
+    if classes is None:
+        return AttainedSide(_mean_down(start), tuple(pushes), None, len(inputs), None, price)
+    costs = torch.where(_losses(loss, inputs.to(dtype), targets, clip)[1], 0.0, costs)
+    farthest = _FARTHEST * math.sqrt(max([rho for rho in rhos if rho > 0], default=0.01) / price)
+    if ball.own and steps > 0:
+        near = nearest_error(
+            *(loss, inputs.to(dtype), targets),
+            norm=ball.p,
+            largest=farthest,
+            domain=domain,
+            steps=steps,
+            rounds=_ROUNDS,
+            random_start=False,
+        ).inputs
+        for beyond in (1.0, _BEYOND):  # an error may lie on the very edge, where it is none beyond doubt
+            points = domain.project(inputs.to(dtype) + beyond * (near - inputs.to(dtype)))
+            wrong = _losses(loss, points, targets, clip)[1]
+            spent = up(cost.value(points.double(), inputs), MANY)
+            costs = torch.where(wrong, torch.minimum(costs, spent), costs)
+    return AttainedSide(_mean_down(start), tuple(pushes), costs, len(inputs), classes, price)
+
+
+def in_double(model: nn.Module, example: Tensor) -> tuple[nn.Module, torch.dtype]:
+    """A copy of the model in float64 on the CPU, in eval mode, or the best that there is."""
+    try:
+        copied = copy.deepcopy(model).double().cpu().eval()
+        with torch.no_grad():
+            copied(example)
+        return copied, torch.float64
+    except Exception:  # whatever a model of the user's may raise
+        dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+        return model, dtype
+
+
+def _outputs(network: nn.Module, inputs: Tensor) -> Tensor:
+    with torch.no_grad():
+        return torch.cat([network(part) for part in inputs.split(BATCH)]).double().cpu()
+
+
+def _losses(loss: ModelLoss, points: Tensor, targets: Tensor, clip: float | None) -> tuple[Tensor, Tensor]:
+    """(n,) the losses, in float64, and whether a class other than the target is ahead."""
+    outputs = _outputs(loss.model, points)
+    heights = loss.criterion(outputs, targets).double()
+    heights = heights if clip is None else heights.clamp_max(clip)
+    if isinstance(loss.criterion, SquaredError):
+        return heights, torch.zeros(len(heights), dtype=torch.bool)
+    return heights, Margin()(outputs, targets) > MANY * (1 + outputs.flatten(1).abs().amax(1))
+
+
+def _pushed(
+    loss: ModelLoss, origin: Tensor, targets: Tensor, rho: float, cost: Cost, domain: Domain, steps: int
+) -> Tensor:
+    """PGM in an L2 ball that holds that of the cost, and back along the line until c ≤ ρ."""
+    ball = cost.stepping(domain)
+    scaled = ball.scale is not None
+    radius = math.sqrt(2 * rho / cost.growth) / (1.0 if scaled else ball.floor)
+    norm = 2.0 if scaled else ball.p
+
+    def pinned(points: Tensor, labels: Tensor) -> Tensor:
+        return loss(cost.pinned(points, origin), labels)
+
+    attack = GradientAttack(radius, norm, steps, domain=domain)
+    points = domain.project(cost.pinned(attack(pinned, domain.project(origin), targets), origin))
+    share = cost.fraction((rho / cost.value(points, origin).clamp_min(1e-300)).clamp_max(1.0))
+    back = per_sample(share * (1 - 4 * MANY), points) * (points - origin)
+    return domain.project(cost.pinned(origin + back, origin))
+
+
+def _mean_down(losses: Tensor) -> float:
+    mean = float(losses.mean())
+    return mean - MANY * abs(mean) if mean < 0 else down(mean, MANY)

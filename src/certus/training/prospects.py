@@ -1,0 +1,79 @@
+"""Which certificates a model can have, and roughly how useful they will be, said before it is trained.
+
+How far bounds are from what is attained grows with depth, the number of activations that one meets on the way
+from the inputs to the outputs. The table has medians over random networks whose curvature and slope were
+climbed (``benchmarks/random_networks.py``): *estimated*, for networks that were not trained to be certified.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from certus.errors import CertusError, UnprovableError
+from certus.smoothness.activation import Activation
+from certus.smoothness.network import read_network
+from certus.smoothness.stage import Shape, Stage
+from certus.smoothness.steps import Step
+from certus.smoothness.sums import Sum
+from certus.smoothness.web import Web
+from certus.smoothness.windows import Windows
+
+RATIOS = {1: (6.7, 2.6), 2: (103.0, 8.5), 3: (1114.0, 31.0), 4: (7691.0, 91.0)}
+"""By depth: how many times what is attained the bounds on curvature and on slope are."""
+
+_WORDS = {1: "close", 2: "useful for small rho", 3: "loose", 4: "of little use beyond tiny rho"}
+
+
+def prospects(model: nn.Module, shape: Shape) -> str:
+    """One line for a user who is about to train."""
+    try:
+        steps = read_network(model, shape)
+    except UnprovableError as reason:
+        return f"No certificate of this model can be proven; certify will say what is attained. {reason}"
+    except CertusError as reason:
+        return f"Whether this model can be certified is not known: {reason}"
+    depth = depth_of(steps)
+    if depth == 0:
+        return "This model can be certified: it is affine, and bounds are tight."
+    curvature, slope = RATIOS[min(depth, 4)]
+    more = "over " if depth > 4 else "about "
+    kinked = next((step for step in _all_steps(steps) if not step.stage.smooth), None)
+    words = f"{more}{slope:g} times what is attained at depth {depth} ({_WORDS[min(depth, 4)]})"
+    if kinked is not None:
+        place = kinked.path or kinked.kind
+        return (
+            f"This model can be certified by its slope only, since {place} ({kinked.kind}) has kinks: bounds "
+            f"on slopes are {words}. certus.smoothness.smooth(model) makes it smooth."
+        )
+    return (
+        f"This model can be certified by its slope and its curvature: bounds on slopes are {words}, on "
+        f"curvature {more}{curvature:g} times, unless it is trained with --certified."
+    )
+
+
+def depth_of(steps: list[Step]) -> int:
+    """How many activations, and maxima over windows, one meets at most.
+
+    >>> from certus.smoothness.network import read_layers
+    >>> depth_of(read_layers(nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)), (2,)))
+    1
+    """
+    return sum(_depth(step.stage) for step in steps)
+
+
+def _depth(stage: Stage) -> int:
+    match stage:
+        case Activation() | Windows():
+            return 1
+        case Sum(branches):
+            return max(depth_of(branch) for branch in branches)
+        case Web(segments):
+            depths = [0]
+            for part in segments:
+                depths.append(max(depths[index] for index in part.inputs) + depth_of(part.steps))
+            return depths[-1]
+    return 0
+
+
+def _all_steps(steps: list[Step]) -> list[Step]:
+    return [part for step in steps for part in (step, *_all_steps(step.stage.inner_steps))]

@@ -1,0 +1,90 @@
+"""Models that nothing is proven of: what is attained is said all the same, with the reason."""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import certus
+from certus.certificates import Certificate
+from certus.certificates.record import as_json, sample_table
+from certus.costs import SquaredSup, WeightedL2
+from certus.errors import ArgumentError
+from certus.evidence import Evidence
+from certus.storage.writing import write_json
+
+
+class Normed(nn.Module):
+    """A layer norm of two numbers gives (−1, 1) or (1, −1), whatever they are: a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(2, eps=0.1, elementwise_affine=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * self.norm(x)
+
+
+INPUTS = torch.tensor([[0.5, 0.0], [1.0, 0.2], [0.0, 2.0]])
+TARGETS = torch.tensor([0, 0, 1])
+
+
+@pytest.fixture(scope="module")
+def found() -> Certificate:
+    return certus.certify(Normed(), (INPUTS, TARGETS), rho=[0.0, 0.05, 0.5], attack_steps=20)
+
+
+def test_the_reason_is_told_and_no_bound_is_claimed(found: Certificate) -> None:
+    assert found.no_proof is not None
+    assert "LayerNorm (norm) in test_without_proof.py:" in found.no_proof
+    assert found.evidence is Evidence.ATTAINED
+    assert [one.loss_high for one in found.curve()] == [math.inf] * 3
+    assert [one.error_high for one in found.curve()] == [None] * 3
+
+
+def test_what_is_attained_is_attained(found: Certificate) -> None:
+    model = Normed().double()
+    start = float(nn.functional.cross_entropy(model(INPUTS.double()), TARGETS))
+    assert found.lower(0.0) == pytest.approx(start, rel=1e-6)
+    assert found.lower(0.0) <= start
+    assert found.lower(0.05) > start
+    assert found.error_found is not None
+    # Errors begin on the line, at distances |x₁ − x₂|/√2.
+    exact = (INPUTS[:, 0] - INPUTS[:, 1]).abs().double() ** 2 / 2
+    assert bool((found.error_found >= exact).all())
+    assert float(found.error_found[0]) == pytest.approx(float(exact[0]), rel=0.2)
+    # Two samples cross for 0.125 + 0.32 of 3·0.5, and what is left pays half of the third, at 2.
+    assert found.error_lower(0.5) == pytest.approx((2 + (1.5 - 0.445) / 2) / 3, abs=0.01)
+    for push in found.pushes:
+        assert push.transport_cost <= push.rho
+
+
+def test_it_is_written_and_read(found: Certificate, tmp_path: Path) -> None:
+    content = as_json(found)
+    assert content["evidence"] == "attained"
+    assert content["no_proof"] == found.no_proof
+    assert content["brackets"][1]["loss_high"] is None
+    assert content["validity"].startswith("Nothing is proven.")
+    write_json(tmp_path / "certificate.json", content)
+    again = Certificate.load(tmp_path / "certificate.json")
+    assert json.dumps(as_json(again)) == json.dumps(content)
+    assert sample_table(found).splitlines()[0] == "sample,error_found_at"
+    with pytest.raises(ArgumentError, match="without a proof keeps no points"):
+        found.worst_case_data(0.05)
+
+
+@pytest.mark.parametrize(
+    "cost", [SquaredSup(), WeightedL2(torch.tensor([1.0, 4.0]))], ids=["sup", "weighted"]
+)
+def test_other_costs(cost: certus.costs.Cost) -> None:
+    data = (INPUTS[:2], TARGETS[:2])
+    found = certus.certify(Normed(), data, rho=0.05, cost=cost, attack_steps=8)
+    assert found.lower(0.05) > found.lower(0.0)
+    assert found.pushes[0].transport_cost <= 0.05
