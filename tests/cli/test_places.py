@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from certus.errors import ArgumentError
+from certus.runs.owners import CERTIFICATE, owner_of, require_folder_of
+from certus.runs.owners import STUDY as STUDY_FOLDER
 from tests.cli.test_cli import certus, refused
 
 STUDY: dict[str, object] = {"settings": {}, "lengths": {}, "ends": {}}
@@ -107,3 +110,15 @@ def test_refused_before_the_work(arguments: list[str], message: str, place: Path
     before = contents(place)
     refused(certus(*arguments, folder=place), message)
     assert contents(place) == before
+
+
+def test_a_study_whose_last_files_are_not_in_place(place: Path) -> None:
+    """Killed between two of them: it is a study still, and the next one completes it."""
+    left = place / "left"
+    (left / ".complete").mkdir(parents=True)
+    (left / "nominal-0.safetensors").write_bytes(b"")
+    shutil.copy(place / "study" / "result.json", left / ".complete")
+    assert owner_of(left) is STUDY_FOLDER
+    require_folder_of(STUDY_FOLDER, "--output", left)
+    with pytest.raises(ArgumentError, match="which holds a study of cartpole"):
+        require_folder_of(CERTIFICATE, "--output", left)

@@ -16,7 +16,7 @@ from certus.runs.directory import RunDirectory
 from certus.runs.trained import open_trained
 from certus.runs.verification import Statement, VerificationError
 from certus.storage.files import DamageError
-from certus.storage.together import complete, is_pending
+from certus.storage.together import complete, pending
 
 
 def verify(
@@ -52,7 +52,7 @@ def _compare(
     context: typer.Context, file: Path, run: Path | None, model: str | None
 ) -> tuple[list[str], list[str]]:
     """What differs, and what else should be known."""
-    if is_pending(file.parent):
+    if pending(file.parent).is_dir():
         complete(file.parent, file.name)
     try:
         stated = Statement.read(file)

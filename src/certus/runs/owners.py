@@ -13,6 +13,7 @@ from certus.runs.creation import MODEL, RESULT, SETTINGS, SPLIT
 from certus.runs.recorder import CHECKPOINT, METRICS
 from certus.storage.files import RunError, read_json
 from certus.storage.lock import LOCK
+from certus.storage.together import pending
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,15 @@ STUDY = _owner("a study of cartpole", r"result\.json", r"training\.png", r"(nomi
 
 
 def owner_of(folder: Path) -> Owner | None:
-    """Whose folder it is; None for one that certus did not write."""
+    """Whose folder it is; None for one that certus did not write.
+
+    A writer that was killed in the end has left its last file, by which it is known, among those to be put
+    into place.
+    """
+    return _known(folder) or _known(pending(folder))
+
+
+def _known(folder: Path) -> Owner | None:
     if (folder / SETTINGS).exists():
         return RUN
     if (folder / "certificate.json").exists() or (folder / "unfinished").is_dir():

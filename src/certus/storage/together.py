@@ -50,9 +50,9 @@ def complete(folder: Path, last: str, *, locking: bool = True) -> None:
         _put_in_place(folder, last)
 
 
-def is_pending(folder: Path) -> bool:
-    """Whether there is something to ``complete``."""
-    return (folder / _COMPLETE).is_dir()
+def pending(folder: Path) -> Path:
+    """Where the files lie that are to be put into place; there is no such folder if there are none."""
+    return folder / _COMPLETE
 
 
 def remove_files(folder: Path, names: Iterable[str]) -> None:
