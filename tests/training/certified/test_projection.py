@@ -136,7 +136,7 @@ def test_what_cannot_be_proven_is_refused_by_its_path() -> None:
     with pytest.raises(UnsupportedError, match=r"The layer 1 \(ReLU\) cannot be certified: it is not smooth"):
         make(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     with pytest.raises(
-        UnsupportedError, match=r"The layer 1 \(LayerNorm\) cannot be certified: nothing is known"
+        UnsupportedError, match=r"The layer 1 \(LayerNorm\) cannot be certified: it has no rule"
     ):
         make(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3))
     with pytest.raises(UnsupportedError, match=r"must end in a trained Linear layer; it ends in 1 \(ELU\)"):
