@@ -19,6 +19,8 @@ NO_ROUNDING = {
     "certificates/proven/centred.py": {"_SCALES", "_APART", "_SLIGHT", "_CORNER"},  # choices: see there
     "certificates/proven/concentration.py": {"_NARROW"},  # where a search ends
     "certificates/proven/gap.py": {"_SHARE"},  # a choice, which is paid for
+    "certificates/smoothing/coefficients.py": {"_TOLERANCE"},  # where halving ends; added to what is proven
+    "certificates/smoothing/envelope.py": {"_OVERSHOOT", "_TAIL"},  # how fine grids are; paid for
     "certificates/transport.py": {"_SOLVED"},  # what is assumed of POT
     "costs/base.py": {"_FLOOR"},  # how attacks step
     "costs/quadratic.py": {"_SKEW"},  # what is refused

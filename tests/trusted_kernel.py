@@ -14,13 +14,19 @@ PAGE = ROOT / "docs" / "trusted_kernel.md"
 
 PARTS = {
     "The rules": ("certificates/proven",),
+    "Certificates by smoothing": ("certificates/smoothing",),
     "The smoothness of a network": ("smoothness",),
     "Constants of costs, norms, domains and losses": ("costs", "norms.py", "domains.py", "losses.py"),
     "Vocabulary": ("",),
 }
 """Heading → where its files are; a file belongs to the first that fits."""
 
-ASSEMBLY = ("levels", "lines", "engine", "certify", "certificate", "population", "alarm")
+SMOOTHING = ("binomial", "ballots", "envelope", "coefficients")
+"""What is pure mathematics of ``certificates/smoothing``."""
+
+ASSEMBLY = ("levels", "lines", "engine", "certify", "certificate", "population", "alarm", "any_model")
+DRAWN = ("noise", "predictors", "drawing", "plan", "counting", "noisy_certificate")
+"""What draws and counts, of ``certificates/smoothing``."""
 
 _INTRODUCTION = """\
 # What a proven number rests on
@@ -32,7 +38,8 @@ no others: they import no attack, no ascent, no run directory and no picture, an
 ascent or an attack finds can make a bound loose, never wrong.
 
 A statement with a confidence also assumes that the samples are independent draws, and that nothing was tuned
-on them. *Lines* counts everything; *code* leaves out comments, docstrings and blank lines.
+on them. One by smoothing assumes Gaussian noise that is exact, and a model that answers the same when it is
+asked again. *Lines* counts everything; *code* leaves out comments, docstrings and blank lines.
 
 This page is written by `python -m tests.trusted_kernel`; a test compares it with the sources.
 """
@@ -48,8 +55,10 @@ attacks as well.
 def kernel() -> list[Path]:
     """The files of the kernel: the rules, the smoothness bounds, and all that they import."""
     package = ROOT / "src" / "certus"
+    folder = package / "certificates"
+    mathematics = [folder / "smoothing" / f"{name}.py" for name in SMOOTHING]
     return closure(
-        [*sorted((package / "certificates" / "proven").glob("*.py")), package / "smoothness" / "api.py"]
+        [*sorted((folder / "proven").glob("*.py")), *mathematics, package / "smoothness" / "api.py"]
     )
 
 
@@ -63,7 +72,8 @@ def page() -> str:
         left = [path for path in left if path not in mine]
         lines += [f"## {heading}\n", *_table(mine), ""]
     folder = ROOT / "src" / "certus" / "certificates"
-    lines += [_ASSEMBLED, *_table([folder / f"{name}.py" for name in ASSEMBLY])]
+    drawn = [f"smoothing/{name}" for name in DRAWN]
+    lines += [_ASSEMBLED, *_table([folder / f"{name}.py" for name in (*ASSEMBLY, *drawn)])]
     return "\n".join(lines) + "\n"
 
 

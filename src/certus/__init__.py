@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         surrogate,
         training,
     )
-    from certus.certificates import Certificate, certify
+    from certus.certificates import Certificate, Smoothed, certify
     from certus.costs import SquaredL2
     from certus.domains import Box
     from certus.errors import CertusError
@@ -48,6 +48,7 @@ __all__ = [
     "CrossEntropy",
     "Evidence",
     "ModelLoss",
+    "Smoothed",
     "SquaredL2",
     "attacks",
     "certificates",
@@ -74,6 +75,7 @@ _HOMES = {
     "CrossEntropy": "losses",
     "Evidence": "evidence",
     "ModelLoss": "losses",
+    "Smoothed": "certificates",
     "SquaredL2": "costs",
     "certify": "certificates",
     "fit": "training",

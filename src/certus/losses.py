@@ -92,6 +92,21 @@ class SmoothMargin:
 
 
 @dataclass(frozen=True)
+class MissProbability:
+    """1 − p_y, p the softmax of the outputs: between 0 and 1, as noise on the inputs likes losses.
+
+    >>> MissProbability()(torch.zeros(1, 4), torch.tensor([2]))
+    tensor([0.7500])
+    """
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        check_labels("MissProbability", outputs, targets)
+        own = functional.one_hot(targets, outputs.shape[1]).to(torch.bool)
+        # The sum over the others keeps its digits where 1 − p_y would lose them.
+        return torch.where(own, 0, outputs.softmax(1)).sum(1)
+
+
+@dataclass(frozen=True)
 class Logistic:
     """log(1 + exp(−sF)) for one output F and s = ±1 as the label is 1 or 0.
 

@@ -22,7 +22,7 @@ from certus.certificates.proven.version import BOUNDS_VERSION
 
 ROOT = Path(__file__).parents[2]
 RECORD = Path(__file__).with_name("bounds.json")
-START = "certus.certificates.certify"
+START = "certus.certificates.entry"
 REMEDY = (
     "Raise BOUNDS_VERSION in src/certus/certificates/proven/version.py, then run "
     "`python -m tests.certificates.bounds_sources`; CONTRIBUTING.md says why."

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from certus import Certificate, certify
-from certus.certificates import kept
+from certus.certificates import certify_network, kept
 from certus.certificates.engine import Engine
 from certus.certificates.kept import FileMemory
 from certus.certificates.levels import Level
@@ -192,8 +192,8 @@ def test_levels_with_labels_that_move_and_of_a_regression(
         common = {"rho": 0.1, "gammas": GAMMAS, "balls": 1, "refine": 0, "attack_steps": 0}
         if case == "labels":
             price = LabelCost(0.05, classes=3)
-            return certify(model, (inputs, targets), label_cost=price, memory=memory, **common)  # type: ignore[arg-type]
-        return certify(model, (inputs, targets), criterion=SquaredError(), memory=memory, **common)  # type: ignore[arg-type]
+            return certify_network(model, (inputs, targets), label_cost=price, memory=memory, **common)  # type: ignore[arg-type]
+        return certify_network(model, (inputs, targets), criterion=SquaredError(), memory=memory, **common)  # type: ignore[arg-type]
 
     first = once()
     assert len(solved) == 3

@@ -13,7 +13,7 @@ import torch
 from matplotlib.figure import Figure
 
 from certus.certificates.certificate import Certificate
-from certus.certificates.certify import certify
+from certus.certificates.certify import certify_network as certify
 from certus.certificates.kept import FileMemory
 from certus.certificates.record import as_json, sample_table
 from certus.data import Split, digits

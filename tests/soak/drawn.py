@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from certus import CrossEntropy, certify
-from certus.certificates import Certificate
+from certus import CrossEntropy
+from certus.certificates import Certificate, certify_network
 from certus.costs import LabelCost
 from certus.domains import Unbounded
 from certus.errors import UnsupportedError
@@ -122,7 +122,7 @@ def certified(problem: Drawn, rng: random.Random) -> tuple[Drawn, Certificate]:
 def _certify(problem: Drawn, options: dict[str, object]) -> Certificate:
     inputs = problem.inputs.reshape(-1, *problem.shape)
     geometry = problem.geometry
-    return certify(
+    return certify_network(
         *(problem.model, (inputs, problem.targets)),
         rho=problem.rhos,
         criterion=problem.criterion,

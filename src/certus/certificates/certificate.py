@@ -132,20 +132,20 @@ class Certificate:
 
     def estimate(self, rho: float) -> float:
         """The paper's recipe, min_γ γρ + E f(T̂_γ): an estimate, and no bound."""
-        values = [line.gamma * (_checked(rho) - line.rho_hat) + line.loss for line in self.lines]
+        values = [line.gamma * (checked_rho(rho) - line.rho_hat) + line.loss for line in self.lines]
         return max(min(values, default=-math.inf), self.lower(rho))
 
     def error_bound(self, rho: float) -> float | None:
         """The proven upper bound on the worst error rate within ρ of the sample."""
         if self.error_floor is None:
             return None
-        return min(1.0, worst_error(self.error_floor, [_checked(rho)])[0] + slack(self.samples))
+        return min(1.0, worst_error(self.error_floor, [checked_rho(rho)])[0] + slack(self.samples))
 
     def error_lower(self, rho: float) -> float | None:
         """The largest error rate attained by a distribution within ρ of the sample that was found."""
         if self.error_found is None:
             return None
-        return max(0.0, worst_error(self.error_found, [_checked(rho)])[0] - slack(self.samples))
+        return max(0.0, worst_error(self.error_found, [checked_rho(rho)])[0] - slack(self.samples))
 
     def bracket(self, rho: float) -> Bracket:
         """All of it at one ρ; raises ``ContradictionError`` where an attained side exceeds a proven one."""
@@ -209,7 +209,7 @@ class Certificate:
         return together, torch.cat(weights)
 
     def _best(self, rho: float) -> tuple[float, Line]:
-        _checked(rho)
+        checked_rho(rho)
         if self.no_proof is not None:
             return math.inf, _NO_LINE
         best = min(self.lines, key=lambda line: line.gamma * rho + line.bound)
@@ -219,7 +219,7 @@ class Certificate:
 
     def _mixture(self, rho: float) -> tuple[float, list[tuple[Line | Push | None, float]]]:
         """The best mixture of two points (mean cost, mean loss) whose mean cost is at most ρ."""
-        _checked(rho)
+        checked_rho(rho)
         points: list[tuple[float, float, Line | Push | None]] = [(0.0, self.start[0], None)]
         points += [(line.rho_hat, line.loss, line) for line in self.lines]
         points += [(push.transport_cost, push.loss, push) for push in self.pushes]
@@ -236,7 +236,8 @@ class Certificate:
         return value - SOME * (1 + abs(value)), parts
 
 
-def _checked(rho: float) -> float:
+def checked_rho(rho: float) -> float:
+    """ρ as a float; raises ``ArgumentError`` unless it is finite and not negative."""
     valid = isinstance(rho, int | float) and not isinstance(rho, bool) and 0 <= rho < math.inf
     require(valid, "rho", "be finite and not negative", rho)
     return float(rho)

@@ -1,4 +1,4 @@
-"""``certify``: from a network and data to a certificate."""
+"""``certify`` without noise: from a network and data to a certificate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_ADDED = 64  # γ above the grid
 _CLOSED = 0.02  # a bracket as narrow as this share of its upper side is left as it is
 
 
-def certify(
+def certify_network(
     model: nn.Module,
     data: Data,
     *,
@@ -85,7 +85,7 @@ def certify(
     >>> torch.manual_seed(0)
     <torch._C.Generator object at ...>
     >>> model = nn.Sequential(nn.Linear(2, 3))
-    >>> found = certify(model, (torch.randn(20, 2), None), rho=0.1)
+    >>> found = certify_network(model, (torch.randn(20, 2), None), rho=0.1)
     >>> bool(found.lower(0.1) <= found.bound(0.1))
     True
     """

@@ -16,12 +16,14 @@ from certus.cli.certificate_table import show_certificate
 from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.interruption import if_interrupted
 from certus.cli.no_lock import NoLock
+from certus.cli.noisy_table import IDLE_WITH_NOISE, IDLE_WITHOUT, READ_ONLY, certify_in_noise
 from certus.cli.output import Json, console, messages, print_json, require_folder
 from certus.cli.progress import counting
 from certus.domains import Unbounded
 from certus.errors import ContradictionError, UnsupportedError, require
 from certus.runs.certification import CertifySettings, certified_data, certify_run, fingerprint
 from certus.runs.directory import RunDirectory
+from certus.runs.noisy_certification import NoisySettings
 from certus.runs.owners import CERTIFICATE, certified_run, owner_of, require_folder_of
 from certus.runs.trained import TrainedRun, open_trained
 from certus.runs.verification import TABLE
@@ -70,6 +72,12 @@ def certify(
     everywhere: Annotated[
         bool, typer.Option("--everywhere", help="Let inputs move beyond where the run's may, such as [0, 1].")
     ] = False,
+    smoothing: Annotated[
+        float | None, typer.Option(help="Certify the network with Gaussian noise of this sigma instead.")
+    ] = None,
+    draws: Annotated[int, typer.Option(help="With --smoothing: noisy copies of each sample.")] = 100,
+    votes: Annotated[int, typer.Option(help="With --smoothing: draws of the deployed vote.")] = 100,
+    abstain: Annotated[float, typer.Option(help="With --smoothing: the level at which it abstains.")] = 0.001,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the files; RUN/certificate by default.")
     ] = None,
@@ -83,18 +91,26 @@ def certify(
     certus certify runs/digits --rho 0.01 --rho 0.1 --confidence 0.95
     certus certify runs/digits --rho 0.05 --split calibration --label-price 1
     certus certify runs/jobs --rho 0.1 --data csv:new.csv
+    certus certify runs/noisy --rho 0.01 --smoothing 0.25
 
     "At least" is attained by a distribution that was found; "at most" is proven, or assumed if it rests
     on rules of your own, which are named. An interrupted certification goes on where it was when it is asked
     for again.
     """
+    if smoothing is not None and confidence is None:
+        confidence = 0.95
     opened, people = RunDirectory.open(run), confidence is not None
     folder = run / "certificate" if output is None else output
     require_folder("--output", folder)
     if output is not None or owner_of(folder) is not None:
         require_folder_of(CERTIFICATE, "--output", folder)
     idle = of_network(opened)
-    idle["inequality"] = None if people else "without --confidence: it is how the population is bounded"
+    if smoothing is None:
+        idle |= dict.fromkeys(IDLE_WITHOUT, "without --smoothing: it is about noise")
+    else:
+        idle |= dict.fromkeys(IDLE_WITH_NOISE, READ_ONLY)
+    if not people:
+        idle["inequality"] = "without --confidence: it is how the population is bounded"
     if samples is None and not people:
         idle["seed"] = "without --samples and --confidence: nothing is random"
     refuse_idle(context, idle)
@@ -121,6 +137,9 @@ def certify(
     refuse_idle(context, {"everywhere": nothing_new} | of_labels(trained.data))
     if output is not None:
         _require_same_run(trained, folder)
+    if smoothing is not None:
+        certify_in_noise(trained, settings, NoisySettings(smoothing, draws, votes, abstain), folder, as_json_)
+        return
     folder.mkdir(parents=True, exist_ok=True)
     complete(folder, _NAME, locking=not no_lock)
     question = {"settings": settings.as_json(), "digests": fingerprint(trained, settings)}

@@ -74,6 +74,7 @@ def train(
     certus train mnist --method erm --epochs 5
     certus train mnist --certified --gamma 1.5 --jitter 1 --warp 0.1
     certus train csv:people.csv --target income --gamma 2
+    certus train digits --gamma 6 --noise 0.25 --loss bounded
     certus train digits --method pgm --norm 2 --epsilon from:runs/digits
     torchrun --nproc-per-node 2 -m certus train mnist --gamma 0.38
 
@@ -197,7 +198,7 @@ def _training_options(data: DataSet, settings: Settings) -> dict[str, str | None
     """What idles in training for these data, unless it is off as it is by default."""
     regression = f"for {data.name}, a regression: it is about classes" if data.classes is None else None
     no_images = None if data.train.inputs.dim() == 4 else f"for {data.name}, which has no images"
-    idle = dict.fromkeys(("label_smoothing", "margin", "temperature"), regression)
+    idle = dict.fromkeys(("label_smoothing", "margin", "temperature", "loss"), regression)
     idle |= dict.fromkeys(("jitter", "warp"), no_images)
     return {name: why for name, why in idle.items() if getattr(settings, name) != getattr(Settings, name)}
 

@@ -133,6 +133,8 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
             f"(sqrt {level['distance']:.3g} {level['units']}) "
             f"at gamma {level['gamma']:.4g}; {level['status']}."
         )
+    if "smoothed" in result:
+        console.print(_smoothed_words(result["smoothed"]))
     if "proof" in result:
         curvature, gamma = (at_most(result["proof"][name], 5) for name in ("curvature", "gamma"))
         evidence = result["proof"]["evidence"]
@@ -143,3 +145,15 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
         if assumptions := result["proof"].get("assumptions"):
             console.print(assumed_words(tuple(assumptions)))
     console.print(f"Run directory: {run.path}")
+
+
+def _smoothed_words(told: dict[str, Any]) -> str:
+    """Whether the exact smoothed inner problem is concave, and what the points are."""
+    found = f"Inner problem with noise of sigma {told['sigma']:g} at gamma {told['gamma']:.4g}: "
+    if told["threshold"] is None:
+        found += "the loss has no bound, so nothing is proven of its concavity (--loss bounded has one)"
+    else:
+        verb = "is" if told["concave"] else "is not known to be"
+        above = at_most(told["threshold"], 5)
+        found += f"the exact smoothed one {verb} strongly concave (proven for every gamma above {above})"
+    return f"{found}; the points found are {told['points']}."

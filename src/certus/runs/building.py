@@ -17,11 +17,12 @@ from certus.perturbers import ERM, Perturber
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import COSTS, Settings
 from certus.storage.files import DamageError, RunError
-from certus.surrogate import WRM, default_maximizer
+from certus.surrogate import WRM, Maximizer, PaperAscent, default_maximizer
 from certus.training import RandomJitter, RandomWarp
 from certus.training.certified import CertifiedSet
 from certus.training.criterion_choice import default_criterion
 
+_NOISY_STEPS = 5
 ITERATED = {"ifgm": ifgm, "pgm": pgm}
 
 
@@ -74,7 +75,9 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:
             return fgm(budget, norm, domain=domain)
         make, step = ITERATED[settings.method], settings.step_size
         return make(budget, norm, steps=settings.steps, step_size=step, domain=domain)
-    maximizer = default_maximizer(cost, domain, tolerance=settings.tolerance)
+    maximizer: Maximizer = default_maximizer(cost, domain, tolerance=settings.tolerance)
+    if settings.noise:
+        maximizer = PaperAscent(_NOISY_STEPS, settings.tolerance)  # values in fresh noise cannot be compared
     gamma = settings.gamma
     if settings.certified and gamma is not None:
         gamma *= _stiffness(settings)

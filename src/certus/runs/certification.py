@@ -11,7 +11,7 @@ import torch
 
 import certus
 from certus.certificates.certificate import Certificate
-from certus.certificates.certify import certify
+from certus.certificates.certify import certify_network
 from certus.certificates.engine import Memory, Progress
 from certus.certificates.proven.concentration import INEQUALITIES
 from certus.certificates.proven.version import BOUNDS_VERSION
@@ -20,7 +20,7 @@ from certus.data import DataSet, load
 from certus.data.other_data import load_like
 from certus.domains import Unbounded
 from certus.errors import require
-from certus.losses import Criterion, CrossEntropy, SmoothMargin
+from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
 from certus.runs.held_out import check_held_out, named_split
 from certus.runs.kinds import check_kinds
 from certus.runs.settings import LARGEST
@@ -29,7 +29,7 @@ from certus.runs.trained import TrainedRun
 from certus.storage.tensors import digest
 from certus.subsets import Subset
 
-__all__ = ["CertifySettings", "certify_run", "fingerprint"]
+__all__ = ["CertifySettings", "certify_run", "fingerprint", "refuse_seen"]
 
 MOST_ROUNDS = 10_000
 _PROBLEM = ("model_sha256", "model_imports", "criterion", "cost", "domain")
@@ -113,7 +113,8 @@ def _source(trained: TrainedRun, settings: CertifySettings) -> DataSet:
     return load_like(trained.data, settings.data, seed=own.seed, target=own.target)
 
 
-def _check_held_out(trained: TrainedRun, settings: CertifySettings) -> None:
+def refuse_seen(trained: TrainedRun, settings: CertifySettings) -> None:
+    """Raise if the samples that the settings name were trained on."""
     if settings.data is None:
         check_held_out(trained, settings.split)
         return
@@ -134,15 +135,15 @@ def certify_run(
     """Certify a run with the cost it was trained with, and in its domain unless ``everywhere``, in plain
     cross-entropy or squared error."""
     if settings.confidence is not None:
-        _check_held_out(trained, settings)
+        refuse_seen(trained, settings)
     chosen = certified_data(trained, settings)
     data, domain = chosen.data, Unbounded() if settings.everywhere else trained.domain
     criterion: Criterion = trained.loss.criterion
-    if isinstance(criterion, CrossEntropy | SmoothMargin):
+    if isinstance(criterion, CrossEntropy | SmoothMargin | MissProbability):
         criterion = CrossEntropy()  # smoothing and margins are devices of training, not to be certified
     price, classes = settings.label_price, trained.data.classes
     require(price is None or classes is not None, "label_price", "be left out for regression", price)
-    certificate = certify(
+    certificate = certify_network(
         trained.loss.model,
         (data.inputs, None if settings.predicted else data.targets),
         rho=settings.rho,

@@ -17,10 +17,11 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import certus
 from certus.attacks.gradient import default_step
+from certus.certificates.smoothing.noise import Noise
 from certus.data import DataSet
 from certus.domains import Unbounded
 from certus.errors import require
-from certus.losses import CrossEntropy, ModelLoss, SmoothMargin, SquaredError
+from certus.losses import CrossEntropy, MissProbability, ModelLoss, SmoothMargin, SquaredError
 from certus.models.own_code import Sources, file_digest
 from certus.runs.building import (
     ITERATED,
@@ -40,6 +41,7 @@ from certus.runs.tags import from_tag, to_tag
 from certus.storage.files import RunError
 from certus.training import Fit, Observer, fit
 from certus.training.criterion_choice import choose_criterion
+from certus.training.noisy import smoothed_concavity
 
 
 def start_run(
@@ -58,7 +60,9 @@ def start_run(
         imported: weights that were trained elsewhere, and their result.
         locking: False where the file system has no locks.
     """
-    criterion = choose_criterion(data, settings.label_smoothing, settings.margin, settings.temperature)
+    criterion = choose_criterion(
+        data, settings.label_smoothing, settings.margin, settings.temperature, settings.loss == "bounded"
+    )
     images = data.train.inputs.dim() == 4
     for name, value in (("jitter", settings.jitter), ("warp", settings.warp)):
         require(images or value == 0, name, "be 0 for data that are no images", value)
@@ -113,7 +117,7 @@ def execute(
     network = rebuild_model(run, settings, data, model)
     method = build_method(settings, from_tag(about["cost"]), from_tag(about["domain"]))
     criterion = from_tag(about["criterion"])
-    if not isinstance(criterion, CrossEntropy | SmoothMargin | SquaredError):
+    if not isinstance(criterion, CrossEntropy | SmoothMargin | SquaredError | MissProbability):
         raise RunError(f"{run.path} is corrupt: its criterion is {criterion!r}.")
     recorder = Recorder(run.path, writes=fabric.global_rank == 0)
     chosen = OPTIMIZERS[settings.optimizer]
@@ -128,13 +132,18 @@ def execute(
         schedule=_cosine(settings.epochs) if settings.schedule == "cosine" else None,
         certified=certified_set(settings, network, data),
         augment=build_augmentation(settings),
+        noise=Noise(settings.noise, from_tag(about["cost"])) if settings.noise else None,
         weight_decay=settings.weight_decay,
         seed=settings.seed,
         fabric=fabric,
         observers=[recorder, *(observers or [])],
     )
     if fabric.global_rank == 0:
-        run.finish(network.state_dict(), result_of(done, ModelLoss(network, criterion), data))
+        result = result_of(done, ModelLoss(network, criterion), data)
+        if settings.noise and done.robustness is not None:
+            gamma, cost = done.robustness.gamma, from_tag(about["cost"])
+            result["smoothed"] = smoothed_concavity(settings.noise, criterion, gamma, cost.strong_convexity)
+        run.finish(network.state_dict(), result)
     return done
 
 

@@ -30,6 +30,7 @@ METHOD_OPTIONS = {  # option → the methods that take it; to others it means no
 }
 LARGEST = 1e30
 """Of what may be asked: single precision holds no more than 3.4e38, and squares overflow before."""
+LOSSES = ("cross-entropy", "bounded")
 OPTIMIZERS = {"adam": Adam, "sgd": SGD}
 
 
@@ -64,6 +65,8 @@ class Settings:
     label_smoothing: Annotated[float, "In the loss of a classifier, inside and outside."] = 0.0
     margin: Annotated[float, "By how much, in the training loss, the true class must lead."] = 0.0
     temperature: Annotated[float, "Of the training loss: below 1, clean accuracy gains on robustness."] = 1.0
+    loss: Annotated[str, "cross-entropy, or bounded: 1 less the true class's probability."] = "cross-entropy"
+    noise: Annotated[float, "Sigma of Gaussian noise on the inputs, wherever the loss is looked at."] = 0.0
     jitter: Annotated[int, "Pixels by which training images are moved at random."] = 0
     warp: Annotated[float, "How much they are turned, stretched and slanted, such as 0.1."] = 0.0
     tolerance: Annotated[float, "How well wrm solves each inner problem, in units of the loss."] = (
@@ -91,6 +94,7 @@ class Settings:
             ("optimizer", tuple(OPTIMIZERS)),
             ("schedule", ("constant", "cosine")),
             ("cost", ("natural", *COSTS)),
+            ("loss", LOSSES),
             ("norm", (None, *NORMS)),
         ):
             value = getattr(self, name)
@@ -125,6 +129,11 @@ class Settings:
             require(0 < self.step_size < math.inf, "step_size", "be positive and finite", self.step_size)
         if self.method != "wrm" and self.cost != "natural":
             raise ArgumentError(f"`cost` must be left out for {self.method}; got {self.cost!r}.")
+        require(0 <= self.noise < math.inf, "noise", "be finite and not negative", self.noise)
+        plain = self.noise == 0 or self.cost == "natural"
+        require(plain, "cost", "be natural with noise, which is Gaussian", repr(self.cost))
+        rule = "be cross-entropy in certified training, which is about that"
+        require(not self.certified or self.loss == "cross-entropy", "loss", rule, repr(self.loss))
         require(0 <= self.margin < math.inf, "margin", "be finite and not negative", self.margin)
         valid = 1e-3 <= self.temperature <= 1e3
         require(valid, "temperature", "lie between 0.001 and 1000", self.temperature)

@@ -15,7 +15,7 @@ from torch import Tensor
 from certus.costs import LabelCost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.domains import Ball, Box, Unbounded
 from certus.errors import UnsupportedError
-from certus.losses import CrossEntropy, Logistic, SmoothMargin, SquaredError
+from certus.losses import CrossEntropy, Logistic, MissProbability, SmoothMargin, SquaredError
 from certus.storage.files import RunError
 from certus.surrogate import BarzilaiBorwein, PaperAscent, ProximalAscent
 
@@ -24,7 +24,7 @@ _KNOWN: dict[str, type[Any]] = {
     for kind in (
         *(SquaredL2, WeightedL2, Mahalanobis, SquaredLp, SquaredSup, Masked, LabelCost),
         *(Unbounded, Box, Ball),
-        *(CrossEntropy, SquaredError, Logistic, SmoothMargin),
+        *(CrossEntropy, SquaredError, Logistic, SmoothMargin, MissProbability),
         *(BarzilaiBorwein, PaperAscent, ProximalAscent),
     )
 }

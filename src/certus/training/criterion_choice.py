@@ -6,7 +6,7 @@ import torch
 
 from certus.data import DataSet
 from certus.errors import ArgumentError, require
-from certus.losses import Criterion, CrossEntropy, SmoothMargin, SquaredError
+from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin, SquaredError
 from certus.split import Split
 
 
@@ -22,9 +22,23 @@ def default_criterion(train: Split) -> Criterion:
 
 
 def choose_criterion(
-    data: DataSet, label_smoothing: float = 0.0, margin: float = 0.0, temperature: float = 1.0
+    data: DataSet,
+    label_smoothing: float = 0.0,
+    margin: float = 0.0,
+    temperature: float = 1.0,
+    bounded: bool = False,
 ) -> Criterion:
-    """The default one, or cross-entropy with smoothed labels, a temperature, or a margin to be led by."""
+    """The default one, or cross-entropy with smoothed labels, a temperature, or a margin to be led by; or the
+    bounded 1 − p_y."""
+    if bounded:
+        require(data.classes is not None, "loss", "be left out for regression", "bounded")
+        for name, value, plain in (
+            ("label_smoothing", label_smoothing, 0),
+            ("margin", margin, 0),
+            ("temperature", temperature, 1),
+        ):
+            require(value == plain, name, f"be {plain} with the bounded loss", value)
+        return MissProbability()
     for name, value in (("label_smoothing", label_smoothing), ("margin", margin)):
         require(value == 0 or data.classes is not None, name, "be 0 for regression", value)
     require(temperature == 1 or data.classes is not None, "temperature", "be 1 for regression", temperature)

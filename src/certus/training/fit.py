@@ -21,6 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from certus.certificates.smoothing.noise import Noise
 from certus.data import DataSet
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss
@@ -35,6 +36,7 @@ from certus.training.decay import decay_groups
 from certus.training.evaluation import evaluate, right_or_wrong
 from certus.training.guard import make_guard
 from certus.training.metrics import EpochMetrics, Sums
+from certus.training.noisy import NoisyLoss, fresh_noise, training_noise
 from certus.training.projections import Projection
 
 
@@ -115,6 +117,7 @@ def fit(
     projection: Projection | None = None,
     certified: bool | float | CertifiedSet = False,
     augment: Callable[[Tensor], Tensor] | None = None,
+    noise: float | Noise | None = None,
     weight_decay: float | Mapping[str, float] = 0.0,
     seed: int = 0,
     fabric: Fabric | None = None,
@@ -136,6 +139,8 @@ def fit(
             the γ and the cost of a WRM; a number for a γ of its own, as ERM needs; or a ``CertifiedSet``.
             Refuses networks that cannot be proven.
         augment: changes the inputs of each batch before anything else, such as ``RandomShift(1)``.
+        noise: σ of Gaussian noise on the inputs, in the norm of the method's cost, fresh wherever the loss is
+            looked at: for models that are certified with ``smoothing``. WRM then needs fixed steps.
         weight_decay: one number, or one for each layer by name.
         seed: decides the order of the batches and the randomness inside the model.
         fabric: devices, precision and processes; one CPU or the best accelerator present when None.
@@ -169,7 +174,8 @@ def fit(
             )
         projection, state.guard = guard, guard.prove
     # The ascent runs on the bare model: its passes are no business of a wrapper that synchronises gradients.
-    loss = ModelLoss(model, criterion)
+    loss, noisy = ModelLoss(model, criterion), training_noise(noise, method)
+    seen = loss if noisy is None else NoisyLoss(model, criterion, noisy)
     watchers = observers or []
     with torch.random.fork_rng():
         for watcher in watchers:
@@ -183,9 +189,10 @@ def fit(
                 inputs, targets = train.inputs[index], train.targets[index]
                 if augment is not None:
                     inputs = augment(inputs)
-                found = method.perturb(loss, inputs, targets)
+                found = method.perturb(seen, inputs, targets)
                 assert found.targets is not None
-                outputs = wrapped(found.inputs)
+                moved = found.inputs if noisy is None else found.inputs + fresh_noise(noisy, found.inputs)
+                outputs = wrapped(moved)
                 losses = criterion(outputs, found.targets)
                 if not torch.isfinite(losses).all():
                     raise DivergedError(
@@ -216,7 +223,9 @@ def fit(
         for watcher in watchers:
             watcher.measuring()
         find = measure_robustness if method.penalty.rho is None else calibrate
-        robustness = find(method.penalty, loss, train, batch_size, fabric)
+        with torch.random.fork_rng():
+            torch.manual_seed(mix(seed, epochs, 0, fabric.global_rank))
+            robustness = find(method.penalty, seen, train, batch_size, fabric)
     return Fit(model, state.history, robustness, proof)
 
 

@@ -1,0 +1,273 @@
+"""``certify`` with ``smoothing``: from predictions alone to a certificate, for any model at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from certus.certificates.attained.noisy_search import find_paths, spaced
+from certus.certificates.certificate import checked_rho
+from certus.certificates.population import Move
+from certus.certificates.smoothing.ballots import IDEAL_VOTE, ONE_DRAW, Ballot
+from certus.certificates.smoothing.binomial import MOST_DRAWS, Floats
+from certus.certificates.smoothing.counting import mean_low, move_of, upper_means
+from certus.certificates.smoothing.drawing import Advance, ClippedLoss, Observed, observe
+from certus.certificates.smoothing.noise import CALIBRATION, CERTIFIED, FRESH, Noise
+from certus.certificates.smoothing.noisy_certificate import Quantity, SmoothedCertificate
+from certus.certificates.smoothing.plan import Stake, make_plan
+from certus.certificates.smoothing.predictors import AnyData, Predictor, gather_any
+from certus.checks import check_batch, check_label_cost
+from certus.costs import Cost, LabelCost, SquaredL2
+from certus.errors import ArgumentError, require, require_count
+from certus.losses import Criterion, CrossEntropy, MissProbability, SquaredError
+from certus.split import Split
+from certus.subsets import choose_rows, random_order
+
+_L2 = SquaredL2()
+_ABOVE = 0.8  # the share of δ that the upper sides have
+_MOVES = 3  # γ that moves are looked for at
+_REACH = 2.0  # how far a path goes, in units of the largest √ρ
+_EIGHTH, _ENOUGH = 8, 1000  # calibration: an eighth of the samples, no more than 1,000
+
+
+def certify_any(
+    model: object,
+    data: AnyData,
+    *,
+    rho: float | Sequence[float],
+    smoothing: float,
+    draws: int = 100,
+    confidence: float = 0.95,
+    votes: int = 100,
+    abstain: float | None = 0.001,
+    criterion: Criterion | None = None,
+    clip: float | None = None,
+    cost: Cost = _L2,
+    label_cost: LabelCost | None = None,
+    calibration: AnyData | None = None,
+    seed: int = 0,
+    attack_steps: int = 8,
+    progress: Advance | None = None,
+) -> SmoothedCertificate:
+    """Bracket how often a model errs with Gaussian noise on its inputs, on all distributions within transport
+    cost ρ of the one that the data were drawn from.
+
+    Args:
+        model: a torch module, an estimator with ``predict``, or a callable from arrays to labels or scores.
+        data: inputs and targets, drawn independently; nothing may have been fitted or tuned on them.
+        rho: mean transport costs of interest; the certificate answers for others too.
+        smoothing: σ of the noise, in the units of the cost's norm.
+        draws: m, noisy copies of each sample, on which the bounds rest.
+        votes, abstain: of the deployed vote that is certified beside the mean error; see ``Smoothed``.
+        criterion, clip: certify the mean of min(ℓ, B), too. One is enough: cross-entropy (squared error for
+            a regression), and 2 ln K for cross-entropy.
+        cost: squared L2, weighted or full quadratic, masked or not.
+        label_cost: a finite price for changing labels.
+        calibration: other samples, which choose the grid of γ and the coefficients. A random eighth of the
+            data if none are given; nothing is then said about it.
+        seed: of the noise and of the order of the samples; fix it before you look.
+        attack_steps: points on the paths that raise the attained sides; 0 for none.
+    """
+    levels = [rho] if isinstance(rho, int | float) else list(rho)
+    require(len(levels) > 0, "rho", "hold at least one number", "none")
+    rhos = tuple(checked_rho(one) for one in levels)
+    require(0.5 <= confidence < 1, "confidence", "lie in [0.5, 1)", confidence)
+    require_count("draws", draws)
+    require(draws <= MOST_DRAWS, "draws", f"be at most {MOST_DRAWS:,}", draws)
+    require_count("attack_steps", attack_steps, least=0)
+    asked = _Asked.of(model, data, calibration, seed, cost, smoothing, label_cost)
+    ballot, loss = Ballot.of(votes, abstain), _clipped(criterion, clip, asked)
+    if not asked.labelled and loss is None:
+        raise ArgumentError("`clip` must be given for a regression: a squared error has no bound; got None.")
+
+    def observed(part: Split, copies: int, stream: int, with_loss: ClippedLoss | None) -> Observed:
+        return observe(
+            asked.predictor,
+            part,
+            asked.noise,
+            copies=copies,
+            seed=seed,
+            stream=stream,
+            loss=with_loss,
+            progress=progress,
+        )
+
+    before = observed(asked.calibration, draws, CALIBRATION, loss)
+    plans = _plans(before, ballot, draws, rhos, asked, label_cost)
+    seen = observed(asked.data, draws, CERTIFIED, loss)
+    order, failure = random_order(len(asked.data), seed), 1 - confidence
+    above, below = _ABOVE * failure / len(plans), (1 - _ABOVE) * failure / len(plans)
+    found = {
+        name: Quantity(name, 1.0, upper_means(stakes, seen, order, above, of_loss=name == "loss"))
+        for name, stakes in plans.items()
+    }
+    each = below / (1 + _MOVES)
+    for name, one in found.items():
+        if name != "ideal_vote":
+            start = mean_low(_badness(name, seen, ballot, asked.data.targets), order, each)
+            found[name] = replace(one, start=start)
+    if attack_steps > 0 and max(rhos) > 0:
+        reach = _REACH * math.sqrt(max(rhos))
+        paths = find_paths(
+            asked.predictor,
+            asked.data,
+            asked.noise,
+            radius=reach,
+            steps=attack_steps,
+            seed=seed,
+            criterion=loss.criterion if loss is not None and not asked.labelled else None,
+            others=asked.calibration,
+            loss=loss if not asked.labelled else None,
+            progress=progress,
+        )
+        stream = FRESH
+        for name, kind, copies in _attacked(found, ballot, draws):
+            moves: dict[str, list[Move]] = {}
+            for gamma in spaced([stake.gamma for stake in plans[name]], _MOVES):
+                moved, costs = paths.moved(gamma, kind)
+                split = Split(moved, asked.data.targets)
+                fresh = observed(split, copies, stream, loss if name != "vote" else None)
+                stream += 1
+                for told in [name] if name == "vote" else [one for one in ("error", "loss") if one in found]:
+                    values = _badness(told, fresh, ballot, asked.data.targets)
+                    move = move_of(costs, values, 1.001 * reach**2, order, each)
+                    moves.setdefault(told, []).append(move)
+            for told, several in moves.items():
+                found[told] = replace(found[told], moves=tuple(several))
+    return SmoothedCertificate(
+        rhos=rhos,
+        sigma=float(smoothing),
+        draws=draws,
+        votes=votes,
+        abstain=abstain,
+        confidence=confidence,
+        samples=len(asked.data),
+        calibrated=len(asked.calibration),
+        seed=seed,
+        clip=None if loss is None else loss.clip,
+        quantities=tuple(_scaled(one, loss) for one in found.values()),
+        about={},
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The model, the samples and the noise, checked to go together."""
+
+    predictor: Predictor
+    data: Split
+    calibration: Split
+    noise: Noise
+    labelled: bool
+
+    @staticmethod
+    def of(
+        model: object,
+        data: AnyData,
+        calibration: AnyData | None,
+        seed: int,
+        cost: Cost,
+        smoothing: float,
+        label_cost: LabelCost | None,
+    ) -> _Asked:
+        predictor, noise = Predictor.of(model), Noise(smoothing, cost)
+        split = gather_any(data, predictor)
+        check_batch(split.inputs, split.targets)
+        cost.check_shape(split.inputs)
+        if label_cost is not None:
+            check_label_cost(split.targets, label_cost)
+        if calibration is None:
+            require(len(split) >= 2, "data", "hold at least two samples: one to calibrate", len(split))
+            count = min(_ENOUGH, max(1, len(split) // _EIGHTH))
+            chosen = torch.zeros(len(split), dtype=torch.bool)
+            chosen[choose_rows(len(split), count, seed)] = True
+            others, split = split[chosen], split[~chosen]
+        else:
+            others = gather_any(calibration, predictor)
+            check_batch(others.inputs, others.targets)
+            require(
+                others.inputs.shape[1:] == split.inputs.shape[1:],
+                "calibration",
+                f"have inputs of the shape {tuple(split.inputs.shape[1:])}",
+                tuple(others.inputs.shape[1:]),
+            )
+        return _Asked(predictor, split, others, noise, not split.targets.is_floating_point())
+
+
+def _clipped(criterion: Criterion | None, clip: float | None, asked: _Asked) -> ClippedLoss | None:
+    """The loss that is certified, if one is."""
+    require(clip is None or 0 < clip < math.inf, "clip", "be positive and finite", clip)
+    if criterion is None and clip is None:
+        return None
+    chosen = criterion or (CrossEntropy() if asked.labelled else SquaredError())
+    if clip is None and isinstance(chosen, MissProbability):
+        clip = 1.0
+    if clip is None and isinstance(chosen, CrossEntropy):
+        scores = asked.predictor.scores(asked.data.inputs[:1])
+        clip = 2 * math.log(max(2, scores.shape[-1]))
+    if clip is None:
+        raise ArgumentError(
+            f"`clip` must be given with {type(chosen).__name__}, which has no bound; got None."
+        )
+    return ClippedLoss(chosen, clip)
+
+
+def _plans(
+    before: Observed,
+    ballot: Ballot,
+    draws: int,
+    rhos: Sequence[float],
+    asked: _Asked,
+    label_cost: LabelCost | None,
+) -> dict[str, list[Stake]]:
+    """Quantity → Γ and coefficients, from the calibration samples."""
+    price = None if label_cost is None else label_cost.price
+    kinds: dict[str, tuple[Ballot, Floats]] = {}
+    if before.errors is not None:
+        errors = np.asarray(before.errors.numpy(), dtype=np.float64)
+        kinds = {"error": (ONE_DRAW, errors), "vote": (ballot, errors), "ideal_vote": (IDEAL_VOTE, errors)}
+    if before.losses is not None:
+        kinds["loss"] = (ONE_DRAW, np.asarray(before.losses.sum(1).numpy()))
+    return {
+        name: make_plan(kind, bad, draws, rhos, asked.noise.sigma, price)
+        for name, (kind, bad) in kinds.items()
+    }
+
+
+def _badness(name: str, observed: Observed, ballot: Ballot, targets: Tensor) -> Tensor:
+    """(n,) unbiased measurements of a quantity, between 0 and 1."""
+    if name == "loss":
+        assert observed.losses is not None
+        return observed.losses.mean(1)
+    assert observed.labels is not None
+    if name == "error":
+        return (observed.labels != targets[:, None]).double().mean(1)
+    assert ballot.votes is not None
+    if observed.labels.shape[1] < ballot.votes:
+        return torch.zeros(len(targets), dtype=torch.float64)  # too few draws for one vote: nothing attained
+    votes = replace(observed, labels=observed.labels[:, : ballot.votes])
+    return votes.lost(ballot, targets).double()
+
+
+def _attacked(found: dict[str, Quantity], ballot: Ballot, draws: int) -> list[tuple[str, Ballot, int]]:
+    """What moves are looked for: quantity, ballot, and copies that measure it. The loss rides along with the
+    error."""
+    if "error" not in found:
+        return [("loss", ONE_DRAW, draws)]
+    assert ballot.votes is not None
+    return [("error", ONE_DRAW, draws), ("vote", ballot, ballot.votes)]
+
+
+def _scaled(one: Quantity, loss: ClippedLoss | None) -> Quantity:
+    """A loss in its own units instead of shares of B."""
+    if one.name != "loss" or loss is None:
+        return one
+    most = loss.clip
+    means = {most * gamma: most * mean for gamma, mean in one.means.items()}
+    moves = tuple(Move(move.cost, most * move.loss) for move in one.moves)
+    return Quantity(one.name, most, means, most * one.start, moves)

@@ -1,0 +1,58 @@
+"""``certify``: one question, two ways to prove.
+
+Without ``smoothing`` the network itself is read and bounded, layer by layer: ``certify_network``. With it,
+noise is put on the inputs, and what is certified is the noisy model, known by its predictions alone:
+``certify_any``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+from torch import nn
+
+from certus.certificates.any_model import certify_any
+from certus.certificates.certificate import Certificate
+from certus.certificates.certify import certify_network
+from certus.certificates.proven.problem import Data
+from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
+from certus.certificates.smoothing.predictors import AnyData
+
+
+@overload
+def certify(
+    model: nn.Module, data: Data, *, rho: float | Sequence[float], smoothing: None = None, **options: Any
+) -> Certificate: ...
+
+
+@overload
+def certify(
+    model: object, data: AnyData, *, rho: float | Sequence[float], smoothing: float, **options: Any
+) -> SmoothedCertificate: ...
+
+
+def certify(
+    model: Any, data: Any, *, rho: float | Sequence[float], smoothing: float | None = None, **options: Any
+) -> Certificate | SmoothedCertificate:
+    """Bracket the worst loss and error rate over all distributions within transport cost ρ of the data.
+
+    Args:
+        model: without ``smoothing``, a network of layers that certus can bound; with it, any torch module,
+            any estimator with ``predict``, or any callable from arrays to labels or scores.
+        data: a ``Split``, (inputs, targets), or batches of both.
+        rho: mean transport costs of interest, a mean *squared* distance; one or several.
+        smoothing: σ of Gaussian noise on the inputs.
+        options: those of ``certificates.certify_network``, such as ``confidence``, ``clip`` and ``cost``; or
+            with ``smoothing`` those of ``certificates.certify_any``, such as ``draws`` and ``votes``.
+
+    >>> import torch
+    >>> inputs = torch.linspace(-2, 2, 400)[:, None]
+    >>> labels = (inputs[:, 0] > 0).long()
+    >>> found = certify(lambda x: (x[:, 0] > 0).astype(int), (inputs, labels), rho=0.01, smoothing=0.25)
+    >>> found.lower(0.01) <= found.bound(0.01) < 0.2
+    True
+    """
+    if smoothing is None:
+        return certify_network(model, data, rho=rho, **options)
+    return certify_any(model, data, rho=rho, smoothing=smoothing, **options)

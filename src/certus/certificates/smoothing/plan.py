@@ -1,0 +1,88 @@
+"""What is fixed before the samples are looked at: a grid of γ, and coefficients for each.
+
+Both come from a few calibration samples that the certificate is not about. With their errors K of m draws,
+and ĥ = (K + ½)/(m + 1) in place of h, the plug-in bound κρ/σ² + mean F_κ(Φ⁻¹(ĥ)) says which κ will matter
+for the ρ asked for. A bad guess costs tightness and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri
+
+from certus.certificates.smoothing.ballots import Ballot
+from certus.certificates.smoothing.binomial import Floats
+from certus.certificates.smoothing.coefficients import lifted
+from certus.certificates.smoothing.envelope import Envelope, worst_chance
+from certus.certificates.smoothing.program import guessed_spread, propose
+
+_RATIO = 1.4  # of neighbouring κ
+_LOWEST, _HIGHEST = 1e-4, 1e4
+_BETWEEN = 9  # ρ that the grid serves, from the smallest to the largest asked for
+
+
+@dataclass(frozen=True, eq=False)
+class Stake:
+    """One γ with its coefficients: E F_κ(h) is at most the expectation of c_K.
+
+    Attributes:
+        gamma: the price, per squared distance, of a gain between 0 and 1.
+        coefficients: (m + 1,) c, nondecreasing, proven.
+    """
+
+    gamma: float
+    coefficients: Floats
+
+
+def make_plan(
+    ballot: Ballot,
+    errors: Floats,
+    draws: int,
+    rhos: Sequence[float],
+    sigma: float,
+    price: float | None = None,
+) -> list[Stake]:
+    """Γ and its coefficients, from the largest γ on.
+
+    Args:
+        errors: (calibration,) errors of ``draws`` noisy copies; sums of losses between 0 and 1 do as well.
+        rhos: those of interest.
+        price: λ, at which labels change; None: never.
+    """
+    spread = guessed_spread(errors, draws)
+    return [
+        Stake(kappa / sigma**2, lifted(propose(envelope, spread), envelope))
+        for kappa in reversed(_penalties(ballot, errors, draws, rhos, sigma, price))
+        for envelope in [Envelope.of(ballot, kappa, _label_floor(kappa, sigma, price))]
+    ]
+
+
+def _penalties(
+    ballot: Ballot, errors: Floats, draws: int, rhos: Sequence[float], sigma: float, price: float | None
+) -> list[float]:
+    """κ that are best for some ρ on the calibration samples, in increasing order."""
+    known, times = np.unique(errors, return_counts=True)
+    scores = ndtri((known + 0.5) / (draws + 1))
+    count = 1 + math.ceil(math.log(_HIGHEST / _LOWEST) / math.log(_RATIO))
+    candidates = [_LOWEST * _RATIO**index for index in range(count)]
+    means = []
+    for kappa in candidates:
+        values = worst_chance(ballot, kappa, scores, overshoot=1e-3)
+        values = np.maximum(values, _label_floor(kappa, sigma, price))
+        means.append(float(np.minimum(values, 1.0) @ times / times.sum()))
+    positive = [rho for rho in rhos if rho > 0] or [sigma**2]
+    spaced = np.geomspace(min(positive), max(positive), _BETWEEN)
+    best = {
+        min(range(count), key=lambda index: candidates[index] * rho / sigma**2 + means[index])
+        for rho in (*positive, *spaced)
+    }
+    return [candidates[index] for index in sorted(best)]
+
+
+def _label_floor(kappa: float, sigma: float, price: float | None) -> float:
+    """(1 − γλ)₊: what a changed label brings."""
+    return 0.0 if price is None else max(0.0, 1 - kappa / sigma**2 * price)

@@ -1,0 +1,78 @@
+"""Noise on the inputs while a model trains, wherever its loss is looked at.
+
+For f between 0 and B, h(x) = E f(x + σZ) bends by at most 2φ(1)B/σ² ≈ 0.484 B/σ² in any direction, whatever
+the model (docs/smoothing.md): the *exact* smoothed inner problem is strongly concave once sγ exceeds that.
+The ascent sees draws and not h, so that noise is fresh in each of its steps, and the points found are
+*estimated*.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from certus.certificates.smoothing.noise import Noise
+from certus.costs import SquaredL2
+from certus.errors import UnsupportedError
+from certus.losses import Criterion, MissProbability, ModelLoss
+from certus.outward import FEW, up
+from certus.perturbers import Perturber
+from certus.surrogate import WRM
+from certus.surrogate.maximizers import MonotoneAscent
+
+STEEPEST_BEND = up(2 * math.exp(-0.5) / math.sqrt(2 * math.pi), FEW)
+"""2φ(1): how much a smoothed loss between 0 and 1 can bend, in units of 1/σ²."""
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyLoss(ModelLoss):
+    """The loss at noisy inputs, with fresh noise, from torch's own generator, in every call."""
+
+    noise: Noise | None = None
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        assert self.noise is not None
+        return super().__call__(inputs + fresh_noise(self.noise, inputs), targets)
+
+
+def fresh_noise(noise: Noise, like: Tensor) -> Tensor:
+    """(batch, …) of noise, from torch's own generator."""
+    return noise.sigma * noise.cost.whiten(torch.randn_like(like))
+
+
+def training_noise(noise: float | Noise | None, method: Perturber) -> Noise | None:
+    """What ``fit`` was given, in the geometry of the method's cost, and checked against its ascent."""
+    if noise is None or noise == 0:
+        return None
+    penalty = method.penalty
+    chosen = noise
+    if not isinstance(chosen, Noise):
+        chosen = Noise(chosen, SquaredL2() if penalty is None else penalty.cost)
+    if isinstance(method, WRM) and isinstance(method.maximizer, MonotoneAscent):
+        raise UnsupportedError(
+            f"`noise` needs an ascent with fixed steps, such as maximizer=certus.surrogate.PaperAscent(5); "
+            f"{type(method.maximizer).__name__} compares values, which fresh noise changes."
+        )
+    return chosen
+
+
+def smoothed_concavity(sigma: float, criterion: Criterion, gamma: float, convexity: float) -> dict[str, Any]:
+    """Whether the exact smoothed inner problem is strongly concave at γ, as JSON.
+
+    Args:
+        convexity: s, the modulus of the cost in its own norm, in which the noise is measured.
+    """
+    bounded = isinstance(criterion, MissProbability)
+    threshold = up(STEEPEST_BEND / sigma**2 / convexity) if bounded else None
+    return {
+        "sigma": sigma,
+        "gamma": gamma,
+        "threshold": threshold,
+        "concave": None if threshold is None else gamma > threshold,
+        "evidence": "proven" if bounded else None,
+        "points": "estimated",
+    }

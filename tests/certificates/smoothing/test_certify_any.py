@@ -1,0 +1,203 @@
+"""``certify`` with noise: models of every kind, costs, labels, files and errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import RandomForestClassifier
+from torch import Tensor, nn
+
+import certus
+from certus.certificates import SmoothedCertificate
+from certus.certificates.population import Move
+from certus.certificates.smoothing.noise import CERTIFIED, Noise, noisy_batches
+from certus.certificates.smoothing.noisy_certificate import Quantity
+from certus.certificates.smoothing.predictors import Predictor
+from certus.costs import LabelCost, Mahalanobis, Masked, SquaredSup, WeightedL2
+from certus.errors import ArgumentError, ContradictionError, UnsupportedError
+from certus.losses import MissProbability
+from certus.storage.files import DamageError, RunError
+
+ASK: dict[str, Any] = {"rho": [0.01, 0.1], "smoothing": 0.3, "draws": 20, "votes": 15, "attack_steps": 0}
+
+
+def samples(count: int = 240, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(count, 2, generator=generator)
+    noise = 0.2 * torch.randn(count, generator=generator)
+    return inputs, (inputs[:, 0] + noise > 0).long()
+
+
+def signs(points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.asarray((points[:, 0] > 0).astype(int))
+
+
+@pytest.fixture(scope="module")
+def linear() -> nn.Linear:
+    model = nn.Linear(2, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[-4.0, 0.0], [4.0, 0.0]]))
+        model.bias.zero_()
+    return model
+
+
+def test_one_model_in_three_guises(linear: nn.Linear) -> None:
+    """A module, a callable of scores and one of labels draw the same noise, and get the same numbers."""
+    weight = linear.weight.detach().numpy()
+    found = [
+        certus.certify(model, samples(), **ASK).as_json()["brackets"]
+        for model in (linear, lambda points: points @ weight.T, signs)
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+def test_an_estimator_with_labels_of_its_own(linear: nn.Linear) -> None:
+    inputs, labels = samples()
+    named = np.array(["no", "yes"])[labels.numpy()]
+    forest = RandomForestClassifier(5, random_state=0).fit(*[part[:120] for part in (inputs.numpy(), named)])
+    held_out = (inputs.numpy()[120:], named[120:])
+    found = certus.certify(forest, held_out, **ASK | {"attack_steps": 2, "clip": 2.0})
+    for one in found.curve():
+        assert one.error_low is not None
+        assert one.error_high is not None
+        assert one.loss_high is not None
+        assert 0 < one.error_low < one.error_high < 0.8
+        assert one.loss_high <= 2
+
+
+def test_the_model_comes_out_as_it_went_in(linear: nn.Linear) -> None:
+    model = nn.Sequential(nn.BatchNorm1d(2), linear)
+    model.train()
+    before = [buffer.clone() for buffer in model.buffers()]
+    certus.certify(model, samples(80), **ASK | {"attack_steps": 2, "criterion": MissProbability()})
+    assert model.training
+    assert all(torch.equal(*pair) for pair in zip(before, model.buffers(), strict=True))
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_loss_is_in_its_own_units(linear: nn.Linear) -> None:
+    """min(ℓ, B) of the miss probability and of twice that: twice the bounds, at the same noise."""
+
+    def doubled(outputs: Tensor, targets: Tensor) -> Tensor:
+        return 2 * MissProbability()(outputs, targets)
+
+    plain, double = (
+        certus.certify(linear, samples(), **ASK | {"criterion": criterion, "clip": clip})
+        for criterion, clip in ((MissProbability(), 1.0), (doubled, 2.0))
+    )
+    assert double.bound(0.05, "loss") == pytest.approx(2 * plain.bound(0.05, "loss"), rel=1e-9)
+    assert plain.bound(0.05, "loss") <= 1
+
+
+def test_more_may_move_at_a_larger_rho_and_at_a_finite_label_price() -> None:
+    plain = certus.certify(signs, samples(), **ASK)
+    priced = certus.certify(signs, samples(), **ASK, label_cost=LabelCost(0.2, 2))
+    assert plain.bound(0.01) < plain.bound(0.1) < plain.bound(1.0)
+    # Half of the budget at the price of 0.2 turns a quarter of the labels over.
+    assert priced.bound(0.1) > plain.bound(0.1)
+    assert priced.bound(0.1) >= plain.lower(0) + 0.1 / 0.2 * (1 - 2 * plain.bound(0))
+
+
+def test_costs_have_noise_of_their_own() -> None:
+    """Weights w are squared L2 for inputs that are stretched by √w: the same bounds."""
+    inputs, labels = samples()
+    stretched = inputs.double() * torch.tensor([2.0, 1.0])
+    weighted = certus.certify(
+        signs, (inputs.double(), labels), **ASK, cost=WeightedL2(torch.tensor([4.0, 1.0]))
+    )
+    full = certus.certify(
+        signs, (inputs.double(), labels), **ASK, cost=Mahalanobis(torch.diag(torch.tensor([4.0, 1.0])))
+    )
+    plain = certus.certify(signs, (stretched, labels), **ASK)
+    for other in (weighted, full):
+        assert other.bound(0.05) == pytest.approx(plain.bound(0.05), rel=1e-6)
+
+
+def test_frozen_coordinates_get_no_noise() -> None:
+    cost = Masked(Mahalanobis(torch.tensor([[2.0, 1.0], [1.0, 2.0]])), torch.tensor([True, False]))
+    inputs = torch.zeros(3, 2, dtype=torch.float64)
+    batches = list(noisy_batches(inputs, Noise(0.5, cost), copies=4000, seed=0, stream=CERTIFIED))
+    points = torch.cat([batch.points for batch in batches])
+    assert bool((points[:, 1] == 0).all())
+    assert float(points[:, 0].var()) == pytest.approx(0.25 / 2, rel=0.05)
+
+
+def test_the_noise_has_the_covariance_of_the_cost() -> None:
+    matrix = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
+    inputs = torch.zeros(40, 2, dtype=torch.float64)
+    batches = noisy_batches(inputs, Noise(0.5, Mahalanobis(matrix)), copies=1000, seed=0, stream=CERTIFIED)
+    points = torch.cat([batch.points for batch in batches])
+    assert torch.allclose(points.T.cov(), 0.25 * matrix.inverse(), atol=5e-3)
+
+
+def test_noise_belongs_to_its_sample() -> None:
+    """The same whatever comes before it in a batch; different from sample to sample and seed to seed."""
+    inputs, noise = torch.zeros(5, 3), Noise(1.0, certus.SquaredL2())
+
+    def drawn(points: Tensor, seed: int = 0) -> Tensor:
+        batches = noisy_batches(points, noise, copies=7, seed=seed, stream=CERTIFIED)
+        return torch.cat([batch.points for batch in batches]).reshape(len(points), 7, 3)
+
+    assert torch.equal(drawn(inputs)[:2], drawn(inputs[:2]))
+    assert len(drawn(inputs).flatten().unique()) == 5 * 7 * 3
+    assert not torch.equal(drawn(inputs), drawn(inputs, seed=1))
+
+
+def test_a_file_says_the_same(tmp_path: Path) -> None:
+    found = certus.certify(signs, samples(), **ASK | {"attack_steps": 2})
+    found.save(tmp_path / "found.json")
+    again = SmoothedCertificate.load(tmp_path / "found.json")
+    assert again == found
+    text = (tmp_path / "found.json").read_text()
+    (tmp_path / "other.json").write_text(text.replace('"draws": 20', '"draws": 21'))
+    with pytest.raises(DamageError, match=r"other.json is corrupt"):
+        SmoothedCertificate.load(tmp_path / "other.json")
+    (tmp_path / "none.json").write_text(json.dumps({"kind": "other"}))
+    with pytest.raises(RunError, match="no certificate by smoothing"):
+        SmoothedCertificate.load(tmp_path / "none.json")
+
+
+def test_what_is_attained_above_what_is_proven_is_refused() -> None:
+    found = certus.certify(signs, samples(), **ASK)
+    wrong = Quantity("error", 1.0, {1.0: 0.1}, 0.05, (Move(0.01, 0.9),))
+    with pytest.raises(ContradictionError, match=r"error is at least 0\.89"):
+        SmoothedCertificate(**{**vars(found), "quantities": (wrong,)})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"smoothing": 0.0}, "`sigma` must be positive and finite; got 0.0"),
+        ({"draws": 0}, "`draws` must be a whole number, at least 1; got 0"),
+        ({"draws": 20_000}, "`draws` must be at most 10,000; got 20000"),
+        ({"confidence": 1.0}, r"`confidence` must lie in \[0.5, 1\); got 1.0"),
+        ({"rho": []}, "`rho` must hold at least one number"),
+        ({"rho": -1.0}, "`rho` must be finite and not negative; got -1.0"),
+        ({"clip": -1.0}, "`clip` must be positive and finite; got -1.0"),
+        ({"clip": 1.0}, "`model` must give one row of scores"),
+    ],
+)
+def test_misuse_is_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        certus.certify(signs, samples(20), **ASK | change)
+
+
+def test_models_that_answer_otherwise_are_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"`model` must be a torch.nn.Module, an estimator"):
+        certus.certify(3, samples(20), **ASK)
+    with pytest.raises(ArgumentError, match="one label, or one row of scores, for each of 40 inputs"):
+        certus.certify(lambda points: np.zeros(3), samples(20), **ASK)
+    with pytest.raises(UnsupportedError, match="got SquaredSup"):
+        certus.certify(signs, samples(20), **ASK, cost=SquaredSup())
+    with pytest.raises(ArgumentError, match="`clip` must be given for a regression"):
+        certus.certify(signs, (samples(20)[0], torch.zeros(20)), **ASK)
+
+
+def test_labels_that_no_target_has_are_errors() -> None:
+    predictor = Predictor(lambda inputs: None, None, np.array(["a", "c"]))
+    assert predictor.encode(np.array(["a", "b", "c", "z"])).tolist() == [0, -1, 1, -1]

@@ -1,0 +1,59 @@
+"""The deployed vote: its labels, its radii and its abstentions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, norm
+
+import certus
+from certus.certificates.smoothing.ballots import Ballot
+from certus.certificates.smoothing.drawing import ABSTAINED, vote_labels
+from certus.errors import ArgumentError
+from tests.certificates.smoothing.test_certify_any import signs
+
+
+def test_votes_are_counted() -> None:
+    labels = torch.tensor([[0, 0, 0, 1, 2], [0, 1, 0, 1, 2], [3, 3, 3, 3, 3]], dtype=torch.int32)
+    assert vote_labels(labels, Ballot.of(5)).tolist() == [0, ABSTAINED, 3]
+    assert vote_labels(labels, Ballot.of(5, 0.1)).tolist() == [ABSTAINED, ABSTAINED, 3]
+
+
+def test_the_vote_errs_as_often_as_its_ballot_says() -> None:
+    """At a fixed distance from a half-space, over many votes; abstentions count."""
+    model = certus.Smoothed(signs, sigma=0.5, votes=15, abstain=0.2)
+    inputs = torch.full((3000, 1), 0.15, dtype=torch.float64)
+    lost = float((model.predict(inputs) != 1).double().mean())
+    ballot = Ballot.of(15, 0.2)
+    exact = binom.sf(ballot.lost_at - 1, 15, norm.cdf(-0.15 / 0.5))
+    assert lost == pytest.approx(exact, abs=0.03)
+
+
+def test_radii_are_below_the_distance_to_the_edge() -> None:
+    inputs = torch.tensor([[1.0], [-0.4], [0.01], [3.0]], dtype=torch.float64)
+    found = certus.Smoothed(signs, sigma=0.5).radius(inputs, draws=2000, confidence=0.999)
+    assert found.labels.tolist() == [1, 0, ABSTAINED, 1]
+    assert bool((found.radius <= inputs[:, 0].abs()).all())
+    assert float(found.radius[0]) > 0.8
+    assert float(found.radius[2]) == 0.0
+
+
+def test_calls_go_on_with_fresh_noise() -> None:
+    seen: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = []
+
+    def watched(points: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> object:
+        seen.append(points)
+        return signs(points)
+
+    model = certus.Smoothed(watched, sigma=0.5, votes=10)
+    for _ in range(2):
+        model.predict(torch.zeros(1, 1, dtype=torch.float64))
+    assert len(np.unique(np.concatenate(seen))) == 20
+
+
+def test_misuse_is_named() -> None:
+    with pytest.raises(ArgumentError, match="`sigma` must be positive"):
+        certus.Smoothed(signs, sigma=-1.0)
+    with pytest.raises(ArgumentError, match="`draws` must be a whole number, at least 2; got 1"):
+        certus.Smoothed(signs, sigma=1.0).radius(torch.zeros(1, 1), draws=1)
