@@ -18,7 +18,7 @@ from certus.smoothness.sums import Sum
 from certus.smoothness.web import Web
 from certus.smoothness.windows import Windows
 
-RATIOS = {1: (6.7, 2.6), 2: (103.0, 8.5), 3: (1114.0, 31.0), 4: (7691.0, 91.0)}
+RATIOS = {1: (7.0, 2.6), 2: (103.0, 8.4), 3: (970.0, 30.0), 4: (8034.0, 103.0)}
 """By depth: how many times what is attained the bounds on curvature and on slope are."""
 
 _WORDS = {1: "close", 2: "useful for small rho", 3: "loose", 4: "of little use beyond tiny rho"}
