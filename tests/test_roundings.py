@@ -16,8 +16,10 @@ SMALL = 1e-3
 NO_ROUNDING = {
     "certificates/certify.py": {"_LEAST"},  # γ: where a search ends
     "certificates/levels.py": {"DEFAULT_ASCENT"},  # how far an ascent goes
-    "certificates/proven/centred.py": {"_SCALES", "_APART", "_SLIGHT", "_CORNER"},  # choices: see there
+    "certificates/proven/centred.py": {"_SCALES", "_APART"},  # choices: see there
     "certificates/proven/concentration.py": {"_NARROW"},  # where a search ends
+    "certificates/proven/parabolas.py": {"_SLIGHT"},  # a choice: see there
+    "certificates/proven/units.py": {"_CORNER"},  # a choice: see there
     "certificates/proven/gap.py": {"_SHARE"},  # a choice, which is paid for
     "certificates/smoothing/coefficients.py": {"_TOLERANCE"},  # where halving ends; added to what is proven
     "certificates/smoothing/envelope.py": {"_OVERSHOOT", "_TAIL"},  # how fine grids are; paid for

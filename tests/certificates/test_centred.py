@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from certus import Box, CrossEntropy, ModelLoss, SquaredL2, certify
 from certus.attacks import nearest_error
-from certus.certificates.proven.centred import Parabolas, _narrow, centred_parabolas
+from certus.certificates.proven.centred import centred_parabolas
 from certus.certificates.proven.constants import Grid, look_around
+from certus.certificates.proven.parabolas import Parabolas, narrow
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.values import Margins
 from certus.costs import Cost, Masked, SquaredSup, WeightedL2
@@ -229,9 +230,9 @@ def test_a_first_layer_that_cancels() -> None:
     with torch.no_grad():
         model.double()[0].weight.copy_(torch.tensor([[2.0**27 - 1], [2.0**27]], dtype=torch.float64))  # type: ignore[operator]
         model[1].weight.copy_(torch.tensor([[2.0**27 + 1, -(2.0**27)]], dtype=torch.float64))  # type: ignore[operator]
-    narrow = _narrow(Analysis(model))
-    assert narrow is not None
-    assert float(narrow.matrix.norm()) + narrow.lost >= 1
+    front = narrow(Analysis(model))
+    assert front is not None
+    assert float(front.matrix.norm()) + front.lost >= 1
 
 
 def test_a_sample_whose_units_cancel() -> None:

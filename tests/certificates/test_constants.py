@@ -10,8 +10,8 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
-from certus.certificates.proven.centred import Parabolas
-from certus.certificates.proven.constants import Constants, Grid, _below, _radius, _rise
+from certus.certificates.proven.constants import Constants, Grid, _below, _rise, margin_radii
+from certus.certificates.proven.parabolas import Parabolas
 from certus.certificates.proven.values import Margins
 
 EDGES = torch.tensor([0.0, 0.3, 1.0, 4.0], dtype=torch.float64)
@@ -96,7 +96,7 @@ def test_radii_are_the_roots_of_what_margins_can_rise_to(with_parabolas: bool) -
         ),
         parabolas(rise, bend) if with_parabolas else None,
     )
-    found = _radius(margins, own, [near, space], grid)
+    found = margin_radii(margins, own, [near, space], grid.edges)
     limits = set()
     for i in range(count):
         best = 0.0

@@ -14,12 +14,13 @@ from torch import Tensor
 from certus.batches import per_sample
 from certus.certificates.alarm import check_level
 from certus.certificates.attained.errors_found import error_cost, errs, lowered_loss
-from certus.certificates.attained.search import nearest_costs, push
+from certus.certificates.attained.search import costs_beyond, nearest_costs, push
 from certus.certificates.levels import DEFAULT_ASCENT, Level, solve_level
 from certus.certificates.lines import Push
 from certus.certificates.proven.constants import Around, Grid, look_around
 from certus.certificates.proven.problem import Problem, gather
 from certus.certificates.recall import disagreement, fault, probed_samples
+from certus.certificates.touching_points import touching_points
 from certus.outward import SOME, down, mean_down, mean_up
 from certus.split import Split
 from certus.surrogate import Maximizer
@@ -91,8 +92,10 @@ class Engine:
 
     def _look(self, batch: Problem) -> list[Around]:
         labels = 1 if batch.label_cost is None else batch.label_cost.classes
-        parts = [batch if places == 0 else batch.relabelled(places) for places in range(labels)]
-        return [look_around(part, self.grid, self.clip) for part in parts]
+        touches = touching_points(batch)
+        first = look_around(batch, self.grid, self.clip, touches)
+        others = [batch.relabelled(places) for places in range(1, labels)]
+        return [first, *(look_around(part, self.grid, self.clip) for part in others)]
 
     @property
     def loss(self) -> Tensor:
@@ -149,7 +152,8 @@ class Engine:
         """(n,) costs of errors that a search of the nearest one finds."""
         found, farthest = [], float(self.grid.edges[-1])
         for batch in self.problem.batches():
-            found.append(nearest_costs(batch, farthest, self.attack_steps))
+            costs, touches = nearest_costs(batch, farthest, self.attack_steps), touching_points(batch)
+            found.append(costs if touches is None else torch.minimum(costs, costs_beyond(batch, touches)))
             self._advance(len(batch))
         return torch.cat(found)
 

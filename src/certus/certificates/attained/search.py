@@ -15,15 +15,17 @@ from certus.attacks.gradient import GradientAttack
 from certus.attacks.margin import Margin
 from certus.attacks.smallest import largest_penalty, nearest_error
 from certus.batches import per_sample
-from certus.certificates.attained.errors_found import errs, lowered_loss, shortened_cost
+from certus.certificates.attained.errors_found import error_cost, errs, lowered_loss, shortened_cost
 from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.problem import Problem
+from certus.certificates.proven.touching import Touches
 from certus.domains import Box, Intervals
 from certus.losses import ModelLoss
 from certus.smoothness.criteria import Softmax
 from certus.surrogate import default_maximizer
 
 _ROUNDS = 6
+_BEYOND = 1e-3
 
 
 def push(problem: Problem, rho: float, steps: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -114,6 +116,17 @@ def nearest_costs(problem: Problem, farthest: float, steps: int) -> Tensor:
         if wrong.any():
             found[wrong] = shortened_cost(problem.select(wrong), points[wrong])
     return found
+
+
+def costs_beyond(problem: Problem, touches: Touches) -> Tensor:
+    """(n,) c at the nearest error on the lines that lead a little beyond proposed points; ∞ where none is."""
+    part = problem.select(touches.sample)
+    move = (touches.point - part.inputs) * (1 + _BEYOND)
+    with torch.no_grad():
+        points = problem.domain.project(problem.cost.pinned(part.inputs + move, part.inputs))
+        costs = error_cost(part, points)
+    found = torch.full((len(problem),), math.inf, dtype=torch.float64)
+    return found.scatter_reduce(0, touches.sample, costs, "amin")
 
 
 class _Labels(nn.Module):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
-from certus.errors import require
+from certus.errors import require, require_count
 from certus.outward import SOME, slack, up
 
 _MOST = 0.9  # the largest share of its wealth that a bet may risk
@@ -69,6 +69,32 @@ def dkw(count: int, failure: float) -> float:
     """√(ln(1/δ)/2n), for δ ≤ ½ (Massart)."""
     require(0 < failure <= 0.5, "failure", "lie in (0, 0.5]", failure)
     return math.sqrt(math.log(1 / failure) / (2 * count))
+
+
+def clopper_pearson(successes: int, count: int, failure: float) -> float:
+    """The least probability of a success that is not refuted: p with P(Bin(n, p) ≥ k) = δ, rounded down.
+
+    >>> round(clopper_pearson(8, 10, 0.05), 4), clopper_pearson(0, 10, 0.05)
+    (0.4931, 0.0)
+    """
+    require_count("count", count)
+    require(0 < failure < 1, "failure", "lie between 0 and 1", failure)
+    require(0 <= successes <= count, "successes", f"lie between 0 and {count}", successes)
+    if successes == 0:
+        return 0.0
+    many = np.arange(1, count + 1)
+    # ln C(n, j) for j ≥ k: a sum of at most n logarithms, each below ln n.
+    ways = np.concatenate([[0.0], np.log((count - many + 1) / many).cumsum()])[successes:]
+    hits = np.arange(successes, count + 1)
+    goal = math.log(failure) - SOME * count * (1 + math.log(count))
+    low, high = 0.0, successes / count
+    for _ in range(60):
+        middle = (low + high) / 2
+        terms = ways + hits * math.log(middle) + (count - hits) * math.log1p(-middle)
+        most = float(terms.max())
+        tail = most + math.log(float(np.exp(terms - most).sum()))
+        low, high = (middle, high) if tail <= goal else (low, middle)
+    return low
 
 
 Inequality = Callable[[Tensor, float, float], float]

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from certus.certificates.proven.centred import Parabolas, centred_parabolas
+from certus.certificates.proven.centred import centred_parabolas
+from certus.certificates.proven.parabolas import Parabolas
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.profile import Profile
+from certus.certificates.proven.touching import Touches, touching_parabolas
 from certus.certificates.proven.values import Margins, Values
 from certus.outward import HUNDREDS, down, slack, up
 from certus.smoothness import local_smoothness
@@ -84,11 +86,12 @@ class Around:
         return self.loss - 2.1 * self.problem.slack(self.loss, self.problem.rounding)
 
 
-def look_around(problem: Problem, grid: Grid, clip: float | None) -> Around:
-    """Evaluate the network and its bounds around every sample of a (small) problem."""
-    values, balls = Values.at(problem), [_everywhere(problem)]
+def look_around(problem: Problem, grid: Grid, clip: float | None, touches: Touches | None = None) -> Around:
+    """Evaluate the network and its bounds around every sample of a (small) problem, and from the points that
+    are proposed, if any."""
+    values, balls = Values.at(problem), [everywhere(problem)]
     if not problem.claimed:
-        balls = [_centred(problem, values, balls[0])]
+        balls = [_with_parabolas(problem, values, balls[0], touches)]
         # What holds on a larger set holds on a smaller one; the list ends with all of space.
         for index in sorted(grid.balls, reverse=True):
             balls.insert(0, _ball(problem, grid, index).within(balls[0]))
@@ -103,14 +106,14 @@ def look_around(problem: Problem, grid: Grid, clip: float | None) -> Around:
             )
             left.append(ends[0])
             right.append(ends[1])
-    everywhere = balls[-1]
+    last = balls[-1]
     squares = not isinstance(problem.family, Softmax)
     profile = Profile(
         edges=grid.edges,
         left=torch.cat(left, 2),
         right=torch.cat(right, 2),
         origin=values.loss,
-        slope=everywhere.slope,
+        slope=last.slope,
         root=problem.smoothness.output_lipschitz if squares else 0.0,
         reach=problem.reach,
         unit_price=problem.unit_price,
@@ -119,12 +122,13 @@ def look_around(problem: Problem, grid: Grid, clip: float | None) -> Around:
     radius = None
     if values.margins is not None:
         own = nn.functional.one_hot(problem.targets, problem.classes or 0).bool()
-        radius = _radius(values.margins, own, balls, grid)
+        radius = margin_radii(values.margins, own, balls, grid.edges)
         radius = torch.where(radius > problem.reach, math.inf, radius)
     return Around(problem, profile, balls, radius, values.loss)
 
 
-def _everywhere(problem: Problem) -> Constants:
+def everywhere(problem: Problem) -> Constants:
+    """What holds at all points: (n, classes) and (n,) by the samples' labels."""
     bound, count = problem.smoothness, len(problem)
     ones = torch.ones(count, dtype=torch.float64)
     if not isinstance(problem.family, Softmax):
@@ -141,11 +145,14 @@ def _everywhere(problem: Problem) -> Constants:
     return Constants(None, slopes, bends, lipschitz, bound.curvature * ones)
 
 
-def _centred(problem: Problem, values: Values, ball: Constants) -> Constants:
+def _with_parabolas(problem: Problem, values: Values, ball: Constants, touches: Touches | None) -> Constants:
     """With the margins' curvature as seen from each sample, where that is smaller, and their parabolas."""
     if values.margins is None or ball.margin_slope is None or ball.margin_bend is None:
         return ball
     found = centred_parabolas(problem, values.margins, ball.margin_slope)
+    if touches is not None:
+        more = touching_parabolas(problem, values.margins, ball.margin_bend, touches)
+        found = more if found is None else found.beside(more)
     if found is None:
         return ball
     return replace(ball, margin_bend=torch.minimum(ball.margin_bend, found.curvature), parabolas=found)
@@ -188,7 +195,7 @@ def _majorants(
     return torch.stack(lefts), torch.stack(rights)
 
 
-def _radius(margins: Margins, own: Tensor, balls: list[Constants], grid: Grid) -> Tensor:
+def margin_radii(margins: Margins, own: Tensor, balls: list[Constants], edges: Tensor) -> Tensor:
     """(n,) certified radii: as far as every e_k stays below 0, on the ball where its constants hold. Ties
     are errors.
 
@@ -209,7 +216,7 @@ def _radius(margins: Margins, own: Tensor, balls: list[Constants], grid: Grid) -
             roots = torch.maximum(roots, (2 * left / ball.parabolas.bend).sqrt().nan_to_num(0.0).amax(2))
         found = down(torch.where(own, math.inf, roots).amin(1))
         if ball.edge is not None:
-            found = found.clamp_max(float(grid.edges[ball.edge]))
+            found = found.clamp_max(float(edges[ball.edge]))
         best = torch.maximum(best, found)
     return best
 
