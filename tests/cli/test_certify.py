@@ -129,6 +129,27 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path, drawn: list[Figur
             Certificate.load(broken)
 
 
+def test_certified_accuracy_is_printed_written_and_verified(folder: Path) -> None:
+    ask = ["--epsilon", "0.05", "--epsilon", "0.2", "--samples", "30", "--confidence", "0.9"]
+    ask += ["--balls", "0", "--refine", "0", "--attack-steps", "2"]
+    done = certus("certify", "run", *ask, "-o", "near", folder=folder)
+    assert done.returncode == 0, done.stderr
+    words = " ".join(done.stdout.split())
+    for one in ("accuracy at least", "in the norm of SquaredL2", "by DKW", "by Clopper and Pearson"):
+        assert one in words
+    content = json.loads((folder / "near/certificate.json").read_text())
+    assert content["epsilons"] == [0.05, 0.2]
+    assert content["rhos"] == pytest.approx([0.0025, 0.04])
+    rows = list(csv.DictReader((folder / "near/samples.csv").read_text().splitlines()))[:30]
+    for one in content["accuracies"]:
+        far = [float(row["certified_radius"]) > one["epsilon"] for row in rows]
+        assert one["certified"] == sum(far) / 30
+        assert one["population_certified"] <= one["fixed_certified"] <= one["certified"] <= one["attacked"]
+    assert certus("verify", "near/certificate.json", folder=folder).returncode == 0
+    refused(certus("certify", "run", folder=folder), "`--rho` or `--epsilon` must be given")
+    refused(certus("certify", "run", "--epsilon", "-1", folder=folder), "`epsilon` must be finite")
+
+
 def test_inputs_may_move_everywhere(folder: Path) -> None:
     """The run was trained in the box of images; its certificate in all of space is another question."""
     ask = ["--rho", "1", "--samples", "4", "--balls", "0", "--refine", "0", "--attack-steps", "0", "--json"]

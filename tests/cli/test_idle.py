@@ -131,6 +131,7 @@ USING = {
     "certify images --rho 1 --inequality betting": "`--inequality` must be left out without --confidence: it",
     "certify images --rho 1 --seed 1": "`--seed` must be left out without --samples and --confidence",
     "certify images --rho 1 --model a.py:b": BUILT_IN,
+    "certify numbers --epsilon 1": "`--epsilon` must be left out for diabetes, a regression",
     "certify numbers --rho 1 --label-price 1": "`--label-price` must be left out for diabetes, a regression",
     "certify numbers --rho 1 --everywhere": "`--everywhere` must be left out for numbers, whose",
     "certify numbers --rho 1 --predicted": "`--predicted` must be left out for diabetes, a regression",

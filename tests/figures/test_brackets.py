@@ -27,7 +27,7 @@ def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: 
     found = certify(network("tanh", 0), samples(0, 30), rho=(0.01, 0.1), confidence=0.9, **QUICK)
     draw_bracket(found, tmp_path / "deep" / "a.png", "metres", "Two brackets")
     (figure,) = drawn
-    losses, errors = figure.axes
+    losses, errors, shares = figure.axes
     lines = [*SAMPLE, *PEOPLE, "the paper's recipe (an estimate)"]
     of_losses = ("loss_low", "loss_high", "population_loss_low", "population_loss", "loss_estimate")
     of_errors = ("error_low", "error_high", "population_error_low", "population_error")
@@ -40,6 +40,16 @@ def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: 
                 expected = getattr(found.bracket(distance**2), name)
                 assert value == pytest.approx(expected, rel=1e-6), (name, distance)
         assert axes.get_xlabel() == "root mean squared distance √ρ (metres)"
+    sides = {"at least (proven)": "certified", "at most (attained)": "attacked"}
+    sides |= {"at least, for the population": "population_certified"}
+    sides |= {"at most, for the population": "population_attacked"}
+    for label, name in sides.items():
+        distances, values = line_of(shares, label)
+        assert distances[0] == 0
+        assert distances[-1] == pytest.approx(1.1 * math.sqrt(0.1))
+        for distance, value in list(zip(distances, values, strict=True))[::10]:
+            assert value == getattr(found.accuracy_bracket(distance), name), (name, distance)
+    assert (shares.get_xlabel(), shares.get_ylim()) == ("distance ε (metres)", (0, 1.02))
     assert (losses.get_ylabel(), errors.get_ylabel()) == ("mean loss", "error rate")
     assert {*lines, "Two brackets"} <= set(words_of(figure))
     assert errors.get_ylim() == (0, 1.02)

@@ -1,6 +1,7 @@
 """Certificates: proven upper bounds on the worst case within a transport cost (theorem:robustness,
 eqn:certify-tests)."""
 
+from certus.certificates.accuracy import AccuracyBracket
 from certus.certificates.any_model import certify_any
 from certus.certificates.certificate import Bracket, Certificate, Reached
 from certus.certificates.certify import certify_network, default_gammas
@@ -16,6 +17,7 @@ from certus.certificates.smoothing.deployment import Radius, Smoothed
 from certus.certificates.smoothing.noisy_certificate import Quantity, SmoothedBracket, SmoothedCertificate
 
 __all__ = [
+    "AccuracyBracket",
     "Bracket",
     "Certificate",
     "Level",

@@ -21,6 +21,7 @@ from certus.errors import contradiction
 from certus.outward import SOME
 
 if TYPE_CHECKING:
+    from certus.certificates.accuracy import AccuracyBracket
     from certus.certificates.certificate import Bracket, Certificate
 
 
@@ -110,6 +111,33 @@ def check_bracket(certificate: Certificate, bracket: Bracket) -> None:
                 "samples were not drawn independently, in an order that means nothing",
                 (f"the inequality {certificate.population.inequality}", *_rules(one.rules)),
                 assumed,
+            )
+
+
+def check_accuracy(certificate: Certificate, accuracy: AccuracyBracket) -> None:
+    """Raise where more samples are certified than attacks left, in the sample or in the population."""
+    one, people = accuracy, certificate.population
+    if not one.certified <= one.attacked:
+        raise contradiction(
+            f"within epsilon = {one.epsilon:.6g} a share of at most {one.attacked!r} was left by attacks, "
+            f"and at least {one.certified!r} is certified",
+            ("certified radii",),
+            certificate.assumptions,
+        )
+    if people is None:
+        return
+    pairs = (
+        ("DKW", one.population_certified, one.population_attacked),
+        ("Clopper and Pearson", one.fixed_certified, one.fixed_attacked),
+    )
+    for name, low, high in pairs:
+        if low is not None and high is not None and not low <= high:
+            raise contradiction(
+                f"within epsilon = {one.epsilon:.6g} the population's accuracy is at most {high!r} and at "
+                f"least {low!r}, with confidence {people.confidence:g}: the confidence failed, or the "
+                "samples were not drawn independently",
+                (f"certified radii, and {name}",),
+                certificate.assumptions,
             )
 
 

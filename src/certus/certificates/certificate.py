@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from certus.certificates.accuracy import AccuracyBracket, accuracy_bracket
 from certus.certificates.alarm import check_bracket, check_certificate
 from certus.certificates.levels import Level
 from certus.certificates.lines import Line, Push
@@ -76,7 +77,7 @@ class Certificate:
     """Bounds for any ρ, made by ``certify`` or read by ``load``.
 
     Attributes:
-        rhos: the ρ asked for.
+        rhos, epsilons: the ρ and the ε asked for.
         lines: all γ that were looked at, from the largest on; pushes: attacks in balls.
         start: mean loss of the sample as it is, rounded down, and rounded up.
         error_floor, error_found: (n,) lower bounds on the cost of an error, and costs at which one was
@@ -103,6 +104,7 @@ class Certificate:
     clip: float | None
     about: dict[str, Any]
     no_proof: str | None = None
+    epsilons: tuple[float, ...] = ()
     levels: tuple[Level, ...] = ()
     source: Any = None  # the engine, for worst_case_data
 
@@ -172,6 +174,23 @@ class Certificate:
     def curve(self, rhos: Sequence[float] | None = None) -> list[Bracket]:
         """Brackets at several ρ; at those asked for by default."""
         return [self.bracket(rho) for rho in (self.rhos if rhos is None else rhos)]
+
+    def certified_accuracy(self, epsilon: float) -> float:
+        """The share of the samples that is proven to be classified rightly within ε of each, in the cost's
+        norm."""
+        return self.accuracy_bracket(epsilon).certified
+
+    def attacked_accuracy(self, epsilon: float) -> float:
+        """The share for which no error was found within ε: at least ``certified_accuracy``."""
+        return self.accuracy_bracket(epsilon).attacked
+
+    def accuracy_bracket(self, epsilon: float) -> AccuracyBracket:
+        """Both, and what they say of the population; refused for a regression."""
+        return accuracy_bracket(self, epsilon)
+
+    def accuracies(self, epsilons: Sequence[float] | None = None) -> list[AccuracyBracket]:
+        """The same at several ε; at those asked for by default."""
+        return [self.accuracy_bracket(one) for one in (self.epsilons if epsilons is None else epsilons)]
 
     @property
     def reached(self) -> list[Reached]:

@@ -35,7 +35,8 @@ def certify_network(
     model: nn.Module,
     data: Data,
     *,
-    rho: float | Sequence[float],
+    rho: float | Sequence[float] | None = None,
+    epsilon: float | Sequence[float] | None = None,
     criterion: Criterion = _CROSS_ENTROPY,
     cost: Cost = _L2,
     domain: Domain = _EVERYWHERE,
@@ -62,7 +63,9 @@ def certify_network(
         data: a ``Split``, (inputs, targets), batches of both, or (inputs, None): then the network's own
             predictions are certified (eqn:certify-tests allows it): how stable they are, not how true.
         rho: the mean transport costs of interest, a mean *squared* distance; 0 is the sample itself. The
-            certificate answers for others too.
+            certificate answers for others too. Left out, those of every sample moved by ``epsilon``.
+        epsilon: distances in the cost's norm, √c, at which the share of samples is asked for that no move of
+            that length misleads: ``accuracies``. Not for a regression.
         criterion: one loss per sample from outputs and targets; plain cross-entropy unless you say otherwise.
         confidence: 1 − δ; asserts that the data were drawn independently and that nothing was fitted or
             tuned on them.
@@ -89,18 +92,23 @@ def certify_network(
     >>> bool(found.lower(0.1) <= found.bound(0.1))
     True
     """
-    rhos = _levels("rho", rho, zero=True)
+    epsilons = () if epsilon is None else _levels("epsilon", epsilon, zero=True)
+    require(rho is not None or len(epsilons) > 0, "rho", "be given, or `epsilon`", rho)
     rule = "be left out without `confidence`: it is how the population is bounded"
     for name, value in (("inequality", inequality), ("seed", seed)):
         require(value is None or confidence is not None, name, rule, value)
     require(clip is None or 0 < clip < math.inf, "clip", "be positive and finite", clip)
     for name, count in (("balls", balls), ("refine", refine), ("attack_steps", attack_steps)):
         require_count(name, count, least=0)
+    squares = tuple(cost.growth / 2 * one**2 for one in epsilons)
+    rhos = squares if rho is None else _levels("rho", rho, zero=True)
     try:
         problem = Problem.of(model, data, criterion, cost, domain, label_cost, smoothness)
     except UnprovableError as reason:
         side = attain(model, data, rhos, criterion, cost, domain, clip=clip, steps=attack_steps)
-        return _without_proof(side, rhos, clip, str(reason))
+        return replace(_without_proof(side, rhos, clip, str(reason)), epsilons=epsilons)
+    if epsilons and problem.classes is None:
+        raise ArgumentError(f"`epsilon` must be left out for a regression: it has no errors; got {epsilon}.")
     ceiling = _ceiling(problem, confidence, clip)
     chosen = default_gammas(problem, rhos, clip)
     if gammas is not None:
@@ -141,12 +149,14 @@ def certify_network(
         assumptions=problem.assumptions,
         clip=clip,
         about={},
+        epsilons=epsilons,
         levels=tuple(levels),
         source=engine,
     )
     if attack_steps > 0:
         certificate = _pushed(engine, certificate)
     certificate.curve()  # which raises where a bracket contradicts itself
+    certificate.accuracies()
     return certificate
 
 

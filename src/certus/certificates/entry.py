@@ -18,11 +18,17 @@ from certus.certificates.certify import certify_network
 from certus.certificates.proven.problem import Data
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.certificates.smoothing.predictors import AnyData
+from certus.errors import require
 
 
 @overload
 def certify(
-    model: nn.Module, data: Data, *, rho: float | Sequence[float], smoothing: None = None, **options: Any
+    model: nn.Module,
+    data: Data,
+    *,
+    rho: float | Sequence[float] | None = None,
+    smoothing: None = None,
+    **options: Any,
 ) -> Certificate: ...
 
 
@@ -33,7 +39,12 @@ def certify(
 
 
 def certify(
-    model: Any, data: Any, *, rho: float | Sequence[float], smoothing: float | None = None, **options: Any
+    model: Any,
+    data: Any,
+    *,
+    rho: float | Sequence[float] | None = None,
+    smoothing: float | None = None,
+    **options: Any,
 ) -> Certificate | SmoothedCertificate:
     """Bracket the worst loss and error rate over all distributions within transport cost ρ of the data.
 
@@ -41,7 +52,8 @@ def certify(
         model: without ``smoothing``, a network of layers that certus can bound; with it, any torch module,
             any estimator with ``predict``, or any callable from arrays to labels or scores.
         data: a ``Split``, (inputs, targets), or batches of both.
-        rho: mean transport costs of interest, a mean *squared* distance; one or several.
+        rho: mean transport costs of interest, a mean *squared* distance; one or several. Without
+            ``smoothing`` it may be left out where ``epsilon`` is given.
         smoothing: σ of Gaussian noise on the inputs.
         options: those of ``certificates.certify_network``, such as ``confidence``, ``clip`` and ``cost``; or
             with ``smoothing`` those of ``certificates.certify_any``, such as ``draws`` and ``votes``.
@@ -55,4 +67,6 @@ def certify(
     """
     if smoothing is None:
         return certify_network(model, data, rho=rho, **options)
+    require(rho is not None, "rho", "be given with `smoothing`", rho)
+    assert rho is not None
     return certify_any(model, data, rho=rho, smoothing=smoothing, **options)

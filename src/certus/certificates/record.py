@@ -22,7 +22,7 @@ from certus.smoothness.results import validity_of
 from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.sealed import check_seal, seal, unsealed
 
-CERTIFICATE_VERSION = 5
+CERTIFICATE_VERSION = 6
 
 NO_PROOF_VALIDITY = (
     "Nothing is proven. What is attained was computed with the model itself, in floating point, at points "
@@ -44,7 +44,9 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         "clip": certificate.clip,
         "start": certificate.start,
         "rhos": certificate.rhos,
+        "epsilons": certificate.epsilons,
         "brackets": [asdict(bracket) for bracket in certificate.curve()],
+        "accuracies": [asdict(accuracy) for accuracy in certificate.accuracies()],
         "population": _population(certificate.population, certificate.samples),
         "lines": [asdict(line) for line in certificate.lines],
         "pushes": [asdict(push) for push in certificate.pushes],
@@ -129,6 +131,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
     high = math.inf if unproven is not None and high is None else high
     return Certificate(
         rhos=tuple(content["rhos"]),
+        epsilons=tuple(content["epsilons"]),
         lines=tuple(Line(**_unbounded(entry)) for entry in content["lines"]),
         pushes=tuple(Push(**entry) for entry in content["pushes"]),
         start=(low, high),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from certus.certificates.certificate import Bracket, Certificate
+from certus.cli.accuracies import accuracy_tables, accuracy_words
 from certus.cli.output import console, make_table
 from certus.decimals import at_least, at_most
 from certus.smoothness.results import assumed_words
@@ -29,10 +30,15 @@ def show_certificate(certificate: Certificate, units: str) -> None:
         console.print(rate)
     if people is not None:
         console.print(everyone)
+    if certificate.epsilons:
+        for table in accuracy_tables(certificate):
+            console.print(table)
     console.print(
         f"About {certificate.about['rows']['words']}. Distance: the root of rho, in {units}. "
         f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
     )
+    if certificate.epsilons:
+        console.print(accuracy_words(certificate))
     if certificate.assumptions:
         console.print(assumed_words(certificate.assumptions))
     if people is not None:

@@ -20,7 +20,7 @@ from certus.cli.noisy_table import IDLE_WITH_NOISE, IDLE_WITHOUT, READ_ONLY, cer
 from certus.cli.output import Json, console, messages, print_json, require_folder
 from certus.cli.progress import counting
 from certus.domains import Unbounded
-from certus.errors import ContradictionError, UnsupportedError, require
+from certus.errors import ArgumentError, ContradictionError, UnsupportedError, require
 from certus.runs.certification import CertifySettings, certified_data, certify_run, fingerprint
 from certus.runs.directory import RunDirectory
 from certus.runs.noisy_certification import NoisySettings
@@ -40,7 +40,14 @@ _NAME, _PICTURE = "certificate.json", "certificate.png"
 def certify(
     context: typer.Context,
     run: Annotated[Path, typer.Argument(help="A complete run directory.")],
-    rho: Annotated[list[float], typer.Option(help="Mean transport cost, a mean squared distance; several.")],
+    rho: Annotated[
+        list[float] | None,
+        typer.Option(help="Mean transport cost, a mean squared distance; several. EPSILON² by default."),
+    ] = None,
+    epsilon: Annotated[
+        list[float] | None,
+        typer.Option(help="Certified accuracy within this distance, in the cost's norm; several."),
+    ] = None,
     confidence: Annotated[
         float | None, typer.Option(help="Also bound the population, with this confidence; data held out.")
     ] = None,
@@ -90,6 +97,7 @@ def certify(
     \b
     certus certify runs/digits --rho 0.01 --rho 0.1 --confidence 0.95
     certus certify runs/digits --rho 0.05 --split calibration --label-price 1
+    certus certify runs/digits --epsilon 0.3 --epsilon 0.5
     certus certify runs/jobs --rho 0.1 --data csv:new.csv
     certus certify runs/noisy --rho 0.01 --smoothing 0.25
 
@@ -97,6 +105,8 @@ def certify(
     on rules of your own, which are named. An interrupted certification goes on where it was when it is asked
     for again.
     """
+    if not rho and not epsilon:
+        raise ArgumentError("`--rho` or `--epsilon` must be given: how far the data may move; got neither.")
     if smoothing is not None and confidence is None:
         confidence = 0.95
     opened, people = RunDirectory.open(run), confidence is not None
@@ -115,7 +125,8 @@ def certify(
         idle["seed"] = "without --samples and --confidence: nothing is random"
     refuse_idle(context, idle)
     settings = CertifySettings(
-        rho=tuple(rho),
+        rho=tuple(rho or ()),
+        epsilon=tuple(epsilon or ()),
         confidence=confidence,
         clip=clip,
         data=data,
@@ -196,7 +207,7 @@ def compute(trained: TrainedRun, settings: CertifySettings, memory: FileMemory |
     resumed = memory is not None and memory.count > 0
     count = len(certified_data(trained, settings).data)
     # What refining will add is not known beforehand: about two γ for each ρ.
-    passes = 20 + 2 * len(settings.rho)
+    passes = 20 + 2 * (len(settings.rho) or len(settings.epsilon))
     with counting(messages, f"certifying {trained.run.path}", count * passes) as advance:
         try:
             certificate = certify_run(trained, settings, memory=memory, progress=advance)

@@ -13,7 +13,7 @@ from certus.runs.noisy_certification import NoisySettings, certify_noisy_run
 from certus.runs.trained import TrainedRun
 
 READ_ONLY = "with --smoothing, which asks the network for predictions and reads nothing of it"
-IDLE_WITH_NOISE = ("inequality", "predicted", "gamma", "balls", "refine", "everywhere")
+IDLE_WITH_NOISE = ("epsilon", "inequality", "predicted", "gamma", "balls", "refine", "everywhere")
 IDLE_WITHOUT = ("draws", "votes", "abstain")
 _NAME = "smoothing.json"
 

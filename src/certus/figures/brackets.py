@@ -20,14 +20,14 @@ _Values = Sequence[float | None]
 
 
 def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = "") -> None:
-    """Loss, and for a classifier the error rate, against the distance √ρ."""
+    """Loss, and for a classifier the error rate, against the distance √ρ, and the accuracy within ε."""
     positive = [rho for rho in certificate.rhos if rho > 0] or [0.01]
     low, high = min(positive) / 2, max(positive) * 1.1
     rhos = [low * (high / low) ** (index / (_POINTS - 1)) for index in range(_POINTS)]
     curve = [certificate.bracket(rho) for rho in [0.0, *rhos]]
     classify = certificate.error_found is not None
-    figure = new_figure(10.5 if classify else 5.5, 4.2)
-    grid = figure.subplots(1, 2 if classify else 1, squeeze=False)[0]
+    figure = new_figure(15.0 if classify else 5.5, 4.2)
+    grid = figure.subplots(1, 3 if classify else 1, squeeze=False)[0]
     _draw(
         grid[0],
         curve,
@@ -66,7 +66,8 @@ def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = 
             certificate,
         )
         grid[1].set_ylim(0, 1.02)
-    for axes in grid:
+        _draw_accuracy(grid[2], certificate, units)
+    for axes in grid[:2]:
         axes.set_xlabel(f"root mean squared distance √ρ ({units})")
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
@@ -103,6 +104,27 @@ def _draw(
             axes.plot(distances, _numbers(values), color=COLOURS[2], linestyle=style, label=label)
     axes.set(ylabel=quantity, xlim=(0, max(distances)))
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_accuracy(axes: Axes, certificate: Certificate, units: str) -> None:
+    """The share that no move of length ε misleads: certified, and left by attacks."""
+    roots = [math.sqrt(rho / certificate.unit_price) for rho in certificate.rhos]
+    far = 1.1 * max(*certificate.epsilons, *roots, 1e-3)
+    distances = [far * index / (_POINTS - 1) for index in range(_POINTS)]
+    curve = certificate.accuracies(distances)
+    low, high = [one.certified for one in curve], [one.attacked for one in curve]
+    axes.fill_between(distances, low, high, color=COLOURS[0], alpha=0.12, linewidth=0)
+    axes.plot(distances, low, color=COLOURS[0], label=f"at least ({certificate.evidence})")
+    axes.plot(distances, high, color=COLOURS[1], label="at most (attained)")
+    if certificate.population is not None:
+        everyone = ([one.population_certified for one in curve], [one.population_attacked for one in curve])
+        for values, side in zip(everyone, ("at least", "at most"), strict=True):
+            style, label = "--" if side == "at least" else "-.", f"{side}, for the population"
+            axes.plot(distances, _numbers(values), color=COLOURS[2], linestyle=style, label=label)
+    axes.set(ylabel="accuracy within ε of every sample", xlabel=f"distance ε ({units})")
+    axes.set(xlim=(0, far), ylim=(0, 1.02))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="lower left", frameon=False, fontsize=8)
 
 
 def _numbers(values: _Values) -> list[float]:

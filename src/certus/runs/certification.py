@@ -40,6 +40,7 @@ class CertifySettings:
     """What ``certus certify`` was asked; JSON types only. See ``certify`` for what is not said here.
 
     Attributes:
+        rho: empty for those of every sample moved by ``epsilon``.
         data: another data set than the run's own, as ``load`` takes it.
         split: "test", "calibration", "train", "all", or the name of a later sample of the data.
         samples: how many of them, chosen by the seed; all when None. Stratified by label, unless there is
@@ -51,7 +52,8 @@ class CertifySettings:
         everywhere: let inputs move in all of space, not only in the domain that the run was trained in.
     """
 
-    rho: tuple[float, ...]
+    rho: tuple[float, ...] = ()
+    epsilon: tuple[float, ...] = ()
     confidence: float | None = None
     clip: float | None = None
     data: str | None = None
@@ -146,7 +148,8 @@ def certify_run(
     certificate = certify_network(
         trained.loss.model,
         (data.inputs, None if settings.predicted else data.targets),
-        rho=settings.rho,
+        rho=settings.rho or None,
+        epsilon=settings.epsilon or None,
         criterion=criterion,
         cost=trained.cost,
         domain=domain,
