@@ -75,7 +75,7 @@ FIRST = {("mnist", "wrm-certified"), ("mnist", "erm-certified")}
 class Args:
     batch_size: Annotated[int, "images of one step"] = 512
     learning_rate: Annotated[float, "of Adam in the first epoch; a cosine leads to 0"] = 0.01
-    shift: Annotated[int, "pixels by which training images are shifted at random"] = 1
+    jitter: Annotated[int, "pixels by which training images are moved at random"] = 1
     seeds: Annotated[tuple[int, ...], "of every training"] = (1, 2, 3)
     epsilons: Annotated[tuple[float, ...], "how far PGM moves, in the sup-norm"] = (0.05, 0.10)
     rhos: Annotated[tuple[float, ...], "of the certificates"] = (0.001, 0.01, 0.1)
@@ -130,7 +130,7 @@ def train(path: Path, data: str, plan: Plan, seed: int, args: Args) -> None:
     else:
         command = ["train", data, *plan.options, "--model", plan.model, "-o", str(path)]
         command += ["--epochs", str(plan.epochs), "--batch-size", str(args.batch_size), "--seed", str(seed)]
-        command += ["--lr", str(args.learning_rate), "--schedule", "cosine", "--shift", str(args.shift)]
+        command += ["--lr", str(args.learning_rate), "--schedule", "cosine", "--jitter", str(args.jitter)]
     subprocess.run([sys.executable, "-m", "certus", *command], check=True)
 
 
