@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from benchmarks._options import RESUME, RUNS, Shows, read_options
+from benchmarks._options import RESUME, RUNS, Shows, perform, read_options
 from benchmarks._results import how_measured, write_unfinished
 from certus.certificates.attained.errors_found import errs
 from certus.certificates.attained.search import costs_beyond
@@ -173,4 +173,4 @@ def accuracies(found: dict[str, list[float]], epsilons: Any) -> dict[str, Any]:
 
 if __name__ == "__main__":
     options = read_options(Args, __doc__)
-    (page if options.page else main)(options)
+    perform(page if options.page else main, options)
