@@ -5,7 +5,7 @@
     python -m experiments.mnist_attacks --resume    # go on after an interruption
 
 The paper's network, γ = 0.3846 and label smoothing 0.1 as its authors ran it, two epochs for each method on
-the 55,000 training images, not clipped in training; attacks on the first 2,000 test images. FGM, IFGM and PGM
+the 55,000 training images, not clipped in training; attacks on 2,000 random test images. FGM, IFGM and PGM
 move by ε = √ρ̂(θ_WRM) in L2 (eqn:fgm-fair).
 """
 
@@ -27,6 +27,7 @@ from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 from certus.runs.directory import RunDirectory
 from certus.runs.trained import open_trained
 from certus.storage.writing import write_atomically
+from certus.subsets import Subset
 
 METHODS = ("erm", "fgm", "ifgm", "pgm", "wrm")
 NORMS = {"2": 2.0, "inf": math.inf}
@@ -40,7 +41,7 @@ class Args:
     batch_size: Annotated[int, "images of one step"] = 256
     label_smoothing: Annotated[float, "in the loss"] = 0.1
     seed: Annotated[int, "of the split, the weights, the batches and the attacks' starts"] = 0
-    samples: Annotated[int, "test images that are attacked, from the first"] = 2_000
+    samples: Annotated[int, "test images that are attacked, chosen at random by the seed"] = 2_000
     shares: Annotated[tuple[float, ...], "of C_p = E|X|_p, the paper's axis: how far to attack"] = SHARES
     resume: Annotated[bool, RESUME] = False
     runs: Annotated[Path, RUNS] = Path("runs/mnist-attacks")
@@ -79,7 +80,7 @@ def attack(name: str, args: Args) -> None:
     path = args.runs / f"{name}-attacks.json"
     done: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
     trained = open_trained(RunDirectory.open(args.runs / name))
-    data = trained.data.test[: args.samples]
+    data = Subset.of(trained.data.test, "mnist@test", args.samples, seed=args.seed, stratify=False).data
     for norm in NORMS:
         unit = typical_length(trained.data.train, NORMS[norm])
         for clipped in (True, False):
