@@ -65,19 +65,18 @@ class Smoothed:
     ABSTAINED = ABSTAINED
 
     def __post_init__(self) -> None:
-        for _ in (
-            Ballot.of(self.votes, self.abstain),
-            Noise(self.sigma, self.cost),
-            Predictor.of(self.model),
-        ):
-            pass  # each checks its own
+        # Each checks its own.
+        Ballot.of(self.votes, self.abstain)
+        Noise(self.sigma, self.cost)
+        Predictor.of(self.model)
         require(0 <= self.seed < 2**63, "seed", "be at least 0 and less than 2^63", self.seed)
         object.__setattr__(self, "_source", np.random.default_rng(self.seed))
 
     def predict(self, inputs: Tensor) -> Tensor:
-        """(n, …) inputs → (n,) labels, ``Smoothed.ABSTAINED`` where the vote gives none. For an estimator
-        with
-        classes of its own, labels are their places in ``classes_``."""
+        """(n, …) inputs → (n,) labels, ``Smoothed.ABSTAINED`` where the vote gives none.
+
+        For an estimator with classes of its own, labels are their places in ``classes_``.
+        """
         labels = torch.stack([self._labels(point, self.votes) for point in inputs])
         return vote_labels(labels, Ballot.of(self.votes, self.abstain))
 
