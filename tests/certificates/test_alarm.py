@@ -61,8 +61,8 @@ def test_an_attack_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an ascent stays put, the attack in balls is what meets a wrong bound."""
 
     def stronger(*arguments: Any) -> Any:
-        points, costs, losses = push(*arguments)
-        return points, costs, losses + torch.arange(len(losses)).double()
+        found = push(*arguments)
+        return found._replace(losses=found.losses + torch.arange(len(found.losses)).double())
 
     monkeypatch.setattr("certus.certificates.engine.push", stronger)
     with pytest.raises(ContradictionError, match=r"at sample [1-9].* found by an attack in balls"):
@@ -158,6 +158,7 @@ def test_other_data_that_do_worse_than_any_may() -> None:
     model, (inputs, targets) = network("elu", 0), samples(0, 20)
     found = certify(model, (inputs, targets), rho=0.04, balls=0, refine=0, attack_steps=0)
     moved = inputs + torch.tensor([0.2, 0.0], dtype=torch.float64)
+    assert found.source is not None
     loss, error = found.source.met(Split(moved, targets))
     with torch.no_grad():
         outputs = model(moved)

@@ -52,11 +52,11 @@ def test_the_slope_between_any_two_classes(scale: float) -> None:
         analysis = Analysis(model)
         radius = torch.zeros(1, dtype=torch.float64)
         reach, trace = forward(analysis.steps, analysis.geometry.start(analysis.shape, point), radius)
-        slopes, _, spread, _ = analysis.back.own_margins(reach, trace, torch.tensor([0]))
+        found = analysis.back.own_margins(reach, trace, torch.tensor([0]))
         jacobian = torch.autograd.functional.jacobian(model, point)[0, :, 0]
         truth = max(float((a - b).norm()) for a, b in product(jacobian, jacobian))
-        assert truth <= float(spread) * (1 + 1e-12)
-        assert float(spread) <= float(slopes.topk(2).values.sum()) * (1 + 1e-12)
+        assert truth <= float(found.spread) * (1 + 1e-12)
+        assert float(found.spread) <= float(found.slopes.topk(2).values.sum()) * (1 + 1e-12)
 
 
 def test_the_parts_of_the_curvature_are_all_of_it() -> None:

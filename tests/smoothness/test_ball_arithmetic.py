@@ -74,7 +74,7 @@ def test_the_table_of_activations(entry: Activation) -> None:
     slopes, bends = entry.slope_range(places, places), entry.curvature_range(places, places)
     wide = places - 0.7, places + 0.4
     around = entry.slope_range(*wide), entry.curvature_range(*wide)
-    least, most, flattest, sharpest = entry.extremes()
+    least, most, flattest, sharpest = entry.extremes
     with balls():
         for index, place in enumerate(places.tolist()):
             if entry.name == "ELU":

@@ -54,17 +54,16 @@ def check_certificate(certificate: Certificate) -> None:
     low, high = certificate.start
     if not low <= high:
         raise contradiction(f"the loss of the sample itself is at least {low!r} and at most {high!r}", (), ())
-    attained = [("the sample itself", 0.0, low)]
-    attained += [(f"T at gamma = {one.gamma:.6g}", one.rho_hat, one.loss) for one in certificate.lines]
-    attained += [("an attack in balls", one.transport_cost, one.loss) for one in certificate.pushes]
-    for name, cost, loss in attained:
-        lowered = loss - SOME * (1 + abs(loss))  # for the rounding of its mean, as ``lower`` has it
+    for one in certificate.attained:
+        cost = one.mean_cost
+        lowered = one.loss - SOME * (1 + abs(one.loss))  # for the rounding of its mean, as ``lower`` has it
         most, line = certificate._best(cost)
         if cost == 0:  # nothing but the sample is at 0, but no line may start below it
             most = min([most, *(each.bound for each in certificate.lines)])
         if not lowered <= most:
             raise contradiction(
-                f"at rho = {cost:.6g} the worst loss is at least {lowered!r} ({name}) and at most {most!r}",
+                f"at rho = {cost:.6g} the worst loss is at least {lowered!r} ({one.origin}) "
+                f"and at most {most!r}",
                 _rules(line.rules),
                 certificate.assumptions,
             )

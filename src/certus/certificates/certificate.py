@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from torch import Tensor
 from certus.certificates.accuracy import AccuracyBracket, accuracy_bracket
 from certus.certificates.alarm import check_bracket, check_certificate
 from certus.certificates.levels import Level
-from certus.certificates.lines import Line, Push
+from certus.certificates.lines import Attained, Line, PointSource, Push, Untouched
 from certus.certificates.population import Population
 from certus.certificates.proven.knapsack import worst_error
 from certus.errors import ArgumentError, require
@@ -87,7 +88,8 @@ class Certificate:
         clip: B, if it is min(ℓ, B) that is bounded on the sample too.
         about: settings and digests, as JSON.
         no_proof: why nothing is proven of the model; then there are attained sides only, and bounds are ∞.
-        levels: φ̄_γ and T̂_γ sample by sample; empty if read from a file, and so is ``source``.
+        levels: φ̄_γ and T̂_γ sample by sample; empty if read from a file.
+        source: moves the points, for ``worst_case_data``; None if read from a file.
     """
 
     rhos: tuple[float, ...]
@@ -106,7 +108,7 @@ class Certificate:
     no_proof: str | None = None
     epsilons: tuple[float, ...] = ()
     levels: tuple[Level, ...] = ()
-    source: Any = None  # the engine, for worst_case_data
+    source: PointSource | None = None
 
     def __post_init__(self) -> None:
         check_certificate(self)
@@ -123,6 +125,11 @@ class Certificate:
         from certus.certificates.record import read_certificate  # which is about certificates
 
         return read_certificate(Path(path))
+
+    @cached_property
+    def attained(self) -> tuple[Attained, ...]:
+        """All distributions that were found."""
+        return (Untouched(self.start[0]), *self.lines, *self.pushes)
 
     def bound(self, rho: float) -> float:
         """The proven upper bound on the worst mean loss within ρ of the sample."""
@@ -213,13 +220,7 @@ class Certificate:
             )
         moved, weights = [], []
         for part, share in self._mixture(rho)[1]:
-            match part:
-                case Line():
-                    split = self.source.moved(part.gamma)
-                case Push():
-                    split = self.source.pushed(part.rho)
-                case _:
-                    split = self.source.moved(None)
+            split = part.points(self.source)
             moved.append(split)
             weights.append(torch.full((len(split),), share / len(split), dtype=torch.float64))
         together = Split(
@@ -236,22 +237,20 @@ class Certificate:
         value = up(best.gamma * rho + best.bound, SOME) if rho > 0 else self.start[1]
         return (value if self.clip is None else min(value, self.clip)), best
 
-    def _mixture(self, rho: float) -> tuple[float, list[tuple[Line | Push | None, float]]]:
-        """The best mixture of two points (mean cost, mean loss) whose mean cost is at most ρ."""
+    def _mixture(self, rho: float) -> tuple[float, list[tuple[Attained, float]]]:
+        """The largest mean loss of a mixture of two of ``attained`` whose mean cost is at most ρ, and their
+        shares."""
         checked_rho(rho)
-        points: list[tuple[float, float, Line | Push | None]] = [(0.0, self.start[0], None)]
-        points += [(line.rho_hat, line.loss, line) for line in self.lines]
-        points += [(push.transport_cost, push.loss, push) for push in self.pushes]
-        near = [point for point in points if point[0] <= rho]
-        best = max(near, key=lambda point: point[1])
-        value, parts = best[1], [(best[2], 1.0)]
+        near = [one for one in self.attained if one.mean_cost <= rho]
+        best = max(near, key=lambda one: one.loss)
+        value, parts = best.loss, [(best, 1.0)]
         for left in near:
-            for right in points:
-                if right[0] > rho:
-                    share = (rho - left[0]) / (right[0] - left[0]) * (1 - SOME)
-                    mixed = (1 - share) * left[1] + share * right[1]
+            for right in self.attained:
+                if right.mean_cost > rho:
+                    share = (rho - left.mean_cost) / (right.mean_cost - left.mean_cost) * (1 - SOME)
+                    mixed = (1 - share) * left.loss + share * right.loss
                     if mixed > value:
-                        value, parts = mixed, [(left[2], 1 - share), (right[2], share)]
+                        value, parts = mixed, [(left, 1 - share), (right, share)]
         return value - SOME * (1 + abs(value)), parts
 
 

@@ -116,7 +116,7 @@ class Engine:
 
     def pushed(self, rho: float) -> Split:
         """All samples moved within cost ρ each: the points of ``push``."""
-        found = [push(batch, rho, self.attack_steps)[0] for batch in self.problem.batches()]
+        found = [push(batch, rho, self.attack_steps).points for batch in self.problem.batches()]
         return Split(torch.cat(found), self.problem.targets)
 
     def met(self, data: Split) -> tuple[float, float | None]:
@@ -137,11 +137,11 @@ class Engine:
         """An attack within cost ρ of every sample, and (n,) the costs of errors found on the way."""
         costs, losses, errors = [], [], []
         for batch in self.problem.batches():
-            points, cost, loss = push(batch, rho, self.attack_steps)
-            costs.append(cost)
-            losses.append(self._clipped(loss))
+            found = push(batch, rho, self.attack_steps)
+            costs.append(found.costs)
+            losses.append(self._clipped(found.losses))
             with torch.no_grad():
-                errors.append(error_cost(batch, points))
+                errors.append(error_cost(batch, found.points))
             self._advance(len(batch))
         for level in self._levels:
             self._check(level, torch.cat(costs), torch.cat(losses), "an attack in balls")

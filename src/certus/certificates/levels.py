@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from certus.batches import per_sample
-from certus.certificates.attained.errors_found import error_cost
+from certus.certificates.attained.errors_found import Moved, error_cost
 from certus.certificates.proven.constants import Around
 from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.gap import Proposal, Rule, bounds_by_rule
@@ -43,10 +43,12 @@ def solve_level(around: Around, gamma: float, ascent: Maximizer = DEFAULT_ASCENT
         proposal = Proposal.at(problem, gamma, climb(problem, gamma, ascent))
         rules = bounds_by_rule(around, proposal)
         bound, rule = torch.stack([rules[rule] for rule in Rule]).min(0)
-        points, cost, loss = _attained(around, proposal)
+        found = _attained(around, proposal)
+        loss = found.losses
         if clip is not None:
             bound, loss = bound.clamp_max(clip), loss.clamp_max(clip)
-        return Level(gamma, bound, rule, cost, loss, error_cost(problem, points)), points
+        errors = error_cost(problem, found.points)
+        return Level(gamma, bound, rule, found.costs, loss, errors), found.points
 
 
 def climb(problem: Problem, gamma: float, ascent: Maximizer) -> Tensor:
@@ -62,13 +64,13 @@ def climb(problem: Problem, gamma: float, ascent: Maximizer) -> Tensor:
     return ascent.maximize(objective).inputs
 
 
-def _attained(around: Around, proposal: Proposal) -> tuple[Tensor, Tensor, Tensor]:
-    """Points, (batch,) costs and losses of what was reached, or of the sample itself where that overflows."""
+def _attained(around: Around, proposal: Proposal) -> Moved:
+    """What was reached, or the sample itself where that overflows."""
     problem, losses = around.problem, proposal.losses
     losses = losses - problem.slack(losses, proposal.rounding)
     losses = losses - problem.metric_slack * proposal.gamma * proposal.cost
     good = proposal.safe & torch.isfinite(losses)
-    return (
+    return Moved(
         torch.where(per_sample(good, proposal.point), proposal.point, problem.inputs),
         torch.where(good, raised_cost(problem, proposal.point), 0.0),
         torch.where(good, losses, around.start),

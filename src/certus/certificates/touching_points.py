@@ -19,7 +19,6 @@ from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.touching import Touches
 from certus.costs.metric import Euclidean
 from certus.outward import TINY
-from certus.smoothness.criteria import Softmax
 from certus.smoothness.outputs import MOST_CLASSES
 
 _ROUNDS = 8
@@ -31,10 +30,10 @@ def touching_points(problem: Problem) -> Touches | None:
     for kinked networks, for costs whose norm is not Euclidean behind a scaling, for very many classes."""
     bends, slopes = problem.smoothness.margin_curvature, problem.smoothness.margin_lipschitz
     smooth = bends is not None and slopes is not None and bool(torch.isfinite(bends).all())
-    if not isinstance(problem.family, Softmax) or not isinstance(problem.metric, Euclidean) or not smooth:
+    if problem.classes is None or not isinstance(problem.metric, Euclidean) or not smooth:
         return None
     assert slopes is not None
-    classes = problem.classes or 0
+    classes = problem.classes
     if classes > MOST_CLASSES:
         return None
     everyone = torch.arange(len(problem)).repeat_interleave(classes)

@@ -97,6 +97,7 @@ def shift(
 
 def _bracket(certificate: Certificate, rho: float, data: Split, name: str) -> dict[str, Any]:
     """The bracket at ρ, beside what the second sample, which is one of those within ρ, has itself."""
+    assert certificate.source is not None  # it was just made
     loss, error = certificate.source.met(data)
     check_met(certificate, rho, loss, error, name)
     evidence = {"evidence": certificate.evidence, "assumptions": list(certificate.assumptions)}

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,12 +24,31 @@ from certus.outward import HUNDREDS, SOME, slack, up
 from certus.smoothness.bending import Joint, Range, Site, bend_by_max_rule, bend_by_sum_rule, exact_bend
 from certus.smoothness.passes import Place, Reach, Rows, Tally, size, times
 from certus.smoothness.results import LayerBound
-from certus.smoothness.stage import Met, Shape, Stage
+from certus.smoothness.stage import Met, Rounded, Shape, Stage
 
 Function = Callable[[Tensor], Tensor]
 
 _WIDER = HUNDREDS  # absolute: σ' and σ'' of the base functions are of size 1
 _BESIDE = 1e-9  # a peak this near counts as inside, whatever its last digits
+
+
+class Extremes(NamedTuple):
+    """The ranges of σ' and σ'', all units together."""
+
+    least_slope: float
+    most_slope: float
+    least_curvature: float
+    most_curvature: float
+
+    @property
+    def steepest(self) -> float:
+        """sup |σ'|."""
+        return max(-self.least_slope, self.most_slope)
+
+    @property
+    def sharpest(self) -> float:
+        """sup |σ''|."""
+        return max(-self.least_curvature, self.most_curvature)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,15 +100,12 @@ class Activation(Stage):
             most = torch.where(inside, math.inf, most)
         return least * self.sharpness, most * self.sharpness
 
-    def extremes(self) -> tuple[float, float, float, float]:
-        """(inf σ', sup σ', inf σ'', sup σ'') over the whole line and all units."""
-        return self._extremes
-
     @cached_property
-    def _extremes(self) -> tuple[float, float, float, float]:
+    def extremes(self) -> Extremes:
+        """Over the whole line and all units."""
         line = torch.tensor([-math.inf], dtype=torch.float64), torch.tensor([math.inf], dtype=torch.float64)
         slopes, curvatures = self.slope_range(*line), self.curvature_range(*line)
-        return (
+        return Extremes(
             *(float(slopes[0].min()), float(slopes[1].max())),
             *(float(curvatures[0].min()), float(curvatures[1].max())),
         )
@@ -153,10 +170,10 @@ class Activation(Stage):
             tally.lipschitz = torch.minimum(tally.lipschitz, torch.minimum(cut, single))
         return made
 
-    def rounded(self, value: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Met]:
-        least, most, *_ = self.extremes()
+    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         after = self.apply(value)
-        return after, max(-least, most) * error + slack(8) * self._sizes(value, after), (value, error)
+        off = self.extremes.steepest * error + slack(8) * self._sizes(value, after)
+        return Rounded(after, off, (value, error))
 
     def pull_rounding(self, size: Tensor, error: Tensor, met: Met) -> tuple[Tensor, Tensor]:
         value, off = met
@@ -167,17 +184,15 @@ class Activation(Stage):
         return steep * size, error
 
     def printed(self, length: float, bend: float) -> tuple[float, float]:
-        least, most, flattest, sharpest = self.extremes()
-        slope = max(-least, most)
-        curved = self.printed_curvature or max(-flattest, sharpest)
+        slope = self.extremes.steepest
+        curved = self.printed_curvature or self.extremes.sharpest
         return slope * length, slope * bend + (curved * length * length if length else 0.0)
 
     def table(
         self, path: str, kind: str, before: Reach, behind: float, added: dict[str, Tensor]
     ) -> list[LayerBound]:
-        least, most, flattest, sharpest = self.extremes()
         own = float(added[path][0]) if path in added else 0.0
-        return [LayerBound(path, kind, max(-least, most), max(-flattest, sharpest), behind, own)]
+        return [LayerBound(path, kind, self.extremes.steepest, self.extremes.sharpest, behind, own)]
 
 
 def _largest(parts: list[Tensor]) -> Tensor:

@@ -12,7 +12,7 @@ from certus.batches import per_sample
 from certus.outward import slack
 from certus.smoothness.passes import Place, Reach, Rows, Tally, size, times
 from certus.smoothness.results import LayerBound
-from certus.smoothness.stage import Met, Shape, Stage
+from certus.smoothness.stage import Met, Rounded, Shape, Stage
 
 
 class Affine(Stage):
@@ -109,11 +109,11 @@ class Affine(Stage):
         made = Rows(low, high, self.norm * rows.length, bent)
         return replace(made, length=torch.minimum(made.length, size(made.largest, 2)))
 
-    def rounded(self, value: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Met]:
+    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         error = self.absolute(error + self.rounding * value.abs())
         if self.bias_size is not None:
             error = error + self.rounding * self.bias_size
-        return self.apply(value), error, None
+        return Rounded(self.apply(value), error, None)
 
     def pull_rounding(self, size: Tensor, error: Tensor, met: Met) -> tuple[Tensor, Tensor]:
         error = self.norm * error + self.rounding * self.absolute_norm * (size + error)

@@ -24,7 +24,7 @@ from certus.costs.claims import cost_assumptions
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy
 from certus.outward import FEW, up
-from certus.smoothness.criteria import Softmax, Squares, check_targets, check_values, read_criterion
+from certus.smoothness.criteria import Softmax, check_targets, check_values, read_criterion
 from certus.smoothness.geometry import geometry_of
 from certus.smoothness.log_softmax import LogSoftmax, refuse_log_softmax
 from certus.smoothness.network import infer_shape, read_network, whiten_steps
@@ -63,6 +63,7 @@ class Analysis:
         input_shape: the shape of one input; not needed if the model begins with a linear layer.
 
     Attributes:
+        softmax: the constants of the criterion; None for a squared error.
         assumptions: what all of it rests on that certus did not derive itself, by name.
     """
 
@@ -75,11 +76,11 @@ class Analysis:
         cost: Cost = _L2,
     ) -> None:
         require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
-        self.criterion, self.cost = read_criterion(criterion), cost
+        self.softmax, self.cost = read_criterion(criterion), cost
         self.shape = infer_shape(model) if input_shape is None else tuple(input_shape)
         steps = read_network(model, self.shape)
         if steps and isinstance(steps[-1].stage, LogSoftmax):
-            if not isinstance(self.criterion, Softmax) or self.criterion.logistic:
+            if self.softmax is None or self.softmax.logistic:
                 refuse_log_softmax()
             steps = steps[:-1]
         self.assumptions = (*assumptions_of(steps), *cost_assumptions(cost))
@@ -92,14 +93,14 @@ class Analysis:
 
     @cached_property
     def outputs(self) -> Outputs:
-        logistic = isinstance(self.criterion, Softmax) and self.criterion.logistic
+        logistic = self.softmax is not None and self.softmax.logistic
         shape = self.steps[-1].out_shape if self.steps else self.shape
         head = None if self.head is None else self.head.action
         assert head is None or isinstance(head, Operator)
         outputs = read_outputs(head, shape, logistic)
         if logistic:
             require(outputs.classes == 2, "model", "have one output for Logistic", outputs.classes - 1)
-        if isinstance(self.criterion, Softmax):
+        if self.softmax is not None:
             require(outputs.classes >= 2, "model", "have at least 2 outputs", outputs.classes)
         return outputs
 
@@ -116,9 +117,9 @@ class Analysis:
     def run(self, points: Tensor | None, targets: Tensor | None, radius: Tensor | None) -> Found:
         """Analyse balls around (batch, *shape) float64 points, or all of space."""
         reach, trace = forward(self.steps, self.geometry.start(self.shape, points), radius)
-        if isinstance(self.criterion, Squares):
+        if self.softmax is None:
             return self._squares(reach, trace, targets, radius)
-        return self._softmax(self.criterion, reach, trace, targets, radius)
+        return self._softmax(self.softmax, reach, trace, targets, radius)
 
     def _softmax(
         self, criterion: Softmax, reach: Reach, trace: Trace, targets: Tensor | None, radius: Tensor | None
@@ -127,19 +128,14 @@ class Analysis:
         labels = None if targets is None else check_targets(targets, count, classes)
         error, margins = torch.ones(count, dtype=torch.float64), None
         if labels is None:
-            slopes, bends, parts = self.back.margins(reach, trace)
-            spread, bent = slopes.flatten(1).amax(1), bends.flatten(1).amax(1)
-            steep = spread
+            found = self.back.margins(reach, trace)
         else:
-            slopes, bends, spread, parts = self.back.own_margins(reach, trace, labels)
-            steep, bent = slopes.amax(1), bends.amax(1)
-            if criterion.smoothing:  # mass also moves between two other classes
-                every, curved, parts = self.back.margins(reach, trace)
-                spread, bent = every.flatten(1).amax(1), curved.flatten(1).amax(1)
-                steep = spread
+            found = self.back.own_margins(reach, trace, labels)
+        # With label smoothing mass also moves between two other classes.
+        moving = self.back.margins(reach, trace) if labels is not None and criterion.smoothing else found
         if labels is not None and radius is not None:
             margins, own = self._values(reach, labels)
-            error = criterion.error(margins + slopes * radius.unsqueeze(1), own)
+            error = criterion.error(margins + found.slopes * radius.unsqueeze(1), own)
         weight = criterion.weight(error, classes)
         hull = self.outputs.hull(None if criterion.smoothing else labels)
         box = [part * weight.reshape(-1, *([1] * (part.dim() - 1))) for part in hull]
@@ -154,19 +150,19 @@ class Analysis:
         length, bend = self.outputs.norm * reach.length, self.outputs.norm * reach.bend
         bounds = {
             "corrected": up(criterion.corrected(bend, length)),
-            "sum": up(criterion.combine(bent, spread, error, classes)),
+            "sum": up(criterion.combine(moving.sharpest, moving.spread, error, classes)),
             "max": up(largest),
         }
         return Found(
             reach=reach,
             bounds=bounds,
-            lipschitz=up(torch.minimum(weight * steep, steepest)),
+            lipschitz=up(torch.minimum(weight * moving.steepest, steepest)),
             output_lipschitz=up(length),
-            margin_lipschitz=up(slopes),
-            margin_curvature=up(bends),
+            margin_lipschitz=up(found.slopes),
+            margin_curvature=up(found.bends),
             error=error,
             margins=margins,
-            parts={path: weight * part for path, part in parts.items()},
+            parts={path: weight * part for path, part in moving.parts.items()},
             trace=trace,
         )
 
@@ -188,7 +184,7 @@ class Analysis:
             error = head.absolute(error) + head.rounding * head.sizes(logits.abs())
             logits = head.apply(logits)
         logits, error = logits.flatten(1), error.flatten(1)
-        if isinstance(self.criterion, Softmax) and self.criterion.logistic:
+        if self.softmax is not None and self.softmax.logistic:
             nothing = torch.zeros_like(logits)
             logits, error = torch.cat([nothing, logits], 1), torch.cat([nothing, error], 1)
         return logits, error

@@ -50,8 +50,8 @@ def input_smoothness(
         analysis = Analysis(analysis, criterion, input_shape=input_shape, cost=cost)
     found = analysis.everywhere
     bounds = {name: float(values[0]) for name, values in found.bounds.items()}
-    if isinstance(analysis.criterion, Softmax):
-        bounds = {"paper": _printed(analysis), **bounds}
+    if analysis.softmax is not None:
+        bounds = {"paper": _printed(analysis, analysis.softmax), **bounds}
     if any(math.isnan(bound) for bound in bounds.values()):
         raise CertusError("The bounds overflow float64: the weights of this model are too large.")
     layers = _table(analysis, found)
@@ -143,12 +143,11 @@ def _smaller(parts: list[Tensor | None], whole: Tensor | None, labels: Tensor) -
     return joined if joined is None or whole is None else joined.minimum(whole[0].T[labels])
 
 
-def _printed(analysis: Analysis) -> float:
+def _printed(analysis: Analysis, softmax: Softmax) -> float:
     """√2·β_L + α_L² with the constants that the paper prints."""
     steps = analysis.steps if analysis.head is None else [*analysis.steps, analysis.head]
     length, bend = printed(steps, analysis.geometry.length)
-    assert isinstance(analysis.criterion, Softmax)
-    return up(analysis.criterion.printed(bend, length))
+    return up(softmax.printed(bend, length))
 
 
 def _table(analysis: Analysis, found: Found) -> list[LayerBound]:

@@ -16,6 +16,9 @@ for q ≤ ½, else ¼.
 
 Label smoothing leaves the covariance alone, but the first sum becomes Σ (p_k − t_k)∇²F_k ≤ TV(p, t)·κ with κ
 over *all* differences and TV(p, t) ≤ min(q + ε(1 − 1/K), 1 − ε/K): it does not vanish with q.
+
+A squared error ‖F − y‖² has ∇²ℓ = 2JᵀJ + 2Σ_k (F_k − y_k)∇²F_k instead, and no constants: without a bound on
+the residuals only affine networks have one.
 """
 
 from __future__ import annotations
@@ -84,14 +87,8 @@ class Softmax:
         return up(torch.sigmoid(torch.logsumexp(lifted, 1))).clamp_max(1)
 
 
-@dataclass(frozen=True)
-class Squares:
-    """‖F − y‖²: ∇²ℓ = 2JᵀJ + 2Σ_k (F_k − y_k)∇²F_k; without a bound on the residuals only affine networks
-    have one."""
-
-
-def read_criterion(criterion: Criterion) -> Softmax | Squares:
-    """The constants of a loss."""
+def read_criterion(criterion: Criterion) -> Softmax | None:
+    """The constants of a loss; None for a squared error, which has none."""
     kind = type(criterion)  # a subclass may compute anything
     match criterion if kind in (CrossEntropy, SmoothMargin, Logistic, SquaredError) else None:
         case CrossEntropy(label_smoothing, temperature):
@@ -102,7 +99,7 @@ def read_criterion(criterion: Criterion) -> Softmax | Squares:
         case Logistic():
             return Softmax(logistic=True)
         case SquaredError():
-            return Squares()
+            return None
     raise UnsupportedError(
         "Smoothness is known for CrossEntropy, SquaredError, Logistic and SmoothMargin of certus, not for "
         f"subclasses of theirs; got {kind.__name__}."

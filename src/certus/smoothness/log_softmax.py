@@ -15,7 +15,7 @@ from certus.errors import UnsupportedError
 from certus.smoothness.passes import Place, Reach, Rows, Tally
 from certus.smoothness.results import LayerBound
 from certus.smoothness.rules import rule
-from certus.smoothness.stage import Met, Shape, Stage
+from certus.smoothness.stage import Met, Rounded, Shape, Stage
 
 
 class LogSoftmax(Stage):
@@ -33,7 +33,7 @@ class LogSoftmax(Stage):
     def pull(self, rows: Rows, met: Met, tally: Tally, place: Place) -> Rows:
         refuse_log_softmax()
 
-    def rounded(self, value: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Met]:
+    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         refuse_log_softmax()
 
     def pull_rounding(self, size: Tensor, error: Tensor, met: Met) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,32 @@ from certus.smoothness.steps import Step, Trace, backward
 
 
 @dataclass(frozen=True, eq=False)
+class MarginBounds:
+    """Bounds on margins F_k − F_y, on a ball around each sample or over all of space (batch 1).
+
+    Attributes:
+        slopes, bends: (batch, …) Lipschitz constant and curvature of each margin; 0 for k = y.
+        spread: (batch,) D, the Lipschitz constant of every F_i − F_j.
+        parts: what each path adds to the largest curvature, (batch,).
+    """
+
+    slopes: Tensor
+    bends: Tensor
+    spread: Tensor
+    parts: dict[str, Tensor]
+
+    @property
+    def steepest(self) -> Tensor:
+        """(batch,) the largest slope."""
+        return self.slopes.flatten(1).amax(1)
+
+    @property
+    def sharpest(self) -> Tensor:
+        """(batch,) the largest curvature."""
+        return self.bends.flatten(1).amax(1)
+
+
+@dataclass(frozen=True, eq=False)
 class Pullback:
     """The way back through a network.
 
@@ -60,9 +86,8 @@ class Pullback:
             found = torch.minimum(found, tally.ending)
         return found[:, 0], tally.lipschitz[:, 0]
 
-    def margins(self, reach: Reach, trace: Trace) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Lipschitz constants and curvatures [k, y] of F_k − F_y, (batch, K, K), and the parts of the largest
-        curvature, path by path, (batch,)."""
+    def margins(self, reach: Reach, trace: Trace) -> MarginBounds:
+        """Of all pairs of classes: [k, y] of F_k − F_y, (batch, K, K)."""
         classes, count = self.outputs.classes, len(reach.length)
         cut = self.outputs.distances() * reach.length.reshape(-1, 1, 1)
         if classes > MOST_CLASSES:
@@ -71,7 +96,8 @@ class Pullback:
             tally = self.tally(trace, rows, count)
             total = sum_rule(tally.convex, (count, 1))
             bends = torch.where(torch.eye(classes, dtype=torch.bool), 0.0, total.unsqueeze(2))
-            return cut, bends, {path: part[:, 0] for path, part in tally.convex.items()}
+            parts = {path: part[:, 0] for path, part in tally.convex.items()}
+            return MarginBounds(cut, bends, cut.flatten(1).amax(1), parts)
         rows = self.outputs.differences()
         tally = self.tally(trace, rows, count)
         first, second = self.outputs.pairs()
@@ -86,13 +112,10 @@ class Pullback:
             path: torch.cat([tally.convex[path], tally.concave[path]], 1).gather(1, both)[:, 0]
             for path in tally.convex
         }
-        return slopes, bends, parts
+        return MarginBounds(slopes, bends, slopes.flatten(1).amax(1), parts)
 
-    def own_margins(
-        self, reach: Reach, trace: Trace, labels: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
-        """The same against each sample's own label y, (batch, K) each, and D, the slope of every F_i − F_j,
-        (batch,)."""
+    def own_margins(self, reach: Reach, trace: Trace, labels: Tensor) -> MarginBounds:
+        """Against each sample's own label y: [k] of F_k − F_y, (batch, K)."""
         rows = self.outputs.against(labels)
         tally = self.tally(trace, rows, len(labels))
         ends = (rows.largest * reach.unit.unsqueeze(1)).flatten(2).sum(2)
@@ -110,12 +133,8 @@ class Pullback:
             single = (steep * last.unit.flatten(1)) @ apart.T
             spread = torch.minimum(spread, up(torch.minimum(cut, single).amax(1)))
         chosen = bends.argmax(1, keepdim=True)
-        return (
-            slopes,
-            bends,
-            spread,
-            {path: part.gather(1, chosen)[:, 0] for path, part in tally.convex.items()},
-        )
+        parts = {path: part.gather(1, chosen)[:, 0] for path, part in tally.convex.items()}
+        return MarginBounds(slopes, bends, spread, parts)
 
 
 def sum_rule(parts: dict[str, Tensor], shape: tuple[int, ...]) -> Tensor:

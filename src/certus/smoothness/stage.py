@@ -8,7 +8,7 @@ branches (``sums``), and whatever else a graph may be (``web``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
@@ -22,6 +22,14 @@ Shape = tuple[int, ...]
 
 Met = Any
 """What a stage remembers of the way forwards for the way back; nobody else looks into it."""
+
+
+class Rounded(NamedTuple):
+    """Outputs in float64, (batch, …), how far each may be from the truth, and what the way back needs."""
+
+    value: Tensor
+    error: Tensor
+    met: Met
 
 
 class Stage(ABC):
@@ -55,7 +63,7 @@ class Stage(ABC):
         """Backwards: gradients in its inputs from those in its outputs; adds to the tally."""
 
     @abstractmethod
-    def rounded(self, value: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Met]:
+    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         """Its outputs in float64 and their error, entry by entry, from those of its inputs."""
 
     @abstractmethod

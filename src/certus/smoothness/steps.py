@@ -9,7 +9,7 @@ from torch import Tensor
 
 from certus.smoothness.affine import Affine
 from certus.smoothness.passes import Place, Reach, Rows, Tally
-from certus.smoothness.stage import Met, Shape, Stage
+from certus.smoothness.stage import Met, Rounded, Shape, Stage
 
 Trace = list[Met]
 """What each step met on the way forwards."""
@@ -65,13 +65,13 @@ def backward(
     return rows
 
 
-def rounded(steps: list[Step], value: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Trace]:
+def rounded(steps: list[Step], value: Tensor, error: Tensor) -> Rounded:
     """Values in float64 behind the steps, their errors, and what each step met."""
     trace: Trace = []
     for step in steps:
         value, error, met = step.stage.rounded(value, error)
         trace.append(met)
-    return value, error, trace
+    return Rounded(value, error, trace)
 
 
 def pull_rounding(steps: list[Step], trace: Trace, size: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:

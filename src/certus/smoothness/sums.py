@@ -14,7 +14,7 @@ from torch import Tensor
 from certus.outward import slack
 from certus.smoothness.passes import Place, Reach, Rows, Tally, size, times
 from certus.smoothness.results import LayerBound
-from certus.smoothness.stage import Met, Shape, Stage
+from certus.smoothness.stage import Met, Rounded, Shape, Stage
 from certus.smoothness.steps import (
     Step,
     Trace,
@@ -74,11 +74,11 @@ class Sum(Stage):
         made = Rows(low - rounding, high + rounding, length, bent)
         return replace(made, length=torch.minimum(length, size(made.largest, 2)))
 
-    def rounded(self, value: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Met]:
+    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         ends = [rounded(branch, value, error) for branch in self.branches]
-        sizes = _total([end[0].abs() for end in ends])
-        value, error = _total([end[0] for end in ends]), _total([end[1] for end in ends])
-        return value, error + slack(len(ends)) * sizes, [end[2] for end in ends]
+        sizes = _total([end.value.abs() for end in ends])
+        value, error = _total([end.value for end in ends]), _total([end.error for end in ends])
+        return Rounded(value, error + slack(len(ends)) * sizes, [end.met for end in ends])
 
     def pull_rounding(self, size: Tensor, error: Tensor, met: Met) -> tuple[Tensor, Tensor]:
         ends = [

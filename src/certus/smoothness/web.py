@@ -28,7 +28,7 @@ from torch import Tensor
 from certus.outward import slack
 from certus.smoothness.passes import Place, Reach, Rows, Tally, size, times
 from certus.smoothness.results import LayerBound
-from certus.smoothness.stage import Met, Shape, Stage
+from certus.smoothness.stage import Met, Rounded, Shape, Stage
 from certus.smoothness.steps import (
     Step,
     Trace,
@@ -152,7 +152,7 @@ class Web(Stage):
             lengths.append(part.combined([lengths[index] for index in part.inputs]) * own)
         return lengths[-1]
 
-    def rounded(self, value: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Met]:
+    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         values, errors, traces = [value], [error], []
         for part in self.segments:
             given = [values[index] for index in part.inputs]
@@ -163,7 +163,7 @@ class Web(Stage):
             values.append(value)
             errors.append(error)
             traces.append(trace)
-        return values[-1], errors[-1], traces
+        return Rounded(values[-1], errors[-1], traces)
 
     def pull_rounding(self, size: Tensor, error: Tensor, met: Met) -> tuple[Tensor, Tensor]:
         found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(len(self.segments) + 1)]

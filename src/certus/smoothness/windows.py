@@ -12,7 +12,7 @@ from torch import Tensor
 from certus.outward import FEW, slack, up
 from certus.smoothness.passes import Place, Reach, Rows, Tally, size
 from certus.smoothness.results import LayerBound
-from certus.smoothness.stage import Met, Shape, Stage
+from certus.smoothness.stage import Met, Rounded, Shape, Stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +64,8 @@ class Windows(Stage):
         made = Rows(low, high, rows.length * self.gain, bent)
         return replace(made, length=torch.minimum(made.length, size(made.largest, 2)))
 
-    def rounded(self, value: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Met]:
-        return self.maximum(value), self.maximum(error), None
+    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
+        return Rounded(self.maximum(value), self.maximum(error), None)
 
     def pull_rounding(self, size: Tensor, error: Tensor, met: Met) -> tuple[Tensor, Tensor]:
         """Nothing is known of a gradient behind a maximum: another entry may have been the largest."""

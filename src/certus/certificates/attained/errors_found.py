@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +14,15 @@ from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.rounding import outputs_at, rounding_at
 from certus.losses import evaluate_loss
-from certus.smoothness.criteria import Softmax
+
+
+class Moved(NamedTuple):
+    """Where samples were moved to, (batch, …), at which (batch,) costs, rounded up, and losses, rounded
+    down."""
+
+    points: Tensor
+    costs: Tensor
+    losses: Tensor
 
 
 def lowered_loss(problem: Problem, points: Tensor) -> Tensor:
@@ -26,7 +35,7 @@ def lowered_loss(problem: Problem, points: Tensor) -> Tensor:
 def error_cost(problem: Problem, moved: Tensor) -> Tensor:
     """(batch,) c at the nearest error on the line to the point reached; ∞ where there is none."""
     found = torch.full((len(problem),), math.inf, dtype=torch.float64)
-    if not isinstance(problem.family, Softmax):
+    if problem.classes is None:
         return found
     wrong = errs(problem, moved, problem.targets)
     if wrong.any():

@@ -15,31 +15,27 @@ from certus.attacks.gradient import GradientAttack
 from certus.attacks.margin import Margin
 from certus.attacks.smallest import largest_penalty, nearest_error
 from certus.batches import per_sample
-from certus.certificates.attained.errors_found import error_cost, errs, lowered_loss, shortened_cost
+from certus.certificates.attained.errors_found import Moved, error_cost, errs, lowered_loss, shortened_cost
 from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.touching import Touches
 from certus.domains import Box, Intervals
 from certus.losses import ModelLoss
-from certus.smoothness.criteria import Softmax
 from certus.surrogate import default_maximizer
 
 _ROUNDS = 6
 _BEYOND = 1e-3
 
 
-def push(problem: Problem, rho: float, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """PGM in the ball c(x, x₀) ≤ ρ around every sample (eqn:certify-tests, left side).
-
-    Returns: the points, (batch,) their costs, rounded up, and (batch,) their losses, rounded down; a sample
-    stays where it is if nothing better was found.
-    """
+def push(problem: Problem, rho: float, steps: int) -> Moved:
+    """PGM in the ball c(x, x₀) ≤ ρ around every sample (eqn:certify-tests, left side); one stays where it is
+    if nothing better was found."""
     with torch.no_grad():
         points = _into_ball(problem, _attacked(problem, rho, steps), rho)
         costs = raised_cost(problem, points)
         losses, start = lowered_loss(problem, points), lowered_loss(problem, problem.inputs)
         better = (losses > start) & (costs <= rho)
-        return (
+        return Moved(
             torch.where(per_sample(better, points), points, problem.inputs),
             torch.where(better, costs, 0.0),
             torch.where(better, losses, start),
@@ -137,5 +133,4 @@ class _Labels(nn.Module):
         self.problem = problem
 
     def forward(self, points: Tensor) -> Tensor:
-        assert isinstance(self.problem.family, Softmax)
         return self.problem.outputs(points)

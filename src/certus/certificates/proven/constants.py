@@ -16,7 +16,6 @@ from certus.certificates.proven.touching import Touches, touching_parabolas
 from certus.certificates.proven.values import Margins, Values
 from certus.outward import HUNDREDS, down, slack, up
 from certus.smoothness import local_smoothness
-from certus.smoothness.criteria import Softmax
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,14 +106,13 @@ def look_around(problem: Problem, grid: Grid, clip: float | None, touches: Touch
             left.append(ends[0])
             right.append(ends[1])
     last = balls[-1]
-    squares = not isinstance(problem.family, Softmax)
     profile = Profile(
         edges=grid.edges,
         left=torch.cat(left, 2),
         right=torch.cat(right, 2),
         origin=values.loss,
         slope=last.slope,
-        root=problem.smoothness.output_lipschitz if squares else 0.0,
+        root=problem.smoothness.output_lipschitz if problem.softmax is None else 0.0,
         reach=problem.reach,
         unit_price=problem.unit_price,
         clip=clip,
@@ -131,7 +129,7 @@ def everywhere(problem: Problem) -> Constants:
     """What holds at all points: (n, classes) and (n,) by the samples' labels."""
     bound, count = problem.smoothness, len(problem)
     ones = torch.ones(count, dtype=torch.float64)
-    if not isinstance(problem.family, Softmax):
+    if problem.softmax is None:
         return Constants(None, None, None, bound.lipschitz * ones, bound.curvature * ones)
     # A claim may leave the margins out: then nothing is known of them.
     unknown = torch.full((problem.classes or 0,) * 2, math.inf, dtype=torch.float64).fill_diagonal_(0.0)
@@ -140,8 +138,8 @@ def everywhere(problem: Problem) -> Constants:
     )
     slopes, bends = (matrix.double().T[problem.targets] for matrix in matrices)
     lipschitz = bound.lipschitz * ones
-    if not problem.family.smoothing:
-        lipschitz = torch.minimum(lipschitz, up(problem.family.slope * slopes.amax(1)))
+    if not problem.softmax.smoothing:
+        lipschitz = torch.minimum(lipschitz, up(problem.softmax.slope * slopes.amax(1)))
     return Constants(None, slopes, bends, lipschitz, bound.curvature * ones)
 
 
@@ -173,12 +171,12 @@ def _majorants(
     origin = values.loss.unsqueeze(1)
     lefts.append(origin + low)
     rights.append(origin + high)
-    family = problem.family
-    if not isinstance(family, Softmax):
+    softmax = problem.softmax
+    if softmax is None:
         start, root = origin.sqrt(), problem.smoothness.output_lipschitz
         lefts.append((start + root * inner) ** 2)
         rights.append((start + root * outer) ** 2)
-    elif not family.smoothing:
+    elif not softmax.smoothing:
         margins = values.margins
         assert margins is not None
         assert ball.margin_slope is not None
@@ -189,9 +187,11 @@ def _majorants(
             rises = _below(rises, ball.parabolas, inner, outer)
         rounding = max(HUNDREDS, slack(margins.values.shape[1]))
         for found, rise in zip((lefts, rights), rises, strict=True):
-            lifted = family.scale * (margins.values.unsqueeze(2) + rise + family.offset)
+            lifted = softmax.scale * (margins.values.unsqueeze(2) + rise + softmax.offset)
             lifted = lifted.scatter(1, own.expand(-1, 1, lifted.shape[2]), 0.0)
-            found.append(family.slope / family.scale * torch.logsumexp(lifted, 1) * (1 + rounding) + rounding)
+            found.append(
+                softmax.slope / softmax.scale * torch.logsumexp(lifted, 1) * (1 + rounding) + rounding
+            )
     return torch.stack(lefts), torch.stack(rights)
 
 

@@ -21,7 +21,7 @@ from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, predicted
 from certus.outward import SOME, slack
 from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
-from certus.smoothness.criteria import Softmax, Squares, check_targets
+from certus.smoothness.criteria import Softmax, check_targets
 from certus.smoothness.steps import run_steps
 from certus.split import Split
 
@@ -90,19 +90,23 @@ class Problem:
         network = Network(analysis)
         predicted = targets is None
         if targets is None:
-            targets = predictions(network, inputs, analysis.criterion)
+            if analysis.softmax is None:
+                raise UnsupportedError(
+                    "A regression has no predicted labels to certify: give `data` with targets."
+                )
+            targets = predictions(network, inputs)
         bound = smoothness or input_smoothness(analysis)
         if smoothness is not None and not _equal(smoothness.cost, cost):
             raise ArgumentError(f"`smoothness` must be in the norm of {cost}; got that of {smoothness.cost}.")
         if label_cost is not None:
             check_label_cost(targets, label_cost)
-            if isinstance(analysis.criterion, Softmax):
+            if analysis.softmax is not None:
                 known = analysis.outputs.classes
                 rule = f"have as many classes as the network, {known}"
                 require(label_cost.classes == known, "label_cost", rule, label_cost.classes)
-        if isinstance(analysis.criterion, Softmax) and analysis.criterion.logistic:
+        if analysis.softmax is not None and analysis.softmax.logistic:
             targets = check_targets(targets, len(inputs), 2)
-        elif isinstance(analysis.criterion, Softmax):
+        elif analysis.softmax is not None:
             check_labels(
                 type(criterion).__name__, torch.empty(len(inputs), analysis.outputs.classes), targets
             )
@@ -129,14 +133,14 @@ class Problem:
         return (*self.analysis.assumptions, *domain_assumptions(self.domain), *claimed)
 
     @property
-    def family(self) -> Softmax | Squares:
-        """The constants of the criterion."""
-        return self.analysis.criterion
+    def softmax(self) -> Softmax | None:
+        """The constants of the criterion; None for regression."""
+        return self.analysis.softmax
 
     @property
     def classes(self) -> int | None:
         """How many labels there are; None for regression."""
-        return self.analysis.outputs.classes if isinstance(self.family, Softmax) else None
+        return None if self.softmax is None else self.analysis.outputs.classes
 
     @property
     def unit_price(self) -> float:
@@ -164,7 +168,7 @@ class Problem:
     def margin_outputs(self, values: Tensor) -> Tensor:
         """The same from the network's own outputs."""
         values = values.flatten(1)
-        if isinstance(self.family, Softmax) and self.family.logistic:
+        if self.softmax is not None and self.softmax.logistic:
             return torch.cat([torch.zeros_like(values), values], 1)
         return values
 
@@ -176,8 +180,8 @@ class Problem:
     def slack(self, losses: Tensor, rounding: Rounding) -> Tensor:
         """(batch,) by how much rounding may have changed these losses."""
         own = SOME * (1 + losses.abs())
-        if isinstance(self.family, Softmax):
-            return 2 * self.family.slope * rounding.values + self._softmax_rounding(rounding) + own
+        if self.softmax is not None:
+            return 2 * self.softmax.slope * rounding.values + self._softmax_rounding(rounding) + own
         error = rounding.values * math.sqrt(self.analysis.outputs.classes)
         return 2 * losses.clamp_min(0).sqrt() * error + error**2 + own
 
@@ -187,10 +191,10 @@ class Problem:
         A softmax is ½-Lipschitz from the sup-norm of its arguments to each of its entries, and ‖p − t‖² ≤ 2.
         """
         root = math.sqrt(self.analysis.outputs.classes)
-        if isinstance(self.family, Softmax):
-            row = torch.full_like(losses, 1.5 * self.family.slope)
-            off = self.family.slope * self.family.scale / 2 * rounding.values
-            off = off + self.family.scale * self._softmax_rounding(rounding)
+        if self.softmax is not None:
+            row = torch.full_like(losses, 1.5 * self.softmax.slope)
+            off = self.softmax.slope * self.softmax.scale / 2 * rounding.values
+            off = off + self.softmax.scale * self._softmax_rounding(rounding)
             return rounding.gradient(row, root * off)
         away = 2 * (losses + self.slack(losses, rounding)).clamp_min(0).sqrt()
         sizes = rounding.outputs + self.targets.abs().reshape(len(self), -1).amax(1)
@@ -198,10 +202,10 @@ class Problem:
 
     def _softmax_rounding(self, rounding: Rounding) -> Tensor:
         """(batch,) the rounding of the criterion itself, relative to the sizes that it cancels down from."""
-        assert isinstance(self.family, Softmax)
-        family = self.family
-        sizes = 1 + family.scale * (rounding.outputs + abs(family.offset))
-        return family.slope / family.scale * slack(self.analysis.outputs.classes + 16) * sizes
+        softmax = self.softmax
+        assert softmax is not None
+        sizes = 1 + softmax.scale * (rounding.outputs + abs(softmax.offset))
+        return softmax.slope / softmax.scale * slack(self.analysis.outputs.classes + 16) * sizes
 
     @property
     def metric(self) -> Metric:
@@ -270,10 +274,8 @@ def gather(data: Data) -> tuple[Tensor, Tensor | None]:
     return inputs, targets
 
 
-def predictions(network: nn.Module, inputs: Tensor, family: Softmax | Squares) -> Tensor:
+def predictions(network: nn.Module, inputs: Tensor) -> Tensor:
     """(n,) the labels that the network gives."""
-    if isinstance(family, Squares):
-        raise UnsupportedError("A regression has no predicted labels to certify: give `data` with targets.")
     with torch.no_grad():
         outputs = torch.cat([network(batch) for batch in inputs.split(BATCH)])
     return predicted(outputs)

@@ -12,7 +12,6 @@ from certus.certificates.proven.problem import Problem
 from certus.errors import CertusError
 from certus.losses import evaluate_loss
 from certus.outward import FEW, TENS
-from certus.smoothness.criteria import Softmax
 from certus.smoothness.outputs import MOST_CLASSES
 
 
@@ -48,7 +47,7 @@ class Values:
         losses, rounding = losses.detach(), problem.rounding
         steepness = problem.metric.dual(problem.feasible(slope))
         steepness = steepness + problem.metric.dual_size(problem.slope_error(losses, rounding))
-        margins = _margins(problem, leaf) if isinstance(problem.family, Softmax) else None
+        margins = _margins(problem, leaf) if problem.classes is not None else None
         losses = losses + problem.slack(losses, rounding)
         if not bool(torch.isfinite(losses).all()):
             raise CertusError("The network overflows float64 at some samples: nothing can be proven there.")

@@ -25,7 +25,7 @@ from certus.costs import Cost, SquaredL2
 from certus.errors import UnsupportedError, require
 from certus.losses import Criterion, CrossEntropy
 from certus.smoothness import SmoothnessBound, input_smoothness
-from certus.smoothness.criteria import Softmax, read_criterion
+from certus.smoothness.criteria import read_criterion
 from certus.smoothness.geometry import geometry_of
 from certus.smoothness.operators import Diagonal
 from certus.smoothness.stage import Shape
@@ -72,12 +72,12 @@ class CertifiedSet:
             raise UnsupportedError(
                 f"`cost` must be strongly convex to certify a training, so that sγ can exceed L̄; got {cost}."
             )
-        family = read_criterion(criterion)
-        if not isinstance(family, Softmax):
+        softmax = read_criterion(criterion)
+        if softmax is None:
             raise UnsupportedError(
                 "A squared error cannot be certified over all inputs: its residuals F − y have no bound."
             )
-        self._family, self._criterion, self._cost = family, criterion, cost
+        self._softmax, self._criterion, self._cost = softmax, criterion, cost
         self._model, self._shape, self._sharpest = model, tuple(input_shape), sharpest
         whitening = geometry_of(cost, self._shape).whitening
         metric = whitening.weights[0].flatten() if isinstance(whitening, Diagonal) else None
@@ -155,17 +155,17 @@ class CertifiedSet:
 
     def _scale(self, layers: list[Layer]) -> None:
         """The max rule, solved for the last layer's size and for the sharpness of every unit."""
-        head, family, parts = self._structure.head, self._family, self._structure.behind
+        head, softmax, parts = self._structure.head, self._softmax, self._structure.behind
         limit = self.ceiling * (1 - _ROUNDING)
         below = math.prod(layer.norm for layer in layers)  # of all that stands before the units
         weight = head.weight.double().clone()  # a float64 one would shrink along
-        rows = torch.cat([torch.zeros_like(weight[:1]), weight]) if family.logistic else weight
+        rows = torch.cat([torch.zeros_like(weight[:1]), weight]) if softmax.logistic else weight
         apart = float(torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").max())
-        most = 2 * math.sqrt(limit / family.spread) / (below * math.prod(part.norm for part in parts))
+        most = 2 * math.sqrt(limit / softmax.spread) / (below * math.prod(part.norm for part in parts))
         shrink = min(1.0, most / apart) if apart > 0 else 1.0
         head.weight.mul_(shrink)
-        slope = (rows.amax(0) - rows.amin(0)).unsqueeze(0) * (family.slope * shrink)
-        length = family.slope * apart * shrink  # of the gradient of a margin
+        slope = (rows.amax(0) - rows.amin(0)).unsqueeze(0) * (softmax.slope * shrink)
+        length = softmax.slope * apart * shrink  # of the gradient of a margin
         for layer in reversed(layers):
             for part in reversed(parts):
                 slope = part.slopes(slope, length)
