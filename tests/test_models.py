@@ -1,10 +1,14 @@
-"""The networks have the paper's sizes."""
+"""The networks have the sizes that they should have."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from certus.models import mnist_cnn, toy_mlp
+from certus.data import load
+from certus.errors import ArgumentError
+from certus.models import Residual, build_model, mnist_cnn, resnet, toy_mlp
+from certus.training.prospects import prospects
 
 
 def test_the_papers_networks() -> None:
@@ -21,3 +25,43 @@ def test_the_papers_networks() -> None:
         (2, 4),
         (2, 2),
     ]
+
+
+def test_a_residual_network_is_what_it_says() -> None:
+    """Shapes by stage, weights counted by hand, and a block that is a block: relu(x + branch(x))."""
+    network = resnet((3, 32, 32), [16, 32, 64], 10).eval()
+    images = torch.rand(2, 3, 32, 32)
+    sizes = [tuple(network[: i + 1](images).shape[1:]) for i in (2, 4, 6, 8, 9)]
+    assert sizes == [(16, 32, 32), (16, 32, 32), (32, 16, 16), (64, 8, 8), (64, 1, 1)]
+    convolutions = 9 * (3 * 16 + 2 * 16 * 16 + 16 * 32 + 32 * 32 + 32 * 64 + 64 * 64) + 16 * 32 + 32 * 64
+    normalisations = 2 * (3 * 16 + 3 * 32 + 3 * 64)
+    assert sum(weight.numel() for weight in network.parameters()) == convolutions + normalisations + 650
+    inside, block = network[:3](images), network[3]
+    assert isinstance(block, Residual)
+    torch.testing.assert_close(network[:5](images), (inside + block.branch(inside)).relu())
+
+
+@pytest.mark.parametrize(
+    ("spec", "match"),
+    [
+        ("resnet:", r"`model` must be like resnet:16,32,64; got 'resnet:'"),
+        ("resnet:16,x", "`model` must be like resnet:16,32,64"),
+        ("resnet:16,0", r"between 1 and 4096 channels in each stage; got \[16, 0\]"),
+        ("resnet:16,5000", "between 1 and 4096 channels in each stage"),
+        ("resnet:4,4,4,4,4", r"images of at least 16 pixels for 5 stages; got \(1, 8, 8\)"),
+    ],
+)
+def test_residual_networks_that_cannot_be_are_refused(spec: str, match: str) -> None:
+    with pytest.raises(ArgumentError, match=match):
+        build_model(spec, load("digits"))
+    with pytest.raises(ArgumentError, match="have images"):
+        build_model("resnet:4", load("wine"))
+
+
+def test_residual_networks_have_bounds_and_their_own_weights_again() -> None:
+    network = build_model("resnet:4,8", load("digits"), seed=1)
+    assert "can be certified by its slope" in prospects(network, (1, 8, 8))
+    other = build_model("resnet:4,8", load("digits"), seed=2)
+    other.load_state_dict(network.state_dict())
+    images = load("digits").test.inputs[:4]
+    torch.testing.assert_close(other.eval()(images), network.eval()(images))

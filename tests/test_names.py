@@ -14,7 +14,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 COMMANDS = SOURCE / "cli"
 """A command's file and function are named like the command, which may be that of what it calls."""
 
-PACKAGED = {"convert", "verify", "PACKAGE", "REQUIREMENT", "FOLDER", "EXPECTED"}
+PACKAGED = {"download", "convert", "verify", "PACKAGE", "REQUIREMENT", "FOLDER", "EXPECTED"}
 """Every data set that is fetched has a ``Package``, and says under these names what goes into its fields."""
 
 

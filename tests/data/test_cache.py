@@ -250,7 +250,7 @@ def test_a_file_does_not_vouch_for_itself(tmp_path: Path) -> None:
         read("small", KNOWN, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "employment"])
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "employment"])
 def test_every_data_set_has_a_known_digest(tmp_path: Path, name: str) -> None:
     store(name, small(), {}, tmp_path)
     with pytest.raises(ArgumentError, match="its checksum does not match"):

@@ -16,7 +16,7 @@ FETCHED = [entry.name for entry in names() if not entry.bundled]
 
 def test_the_list() -> None:
     assert BUNDLED == ["digits", "rings", "breast-cancer", "wine", "diabetes"]
-    assert FETCHED == ["mnist", "fashion-mnist", "employment"]
+    assert FETCHED == ["mnist", "fashion-mnist", "cifar10", "employment"]
     assert all(entry.summary for entry in names())
 
 

@@ -105,7 +105,7 @@ WORDS = {
     "schedule": ("constant", "cosine", "linear", ""),
     "target": ("y", "a", "nope", "", "a,b", "\x1b[0m"),
     "epsilon": (*NUMBERS, "from:run", "from:other", "from:half", "from:", "from:missing", "from:pipe"),
-    "name": ("mnist", "fashion-mnist", "employment", "wine", "nonsense", "", "../x"),
+    "name": ("mnist", "fashion-mnist", "cifar10", "employment", "wine", "nonsense", "", "../x"),
     "data": DATA,
     "first": DATA,
     "second": DATA,

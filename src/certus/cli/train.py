@@ -43,8 +43,8 @@ DataName = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        help="toy, toy-relu, mnist-cnn, mlp:128,64:elu, certified-mlp:1024, certified-cnn:32, or "
-        "FILE.py:FACTORY. Fits the data by default."
+        help="toy, toy-relu, mnist-cnn, mlp:128,64:elu, resnet:16,32,64, certified-mlp:1024, "
+        "certified-cnn:32, or FILE.py:FACTORY. Fits the data by default."
     ),
 ]
 RunFolder = Annotated[Path | None, typer.Option("--output", "-o", help="The run directory to make.")]

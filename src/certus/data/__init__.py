@@ -4,6 +4,7 @@ from certus.data.base import DataSet
 from certus.data.bundled import breast_cancer, diabetes, wine
 from certus.data.cache import default_cache
 from certus.data.catalogue import DataEntry, load, names
+from certus.data.cifar10 import cifar10
 from certus.data.digits import digits
 from certus.data.employment import employment
 from certus.data.fashion_mnist import fashion_mnist
@@ -18,6 +19,7 @@ __all__ = [
     "FetchReport",
     "Split",
     "breast_cancer",
+    "cifar10",
     "default_cache",
     "diabetes",
     "digits",

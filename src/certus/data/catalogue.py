@@ -9,6 +9,7 @@ from pathlib import Path
 from certus.data.base import DataSet
 from certus.data.bundled import breast_cancer, diabetes, wine
 from certus.data.cache import cache_file
+from certus.data.cifar10 import cifar10
 from certus.data.csv_file import csv_file
 from certus.data.digits import digits
 from certus.data.employment import employment
@@ -29,6 +30,7 @@ SUMMARIES = {
     "diabetes": "442 patients, 10 features; regression",
     "mnist": "70,000 handwritten digits, 28 × 28 pixels; 10 classes",
     "fashion-mnist": "70,000 pictures of clothes, 28 × 28 pixels; 10 classes",
+    "cifar10": "60,000 photographs, 32 × 32 pixels in colour; 10 classes",
     "employment": "68,785 people in 2015 and 208,892 in 2016-2018; 2 classes under a real shift",
 }
 PREFIXES = ("npz", "csv", "folder", "idx")
@@ -109,6 +111,7 @@ def load(
         "diabetes": lambda: diabetes(seed, standardize=standardize),
         "mnist": lambda: mnist(seed, cache=cache),
         "fashion-mnist": lambda: fashion_mnist(seed, cache=cache),
+        "cifar10": lambda: cifar10(seed, cache=cache),
         "employment": lambda: employment(seed, standardize=standardize, cache=cache),
     }
     return named[spec]()

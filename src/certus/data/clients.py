@@ -1,7 +1,8 @@
-"""The ordinary package clients, pip and apt, used to download a package without installing it."""
+"""The ordinary package clients, pip, apt and npm, used to download a package without installing it."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,14 @@ def download_debian(package: str, folder: Path) -> Path:
     return unpacked
 
 
+def download_npm(spec: str, folder: Path) -> Path:
+    """Let npm download one package into ``folder``, without what it depends on. No code of it runs."""
+    if shutil.which("npm") is None:
+        raise ClientError("npm is missing (it comes with Node.js, or by apt-get install npm)")
+    run("npm pack", ["npm", "pack", spec, "--ignore-scripts", "--loglevel=error"], folder)
+    return _only(folder, "*.tgz")
+
+
 def run(client: str, command: Sequence[str], folder: Path) -> None:
     """Run a client in ``folder``; its last error line becomes the message of a ``ClientError``."""
     try:
@@ -47,12 +56,16 @@ def run(client: str, command: Sequence[str], folder: Path) -> None:
 
 
 def last_error(output: str) -> str:
-    """The last line that a client calls an error, else the last line.
+    """The last line that a client calls an error, or npm's first, else the last line.
 
     >>> last_error("ERROR: No matching distribution found\\n[notice] A new release of pip is available\\n")
     'ERROR: No matching distribution found'
+    >>> last_error("npm error code E404\\nnpm error A complete log of this run can be found in: /tmp/log\\n")
+    'npm error code E404'
     """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if codes := [line for line in lines if line.startswith("npm error code")]:
+        return codes[0]
     errors = [line for line in lines if line.startswith(("ERROR:", "E:", "dpkg-deb: error:"))]
     return (errors or lines or [""])[-1]
 

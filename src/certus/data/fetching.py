@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from certus.data.cache import default_cache, no_room, store, workspace
+from certus.data.cifar10 import PACKAGE as CIFAR10
 from certus.data.clients import ClientError
 from certus.data.employment import PACKAGE as EMPLOYMENT
 from certus.data.fashion_mnist import PACKAGE as FASHION_MNIST
@@ -29,7 +30,7 @@ UNREADABLE = (
     RuntimeError,
 )
 """What readers of archives and tables raise for damaged ones, encrypted ones, and kinds they do not know."""
-PACKAGES = {package.name: package for package in (MNIST, FASHION_MNIST, EMPLOYMENT)}
+PACKAGES = {package.name: package for package in (MNIST, FASHION_MNIST, CIFAR10, EMPLOYMENT)}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from certus.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 from certus.models.paper import mnist_cnn, toy_mlp
 from certus.models.registry import build_model, default_model, mlp
+from certus.models.resnet import resnet
 from certus.models.unit_norm import certified_cnn, certified_mlp, principal_components
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "mlp",
     "mnist_cnn",
     "principal_components",
+    "resnet",
     "toy_mlp",
 ]

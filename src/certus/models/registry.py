@@ -1,6 +1,6 @@
 """Networks by name, or from a file of one's own.
 
-    toy | toy-relu | mnist-cnn | mlp:WIDTHS[:ACTIVATION] | FILE.py:FACTORY
+    toy | toy-relu | mnist-cnn | mlp:WIDTHS[:ACTIVATION] | resnet:CHANNELS | FILE.py:FACTORY
     certified-mlp[:WIDTHS[:UNITS[:COMPONENTS]]] | certified-cnn[:CHANNELS[:UNITS]]
 
 such as ``mlp:128,64:softplus`` or ``certified-mlp:2048:logcosh:256``. A factory is a function, or a class,
@@ -22,6 +22,7 @@ from certus.data import DataSet
 from certus.errors import ArgumentError, require
 from certus.models.own_code import OwnCode, Sources, is_own_file
 from certus.models.paper import mnist_cnn, toy_mlp
+from certus.models.resnet import parse_resnet
 from certus.models.unit_norm import build_certified, check_weights
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -101,11 +102,13 @@ def _by_name(spec: str, data: DataSet, outputs: int) -> nn.Module:
         return toy_mlp(nn.ELU if spec == "toy" else nn.ReLU)
     if spec.startswith("mlp:"):
         return _parse_mlp(spec, math.prod(shape), outputs)
+    if spec.startswith("resnet:"):
+        return parse_resnet(spec, shape, outputs)
     if spec.split(":")[0] in ("certified-mlp", "certified-cnn"):
         return build_certified(spec, data.train.inputs, outputs)
     raise ArgumentError(
-        "`model` must be toy, toy-relu, mnist-cnn, mlp:WIDTHS[:ACTIVATION], certified-mlp, "
-        f"certified-cnn or FILE.py:FACTORY; got {spec!r}."
+        "`model` must be toy, toy-relu, mnist-cnn, mlp:WIDTHS[:ACTIVATION], resnet:CHANNELS, "
+        f"certified-mlp, certified-cnn or FILE.py:FACTORY; got {spec!r}."
     )
 
 
