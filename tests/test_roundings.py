@@ -14,7 +14,7 @@ PACKAGE = ROOT / "src" / "certus"
 SMALL = 1e-3
 
 NO_ROUNDING = {
-    "certificates/certify.py": {"_LEAST"},  # γ: where a search ends
+    "certificates/gamma_grid.py": {"_LEAST"},  # γ: where a search ends
     "certificates/levels.py": {"DEFAULT_ASCENT"},  # how far an ascent goes
     "certificates/proven/centred.py": {"_SCALES", "_APART"},  # choices: see there
     "certificates/proven/concentration.py": {"_NARROW"},  # where a search ends

@@ -24,7 +24,17 @@ PARTS = {
 SMOOTHING = ("binomial", "ballots", "envelope", "coefficients")
 """What is pure mathematics of ``certificates/smoothing``."""
 
-ASSEMBLY = ("levels", "lines", "engine", "certify", "certificate", "population", "alarm", "any_model")
+ASSEMBLY = (
+    "levels",
+    "lines",
+    "engine",
+    "gamma_grid",
+    "certify",
+    "certificate",
+    "population",
+    "alarm",
+    "any_model",
+)
 DRAWN = ("noise", "predictors", "drawing", "plan", "counting", "noisy_certificate")
 """What draws and counts, of ``certificates/smoothing``."""
 

@@ -113,6 +113,8 @@ def test_the_population_is_bounded_by_both_inequalities() -> None:
     assert one.fixed_certified == pytest.approx(beta.ppf(0.05, successes, 201 - successes), abs=1e-6)
     errors = 200 - round(200 * left)
     assert one.fixed_attacked == pytest.approx(1 - beta.ppf(0.05, errors, 201 - errors), abs=1e-6)
+    assert one.population_certified is not None
+    assert one.fixed_certified is not None
     assert one.population_certified < one.fixed_certified < one.certified
 
 

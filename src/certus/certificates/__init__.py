@@ -4,8 +4,9 @@ eqn:certify-tests)."""
 from certus.certificates.accuracy import AccuracyBracket
 from certus.certificates.any_model import certify_any
 from certus.certificates.certificate import Bracket, Certificate, Reached
-from certus.certificates.certify import certify_network, default_gammas
+from certus.certificates.certify import certify_network
 from certus.certificates.entry import certify
+from certus.certificates.gamma_grid import default_gammas
 from certus.certificates.levels import Level
 from certus.certificates.lines import Line, Push
 from certus.certificates.population import Population

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from certus.certificates.attained.unproven import AttainedSide, attain
 from certus.certificates.certificate import Certificate
 from certus.certificates.engine import Engine, Memory, Progress, make_grid, span
+from certus.certificates.gamma_grid import default_gammas, refined_levels
 from certus.certificates.levels import Level
 from certus.certificates.lines import Line
 from certus.certificates.population import Population
@@ -24,10 +25,6 @@ from certus.outward import TINY, mean_down, mean_up
 from certus.smoothness import SmoothnessBound
 
 _CROSS_ENTROPY, _L2, _EVERYWHERE = CrossEntropy(), SquaredL2(), Unbounded()
-_STEP = math.sqrt(2)  # ratio of neighbouring γ
-_BELOW = 64  # how far below the Lipschitz rule's best γ the grid goes
-_LEAST = 1e-12  # no γ below it is added
-_MOST_ADDED = 64  # γ above the grid
 _CLOSED = 0.02  # a bracket as narrow as this share of its upper side is left as it is
 
 
@@ -133,7 +130,7 @@ def certify_network(
             rhos=span(rhos),
             seed=seed or 0,
         )
-    levels = _refined(engine, levels, rhos, refine)
+    levels = refined_levels(engine, levels, rhos, refine)
     finish = engine.loss if clip is None else engine.loss.clamp_max(clip)
     certificate = Certificate(
         rhos=rhos,
@@ -180,59 +177,6 @@ def _without_proof(
         about={},
         no_proof=reason,
     )
-
-
-def default_gammas(problem: Problem, rhos: Sequence[float], clip: float | None) -> tuple[float, ...]:
-    """Γ from the network and ρ alone: around G/(2√(gρ)), the best γ of the Lipschitz rule, far below it, and
-    up to where no label moves for what min(ℓ, B) can gain by it: B/price, with B = 2 ln K unless clipped."""
-    slope, price, root = problem.smoothness.lipschitz, problem.unit_price, problem.smoothness.output_lipschitz
-    if not math.isfinite(slope) and clip is None:
-        # Squared errors: no bound below γg = α², and a pole there.
-        low, high = 1.02 * root**2 / price, 512 * root**2 / price
-    else:
-        if not math.isfinite(slope):
-            assert clip is not None
-            slope = 2 * math.sqrt(clip) * root  # of min(ℓ, B)
-        high, low = (slope / (2 * math.sqrt(price * rho)) for rho in span(rhos))
-        low /= _BELOW
-    if not 0 < low < math.inf:
-        low = high = 1.0  # a network that does not depend on its inputs
-    if problem.label_cost is not None:
-        most = 2 * math.log(problem.label_cost.classes) if clip is None else clip
-        high = max(high, most / problem.label_cost.price)
-    count = 1 + math.ceil(math.log(high / low) / math.log(_STEP))
-    return tuple(high / _STEP**index for index in range(count))
-
-
-def _refined(engine: Engine, levels: list[Level], rhos: Sequence[float], rounds: int) -> list[Level]:
-    """Further γ: up until none is best for a ρ, down until T̂ moves the data by the largest ρ, and between
-    those that are best for some ρ.
-
-    Up it goes for labels: what a label gains is bounded by no slope, and may take a γ of that over its price.
-    """
-    if rounds == 0:
-        return levels
-    least = span(rhos)[0]
-    for _ in range(_MOST_ADDED):
-        ends = [level.gamma * least + float(level.bound.mean()) for level in levels[:2]]
-        if len(ends) < 2 or not ends[0] < ends[1]:
-            break
-        levels.insert(0, engine.level(levels[0].gamma * _STEP))
-    for _ in range(24):
-        if float(levels[-1].transport_cost.mean()) >= span(rhos)[1] or levels[-1].gamma < _LEAST:
-            break
-        levels.append(engine.level(levels[-1].gamma / 4))
-    for turn in range(rounds):
-        levels.sort(key=lambda level: -level.gamma)
-        step = _STEP ** (0.5 ** (turn + 1))
-        known = [level.gamma for level in levels]
-        means = [float(level.bound.mean()) for level in levels]
-        best = {min(known, key=lambda gamma: gamma * rho + means[known.index(gamma)]) for rho in rhos}
-        wanted = {gamma * factor for gamma in best for factor in (step, 1 / step)}
-        for gamma in sorted(wanted):
-            if all(abs(gamma / level.gamma - 1) > 0.02 for level in levels):
-                levels.append(engine.level(gamma))
-    return sorted(levels, key=lambda level: -level.gamma)
 
 
 def _errors_found(engine: Engine, levels: Sequence[Level]) -> Tensor:

@@ -8,13 +8,14 @@ noise is put on the inputs, and what is certified is the noisy model, known by i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 from torch import nn
 
 from certus.certificates.any_model import certify_any
 from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify_network
+from certus.certificates.certify_options import NetworkOptions, SmoothingOptions
 from certus.certificates.proven.problem import Data
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.certificates.smoothing.predictors import AnyData
@@ -28,13 +29,18 @@ def certify(
     *,
     rho: float | Sequence[float] | None = None,
     smoothing: None = None,
-    **options: Any,
+    **options: Unpack[NetworkOptions],
 ) -> Certificate: ...
 
 
 @overload
 def certify(
-    model: object, data: AnyData, *, rho: float | Sequence[float], smoothing: float, **options: Any
+    model: object,
+    data: AnyData,
+    *,
+    rho: float | Sequence[float],
+    smoothing: float,
+    **options: Unpack[SmoothingOptions],
 ) -> SmoothedCertificate: ...
 
 

@@ -1,0 +1,55 @@
+"""The options of ``certify``, for editors and type checkers: those of the two functions it chooses from.
+
+What each means is said where it is used, in ``certify_network`` and ``certify_any``; a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from certus.certificates.engine import Memory, Progress
+from certus.certificates.smoothing.drawing import Advance
+from certus.certificates.smoothing.predictors import AnyData
+from certus.costs import Cost, LabelCost
+from certus.domains import Domain
+from certus.losses import Criterion
+from certus.smoothness import SmoothnessBound
+
+
+class NetworkOptions(TypedDict, total=False):
+    """Without ``smoothing``: those of ``certify_network``."""
+
+    epsilon: float | Sequence[float] | None
+    criterion: Criterion
+    cost: Cost
+    domain: Domain
+    confidence: float | None
+    clip: float | None
+    gammas: Sequence[float] | None
+    smoothness: SmoothnessBound | None
+    label_cost: LabelCost | None
+    inequality: str | None
+    seed: int | None
+    balls: int
+    refine: int
+    attack_steps: int
+    memory: Memory | None
+    progress: Progress | None
+
+
+class SmoothingOptions(TypedDict, total=False):
+    """With ``smoothing``: those of ``certify_any``."""
+
+    draws: int
+    confidence: float
+    votes: int
+    abstain: float | None
+    criterion: Criterion | None
+    clip: float | None
+    cost: Cost
+    label_cost: LabelCost | None
+    calibration: AnyData | None
+    seed: int
+    attack_steps: int
+    progress: Advance | None

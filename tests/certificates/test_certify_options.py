@@ -1,0 +1,23 @@
+"""``certify`` has the options of the functions that it chooses from, each with its type."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+import pytest
+
+from certus.certificates.any_model import certify_any
+from certus.certificates.certify import certify_network
+from certus.certificates.certify_options import NetworkOptions, SmoothingOptions
+
+
+@pytest.mark.parametrize(
+    ("options", "function"), [(NetworkOptions, certify_network), (SmoothingOptions, certify_any)]
+)
+def test_every_option_is_listed_with_its_type(options: type, function: Callable[..., Any]) -> None:
+    said = {"model", "data", "rho", "smoothing"}  # by ``certify`` itself
+    taken = [name for name in inspect.signature(function).parameters if name not in said]
+    hints = get_type_hints(function)
+    assert get_type_hints(options) == {name: hints[name] for name in taken}
