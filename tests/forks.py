@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from certus.cli.app import app
 from certus.data import load
+from tests import loading  # noqa: F401  # before the forks
 
 # What is imported on first use is imported before the forks.
 CliRunner().invoke(app, ["data", "list"])

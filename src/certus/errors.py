@@ -43,6 +43,14 @@ class ContradictionError(CertusError):
     """
 
 
+class FailedCheckError(CertusError):
+    """What a command was asked to check does not hold; it ends with exit code 1, for other people's CI."""
+
+
+class VerificationError(FailedCheckError):
+    """A certificate is not what computing it again gives."""
+
+
 def require(condition: bool, name: str, rule: str, value: object) -> None:
     """Raise ``ArgumentError`` unless ``condition`` holds.
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from certus import Box, CrossEntropy, ModelLoss
 from certus.attacks import GradientAttack, Margin, fgm, ifgm, pgm
-from certus.attacks.balls import NORMS
 from certus.domains import Ball, Domain, Unbounded
 from certus.errors import ArgumentError, LossError, UnsupportedError
 from certus.losses import SquaredError
 from certus.norms import Lp
+from certus.spoken import NORMS
 from tests.attacks.models import convolutional, images, linear
 
 EVERY_NORM = pytest.mark.parametrize("norm", NORMS.values())

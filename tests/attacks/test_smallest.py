@@ -10,11 +10,11 @@ from torch import Tensor
 
 from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2
 from certus.attacks import Margin, largest_penalty, nearest_error
-from certus.attacks.balls import NORMS
 from certus.costs import SquaredSup
 from certus.data import Split
 from certus.errors import ArgumentError
 from certus.norms import Lp
+from certus.spoken import NORMS
 from certus.surrogate import BarzilaiBorwein
 from tests.attacks.models import convolutional, images, linear
 

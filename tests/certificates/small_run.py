@@ -45,7 +45,9 @@ def certify_small(place: Path, scale: float, *options: str) -> str:
     ask = ["certify", "run", *(word for name, value in numbers for word in (name, str(value)))]
     ask += ["--confidence", "0.9", "--balls", "1", "--attack-steps", "3"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("certus.cli.certify._draw", lambda *_: False)  # pictures are tested elsewhere, and slow
+        patch.setattr(
+            "certus.cli.certifying.draw_certificate", lambda *_: False
+        )  # pictures are tested elsewhere, and slow
         done = certus(*ask, *options, folder=place)
     assert done.returncode == 0, done.stderr
     return done.stderr

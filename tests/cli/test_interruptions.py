@@ -20,7 +20,7 @@ IMPORT = ["import", "--model", "mlp:6:tanh", "--weights", "net.safetensors", "--
 
 INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     "train": (TRAIN, AfterStep(1), "new keeps 0 of 2 epochs; `certus resume new` goes on."),
-    "train early": ([*TRAIN[:-1], "early"], BeforeCalling("certus.cli.train:build_from"), NOTHING),
+    "train early": ([*TRAIN[:-1], "early"], BeforeCalling("certus.cli.training_start:build_from"), NOTHING),
     "import": (
         [*IMPORT, "--no-standardize", "-o", "imported"],
         BeforeCalling("certus.storage.tensors:write_atomically", time=2),
@@ -33,7 +33,7 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     ),
     "certify": (
         ["certify", "run", "--rho", "0.01"],
-        BeforeCalling("certus.cli.certify:certify_run"),
+        BeforeCalling("certus.cli.certifying:certify_run"),
         NOTHING,
     ),
     "cartpole": (
@@ -46,8 +46,8 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
         BeforeCalling("certus.data.clients:run"),
         "the cache is as it was; the same command starts again.",
     ),
-    "bound": (["bound", "run"], BeforeCalling("certus.cli.bound:input_smoothness"), NOTHING),
-    "runs": (["runs", "."], BeforeCalling("certus.cli.runs:find_runs"), NOTHING),
+    "bound": (["bound", "run"], BeforeCalling("certus.cli.smoothness_table:input_smoothness"), NOTHING),
+    "runs": (["runs", "."], BeforeCalling("certus.cli.run_table:find_runs"), NOTHING),
 }
 
 

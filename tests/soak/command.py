@@ -16,6 +16,7 @@ from typing import TextIO
 import typer.main
 
 import certus.cli.app
+from tests import loading  # noqa: F401  # before the forks
 from tests.soak.tally import Case
 
 # Built once: what it is built from does not change, and it takes longer than most refusals.

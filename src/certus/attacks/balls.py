@@ -14,9 +14,7 @@ from torch import Tensor
 from certus.batches import per_sample
 from certus.errors import require
 from certus.norms import L2
-
-NORMS = {"1": 1.0, "2": 2.0, "inf": math.inf}
-"""p by the name that commands and files have for it."""
+from certus.spoken import NORMS
 
 
 def check_norm(norm: float) -> None:

@@ -23,9 +23,6 @@ from certus.modes import evaluation_mode
 from certus.perturbers import Perturber
 
 _EVERYWHERE = Unbounded()
-GRADIENT_ATTACKS = ("fgm", "ifgm", "pgm")
-"""The functions below, by name."""
-
 _STEP = 2.5  # the default step is this times ε/steps: enough to cross the ball, and to turn
 
 

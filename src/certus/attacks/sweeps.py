@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from certus.attacks.balls import NORMS, check_norm
-from certus.attacks.gradient import GRADIENT_ATTACKS, default_step, fgm, ifgm, pgm
+from certus.attacks.balls import check_norm
+from certus.attacks.gradient import default_step, fgm, ifgm, pgm
 from certus.attacks.outcomes import Outcome, attack_data, worst_of
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
@@ -17,6 +17,7 @@ from certus.evidence import Evidence
 from certus.losses import ModelLoss
 from certus.perturbers import ERM, Perturber
 from certus.split import Split
+from certus.spoken import GRADIENT_ATTACKS, NORMS
 from certus.surrogate import WRM, default_maximizer
 
 ATTACKS = (*GRADIENT_ATTACKS, "wrm")

@@ -1,4 +1,8 @@
-"""The command line: a thin skin over the library."""
+"""The command line: a thin skin over the library.
+
+A file of a command says how it is called; what it does is imported inside its function. So ``--help`` and a
+mistyped option answer at once, without torch.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,10 @@ import typer
 
 from certus.cli import attack, bound, cartpole, certify, compare, data, runs, shift, train, verify
 from certus.cli.encoding import speak_plainly
+from certus.cli.grouped_help import GroupedCommands, certus_options
 from certus.cli.interruption import Interruption, interruptible
-from certus.errors import CertusError
+from certus.errors import CertusError, FailedCheckError
 from certus.printable import printable
-from certus.runs.verification import VerificationError
 
 # UsageError; where it lives depends on the version of typer, its place among the bases does not.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -25,31 +29,36 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    cls=GroupedCommands,
 )
-app.command("train")(interruptible(train.train))
-app.command("resume")(interruptible(train.resume))
-app.command("import")(interruptible(train.import_weights))
-app.command("attack")(interruptible(attack.attack))
-app.command("compare")(interruptible(compare.compare))
-app.command("runs")(interruptible(runs.runs))
-app.command("bound")(interruptible(bound.bound))
-app.command("cartpole")(interruptible(cartpole.cartpole))
-app.command("certify")(interruptible(certify.certify))
-app.command("verify")(interruptible(verify.verify))
-app.command("shift")(interruptible(shift.shift))
-app.add_typer(data.data_commands, name="data")
+app.callback()(certus_options)
+for group, name, function in (
+    ("Train", "train", train.train),
+    ("Train", "resume", train.resume),
+    ("Train", "import", train.import_weights),
+    ("Prove", "certify", certify.certify),
+    ("Prove", "verify", verify.verify),
+    ("Prove", "bound", bound.bound),
+    ("Attack", "attack", attack.attack),
+    ("Attack", "compare", compare.compare),
+    ("Look", "runs", runs.runs),
+    ("Data", "shift", shift.shift),
+    ("Other", "cartpole", cartpole.cartpole),
+):
+    app.command(name, rich_help_panel=group)(interruptible(function))
+app.add_typer(data.data_commands, name="data", rich_help_panel="Data")
 
 
 def main() -> NoReturn:
     """Run the command line.
 
-    Exit codes: 0, done; 1, a verification failed, or certus itself did; 2, refused, with one line on stderr;
+    Exit codes: 0, done; 1, a check failed, or certus itself did; 2, refused, with one line on stderr;
     130, interrupted, with one line that says what is kept and how to go on.
     """
     speak_plainly()
     try:
         code = app(standalone_mode=False)
-    except VerificationError as error:
+    except FailedCheckError as error:
         _refuse(str(error), code=1)
     except CertusError as error:
         _refuse(str(error))

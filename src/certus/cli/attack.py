@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import torch
 import typer
 
-from certus.attacks.smallest import nearest_error
-from certus.cli.attack_trials import (
+from certus.cli.attack_options import (
     Attack,
     AttackSeed,
     Clip,
     Epsilon,
     Gamma,
-    ModelFile,
     NormOption,
     Plot,
     Relative,
@@ -25,28 +21,8 @@ from certus.cli.attack_trials import (
     Save,
     Steps,
     StepSize,
-    check_places,
-    clipping,
-    describe,
-    draw,
-    idle_in_attacks,
-    make_rows,
-    make_trials,
-    print_rows,
-    run_attacks,
-    save_result,
-    some_samples,
-    where,
 )
-from certus.cli.epsilon import read_norm
-from certus.cli.idle import of_data, of_network, refuse_idle
-from certus.cli.output import Json, console, make_table, messages, number, print_json
-from certus.cli.progress import counting
-from certus.domains import Unbounded
-from certus.errors import require_count
-from certus.runs.directory import RunDirectory
-from certus.runs.trained import TrainedRun, open_trained
-from certus.subsets import Subset
+from certus.cli.shared_options import Json, ModelFile
 
 _AT_ANY_DISTANCE: dict[str, str | None] = dict.fromkeys(
     ("attacks", "epsilon", "gamma", "plot", "relative", "step_size"),
@@ -76,7 +52,7 @@ def attack(
     model: ModelFile = None,
     as_json: Json = False,
 ) -> None:
-    """Attack the test data of a run: error, loss and distance, with 95% intervals.
+    """Attack the test data of a run; results have 95% intervals.
 
     \b
     certus attack runs/digits --epsilon 0.05
@@ -87,6 +63,25 @@ def attack(
 
     What an attack finds is attained: a lower bound on the worst case, never a certificate.
     """
+    from certus.cli.attack_trials import (
+        check_places,
+        describe,
+        draw,
+        idle_in_attacks,
+        make_rows,
+        make_trials,
+        print_rows,
+        run_attacks,
+        save_result,
+        some_samples,
+        where,
+    )
+    from certus.cli.idle import of_data, of_network, refuse_idle
+    from certus.cli.nearest_errors import show_nearest
+    from certus.cli.output import console, print_json
+    from certus.runs.directory import RunDirectory
+    from certus.runs.trained import open_trained
+
     check_places(output, plot)
     opened = RunDirectory.open(run)
     refuse_idle(context, of_network(opened))
@@ -95,7 +90,7 @@ def attack(
     refuse_idle(context, of_data(trained.data))
     chosen = some_samples(trained, samples, seed)
     if nearest:
-        _show_nearest(trained, chosen, norm or "inf", clip, steps, restarts, seed, output, as_json)
+        show_nearest(trained, chosen, norm or "inf", clip, steps, restarts, seed, output, as_json)
         return
     trials = make_trials(
         trained,
@@ -124,57 +119,3 @@ def attack(
         else:
             print_rows(rows)
             console.print(f"{said}. Attained by actual points: a lower bound.")
-
-
-def _show_nearest(
-    trained: TrainedRun,
-    chosen: Subset,
-    norm: str,
-    clip: bool,
-    steps: int | None,
-    restarts: int | None,
-    seed: int,
-    output: Path | None,
-    as_json: bool,
-) -> None:
-    options: dict[str, Any] = {"steps": 20 if steps is None else steps}
-    options["restarts"] = 1 if restarts is None else restarts
-    for name, count in options.items():
-        require_count(f"--{name}", count)
-    domain = trained.data.domain if clip else Unbounded()
-    data, distances = chosen.data, []
-    with counting(messages, f"attacking {trained.run.path}", len(data)) as advance:
-        for start in range(0, len(data), 256):
-            batch = data[start : start + 256]
-            found = nearest_error(
-                trained.loss,
-                batch.inputs,
-                batch.targets,
-                norm=read_norm(norm),
-                domain=domain,
-                seed=seed,
-                **options,
-            )
-            distances.append(found.distance)
-            advance(len(batch))
-    lengths = torch.cat(distances).double().tolist()
-    about = {"run": str(trained.run.path), **describe(trained, chosen, seed), "norm": norm}
-    about |= {"clipped": clip, **options}
-    about["distances"] = [value if value < math.inf else None for value in lengths]
-    try:
-        save_result(output, about)
-    finally:  # what was found is shown, even if it cannot be written
-        if as_json:
-            print_json(about)
-        else:
-            _print_nearest(lengths)
-            kept = clipping(clip, trained.data.domain)
-            console.print(f"{chosen.words}; norm {norm}, {kept}. Attained: no nearest error is farther.")
-
-
-def _print_nearest(lengths: list[float]) -> None:
-    shown = make_table("share of samples", "nearest error within")
-    for percent in (5, 25, 50, 75, 95):
-        reached = -(-percent * len(lengths) // 100)  # so many samples, rounded up
-        shown.add_row(f"{percent}%", number(sorted(lengths)[reached - 1]))
-    console.print(shown)

@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
-from certus.cli.idle import of_network, refuse_idle
-from certus.cli.output import Json, console, make_table, messages, number, print_json, require_picture
-from certus.errors import CertusError, require_count
-from certus.evidence import Evidence
-from certus.figures.curvature import draw_bound
-from certus.losses import ModelLoss
-from certus.runs.building import load_data, settings_of
-from certus.runs.directory import RunDirectory
-from certus.runs.networks import load_model
-from certus.runs.tags import from_tag
-from certus.smoothness import SmoothnessBound, input_smoothness
-from certus.smoothness.results import validity_of
-from certus.storage.files import RunError
-from certus.subsets import Subset
-from certus.surrogate import largest_curvature
-from certus.training.criterion_choice import default_criterion
-
-_RULES = {
-    "paper": "as the paper prints it",
-    "corrected": "the paper's, corrected",
-    "sum": "sum rule: kappa + D²/4",
-    "max": "max rule",
-}
+from certus.cli.shared_options import Json, ModelFile
 
 
 def bound(
@@ -42,110 +18,17 @@ def bound(
     ] = 256,
     seed: Annotated[int, typer.Option(help="Chooses these samples.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Where to draw; RUN/bound.png by default.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="The run's own FILE.py:FACTORY, if it has one: it is executed.")
-    ] = None,
+    model: ModelFile = None,
     as_json: Json = False,
 ) -> None:
-    """Bound the curvature of a trained network's loss, layer by layer, and the gamma that it takes.
+    """Bound the curvature of a network's loss, layer by layer.
 
     \b
     certus bound runs/digits
     certus bound runs/digits --json
+
+    Above the gamma that follows from it, robust training is inside the theory.
     """
-    require_count("--samples", samples, least=0)
-    if plot is not None:
-        require_picture("--plot", plot)
-    opened = RunDirectory.open(run)
-    nothing = "with --samples 0, where there is nothing to choose" if samples == 0 else None
-    refuse_idle(context, {"seed": nothing} | of_network(opened))
-    settings, about = settings_of(opened), opened.settings
-    data = load_data(settings)
-    network = load_model(opened, model=model).double()
-    for name in ("criterion", "cost"):
-        if name not in about:
-            raise RunError(f"{run} is corrupt: run.json lacks {name}.")
-    criterion, cost = from_tag(about["criterion"]), from_tag(about["cost"])
-    if settings.certified:
-        criterion = default_criterion(data.train)  # which the run's own proof is about
-    shape = tuple(data.test.inputs.shape[1:])
-    found = input_smoothness(network, criterion, input_shape=shape, cost=cost)
-    sampled, rows = None, None
-    if samples > 0:
-        subset = Subset.of(data.test, f"{data.name}@test", samples, seed=seed, stratify=True)
-        chosen, rows = subset.data, subset.as_json()
-        targets = chosen.targets.double() if chosen.targets.is_floating_point() else chosen.targets
-        curved = largest_curvature(
-            ModelLoss(network, criterion), chosen.inputs.double(), targets, cost=cost, max_products=20
-        )
-        sampled = float(torch.nan_to_num(curved.largest, nan=-math.inf).max())
-        found.check_attained(sampled)
-    picture = plot or run / "bound.png"
-    drawn = _draw(found, sampled, picture)
-    if as_json:
-        estimate = {"value": sampled, "samples": samples, "rows": rows, "evidence": Evidence.ESTIMATED}
-        print_json({"run": str(run), **found.as_json(), "sampled": estimate, "plot": drawn})
-        return
-    _show(found, sampled, settings.gamma, drawn)
+    from certus.cli.smoothness_table import bound_run
 
-
-def _show(found: SmoothnessBound, sampled: float | None, gamma: float | None, drawn: str | None) -> None:
-    lines = make_table("layer", "kind", "norm", "bend", "Lipschitz so far", "adds to the curvature")
-    for layer in found.layers:
-        cells = (layer.norm, layer.bend, layer.lipschitz, layer.curvature)
-        lines.add_row(layer.path or "–", layer.kind, *(_cell(value) for value in cells))
-    console.print(lines)
-    modulus = found.cost.strong_convexity
-    names = (f"L+ ({found.evidence})", f"gamma above it (L+/{modulus:g})", "times the sampled curvature")
-    rules = make_table("bound", *names)
-    for name, value in found.bounds.items():
-        slack = value / sampled if sampled is not None and sampled > 0 else None
-        rules.add_row(_RULES[name], _cell(value), _cell(found.gammas[name]), number(slack, 3))
-    if sampled is not None:
-        rules.add_row(
-            "sampled on test data (estimated)",
-            _cell(sampled),
-            _cell(sampled / modulus if modulus else math.inf),
-            "1",
-        )
-    console.print(rules)
-    if found.obstacle is not None:
-        console.print(
-            f"No finite bound on the curvature: {found.obstacle}. certus.smoothness.smooth(model) may help."
-        )
-    else:
-        costly = found.dearest
-        console.print(f"The smallest is the bound: L+ = {found.curvature:.4g} by the {found.rule} rule.")
-        console.print(
-            f"What costs most: {costly.path or 'the loss itself'} ({costly.kind}), {costly.curvature:.4g}."
-        )
-        console.print(
-            f"Training is inside the theory for gamma > {found.gamma:.4g}.{_verdict(gamma, found.gamma)}"
-        )
-    console.print(
-        f"Lipschitz constant of the loss: {found.lipschitz:.4g} ({found.evidence}), in the norm of "
-        f"{found.cost}."
-    )
-    console.print(validity_of(found.assumptions))
-    if drawn is not None:
-        console.print(f"Drawn in {drawn}")
-
-
-def _verdict(gamma: float | None, threshold: float) -> str:
-    if gamma is None:
-        return ""
-    return f" This run's gamma = {gamma:g} is {'inside' if gamma > threshold else 'outside'}."
-
-
-def _cell(value: float) -> str:
-    return "–" if math.isnan(value) else "∞" if math.isinf(value) else number(value)
-
-
-def _draw(found: SmoothnessBound, sampled: float | None, path: Path) -> str | None:
-    """Bars of the bounds and of the layers' shares; None if there is nothing to draw with, or nothing
-    finite."""
-    try:
-        return str(draw_bound(found, sampled, path))
-    except CertusError as reason:
-        messages.print(f"No plot: {reason}")
-        return None
+    bound_run(context, run, samples, seed, plot, model, as_json=as_json)

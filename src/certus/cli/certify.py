@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from certus.certificates.certificate import Certificate
-from certus.certificates.kept import FileMemory
-from certus.certificates.record import as_json, sample_table
-from certus.cli.attack_trials import ModelFile
-from certus.cli.certificate_table import show_certificate
-from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.interruption import if_interrupted
-from certus.cli.no_lock import NoLock
-from certus.cli.noisy_table import IDLE_WITH_NOISE, IDLE_WITHOUT, READ_ONLY, certify_in_noise
-from certus.cli.output import Json, console, messages, print_json, require_folder
-from certus.cli.progress import counting
-from certus.domains import Unbounded
-from certus.errors import ArgumentError, ContradictionError, UnsupportedError, require
-from certus.runs.certification import CertifySettings, certified_data, certify_run, fingerprint
-from certus.runs.directory import RunDirectory
-from certus.runs.noisy_certification import NoisySettings
-from certus.runs.owners import CERTIFICATE, certified_run, owner_of, require_folder_of
-from certus.runs.trained import TrainedRun, open_trained
-from certus.runs.verification import TABLE
-from certus.storage.tensors import digest
-from certus.storage.together import appearing_together, complete, remove_files
-from certus.storage.writing import WriteError, write_atomically, write_json
+from certus.cli.shared_options import Json, ModelFile, NoLock
+from certus.errors import ArgumentError
 
 CertifySeed = Annotated[
     int, typer.Option(help="Chooses the samples, and the order of the population bound; fix it beforehand.")
 ]
-_NAME, _PICTURE = "certificate.json", "certificate.png"
+_PICTURE = "certificate.png"
 
 
 def certify(
@@ -92,7 +72,7 @@ def certify(
     no_lock: NoLock = False,
     as_json_: Json = False,
 ) -> None:
-    """Bracket the worst loss and error rate over all distributions within RHO of held-out data.
+    """Bracket the worst loss and error when held-out data move by RHO.
 
     \b
     certus certify runs/digits --rho 0.01 --rho 0.1 --confidence 0.95
@@ -101,10 +81,35 @@ def certify(
     certus certify runs/jobs --rho 0.1 --data csv:new.csv
     certus certify runs/noisy --rho 0.01 --smoothing 0.25
 
+    The worst is over all distributions within transport cost RHO of the data.
     "At least" is attained by a distribution that was found; "at most" is proven, or assumed if it rests
     on rules of your own, which are named. An interrupted certification goes on where it was when it is asked
     for again.
     """
+    from certus.certificates.kept import FileMemory
+    from certus.certificates.record import as_json, sample_table
+    from certus.cli.certificate_table import show_certificate
+    from certus.cli.certifying import (
+        NAME,
+        compute,
+        draw_certificate,
+        kept_levels,
+        require_same_run,
+        sha256_of,
+    )
+    from certus.cli.idle import of_labels, of_network, refuse_idle
+    from certus.cli.noisy_table import IDLE_WITH_NOISE, IDLE_WITHOUT, READ_ONLY, certify_in_noise
+    from certus.cli.output import console, messages, print_json, require_folder
+    from certus.domains import Unbounded
+    from certus.runs.certification import CertifySettings, fingerprint
+    from certus.runs.directory import RunDirectory
+    from certus.runs.noisy_certification import NoisySettings
+    from certus.runs.owners import CERTIFICATE, owner_of, require_folder_of
+    from certus.runs.trained import open_trained
+    from certus.runs.verification import TABLE
+    from certus.storage.together import appearing_together, complete, remove_files
+    from certus.storage.writing import WriteError, write_atomically, write_json
+
     if not rho and not epsilon:
         raise ArgumentError("`--rho` or `--epsilon` must be given: how far the data may move; got neither.")
     if smoothing is not None and confidence is None:
@@ -147,26 +152,26 @@ def certify(
     nothing_new = f"for {run}, whose inputs may lie anywhere already" if unbounded else None
     refuse_idle(context, {"everywhere": nothing_new} | of_labels(trained.data))
     if output is not None:
-        _require_same_run(trained, folder)
+        require_same_run(trained, folder)
     if smoothing is not None:
         certify_in_noise(trained, settings, NoisySettings(smoothing, draws, votes, abstain), folder, as_json_)
         return
     folder.mkdir(parents=True, exist_ok=True)
-    complete(folder, _NAME, locking=not no_lock)
+    complete(folder, NAME, locking=not no_lock)
     question = {"settings": settings.as_json(), "digests": fingerprint(trained, settings)}
     memory = FileMemory(folder / "unfinished", question, messages.print)
-    with if_interrupted(lambda: _kept(memory)):
+    with if_interrupted(lambda: kept_levels(memory)):
         certificate = compute(trained, settings, memory)
         rows = sample_table(certificate)
-        certificate.about["digests"]["table"] = _sha256(rows)
+        certificate.about["digests"]["table"] = sha256_of(rows)
         content = as_json(certificate)
         try:
-            with appearing_together(folder, _NAME, locking=not no_lock) as new:
+            with appearing_together(folder, NAME, locking=not no_lock) as new:
                 write_atomically(new / TABLE, rows.encode())
-                drawn = _draw(certificate, new / _PICTURE, trained)
-                write_json(new / _NAME, content)
+                drawn = draw_certificate(certificate, new / _PICTURE, trained)
+                write_json(new / NAME, content)
         except WriteError as reason:
-            raise WriteError(f"{reason} {_kept(memory)}") from None
+            raise WriteError(f"{reason} {kept_levels(memory)}") from None
     if not drawn:
         remove_files(folder, [_PICTURE])
     memory.forget()
@@ -174,58 +179,4 @@ def certify(
         print_json(content)
         return
     show_certificate(certificate, trained.data.units)
-    console.print(f"Written: {folder / _NAME}, {TABLE}{f', {_PICTURE}' if drawn else ''}.")
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _require_same_run(trained: TrainedRun, folder: Path) -> None:
-    """Raise ``ArgumentError`` for a folder with the certificate of another run."""
-    if not (folder / _NAME).exists():
-        return
-    known = certified_run(folder)
-    path, weights = known or ("nothing that can be read", "")
-    same = weights == digest(dict(trained.loss.model.state_dict()))
-    same = same or (known is not None and Path(path).resolve() == trained.run.path.resolve())
-    rule = f"be a folder of its own, or hold a certificate of {trained.run.path}"
-    require(same, "--output", rule, f"{folder}, which has one of {path}")
-
-
-def _kept(memory: FileMemory) -> str:
-    """What there is to go on from."""
-    count = memory.count
-    if count == 0:
-        return "nothing is kept; the same command starts again."
-    kept, them = ("levels are", "them") if count > 1 else ("level is", "it")
-    return f"{count} finished {kept} kept in {memory.folder}; the same command goes on with {them}."
-
-
-def compute(trained: TrainedRun, settings: CertifySettings, memory: FileMemory | None) -> Certificate:
-    """With a progress bar, and remembering finished levels."""
-    resumed = memory is not None and memory.count > 0
-    count = len(certified_data(trained, settings).data)
-    # What refining will add is not known beforehand: about two γ for each ρ.
-    passes = 20 + 2 * (len(settings.rho) or len(settings.epsilon))
-    with counting(messages, f"certifying {trained.run.path}", count * passes) as advance:
-        try:
-            certificate = certify_run(trained, settings, memory=memory, progress=advance)
-        except ContradictionError as reason:
-            if memory is None or not resumed:
-                raise
-            memory.forget()
-            messages.print(f"{reason} All kept levels are computed again.")
-            certificate = certify_run(trained, settings, progress=advance)
-    return certificate
-
-
-def _draw(certificate: Certificate, path: Path, trained: TrainedRun) -> bool:
-    try:
-        from certus.figures.brackets import draw_bracket
-
-        draw_bracket(certificate, path, trained.data.units, f"{trained.data.name}: {trained.run.path}")
-    except UnsupportedError as reason:
-        messages.print(f"No picture: {reason}")
-        return False
-    return True
+    console.print(f"Written: {folder / NAME}, {TABLE}{f', {_PICTURE}' if drawn else ''}.")

@@ -6,11 +6,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
-from certus.attacks.paired import paired_differences
-from certus.cli.attack_trials import (
+from certus.cli.attack_options import (
     Attack,
     AttackSeed,
     Clip,
@@ -24,24 +22,9 @@ from certus.cli.attack_trials import (
     Save,
     Steps,
     StepSize,
-    check_places,
-    describe,
-    draw,
-    idle_in_attacks,
-    make_rows,
-    make_trials,
-    print_rows,
-    run_attacks,
-    save_result,
-    some_samples,
-    where,
 )
-from certus.cli.idle import of_data, refuse_idle
-from certus.cli.output import Json, console, print_json
+from certus.cli.shared_options import Json
 from certus.errors import require
-from certus.runs.directory import RunDirectory
-from certus.runs.networks import own_model
-from certus.runs.trained import open_trained
 
 
 def compare(
@@ -66,14 +49,37 @@ def compare(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Attack several models on the same samples, side by side with paired differences.
+    """Attack several models on the same samples, side by side.
 
     \b
     certus compare runs/digits-wrm runs/digits-erm --epsilon 0 --epsilon 0.05 --epsilon 0.1
     certus compare runs/wrm runs/pgm --norm 2 --epsilon from:runs/wrm --plot compare.png
 
-    The differences are sample by sample, so that much smaller ones show than two intervals would tell.
+    Differences to the first run are paired, sample by sample: much smaller ones show
+    than two intervals would tell.
     """
+    import torch
+
+    from certus.attacks.paired import paired_differences
+    from certus.cli.attack_trials import (
+        check_places,
+        describe,
+        draw,
+        idle_in_attacks,
+        make_rows,
+        make_trials,
+        print_rows,
+        run_attacks,
+        save_result,
+        some_samples,
+        where,
+    )
+    from certus.cli.idle import of_data, refuse_idle
+    from certus.cli.output import console, print_json
+    from certus.runs.directory import RunDirectory
+    from certus.runs.networks import own_model
+    from certus.runs.trained import open_trained
+
     different = len({path.resolve() for path in runs}) == len(runs)
     named = ", ".join(str(path) for path in runs)
     require(different and len(runs) >= 2, "runs", "be two or more, each once", named)

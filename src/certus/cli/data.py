@@ -8,12 +8,10 @@ from typing import Annotated
 import typer
 
 from certus.cli.interruption import if_interrupted, interruptible
-from certus.cli.no_lock import NoLock
-from certus.cli.output import Json, console, make_table, messages, print_json
-from certus.data import fetch, names
+from certus.cli.shared_options import Json, NoLock
 
 data_commands = typer.Typer(
-    help="Data sets: list them, fetch those that are not bundled.", no_args_is_help=True
+    help="List the data sets, and fetch those that are not bundled.", no_args_is_help=True
 )
 
 
@@ -25,6 +23,9 @@ def list_names(as_json: Json = False) -> None:
     \b
     certus data list
     """
+    from certus.cli.output import console, make_table, print_json
+    from certus.data import names
+
     entries = names()
     if as_json:
         print_json([asdict(entry) for entry in entries])
@@ -54,6 +55,9 @@ def get(
     \b
     certus data get mnist
     """
+    from certus.cli.output import console, make_table, messages, print_json
+    from certus.data import fetch
+
     with if_interrupted(lambda: "the cache is as it was; the same command starts again."):
         report = fetch(name, report=lambda message: messages.print(message), locking=not no_lock)
     if as_json:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from certus.attacks.balls import NORMS
 from certus.attacks.budgets import fair_epsilon
 from certus.cli.output import messages
 from certus.errors import ArgumentError, require
@@ -14,6 +13,7 @@ from certus.runs.building import settings_of
 from certus.runs.directory import RunDirectory
 from certus.runs.networks import own_model
 from certus.runs.trained import open_trained, recorded_rho_hat
+from certus.spoken import NORMS
 
 
 def read_norm(text: str) -> float:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -16,8 +15,6 @@ from certus.figures.canvas import require_format
 from certus.printable import printable
 from certus.runs.owners import require_file_of_nobody
 from certus.storage.writing import WriteError, replaceable
-
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 
 
 class PlainConsole(Console):

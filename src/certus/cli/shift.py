@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from certus.certificates.alarm import check_met
-from certus.certificates.certificate import Certificate
-from certus.certificates.transport import Shift, transport_distance
-from certus.cli.attack_trials import ModelFile
-from certus.cli.idle import of_labels, of_network, refuse_idle
-from certus.cli.output import Json, console, messages, number, print_json
-from certus.data import DataSet, load
-from certus.data.other_data import load_like
-from certus.decimals import at_least, at_most
-from certus.errors import ArgumentError, require
-from certus.runs.building import natural_cost
-from certus.runs.certification import CertifySettings, certify_run
-from certus.runs.directory import RunDirectory
-from certus.runs.held_out import named_split
-from certus.runs.trained import TrainedRun, open_trained
-from certus.smoothness.results import assumed_words
-from certus.split import Split
-from certus.subsets import Subset, halves
+from certus.cli.shared_options import Json, ModelFile
 
 
 def shift(
@@ -42,138 +23,14 @@ def shift(
     model: ModelFile = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the transport distance between two data sets, in the units of the first, or of a run.
+    """Measure how far one data set is from another.
 
     \b
     certus shift employment@test employment@2018 --label-price 1
     certus shift employment@test employment@2018 --label-price 1 --run runs/jobs
+
+    The transport distance, in the units of the first, or of a run.
     """
-    opened = None if run is None else RunDirectory.open(run)
-    alone: dict[str, str | None] = {"model": "without --run: it names the network of a run"}
-    refuse_idle(context, alone if opened is None else of_network(opened))
-    trained = None if opened is None else open_trained(opened, model=model)
-    (spec, name), (other, later) = _names(first), _names(second)
-    data = load(spec) if trained is None else trained.data
-    refuse_idle(context, of_labels(data))
-    require(samples is None or samples >= 2, "samples", "be at least 2", samples)
-    chosen = [
-        Subset.of(_read(data, *each, trained, spec), "@".join(each), samples, seed=seed, stratify=True)
-        for each in ((spec, name), (other, later))
-    ]
-    here, there = (part.data for part in chosen)
-    if trained is not None:
-        outside = int((~trained.domain.contains(there.inputs)).sum())
-        rule = f"lie where the inputs of the run may, in {trained.domain}, for its certificate to hold there"
-        require(outside == 0, "second", rule, f"{outside} of {len(there)} samples of {second} outside")
-    cost = natural_cost(data) if trained is None else trained.cost
-    found = transport_distance(here, there, cost, label_price=label_price, seed=seed)
-    # One half of the first against the other: what chance alone makes of samples of this kind.
-    one, rest = halves(here, seed)
-    chance = None
-    if len(one) > 0:
-        chance = transport_distance(one, rest, cost, label_price=label_price, seed=seed)
-    bracket: dict[str, Any] | None = None
-    if trained is not None and found.reason is None:
-        messages.print(f"Certifying {run} on {first} at rho = {found.high:.4g}.")
-        settings = CertifySettings(
-            rho=(found.high,),
-            label_price=label_price,
-            data=None if spec == trained.settings.data else spec,
-            split=name,
-            samples=samples,
-            seed=seed,
-        )
-        bracket = _bracket(certify_run(trained, settings), found.high, there, second)
-    if as_json:
-        plain = {name: _finite(value) for name, value in (("shift", found), ("chance", chance))}
-        rows = [part.as_json() for part in chosen]
-        print_json({"first": first, "second": second, "rows": rows, **plain, "bracket": bracket})
-        return
-    if samples is not None:
-        said = ", and ".join(part.words for part in chosen)
-        console.print(f"Of {said}: the distance between all rows is another, on average smaller.")
-    _show(first, second, found, chance, data, bracket)
+    from certus.cli.shift_words import measure_shift
 
-
-def _bracket(certificate: Certificate, rho: float, data: Split, name: str) -> dict[str, Any]:
-    """The bracket at ρ, beside what the second sample, which is one of those within ρ, has itself."""
-    assert certificate.source is not None  # it was just made
-    loss, error = certificate.source.met(data)
-    check_met(certificate, rho, loss, error, name)
-    evidence = {"evidence": certificate.evidence, "assumptions": list(certificate.assumptions)}
-    return asdict(certificate.bracket(rho)) | {"loss_met": loss, "error_met": error} | evidence
-
-
-def _show(
-    first: str, second: str, found: Shift, chance: Shift | None, data: DataSet, bracket: dict[str, Any] | None
-) -> None:
-    if found.reason is not None:
-        console.print(f"{first} and {second} are infinitely far apart: {found.reason}. Give --label-price.")
-        return
-    how = (
-        "exactly"
-        if found.exact
-        else f"by a coupling in {found.blocks} blocks, standard error {found.spread:.2g}"
-    )
-    console.print(
-        f"W_c({first}, {second}): at least {at_least(found.low)}, at most {at_most(found.high)} ({how}); "
-        f"a distance of at most {at_most(found.high**0.5)} {data.units}."
-    )
-    if found.labels is not None:
-        console.print(f"Label shares differ by {found.labels:.4f} in total variation.")
-    if chance is not None and chance.reason is None:
-        console.print(
-            f"Between the two halves of {first} it is at most {number(chance.high)}: so much is "
-            "chance and sample size."
-        )
-    if bracket is None:
-        return
-    guessing = math.log(data.classes or math.inf)
-    console.print(
-        f"Over all distributions within rho = {bracket['rho']:.4g} of {first}: loss at least "
-        f"{at_least(bracket['loss_low'])}, at most {_bound(bracket['loss_high'], guessing)}"
-        + (
-            f"; error at least {at_least(bracket['error_low'])}, "
-            f"at most {_bound(bracket['error_high'], 1.0)}."
-            if bracket["error_high"] is not None
-            else "."
-        )
-        + f" At most: {bracket['evidence']}."
-    )
-    if bracket["assumptions"]:
-        console.print(assumed_words(tuple(bracket["assumptions"])))
-    met = f"loss {bracket['loss_met']:.4f}"
-    met += "" if bracket["error_met"] is None else f", error {bracket['error_met']:.4f}"
-    console.print(
-        f"{second} is one of these distributions: it has {met}. The bound is on the worst of them, not on "
-        "the one that came, and the distance between finite samples is mostly larger than between what they "
-        "were drawn from."
-    )
-
-
-def _bound(value: float, limit: float) -> str:
-    """A bound, with a word where it says no more than guessing does."""
-    return at_most(value) + (" (vacuous)" if value >= limit else "")
-
-
-def _names(text: str) -> tuple[str, str]:
-    """``employment@2018``: a data set and one of its splits."""
-    spec, at, name = text.rpartition("@")
-    if not at:
-        raise ArgumentError(f"`data` must name a split, such as {text}@test; got {text!r}.")
-    return spec, name
-
-
-def _read(data: DataSet, spec: str, name: str, trained: TrainedRun | None, own: str) -> Split:
-    """A split of ``data``, or of another data set in its units."""
-    own = own if trained is None else trained.settings.data
-    if spec == own:
-        return named_split(data, name)
-    seed, target = (0, None) if trained is None else (trained.settings.seed, trained.settings.target)
-    return named_split(load_like(data, spec, seed=seed, target=target), name)
-
-
-def _finite(found: Shift | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    return {name: None if value == math.inf else value for name, value in asdict(found).items()}
+    measure_shift(context, first, second, label_price, run, samples, seed, model, as_json=as_json)

@@ -13,6 +13,7 @@ from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, make_table, messages, number, print_json
 from certus.cli.progress import ProgressBar
 from certus.decimals import at_most
+from certus.models.own_code import Sources
 from certus.runs import RunLock
 from certus.runs.building import settings_of
 from certus.runs.checkpoint import position
@@ -98,6 +99,16 @@ def _kept(run: RunDirectory) -> str:
         return str(reason)
     done = f"{epoch} of {epochs} epochs" + (f" and {step} steps" if step else "")
     return f"{run.path} keeps {done}; `certus resume {run.path}` goes on."
+
+
+def say_covered(sources: Sources | None) -> None:
+    """Which code of the user's the run is bound to."""
+    if sources is None:
+        return
+    left = "".join(f", {name}" for name in sources.uncovered)
+    messages.print(
+        f"The run is bound to {', '.join(sources.files)} by sha256, not to installed packages{left}."
+    )
 
 
 def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:

@@ -1,11 +1,16 @@
 """Run directories: all about one training, in files that survive a crash and execute nothing."""
 
-from certus.runs.directory import RunDirectory, find_runs
-from certus.runs.networks import load_model
-from certus.runs.recorder import Recorder
-from certus.runs.settings import Settings
-from certus.storage.files import RunError
-from certus.storage.lock import RunLock
+from typing import TYPE_CHECKING
+
+from certus.lazily import lazily
+
+if TYPE_CHECKING:
+    from certus.runs.directory import RunDirectory, find_runs
+    from certus.runs.networks import load_model
+    from certus.runs.recorder import Recorder
+    from certus.runs.settings import Settings
+    from certus.storage.files import RunError
+    from certus.storage.lock import RunLock
 
 __all__ = [
     "Recorder",
@@ -16,3 +21,16 @@ __all__ = [
     "find_runs",
     "load_model",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "Recorder": "certus.runs.recorder",
+        "RunDirectory": "certus.runs.directory",
+        "RunError": "certus.storage.files",
+        "RunLock": "certus.storage.lock",
+        "Settings": "certus.runs.settings",
+        "find_runs": "certus.runs.directory",
+        "load_model": "certus.runs.networks",
+    },
+)

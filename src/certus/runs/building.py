@@ -7,15 +7,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from certus.attacks.balls import NORMS
-from certus.attacks.gradient import GRADIENT_ATTACKS, fgm, ifgm, pgm
-from certus.costs import Cost, SquaredL2, WeightedL2
+from certus.attacks.gradient import fgm, ifgm, pgm
+from certus.costs import Cost, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.data import DataSet, load
 from certus.domains import Domain
 from certus.errors import ArgumentError
 from certus.perturbers import ERM, Perturber
 from certus.runs.directory import RunDirectory
-from certus.runs.settings import COSTS, Settings
+from certus.runs.settings import Settings
+from certus.spoken import GRADIENT_ATTACKS, NORMS
 from certus.storage.files import DamageError, RunError
 from certus.surrogate import WRM, Maximizer, PaperAscent, default_maximizer
 from certus.training import RandomJitter, RandomWarp
@@ -24,6 +24,7 @@ from certus.training.criterion_choice import default_criterion
 
 _NOISY_STEPS = 5
 ITERATED = {"ifgm": ifgm, "pgm": pgm}
+_COSTS = {"l1": SquaredLp(1.0), "linf": SquaredSup()}
 
 
 def settings_of(run: RunDirectory) -> Settings:
@@ -60,7 +61,7 @@ def natural_cost(data: DataSet) -> Cost:
 
 def chosen_cost(settings: Settings, data: DataSet) -> Cost:
     """The cost that the settings name."""
-    return COSTS[settings.cost] if settings.cost in COSTS else natural_cost(data)
+    return _COSTS[settings.cost] if settings.cost in _COSTS else natural_cost(data)
 
 
 def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:

@@ -36,7 +36,7 @@ from certus.runs.directory import RunDirectory
 from certus.runs.networks import rebuild_model
 from certus.runs.recorder import Recorder
 from certus.runs.result_file import result_of
-from certus.runs.settings import OPTIMIZERS, Settings
+from certus.runs.settings import Settings
 from certus.runs.tags import from_tag, to_tag
 from certus.storage.files import RunError
 from certus.training import Fit, Observer, fit
@@ -120,7 +120,7 @@ def execute(
     if not isinstance(criterion, CrossEntropy | SmoothMargin | SquaredError | MissProbability):
         raise RunError(f"{run.path} is corrupt: its criterion is {criterion!r}.")
     recorder = Recorder(run.path, writes=fabric.global_rank == 0)
-    chosen = OPTIMIZERS[settings.optimizer]
+    chosen = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[settings.optimizer]
     done = fit(
         network,
         data,

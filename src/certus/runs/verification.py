@@ -11,7 +11,7 @@ from typing import Any
 from certus.certificates.certificate import Certificate
 from certus.certificates.comparison import differences, table_differences
 from certus.certificates.record import as_json, read_certificate, read_content, sample_table
-from certus.errors import ArgumentError, CertusError
+from certus.errors import ArgumentError
 from certus.runs.certification import CertifySettings, fingerprint
 from certus.runs.trained import TrainedRun
 from certus.storage.files import DamageError
@@ -23,10 +23,6 @@ MOST_TABLE = 2**32
 _VERSIONS = ("bounds_version", "certus_version", "torch_version")
 CIRCUMSTANCES = ("run", "threads", *_VERSIONS)
 """Entries of ``about`` that no number rests on: where the run was, and what computed the certificate."""
-
-
-class VerificationError(CertusError):
-    """A certificate is not what computing it again gives."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,57 @@
+"""What ``certus verify`` does: a certificate is computed again and compared with its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from certus.cli.certifying import compute
+from certus.cli.idle import of_network, refuse_idle
+from certus.cli.output import console, messages, print_json
+from certus.errors import ArgumentError, ContradictionError, VerificationError
+from certus.runs.directory import RunDirectory
+from certus.runs.trained import open_trained
+from certus.runs.verification import Statement
+from certus.storage.files import DamageError
+from certus.storage.together import complete, pending
+
+
+def verify_file(
+    context: typer.Context, file: Path, run: Path | None, model: str | None, *, as_json: bool
+) -> None:
+    """Say what differs; raise ``VerificationError`` if anything does."""
+    found, remarks = _compare(context, file, run, model)
+    for line in remarks:
+        messages.print(f"{line}.")
+    if as_json:
+        print_json({"verified": not found, "differences": found, "remarks": remarks})
+    if found:
+        for line in found[1:10]:
+            messages.print(line)
+        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        raise VerificationError(f"{file} is not verified: {found[0]}{more}")
+    if not as_json:
+        console.print(f"Verified: every number of {file} was computed again and agrees to 1e-9 of its size.")
+
+
+def _compare(
+    context: typer.Context, file: Path, run: Path | None, model: str | None
+) -> tuple[list[str], list[str]]:
+    """What differs, and what else should be known."""
+    if pending(file.parent).is_dir():
+        complete(file.parent, file.name)
+    try:
+        stated = Statement.read(file)
+    except (DamageError, ContradictionError) as reason:
+        return [str(reason)], []
+    opened = RunDirectory.open(stated.run if run is None else run)
+    refuse_idle(context, of_network(opened))
+    trained = open_trained(opened, model=model)
+    if found := stated.other_problem(trained):
+        return found, []
+    try:
+        again = compute(trained, stated.settings, None)
+    except (ArgumentError, ContradictionError) as reason:
+        return [f"it cannot be computed again: {reason}"], []
+    return stated.differences(again), stated.remarks(again)

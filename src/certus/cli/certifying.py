@@ -1,0 +1,71 @@
+"""What ``certus certify`` does around a certification: its folder, its bar, its picture."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from certus.certificates.certificate import Certificate
+from certus.certificates.kept import FileMemory
+from certus.cli.output import messages
+from certus.cli.progress import counting
+from certus.errors import ContradictionError, UnsupportedError, require
+from certus.figures.brackets import draw_bracket
+from certus.runs.certification import CertifySettings, certified_data, certify_run
+from certus.runs.owners import certified_run
+from certus.runs.trained import TrainedRun
+from certus.storage.tensors import digest
+
+NAME = "certificate.json"
+
+
+def sha256_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def require_same_run(trained: TrainedRun, folder: Path) -> None:
+    """Raise ``ArgumentError`` for a folder with the certificate of another run."""
+    if not (folder / NAME).exists():
+        return
+    known = certified_run(folder)
+    path, weights = known or ("nothing that can be read", "")
+    same = weights == digest(dict(trained.loss.model.state_dict()))
+    same = same or (known is not None and Path(path).resolve() == trained.run.path.resolve())
+    rule = f"be a folder of its own, or hold a certificate of {trained.run.path}"
+    require(same, "--output", rule, f"{folder}, which has one of {path}")
+
+
+def kept_levels(memory: FileMemory) -> str:
+    """What there is to go on from."""
+    count = memory.count
+    if count == 0:
+        return "nothing is kept; the same command starts again."
+    kept, them = ("levels are", "them") if count > 1 else ("level is", "it")
+    return f"{count} finished {kept} kept in {memory.folder}; the same command goes on with {them}."
+
+
+def compute(trained: TrainedRun, settings: CertifySettings, memory: FileMemory | None) -> Certificate:
+    """With a progress bar, and remembering finished levels."""
+    resumed = memory is not None and memory.count > 0
+    count = len(certified_data(trained, settings).data)
+    # What refining will add is not known beforehand: about two γ for each ρ.
+    passes = 20 + 2 * (len(settings.rho) or len(settings.epsilon))
+    with counting(messages, f"certifying {trained.run.path}", count * passes) as advance:
+        try:
+            certificate = certify_run(trained, settings, memory=memory, progress=advance)
+        except ContradictionError as reason:
+            if memory is None or not resumed:
+                raise
+            memory.forget()
+            messages.print(f"{reason} All kept levels are computed again.")
+            certificate = certify_run(trained, settings, progress=advance)
+    return certificate
+
+
+def draw_certificate(certificate: Certificate, path: Path, trained: TrainedRun) -> bool:
+    try:
+        draw_bracket(certificate, path, trained.data.units, f"{trained.data.name}: {trained.run.path}")
+    except UnsupportedError as reason:
+        messages.print(f"No picture: {reason}")
+        return False
+    return True

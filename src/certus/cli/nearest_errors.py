@@ -1,0 +1,73 @@
+"""``certus attack --nearest``: how far the nearest error of each sample is."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from certus.attacks.smallest import nearest_error
+from certus.cli.attack_trials import clipping, describe, save_result
+from certus.cli.epsilon import read_norm
+from certus.cli.output import console, make_table, messages, number, print_json
+from certus.cli.progress import counting
+from certus.domains import Unbounded
+from certus.errors import require_count
+from certus.runs.trained import TrainedRun
+from certus.subsets import Subset
+
+
+def show_nearest(
+    trained: TrainedRun,
+    chosen: Subset,
+    norm: str,
+    clip: bool,
+    steps: int | None,
+    restarts: int | None,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    options: dict[str, Any] = {"steps": 20 if steps is None else steps}
+    options["restarts"] = 1 if restarts is None else restarts
+    for name, count in options.items():
+        require_count(f"--{name}", count)
+    domain = trained.data.domain if clip else Unbounded()
+    data, distances = chosen.data, []
+    with counting(messages, f"attacking {trained.run.path}", len(data)) as advance:
+        for start in range(0, len(data), 256):
+            batch = data[start : start + 256]
+            found = nearest_error(
+                trained.loss,
+                batch.inputs,
+                batch.targets,
+                norm=read_norm(norm),
+                domain=domain,
+                seed=seed,
+                **options,
+            )
+            distances.append(found.distance)
+            advance(len(batch))
+    lengths = torch.cat(distances).double().tolist()
+    about = {"run": str(trained.run.path), **describe(trained, chosen, seed), "norm": norm}
+    about |= {"clipped": clip, **options}
+    about["distances"] = [value if value < math.inf else None for value in lengths]
+    try:
+        save_result(output, about)
+    finally:  # what was found is shown, even if it cannot be written
+        if as_json:
+            print_json(about)
+        else:
+            _print_nearest(lengths)
+            kept = clipping(clip, trained.data.domain)
+            console.print(f"{chosen.words}; norm {norm}, {kept}. Attained: no nearest error is farther.")
+
+
+def _print_nearest(lengths: list[float]) -> None:
+    shown = make_table("share of samples", "nearest error within")
+    for percent in (5, 25, 50, 75, 95):
+        reached = -(-percent * len(lengths) // 100)  # so many samples, rounded up
+        shown.add_row(f"{percent}%", number(sorted(lengths)[reached - 1]))
+    console.print(shown)

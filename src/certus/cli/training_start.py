@@ -1,0 +1,113 @@
+"""From the options of ``certus train`` and ``certus resume`` to a run directory that is being trained."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from certus.cli.epsilon import read_epsilon
+from certus.cli.idle import of_data, of_network, of_others, of_source, refuse_idle
+from certus.cli.output import messages
+from certus.cli.training_run import carry_out, carry_out_new, make_fabric, say_covered, show_run
+from certus.data import DataSet
+from certus.models import default_model
+from certus.models.registry import build_from
+from certus.runs.building import certified_set, chosen_cost, load_data
+from certus.runs.creation import TakenError, require_free
+from certus.runs.directory import RunDirectory
+from certus.runs.execute import start_run
+from certus.runs.settings import METHOD_OPTIONS, METHODS, Settings
+from certus.training.guidance import suggest_rho
+from certus.training.prospects import prospects
+
+
+def start_training(
+    context: typer.Context,
+    data: str,
+    model: str | None,
+    output: Path | None,
+    options: dict[str, Any],
+    *,
+    locking: bool,
+    as_json: bool,
+) -> None:
+    """Check what was asked, make the run, and train it to the end."""
+    fabric = make_fabric()
+    leader = fabric.global_rank == 0
+    if output is not None and leader:
+        require_free(output)
+    method, certified, seed = options["method"], options["certified"], options["seed"]
+    chosen_model, own = model or "mlp:128,128:elu", [] if model is None else [model]
+    idle = of_others([method], METHOD_OPTIONS) if method in METHODS else {}
+    idle |= {"gamma": None} if certified else {}
+    idle["schedule"] = "with --epochs 1: it moves on after each epoch" if options["epochs"] == 1 else None
+    refuse_idle(context, idle | of_source(data))
+    if options["epsilon"] is not None:
+        norm = options["norm"] or "inf"
+        options["epsilon"] = read_epsilon(options["epsilon"], norm, data, options["standardize"], own)
+    suggested = method == "wrm" and options["gamma"] is None and options["rho"] is None
+    given = options | {"rho": 1.0} if suggested else options
+    draft = Settings.chosen(data=data, model=chosen_model, **given)
+    loaded = load_data(draft)
+    refuse_idle(context, of_data(loaded) | _training_options(loaded, draft))
+    settings = replace(draft, model=model or default_model(loaded, certified))
+    if suggested:
+        suggestion = suggest_rho(loaded.train, chosen_cost(settings, loaded), seed)
+        settings = replace(settings, rho=suggestion.rho)
+        if leader:
+            messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
+    path, existed = Path(), False
+    if leader:
+        built = build_from(settings.model, loaded, seed)
+        if certified:
+            certified_set(settings, built.network, loaded)  # refuses what cannot be proven
+        else:
+            line = prospects(built.network, tuple(loaded.train.inputs.shape[1:]))
+            messages.print(line, highlight=False, markup=False)
+        existed = output is not None and output.exists()
+        start = functools.partial(
+            start_run, settings=settings, data=loaded, sources=built.sources, locking=locking
+        )
+        path = start(output).path if output else _start_in_free(f"{loaded.name}-{method}", start)
+        say_covered(built.sources)
+        messages.print(f"Training {settings.model} on {loaded.name} by {method}; run directory {path}")
+    # One process makes the run, the others hear where.
+    run = RunDirectory.open(fabric.broadcast(path))
+    carry_out_new(run, fabric, settings.model, keep_folder=existed, locking=locking, as_json=as_json)
+
+
+def go_on(context: typer.Context, run: Path, model: str | None, *, locking: bool, as_json: bool) -> None:
+    """Train an interrupted run to the end; show one that is complete."""
+    opened, fabric = RunDirectory.open(run), make_fabric()
+    refuse_idle(context, of_network(opened))
+    if opened.result is None:
+        carry_out(opened, fabric, model, locking=locking, as_json=as_json)
+    elif fabric.global_rank == 0:
+        messages.print(f"{run} is complete already.")
+        show_run(opened, opened.result, as_json)
+
+
+def _training_options(data: DataSet, settings: Settings) -> dict[str, str | None]:
+    """What idles in training for these data, unless it is off as it is by default."""
+    regression = f"for {data.name}, a regression: it is about classes" if data.classes is None else None
+    no_images = None if data.train.inputs.dim() == 4 else f"for {data.name}, which has no images"
+    idle = dict.fromkeys(("label_smoothing", "margin", "temperature", "loss"), regression)
+    idle |= dict.fromkeys(("jitter", "warp"), no_images)
+    return {name: why for name, why in idle.items() if getattr(settings, name) != getattr(Settings, name)}
+
+
+def _start_in_free(name: str, start: Callable[[Path], RunDirectory]) -> Path:
+    """A new run in the first of runs/NAME, runs/NAME-2, … that is free."""
+    for count in itertools.count(1):
+        path = Path("runs") / (name if count == 1 else f"{name}-{count}")
+        if not path.exists():
+            with suppress(TakenError):  # by somebody who was quicker
+                return start(path).path
+    raise AssertionError("there are more numbers than folders")
