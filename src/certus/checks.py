@@ -53,6 +53,21 @@ def check_domain(inputs: Tensor, domain: Domain) -> None:
     _require_all(domain.contains(inputs), "inputs", rule, "points outside")
 
 
+def checked_weights(weights: Tensor, count: int) -> Tensor:
+    """(n,) weights of samples as float64, scaled to a mean of 1.
+
+    >>> checked_weights(torch.tensor([3, 1]), 2)
+    tensor([1.5000, 0.5000], dtype=torch.float64)
+    """
+    require(isinstance(weights, Tensor), "weights", "be a tensor", type(weights))
+    shape = tuple(weights.shape)
+    require(shape == (count,), "weights", f"have one entry for each of the {count} samples", f"shape {shape}")
+    numbers = weights.detach().double()
+    _require_all(torch.isfinite(numbers) & (numbers >= 0), "weights", "be finite and not negative", "others")
+    require(bool(numbers.sum() > 0), "weights", "not all be 0", "nothing else")
+    return numbers * (count / numbers.sum())
+
+
 def check_label_cost(targets: Tensor | None, label_cost: LabelCost) -> None:
     """Targets are labels that a label cost knows."""
     if targets is None or targets.dtype != torch.long or targets.dim() != 1:

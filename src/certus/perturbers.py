@@ -63,8 +63,14 @@ class Perturber(ABC):
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
         """(batch, …) → (batch, …), detached."""
 
-    def perturb(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None) -> Perturbation:
-        """The same with targets and what was measured: unless a method knows better, squared L2 lengths."""
+    def perturb(
+        self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, weights: Tensor | None = None
+    ) -> Perturbation:
+        """The same with targets and what was measured: unless a method knows better, squared L2 lengths.
+
+        Args:
+            weights: (batch,) how much each sample counts, for a method that takes means; all alike when None.
+        """
         moved = self(loss, inputs, targets)
         move = moved - inputs
         return Perturbation(moved, targets, {"rho_running": inner(move, move)})
@@ -94,7 +100,9 @@ class ERM(Perturber):
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
         return inputs
 
-    def perturb(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None) -> Perturbation:
+    def perturb(
+        self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, weights: Tensor | None = None
+    ) -> Perturbation:
         return Perturbation(inputs, targets, {})
 
 

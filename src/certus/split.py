@@ -9,13 +9,15 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Inputs (n, …) and targets (n,)."""
+    """Inputs (n, …) and targets (n,); where some count more than others, (n,) weights with a mean of 1."""
 
     inputs: Tensor
     targets: Tensor
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def __getitem__(self, index: slice | Tensor) -> Split:
-        return Split(self.inputs[index], self.targets[index])
+        weights = None if self.weights is None else self.weights[index]
+        return Split(self.inputs[index], self.targets[index], weights)

@@ -39,30 +39,32 @@ class PenaltyControl:
     def at_floor(self) -> bool:
         return self.gamma is not None and self.gamma <= self.gamma_min
 
-    def start(self, objective: Objective) -> None:
+    def start(self, objective: Objective, weights: torch.Tensor | None = None) -> None:
         """First guess: the γ that would be right if the loss were linear, at the price of one gradient.
 
         A linear loss moves a point by δ/γ, δ its move at γ = 1, at a cost of c(δ)/γ².
         """
         linear = replace(objective, domain=Unbounded()).evaluate(objective.origin)
         cost = objective.cost.value(linear.target, objective.origin)
-        mean = _mean(cost[linear.finite & torch.isfinite(cost)])
+        mean = _mean(cost, linear.finite & torch.isfinite(cost), weights)
         guess = math.sqrt(mean / self.rho) if mean is not None and mean > 0 else 1.0
         self.gamma = max(guess, self.gamma_min)
 
-    def update(self, found: InnerSolution) -> None:
+    def update(self, found: InnerSolution, weights: torch.Tensor | None = None) -> None:
         """One step on log γ, from the mean transport cost of this batch over all processes."""
         assert self.gamma is not None
         finite = torch.isfinite(found.value) & torch.isfinite(found.transport_cost)
-        mean = _mean(found.transport_cost[finite])
+        mean = _mean(found.transport_cost, finite, weights)
         if mean is not None:
             excess = min(mean / self.rho - 1, 1.0)
             self.gamma = max(self.gamma * math.exp(_RATE * excess), self.gamma_min)
 
 
-def _mean(values: torch.Tensor) -> float | None:
-    """The mean over the batches of all processes, from their sums and counts; None of nothing."""
-    total = torch.tensor([values.double().sum(), len(values)], dtype=torch.float64)
+def _mean(values: torch.Tensor, known: torch.Tensor, weights: torch.Tensor | None) -> float | None:
+    """The mean of the known ones over all processes, from sums and weights; None of nothing."""
+    share = known.double() if weights is None else known * weights.double()
+    sums = (torch.where(known, values.double(), 0.0) * share).sum()
+    total = torch.tensor([sums, share.sum()], dtype=torch.float64)
     if distributed.is_available() and distributed.is_initialized():
         total = total.to(values.device)
         distributed.all_reduce(total)

@@ -154,9 +154,11 @@ class WRM(Perturber):
             label_cost=self.label_cost,
         )
 
-    def perturb(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None) -> Perturbation:
+    def perturb(
+        self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, weights: Tensor | None = None
+    ) -> Perturbation:
         """The ``onward`` points of ``solve``, its targets, and φ, c, gradients and convergence by sample."""
-        found = self.solve(loss, inputs, targets)
+        found = self.solve(loss, inputs, targets, weights=weights)
         told = {
             "phi": found.value,
             "rho_running": found.transport_cost,
@@ -179,6 +181,7 @@ class WRM(Perturber):
         *,
         curvature_bound: float | None = None,
         callback: Callback | None = None,
+        weights: Tensor | None = None,
     ) -> InnerSolution:
         """Solve the inner problem for each sample. The model comes out as it went in.
 
@@ -190,6 +193,8 @@ class WRM(Perturber):
             curvature_bound: an upper bound L⁺ on the curvature of the loss in the cost's norm, if you
                 have one. Then ``gap`` is a bound as good as yours, wherever sγ > L⁺.
             callback: called as ``callback(step, point, value)`` while the ascent on the given labels runs.
+            weights: (batch,) how much each sample counts in the mean cost that γ follows; all alike when
+                None.
         """
         check_batch(inputs, targets)
         check_loss(loss, targets)
@@ -216,7 +221,7 @@ class WRM(Perturber):
                     raise ArgumentError(
                         "`gamma` is not known yet: solve a batch in train() mode, or load a state."
                     )
-                self._control.start(objective)
+                self._control.start(objective, weights)
             gamma = self.gamma
             assert gamma is not None
             objective = replace(objective, gamma=penalties(gamma, origin))
@@ -224,7 +229,7 @@ class WRM(Perturber):
             if self.label_cost is not None:
                 found = self._over_labels(objective, found, self.label_cost)
         if self._control is not None and self.training:
-            self._control.update(found)
+            self._control.update(found, weights)
         return found
 
     def _over_labels(

@@ -64,11 +64,11 @@ def measure_robustness(
     assert isinstance(method.gamma, float | int)
     careful, sums = method.careful(), Sums()
     mine = slice(fabric.global_rank, None, fabric.world_size)
-    share = Split(data.inputs[mine], data.targets[mine])
+    share = data[mine]
     for first in range(0, len(share), batch_size):
         batch = share[first : first + batch_size]
         told = careful.perturb(loss, batch.inputs, batch.targets).measured
-        sums.add(rho_hat=told["rho_running"], phi=told["phi"], gradients=told["gradients"])
+        sums.add(batch.weights, rho_hat=told["rho_running"], phi=told["phi"], gradients=told["gradients"])
     return Robustness(gamma=float(method.gamma), status=RobustnessStatus.FIXED, **sums.means(fabric))
 
 
@@ -79,7 +79,7 @@ def calibrate(method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fa
     """
     spacing = -(-len(data) // _SEARCHED)
     if spacing > 1:
-        _search(method, loss, Split(data.inputs[::spacing], data.targets[::spacing]), batch_size, fabric)
+        _search(method, loss, data[::spacing], batch_size, fabric)
     return _search(method, loss, data, batch_size, fabric)
 
 

@@ -22,6 +22,7 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from certus.certificates.smoothing.noise import Noise
+from certus.checks import checked_weights
 from certus.data import DataSet
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss
@@ -57,6 +58,7 @@ class TrainingState:
         sums: what has been measured in the present epoch; seconds: how long it has taken so far.
         history: the epochs that are complete.
         guard: to be called before the state is kept: proves what is promised of the weights, if anything is.
+        finished: set by an observer after an epoch: no further one is wanted.
     """
 
     model: nn.Module
@@ -69,6 +71,7 @@ class TrainingState:
     seconds: float = 0.0
     history: list[EpochMetrics] = field(default_factory=list)
     guard: Callable[[], SmoothnessBound] | None = None
+    finished: bool = False
 
 
 class Observer:
@@ -127,7 +130,8 @@ def fit(
 
     Args:
         model: trained in place. Give its weights a seed yourself.
-        data: a data set, or samples only (then nothing is measured between epochs).
+        data: a data set, or samples only (then nothing is measured between epochs). Where they have weights,
+            each sample counts by its own.
         method: any perturber, or a function ``(loss, inputs, targets) -> moved inputs``; ``ERM()`` when None.
         criterion: cross-entropy for classes and squared error for regression, when None.
         batch_size: samples of one step, over all processes.
@@ -161,7 +165,10 @@ def fit(
         raise UnsupportedError("`schedule` must step by the epoch alone; ReduceLROnPlateau needs a metric.")
     state = TrainingState(model, chosen, planned, method)
     wrapped, chosen = fabric.setup(model, chosen)
-    train = Split(fabric.to_device(train.inputs), fabric.to_device(train.targets))
+    counts = None
+    if train.weights is not None:
+        counts = fabric.to_device(checked_weights(train.weights, len(train)))
+    train = Split(fabric.to_device(train.inputs), fabric.to_device(train.targets), counts)
     guard = make_guard(certified, model, method, criterion, train)
     if guard is not None:
         require(
@@ -180,16 +187,18 @@ def fit(
     with torch.random.fork_rng():
         for watcher in watchers:
             watcher.start(state, epochs, len(order))
-        while state.epoch < epochs:
+        while state.epoch < epochs and not state.finished:
             began = time.perf_counter() - state.seconds
             model.train()
             method.train()
             for step, index, whole in order.epoch(state.epoch, first=state.step):
                 torch.manual_seed(mix(seed, state.epoch, step, fabric.global_rank))
-                inputs, targets = train.inputs[index], train.targets[index]
+                batch = train[index]
+                inputs, targets, weights = batch.inputs, batch.targets, batch.weights
                 if augment is not None:
                     inputs = augment(inputs)
-                found = method.perturb(seen, inputs, targets)
+                known = {} if weights is None else {"weights": weights}  # a method may not take any
+                found = method.perturb(seen, inputs, targets, **known)
                 assert found.targets is not None
                 moved = found.inputs if noisy is None else found.inputs + fresh_noise(noisy, found.inputs)
                 outputs = wrapped(moved)
@@ -200,12 +209,14 @@ def fit(
                         "a smaller learning rate, or a projection of the weights, may help."
                     )
                 # Averaging over processes, as a wrapper does, must give the mean over the whole batch.
-                fabric.backward(losses.sum() * (fabric.world_size / whole))
+                summed = losses.sum() if weights is None else (losses * weights.to(losses)).sum()
+                fabric.backward(summed * (fabric.world_size / whole))
                 chosen.step()
                 chosen.zero_grad()
                 if projection is not None:
                     projection(model)
-                state.sums.add(loss=losses, **right_or_wrong(outputs, found.targets), **found.measured)
+                told = right_or_wrong(outputs, found.targets)
+                state.sums.add(weights, loss=losses, **told, **found.measured)
                 state.step, state.seconds = step + 1, time.perf_counter() - began
                 for watcher in watchers:
                     watcher.after_step(state)

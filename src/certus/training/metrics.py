@@ -16,11 +16,14 @@ class Sums:
 
     totals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def add(self, **quantities: Tensor) -> None:
-        """Add (batch,) tensors; a quantity that is not measured is left out."""
+    def add(self, weights: Tensor | None = None, **quantities: Tensor) -> None:
+        """Add (batch,) tensors, each sample as often as its weight says; what is not measured is left out."""
         for name, values in quantities.items():
             total, count = self.totals.get(name, (0.0, 0.0))
-            self.totals[name] = (total + float(values.detach().double().sum()), count + len(values))
+            summed, more = values.detach().double(), float(len(values))
+            if weights is not None:
+                summed, more = summed * weights, float(weights.sum())
+            self.totals[name] = (total + float(summed.sum()), count + more)
 
     def means(self, fabric: Fabric) -> dict[str, float]:
         """Means over the samples of all processes."""

@@ -1,0 +1,76 @@
+"""Samples that count differently: a weight of k is k copies of the sample."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+from certus.checks import checked_weights
+from certus.errors import ArgumentError
+from certus.models.registry import mlp
+from certus.perturbers import ERM, Perturber
+from certus.split import Split
+from certus.surrogate import WRM
+from certus.training import fit
+
+GENERATOR = torch.Generator().manual_seed(0)
+INPUTS = torch.randn(12, 3, generator=GENERATOR, dtype=torch.float64)
+LABELS = (INPUTS[:, 0] > 0).long()
+COPIES = torch.tensor([1, 3, 2, 1, 1, 4, 1, 2, 1, 1, 5, 2])
+
+
+def network() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return mlp(3, [8], 2, "softplus").double()
+
+
+@pytest.mark.parametrize("method", [ERM(), WRM(gamma=1.0), WRM(rho=0.05)], ids=["erm", "gamma", "rho"])
+def test_a_weight_is_so_many_copies(method: Perturber) -> None:
+    weighted = Split(INPUTS, LABELS, checked_weights(COPIES, len(INPUTS)))
+    repeated = Split(INPUTS.repeat_interleave(COPIES, 0), LABELS.repeat_interleave(COPIES))
+    found = [
+        fit(network(), data, method=copy.deepcopy(method), epochs=15, batch_size=64)
+        for data in (weighted, repeated)
+    ]
+    for one, other in zip(*(each.model.parameters() for each in found), strict=True):
+        assert torch.allclose(one, other, rtol=1e-8, atol=1e-10)
+    first, second = (each.history[-1] for each in found)
+    assert first.loss == pytest.approx(second.loss, rel=1e-8)
+    if found[0].robustness is not None:
+        assert found[1].robustness is not None
+        numbers = [dataclasses.astuple(each.robustness)[:3] for each in found if each.robustness is not None]
+        assert numbers[0] == pytest.approx(numbers[1], rel=1e-6)
+
+
+def test_weights_change_the_outcome() -> None:
+    """Else the test above would compare a training with itself."""
+    plain = fit(network(), Split(INPUTS, LABELS), epochs=15, batch_size=64)
+    counted = checked_weights(COPIES, len(INPUTS))
+    other = fit(network(), Split(INPUTS, LABELS, counted), epochs=15, batch_size=64)
+    assert plain.history[-1].loss != pytest.approx(other.history[-1].loss, rel=1e-3)
+
+
+def test_a_slice_keeps_its_weights() -> None:
+    part = Split(INPUTS, LABELS, COPIES.double())[2:5]
+    assert part.weights is not None
+    assert part.weights.tolist() == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        (torch.ones(3), r"`weights` must have one entry for each of the 2 samples; got shape \(3,\)"),
+        (torch.tensor([1.0, -1.0]), "`weights` must be finite and not negative"),
+        (torch.tensor([1.0, float("nan")]), "`weights` must be finite and not negative"),
+        (torch.zeros(2), "`weights` must not all be 0"),
+        ([1.0, 2.0], "`weights` must be a tensor"),
+    ],
+)
+def test_what_is_no_weight(weights: torch.Tensor, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        checked_weights(weights, 2)
