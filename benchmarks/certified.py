@@ -48,7 +48,7 @@ class Clock(Observer):
 
     steps = proof = 0.0
 
-    def start(self, state: TrainingState, epochs: int, steps: int) -> None:
+    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
         self._began = time.process_time()
 
     def after_step(self, state: TrainingState) -> None:

@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "certus"
 
 LAYERS: list[set[str]] = [
     {"evidence", "errors", "decimals", "lazily", "outward", "printable", "spoken"},
-    {"batches", "split", "norms", "losses", "modes", "subsets"},
+    {"batches", "split", "samples", "norms", "losses", "modes", "subsets"},
     {"domains", "storage"},
     {"costs", "layers"},
     {"checks", "perturbers"},

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from certus.batches import inner
 from certus.costs import Cost
-from certus.errors import require
+from certus.errors import ArgumentError, require
 from certus.losses import AnyLoss
 
 
@@ -120,6 +120,13 @@ AnyPerturber = Perturber | Callable[[AnyLoss, Tensor, Tensor | None], Tensor]
 """A perturber, or a function that does what one does."""
 
 
+_MEANT = {
+    "erm": "certus.perturbers.ERM(), or left out",
+    "wrm": "certus.WRM(gamma=...) or certus.WRM(rho=...)",
+    **{name: f"certus.attacks.{name}(epsilon)" for name in ("fgm", "ifgm", "pgm")},
+}
+
+
 def as_perturber(method: AnyPerturber | None) -> Perturber:
     """The method itself, a function made into one, and ERM for None.
 
@@ -128,6 +135,8 @@ def as_perturber(method: AnyPerturber | None) -> Perturber:
     """
     if method is None:
         return ERM()
+    if isinstance(method, str) and method.lower() in _MEANT:
+        raise ArgumentError(f"`method` must be an object, {_MEANT[method.lower()]}; got {method!r}.")
     rule = "be a perturber, such as certus.WRM(gamma=2.0), or a function of (loss, inputs, targets)"
     require(callable(method) and not isinstance(method, type), "method", rule, method)
     return method if isinstance(method, Perturber) else FunctionPerturber(method)

@@ -22,6 +22,7 @@ from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, UnprovableError, require, require_count
 from certus.losses import Criterion, CrossEntropy
 from certus.outward import TINY, mean_down, mean_up
+from certus.samples import AnySamples, as_tensor, read_whole
 from certus.smoothness import SmoothnessBound
 
 _CROSS_ENTROPY, _L2, _EVERYWHERE = CrossEntropy(), SquaredL2(), Unbounded()
@@ -30,7 +31,7 @@ _CLOSED = 0.02  # a bracket as narrow as this share of its upper side is left as
 
 def certify_network(
     model: nn.Module,
-    data: Data,
+    data: Data | AnySamples,
     *,
     rho: float | Sequence[float] | None = None,
     epsilon: float | Sequence[float] | None = None,
@@ -57,7 +58,8 @@ def certify_network(
         model: any that torch can export; kinked ones (ReLU) get the Lipschitz and radial rules only. Of one
             that cannot be read nothing is proven: the certificate then has attained sides only, and says why
             in ``no_proof``.
-        data: a ``Split``, (inputs, targets), batches of both, or (inputs, None): then the network's own
+        data: a ``Split``; (inputs, targets) as tensors, arrays or frames of numbers; a torch ``Dataset`` or
+            ``DataLoader``, or batches of both, which are read once; or (inputs, None): then the network's own
             predictions are certified (eqn:certify-tests allows it): how stable they are, not how true.
         rho: the mean transport costs of interest, a mean *squared* distance; 0 is the sample itself. The
             certificate answers for others too. Left out, those of every sample moved by ``epsilon``.
@@ -97,6 +99,7 @@ def certify_network(
     require(clip is None or 0 < clip < math.inf, "clip", "be positive and finite", clip)
     for name, count in (("balls", balls), ("refine", refine), ("attack_steps", attack_steps)):
         require_count(name, count, least=0)
+    data = _tensors(data)
     squares = tuple(cost.growth / 2 * one**2 for one in epsilons)
     rhos = squares if rho is None else _levels("rho", rho, zero=True)
     try:
@@ -155,6 +158,13 @@ def certify_network(
     certificate.curve()  # which raises where a bracket contradicts itself
     certificate.accuracies()
     return certificate
+
+
+def _tensors(data: Data | AnySamples) -> Data:
+    """Inputs and targets as tensors; None stays, for the network's own predictions."""
+    if isinstance(data, tuple) and len(data) == 2 and data[1] is None:
+        return as_tensor(data[0], "inputs"), None
+    return read_whole(data)
 
 
 def _without_proof(

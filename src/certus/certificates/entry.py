@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack, overload
 
 from torch import nn
+from torch.utils.data import Dataset
 
 from certus.certificates.any_model import certify_any
 from certus.certificates.certificate import Certificate
@@ -20,12 +21,13 @@ from certus.certificates.proven.problem import Data
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.certificates.smoothing.predictors import AnyData
 from certus.errors import require
+from certus.samples import AnySamples, read_whole
 
 
 @overload
 def certify(
     model: nn.Module,
-    data: Data,
+    data: Data | AnySamples,
     *,
     rho: float | Sequence[float] | None = None,
     smoothing: None = None,
@@ -57,7 +59,8 @@ def certify(
     Args:
         model: without ``smoothing``, a network of layers that certus can bound; with it, any torch module,
             any estimator with ``predict``, or any callable from arrays to labels or scores.
-        data: a ``Split``, (inputs, targets), or batches of both.
+        data: a ``Split``; (inputs, targets) as tensors, arrays or frames of numbers; a torch ``Dataset`` or
+            ``DataLoader``; or batches of both.
         rho: mean transport costs of interest, a mean *squared* distance; one or several. Without
             ``smoothing`` it may be left out where ``epsilon`` is given.
         smoothing: σ of Gaussian noise on the inputs.
@@ -75,4 +78,6 @@ def certify(
         return certify_network(model, data, rho=rho, **options)
     require(rho is not None, "rho", "be given with `smoothing`", rho)
     assert rho is not None
+    if isinstance(data, Dataset):
+        data = read_whole(data)
     return certify_any(model, data, rho=rho, smoothing=smoothing, **options)

@@ -35,7 +35,7 @@ class ProgressBar(Observer):
             disable=not console.is_terminal,
         )
         self._task = TaskID(0)
-        self._epochs = self._steps = 0
+        self._epochs, self._steps = 0, 0
 
     def __enter__(self) -> ProgressBar:
         self._progress.start()
@@ -44,7 +44,8 @@ class ProgressBar(Observer):
     def __exit__(self, *ignored: object) -> None:
         self._progress.stop()
 
-    def start(self, state: TrainingState, epochs: int, steps: int) -> None:
+    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+        assert steps is not None  # the data of a run are in memory
         self._epochs, self._steps = epochs, steps
         self._task = self._progress.add_task("training", total=epochs * steps, news="")
         self._show(state)

@@ -31,9 +31,10 @@ class Recorder(Observer):
 
     def __init__(self, folder: Path, *, every: float = 60.0, writes: bool = True) -> None:
         self._folder, self._every, self._writes = folder, every, writes
-        self._last, self._steps = time.monotonic(), 0
+        self._last = time.monotonic()
+        self._steps: int | None = None
 
-    def start(self, state: TrainingState, epochs: int, steps: int) -> None:
+    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
         self._steps = steps
         if (self._folder / CHECKPOINT).exists():
             restore_state(self._folder / CHECKPOINT, state)
@@ -43,7 +44,8 @@ class Recorder(Observer):
 
     def after_step(self, state: TrainingState) -> None:
         # The last step of an epoch is followed by the epoch's own checkpoint.
-        if state.step < self._steps and time.monotonic() - self._last >= self._every:
+        last = state.step == self._steps
+        if not last and time.monotonic() - self._last >= self._every:
             self._save(state)
 
     def after_epoch(self, state: TrainingState) -> None:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -17,6 +18,7 @@ from lightning_fabric import Fabric
 from certus.losses import ModelLoss
 from certus.perturbers import Penalty
 from certus.split import Split
+from certus.training.feeds import Feed
 from certus.training.metrics import Sums
 
 _CLOSE = 0.05  # share of ρ
@@ -58,32 +60,44 @@ class Robustness:
 
 
 def measure_robustness(
-    method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric
+    method: Penalty, loss: ModelLoss, data: Split | Feed, batch_size: int, fabric: Fabric
 ) -> Robustness:
     """One careful pass over the data at the present θ and γ, shared among the processes."""
     assert isinstance(method.gamma, float | int)
     careful, sums = method.careful(), Sums()
-    mine = slice(fabric.global_rank, None, fabric.world_size)
-    share = data[mine]
-    for first in range(0, len(share), batch_size):
-        batch = share[first : first + batch_size]
+    for batch in _portions(data, batch_size, fabric):
         told = careful.perturb(loss, batch.inputs, batch.targets).measured
         sums.add(batch.weights, rho_hat=told["rho_running"], phi=told["phi"], gradients=told["gradients"])
     return Robustness(gamma=float(method.gamma), status=RobustnessStatus.FIXED, **sums.means(fabric))
 
 
-def calibrate(method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Robustness:
+def _portions(data: Split | Feed, batch_size: int, fabric: Fabric) -> Iterator[Split]:
+    """This process's share of the data."""
+    if not isinstance(data, Split):
+        yield from data.portions()
+        return
+    share = data[slice(fabric.global_rank, None, fabric.world_size)]
+    for first in range(0, len(share), batch_size):
+        yield share[first : first + batch_size]
+
+
+def calibrate(
+    method: Penalty, loss: ModelLoss, data: Split | Feed, batch_size: int, fabric: Fabric
+) -> Robustness:
     """Set γ so that ρ̂ is within 5% of the wanted ρ at the present θ, or to its floor.
 
     γ is sought on a part of the data; then all of it decides. If it disagrees, the search goes on there.
     """
-    spacing = -(-len(data) // _SEARCHED)
-    if spacing > 1:
-        _search(method, loss, data[::spacing], batch_size, fabric)
+    count = len(data) if isinstance(data, Split) else data.count
+    if count is None or count > _SEARCHED:
+        few = data[:: -(-len(data) // _SEARCHED)] if isinstance(data, Split) else data.some(_SEARCHED)
+        _search(method, loss, few, batch_size, fabric)
     return _search(method, loss, data, batch_size, fabric)
 
 
-def _search(method: Penalty, loss: ModelLoss, data: Split, batch_size: int, fabric: Fabric) -> Robustness:
+def _search(
+    method: Penalty, loss: ModelLoss, data: Split | Feed, batch_size: int, fabric: Fabric
+) -> Robustness:
     """A secant search on log γ against log ρ̂, kept inside the bracket of what has been tried."""
     rho = method.rho
     assert rho is not None

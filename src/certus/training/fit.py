@@ -12,40 +12,41 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import Adam, Optimizer
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from certus.certificates.smoothing.noise import Noise
-from certus.checks import checked_weights
 from certus.data import DataSet
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss
 from certus.perturbers import AnyPerturber, Perturber, as_perturber
+from certus.samples import AnySamples
 from certus.smoothness import SmoothnessBound
 from certus.split import Split
-from certus.training.batch_order import BatchOrder, mix
+from certus.training.batch_order import mix
 from certus.training.calibration import Robustness, calibrate, measure_robustness
 from certus.training.certified import CertifiedSet
 from certus.training.criterion_choice import default_criterion
-from certus.training.decay import decay_groups
 from certus.training.evaluation import evaluate, right_or_wrong
+from certus.training.feeds import Feed, Indexed, make_feed
 from certus.training.guard import make_guard
 from certus.training.metrics import EpochMetrics, Sums
 from certus.training.noisy import NoisyLoss, fresh_noise, training_noise
+from certus.training.optimizers import AnyOptimizer, make_optimizer
 from certus.training.projections import Projection
+
+_FEW = 32  # samples that tell of their kind and shape, and at which certified training is checked
 
 
 class DivergedError(CertusError):
     """The loss became NaN or infinite; no later state is written."""
 
 
-OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
 ScheduleFactory = Callable[[Optimizer], LRScheduler]
 
 
@@ -77,8 +78,12 @@ class TrainingState:
 class Observer:
     """What may be done between steps: nothing here; progress bars and checkpoints override."""
 
-    def start(self, state: TrainingState, epochs: int, steps: int) -> None:
-        """Before the first step; may restore an earlier state in place."""
+    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+        """Before the first step; may restore an earlier state in place.
+
+        Args:
+            steps: of each epoch; None for data that do not know their length.
+        """
 
     def after_step(self, state: TrainingState) -> None:
         """After each step; ``state`` is then consistent."""
@@ -109,13 +114,13 @@ class Fit:
 
 def fit(
     model: nn.Module,
-    data: DataSet | Split,
+    data: DataSet | AnySamples,
     *,
     method: AnyPerturber | None = None,
     criterion: Criterion | None = None,
     epochs: int = 10,
-    batch_size: int = 128,
-    optimizer: OptimizerFactory | None = None,
+    batch_size: int | None = None,
+    optimizer: AnyOptimizer = None,
     schedule: ScheduleFactory | None = None,
     projection: Projection | None = None,
     certified: bool | float | CertifiedSet = False,
@@ -130,13 +135,16 @@ def fit(
 
     Args:
         model: trained in place. Give its weights a seed yourself.
-        data: a data set, or samples only (then nothing is measured between epochs). Where they have weights,
-            each sample counts by its own.
+        data: a ``DataSet``, or samples only (then nothing is measured between epochs): a ``Split``,
+            (inputs, targets) as tensors, arrays or frames of numbers, a torch ``Dataset`` or ``DataLoader``,
+            or a list of batches. Those of torch are read piece by piece, once in every epoch and at least
+            once more to measure ρ̂; they need not fit into memory, and their transforms run. Inputs are taken
+            in the model's precision. Where a ``Split`` has weights, each sample counts by its own.
         method: any perturber, or a function ``(loss, inputs, targets) -> moved inputs``; ``ERM()`` when None.
         criterion: cross-entropy for classes and squared error for regression, when None.
-        batch_size: samples of one step, over all processes.
-        optimizer: from parameter groups, such as ``lambda groups: torch.optim.SGD(groups, lr=0.1)``; Adam
-            with lr 1e-3 when None.
+        batch_size: samples of one step, over all processes; 128 when None. A loader has its own.
+        optimizer: from parameter groups, such as ``lambda groups: torch.optim.SGD(groups, lr=0.1)``, or an
+            optimizer of the model's parameters; Adam with lr 1e-3 when None.
         schedule: from the optimizer; steps once per epoch.
         projection: Proj_Θ, applied after each step.
         certified: keep L̄ ≤ (1 − 10⁻³)·sγ after each step, proven after each epoch and at the end. True for
@@ -150,26 +158,32 @@ def fit(
         fabric: devices, precision and processes; one CPU or the best accelerator present when None.
 
     A run is a function of its arguments: the same call gives the same weights, bit for bit, on one machine.
+    So is a run with a ``DataLoader``, as long as its order and its transforms draw from torch's own random
+    numbers, and not from a generator that goes on from call to call.
     """
     require(epochs >= 1, "epochs", "be at least 1", epochs)
-    train = data.train if isinstance(data, DataSet) else data
     method = as_perturber(method)
-    criterion = criterion or default_criterion(train)
     fabric = fabric or Fabric(devices=1)
-    order = BatchOrder(len(train), batch_size, seed, fabric.global_rank, fabric.world_size)
-    _check(model, method, order)
-    groups = decay_groups(model, weight_decay)
-    chosen = Adam(groups, lr=1e-3) if optimizer is None else optimizer(groups)
+    feed = make_feed(
+        data.train if isinstance(data, DataSet) else data,
+        model,
+        batch_size,
+        seed,
+        rank=fabric.global_rank,
+        processes=fabric.world_size,
+        device=fabric.device,
+    )
+    with torch.random.fork_rng():  # reading may draw
+        few = feed.some(_FEW)
+    criterion = criterion or default_criterion(few)
+    _check(model, method, feed)
+    chosen = make_optimizer(optimizer, model, weight_decay)
     planned = None if schedule is None else schedule(chosen)
     if isinstance(planned, ReduceLROnPlateau):
         raise UnsupportedError("`schedule` must step by the epoch alone; ReduceLROnPlateau needs a metric.")
     state = TrainingState(model, chosen, planned, method)
     wrapped, chosen = fabric.setup(model, chosen)
-    counts = None
-    if train.weights is not None:
-        counts = fabric.to_device(checked_weights(train.weights, len(train)))
-    train = Split(fabric.to_device(train.inputs), fabric.to_device(train.targets), counts)
-    guard = make_guard(certified, model, method, criterion, train)
+    guard = make_guard(certified, model, method, criterion, few)
     if guard is not None:
         require(
             projection is None, "projection", "be None in certified training, which has its own", projection
@@ -186,14 +200,12 @@ def fit(
     watchers = observers or []
     with torch.random.fork_rng():
         for watcher in watchers:
-            watcher.start(state, epochs, len(order))
+            watcher.start(state, epochs, feed.steps)
         while state.epoch < epochs and not state.finished:
             began = time.perf_counter() - state.seconds
             model.train()
             method.train()
-            for step, index, whole in order.epoch(state.epoch, first=state.step):
-                torch.manual_seed(mix(seed, state.epoch, step, fabric.global_rank))
-                batch = train[index]
+            for step, batch, whole in feed.epoch(state.epoch, first=state.step):
                 inputs, targets, weights = batch.inputs, batch.targets, batch.weights
                 if augment is not None:
                     inputs = augment(inputs)
@@ -236,19 +248,19 @@ def fit(
         find = measure_robustness if method.penalty.rho is None else calibrate
         with torch.random.fork_rng():
             torch.manual_seed(mix(seed, epochs, 0, fabric.global_rank))
-            robustness = find(method.penalty, seen, train, batch_size, fabric)
+            robustness = find(method.penalty, seen, feed, feed.batch_size, fabric)
     return Fit(model, state.history, robustness, proof)
 
 
-def _check(model: nn.Module, method: Perturber, order: BatchOrder) -> None:
+def _check(model: nn.Module, method: Perturber, feed: Feed) -> None:
     """What would otherwise fail in the middle, or at the end, of a long training."""
     if method.penalty is not None and isinstance(method.penalty.gamma, Tensor):
         raise ArgumentError("`gamma` must be one number to train with; got a tensor.")
     norms = [name for name, part in model.named_modules() if isinstance(part, _BatchNorm)]
-    if norms and order.smallest_share == 1:
+    if norms and isinstance(feed, Indexed) and feed.order.smallest_share == 1:
         raise ArgumentError(
             f"`batch_size` must not leave a batch of one sample to `{norms[0]}`, which normalises over "
-            f"the batch; {order.count} samples in batches of {order.batch_size} do."
+            f"the batch; {feed.count} samples in batches of {feed.batch_size} do."
         )
 
 

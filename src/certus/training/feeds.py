@@ -1,0 +1,191 @@
+"""What a training loop reads: every step's batch, and passes over all samples, whatever they come from.
+
+A step is a function of the seed, the epoch, its number and the rank, and of nothing else: torch's random
+numbers are set anew before its batch is read, so that random transforms repeat, too. A loader decides on
+its own order; it is given the epoch's seed when it is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from certus.checks import checked_weights
+from certus.errors import ArgumentError, require
+from certus.samples import AnySamples, Numbered, Pieces, as_samples
+from certus.split import Split
+from certus.training.batch_order import BatchOrder, mix
+
+_USUAL = 128
+
+
+class Feed(Protocol):
+    """Samples for a loop."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one step, over all processes."""
+
+    @property
+    def count(self) -> int | None:
+        """How many samples there are; None where nobody knows."""
+
+    @property
+    def steps(self) -> int | None:
+        """Of one epoch; None where nobody knows."""
+
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Split, int]]:
+        """(step, this process's share of the batch, size of the whole batch), from step ``first`` on."""
+
+    def some(self, count: int) -> Split:
+        """At most so many samples, spread over the data where that costs nothing."""
+
+    def portions(self) -> Iterator[Split]:
+        """This process's share of one pass over all samples."""
+
+
+@dataclass(frozen=True, eq=False)
+class Indexed:
+    """Samples by their number: a ``Split`` in memory, or a torch data set."""
+
+    samples: Split | Numbered
+    order: BatchOrder
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def batch_size(self) -> int:
+        return self.order.batch_size
+
+    @property
+    def count(self) -> int | None:
+        return len(self.samples)
+
+    @property
+    def steps(self) -> int | None:
+        return len(self.order)
+
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Split, int]]:
+        for step, index, whole in self.order.epoch(number, first):
+            torch.manual_seed(mix(self.order.seed, number, step, self.order.rank))
+            yield step, self._take(index), whole
+
+    def some(self, count: int) -> Split:
+        return self._take(torch.arange(0, len(self.samples), -(-len(self.samples) // count)))
+
+    def portions(self) -> Iterator[Split]:
+        mine = torch.arange(self.order.rank, len(self.samples), self.order.processes)
+        for index in mine.split(self.batch_size):
+            yield self._take(index)
+
+    def _take(self, index: Tensor) -> Split:
+        return _placed(self.samples[index], self.device, self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """Batches of a loader. Every process reads all of them, and keeps its share of each."""
+
+    pieces: Pieces
+    batch_size: int
+    count: int | None
+    seed: int
+    rank: int
+    processes: int
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def steps(self) -> int | None:
+        return self.pieces.count
+
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Split, int]]:
+        step = -1
+        for step, batch in self._seeded(number):
+            if step >= first:
+                yield step, self._share(batch), len(batch)
+        require(step >= 0, "data", "hold at least one batch", f"none in epoch {number + 1}")
+
+    def some(self, count: int) -> Split:
+        parts: list[Split] = []
+        for part in self.pieces:
+            parts.append(_placed(part, self.device, self.dtype))
+            if sum(map(len, parts)) >= count:
+                break
+        require(len(parts) > 0, "data", "hold at least one batch", "none")
+        joined = Split(
+            torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts])
+        )
+        return joined[:count]
+
+    def portions(self) -> Iterator[Split]:
+        for _, batch in self._seeded(0):
+            yield self._share(batch)
+
+    def _seeded(self, number: int) -> Iterator[tuple[int, Split]]:
+        """The batches of an epoch. A loader draws its order with the first of them: that is read with the
+        epoch's seed, which all processes share."""
+        torch.manual_seed(mix(self.seed, number))
+        batches, step = iter(self.pieces), 0
+        while (batch := next(batches, None)) is not None:
+            if step == 0:
+                torch.manual_seed(mix(self.seed, number, 0, self.rank))
+            yield step, batch
+            step += 1
+            torch.manual_seed(mix(self.seed, number, step, self.rank))
+
+    def _share(self, batch: Split) -> Split:
+        rule = f"have a sample for each of the {self.processes} processes in every batch"
+        require(len(batch) >= self.processes, "data", rule, len(batch))
+        return _placed(batch[slice(self.rank, None, self.processes)], self.device, self.dtype)
+
+
+def make_feed(
+    data: AnySamples,
+    model: nn.Module,
+    batch_size: int | None,
+    seed: int,
+    *,
+    rank: int = 0,
+    processes: int = 1,
+    device: torch.device | None = None,
+) -> Feed:
+    """A feed of samples in the model's precision.
+
+    Args:
+        batch_size: samples of one step, over all processes; 128 when None. A loader has its own.
+    """
+    require(0 <= seed < 2**32, "seed", "lie between 0 and 2³² − 1", seed)
+    samples = as_samples(data, batch_size or _USUAL)
+    place = device or torch.device("cpu")
+    own = next((one.dtype for one in model.parameters() if one.is_floating_point()), torch.float32)
+    if not isinstance(samples, Pieces):
+        if isinstance(samples, Split):
+            if samples.weights is not None:
+                samples = replace(samples, weights=checked_weights(samples.weights, len(samples)))
+            samples = _placed(samples, place, own)
+        size = _USUAL if batch_size is None else batch_size
+        return Indexed(samples, BatchOrder(len(samples), size, seed, rank, processes), place, own)
+    if not samples.again:
+        raise ArgumentError(
+            "`data` must be readable again, once in every epoch; got a generator, which is read once. Give a "
+            "DataLoader, a Dataset, or a list of batches."
+        )
+    size = getattr(samples.source, "batch_size", None) or _USUAL
+    chosen = batch_size is None or batch_size == size
+    require(chosen, "batch_size", f"be left out for a loader, which has its own, {size}", batch_size)
+    return Loaded(samples, size, None, seed, rank, processes, place, own)
+
+
+def _placed(batch: Split, device: torch.device, dtype: torch.dtype) -> Split:
+    """On the device, floating-point numbers in the model's precision."""
+
+    def moved(values: Tensor) -> Tensor:
+        return values.to(device, dtype if values.is_floating_point() else None)
+
+    weights = None if batch.weights is None else moved(batch.weights)
+    return Split(moved(batch.inputs), moved(batch.targets), weights)
