@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -76,6 +77,14 @@ def test_the_guide_lists_what_is_at_the_top() -> None:
     listed = re.findall(r"^\| `certus\.(\w+)` \| ", (ROOT / "docs/guide.md").read_text(), re.M)
     assert sorted(listed) == sorted(certus.__all__)
     assert all(hasattr(certus, name) for name in listed)
+
+
+@pytest.mark.parametrize("name", [name for name in certus.__all__ if name.islower()])
+def test_every_part_lists_what_may_be_relied_on(name: str) -> None:
+    part = getattr(certus, name)
+    if isinstance(part, ModuleType):
+        assert len(set(part.__all__)) == len(part.__all__) > 0
+        assert all(hasattr(part, each) and not each.startswith("_") for each in part.__all__)
 
 
 @pytest.mark.parametrize(

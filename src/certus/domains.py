@@ -19,6 +19,8 @@ from certus.batches import check_broadcast, per_sample
 from certus.errors import ArgumentError, require
 from certus.norms import L2
 
+__all__ = ["Ball", "Box", "Domain", "Intervals", "Unbounded"]
+
 _OUTSIDE = 1e-6  # of a radius: how far outside of a ball a point still belongs to it
 
 

@@ -18,6 +18,18 @@ from torch.nn import functional
 
 from certus.errors import LossError, require, sample_list
 
+__all__ = [
+    "AnyLoss",
+    "Criterion",
+    "CrossEntropy",
+    "Logistic",
+    "Loss",
+    "MissProbability",
+    "ModelLoss",
+    "SmoothMargin",
+    "SquaredError",
+]
+
 
 class Loss(Protocol):
     """What every loss does; ``targets`` is left out when there are none."""
@@ -222,7 +234,7 @@ class ModelLoss:
 
 def evaluate_loss(loss: AnyLoss, inputs: Tensor, targets: Tensor | None) -> Tensor:
     """ℓ at each sample, checked to be one floating-point number per sample. Returns (batch,)."""
-    values: Tensor = loss(inputs) if targets is None else loss(inputs, targets)  # type: ignore[call-arg]
+    values: Tensor = loss(inputs) if targets is None else loss(inputs, targets)  # type: ignore[call-arg]  # either kind
     if not isinstance(values, Tensor):
         raise LossError(f"The loss must return a tensor of shape (batch,); got {type(values)}.")
     if values.dim() == 0:

@@ -80,6 +80,11 @@ class Perturber(ABC):
         """The γ of the method; None if it has none."""
         return None
 
+    @property
+    def compares(self) -> str | None:
+        """What in it compares losses, which must then be the same at every look; None if nothing does."""
+        return None
+
     def train(self, mode: bool = True) -> Perturber:
         """Training begins, or ends; a method with state moves it only in between."""
         return self

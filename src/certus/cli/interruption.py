@@ -31,4 +31,4 @@ def interruptible(command: _Command) -> _Command:
         with if_interrupted(lambda: "nothing is kept; the same command starts again."):
             return command(*arguments, **options)
 
-    return guarded  # type: ignore[return-value]
+    return guarded  # type: ignore[return-value]  # called alike

@@ -40,7 +40,7 @@ def options_of(
         # What the command adds to the settings, such as where to write, is listed behind them.
         first = [one for one in kept if one.default is one.empty or one.name in hints]
         last = [one for one in kept if one not in first]
-        command.__signature__ = own.replace(parameters=[*first, *made, *last])  # type: ignore[attr-defined]
+        command.__signature__ = own.replace(parameters=[*first, *made, *last])  # type: ignore[attr-defined]  # which inspect reads
         return command
 
     return decorate

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -108,3 +109,8 @@ def swapped(value: Any, swap: Callable[[Any], Any]) -> Any:
     if isinstance(value, list | tuple):
         return [swapped(each, swap) for each in value]
     return swap(value)
+
+
+def module_like(**settings: Any) -> Any:
+    """What a rule for modules reads off a module, from the arguments of a call: one rule serves both."""
+    return SimpleNamespace(**settings)

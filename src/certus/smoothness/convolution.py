@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,17 +39,18 @@ class Convolution(Operator):
         self._pads = [amount for pair in reversed(padding) for amount in pair]
         super().__init__(in_shape, (weight.shape[0], *sizes), (weight,), bias)
 
-    def _options(self) -> dict[str, object]:
+    def _options(self) -> dict[str, Any]:
         return {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
 
     def _act(self, points: Tensor, weights: Weights) -> Tensor:
         convolve = (functional.conv1d, functional.conv2d, functional.conv3d)[self.axes - 1]
-        return convolve(functional.pad(points, self._pads), weights[0], **self._options())  # type: ignore[call-overload, no-any-return]
+        made: Tensor = convolve(functional.pad(points, self._pads), weights[0], **self._options())
+        return made
 
     def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
         pull = (grad.conv1d_input, grad.conv2d_input, grad.conv3d_input)[self.axes - 1]
         shape = [len(rows), self.in_shape[0], *self.padded]
-        whole: Tensor = pull(shape, weights[0], rows, **self._options())  # type: ignore[no-untyped-call]
+        whole: Tensor = pull(shape, weights[0], rows, **self._options())  # type: ignore[no-untyped-call]  # torch's own
         inside = tuple(
             slice(pad[0], pad[0] + n) for n, pad in zip(self.in_shape[1:], self.padding, strict=True)
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +16,7 @@ from torch.nn import functional
 
 from certus.errors import UnsupportedError
 from certus.smoothness import rules
-from certus.smoothness.calls import Call, Moving
+from certus.smoothness.calls import Call, Moving, module_like
 from certus.smoothness.convolution import AxisProduct, Convolution
 from certus.smoothness.movement import LastAxis, Movement, Transposed
 from certus.smoothness.operators import Dense, Diagonal, Operator, Reshape
@@ -80,7 +79,7 @@ def convolve(call: Call) -> tuple[Moving, Sequence[Stage]]:
     axes = weight.dim() - 2
     settings = {name: _each(call[name], axes) for name in ("stride", "dilation")}
     padding = call["padding"] if isinstance(call["padding"], str) else _each(call["padding"], axes)
-    like = SimpleNamespace(
+    like = module_like(
         **settings,
         weight=weight,
         bias=call.fixed("bias"),
@@ -90,7 +89,7 @@ def convolve(call: Call) -> tuple[Moving, Sequence[Stage]]:
         in_channels=weight.shape[1] * call["groups"],
         groups=call["groups"],
     )
-    return inputs, [_one(rules.convolution(like, inputs.shape))]  # type: ignore[arg-type]
+    return inputs, [_one(rules.convolution(like, inputs.shape))]
 
 
 @function_rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -113,7 +112,7 @@ def convolve_transposed(call: Call) -> tuple[Moving, Sequence[Stage]]:
 
 @function_rule("avg_pool1d", "avg_pool2d")
 def average_windows(call: Call) -> tuple[Moving, Sequence[Stage]]:
-    like = SimpleNamespace(
+    like = module_like(
         kernel_size=call["kernel_size"],
         stride=call["stride"] or call["kernel_size"],
         padding=call["padding"],
@@ -122,19 +121,19 @@ def average_windows(call: Call) -> tuple[Moving, Sequence[Stage]]:
         divisor_override=call.get("divisor_override"),
     )
     inputs = call.moving("self")
-    return inputs, [_one(rules.average_pool(like, inputs.shape))]  # type: ignore[arg-type]
+    return inputs, [_one(rules.average_pool(like, inputs.shape))]
 
 
 @function_rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d")
 def average_to_size(call: Call) -> tuple[Moving, Sequence[Stage]]:
     inputs, sizes = call.moving("self"), tuple(call["output_size"])
-    like = SimpleNamespace(output_size=sizes)
-    return inputs, [_one(rules.adaptive_average_pool(like, inputs.shape))]  # type: ignore[arg-type]
+    like = module_like(output_size=sizes)
+    return inputs, [_one(rules.adaptive_average_pool(like, inputs.shape))]
 
 
 @function_rule("max_pool1d", "max_pool2d", "max_pool2d_with_indices")
 def largest_of_windows(call: Call) -> tuple[Moving, Sequence[Stage]]:
-    like = SimpleNamespace(
+    like = module_like(
         kernel_size=call["kernel_size"],
         stride=call["stride"] or call["kernel_size"],
         padding=call["padding"],
@@ -143,14 +142,14 @@ def largest_of_windows(call: Call) -> tuple[Moving, Sequence[Stage]]:
         return_indices=False,
     )
     inputs = call.moving("self")
-    return inputs, [_one(rules.max_pool(like, inputs.shape))]  # type: ignore[arg-type]
+    return inputs, [_one(rules.max_pool(like, inputs.shape))]
 
 
 @function_rule("batch_norm", "_native_batch_norm_legit_no_training")
 def normalise_by_running_statistics(call: Call) -> tuple[Moving, Sequence[Stage]]:
     if call.get("training"):
         raise UnsupportedError("training=True, so that samples of a batch depend on each other")
-    like = SimpleNamespace(
+    like = module_like(
         running_mean=call.fixed("running_mean"),
         running_var=call.fixed("running_var"),
         weight=call.fixed("weight"),
@@ -158,7 +157,7 @@ def normalise_by_running_statistics(call: Call) -> tuple[Moving, Sequence[Stage]
         eps=call["eps"],
     )
     inputs = call.moving("input")
-    return inputs, [_one(rules.batch_norm(like, inputs.shape))]  # type: ignore[arg-type]
+    return inputs, [_one(rules.batch_norm(like, inputs.shape))]
 
 
 @function_rule("mean", "sum")

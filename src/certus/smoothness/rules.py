@@ -117,7 +117,7 @@ def average_pool(module: nn.AvgPool1d | nn.AvgPool2d, shape: Shape) -> Stage:
     def pool(axis: int) -> Tensor:
         options = [_on_axis(option, axis) for option in (module.kernel_size, module.stride, module.padding)]
         basis = torch.eye(shape[1 + axis], dtype=torch.float64).unsqueeze(1)
-        pooled = functional.avg_pool1d(basis, *options, module.ceil_mode, module.count_include_pad)  # type: ignore[call-arg, arg-type]
+        pooled = functional.avg_pool1d(basis, *options, module.ceil_mode, module.count_include_pad)  # type: ignore[call-arg, arg-type]  # of unknown number
         return pooled.squeeze(1).T.contiguous()
 
     return AxisProduct(tuple(pool(axis) for axis in range(axes)), shape)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 
 import torch
 from torch import nn
@@ -12,7 +11,7 @@ from certus.errors import UnsupportedError
 from certus.smoothness import activation_rules as layer_rules
 from certus.smoothness import activations as table
 from certus.smoothness.activation import Activation
-from certus.smoothness.calls import Call, Moving
+from certus.smoothness.calls import Call, Moving, module_like
 from certus.smoothness.function_rules import FUNCTIONS, function_rule
 from certus.smoothness.log_softmax import log_softmax_over
 from certus.smoothness.rules import PLAIN_ACTIVATIONS
@@ -41,7 +40,7 @@ for _name, _kind in {
     "mish": nn.Mish,
     "selu": nn.SELU,
 }.items():
-    _units(_name)(lambda call, shape, kind=_kind: PLAIN_ACTIVATIONS[kind])  # type: ignore[misc]
+    _units(_name)(lambda call, shape, kind=_kind: PLAIN_ACTIVATIONS[kind])  # type: ignore[misc]  # a default binds it
 
 _ABSOLUTE = table.piecewise_linear("abs", -1.0, 1.0, torch.abs)
 _units("abs")(lambda call, shape: _ABSOLUTE)
@@ -49,31 +48,31 @@ _units("abs")(lambda call, shape: _ABSOLUTE)
 
 @_units("gelu")
 def _gelu(call: Call, shape: Shape) -> Stage:
-    return layer_rules.gelu(SimpleNamespace(approximate=call["approximate"]), shape)  # type: ignore[arg-type]
+    return layer_rules.gelu(module_like(approximate=call["approximate"]), shape)
 
 
 @_units("softplus")
 def _softplus(call: Call, shape: Shape) -> Stage:
-    settings = SimpleNamespace(beta=call.number("beta", 1.0), threshold=call.number("threshold", 20.0))
-    return layer_rules.softplus(settings, shape)  # type: ignore[arg-type]
+    settings = module_like(beta=call.number("beta", 1.0), threshold=call.number("threshold", 20.0))
+    return layer_rules.softplus(settings, shape)
 
 
 @_units("elu")
 def _elu(call: Call, shape: Shape) -> Stage:
     if call.number("scale", 1.0) != 1 or call.number("input_scale", 1.0) != 1:
         raise UnsupportedError("a `scale` other than 1")
-    return layer_rules.elu(SimpleNamespace(alpha=call.number("alpha", 1.0)), shape)  # type: ignore[arg-type]
+    return layer_rules.elu(module_like(alpha=call.number("alpha", 1.0)), shape)
 
 
 @_units("celu")
 def _celu(call: Call, shape: Shape) -> Stage:
-    return layer_rules.celu(SimpleNamespace(alpha=call.number("alpha", 1.0)), shape)  # type: ignore[arg-type]
+    return layer_rules.celu(module_like(alpha=call.number("alpha", 1.0)), shape)
 
 
 @_units("leaky_relu")
 def _leaky_relu(call: Call, shape: Shape) -> Stage:
-    settings = SimpleNamespace(negative_slope=call.number("negative_slope", 0.01))
-    return layer_rules.leaky_relu(settings, shape)  # type: ignore[arg-type]
+    settings = module_like(negative_slope=call.number("negative_slope", 0.01))
+    return layer_rules.leaky_relu(settings, shape)
 
 
 @_units("hardtanh")

@@ -119,7 +119,9 @@ def smooth(model: nn.Module, input_shape: Shape | None = None) -> nn.Module:
     copied = copy.deepcopy(model)
     for path in dict.fromkeys(found.path.split("@")[0] for found in validate(copied, input_shape)):
         if not path:
-            return _replacement(copied)  # type: ignore[return-value]
+            whole = _replacement(copied)
+            assert whole is not None  # it is not hopeless
+            return whole
         parent, _, name = path.rpartition(".")
         holder = copied.get_submodule(parent)
         setattr(holder, name, _replacement(getattr(holder, name)))
@@ -169,7 +171,7 @@ def _average(module: nn.Module) -> nn.Module | None:
     if module.dilation not in (1, (1, 1), (1,)):
         return None
     kind = nn.AvgPool1d if isinstance(module, nn.MaxPool1d) else nn.AvgPool2d
-    return kind(module.kernel_size, module.stride, module.padding, module.ceil_mode)  # type: ignore[arg-type]
+    return kind(module.kernel_size, module.stride, module.padding, module.ceil_mode)  # type: ignore[arg-type]  # both kinds take both
 
 
 _REPLACEMENTS: dict[type[nn.Module], Callable[[nn.Module], nn.Module | None]] = {

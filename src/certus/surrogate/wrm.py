@@ -111,6 +111,10 @@ class WRM(Perturber):
         """Whether γ is held up by ``gamma_min``, so that ``rho`` is out of reach."""
         return self._control is not None and self._control.at_floor
 
+    @property
+    def compares(self) -> str | None:
+        return type(self.maximizer).__name__ if self.maximizer.compares_values else None
+
     def train(self, mode: bool = True) -> WRM:
         """Let γ follow ρ (the mode it starts in)."""
         self.training = mode

@@ -18,11 +18,10 @@ from torch import Tensor
 from certus.certificates.smoothing.noise import Noise
 from certus.costs import SquaredL2
 from certus.errors import UnsupportedError
+from certus.evidence import Evidence
 from certus.losses import Criterion, MissProbability, ModelLoss
 from certus.outward import FEW, up
 from certus.perturbers import Perturber
-from certus.surrogate import WRM
-from certus.surrogate.maximizers import MonotoneAscent
 
 STEEPEST_BEND = up(2 * math.exp(-0.5) / math.sqrt(2 * math.pi), FEW)
 """2φ(1): how much a smoothed loss between 0 and 1 can bend, in units of 1/σ²."""
@@ -52,10 +51,10 @@ def training_noise(noise: float | Noise | None, method: Perturber) -> Noise | No
     chosen = noise
     if not isinstance(chosen, Noise):
         chosen = Noise(chosen, SquaredL2() if penalty is None else penalty.cost)
-    if isinstance(method, WRM) and isinstance(method.maximizer, MonotoneAscent):
+    if method.compares is not None:
         raise UnsupportedError(
             f"`noise` needs an ascent with fixed steps, such as maximizer=certus.surrogate.PaperAscent(5); "
-            f"{type(method.maximizer).__name__} compares values, which fresh noise changes."
+            f"{method.compares} compares values, which fresh noise changes."
         )
     return chosen
 
@@ -73,6 +72,6 @@ def smoothed_concavity(sigma: float, criterion: Criterion, gamma: float, convexi
         "gamma": gamma,
         "threshold": threshold,
         "concave": None if threshold is None else gamma > threshold,
-        "evidence": "proven" if bounded else None,
-        "points": "estimated",
+        "evidence": Evidence.PROVEN if bounded else None,
+        "points": Evidence.ESTIMATED,
     }

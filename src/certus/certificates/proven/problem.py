@@ -111,16 +111,16 @@ class Problem:
                 type(criterion).__name__, torch.empty(len(inputs), analysis.outputs.classes), targets
             )
         return Problem(
-            ModelLoss(network, criterion),
-            cost,
-            domain,
-            inputs,
-            targets,
-            predicted,
-            label_cost,
-            bound,
-            analysis,
-            smoothness is not None,
+            loss=ModelLoss(network, criterion),
+            cost=cost,
+            domain=domain,
+            inputs=inputs,
+            targets=targets,
+            predicted=predicted,
+            label_cost=label_cost,
+            smoothness=bound,
+            analysis=analysis,
+            claimed=smoothness is not None,
         )
 
     def __len__(self) -> int:

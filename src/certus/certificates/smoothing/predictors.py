@@ -47,7 +47,8 @@ class Predictor:
             return Predictor(_of_estimator(model), None, getattr(model, "classes_", None))
         rule = "be a torch.nn.Module, an estimator with `predict`, or a callable of arrays"
         require(callable(model) and not isinstance(model, type), "model", rule, type(model))
-        return Predictor(lambda inputs: model(inputs.numpy()))  # type: ignore[operator]
+        assert callable(model)
+        return Predictor(lambda inputs: model(inputs.numpy()))
 
     def scores(self, inputs: Tensor) -> Tensor:
         """(n, classes) or (n, …) outputs that a criterion can take."""

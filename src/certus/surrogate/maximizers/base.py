@@ -26,6 +26,11 @@ class Maximizer(ABC):
     def maximize(self, objective: Objective, callback: Callback | None = None) -> InnerSolution:
         """An approximate maximiser for each sample of the objective's batch."""
 
+    @property
+    def compares_values(self) -> bool:
+        """Whether it compares values of the loss, which must then be the same at every look."""
+        return False
+
     def careful(self) -> Maximizer:
         """One that is good enough to measure with: itself, unless it stops early."""
         return self

@@ -39,6 +39,10 @@ class MonotoneAscent(Maximizer):
     tolerance: float = 5e-3
     max_gradients: int = 8
 
+    @property
+    def compares_values(self) -> bool:
+        return True
+
     def careful(self) -> MonotoneAscent:
         return type(self)(min(self.tolerance, 1e-4), max(self.max_gradients, 32))
 
