@@ -11,7 +11,7 @@ from tests.mutation.forks import warm_up
 from tests.mutation.listing import write_list
 from tests.mutation.mutants import Mutant, draw
 from tests.mutation.results import Result, append, read_results, rewrite
-from tests.mutation.targets import NOT_TESTS, ROOT, TESTS
+from tests.mutation.targets import NOT_TESTS, ROOT, TARGETS, TESTS
 from tests.mutation.trial import attempt
 
 CALLS = ROOT / "build" / "calls.json"
@@ -30,6 +30,7 @@ def main() -> None:
         command.add_argument("--seed", type=int, default=14, help="of the sample")
         command.add_argument("--seconds", type=float, default=1e6, help="of CPU time to spend on one at most")
         command.add_argument("--only", default="", help="mutants whose id contains this")
+        command.add_argument("--files", nargs="*", help="draw from these alone, such as smoothness/web.py")
     explain = commands.add_parser("explain", help="say why a survivor may survive")
     explain.add_argument("id")
     explain.add_argument("why")
@@ -53,7 +54,9 @@ def main() -> None:
 def _try(options: argparse.Namespace) -> None:
     calls, known = read_calls(CALLS), read_results()
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
-    wanted = [mutant for mutant in draw(options.count, options.seed) if options.only in mutant.id]
+    targets = [target for target in TARGETS if not options.files or target.path in options.files]
+    drawn = draw(options.count, options.seed, targets)
+    wanted = [mutant for mutant in drawn if options.only in mutant.id]
     if options.command == "again":
         wanted = [m for m in wanted if m.id in known and known[m.id].outcome == "survived"]
     else:
