@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus import CertusError, CrossEntropy
-from certus.errors import ArgumentError, LossError, UnsupportedError
+from certus import CrossEntropy
+from certus.errors import ArgumentError, LossError, UnprovableError, UnsupportedError
 from certus.models import LogCosh, Normalize, Residual, Scale
 from certus.smoothness import RULES, rule
 from certus.smoothness.operators import Diagonal
@@ -206,19 +206,14 @@ def test_targets_of_a_regression_must_match_the_outputs() -> None:
 
 
 def test_weights_whose_squares_overflow() -> None:
-    """Refused or infinite, not an error of the arithmetic or of the eigenvalues."""
+    """Refused, without an error of the arithmetic or of the eigenvalues."""
     torch.manual_seed(0)
     for layer in (0, 2):
         model = nn.Sequential(nn.Linear(3, 4), nn.ELU(), nn.Linear(4, 3)).double()
         with torch.no_grad():
             model.get_parameter(f"{layer}.weight").mul_(1e160)
-        if layer == 0:
-            with pytest.raises(CertusError, match="The bounds overflow float64"):
-                certus.input_smoothness(model, input_shape=(3,))
-        else:
-            found = certus.input_smoothness(model, input_shape=(3,))
-            assert found.curvature == float("inf")
-            assert 1e158 < found.output_lipschitz < 1e162
+        with pytest.raises(UnprovableError, match=r"enlarge numbers by up to \d.*above 1e\+60"):
+            certus.input_smoothness(model, input_shape=(3,))
 
 
 @pytest.mark.parametrize("shape", [(3, 8), (2, 8, 8)], ids=str)

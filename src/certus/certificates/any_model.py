@@ -85,6 +85,8 @@ def certify_any(
     if not asked.labelled and loss is None:
         raise ArgumentError("`clip` must be given for a regression: a squared error has no bound; got None.")
 
+    asked.predictor.check_apart(asked.data.inputs, labelled=asked.labelled)
+
     def observed(part: Split, copies: int, stream: int, with_loss: ClippedLoss | None) -> Observed:
         return observe(
             asked.predictor,

@@ -1,7 +1,9 @@
 """A model beside its steps: both are run on the same points, near and far.
 
-In float64, on a copy of the model if it is not in float64 itself; in its own precision, and not so far out,
-where it cannot be copied. A model that answers differently when asked again is refused too.
+In float64, on a copy of the model if it is not in float64 itself. One that runs in its own precision alone is
+run in that, and not so far out; it must be float32 at least, since a coarser one would hide what was read
+wrongly. A model that answers differently when asked again is refused too, and so is one that answers
+differently when it is asked about one point at a time.
 """
 
 from __future__ import annotations
@@ -25,21 +27,34 @@ def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
     """Raise unless the steps compute what the model, at rest, does, up to its precision."""
     _check_repetition(model, shape)
     doubled = _in_float64(model, _points(_NEAR, shape))
-    if doubled is None:
-        outputs, points = _outputs(model, _points(_NEAR, shape)), _points(_NEAR, shape)
-        close = 10 * math.sqrt(torch.finfo(outputs.dtype).eps)
-    else:
-        points = _points(_FAR, shape)
-        outputs, close = _outputs(doubled, points), _CLOSE
-    expected, outputs = run_steps(steps, points), outputs.double().cpu()
-    agree = outputs.shape == expected.shape
-    if agree:
-        agree = bool(_agree(outputs.flatten(1), expected.flatten(1), close).all())
-    if not agree:
+    tried, sizes = (model, _NEAR) if doubled is None else (doubled, _FAR)
+    points = _points(sizes, shape)
+    outputs = _outputs(tried, points)
+    close = _CLOSE if doubled is not None else 10 * math.sqrt(torch.finfo(outputs.dtype).eps)
+    if torch.finfo(outputs.dtype).bits < 32:
+        raise UnsupportedError(
+            f"The model runs in {outputs.dtype} alone, too coarse to see whether it computes what was read "
+            "of it. Let `model.double()` run: no numbers of that precision in its forward."
+        )
+    expected = run_steps(steps, points)
+    if not _same(outputs, _one_by_one(tried, points), close):
+        raise UnsupportedError(
+            "The model answers differently for a batch of one: its samples depend on each other, or on how "
+            "many there are. Nothing can be proven about it."
+        )
+    if not _same(outputs, expected, close):
         raise UnsupportedError(
             "The model does not compute what was read of it: something in it, such as a hook, a state that "
             "changes, or an operation of its own, has no rule. Nothing can be proven about it."
         )
+
+
+def _same(outputs: Tensor, expected: Tensor, close: float) -> bool:
+    """Whether (batch, …) values are of one shape, and agree."""
+    if outputs.shape != expected.shape:
+        return False
+    one, other = (each.double().cpu().flatten(1) for each in (outputs, expected))
+    return bool(_agree(one, other, close).all())
 
 
 def _agree(outputs: Tensor, expected: Tensor, close: float) -> Tensor:
@@ -62,9 +77,19 @@ def _outputs(model: nn.Module, points: Tensor) -> Tensor:
     parameter = next(model.parameters(), torch.zeros((), dtype=torch.float64))
     with torch.no_grad():
         outputs = model(points.clone().to(parameter))  # which it may overwrite
-    require(isinstance(outputs, Tensor), "model", "return a tensor", type(outputs))
+    real = isinstance(outputs, Tensor) and outputs.is_floating_point()
+    kind = outputs.dtype if isinstance(outputs, Tensor) else type(outputs)
+    require(real, "model", "return a tensor, of floating-point numbers", kind)
     assert isinstance(outputs, Tensor)
     return outputs
+
+
+def _one_by_one(model: nn.Module, points: Tensor) -> Tensor:
+    """The outputs of batches of one; none if the model knows no such batch."""
+    try:
+        return torch.cat([_outputs(model, point[None]) for point in points])
+    except Exception:  # whatever a model of the user's may raise
+        return torch.empty(0)
 
 
 def _check_repetition(model: nn.Module, shape: Shape) -> None:

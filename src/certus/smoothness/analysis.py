@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from certus.costs import Cost, SquaredL2
 from certus.costs.claims import cost_assumptions
-from certus.errors import require
+from certus.errors import UnprovableError, require
 from certus.losses import Criterion, CrossEntropy
 from certus.outward import FEW, up
 from certus.smoothness.criteria import Softmax, check_targets, check_values, read_criterion
@@ -33,8 +33,9 @@ from certus.smoothness.outputs import Outputs, read_outputs
 from certus.smoothness.passes import Reach, Rows, size, times
 from certus.smoothness.pullback import Pullback, sum_rule
 from certus.smoothness.stage import Shape
-from certus.smoothness.steps import Step, Trace, assumptions_of, forward
+from certus.smoothness.steps import Step, Trace, assumptions_of, forward, swelling
 
+_MOST_SWELLING = 1e60
 _L2 = SquaredL2()
 _CROSS_ENTROPY = CrossEntropy()
 
@@ -87,6 +88,7 @@ class Analysis:
         self.geometry = geometry_of(cost, self.shape)
         if self.geometry.whitening is not None:
             steps = whiten_steps(steps, self.geometry.whitening, self.shape)
+        _check_scales(steps)
         # The affine layers at the end belong to the outputs.
         self.head = steps[-1] if steps and isinstance(steps[-1].stage, Operator) else None
         self.steps: list[Step] = steps if self.head is None else steps[:-1]
@@ -227,4 +229,19 @@ class Analysis:
             margins=None,
             parts=parts,
             trace=trace,
+        )
+
+
+def _check_scales(steps: list[Step]) -> None:
+    """Raise if numbers that vanish in float64 may grow again to a size that counts.
+
+    A product below 10⁻³²³ is 0 there, and a root of squares below 10⁻¹⁶¹ too. While nothing grows by more
+    than 10⁶⁰ on its way, and a curvature by its square, no bound is off by 10⁻⁴⁰.
+    """
+    most = swelling(steps)
+    if not most <= _MOST_SWELLING:
+        raise UnprovableError(
+            f"The layers of this model enlarge numbers by up to {most:.3g}, one after another: above "
+            f"{_MOST_SWELLING:g} the bounds overflow float64, or lose what is small. "
+            "Its weights are too large."
         )

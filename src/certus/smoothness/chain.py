@@ -83,6 +83,11 @@ class Chain(Operator):
     def printed_norm(self) -> float:
         return math.prod(part.printed_norm for part in self.parts)
 
+    def swell(self, size: float) -> float:
+        for part in self.parts:
+            size = part.swell(size)
+        return size
+
     @property
     def terms(self) -> int:
         return sum(part.terms + 8 for part in self.parts)

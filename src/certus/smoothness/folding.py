@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx
 
 from certus.errors import UnsupportedError
-from certus.smoothness.calls import BATCHES, Call, Count, Fixed, Moving, parts_of, swapped
+from certus.smoothness.calls import BATCHES, Call, Count, Fixed, Moving, bind, parts_of, swapped
 from certus.smoothness.stage import Shape
 
 MOVED = frozenset(
@@ -35,6 +35,12 @@ MOVED = frozenset(
 SHAPED = frozenset(("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"))
 """Functions of a shape alone."""
 
+_SIZED = SHAPED | {"zeros", "ones", "full", "view", "reshape", "_unsafe_view", "expand", "repeat"}
+"""Functions that may be told the size of a batch: they use it as a size, and treat all samples alike."""
+
+_ALIKE = MOVED | {"clone", "detach", "contiguous", "alias", "to", "_to_copy", "sum", "mean", "cat", "stack"}
+"""Functions that treat samples alike which are the same, beside those that act on each number alone."""
+
 
 def moved_indices(call: Call, args: list[Any], options: dict[str, Any]) -> tuple[Moving, list[Tensor]]:
     """What is moved, and for each output (*out_shape) which entry of a flattened sample it is; −1 for 0."""
@@ -42,7 +48,8 @@ def moved_indices(call: Call, args: list[Any], options: dict[str, Any]) -> tuple
     first = next(iter(call.arguments.values()))
     if first is not moving[0] or (len(moving) > 1 and not call.name.endswith("_as")):
         raise UnsupportedError("several arguments that depend on the inputs")
-    if call.name == "roll" and not all(call["dims"]):
+    _check_counts(call.name, call.arguments)
+    if call.name == "roll" and not all(axis % (len(moving[0].shape) + 1) for axis in call["dims"] or [0]):
         raise UnsupportedError("samples of a batch that it mixes")
     if call.name in ("pad", "constant_pad_nd") and call.get("value") not in (None, 0, 0.0):
         raise UnsupportedError("a padding other than 0")
@@ -59,7 +66,12 @@ def _numbered(call: Call, args: list[Any], options: dict[str, Any], shape: Shape
     """(*out_shape) from which entry of a sample, counted from 1, each output comes; 0 for none."""
     samples, size = BATCHES[batch], math.prod(shape)
     numbers = torch.arange(1, samples * size + 1, dtype=torch.float64).reshape(samples, *shape)
-    outputs = _run(call.node, args, options, lambda value: numbers, batch)
+    first = next(iter(call.arguments.values()))
+
+    def filled(value: Moving) -> Tensor:
+        return numbers if value is first else torch.zeros(samples, *value.shape, dtype=torch.float64)
+
+    outputs = _run(call.node, args, options, filled, batch)
     made = []
     for output in outputs if isinstance(outputs, list | tuple) else [outputs]:
         if output.dim() < 1 or len(output) != samples:
@@ -84,6 +96,11 @@ def computed(node: fx.Node, args: list[Any], options: dict[str, Any]) -> Any:
     value = node.meta.get("val")
     dtype = value.dtype if isinstance(value, Tensor) else torch.get_default_dtype()
     counted = any(map(_counted, parts_of([args, list(options.values())])))
+    if counted and isinstance(target, torch._ops.OpOverload) and isinstance(value, Tensor):
+        name = target._schema.name.split("::")[1]
+        if name not in _SIZED | _ALIKE and torch.Tag.pointwise not in target.tags:
+            raise UnsupportedError("values that may depend on how many samples there are in a batch")
+        _check_counts(name, bind(target, tuple(args), options))
     made = []
     for batch, size in enumerate(BATCHES[: 2 if counted else 1]):
         blank = partial(_zeros, size, dtype)
@@ -91,6 +108,13 @@ def computed(node: fx.Node, args: list[Any], options: dict[str, Any]) -> Any:
     if not counted:
         return swapped(made[0], lambda each: Fixed(each) if isinstance(each, Tensor) else each)
     return _agreed(*made)
+
+
+def _check_counts(name: str, arguments: dict[str, Any]) -> None:
+    """Raise if a size of the batch is used as anything but a size: only two sizes are tried."""
+    values = arguments.values() if name not in _SIZED else [arguments.get("fill_value")]
+    if any(isinstance(value, Count) for value in parts_of(list(values))):
+        raise UnsupportedError("a number that depends on how many samples there are in a batch")
 
 
 def _counted(value: Any) -> bool:

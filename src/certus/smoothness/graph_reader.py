@@ -35,6 +35,9 @@ _SAME = frozenset(
         "to",
         "dropout",
         "native_dropout",
+        "feature_dropout",
+        "alpha_dropout",
+        "feature_alpha_dropout",
     )
 )
 _SCALED = frozenset(("mul", "div", "neg"))
@@ -108,12 +111,24 @@ class GraphReader:
             if not isinstance(target, torch._ops.OpOverload):
                 raise UnsupportedError("no rule")
             call = Call(kind, node, bind(target, tuple(args), options), _sample_shape(node))
-            return self._called(call, args, options)
+            made = self._called(call, args, options)
+            if isinstance(made, Moving):
+                self._check_precision(node)
+            return made
         except UnknownCallError:
             raise
         except UnsupportedError as reason:
             path, shown = self._name(node, kind)
             raise UnknownCallError(UnknownCall(path, shown, line_of(node), f"it has {reason}")) from None
+
+    def _check_precision(self, node: fx.Node) -> None:
+        """Raise if a call makes whole numbers, or coarser ones, of its inputs."""
+        made = node.meta["val"].dtype
+        given = [
+            each.meta["val"].dtype for each in node.all_input_nodes if isinstance(self._values[each], Moving)
+        ]
+        if made not in (torch.float32, torch.float64, *given):
+            raise UnsupportedError(f"outputs in {made}, which rounds")
 
     def _called(self, call: Call, args: list[Any], options: dict[str, Any]) -> Any:
         if call.name == "sym_size":

@@ -11,6 +11,9 @@ from certus.smoothness import (
 )
 from certus.smoothness.rules import RULES, LayerRule
 
+_HANDING_ON = (nn.Identity, nn.Flatten, nn.modules.dropout._DropoutNd)
+"""Layers whose outputs may be their inputs: writing over the one writes over the other."""
+
 _OWN = dict(RULES)
 """The rules of certus itself: nobody else has had a chance to register one yet."""
 
@@ -46,9 +49,10 @@ def children(model: nn.Module) -> list[tuple[str, nn.Module]]:
 def stands_alone(module: nn.Module) -> bool:
     """Whether a graph has a module as one call, by its rule, and does not look into it.
 
-    Branches are followed. So are functions of torch that overwrite their inputs: a graph knows what becomes
-    of those.
+    Branches are followed. So are layers of torch that overwrite their inputs, or hand on the same memory: a
+    graph knows what becomes of those.
     """
     if find_rule(module) is None or isinstance(module, Residual):
         return False
-    return not (has_own_rule(module) and getattr(module, "inplace", False))
+    shares = isinstance(module, _HANDING_ON) or getattr(module, "inplace", False)
+    return not (has_own_rule(module) and shares)

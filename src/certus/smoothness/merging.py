@@ -22,6 +22,7 @@ def merge(run: list[Operator]) -> Operator:
     for operator in moving or run[:1]:
         merged.append(operator)
         while len(merged) > 1 and (joined := _join(*merged[-2:])) is not None:
+            joined.folds = merged[-2].folds + merged[-1].folds + 1
             if joined.bias is not None:
                 start = torch.zeros(1, *joined.in_shape, dtype=torch.float64)
                 joined.bias_size = merged[-1].sizes(merged[-2].sizes(start))[0]

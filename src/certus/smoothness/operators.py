@@ -35,6 +35,7 @@ class Operator(Affine):
         self.in_shape, self.out_shape = in_shape, out_shape
         self.weights, self.bias = weights, bias
         self.bias_size = None if bias is None else bias.abs()  # of the terms that b was summed from
+        self.folds = 0  # how often weights were multiplied into these
 
     @abstractmethod
     def _act(self, points: Tensor, weights: Weights) -> Tensor:
@@ -84,7 +85,7 @@ class Operator(Affine):
 
     @property
     def rounding(self) -> float:
-        return slack(self.terms)
+        return slack(self.terms + self.folds)
 
     @cached_property
     def row_norms(self) -> Tensor:

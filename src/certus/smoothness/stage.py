@@ -86,6 +86,11 @@ class Stage(ABC):
             added: what each path adds to the curvature by the sum rule, (1,).
         """
 
+    def swell(self, size: float) -> float:
+        """How large numbers of this size, at most, become on any way that ends in it, none of which shrinks
+        them."""
+        return size * max(1.0, self.printed(1.0, 0.0)[0])
+
     @property
     def inner_steps(self) -> list[Step]:
         """The steps inside of it."""

@@ -88,6 +88,13 @@ def printed(steps: list[Step], length: float, bend: float = 0.0) -> tuple[float,
     return length, bend
 
 
+def swelling(steps: list[Step], size: float = 1.0) -> float:
+    """∏ max(1, gain): by how much numbers may grow between any two places of the network."""
+    for step in steps:
+        size = step.action.swell(size)
+    return size
+
+
 def widths(steps: list[Step]) -> list[int]:
     """How many units each layer has, those of branches included."""
     own = [math.prod(step.out_shape) for step in steps]

@@ -24,6 +24,7 @@ from certus.smoothness.steps import (
     pull_rounding,
     rounded,
     run_steps,
+    swelling,
     widths,
 )
 from certus.smoothness.table import table_of
@@ -98,6 +99,9 @@ class Sum(Stage):
         self, path: str, kind: str, before: Reach, behind: float, added: dict[str, Tensor]
     ) -> list[LayerBound]:
         return [line for branch in self.branches for line in table_of(branch, before, added)[0]]
+
+    def swell(self, size: float) -> float:
+        return sum(swelling(branch, size) for branch in self.branches)
 
     @property
     def inner_widths(self) -> list[int]:

@@ -97,6 +97,7 @@ def _traced(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]
         with _quiet(), _called_by_number(leaves):
             program = torch.export.export(model, (example,), dynamic_shapes=({0: batch},), strict=False)
             if any(_overwrites(node) for node in program.graph.nodes):
+                _leave_out_dropout(program)
                 program = program.run_decompositions({})  # into functions that overwrite nothing
     except UnsupportedError:
         raise
@@ -186,6 +187,15 @@ def _numbered(forward: Callable[..., object], number: int) -> Callable[..., obje
         return LEAF(inputs, number, list(outputs.shape))
 
     return call
+
+
+def _leave_out_dropout(program: torch.export.ExportedProgram) -> None:
+    """What dropout hands on in eval mode is its input itself, of which torch makes a copy here: then writing
+    over the one would no longer write over the other."""
+    for node in list(program.graph.nodes):
+        if node.target is torch.ops.aten.dropout.default and not node.args[2]:
+            node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
+    program.graph_module.recompile()
 
 
 def _overwrites(node: fx.Node) -> bool:

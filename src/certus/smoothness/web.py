@@ -38,6 +38,7 @@ from certus.smoothness.steps import (
     pull_rounding,
     rounded,
     run_steps,
+    swelling,
     widths,
 )
 from certus.smoothness.table import table_of
@@ -191,6 +192,12 @@ class Web(Stage):
             lines += more
             ends.append(end)
         return lines
+
+    def swell(self, size: float) -> float:
+        sizes = [size]
+        for part in self.segments:
+            sizes.append(swelling(part.steps, sum(sizes[index] for index in part.inputs)))
+        return max(sizes)
 
     @property
     def inner_widths(self) -> list[int]:

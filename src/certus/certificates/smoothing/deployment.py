@@ -12,7 +12,7 @@ from certus.certificates.smoothing.ballots import Ballot
 from certus.certificates.smoothing.binomial import normal_score_floor, success_floor
 from certus.certificates.smoothing.drawing import ABSTAINED, vote_labels
 from certus.certificates.smoothing.noise import Noise
-from certus.certificates.smoothing.predictors import Predictor
+from certus.certificates.smoothing.predictors import TRIED, Predictor
 from certus.costs import Cost, SquaredL2
 from certus.errors import require, require_count
 from certus.outward import MANY, down
@@ -88,6 +88,9 @@ class Smoothed:
         """
         require_count("draws", draws, least=2)
         require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
+        for point in inputs[:1]:
+            copies = Noise(self.sigma, self.cost).draws(point, TRIED, np.random.default_rng(self.seed))
+            Predictor.of(self.model).check_apart(point + copies)
         labels, radii = [], []
         for point in inputs:
             first = self._labels(point, max(1, draws // 10))

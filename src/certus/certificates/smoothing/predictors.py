@@ -7,6 +7,7 @@ Scores have one column for each class, and the largest wins.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from certus.errors import ArgumentError, require
+from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import predicted
 from certus.modes import at_rest
 from certus.split import Split
+
+TRIED, _PART = 64, 5
+"""Inputs that a model is tried at, at once and in parts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +82,30 @@ class Predictor:
             return predicted(_tensor(flat)).long().cpu()
         return self.encode(flat)
 
+    def check_apart(self, inputs: Tensor, *, labelled: bool = True) -> None:
+        """Raise if what the model says of an input depends on those beside it: then noisy copies would not be
+        independent. A model that answers differently when asked again cannot be told."""
+
+        def told(batch: Tensor) -> Tensor:
+            """Scores of a module, or of a regression; labels of other models, which round as they like."""
+            if self.module is None and labelled:
+                return self.labels(batch).double()
+            found = _tensor(self.outputs(batch))
+            return found if found.is_floating_point() else found.double()
+
+        some = inputs[:TRIED]
+        whole = told(some)
+        close = 10 * math.sqrt(torch.finfo(whole.dtype).eps) * (1 + float(whole.abs().max()))
+        if not _within(whole, told(some), close):
+            return
+        parts = torch.cat([told(part) for part in some.split(_PART)])
+        for other in (parts, told(some.flip(0)).flip(0)):
+            if not _within(whole, other, close):
+                raise UnsupportedError(
+                    "`model` must answer for each input by itself: in another batch it says something else "
+                    "of the same inputs. Take out what looks at the batch, such as its mean."
+                )
+
     def encode(self, labels: Any) -> Tensor:
         """(n,) labels as codes: their place among ``classes``, or themselves."""
         if self.classes is None:
@@ -114,6 +142,14 @@ def _of_estimator(model: Any) -> Callable[[Tensor], Any]:
         return model.predict(rows)
 
     return outputs
+
+
+def _within(one: Tensor, other: Tensor, close: float) -> bool:
+    """Whether two answers agree; numbers that are not finite must be the same."""
+    if one.shape != other.shape:
+        return False
+    same = (one == other) | (one.isnan() & other.isnan())
+    return bool((same | ((one - other).abs() <= close)).all())
 
 
 def _tensor(values: Any) -> Tensor:
