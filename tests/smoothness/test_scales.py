@@ -20,8 +20,9 @@ def scaled(exponents: list[int], kind: type[nn.Module]) -> nn.Sequential:
     """x ↦ (u, −u), u the input multiplied by powers of 10, an activation between any two."""
     layers: list[nn.Module] = []
     for exponent in exponents:
-        layers += [nn.Linear(1, 1, bias=False, dtype=torch.float64), kind()]
-        nn.init.constant_(layers[-2].weight, 10.0**exponent)
+        layer = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+        nn.init.constant_(layer.weight, 10.0**exponent)
+        layers += [layer, kind()]
     last = nn.Linear(1, 2, bias=False, dtype=torch.float64)
     last.weight.data = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     return nn.Sequential(*layers[:-1], last)
@@ -59,9 +60,9 @@ def test_such_models_keep_what_is_attained() -> None:
 def test_swelling_counts_every_way() -> None:
     """∏ max(1, gain): a layer that shrinks does not make up for one that enlarges."""
     branch = nn.Sequential(Scale(3.0), nn.Tanh(), Scale(0.01))
-    model = nn.Sequential(Scale(0.5), nn.Tanh(), Residual(branch), Scale(0.1), nn.Tanh(), nn.Linear(2, 2))
-    with torch.no_grad():
-        model[-1].weight.copy_(7 * torch.eye(2))
+    last = nn.Linear(2, 2)
+    last.weight.data = 7 * torch.eye(2)
+    model = nn.Sequential(Scale(0.5), nn.Tanh(), Residual(branch), Scale(0.1), nn.Tanh(), last)
     analysis = Analysis(model.double(), input_shape=(2,))
     steps = [*analysis.steps, analysis.head] if analysis.head is not None else analysis.steps
     assert swelling(steps) == pytest.approx((1 + 3) * 7, rel=1e-6)
