@@ -38,8 +38,9 @@ from certus.certificates.smoothing.binomial import Floats, normal_below, success
 from certus.certificates.smoothing.counting import upper_means
 from certus.certificates.smoothing.drawing import Observed, observe
 from certus.certificates.smoothing.envelope import Envelope
+from certus.certificates.smoothing.leading import Stake
 from certus.certificates.smoothing.noise import CALIBRATION, CERTIFIED, Noise
-from certus.certificates.smoothing.plan import Stake, make_plan
+from certus.certificates.smoothing.plan import make_plan
 from certus.certificates.smoothing.predictors import Predictor
 from certus.subsets import Subset, random_order
 
@@ -113,7 +114,10 @@ def compare(entry: Entry, args: Args) -> dict[str, Any]:
     planning = 0.0
     for kind, ballot in KINDS.items():
         began = time.process_time()
-        stakes = make_plan(ballot, errors, args.draws, [one**2 for one in DISTANCES], args.sigma)
+        rhos = [one**2 for one in DISTANCES]
+        stakes = make_plan(
+            ballot, errors, args.draws, rhos, args.sigma, samples=len(seen.errors), failure=FAILURE
+        )
         planning += time.process_time() - began
         ours = upper_means(stakes, seen, order, FAILURE)
         rival = clopper(stakes, ballot, before, seen, order, args)

@@ -35,7 +35,7 @@ ASSEMBLY = (
     "alarm",
     "any_model",
 )
-DRAWN = ("noise", "predictors", "drawing", "plan", "counting", "noisy_certificate")
+DRAWN = ("noise", "predictors", "drawing", "plan", "leading", "counting", "noisy_certificate")
 """What draws and counts, of ``certificates/smoothing``."""
 
 _INTRODUCTION = """\

@@ -19,7 +19,7 @@ from certus.certificates.smoothing.counting import mean_low, move_of, upper_mean
 from certus.certificates.smoothing.drawing import Advance, ClippedLoss, Observed, observe
 from certus.certificates.smoothing.noise import CALIBRATION, CERTIFIED, FRESH, Noise
 from certus.certificates.smoothing.noisy_certificate import Quantity, SmoothedCertificate
-from certus.certificates.smoothing.plan import Stake, make_plan
+from certus.certificates.smoothing.plan import make_plan
 from certus.certificates.smoothing.predictors import AnyData, Predictor, gather_any
 from certus.checks import check_batch, check_label_cost
 from certus.costs import Cost, LabelCost, SquaredL2
@@ -100,10 +100,18 @@ def certify_any(
         )
 
     before = observed(asked.calibration, draws, CALIBRATION, loss)
-    plans = _plans(before, ballot, draws, rhos, asked, label_cost)
+    kinds = _kinds(before, ballot)
+    failure = (1 - confidence) / len(kinds)
+    above, below = _ABOVE * failure, (1 - _ABOVE) * failure
+    price = None if label_cost is None else label_cost.price
+    plans = {
+        name: make_plan(
+            kind, bad, draws, rhos, asked.noise.sigma, price, samples=len(asked.data), failure=above
+        )
+        for name, (kind, bad) in kinds.items()
+    }
     seen = observed(asked.data, draws, CERTIFIED, loss)
-    order, failure = random_order(len(asked.data), seed), 1 - confidence
-    above, below = _ABOVE * failure / len(plans), (1 - _ABOVE) * failure / len(plans)
+    order = random_order(len(asked.data), seed)
     found = {
         name: Quantity(name, 1.0, upper_means(stakes, seen, order, above, of_loss=name == "loss"))
         for name, stakes in plans.items()
@@ -219,26 +227,15 @@ def _clipped(criterion: Criterion | None, clip: float | None, asked: _Asked) -> 
     return ClippedLoss(chosen, clip)
 
 
-def _plans(
-    before: Observed,
-    ballot: Ballot,
-    draws: int,
-    rhos: Sequence[float],
-    asked: _Asked,
-    label_cost: LabelCost | None,
-) -> dict[str, list[Stake]]:
-    """Quantity → Γ and coefficients, from the calibration samples."""
-    price = None if label_cost is None else label_cost.price
+def _kinds(before: Observed, ballot: Ballot) -> dict[str, tuple[Ballot, Floats]]:
+    """Quantity → what counts as a failure, and how the calibration samples did."""
     kinds: dict[str, tuple[Ballot, Floats]] = {}
     if before.errors is not None:
         errors = np.asarray(before.errors.numpy(), dtype=np.float64)
         kinds = {"error": (ONE_DRAW, errors), "vote": (ballot, errors), "ideal_vote": (IDEAL_VOTE, errors)}
     if before.losses is not None:
         kinds["loss"] = (ONE_DRAW, np.asarray(before.losses.sum(1).numpy()))
-    return {
-        name: make_plan(kind, bad, draws, rhos, asked.noise.sigma, price)
-        for name, (kind, bad) in kinds.items()
-    }
+    return kinds
 
 
 def _badness(name: str, observed: Observed, ballot: Ballot, targets: Tensor) -> Tensor:

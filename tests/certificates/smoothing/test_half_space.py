@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from certus.certificates.smoothing.counting import upper_means
 from certus.certificates.smoothing.drawing import Observed
 from certus.certificates.smoothing.envelope import worst_chance
 from certus.certificates.smoothing.noisy_certificate import Quantity
-from certus.certificates.smoothing.plan import Stake, make_plan
+from certus.certificates.smoothing.plan import make_plan
 from tests.certificates.smoothing.half_space import SIGMA, Array, dual, margins, quantile_margins, worst_error
 
 RHOS = (0.003, 0.03, 0.2)
@@ -73,7 +74,9 @@ def repetitions(name: str, times: int, samples: int, failure: float) -> float:
     ballot = {"error": ONE_DRAW, "loss": ONE_DRAW, "vote": Ballot.of(11)}[name]
     population = -quantile_margins(300) / SIGMA
     exact = {rho: dual(lambda kappa: worst_chance(ballot, kappa, population), rho) for rho in RHOS}
-    stakes = make_plan(ballot, _errors(margins(100, 7), draws, random), draws, RHOS, SIGMA)
+    errors = _errors(margins(100, 7), draws, random)
+    stakes = make_plan(ballot, errors, draws, RHOS, SIGMA, samples=samples, failure=failure)
+    assert any(stake.slope > 0 for stake in stakes)
     order, missed = torch.arange(samples), 0
     for _ in range(times):
         edges = random.normal(0.6, 0.5, samples)
@@ -114,8 +117,9 @@ def test_coverage_over_2000_repetitions(name: str) -> None:
 
 def test_what_is_no_majorant_is_noticed() -> None:
     """Coefficients a tenth too small fail far more often than they may: the repetitions see it."""
-    stakes = make_plan(ONE_DRAW, _errors(margins(100, 7), 20, np.random.default_rng(0)), 20, RHOS, SIGMA)
-    small = [Stake(one.gamma, 0.4 * one.coefficients) for one in stakes]
+    errors = _errors(margins(100, 7), 20, np.random.default_rng(0))
+    stakes = make_plan(ONE_DRAW, errors, 20, RHOS, SIGMA, samples=4000, failure=0.05)
+    small = [replace(one, coefficients=0.4 * one.coefficients) for one in stakes]
     observed = _count(margins(4000, 3), 20, np.random.default_rng(1))
     exact = worst_error(-quantile_margins() / SIGMA, 0.03)
     for tried, right in ((stakes, True), (small, False)):

@@ -1,8 +1,9 @@
 """From what was observed to bounds on the population: one bet for each γ, none for each sample.
 
 The values c_K of n samples are independent, lie between 0 and max c, and have an expectation of at least
-E F_κ(h). Betting bounds their mean for each γ of the grid with δ/|Γ|; a sum of rounding slacks is added. From
-below, what was measured at one draw of each of m copies has a mean between 0 and 1 whose expectation is h.
+E F_κ(h). Betting bounds their mean for each γ of the grid with its share of δ, most often through that of the
+leading γ (``leading``); a sum of rounding slacks is added. From below, what was measured at one draw of each
+of m copies has a mean between 0 and 1 whose expectation is h.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from certus.certificates.population import Move
 from certus.certificates.proven.concentration import betting
 from certus.certificates.smoothing.coefficients import count_values, poisson_binomial
 from certus.certificates.smoothing.drawing import Observed
-from certus.certificates.smoothing.plan import Stake
+from certus.certificates.smoothing.leading import Stake
+from certus.errors import require
 from certus.outward import MANY, SOME, up
 
 _TOGETHER = 2**22  # entries of one table of chances
@@ -25,13 +27,24 @@ _TOGETHER = 2**22  # entries of one table of chances
 def upper_means(
     stakes: Sequence[Stake], observed: Observed, order: Tensor, failure: float, *, of_loss: bool = False
 ) -> dict[float, float]:
-    """γ → at least E F_κ(h), all of them with probability 1 − δ."""
-    found = {}
+    """γ → at least E F_κ(h), all of them with probability 1 − δ; the first stake leads."""
+    lost = sum(stake.share for stake in stakes)
+    require(lost <= 1 + SOME, "stakes", "have shares that add up to at most 1", lost)
+    require(
+        all(stake.slope >= 0 for stake in stakes), "stakes", "have slopes of at least 0", "a negative one"
+    )
+    require(stakes[0].slope == 0, "stakes", "have a leader that follows none", stakes[0].slope)
+    found: dict[float, float] = {}
     values = _values(stakes, observed, of_loss)
     for stake, each in zip(stakes, values, strict=True):
-        top = up(float(stake.coefficients.max()), MANY)
-        mean = betting(each.clamp(0, top)[order], top, failure / len(stakes))
-        found[stake.gamma] = up(mean, SOME) + MANY
+        left = stake.coefficients - stake.slope * stakes[0].coefficients
+        low = float(left.min()) - MANY
+        top = float(left.max()) - low + MANY
+        bets = (each - stake.slope * values[0] - low).clamp(0, top)
+        mean = low + up(betting(bets[order], top, stake.share * failure), SOME)
+        if stake.slope > 0:
+            mean += stake.slope * found[stakes[0].gamma]
+        found[stake.gamma] = max(0.0, mean) + 2 * MANY
     return found
 
 

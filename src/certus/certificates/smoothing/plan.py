@@ -1,6 +1,6 @@
-"""What is fixed before the samples are looked at: a grid of γ, and coefficients for each.
+"""What is fixed before the samples are looked at: a grid of γ, coefficients for each, and how δ is split.
 
-Both come from a few calibration samples that the certificate is not about. With their errors K of m draws,
+All come from a few calibration samples that the certificate is not about. With their errors K of m draws,
 and ĥ = (K + ½)/(m + 1) in place of h, the plug-in bound κρ/σ² + mean F_κ(Φ⁻¹(ĥ)) says which κ will matter
 for the ρ asked for. A bad guess costs tightness and nothing else.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtri
@@ -18,24 +17,12 @@ from certus.certificates.smoothing.ballots import Ballot
 from certus.certificates.smoothing.binomial import Floats
 from certus.certificates.smoothing.coefficients import lifted
 from certus.certificates.smoothing.envelope import Envelope, worst_chance
+from certus.certificates.smoothing.leading import Stake, split_failure
 from certus.certificates.smoothing.program import guessed_spread, propose
 
 _RATIO = 1.4  # of neighbouring κ
 _LOWEST, _HIGHEST = 1e-4, 1e4
 _BETWEEN = 9  # ρ that the grid serves, from the smallest to the largest asked for
-
-
-@dataclass(frozen=True, eq=False)
-class Stake:
-    """One γ with its coefficients: E F_κ(h) is at most the expectation of c_K.
-
-    Attributes:
-        gamma: the price, per squared distance, of a gain between 0 and 1.
-        coefficients: (m + 1,) c, nondecreasing, proven.
-    """
-
-    gamma: float
-    coefficients: Floats
 
 
 def make_plan(
@@ -45,20 +32,25 @@ def make_plan(
     rhos: Sequence[float],
     sigma: float,
     price: float | None = None,
+    *,
+    samples: int,
+    failure: float,
 ) -> list[Stake]:
-    """Γ and its coefficients, from the largest γ on.
+    """Γ, its coefficients and their shares of δ, the leader first.
 
     Args:
         errors: (calibration,) errors of ``draws`` noisy copies; sums of losses between 0 and 1 do as well.
         rhos: those of interest.
         price: λ, at which labels change; None: never.
+        samples, failure: n and δ of the bets to come.
     """
     spread = guessed_spread(errors, draws)
-    return [
+    stakes = [
         Stake(kappa / sigma**2, lifted(propose(envelope, spread), envelope))
         for kappa in reversed(_penalties(ballot, errors, draws, rhos, sigma, price))
         for envelope in [Envelope.of(ballot, kappa, _label_floor(kappa, sigma, price))]
     ]
+    return split_failure(stakes, errors, _served(rhos, sigma), samples, failure)
 
 
 def _penalties(
@@ -74,13 +66,17 @@ def _penalties(
         values = worst_chance(ballot, kappa, scores, overshoot=1e-3)
         values = np.maximum(values, _label_floor(kappa, sigma, price))
         means.append(float(np.minimum(values, 1.0) @ times / times.sum()))
-    positive = [rho for rho in rhos if rho > 0] or [sigma**2]
-    spaced = np.geomspace(min(positive), max(positive), _BETWEEN)
     best = {
         min(range(count), key=lambda index: candidates[index] * rho / sigma**2 + means[index])
-        for rho in (*positive, *spaced)
+        for rho in _served(rhos, sigma)
     }
     return [candidates[index] for index in sorted(best)]
+
+
+def _served(rhos: Sequence[float], sigma: float) -> list[float]:
+    """ρ that the plan is made for: those asked for, but 0, and some between them."""
+    positive = [rho for rho in rhos if rho > 0] or [sigma**2]
+    return [*positive, *np.geomspace(min(positive), max(positive), _BETWEEN).tolist()]
 
 
 def _label_floor(kappa: float, sigma: float, price: float | None) -> float:

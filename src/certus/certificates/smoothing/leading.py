@@ -1,0 +1,129 @@
+"""One bet that carries the others: how δ is split over the grid of γ, before the samples are looked at.
+
+With δ/|Γ| for every γ, each mean pays for all. But the values c^γ_K of neighbouring γ are nearly the same
+numbers. So one γ leads, with most of δ, and for every other a slope β ≥ 0 and a bet on what is left are
+enough:
+
+    E c^γ_K = β E c⁰_K + E (c^γ_K − β c⁰_K) ≤ β U(c⁰_K; δ₀) + U(c^γ_K − β c⁰_K; δ_γ),     δ₀ + Σ δ_γ = δ.
+
+β = 0 is the bet on c^γ_K itself. Which γ leads, how much of δ it has, and the slopes are those that promise
+the least bounds on the calibration samples, by an asymptotic width. They are fixed before the samples are
+looked at, and any choice of them is as true.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from certus.certificates.smoothing.binomial import Floats
+
+_SHARES = (0.5, 0.7, 0.8, 0.9)  # of δ, for the leader
+_SLOPES = np.linspace(0.0, 2.0, 41)
+
+
+@dataclass(frozen=True, eq=False)
+class Stake:
+    """One γ with its coefficients: E F_κ(h) is at most the expectation of c_K.
+
+    Attributes:
+        gamma: the price, per squared distance, of a gain between 0 and 1.
+        coefficients: (m + 1,) c, nondecreasing, proven.
+        share: of δ, that its own bet has; those of a plan add up to 1.
+        slope: β ≥ 0, how much of the first stake of the plan is taken off before betting.
+    """
+
+    gamma: float
+    coefficients: Floats
+    share: float = 1.0
+    slope: float = 0.0
+
+
+def split_failure(
+    stakes: Sequence[Stake], errors: Floats, rhos: Sequence[float], samples: int, failure: float
+) -> list[Stake]:
+    """The stakes with shares and slopes, the leader first.
+
+    Args:
+        errors: (calibration,) errors, or sums of losses, of other samples.
+        rhos: those of interest.
+        samples: n; failure: δ.
+    """
+    count = len(stakes)
+    guess = _Guess.of(stakes, errors, samples, failure)
+    equal = [replace(stake, share=1 / count) for stake in stakes]
+    if count == 1:
+        return equal
+    widths = np.array([guess.width(index, 1 / count) for index in range(count)])
+    best, least = equal, _promised(stakes, guess.means + widths, rhos)
+    for leader in range(count):
+        for share in _SHARES:
+            rest = (1 - share) / (count - 1)
+            slopes, widths = guess.following(leader, share, rest)
+            promised = _promised(stakes, guess.means + widths, rhos)
+            if promised < least:
+                least = promised
+                followers = [index for index in range(count) if index != leader]
+                best = [
+                    replace(stakes[leader], share=share),
+                    *(replace(stakes[one], share=rest, slope=float(slopes[one])) for one in followers),
+                ]
+    return best
+
+
+def _promised(stakes: Sequence[Stake], bounds: Floats, rhos: Sequence[float]) -> float:
+    """The mean logarithm of the bounds at all ρ."""
+    gammas = np.array([stake.gamma for stake in stakes])
+    found = (gammas[:, None] * np.asarray(rhos) + bounds[:, None]).min(0)
+    return float(np.log(np.clip(found, 1e-9, 1.0)).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class _Guess:
+    """What the bets will come to, from the calibration samples.
+
+    Attributes:
+        rows: (stakes, m + 1) coefficients; means: (stakes,); spread: (stakes, stakes) covariances.
+    """
+
+    rows: Floats
+    means: Floats
+    spread: Floats
+    samples: int
+    failure: float
+
+    @staticmethod
+    def of(stakes: Sequence[Stake], errors: Floats, samples: int, failure: float) -> _Guess:
+        rows = np.stack([stake.coefficients for stake in stakes])
+        counts = np.arange(rows.shape[1])
+        values = np.stack([np.interp(errors, counts, row) for row in rows])
+        centred = values - values.mean(1, keepdims=True)
+        return _Guess(rows, values.mean(1), centred @ centred.T / values.shape[1], samples, failure)
+
+    def width(self, index: int, share: float) -> float:
+        """Of the bet on a stake itself."""
+        row = self.rows[index]
+        return float(self._width(self.spread[index, index], np.asarray(row.max() - row.min()), share))
+
+    def following(self, leader: int, share: float, rest: float) -> tuple[Floats, Floats]:
+        """(stakes,) best slopes, and the widths that they promise; 0 and its own for the leader."""
+        own, row = self.spread[leader, leader], self.rows[leader]
+        carried = self.width(leader, share)
+        slopes, widths = np.zeros(len(self.rows)), np.full(len(self.rows), carried)
+        for index, each in enumerate(self.rows):
+            if index == leader:
+                continue
+            variance = self.spread[index, index] - 2 * _SLOPES * self.spread[index, leader] + _SLOPES**2 * own
+            left = each - _SLOPES[:, None] * row
+            promised = _SLOPES * carried + self._width(variance, left.max(1) - left.min(1), rest)
+            found = int(promised.argmin())
+            slopes[index], widths[index] = _SLOPES[found], promised[found]
+        return slopes, widths
+
+    def _width(self, variance: Floats, span: Floats, share: float) -> Floats:
+        """Bernstein's: √(2V ln(1/δ)/n) + span·ln(1/δ)/3n."""
+        goal = math.log(1 / (share * self.failure)) / self.samples
+        return np.asarray(np.sqrt(2 * np.maximum(variance, 0.0) * goal) + span * goal / 3)
