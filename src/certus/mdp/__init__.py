@@ -16,6 +16,7 @@ from certus.mdp.rewards import AngleReward, Reward
 from certus.mdp.study import Study, compare_agents
 from certus.mdp.tabular import Decay, Landing, TabularQLearning, Training
 from certus.mdp.transition import RobustTransition, WeakPenaltyWarning
+from certus.mdp.value_iteration import RobustOptimum, cartpole_optimum, robust_optimum
 from certus.mdp.worst_case import cartpole_worst_case, worst_case_values
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Landing",
     "Policy",
     "Reward",
+    "RobustOptimum",
     "RobustTransition",
     "Study",
     "TabularPolicy",
@@ -37,6 +39,7 @@ __all__ = [
     "UncompiledWarning",
     "WeakPenaltyWarning",
     "cartpole_learner",
+    "cartpole_optimum",
     "cartpole_worst_case",
     "compare_agents",
     "discretize_action",
@@ -48,6 +51,7 @@ __all__ = [
     "make_cartpole",
     "make_cartpoles",
     "make_pendulum",
+    "robust_optimum",
     "run_trials",
     "variations",
     "worst_case_values",

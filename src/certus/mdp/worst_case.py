@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,11 @@ from numpy.typing import NDArray
 from certus.errors import require
 from certus.mdp.cartpole import ORIGINAL, START, CartPole, advance, fallen
 from certus.mdp.compiled import compiled
-from certus.mdp.covering import Points
+from certus.mdp.covering import Covering, Points
 from certus.mdp.policies import TabularPolicy
 
-_PENALTIES = np.geomspace(1, 1e5, 11)
+DUAL_GRID = np.geomspace(1, 1e5, 11)
+MOST_SWEEPS = 10_000
 _PER_AXIS = 4  # points of a cell, along each axis, whose transitions stand for the cell's
 
 
@@ -35,7 +37,7 @@ def worst_case_values(
     *,
     rho: float,
     discount: float = 0.99,
-    gammas: Sequence[float] | Points = _PENALTIES,
+    gammas: Sequence[float] | Points = DUAL_GRID,
     tolerance: float = 1e-2,
 ) -> Points:
     """V of the fixed-point equation above, from below, for a finite model with uniform samples.
@@ -50,23 +52,34 @@ def worst_case_values(
 
     Returns: (states,) values.
     """
-    require(0 <= rho < math.inf, "rho", "be finite and not negative", rho)
-    require(0 <= discount < 1, "discount", "lie in [0, 1)", discount)
+    check_ball(rho, discount)
     values = rewards / (1 - discount)
-    for _ in range(10_000):
-        expected = np.full(len(rewards), values.min())  # γ = 0: land anywhere
-        if rho == 0:
-            expected = values[following].mean(1)
-        else:
-            for gamma in gammas:
-                lowest = _cheapest(values, costs, gamma)
-                np.maximum(expected, lowest[following].mean(1) - gamma * rho, out=expected)
-        updated = rewards + discount * expected
+    for _ in range(MOST_SWEEPS):
+        updated = rewards + discount * worst_expectations(values, following, costs, rho, gammas)
         change = np.abs(updated - values).max()
         values = updated
         if change <= tolerance * (1 - discount):
             break
     return values
+
+
+def check_ball(rho: float, discount: float) -> None:
+    """Raise ``ArgumentError`` unless ρ ≥ 0 is finite and the discount is in [0, 1)."""
+    require(0 <= rho < math.inf, "rho", "be finite and not negative", rho)
+    require(0 <= discount < 1, "discount", "lie in [0, 1)", discount)
+
+
+def worst_expectations(
+    values: Points, following: NDArray[np.int64], costs: Points, rho: float, gammas: Sequence[float] | Points
+) -> Points:
+    """(…,) inf {E_P V : W_c(P, P̂) ≤ ρ}, from below, for samples ``following`` (…, samples) of every P̂."""
+    if rho == 0:
+        return np.asarray(values[following].mean(-1))
+    expected = np.full(following.shape[:-1], values.min())  # γ = 0: land anywhere
+    for gamma in gammas:
+        lowest = _cheapest(values, costs, gamma)
+        np.maximum(expected, lowest[following].mean(-1) - gamma * rho, out=expected)
+    return expected
 
 
 @compiled
@@ -91,22 +104,49 @@ def cartpole_worst_case(
         rho: the mean squared distance, over (β, its rate), by which a transition may be moved.
     """
     covering = policy.covering
+    model = cell_model(covering, system)
+    chosen = np.append(policy.table.argmax(1), 0)
+    following = model.following[np.arange(len(chosen)), chosen]
+    values = worst_case_values(following, model.rewards, model.costs, rho=rho, discount=discount)
+    return value_at_start(values, covering)
+
+
+class CellModel(NamedTuple):
+    """Cart-pole as a finite model: the cells, and last the fallen pole.
+
+    Attributes:
+        following: (states, 2, samples) where pushing left and right lead from points of each cell.
+        rewards: (states,) e^(−|β|), and 0 for the fallen pole.
+        costs: (states, states) the price of landing in the first instead of the second.
+    """
+
+    following: NDArray[np.int64]
+    rewards: Points
+    costs: Points
+
+
+def cell_model(covering: Covering, system: CartPole) -> CellModel:
+    """The model of ``cartpole_worst_case``."""
     centres, count, fell = covering.centres, len(covering), len(covering)
     shifts = (np.arange(_PER_AXIS) + 0.5) / _PER_AXIS - 0.5
     offsets = np.stack(np.meshgrid(shifts, shifts, indexing="ij"), -1).reshape(-1, 2) * covering.widths
     points = (centres[:, None] + offsets).reshape(-1, 2)
-    push = np.repeat(2.0 * policy.table.argmax(1) - 1.0, len(offsets))
     nothing = np.zeros(len(points))
-    _, _, angle, spin = advance(nothing, nothing, points[:, 0], points[:, 1], push, system)
-    landed = np.where(
-        fallen(nothing, angle, system), fell, covering.cells(np.stack([angle, spin], 1))
-    ).reshape(count, -1)
-    following = np.vstack([landed, np.full((1, landed.shape[1]), fell)])
+    landed = []
+    for push in (-1.0, 1.0):
+        _, _, angle, spin = advance(nothing, nothing, points[:, 0], points[:, 1], nothing + push, system)
+        cells = covering.cells(np.stack([angle, spin], 1))
+        landed.append(np.where(fallen(nothing, angle, system), fell, cells).reshape(count, -1))
+    stays = np.full((1, 2, len(offsets)), fell)
     costs = np.full((count + 1, count + 1), np.inf)
     costs[:count, :count] = ((centres[:, None] - centres[None]) ** 2).sum(2)
     costs[fell, :count] = np.maximum(system.angle_limit - np.abs(centres[:, 0]), 0) ** 2
     costs[fell, fell] = 0.0
     rewards = np.append(np.exp(-np.abs(centres[:, 0])), 0.0)
-    values = worst_case_values(following, rewards, costs, rho=rho, discount=discount)
+    return CellModel(np.concatenate([np.stack(landed, 1), stays]), rewards, costs)
+
+
+def value_at_start(values: Points, covering: Covering) -> float:
+    """The mean of V over the first states of an episode."""
     start = np.random.default_rng(0).uniform(-START, START, (1000, 2))
     return float(values[covering.cells(start)].mean())

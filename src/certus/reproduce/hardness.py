@@ -1,0 +1,194 @@
+"""Finding the worst perturbation of a ReLU network is as hard as 3-SAT (thm:nphard).
+
+A formula of clauses over v variables becomes a network with one layer of ReLUs on the box [0, 1]ᵛ:
+
+    ℓ(u) = Σ_c [1 − relu(1 − Σ_{l ∈ c} l(u))] − K Σ_i [relu(u_i) − relu(2u_i − 1)]
+
+A literal l(u) is u_i or 1 − u_i, so a bracket is min(1, Σ l) on the box: at a vertex 1 if the clause holds,
+and 0 if it fails. The second sum is Σ min(u_i, 1 − u_i). Each clause changes by at most 1 per unit of u_i, so
+with K above the number of clauses that any variable is in, ℓ falls in u_i up to ½ and rises from there: every
+maximum over the box is at a vertex, and
+
+    max_u ℓ(u) = the largest number of clauses that can hold at once.
+
+Whoever maximises ℓ decides whether the formula can be satisfied. The network has 2v + C units and entries
+of polynomial size, so the problem is NP-hard. Small ones are solved by trying all vertices; what ascents
+from many starting points reach is put beside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from certus.attacks.gradient import pgm
+from certus.domains import Box
+from certus.evidence import Evidence
+from certus.figures.canvas import COLOURS, new_figure
+from certus.reproduce.reproduction import Extent, Measured, Part, Picture, Reproduction, Statement
+from certus.reproduce.workshop import Workshop
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RATIO = 4.26
+"""Clauses per variable at which random 3-SAT is hardest: half of the formulas can be satisfied."""
+
+Clause = tuple[int, int, int]
+"""Three literals: i + 1 for variable i, −(i + 1) for its negation."""
+
+
+def random_formula(variables: int, clauses: int, generator: torch.Generator) -> list[Clause]:
+    """Clauses of three different variables each, with random signs."""
+    made = []
+    for _ in range(clauses):
+        chosen = torch.randperm(variables, generator=generator)[:3] + 1
+        signs = 2 * torch.randint(2, (3,), generator=generator) - 1
+        first, second, third = (chosen * signs).tolist()
+        made.append((first, second, third))
+    return made
+
+
+def formula_network(formula: list[Clause], variables: int) -> nn.Sequential:
+    """ℓ of the formula, as in the text above: (batch, variables) → (batch, 1)."""
+    counts = torch.zeros(variables, dtype=torch.float64)
+    for literal in itertools.chain.from_iterable(formula):
+        counts[abs(literal) - 1] += 1
+    penalty = counts.max().item() + 1
+    units = len(formula) + 2 * variables
+    inside, outside = nn.Linear(variables, units).double(), nn.Linear(units, 1).double()
+    weight, bias = torch.zeros(units, variables, dtype=torch.float64), torch.zeros(units, dtype=torch.float64)
+    for row, clause in enumerate(formula):
+        bias[row] = 1
+        for literal in clause:  # 1 − Σ l, where l = u or 1 − u
+            weight[row, abs(literal) - 1] -= 1 if literal > 0 else -1
+            bias[row] -= 0 if literal > 0 else 1
+    for i in range(variables):
+        weight[len(formula) + i, i] = 1
+        weight[len(formula) + variables + i, i], bias[len(formula) + variables + i] = 2, -1
+    ends = [-torch.ones(len(formula)), -penalty * torch.ones(variables), penalty * torch.ones(variables)]
+    with torch.no_grad():
+        inside.weight.copy_(weight)
+        inside.bias.copy_(bias)
+        outside.weight.copy_(torch.cat(ends).double().unsqueeze(0))
+        outside.bias.fill_(len(formula))
+    return nn.Sequential(inside, nn.ReLU(), outside)
+
+
+def vertices(variables: int) -> Tensor:
+    """(2ᵛ, v) corners of the box."""
+    numbers = torch.arange(2**variables).unsqueeze(1)
+    return ((numbers >> torch.arange(variables)) & 1).double()
+
+
+def largest_value(network: nn.Module, variables: int) -> float:
+    """max_u ℓ over the box, by trying every vertex."""
+    with torch.no_grad():
+        return max(network(part).max().item() for part in vertices(variables).split(2**14))
+
+
+def ascended_value(network: nn.Module, variables: int, starts: int, generator: torch.Generator) -> float:
+    """The best ℓ that projected ascents from random points of the box attain."""
+    origin = torch.rand(starts, variables, generator=generator, dtype=torch.float64)
+    climb = pgm(1.0, math.inf, steps=40, step_size=0.1, domain=Box(0.0, 1.0))
+    moved = climb(lambda inputs: network(inputs).squeeze(1), origin)
+    with torch.no_grad():
+        rounded = moved.round()  # a vertex may be better than the point beside it
+        return max(network(moved).max().item(), network(rounded).max().item())
+
+
+def _measure(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
+    variables, rows = settings["variables"], []
+    for seed in range(settings["formulas"]):
+        generator = torch.Generator().manual_seed(1000 * variables + seed)
+        formula = random_formula(variables, round(RATIO * variables), generator)
+        network = formula_network(formula, variables)
+        found = ascended_value(network, variables, settings["starts"], generator)
+        rows.append({"clauses": len(formula), "most": largest_value(network, variables), "ascent": found})
+    return {"variables": variables, "starts": settings["starts"], "formulas": rows}
+
+
+def _parts(extent: Extent) -> list[Part]:
+    sizes = (4, 6, 8, 10) if extent is Extent.QUICK else (4, 6, 8, 10, 12, 14, 16, 18)
+    formulas = 10 if extent is Extent.QUICK else 50
+    starts = (1, 10) if extent is Extent.QUICK else (1, 10, 100)
+    return [
+        Part(
+            f"{size}-variables-{start}-starts",
+            {"variables": size, "formulas": formulas, "starts": start},
+            _measure,
+            effort=2.0**size + 20 * start,
+        )
+        for size in sizes
+        for start in starts
+    ]
+
+
+def _missed(found: Mapping[str, Any]) -> float:
+    rows = found["formulas"]
+    return sum(row["ascent"] < row["most"] - 1e-6 for row in rows) / len(rows)
+
+
+def _draw(measured: Measured) -> Figure:
+    figure = new_figure(5.2, 3.8)
+    axes = figure.subplots()
+    starts = sorted({found["starts"] for found in measured.values()})
+    for colour, count in zip(COLOURS, starts, strict=False):
+        chosen = sorted(
+            (one for one in measured.values() if one["starts"] == count), key=lambda one: one["variables"]
+        )
+        sizes, missed = [one["variables"] for one in chosen], [100 * _missed(one) for one in chosen]
+        words = "1 starting point" if count == 1 else f"{count} starting points"
+        axes.plot(sizes, missed, marker="o", color=colour, label=words)
+    axes.set(xlabel="variables of the formula = inputs of the network", ylim=(-3, 103))
+    axes.set_ylabel("formulas whose maximum the ascent misses (%)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _statements(measured: Measured) -> list[Statement]:
+    largest = max(one["variables"] for one in measured.values())
+    most = max(one["starts"] for one in measured.values())
+    hardest = next(one for one in measured.values() if (one["variables"], one["starts"]) == (largest, most))
+    above = [
+        row for one in measured.values() for row in one["formulas"] if row["ascent"] > row["most"] + 1e-9
+    ]
+    return [
+        Statement(
+            "thm:nphard",
+            "Maximising a ReLU network over a box is NP-hard, for some weights.",
+            f"3-SAT becomes such a network. No ascent exceeds the number of clauses that brute "
+            f"force satisfies "
+            f"({sum(len(one['formulas']) for one in measured.values())} trials, {len(above)} above).",
+            not above,
+            evidence=Evidence.PROVEN,
+        ),
+        Statement(
+            "sec:nphard",
+            "Smoothness matters: worst perturbations of ReLU networks cannot be found efficiently.",
+            f"At {largest} variables {_missed(hardest):.0%} of the maxima are missed by the best of {most} "
+            "projected ascents.",
+            _missed(hardest) > 0.1,
+            reason="" if _missed(hardest) > 0.1 else "Formulas this small are still easy.",
+            evidence=Evidence.ATTAINED,
+        ),
+    ]
+
+
+REPRODUCTION = Reproduction(
+    name="hardness",
+    title="Worst perturbations of ReLU networks: as hard as 3-SAT",
+    shows=("thm:nphard", "sec:nphard"),
+    minutes={Extent.QUICK: 0.3, Extent.PAPER: 5},
+    parts=_parts,
+    pictures=(
+        Picture("missed", "How often ascents miss the maximum of a 3-SAT network, by its size.", _draw),
+    ),
+    statements=_statements,
+)

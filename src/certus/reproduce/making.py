@@ -1,0 +1,92 @@
+"""Carry out a reproduction: measure what is missing, draw, and write its folder.
+
+results/NAME/measured.json     extent, settings, circumstances, measurements, statements; sealed
+results/NAME/PICTURE.png, .svg
+results/NAME/README.md         the page
+results/README.md              all statements of all folders beside it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from certus.errors import ArgumentError
+from certus.figures.canvas import save_figure
+from certus.reproduce.circumstances import circumstances
+from certus.reproduce.page import page, table_of_all
+from certus.reproduce.reproduction import Extent, Reproduction
+from certus.reproduce.workshop import Workshop, require_data
+from certus.storage.files import read_json
+from certus.storage.sealed import check_seal, seal
+from certus.storage.writing import write_atomically, write_json
+
+MEASURED = "measured.json"
+Tell = Callable[[str, float, float], None]
+"""Told before each part: its name, the effort that is done, and the whole effort."""
+
+
+def reproduce(of: Reproduction, extent: Extent, workshop: Workshop, results: Path, tell: Tell) -> list[Path]:
+    """Measure, draw and write; parts that were kept are not measured again.
+
+    Returns: the files that were written.
+    """
+    require_extent(of, extent, results)
+    require_data(of)
+    parts = of.parts(extent)
+    measured = {part.name: workshop.kept(of, extent, part) for part in parts}
+    missing = [part for part in parts if measured[part.name] is None]
+    whole, done = sum(part.effort for part in missing), 0.0
+    for part in missing:
+        tell(part.name, done, whole)
+        measured[part.name] = part.measure(workshop, part.settings)
+        workshop.keep(of, extent, part, measured[part.name])
+        done += part.effort
+    tell("drawing", whole, whole)
+    return write_folder(of, extent, measured, results)
+
+
+def write_folder(of: Reproduction, extent: Extent, measured: dict[str, Any], results: Path) -> list[Path]:
+    """The pictures, the page and the file of what was measured; then the table of all."""
+    folder = results / of.name
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for picture in of.pictures:
+        figure = picture.draw(measured)
+        for suffix in (".png", ".svg"):
+            written.append(folder / f"{picture.name}{suffix}")
+            save_figure(figure, written[-1])
+    content = {
+        "name": of.name,
+        "title": of.title,
+        "extent": extent,
+        "revision": of.revision,
+        "circumstances": circumstances(),
+        "settings": {part.name: dict(part.settings) for part in of.parts(extent)},
+        "statements": [asdict(one) for one in of.statements(measured)],
+        "measured": measured,
+    }
+    write_json(folder / MEASURED, seal(content))
+    write_atomically(folder / "README.md", page(of, content).encode())
+    everything = [read_measured(path) for path in sorted(results.glob(f"*/{MEASURED}"))]
+    write_atomically(results / "README.md", table_of_all(everything).encode())
+    return [*written, folder / MEASURED, folder / "README.md", results / "README.md"]
+
+
+def read_measured(path: Path) -> dict[str, Any]:
+    """A file that ``write_folder`` wrote, checked."""
+    content = read_json(path)
+    check_seal(content, path)
+    return dict(content)
+
+
+def require_extent(of: Reproduction, extent: Extent, results: Path) -> None:
+    """Raise ``ArgumentError`` where a quick look would replace figures at the paper's extent."""
+    path = results / of.name / MEASURED
+    if extent is Extent.QUICK and path.exists() and read_measured(path)["extent"] == Extent.PAPER:
+        raise ArgumentError(
+            f"`--output` must be another folder for a quick look: {path.parent} holds the paper's scale; "
+            f"got {results}."
+        )

@@ -1,0 +1,57 @@
+"""The network of a formula against the formula itself, and against points inside the box."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from certus.reproduce.hardness import (
+    Clause,
+    ascended_value,
+    formula_network,
+    largest_value,
+    random_formula,
+    vertices,
+)
+
+
+def satisfied(formula: list[Clause], truth: tuple[bool, ...]) -> int:
+    return sum(any(truth[abs(one) - 1] == (one > 0) for one in clause) for clause in formula)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_vertex_counts_the_clauses_that_hold(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    formula = random_formula(5, 12, generator)
+    network = formula_network(formula, 5)
+    counted = []
+    for truth in itertools.product((False, True), repeat=5):
+        point = torch.tensor([truth], dtype=torch.float64)
+        assert network(point).item() == pytest.approx(satisfied(formula, truth), abs=1e-9)
+        counted.append(satisfied(formula, truth))
+    assert largest_value(network, 5) == pytest.approx(max(counted), abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_point_inside_the_box_is_better(seed: int) -> None:
+    """Not on a grid, and not where ascents end: without the penalty on fractions both would find "
+    "such points."""
+    generator = torch.Generator().manual_seed(seed)
+    formula = random_formula(4, 17, generator)
+    network, most = formula_network(formula, 4), largest_value(formula_network(formula, 4), 4)
+    axis = torch.linspace(0, 1, 11, dtype=torch.float64)
+    grid = torch.cartesian_prod(axis, axis, axis, axis)
+    assert network(grid).max().item() <= most + 1e-9
+    assert ascended_value(network, 4, 50, generator) <= most + 1e-9
+
+
+def test_a_contradiction_cannot_be_satisfied() -> None:
+    """All eight sign patterns over three variables: exactly one clause fails, whatever is chosen."""
+    formula = [(a, 2 * b, 3 * c) for a, b, c in itertools.product((1, -1), repeat=3)]
+    assert largest_value(formula_network(formula, 3), 3) == pytest.approx(7)
+
+
+def test_vertices_are_all_corners() -> None:
+    assert len({tuple(row) for row in vertices(4).tolist()}) == 16

@@ -1,0 +1,141 @@
+"""A small reproduction of our own: what is kept, what is measured again, what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from certus.errors import ArgumentError
+from certus.figures.canvas import new_figure
+from certus.reproduce.making import MEASURED, read_measured, reproduce
+from certus.reproduce.page import markdown_table
+from certus.reproduce.reproduction import Extent, Measured, Part, Picture, Reproduction, Statement
+from certus.reproduce.reproductions import FILES, reproduction
+from certus.reproduce.workshop import Workshop
+from certus.storage.files import DamageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CALLS: list[str] = []
+
+
+def _square(workshop: Workshop, settings: Mapping[str, Any]) -> float:
+    CALLS.append(f"{settings['number']}")
+    if settings["number"] < 0:
+        raise KeyboardInterrupt
+    return float(settings["number"] ** 2)
+
+
+def _draw(measured: Measured) -> Figure:
+    figure = new_figure(2, 2)
+    figure.subplots().plot(list(measured.values()))
+    return figure
+
+
+def _squares(*numbers: int) -> Reproduction:
+    return Reproduction(
+        name="squares",
+        title="Squares",
+        shows=("eqn:square",),
+        minutes={Extent.QUICK: 1, Extent.PAPER: 2},
+        parts=lambda extent: [Part(f"part-{i}", {"number": n}, _square) for i, n in enumerate(numbers)],
+        pictures=(Picture("plot", "Squares.", _draw),),
+        statements=lambda measured: [
+            Statement(
+                "eqn:square", "9 | three times three", f"{measured['part-1']:g}", measured["part-1"] == 9
+            )
+        ],
+        smaller={Extent.QUICK: "Few of them."},
+    )
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> None:
+    CALLS.clear()
+
+
+def make(of: Reproduction, folder: Path, extent: Extent = Extent.QUICK) -> list[str]:
+    """Carry it out, and tell which parts were measured."""
+    reproduce(of, extent, Workshop(folder / "work"), folder / "results", lambda name, done, whole: None)
+    found = CALLS.copy()
+    CALLS.clear()
+    return found
+
+
+def test_parts_are_measured_once(tmp_path: Path) -> None:
+    assert make(_squares(2, 3), tmp_path) == ["2", "3"]
+    assert make(_squares(2, 3), tmp_path) == []
+    assert make(_squares(2, 3, 4), tmp_path) == ["4"]
+
+
+def test_an_interrupted_one_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        make(_squares(2, -1, 4), tmp_path)
+    CALLS.clear()
+    assert make(_squares(2, 3, 4), tmp_path) == ["3", "4"]
+
+
+def test_other_settings_or_a_new_revision_are_measured_again(tmp_path: Path) -> None:
+    make(_squares(2, 3), tmp_path)
+    assert make(_squares(2, 5), tmp_path) == ["5"]
+    assert make(replace(_squares(2, 5), revision=2), tmp_path) == ["2", "5"]
+    assert make(_squares(2, 5), tmp_path, Extent.PAPER) == ["2", "5"], "kept by extent"
+
+
+def test_a_damaged_part_is_refused(tmp_path: Path) -> None:
+    make(_squares(2, 3), tmp_path)
+    path = tmp_path / "work/parts/squares/quick/part-0.json"
+    path.write_text(path.read_text().replace("4.0", "5.0"))
+    with pytest.raises(DamageError, match=r"part-0\.json is corrupt"):
+        make(_squares(2, 3), tmp_path)
+
+
+def test_a_quick_look_never_replaces_the_papers_scale(tmp_path: Path) -> None:
+    make(_squares(2, 3), tmp_path, Extent.PAPER)
+    with pytest.raises(ArgumentError, match=r"`--output` must be another folder.*squares holds the paper's"):
+        make(_squares(2, 3), tmp_path)
+    assert make(_squares(2, 3), tmp_path, Extent.PAPER) == []
+
+
+def test_what_is_written(tmp_path: Path) -> None:
+    make(_squares(2, 3), tmp_path)
+    folder = tmp_path / "results/squares"
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", MEASURED, "plot.png", "plot.svg"]
+    content = read_measured(folder / MEASURED)
+    assert content["measured"] == {"part-0": 4.0, "part-1": 9.0}
+    assert content["settings"] == {"part-0": {"number": 2}, "part-1": {"number": 3}}
+    assert content["circumstances"]["versions"]["torch"]
+    page, table = (folder / "README.md").read_text(), (tmp_path / "results/README.md").read_text()
+    for text in (page, table):
+        assert "9 \\| three times three (`eqn:square`)" in text
+        assert "| 9 (*estimated*) | yes |" in text
+    assert "Scale: **quick**" in page
+    assert "Few of them." in page
+    assert "certus reproduce squares" in page
+    assert "[squares](squares/README.md) | quick |" in table
+
+
+def test_a_statement_that_does_not_hold_says_no(tmp_path: Path) -> None:
+    make(_squares(2, 4), tmp_path)
+    assert "| 16 (*estimated*) | no |" in (tmp_path / "results/README.md").read_text()
+
+
+def test_all_reproductions_have_what_a_page_needs() -> None:
+    for name in FILES:
+        of = reproduction(name)
+        assert of.name == name
+        for extent in Extent:
+            parts = of.parts(extent)
+            assert len({part.name for part in parts}) == len(parts) > 0
+            assert of.minutes[extent] > 0
+    with pytest.raises(ArgumentError, match="`NAME` must be all, or one of toy"):
+        reproduction("nonsense")
+
+
+def test_a_table_needs_no_rows() -> None:
+    assert markdown_table(["a"], []) == "| a |\n|---|"
