@@ -14,7 +14,7 @@ checked, step by step. Then the theorem says, for its constant step and an ε-ap
 
 ℓ is convex in W, so F is too: the convex case of sec:optimization is the same run, seen by F(W̄_T) − min F.
 
-For the paper's 2-4-2-2 network of ELUs no constants are known. Exact Hessians at samples, along a training, give
+For the 2-4-2-2 network of ELUs no constants are known. Exact Hessians at samples, along a training, give
 values that the true constants exceed: *estimated*.
 """
 

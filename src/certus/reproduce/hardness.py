@@ -146,7 +146,7 @@ def _draw(measured: Measured) -> Figure:
         words = "1 starting point" if count == 1 else f"{count} starting points"
         axes.plot(sizes, missed, marker="o", color=colour, label=words)
     axes.set(xlabel="variables of the formula = inputs of the network", ylim=(-3, 103))
-    axes.set_ylabel("formulas whose maximum the ascent misses (%)")
+    axes.set_ylabel("maxima missed (% of the formulas)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     return figure
