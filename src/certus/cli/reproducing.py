@@ -1,0 +1,96 @@
+"""What ``certus reproduce`` does: the list, and one result or all of them with a bar of the work "
+"that is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from certus.cli.interruption import if_interrupted
+from certus.cli.output import console, make_table, messages, print_json, require_folder
+from certus.errors import require
+from certus.reproduce.making import MEASURED, read_measured, reproduce, require_extent
+from certus.reproduce.reproduction import Extent, Reproduction
+from certus.reproduce.reproductions import FILES, reproduction
+from certus.reproduce.workshop import Workshop, require_data
+
+
+def list_reproductions(output: Path, work: Path, *, as_json: bool) -> None:
+    """What there is, what it costs, and what has been measured already."""
+    rows = [_row(reproduction(name), output, Workshop(work)) for name in FILES]
+    if as_json:
+        print_json(rows)
+        return
+    shown = make_table("name", "quick", "paper", "measured", "shows")
+    for row in rows:
+        costs = [f"{row[f'minutes_{extent}']:g} min" for extent in Extent]
+        shown.add_row(str(row["name"]), *costs, str(row["measured"] or "–"), str(row["title"]))
+    console.print(shown)
+    console.print(
+        "Minutes on two cores, about. `certus reproduce NAME --scale paper` goes on where it was interrupted."
+    )
+
+
+def _row(of: Reproduction, output: Path, workshop: Workshop) -> dict[str, object]:
+    path = output / of.name / MEASURED
+    measured = read_measured(path)["extent"] if path.exists() else None
+    begun = {
+        str(extent): sum(workshop.kept(of, extent, part) is not None for part in of.parts(extent))
+        for extent in Extent
+    }
+    return {
+        "name": of.name,
+        "title": of.title,
+        "shows": list(of.shows),
+        "needs": list(of.needs),
+        **{f"minutes_{extent}": of.minutes[extent] for extent in Extent},
+        "measured": measured,
+        "parts_kept": begun,
+    }
+
+
+def carry_out_reproduction(name: str, scale: str, output: Path, work: Path, *, as_json: bool) -> None:
+    """One result, or all; whatever would refuse a later one is tried before the first."""
+    legal = [str(extent) for extent in Extent]
+    require(scale in legal, "--scale", f"be {' or '.join(legal)}", repr(scale))
+    extent = Extent(scale)
+    chosen = [reproduction(each) for each in (FILES if name == "all" else (name,))]
+    require_folder("--output", output)
+    require_folder("--work", work)
+    for of in chosen:
+        require_extent(of, extent, output)
+        require_data(of)
+    kept = f"{work} keeps the parts that are finished; the same command goes on."
+    written = []
+    with if_interrupted(lambda: kept):
+        for of in chosen:
+            written += _with_bar(of, extent, Workshop(work), output)
+    if as_json:
+        print_json({of.name: read_measured(output / of.name / MEASURED) for of in chosen})
+        return
+    for of in chosen:
+        _show(of, output)
+    pages = ", ".join(str(path) for path in dict.fromkeys(written) if path.suffix == ".md")
+    console.print(f"Pages: {pages}")
+
+
+def _with_bar(of: Reproduction, extent: Extent, workshop: Workshop, output: Path) -> list[Path]:
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=messages, disable=not messages.is_terminal) as bar:
+        task = bar.add_task(of.name, total=None)
+
+        def tell(part: str, done: float, whole: float) -> None:
+            bar.update(task, description=f"{of.name}: {part}", completed=done, total=whole or 1.0)
+
+        return reproduce(of, extent, workshop, output, tell)
+
+
+def _show(of: Reproduction, output: Path) -> None:
+    content = read_measured(output / of.name / MEASURED)
+    console.print(f"{of.title} (scale: {content['extent']})")
+    shown = make_table("agrees", "paper", "measured")
+    words = {True: "yes", False: "no", None: "–"}
+    for one in content["statements"]:
+        shown.add_row(words[one["agrees"]], one["paper"], f"{one['measured']} ({one['evidence']})")
+    console.print(shown)
