@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import platform
-from contextlib import suppress
 from dataclasses import asdict, fields
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-import torch
-
-import certus
+from certus.reproduce.circumstances import circumstances
 from certus.storage.files import read_json
 from certus.storage.writing import write_json
 
 if TYPE_CHECKING:
     from dataclasses import Field
 
-_PACKAGES = ("torch", "numpy", "torchattacks", "foolbox", "adversarial-robustness-toolbox")
+_PACKAGES = ("torchattacks", "foolbox", "adversarial-robustness-toolbox")
 _NO_PART = ("output", "resume", "runs", "plot", "page")  # of what is measured
 
 
@@ -51,26 +44,8 @@ def how_measured(args: Arguments) -> dict[str, Any]:
     """Options, versions, threads, machine and date."""
     return {
         "options": chosen_options(args),
-        "versions": {"certus": certus.__version__, **_versions()},
-        "threads": torch.get_num_threads(),
-        "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.platform()},
-        "date": datetime.now(UTC).date().isoformat(),
+        **circumstances(*_PACKAGES),
     }
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
-
-
-def _processor() -> str:
-    table = Path("/proc/cpuinfo")
-    lines = table.read_text().splitlines() if table.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def write_result(args: Arguments, content: dict[str, Any]) -> None:

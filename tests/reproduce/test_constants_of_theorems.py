@@ -33,7 +33,7 @@ def test_of_the_linear_softmax(seed: int) -> None:
     mixed = jacrev(grad(softmax_loss), argnums=1)(flat, point)
     assert torch.linalg.matrix_norm(mixed, 2) <= known.cross_smoothness
     bent = jacrev(grad(softmax_loss, argnums=1), argnums=1)(flat, point)
-    assert torch.linalg.eigvalsh(bent)[-1] <= 2 * convergence.GAMMA - known.modulus + 1e-12
+    assert torch.linalg.eigvalsh(bent)[-1] <= 2 * convergence.STEP_GAMMA - known.modulus + 1e-12
     assert grad(softmax_loss)(flat, point).norm() <= known.noise + 1e-12
 
 

@@ -13,8 +13,8 @@ from certus.errors import ArgumentError
 from certus.figures.canvas import new_figure
 from certus.reproduce.making import MEASURED, read_measured, reproduce
 from certus.reproduce.page import markdown_table
-from certus.reproduce.reproduction import Extent, Measured, Part, Picture, Reproduction, Statement
-from certus.reproduce.reproductions import FILES, reproduction
+from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
+from certus.reproduce.reproductions import REPRODUCTIONS, reproduction
 from certus.reproduce.workshop import Workshop
 from certus.storage.files import DamageError
 
@@ -46,7 +46,7 @@ def _squares(*numbers: int) -> Reproduction:
         parts=lambda extent: [Part(f"part-{i}", {"number": n}, _square) for i, n in enumerate(numbers)],
         pictures=(Picture("plot", "Squares.", _draw),),
         statements=lambda measured: [
-            Statement(
+            Comparison(
                 "eqn:square", "9 | three times three", f"{measured['part-1']:g}", measured["part-1"] == 9
             )
         ],
@@ -102,6 +102,16 @@ def test_a_quick_look_never_replaces_the_papers_scale(tmp_path: Path) -> None:
     assert make(_squares(2, 3), tmp_path, Extent.PAPER) == []
 
 
+def test_a_page_of_ones_own_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/README.md").write_text("# Mine\n")
+    with pytest.raises(
+        ArgumentError, match=r"`--output` must be a folder of its own; .*README\.md is not of certus"
+    ):
+        make(_squares(2, 3), tmp_path)
+    assert (tmp_path / "results/README.md").read_text() == "# Mine\n"
+
+
 def test_what_is_written(tmp_path: Path) -> None:
     make(_squares(2, 3), tmp_path)
     folder = tmp_path / "results/squares"
@@ -126,7 +136,7 @@ def test_a_statement_that_does_not_hold_says_no(tmp_path: Path) -> None:
 
 
 def test_all_reproductions_have_what_a_page_needs() -> None:
-    for name in FILES:
+    for name in REPRODUCTIONS:
         of = reproduction(name)
         assert of.name == name
         for extent in Extent:

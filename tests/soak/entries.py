@@ -112,6 +112,11 @@ ENTRIES = {
         ),
         makes=("proof",),
     ),
+    "reproduce": Entry(
+        "reproduce hardness -o results --work work",
+        ("reproduce -o results", "reproduce --json"),
+        makes=("results", "work"),
+    ),
     "verify": Entry("verify run/certificate/certificate.json"),
     "shift": Entry("shift csv:data.csv@test csv:data.csv@train --label-price 1 --samples 10"),
     "data list": Entry("data list"),

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import typer
 
-from certus.cli import attack, bound, cartpole, certify, compare, data, runs, shift, train, verify
+from certus.cli import attack, bound, cartpole, certify, compare, data, reproduce, runs, shift, train, verify
 from certus.cli.encoding import speak_plainly
 from certus.cli.grouped_help import GroupedCommands, certus_options
 from certus.cli.interruption import Interruption, interruptible
@@ -44,6 +44,7 @@ for group, name, function in (
     ("Look", "runs", runs.runs),
     ("Data", "shift", shift.shift),
     ("Other", "cartpole", cartpole.cartpole),
+    ("Other", "reproduce", reproduce.reproduce),
 ):
     app.command(name, rich_help_panel=group)(interruptible(function))
 app.add_typer(data.data_commands, name="data", rich_help_panel="Data")

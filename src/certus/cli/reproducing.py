@@ -10,15 +10,15 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, make_table, messages, print_json, require_folder
 from certus.errors import require
-from certus.reproduce.making import MEASURED, read_measured, reproduce, require_extent
+from certus.reproduce.making import MEASURED, read_measured, reproduce, require_place
 from certus.reproduce.reproduction import Extent, Reproduction
-from certus.reproduce.reproductions import FILES, reproduction
+from certus.reproduce.reproductions import REPRODUCTIONS, reproduction
 from certus.reproduce.workshop import Workshop, require_data
 
 
 def list_reproductions(output: Path, work: Path, *, as_json: bool) -> None:
     """What there is, what it costs, and what has been measured already."""
-    rows = [_row(reproduction(name), output, Workshop(work)) for name in FILES]
+    rows = [_row(reproduction(name), output, Workshop(work)) for name in REPRODUCTIONS]
     if as_json:
         print_json(rows)
         return
@@ -55,11 +55,11 @@ def carry_out_reproduction(name: str, scale: str, output: Path, work: Path, *, a
     legal = [str(extent) for extent in Extent]
     require(scale in legal, "--scale", f"be {' or '.join(legal)}", repr(scale))
     extent = Extent(scale)
-    chosen = [reproduction(each) for each in (FILES if name == "all" else (name,))]
+    chosen = [reproduction(each) for each in (REPRODUCTIONS if name == "all" else (name,))]
     require_folder("--output", output)
     require_folder("--work", work)
     for of in chosen:
-        require_extent(of, extent, output)
+        require_place(of, extent, output)
         require_data(of)
     kept = f"{work} keeps the parts that are finished; the same command goes on."
     written = []

@@ -33,9 +33,13 @@ def new_figure(width: float, height: float) -> Figure:
 
 def save_figure(figure: Figure, path: Path, dpi: float = 150) -> None:
     """Write a picture, whole or not at all; the suffix says which kind."""
+    from matplotlib import rc_context
+
     content = io.BytesIO()
-    with _named(path) as kind:
-        figure.savefig(content, format=kind, dpi=dpi)
+    # The same picture is the same file: without a date, and with names that are no random numbers.
+    with _named(path) as kind, rc_context({"svg.hashsalt": "certus"}):
+        dated = {"Date": None} if kind == "svg" else {"CreationDate": None} if kind == "pdf" else None
+        figure.savefig(content, format=kind, dpi=dpi, metadata=dated)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content.getvalue())
 

@@ -34,7 +34,7 @@ from certus.figures.canvas import COLOURS, new_figure
 from certus.losses import CrossEntropy, ModelLoss
 from certus.models.paper import toy_mlp
 from certus.reproduce.page import markdown_table
-from certus.reproduce.reproduction import Extent, Measured, Part, Picture, Reproduction, Statement
+from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
 from certus.reproduce.workshop import Workshop
 from certus.split import Split
 from certus.surrogate import WRM, BarzilaiBorwein
@@ -43,7 +43,7 @@ from certus.training.theory import ConvergenceConstants
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GAMMA, NORM_BOUND = 4.0, 3.0
+STEP_GAMMA, NORM_BOUND = 4.0, 3.0
 CAREFUL = BarzilaiBorwein(1e-10, 200)
 _ASCENTS = {1: "no step", 2: "one step", 3: "two steps", 50: "exact"}  # the first gradient is at the sample
 _LOOKS = 100  # how often ∇F is computed during a run
@@ -51,11 +51,11 @@ _LOOKS = 100  # how often ∇F is computed during a run
 
 def softmax_constants(largest_input: float, classes: int) -> ConvergenceConstants:
     """What the text above derives: proven for ‖W‖₂ ≤ ``NORM_BOUND`` and inputs of norm at most R₀."""
-    reach = largest_input + NORM_BOUND / (math.sqrt(2) * GAMMA)
+    reach = largest_input + NORM_BOUND / (math.sqrt(2) * STEP_GAMMA)
     return ConvergenceConstants(
         parameter_smoothness=reach**2 / 2,
         cross_smoothness=NORM_BOUND * reach / 2 + math.sqrt(2),
-        modulus=2 * GAMMA - NORM_BOUND**2 / 2,
+        modulus=2 * STEP_GAMMA - NORM_BOUND**2 / 2,
         initial_gap=math.log(classes),
         noise=math.sqrt(2) * reach,
     )
@@ -77,7 +77,7 @@ def _linear(inputs: int, classes: int) -> nn.Linear:
 def surrogate_gradient(model: nn.Linear, data: Split) -> tuple[float, Tensor]:
     """F and ∇F over the data, with inner problems solved to 1e-10."""
     loss = ModelLoss(model, CrossEntropy())
-    solved = WRM(GAMMA, maximizer=CAREFUL).solve(loss, data.inputs, data.targets)
+    solved = WRM(STEP_GAMMA, maximizer=CAREFUL).solve(loss, data.inputs, data.targets)
     (slope,) = torch.autograd.grad(loss(solved.inputs, data.targets).mean(), [model.weight])
     return solved.value.mean().item(), slope
 
@@ -91,7 +91,7 @@ def _measure(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(settings["seed"])
     looks = set(torch.linspace(0, steps - 1, min(_LOOKS, steps)).long().tolist())
     squares, largest, missed = [], 0.0, 0.0
-    method = WRM(GAMMA, maximizer=BarzilaiBorwein(settings["tolerance"], settings["gradients"]))
+    method = WRM(STEP_GAMMA, maximizer=BarzilaiBorwein(settings["tolerance"], settings["gradients"]))
     for step in range(steps):
         row = torch.randint(len(data), (1,), generator=generator)
         inputs, targets = data.inputs[row], data.targets[row]
@@ -248,7 +248,7 @@ def _draw(measured: Measured) -> Figure:
     return figure
 
 
-def _statements(measured: Measured) -> list[Statement]:
+def _statements(measured: Measured) -> list[Comparison]:
     exact, rough = _runs(measured, "exact"), _runs(measured, "rough")
     held = all(one["mean_square"] <= one["bound"] for one in (*exact, *rough))
     inside = max(one["largest_norm"] for one in (*exact, *rough))
@@ -262,7 +262,7 @@ def _statements(measured: Measured) -> list[Statement]:
     worst = max(rough, key=lambda one: one["accuracy"])
     alike = abs(worst["mean_square"] - _at(exact, worst["steps"])["mean_square"])
     return [
-        Statement(
+        Comparison(
             "thm:convergence",
             "The mean of ‖∇F‖² over T steps is at most 4σ√(L_φΔ/T) + 4L_θz²ε/μ.",
             f"At T = {last['steps']:,}: {last['mean_square']:.2g} measured, {last['bound']:.2g} by "
@@ -271,7 +271,7 @@ def _statements(measured: Measured) -> list[Statement]:
             f"{NORM_BOUND:g} assumed.",
             held and inside <= NORM_BOUND,
         ),
-        Statement(
+        Comparison(
             "thm:convergence",
             "It falls like 1/√T.",
             f"It falls like T^−{fall:.2f} from T = {exact[0]['steps']} to {last['steps']:,}.",
@@ -280,21 +280,21 @@ def _statements(measured: Measured) -> list[Statement]:
             if fall > 0.4
             else "The constant step shrinks with T, and short runs hardly leave the start.",
         ),
-        Statement(
+        Comparison(
             "thm:convergence",
             "The accuracy ε of the inner problem has a fixed effect, independent of T.",
             f"Without any ascent (ε up to {worst['accuracy']:.2g}) the mean of ‖∇F‖² changes by {alike:.1g}; "
             f"the theorem allows {worst['bound'] - _at(exact, worst['steps'])['bound']:.2g}.",
             alike <= worst["bound"] - _at(exact, worst["steps"])["bound"],
         ),
-        Statement(
+        Comparison(
             "sec:optimization",
             "In the convex case F converges at rate 1/√T.",
             f"F(W̄_T) − min F falls like T^−{power:.2f}.",
             power > 0.4,
             reason="" if power > 0.4 else "The theorem's step is small: short runs are still on their way.",
         ),
-        Statement(
+        Comparison(
             "assumption:smoothness",
             "∇ℓ is Lipschitz in θ and z, with constants L_θθ, L_θz.",
             _deeper_words(measured["deeper"]["along"]),
@@ -324,7 +324,7 @@ def _deeper_words(rows: list[Mapping[str, Any]]) -> str:
 def _text(measured: Measured) -> str:
     constants = softmax_constants(1.0, 10)
     words = (
-        f"Digits, pixels scaled to norm at most 1; γ = {GAMMA:g}, ‖W‖₂ ≤ {NORM_BOUND:g}. Proven: "
+        f"Digits, pixels scaled to norm at most 1; γ = {STEP_GAMMA:g}, ‖W‖₂ ≤ {NORM_BOUND:g}. Proven: "
         f"L_θθ = {constants.parameter_smoothness:.3g}, L_θx = {constants.cross_smoothness:.3g}, "
         f"μ = {constants.modulus:.3g}, L_φ = {constants.smoothness:.3g}, σ = {constants.noise:.3g}, "
         f"Δ = {constants.initial_gap:.3g}."

@@ -26,7 +26,7 @@ from certus.evidence import Evidence
 from certus.figures.canvas import COLOURS, new_figure
 from certus.losses import CrossEntropy, ModelLoss
 from certus.reproduce.page import markdown_table
-from certus.reproduce.reproduction import Extent, Measured, Part, Picture, Reproduction, Statement
+from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
 from certus.reproduce.workshop import Workshop
 from certus.split import Split
 from certus.surrogate import WRM, BarzilaiBorwein
@@ -34,11 +34,11 @@ from certus.surrogate import WRM, BarzilaiBorwein
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GAMMA, RADIUS, FAILURE = 2.0, 4.0, 0.05
+LEVEL_GAMMA, RADIUS, FAILURE = 2.0, 4.0, 0.05
 SLOPE = math.sqrt(2)
-REACH = SLOPE / (2 * GAMMA)
+REACH = SLOPE / (2 * LEVEL_GAMMA)
 LARGEST_LOSS = math.log1p(math.exp(SLOPE * (RADIUS + REACH)))
-MODULUS = 2 * GAMMA - 0.5
+MODULUS = 2 * LEVEL_GAMMA - 0.5
 CROSS = (RADIUS + REACH) / 2 + math.sqrt(2)
 DIMENSION, DIAMETER = 4, 2.0
 
@@ -49,8 +49,8 @@ def uniform_bound(count: int) -> float:
         count,
         FAILURE,
         lambda width: DIMENSION * math.log1p(DIAMETER / width),
-        ceiling=LARGEST_LOSS / GAMMA,
-        slope=SLOPE / GAMMA,
+        ceiling=LARGEST_LOSS / LEVEL_GAMMA,
+        slope=SLOPE / LEVEL_GAMMA,
         cross_smoothness=CROSS,
         modulus=MODULUS,
     )
@@ -81,7 +81,7 @@ def moved_costs(weights: Tensor, data: Split) -> Tensor:
     with torch.no_grad():
         model.weight.copy_(weights)
     loss = ModelLoss(model, CrossEntropy())
-    solved = WRM(GAMMA, maximizer=BarzilaiBorwein(1e-10, 100)).solve(loss, data.inputs, data.targets)
+    solved = WRM(LEVEL_GAMMA, maximizer=BarzilaiBorwein(1e-10, 100)).solve(loss, data.inputs, data.targets)
     return solved.transport_cost
 
 
@@ -157,7 +157,7 @@ def _draw(measured: Measured) -> Figure:
     return figure
 
 
-def _statements(measured: Measured) -> list[Statement]:
+def _statements(measured: Measured) -> list[Comparison]:
     rows = measured["levels"]["rows"]
     first, last = rows[0], rows[-1]
     power = math.log(first["mean_deviation"] / last["mean_deviation"]) / math.log(
@@ -179,7 +179,7 @@ def _statements(measured: Measured) -> list[Statement]:
         b2=1.0,
     )
     return [
-        Statement(
+        Comparison(
             "theorem:dist-concentration",
             "sup_θ |ρ̂_n − ρ̂| is bounded, at the rate √(d/n).",
             f"n = {last['count']:,}: at most {last['uniform']:.2g} proven, "
@@ -188,13 +188,13 @@ def _statements(measured: Measured) -> list[Statement]:
             held,
             evidence=Evidence.PROVEN,
         ),
-        Statement(
+        Comparison(
             "theorem:dist-concentration",
             "The level of robustness on the training set generalises, like 1/√n.",
             f"The mean deviation falls like n^−{power:.2f}.",
             0.35 < power < 0.65,
         ),
-        Statement(
+        Comparison(
             "theorem:dist-concentration",
             "(The bound is uniform in θ.)",
             f"For one θ, fixed beforehand, {last['fixed']:.2g} is proven: "
@@ -205,7 +205,7 @@ def _statements(measured: Measured) -> list[Statement]:
             reason="ours, for comparison.",
             evidence=Evidence.PROVEN,
         ),
-        Statement(
+        Comparison(
             "theorem:robustness",
             "Through covering numbers the bounds can become prohibitively large for deep networks.",
             f"ε_n = {small:.2g} for this class of 4 weights at n = {last['count']:,}; for the "

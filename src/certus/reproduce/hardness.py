@@ -30,7 +30,7 @@ from certus.attacks.gradient import pgm
 from certus.domains import Box
 from certus.evidence import Evidence
 from certus.figures.canvas import COLOURS, new_figure
-from certus.reproduce.reproduction import Extent, Measured, Part, Picture, Reproduction, Statement
+from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
 from certus.reproduce.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _draw(measured: Measured) -> Figure:
     return figure
 
 
-def _statements(measured: Measured) -> list[Statement]:
+def _statements(measured: Measured) -> list[Comparison]:
     largest = max(one["variables"] for one in measured.values())
     most = max(one["starts"] for one in measured.values())
     hardest = next(one for one in measured.values() if (one["variables"], one["starts"]) == (largest, most))
@@ -160,7 +160,7 @@ def _statements(measured: Measured) -> list[Statement]:
         row for one in measured.values() for row in one["formulas"] if row["ascent"] > row["most"] + 1e-9
     ]
     return [
-        Statement(
+        Comparison(
             "thm:nphard",
             "Maximising a ReLU network over a box is NP-hard, for some weights.",
             f"3-SAT becomes such a network. No ascent exceeds the number of clauses that brute "
@@ -169,7 +169,7 @@ def _statements(measured: Measured) -> list[Statement]:
             not above,
             evidence=Evidence.PROVEN,
         ),
-        Statement(
+        Comparison(
             "sec:nphard",
             "Smoothness matters: worst perturbations of ReLU networks cannot be found efficiently.",
             f"At {largest} variables {_missed(hardest):.0%} of the maxima are missed by the best of {most} "

@@ -16,14 +16,14 @@ from typing import Any
 from certus.errors import ArgumentError
 from certus.figures.canvas import save_figure
 from certus.reproduce.circumstances import circumstances
-from certus.reproduce.page import page, table_of_all
+from certus.reproduce.page import WRITTEN_BY, page, table_of_all
 from certus.reproduce.reproduction import Extent, Reproduction
 from certus.reproduce.workshop import Workshop, require_data
 from certus.storage.files import read_json
 from certus.storage.sealed import check_seal, seal
 from certus.storage.writing import write_atomically, write_json
 
-MEASURED = "measured.json"
+MEASURED, PAGE = "measured.json", "README.md"
 Tell = Callable[[str, float, float], None]
 """Told before each part: its name, the effort that is done, and the whole effort."""
 
@@ -33,7 +33,7 @@ def reproduce(of: Reproduction, extent: Extent, workshop: Workshop, results: Pat
 
     Returns: the files that were written.
     """
-    require_extent(of, extent, results)
+    require_place(of, extent, results)
     require_data(of)
     parts = of.parts(extent)
     measured = {part.name: workshop.kept(of, extent, part) for part in parts}
@@ -69,10 +69,10 @@ def write_folder(of: Reproduction, extent: Extent, measured: dict[str, Any], res
         "measured": measured,
     }
     write_json(folder / MEASURED, seal(content))
-    write_atomically(folder / "README.md", page(of, content).encode())
+    write_atomically(folder / PAGE, page(of, content).encode())
     everything = [read_measured(path) for path in sorted(results.glob(f"*/{MEASURED}"))]
-    write_atomically(results / "README.md", table_of_all(everything).encode())
-    return [*written, folder / MEASURED, folder / "README.md", results / "README.md"]
+    write_atomically(results / PAGE, table_of_all(everything).encode())
+    return [*written, folder / MEASURED, folder / PAGE, results / PAGE]
 
 
 def read_measured(path: Path) -> dict[str, Any]:
@@ -82,8 +82,14 @@ def read_measured(path: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def require_extent(of: Reproduction, extent: Extent, results: Path) -> None:
-    """Raise ``ArgumentError`` where a quick look would replace figures at the paper's extent."""
+def require_place(of: Reproduction, extent: Extent, results: Path) -> None:
+    """Raise ``ArgumentError`` where something else would be replaced: a page of the user's own, or figures at
+    the paper's extent by a quick look."""
+    for page_file in (results / PAGE, results / of.name / PAGE):
+        if page_file.exists() and not page_file.read_bytes().startswith(WRITTEN_BY.encode()):
+            raise ArgumentError(
+                f"`--output` must be a folder of its own; {page_file} is not of certus; got {results}."
+            )
     path = results / of.name / MEASURED
     if extent is Extent.QUICK and path.exists() and read_measured(path)["extent"] == Extent.PAPER:
         raise ArgumentError(

@@ -7,7 +7,7 @@ from typing import Any
 
 from certus.reproduce.reproduction import Extent, Reproduction
 
-_HEAD = "<!-- Written by `certus reproduce`; changes made here are lost. -->\n"
+WRITTEN_BY = "<!-- Written by `certus reproduce`; changes made here are lost. -->"
 
 
 def page(of: Reproduction, content: dict[str, Any]) -> str:
@@ -16,7 +16,7 @@ def page(of: Reproduction, content: dict[str, Any]) -> str:
     command = f"certus reproduce {of.name}" + ("" if extent is Extent.QUICK else " --scale paper")
     fetched = "".join(f"certus data get {name}\n" for name in of.needs)
     lines = [
-        _HEAD,
+        WRITTEN_BY,
         f"# {of.title}",
         f"Of the paper: {', '.join(f'`{label}`' for label in of.shows)}. Scale: **{extent}**.",
     ]
@@ -43,7 +43,7 @@ def table_of_all(contents: Sequence[dict[str, Any]]) -> str:
         "What the paper says, and what was measured here: `certus reproduce` lists the results, "
         "`certus reproduce NAME` measures one again."
     )
-    return "\n\n".join([_HEAD, "# The paper, reproduced", words, markdown_table(head, rows)]) + "\n"
+    return "\n\n".join([WRITTEN_BY, "# The paper, reproduced", words, markdown_table(head, rows)]) + "\n"
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -21,7 +21,7 @@ from certus.mdp.study import NOMINAL, PAPER, PENALTIES, ROBUST
 from certus.mdp.tabular import Landing
 from certus.mdp.value_iteration import cartpole_optimum
 from certus.reproduce.page import markdown_table
-from certus.reproduce.reproduction import Extent, Measured, Part, Picture, Reproduction, Statement
+from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
 from certus.reproduce.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _draw(measured: Measured) -> Figure:
     return figure
 
 
-def _statements(measured: Measured) -> list[Statement]:
+def _statements(measured: Measured) -> list[Comparison]:
     made = []
     for system in ("original", "heavy", "short", "strong g"):
         nominal, robust = (_mean(measured, agent, system) for agent in (NOMINAL, ROBUST))
@@ -129,7 +129,7 @@ def _statements(measured: Measured) -> list[Statement]:
         agrees = (robust.mean - nominal.mean > 5) if wins else abs(robust.mean - nominal.mean) <= 10
         heavy = system == "heavy" and not agrees
         made.append(
-            Statement(
+            Comparison(
                 "sec:cartpole",
                 f"{system.capitalize()}: nominal {before[0]:g}, robust {after[0]:g} of 400 steps.",
                 f"Nominal {nominal.mean:.1f}, robust {robust.mean:.1f} ({len(_agents(measured))} "
@@ -143,7 +143,7 @@ def _statements(measured: Measured) -> list[Statement]:
     areas = [np.mean(one[ROBUST]["curve"]) - np.mean(one[NOMINAL]["curve"]) for one in _agents(measured)]
     gain = float(np.mean(areas))
     made.append(
-        Statement(
+        Comparison(
             "sec:cartpole",
             "The robust agent also learns more efficiently on the original system (Fig. 5).",
             f"Its training episodes are {gain:+.0f} steps longer in the mean.",
@@ -156,7 +156,7 @@ def _statements(measured: Measured) -> list[Statement]:
     }
     best = max(_optima(measured), key=lambda one: _worst(one["grid"]))
     made.append(
-        Statement(
+        Comparison(
             "unlabelled: robust MDP",
             "The goal is the worst case over an ambiguity set of transitions.",
             f"Worst of 27 systems: nominal {worst[NOMINAL]:.0f}, robust {worst[ROBUST]:.0f} steps; "

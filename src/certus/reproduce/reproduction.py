@@ -64,7 +64,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Statement:
+class Comparison:
     """What the paper says, beside what was measured.
 
     Attributes:
@@ -104,7 +104,7 @@ class Reproduction:
     minutes: Mapping[Extent, float]
     parts: Callable[[Extent], Sequence[Part]]
     pictures: tuple[Picture, ...]
-    statements: Callable[[Measured], Sequence[Statement]]
+    statements: Callable[[Measured], Sequence[Comparison]]
     smaller: Mapping[Extent, str] = field(default_factory=dict)
     revision: int = 1
     text: Callable[[Measured], str] | None = None

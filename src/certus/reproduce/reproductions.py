@@ -1,25 +1,24 @@
-"""All reproductions by name, in the paper's order; a file is imported when it is asked for."""
+"""All reproductions by name, in the paper's order."""
 
 from __future__ import annotations
 
-import importlib
-
 from certus.errors import require
+from certus.reproduce import convergence, generalization, hardness, pole_agents, toy
 from certus.reproduce.reproduction import Reproduction
 
-FILES = {
-    "toy": "toy",
-    "hardness": "hardness",
-    "convergence": "convergence",
-    "generalization": "generalization",
-    "cartpole": "pole_agents",
+REPRODUCTIONS = {
+    of.name: of
+    for of in (
+        toy.REPRODUCTION,
+        pole_agents.REPRODUCTION,
+        convergence.REPRODUCTION,
+        hardness.REPRODUCTION,
+        generalization.REPRODUCTION,
+    )
 }
-"""Name on the command line → file of this folder."""
 
 
 def reproduction(name: str) -> Reproduction:
     """The one of this name."""
-    require(name in FILES, "NAME", f"be all, or one of {', '.join(FILES)}", repr(name))
-    found = importlib.import_module(f"certus.reproduce.{FILES[name]}").REPRODUCTION
-    assert isinstance(found, Reproduction)
-    return found
+    require(name in REPRODUCTIONS, "NAME", f"be all, or one of {', '.join(REPRODUCTIONS)}", repr(name))
+    return REPRODUCTIONS[name]

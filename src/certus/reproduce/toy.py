@@ -24,7 +24,7 @@ from certus.data.rings import INNER_RADIUS, OUTER_RADIUS, rings
 from certus.evidence import Evidence
 from certus.figures.canvas import COLOURS, new_figure
 from certus.reproduce.page import markdown_table
-from certus.reproduce.reproduction import Extent, Measured, Part, Picture, Reproduction, Statement
+from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
 from certus.reproduce.workshop import Workshop
 from certus.runs.settings import Settings
 from certus.runs.trained import TrainedRun
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-GAMMA = 2.0
+TOY_GAMMA = 2.0
 FARTHEST = 4.0
-ACTIVATIONS = {"relu": "toy-relu", "elu": "toy"}
+TOY_MODELS = {"relu": "toy-relu", "elu": "toy"}
 METHOD_NAMES = {"erm": "ERM", "fgm": "FGM", "wrm": "WRM"}
 _COLOUR_OF = {"erm": COLOURS[4], "fgm": COLOURS[3], "wrm": COLOURS[2]}  # yellow, purple, green: the paper's
 
@@ -58,7 +58,7 @@ def _measure(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
     wrm, train = networks["wrm"], networks["wrm"].data.train
     found["rho_hat"] = wrm.rho_hat
     share = (
-        concave_share(wrm.loss, train.inputs, train.targets, gamma=GAMMA)
+        concave_share(wrm.loss, train.inputs, train.targets, gamma=TOY_GAMMA)
         if settings["activation"] == "elu"
         else None
     )
@@ -70,10 +70,10 @@ def _measure(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _networks(workshop: Workshop, activation: str, seed: int, epochs: int) -> dict[str, TrainedRun]:
     def train(**options: Any) -> TrainedRun:
-        common = {"data": "rings", "model": ACTIVATIONS[activation], "epochs": epochs, "learning_rate": 0.01}
+        common = {"data": "rings", "model": TOY_MODELS[activation], "epochs": epochs, "learning_rate": 0.01}
         return workshop.network(Settings(**common, seed=seed, **options))
 
-    wrm = train(method="wrm", gamma=GAMMA)
+    wrm = train(method="wrm", gamma=TOY_GAMMA)
     assert wrm.rho_hat is not None
     fgm = train(method="fgm", norm="2", epsilon=math.sqrt(wrm.rho_hat))
     return {"erm": train(method="erm"), "fgm": fgm, "wrm": wrm}
@@ -144,7 +144,7 @@ def _parts(extent: Extent) -> list[Part]:
     seeds = range(1 if quick else 10)
     networks = [
         Part(f"{activation}-{seed}", {"activation": activation, "seed": seed, "epochs": epochs}, _measure)
-        for seed, activation in itertools.product(seeds, ACTIVATIONS)
+        for seed, activation in itertools.product(seeds, TOY_MODELS)
     ]
     gammas = [1.0, 2.0, 4.0] if quick else [0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.7, 8.0, 16.0]
     rhos = [0.01, 0.05, 0.1] if quick else [0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2]
@@ -201,7 +201,7 @@ def _draw_certificate(measured: Measured) -> Figure:
     axes = figure.subplots()
     bracket = found["bracket"]
     rhos = [one["rho"] for one in bracket]
-    line = [found["intercept"] + GAMMA * rho for rho in rhos]
+    line = [found["intercept"] + TOY_GAMMA * rho for rho in rhos]
     axes.plot(rhos, line, color=COLOURS[0], label="the paper's certificate, γ = 2 (estimated)")
     points = sorted((one for one in found["adversary"]), key=lambda one: one["rho"])
     shown = [one for one in points if one["rho"] <= max(rhos)]
@@ -225,13 +225,13 @@ def _means(measured: Measured, activation: str, what: str) -> dict[str, float]:
     return {name: fmean(one["methods"][name][what] for one in found) for name in METHOD_NAMES}
 
 
-def _statements(measured: Measured) -> list[Statement]:
+def _statements(measured: Measured) -> list[Comparison]:
     return [*_about_boundaries(measured), *_about_concavity(measured), *_about_certificate(measured)]
 
 
-def _about_boundaries(measured: Measured) -> list[Statement]:
-    outward = {name: _means(measured, name, "mean_radius") for name in ACTIVATIONS}
-    uneven = {name: _means(measured, name, "asymmetry") for name in ACTIVATIONS}
+def _about_boundaries(measured: Measured) -> list[Comparison]:
+    outward = {name: _means(measured, name, "mean_radius") for name in TOY_MODELS}
+    uneven = {name: _means(measured, name, "asymmetry") for name in TOY_MODELS}
     seeds = len(_of(measured, "elu"))
     over = "one seed" if seeds == 1 else f"means over {seeds} seeds"
 
@@ -241,20 +241,20 @@ def _about_boundaries(measured: Measured) -> list[Statement]:
     pushed = all(radii["wrm"] > max(radii["erm"], radii["fgm"]) for radii in outward.values())
     steadier = uneven["elu"]["wrm"] < min(uneven["elu"]["erm"], uneven["elu"]["fgm"])
     return [
-        Statement(
+        Comparison(
             "fig:toy",
             "With both activations WRM pushes the boundary further outwards than ERM and FGM.",
             f"Mean radius of the boundary, ReLU: {words(outward['relu'])}; ELU: "
             f"{words(outward['elu'])} ({over}).",
             pushed,
         ),
-        Statement(
+        Comparison(
             "fig:toy",
             "WRM with ELUs has an axisymmetric boundary; ERM and FGM lack symmetry.",
             f"Asymmetry with ELU: {words(uneven['elu'])} ({over}).",
             steadier,
         ),
-        Statement(
+        Comparison(
             "fig:toy",
             "WRM with ReLUs still suffers from radial asymmetry.",
             f"Asymmetry of WRM: ReLU {uneven['relu']['wrm']:.3f}, ELU {uneven['elu']['wrm']:.3f} ({over}).",
@@ -263,20 +263,20 @@ def _about_boundaries(measured: Measured) -> list[Statement]:
     ]
 
 
-def _about_concavity(measured: Measured) -> list[Statement]:
+def _about_concavity(measured: Measured) -> list[Comparison]:
     chosen = _of(measured, "elu")[:3]
     shares = [one["concave_share"] for one in chosen]
     bounds = [one["proven_curvature"] for one in chosen]
-    smooth = all(bound < 2 * GAMMA for bound in bounds)
+    smooth = all(bound < 2 * TOY_GAMMA for bound in bounds)
     shown = ", ".join(f"{share:.1%}" for share in shares)
     return [
-        Statement(
+        Comparison(
             "sec:toy",
             "With ELUs γ = 2 makes the inner problem strongly concave over the training data.",
             f"At {shown} of the training points (seeds 0 to {len(chosen) - 1}).",
             min(shares) > 0.999,
         ),
-        Statement(
+        Comparison(
             "section:examples",
             "γ above a bound on the smoothness makes it concave everywhere.",
             f"Proven curvature at most {', '.join(f'{bound:.1f}' for bound in bounds)}, against 2γ = 4.",
@@ -289,15 +289,15 @@ def _about_concavity(measured: Measured) -> list[Statement]:
     ]
 
 
-def _about_certificate(measured: Measured) -> list[Statement]:
+def _about_certificate(measured: Measured) -> list[Comparison]:
     found = measured["certificate"]
-    line = {one["rho"]: found["intercept"] + GAMMA * one["rho"] for one in found["bracket"]}
+    line = {one["rho"]: found["intercept"] + TOY_GAMMA * one["rho"] for one in found["bracket"]}
     held = all(line[one["rho"]] >= one["at_least"] for one in found["bracket"])
     nearest = min(found["adversary"], key=lambda one: abs(one["rho"] - found["rho_hat"]))
-    above = found["intercept"] + GAMMA * nearest["rho"]
+    above = found["intercept"] + TOY_GAMMA * nearest["rho"]
     gap = above / nearest["worst_case"] - 1
     return [
-        Statement(
+        Comparison(
             "fig:loss-bound",
             "(a) The certificate bounds the worst case on the test data at every ρ.",
             "It is above what is attained on the test data at every ρ that was tried."
@@ -307,7 +307,7 @@ def _about_certificate(measured: Measured) -> list[Statement]:
             reason="The curve is an estimate from below, without ε_n: no bound by itself.",
             evidence=Evidence.ATTAINED,
         ),
-        Statement(
+        Comparison(
             "fig:loss-bound",
             "(a) It is almost tight near ρ̂_n(θ_WRM).",
             f"At ρ = {nearest['rho']:.3f} it is {above:.3f} against {nearest['worst_case']:.3f}: {gap:+.1%}.",
@@ -318,7 +318,7 @@ def _about_certificate(measured: Measured) -> list[Statement]:
 
 def _text(measured: Measured) -> str:
     rows = []
-    for activation, name in itertools.product(ACTIVATIONS, METHOD_NAMES):
+    for activation, name in itertools.product(TOY_MODELS, METHOD_NAMES):
         found = [one["methods"][name] for one in _of(measured, activation)]
         rows.append([f"{METHOD_NAMES[name]}, {activation}", *_columns(found)])
     head = ["network", "mean radius", "asymmetry, mean", "smallest", "largest", "open rays", "test error"]

@@ -1,0 +1,67 @@
+"""``certus reproduce`` as it is called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from certus.cli.app import app
+from certus.errors import ArgumentError
+from certus.reproduce.reproductions import REPRODUCTIONS
+
+
+def say(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["reproduce", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_list_says_what_there_is() -> None:
+    listed = say()
+    assert all(name in listed for name in REPRODUCTIONS)
+    rows = {row["name"]: row for row in json.loads(say("--json"))}
+    assert rows["hardness"]["measured"] is None
+    assert rows["hardness"]["parts_kept"] == {"quick": 0, "paper": 0}
+
+
+def test_one_result_is_measured_shown_and_listed() -> None:
+    said = say("hardness")
+    assert "3-SAT becomes such a network" in said
+    assert "results/hardness/README.md" in said
+    rows = {row["name"]: row for row in json.loads(say("--json"))}
+    assert rows["hardness"]["measured"] == "quick"
+    assert rows["hardness"]["parts_kept"]["quick"] == 8
+
+
+def test_the_toy_data() -> None:
+    """Trains six networks; what it says of a seed and three epochs may differ from the paper, but is said."""
+    content = json.loads(say("toy", "--json"))["toy"]
+    labels = [one["label"] for one in content["statements"]]
+    assert labels == ["fig:toy"] * 3 + ["sec:toy", "section:examples"] + ["fig:loss-bound"] * 2
+    for one in content["measured"]["certificate"]["bracket"]:
+        assert 0 <= one["at_least"] <= one["at_most"]
+    methods = content["measured"]["elu-0"]["methods"]
+    assert all(found["test_error"] < 0.05 and 1 < found["mean_radius"] < 2 for found in methods.values())
+    assert Path("results/toy/boundaries.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nonsense"], r"`NAME` must be all, or one of toy, .*; got 'nonsense'"),
+        (["toy", "--scale", "huge"], r"`--scale` must be quick or paper; got 'huge'"),
+        (["toy", "-o", "file"], r"`--output` must be a folder; got file"),
+    ],
+)
+def test_refused(arguments: list[str], words: str) -> None:
+    Path("file").write_text("")
+    with pytest.raises(ArgumentError, match=words):
+        say(*arguments)
