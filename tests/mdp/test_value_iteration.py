@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tests.oracles import worst_case_by_linear_program
 GAMMAS = np.linspace(0, 30, 151)
 
 
-def small_model(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def small_model(seed: int) -> tuple[np.ndarray[Any, Any], ...]:
     generator = np.random.default_rng(seed)
     places = generator.uniform(0, 1, 4)
     following = generator.integers(4, size=(4, 2, 3))
@@ -26,7 +27,7 @@ def small_model(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_no_policy_is_better_and_one_is_as_good(rho: float, seed: int) -> None:
     """All 16 deterministic policies: their worst-case values are at most V everywhere, and one reaches it."""
     following, rewards, costs = small_model(seed)
-    settings = {"rho": rho, "discount": 0.7, "gammas": GAMMAS, "tolerance": 1e-6}
+    settings: dict[str, Any] = {"rho": rho, "discount": 0.7, "gammas": GAMMAS, "tolerance": 1e-6}
     found = robust_optimum(following, rewards, costs, **settings)
     values = [
         worst_case_values(following[np.arange(4), list(policy)], rewards, costs, **settings)

@@ -133,7 +133,7 @@ def _measure_best(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, 
         value, model.weight.grad = surrogate_gradient(model, data)
         return value
 
-    search.step(closure)  # type: ignore[no-untyped-call]  # torch's own
+    search.step(closure)
     value, slope = surrogate_gradient(model, data)
     norm = torch.linalg.matrix_norm(model.weight.detach(), 2).item()
     return {"value": value, "gradient_norm": slope.norm().item(), "norm": norm}

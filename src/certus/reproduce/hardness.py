@@ -89,7 +89,7 @@ def vertices(variables: int) -> Tensor:
 def largest_value(network: nn.Module, variables: int) -> float:
     """max_u ℓ over the box, by trying every vertex."""
     with torch.no_grad():
-        return max(network(part).max().item() for part in vertices(variables).split(2**14))
+        return max(float(network(part).max()) for part in vertices(variables).split(2**14))
 
 
 def ascended_value(network: nn.Module, variables: int, starts: int, generator: torch.Generator) -> float:
@@ -99,7 +99,7 @@ def ascended_value(network: nn.Module, variables: int, starts: int, generator: t
     moved = climb(lambda inputs: network(inputs).squeeze(1), origin)
     with torch.no_grad():
         rounded = moved.round()  # a vertex may be better than the point beside it
-        return max(network(moved).max().item(), network(rounded).max().item())
+        return max(float(network(moved).max()), float(network(rounded).max()))
 
 
 def _measure(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _parts(extent: Extent) -> list[Part]:
 
 def _missed(found: Mapping[str, Any]) -> float:
     rows = found["formulas"]
-    return sum(row["ascent"] < row["most"] - 1e-6 for row in rows) / len(rows)
+    return sum(bool(row["ascent"] < row["most"] - 1e-6) for row in rows) / len(rows)
 
 
 def _draw(measured: Measured) -> Figure:

@@ -70,7 +70,12 @@ def _measure(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _networks(workshop: Workshop, activation: str, seed: int, epochs: int) -> dict[str, TrainedRun]:
     def train(**options: Any) -> TrainedRun:
-        common = {"data": "rings", "model": TOY_MODELS[activation], "epochs": epochs, "learning_rate": 0.01}
+        common: dict[str, Any] = {
+            "data": "rings",
+            "model": TOY_MODELS[activation],
+            "epochs": epochs,
+            "learning_rate": 0.01,
+        }
         return workshop.network(Settings(**common, seed=seed, **options))
 
     wrm = train(method="wrm", gamma=TOY_GAMMA)
@@ -104,14 +109,14 @@ def _lines(model: nn.Module) -> list[list[list[float]]]:
     with torch.no_grad():
         outputs = model(grid.reshape(-1, 2)).reshape(*grid.shape[:2], 2)
     margin = (outputs[..., 1] - outputs[..., 0]).numpy()
-    found = contour_generator(axis.numpy(), axis.numpy(), margin).lines(0.0)
+    found: Any = contour_generator(axis.numpy(), axis.numpy(), margin).lines(0.0)
     return [[[round(float(x), 3), round(float(y), 3)] for x, y in line] for line in found]
 
 
 def _error(trained: TrainedRun) -> float:
     test = trained.data.test
     with torch.no_grad():
-        return (trained.loss.model(test.inputs).argmax(1) != test.targets).double().mean().item()
+        return float((trained.loss.model(test.inputs).argmax(1) != test.targets).double().mean())
 
 
 def _measure_certificate(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
