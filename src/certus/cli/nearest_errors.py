@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from certus.attacks.smallest import nearest_error
-from certus.cli.attack_trials import clipping, describe, save_result
+from certus.cli.attack_options import AttackOptions
+from certus.cli.attack_table import clipping, describe, save_result
 from certus.cli.epsilon import read_norm
 from certus.cli.output import console, make_table, messages, number, print_json
 from certus.cli.progress import counting
@@ -19,19 +19,11 @@ from certus.runs.trained import TrainedRun
 from certus.subsets import Subset
 
 
-def show_nearest(
-    trained: TrainedRun,
-    chosen: Subset,
-    norm: str,
-    clip: bool,
-    steps: int | None,
-    restarts: int | None,
-    seed: int,
-    output: Path | None,
-    as_json: bool,
-) -> None:
-    options: dict[str, Any] = {"steps": 20 if steps is None else steps}
-    options["restarts"] = 1 if restarts is None else restarts
+def show_nearest(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *, as_json: bool) -> None:
+    """Look for them, write them and print their quantiles."""
+    norm, clip, seed = asked.norm or "inf", asked.clip, asked.seed
+    options: dict[str, Any] = {"steps": 20 if asked.steps is None else asked.steps}
+    options["restarts"] = 1 if asked.restarts is None else asked.restarts
     for name, count in options.items():
         require_count(f"--{name}", count)
     domain = trained.data.domain if clip else Unbounded()
@@ -55,7 +47,7 @@ def show_nearest(
     about |= {"clipped": clip, **options}
     about["distances"] = [value if value < math.inf else None for value in lengths]
     try:
-        save_result(output, about)
+        save_result(asked.output, about)
     finally:  # what was found is shown, even if it cannot be written
         if as_json:
             print_json(about)

@@ -13,12 +13,13 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
 def options_of(
-    settings: type, *, flags: Mapping[str, str], types: Mapping[str, Any]
+    settings: type, *, flags: Mapping[str, str] | None = None, types: Mapping[str, Any] | None = None
 ) -> Callable[[_Command], _Command]:
     """A decorator: the command's ``**options`` become one option for each field that has a word of help.
 
     Args:
-        settings: a dataclass whose fields are ``Annotated[type, "help"]``.
+        settings: a dataclass whose fields are ``Annotated[type, "help"]``, or ``Annotated[type, Option]``
+            where the command line is all they are for.
         flags: field → its name on the command line, where that is another.
         types: field → its type on the command line, where that is another; its default is then None, for the
             command to decide.
@@ -33,7 +34,7 @@ def options_of(
         ]
         hints = get_type_hints(settings, include_extras=True)
         made = [
-            _parameter(field.name, hints[field.name], field.default, flags, types)
+            _parameter(field.name, hints[field.name], field.default, flags or {}, types or {})
             for field in fields(settings)
             if hasattr(hints[field.name], "__metadata__")
         ]
@@ -49,8 +50,10 @@ def options_of(
 def _parameter(
     name: str, hint: Any, default: object, flags: Mapping[str, str], types: Mapping[str, Any]
 ) -> inspect.Parameter:
-    kind, words = get_args(hint)
-    option = typer.Option(*([flags[name]] if name in flags else []), help=words)
+    kind, said = get_args(hint)
+    option = said
+    if isinstance(said, str):
+        option = typer.Option(*([flags[name]] if name in flags else []), help=said)
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,

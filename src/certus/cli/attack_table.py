@@ -1,0 +1,162 @@
+"""What ``certus attack`` and ``certus compare`` show: rows, a table, a picture, and words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from certus.attacks.outcomes import Outcome
+from certus.attacks.sweeps import WORST, Trial, as_row
+from certus.cli.attack_options import AttackOptions
+from certus.cli.output import console, make_table, messages, number, print_json
+from certus.costs import Cost
+from certus.domains import Domain, Unbounded
+from certus.evidence import Evidence
+from certus.figures.attack_curves import Curve, Panel, draw_sweeps
+from certus.runs.tags import to_tag
+from certus.runs.trained import TrainedRun
+from certus.storage.writing import write_json
+from certus.subsets import Subset
+
+_WORDS = {
+    "norm": "norm {}",
+    "epsilon": "epsilon {}",
+    "gamma": "gamma {}",
+    "steps": "steps {}",
+    "step_size": "step size {}",
+    "restarts": "random starts {}",
+}
+
+
+def tell(
+    asked: AttackOptions,
+    done: dict[str, list[tuple[Trial, Outcome]]],
+    about: dict[str, Any],
+    samples: str,
+    domain: Domain,
+    last: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Write, draw and print what was found.
+
+    Args:
+        done: run → its trials; about: all of it, with its ``rows``.
+        samples, last: what the words under the table begin and end with.
+    """
+    rows = about["rows"]
+    said = f"{samples}; {where(rows, domain)}"
+    try:
+        save_result(asked.output, about)
+        if asked.plot is not None:
+            draw(done, asked.plot, f"{said}; 95% intervals")
+    finally:  # what was found is shown, even if it cannot be written
+        if as_json:
+            print_json(about)
+        else:
+            print_rows(rows)
+            console.print(f"{said}. {last}")
+
+
+def save_result(output: Path | None, content: object) -> None:
+    """Write the rows, if a file was named."""
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_json(output, content)
+
+
+def make_rows(done: list[tuple[Trial, Outcome]], cost: Cost) -> list[dict[str, Any]]:
+    """Rows with all that decides them: wrm pays a cost, too."""
+    return [
+        {**as_row(trial, outcome), "cost": to_tag(cost) if trial.attack == "wrm" else None}
+        for trial, outcome in done
+    ]
+
+
+def describe(trained: TrainedRun, samples: Subset, seed: int) -> dict[str, Any]:
+    """What every row of a file shares."""
+    return {
+        "data": trained.data.name,
+        "samples": len(samples.data),
+        "chosen": samples.words,
+        "domain": to_tag(trained.data.domain),
+        "seed": seed,
+        "evidence": Evidence.ATTAINED,
+    }
+
+
+def print_rows(rows: list[dict[str, Any]]) -> None:
+    """A table of results; what is the same in every row, or absent, is left out."""
+    labelled = rows[0]["error"] is not None
+    columns: dict[str, list[str]] = {"run": [row["run"] for row in rows]} if "run" in rows[0] else {}
+    columns["attack"] = [row["attack"] for row in rows]
+    columns["norm"] = [row["norm"] or "–" for row in rows]
+    columns["epsilon"] = [number(row["epsilon"]) for row in rows]
+    columns["gamma"] = [number(row["gamma"]) for row in rows]
+    columns = {name: cells for name, cells in columns.items() if name == "run" or len(set(cells)) > 1}
+    for name in ("error", "loss") if labelled else ("loss",):
+        digits = ".3f" if name == "error" else ".3g"
+        columns[name] = [f"{row[name]['value']:{digits}}" for row in rows]
+        if name == "error" or not labelled:
+            columns["95%"] = [f"{row[name]['low']:{digits}}–{row[name]['high']:{digits}}" for row in rows]
+    columns["rho_test"] = [f"{row['rho_test']:.3g}" for row in rows]
+    if "run" in rows[0]:
+        columns["minus first, 95%"] = [_difference(row["minus_first"]) for row in rows]
+    shown = make_table(*columns)
+    for cells in zip(*columns.values(), strict=True):
+        shown.add_row(*cells)
+    console.print(shown)
+
+
+def _difference(gap: dict[str, Any] | None) -> str:
+    return "" if gap is None else f"{gap['value']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})"
+
+
+def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path, title: str) -> None:
+    """One panel for each attack, one line for each run; of a single run, one line for each attack."""
+    kinds: dict[str, list[tuple[str, Trial, Outcome]]] = {}
+    for name, done in results.items():
+        for trial, outcome in done:
+            kind = "wrm" if trial.attack == "wrm" else f"norm {trial.norm:g}"
+            panel = kind if len(results) == 1 or trial.attack == "wrm" else f"{trial.attack}, {kind}"
+            kinds.setdefault(panel, []).append((trial.attack if len(results) == 1 else name, trial, outcome))
+    panels = []
+    for panel, entries in kinds.items():
+        curves = {}
+        for line in dict.fromkeys(label for label, _, _ in entries):
+            mine = sorted(
+                ((trial.strength, outcome) for label, trial, outcome in entries if label == line),
+                key=lambda pair: pair[0],
+            )
+            intervals = [outcome.error() or outcome.mean_loss() for _, outcome in mine]
+            curves[line] = Curve(
+                [strength for strength, _ in mine],
+                [one.value for one in intervals],
+                [one.low for one in intervals],
+                [one.high for one in intervals],
+            )
+        labelled = entries[0][2].wrong is not None
+        strength = "gamma of the attack" if "wrm" in panel else "epsilon"
+        panels.append(Panel(panel, strength, "error" if labelled else "mean loss", curves))
+    draw_sweeps(panels, path, title)
+    messages.print(f"Drawn into {path}")
+
+
+def where(rows: list[dict[str, Any]], domain: Domain) -> str:
+    """What the table leaves out, since it is the same in every row, in words."""
+    said = [", ".join(dict.fromkeys(row["attack"] for row in rows if row["attack"] != WORST))]
+    for name, words in _WORDS.items():
+        values = {row[name] for row in rows} - {None}
+        if len(values) == 1 and (name, *values) != ("restarts", 1):
+            said.append(words.format(number(*values)))
+    costs = [row["cost"]["type"] for row in rows if row["cost"] is not None]
+    said += [f"cost {costs[0]}"] if costs else []
+    return ", ".join([*said, clipping(rows[0]["clipped"], domain)])
+
+
+def clipping(clipped: bool, domain: Domain) -> str:
+    """Where moved inputs were kept."""
+    if not clipped:
+        return "not clipped"
+    unbounded = isinstance(domain, Unbounded)
+    return "not clipped, since the data have no bounds" if unbounded else "clipped to the data's domain"
