@@ -11,6 +11,8 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
+import torch
+
 from tests.soak.hour import Hour
 from tests.soak.kinds import GOALS, PORTIONS, Kinds
 from tests.soak.state import FOLDER, State
@@ -18,6 +20,7 @@ from tests.soak.tally import Case
 
 
 def main() -> int:
+    torch.set_num_threads(1)  # what is forked must have no other threads
     options = _options()
     options.state = options.state.absolute()
     state = State.load(options.state, options.seed)

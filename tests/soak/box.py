@@ -25,7 +25,25 @@ NET = """from torch import nn
 def make() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 4), nn.ELU(), nn.Linear(4, 3))
 """
+WEB = """import torch
+from torch import nn
+
+
+class Web(nn.Module):
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(shape[0], 4), nn.Linear(4 + shape[0], classes)
+
+    def forward(self, inputs):
+        return self.last(torch.cat([nn.functional.elu(self.first(inputs)), inputs], dim=1))
+"""
 PICTURES = ("png", "jpg", "bmp", "gif", "pgm", "tif")
+# Small: whatever concerns its table computes it again.
+_CERTIFY = "certify run --rho 0.01 --samples 4 --balls 0 --refine 0 --attack-steps 1 --gamma 1 --gamma 8"
+_CERTIFY_WEB = (
+    "certify web --model web.py:Web --epsilon 0.1 --confidence 0.9 --samples 4 --balls 0 --refine 0 "
+    "--attack-steps 1 --gamma 1 --gamma 8 -o proof-web"
+)
 _TRAIN = ["train", "csv:data.csv", "--target", "y", "--model", "mlp:4:elu", "--epochs", "2"]
 
 Snapshot = dict[str, tuple[int, int, int]]
@@ -38,10 +56,12 @@ def make_box(folder: Path) -> None:
     _succeed(folder, [*_TRAIN, "--rho", "0.05", "-o", "run"])
     _succeed(folder, [*_TRAIN, "--method", "erm", "-o", "other"])
     _succeed(folder, [*_TRAIN, "--method", "erm", "--model", "net.py:make", "-o", "own"])
+    _succeed(folder, [*_TRAIN, "--rho", "0.05", "--model", "web.py:Web", "-o", "web"])
     shutil.copytree(folder / "other", folder / "half")
     for name in ("result.json", "model.safetensors"):
         (folder / "half" / name).unlink()
-    _succeed(folder, ["certify", "run", "--rho", "0.01", "--samples", "6", "--balls", "0", "--refine", "0"])
+    _succeed(folder, _CERTIFY.split())
+    _succeed(folder, _CERTIFY_WEB.split())
     _succeed(folder, ["cartpole", "--episodes", "3", "--seeds", "1", "--trials", "2", "-o", "pole"])
     save_file(load_tensors(folder / "run" / "model.safetensors")[0], folder / "weights.safetensors")
     (folder / "weights.safetensors").chmod(0o644)  # safetensors leaves it to its owner alone
@@ -62,6 +82,7 @@ def _make_data(folder: Path) -> None:
     lines = ["a,b,c,y", *(",".join(str(cell) for cell in row) for row in rows)]
     (folder / "data.csv").write_text("\n".join(lines) + "\n")
     (folder / "net.py").write_text(NET)
+    (folder / "web.py").write_text(WEB)
     labels = np.arange(30) % 3
     np.savez(folder / "data.npz", inputs=rng.normal(size=(30, 4)), targets=labels)
     for index in range(12):
@@ -108,17 +129,21 @@ def _open(function: object, path: str, problem: object) -> None:
 def snapshot(folder: Path) -> Snapshot:
     """What lies in a folder: of each path its type, size and time of change."""
     found: Snapshot = {}
-    for root, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = os.path.join(root, name)
-            status = os.lstat(path)
-            plain = stat.S_ISREG(status.st_mode)
-            found[os.path.relpath(path, folder)] = (
-                stat.S_IFMT(status.st_mode),
-                status.st_size if plain else 0,
-                status.st_mtime_ns if plain else 0,
-            )
+    _look(str(folder), "", found)
     return found
+
+
+def _look(folder: str, prefix: str, found: Snapshot) -> None:
+    for entry in os.scandir(folder):
+        status, name = entry.stat(follow_symlinks=False), prefix + entry.name
+        plain = stat.S_ISREG(status.st_mode)
+        found[name] = (
+            stat.S_IFMT(status.st_mode),
+            status.st_size if plain else 0,
+            status.st_mtime_ns if plain else 0,
+        )
+        if entry.is_dir(follow_symlinks=False):
+            _look(entry.path, f"{name}/", found)
 
 
 def changes(box: Path, folder: Path, before: Snapshot, after: Snapshot) -> tuple[set[str], set[str]]:

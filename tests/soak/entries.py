@@ -1,5 +1,6 @@
 """One entry for each command of the app: lines that work in the box, and one that is killed.
 
+Commands that write in more than one way have entries in ``KILLED`` beside their own.
 ``tests/soak/test_soak.py`` compares the names with those that the app has: a new command needs an entry.
 """
 
@@ -73,6 +74,9 @@ _DATA = "csv:data.csv --target y"
 _TRAIN = f"train {_DATA} --model mlp:4:elu --epochs 2 --batch-size 32"
 _ATTACK = "--epsilon 0.1 --steps 2 --samples 8"
 _CERTIFY = "--rho 0.01 --samples 6 --balls 1 --refine 0 --attack-steps 2"
+_SMOOTHING = "certify run --smoothing 0.5 --draws 4 --votes 8 --rho 0.01 --attack-steps 1 -o proof"
+_EPSILON = "certify web --model web.py:Web --epsilon 0.1 --confidence 0.9 --balls 0 --refine 0 -o proof"
+_NOISE = f"{_TRAIN} --gamma 2 --noise 0.25 --loss bounded -o new"
 
 ENTRIES = {
     "train": Entry(
@@ -85,6 +89,8 @@ ENTRIES = {
             "train idx:idx --method erm --model mlp:4:elu --epochs 1 -o new",
             "train csv:data.csv --target y --certified --gamma 1.5 --model certified-mlp:4 --epochs 1 -o new",
             "train csv:data.csv --target y --model net.py:make --method erm --epochs 1 -o new",
+            "train csv:data.csv --target y --model web.py:Web --rho 0.05 --epochs 1 -o new",
+            _NOISE,
         ),
         makes=("new",),
     ),
@@ -109,6 +115,8 @@ ENTRIES = {
         (
             f"certify run {_CERTIFY} -o proof --confidence 0.9 --json",
             "certify other --rho 0.1 --samples 4 --balls 0 --refine 0 --attack-steps 0 --label-price 1",
+            f"{_SMOOTHING} --json",
+            f"{_EPSILON} --json",
         ),
         makes=("proof",),
     ),
@@ -122,3 +130,10 @@ ENTRIES = {
     "data list": Entry("data list"),
     "data get": Entry("data get mnist", makes=("mnist.safetensors",), before=local_package),
 }
+
+KILLED = {name: entry for name, entry in ENTRIES.items() if entry.makes} | {
+    "train --noise": Entry(_NOISE, makes=("new",)),
+    "certify --smoothing": Entry(_SMOOTHING, makes=("proof",)),
+    "certify --epsilon": Entry(_EPSILON, makes=("proof",)),
+}
+"""Everything that writes, by a name."""

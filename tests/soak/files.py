@@ -48,8 +48,10 @@ class Kind:
 
 _ATTACK = "attack run --attack fgm --epsilon 0.1 --samples 4 --json"
 _OWN = "attack own --model net.py:make --attack fgm --epsilon 0.1 --samples 4 --json"
+_WEB = "bound web --model web.py:Web --samples 0 --json"
 _SHIFT = "--label-price 1 --samples 4 --json"
 _VERIFY = "verify run/certificate/certificate.json --json"
+_VERIFY_WEB = "verify proof-web/certificate.json --model web.py:Web --json"
 _FOLDER = f"shift folder:images@test folder:images@train {_SHIFT}"
 _IDX = f"shift idx:idx@test idx:idx@train {_SHIFT}"
 _IMPORT = (
@@ -82,7 +84,9 @@ KINDS = (
     Kind("run/certificate/certificate.json", _VERIFY, mutate_json, sealed=True, weight=6),
     Kind("run/certificate/samples.csv", _VERIFY, mutate_table, sealed=True, weight=1),
     Kind("weights.safetensors", _IMPORT, mutate_tensors, weight=6),
+    Kind("proof-web/certificate.json", _VERIFY_WEB, mutate_json, sealed=True, weight=4),
     Kind("net.py", _OWN, mutate_bytes, sealed=True),
+    Kind("web.py", _WEB, mutate_bytes, sealed=True, weight=2),
     Kind("mnist.safetensors", "shift mnist@test mnist@train", mutate_tensors, weight=2),
 )
 NO_FILES = ("folder", "fifo", "device", "dangling", "loop", "unreadable", "missing")

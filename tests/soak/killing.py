@@ -26,7 +26,7 @@ from safetensors.torch import load
 
 from certus.storage.tensors import digest, load_tensors
 from tests.soak.command import settle, stream
-from tests.soak.entries import ENTRIES, Entry
+from tests.soak.entries import KILLED, Entry
 from tests.soak.ground import Ground
 from tests.soak.tally import Case
 
@@ -166,7 +166,7 @@ def _timeless(path: Path) -> bytes:
 
 def killed_command(number: int) -> str:
     """Those that write anything take turns."""
-    names = [name for name, entry in ENTRIES.items() if entry.makes]
+    names = list(KILLED)
     return names[number % len(names)]
 
 
@@ -174,7 +174,7 @@ def try_kill(ground: Ground, references: dict[str, Reference], seed: int, number
     """One command disturbed at one moment, and asked for again."""
     rng = random.Random(f"kills:{seed}:{number}")
     name = killed_command(number)
-    entry, whole = ENTRIES[name], references[name]
+    entry, whole = KILLED[name], references[name]
     folder = ground.fresh()
     arguments, write = entry.lines[0], rng.randint(1, whole.events)
     size = rng.randint(1, max(whole.largest - 1, 1))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.soak import peers
-from tests.soak.entries import ENTRIES
+from tests.soak.entries import KILLED
 from tests.soak.files import try_file
 from tests.soak.ground import Ground, boxed, ground
 from tests.soak.killing import Reference, killed_command, reference, try_kill
@@ -48,7 +48,7 @@ class Kinds:
         if kind == "kills":
             with ground(self.box) as here:
                 for name in {killed_command(number) for number in numbers} - self.references.keys():
-                    self.references[name] = reference(ENTRIES[name], here)
+                    self.references[name] = reference(KILLED[name], here)
         with ground(self.box) as here:
             yield from in_forks(numbers, lambda number: self._try(kind, here, seed, number), _LIMITS[kind])
 

@@ -27,7 +27,20 @@ NUMBERS = (
 FEW = ("0", "1", "2", "3", "1", "2", "-1", "-2", "1.5", "nan", "x", "", "1e2", "٣")
 MANY = (*FEW, "10000000", "2147483648", "9223372036854775808", "1" + "0" * 400)
 PATHS = (
-    *("run", "run", "other", "own", "half", "pole", "new", "new/deep/er", "run/certificate", "images", "idx"),
+    *(
+        "run",
+        "run",
+        "other",
+        "own",
+        "web",
+        "half",
+        "pole",
+        "new",
+        "new/deep/er",
+        "run/certificate",
+        "images",
+        "idx",
+    ),
     *("data.csv", "link.csv", "dangling", "pipe", "locked", "locked/x", "empty", "run/run.json", "net.py"),
     *("run/certificate/certificate.json", "weights.safetensors", "new.png", "new.pdf", "new.svg", "new.xyz"),
     *(
@@ -86,6 +99,8 @@ MODELS = (
     ),
     *(
         "net.py:make",
+        "web.py:Web",
+        "web.py:torch",
         "net.py:missing",
         "net.py",
         "missing.py:make",
@@ -102,6 +117,8 @@ WORDS = {
     "cost": ("natural", "linf", "l1", "l2", ""),
     "split": ("test", "train", "calibration", "all", "later", "", "run"),
     "optimizer": ("adam", "sgd", "lion", ""),
+    "loss": ("cross-entropy", "bounded", "nonsense", ""),
+    "inequality": ("betting", "bernstein", "hoeffding", "nonsense", ""),
     "schedule": ("constant", "cosine", "linear", ""),
     "target": ("y", "a", "nope", "", "a,b", "\x1b[0m"),
     "epsilon": (*NUMBERS, "from:run", "from:other", "from:half", "from:", "from:missing", "from:pipe"),
@@ -122,7 +139,8 @@ CAPPED = {
         "balls",
         "refine",
         "attack_steps",
-        "shift",
+        "draws",
+        "votes",
     ),
 }
 """Options that ask for work: a large value is no mistake, and no hang either."""
