@@ -6,7 +6,14 @@ and nothing else. A fault of one *sample* is never an exception: it is a ``Statu
 
 from __future__ import annotations
 
+import math
+from numbers import Real
+from typing import Any
+
 from certus.evidence import Evidence
+
+LARGEST = 1e30
+"""Of what may be asked: single precision holds no more than 3.4e38, and squares overflow before."""
 
 
 class CertusError(Exception):
@@ -84,6 +91,41 @@ def require_count(name: str, value: object, least: int = 1) -> None:
     """Raise ``ArgumentError`` unless ``value`` is a whole number, and at least ``least``."""
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
     require(whole, name, f"be a whole number, at least {least}", value)
+
+
+def require_number(name: str, value: object, *, zero: bool = False) -> float:
+    """A number above 0, or from 0 on, and at most ``LARGEST``; raises ``ArgumentError`` for anything else.
+
+    >>> require_number("rho", 1e300)
+    Traceback (most recent call last):
+    certus.errors.ArgumentError: `rho` must be at most 1e+30; got 1e+300.
+    """
+    require(isinstance(value, Real) and not isinstance(value, bool), name, "be a number", repr(value))
+    assert isinstance(value, Real)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf  # a whole number that no float holds
+    valid = 0 <= number < math.inf and (zero or number > 0)
+    require(valid, name, "be finite and not negative" if zero else "be positive and finite", value)
+    require(number <= LARGEST, name, f"be at most {LARGEST:g}", value)
+    return number
+
+
+def require_numbers(name: str, values: Any, *, zero: bool = False) -> tuple[float, ...]:
+    """One or several of them."""
+    try:
+        several = [values] if isinstance(values, Real) else list(values)
+    except TypeError:
+        several = [values]
+    require(len(several) > 0, name, "hold at least one number", "none")
+    return tuple(require_number(name, value, zero=zero) for value in several)
+
+
+def require_seed(seed: object) -> None:
+    """Raise ``ArgumentError`` unless it is a whole number that every generator takes."""
+    whole = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**63
+    require(whole, "seed", "be a whole number, at least 0 and less than 2^63", seed)
 
 
 def sample_list(indices: list[int], shown: int = 5) -> str:

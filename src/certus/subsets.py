@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.errors import require, require_count
+from certus.errors import require, require_count, require_seed
 from certus.split import Split
 
 _ORDER, _SUBSET = 0, 1  # streams: an order must not depend on what a subset was chosen by
@@ -60,7 +60,7 @@ class Subset:
                 independent rows a plain random subset is independent again, a stratified one is not.
         """
         total = len(data)
-        _check(seed)
+        require_seed(seed)
         if count is not None:
             require_count("samples", count)
         if count is None or count >= total:
@@ -128,10 +128,6 @@ def halves(data: Split, seed: int) -> tuple[Split, Split]:
 
 
 def _keys(count: int, seed: int, stream: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    _check(seed)
+    require_seed(seed)
     raw = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64)).random_raw(count)
     return np.asarray(raw, dtype=np.uint64)
-
-
-def _check(seed: int) -> None:
-    require(0 <= seed < 2**63, "seed", "be at least 0 and less than 2^63", seed)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.attacks.balls import check_norm
 from certus.attacks.gradient import GradientAttack
 from certus.attacks.margin import Margin
 from certus.attacks.outcomes import check_model_loss
@@ -92,7 +91,7 @@ def nearest_error(
             if ``largest`` is given.
     """
     require_count("rounds", rounds)
-    check_norm(norm)
+    GradientAttack(0.0, norm, steps, domain=domain, random_start=random_start, restarts=restarts)  # checks
     _check(loss, inputs, targets, domain)
     length = Lp(norm)
     if largest is None:

@@ -14,7 +14,6 @@ closer, for one ε that was fixed beforehand, and for nothing else.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from certus.certificates.alarm import check_accuracy
 from certus.certificates.proven.concentration import clopper_pearson
-from certus.errors import UnsupportedError, require
+from certus.errors import UnsupportedError, require_number
 from certus.outward import SOME, down, slack, up
 
 if TYPE_CHECKING:
@@ -52,7 +51,8 @@ class AccuracyBracket:
 
 def accuracy_bracket(certificate: Certificate, epsilon: float) -> AccuracyBracket:
     """All of it at one ε; raises ``ContradictionError`` where an attained side is below a proven one."""
-    price, count = checked_distance(epsilon) ** 2 * certificate.unit_price, certificate.samples
+    distance, count = require_number("epsilon", epsilon, zero=True), certificate.samples
+    price = distance**2 * certificate.unit_price
     if certificate.error_found is None:
         raise UnsupportedError("A regression has no certified accuracy: without classes there are no errors.")
     # Without a proof nothing is certified.
@@ -76,13 +76,6 @@ def accuracy_bracket(certificate: Certificate, epsilon: float) -> AccuracyBracke
         )
     check_accuracy(certificate, found)
     return found
-
-
-def checked_distance(epsilon: float) -> float:
-    """ε as a number, if it is one."""
-    valid = isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and 0 <= epsilon < math.inf
-    require(valid, "epsilon", "be finite and not negative", epsilon)
-    return float(epsilon)
 
 
 def _beyond(floor: Tensor, price: float) -> int:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from certus.certificates.attained.noisy_search import find_paths, spaced
-from certus.certificates.certificate import checked_rho
 from certus.certificates.population import Move
 from certus.certificates.smoothing.ballots import IDEAL_VOTE, ONE_DRAW, Ballot
 from certus.certificates.smoothing.binomial import MOST_DRAWS, Floats
@@ -23,7 +22,7 @@ from certus.certificates.smoothing.plan import make_plan
 from certus.certificates.smoothing.predictors import AnyData, Predictor, gather_any
 from certus.checks import check_batch, check_label_cost
 from certus.costs import Cost, LabelCost, SquaredL2
-from certus.errors import ArgumentError, require, require_count
+from certus.errors import ArgumentError, require, require_count, require_number, require_numbers
 from certus.losses import Criterion, CrossEntropy, MissProbability, SquaredError
 from certus.split import Split
 from certus.subsets import choose_rows, random_order
@@ -73,9 +72,7 @@ def certify_any(
         seed: of the noise and of the order of the samples; fix it before you look.
         attack_steps: points on the paths that raise the attained sides; 0 for none.
     """
-    levels = [rho] if isinstance(rho, int | float) else list(rho)
-    require(len(levels) > 0, "rho", "hold at least one number", "none")
-    rhos = tuple(checked_rho(one) for one in levels)
+    rhos = require_numbers("rho", rho, zero=True)
     require(0.5 <= confidence < 1, "confidence", "lie in [0.5, 1)", confidence)
     require_count("draws", draws)
     require(draws <= MOST_DRAWS, "draws", f"be at most {MOST_DRAWS:,}", draws)
@@ -211,7 +208,7 @@ class _Asked:
 
 def _clipped(criterion: Criterion | None, clip: float | None, asked: _Asked) -> ClippedLoss | None:
     """The loss that is certified, if one is."""
-    require(clip is None or 0 < clip < math.inf, "clip", "be positive and finite", clip)
+    clip = None if clip is None else require_number("clip", clip)
     if criterion is None and clip is None:
         return None
     chosen = criterion or (CrossEntropy() if asked.labelled else SquaredError())

@@ -25,7 +25,7 @@ from certus.certificates.levels import Level
 from certus.certificates.lines import Attained, Line, PointSource, Push, Untouched
 from certus.certificates.population import Population
 from certus.certificates.proven.knapsack import worst_error
-from certus.errors import ArgumentError, require
+from certus.errors import ArgumentError, require_number
 from certus.evidence import Evidence
 from certus.outward import SOME, slack, up
 from certus.split import Split
@@ -256,6 +256,4 @@ class Certificate:
 
 def checked_rho(rho: float) -> float:
     """ρ as a float; raises ``ArgumentError`` unless it is finite and not negative."""
-    valid = isinstance(rho, int | float) and not isinstance(rho, bool) and 0 <= rho < math.inf
-    require(valid, "rho", "be finite and not negative", rho)
-    return float(rho)
+    return require_number("rho", rho, zero=True)

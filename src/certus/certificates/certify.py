@@ -19,7 +19,16 @@ from certus.certificates.population import Population
 from certus.certificates.proven.problem import Data, Problem
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
-from certus.errors import ArgumentError, UnprovableError, require, require_count
+from certus.errors import (
+    LARGEST,
+    ArgumentError,
+    UnprovableError,
+    require,
+    require_count,
+    require_number,
+    require_numbers,
+    require_seed,
+)
 from certus.losses import Criterion, CrossEntropy
 from certus.outward import TINY, mean_down, mean_up
 from certus.samples import AnySamples, as_tensor, read_whole
@@ -91,17 +100,24 @@ def certify_network(
     >>> bool(found.lower(0.1) <= found.bound(0.1))
     True
     """
-    epsilons = () if epsilon is None else _levels("epsilon", epsilon, zero=True)
+    epsilons = () if epsilon is None else require_numbers("epsilon", epsilon, zero=True)
     require(rho is not None or len(epsilons) > 0, "rho", "be given, or `epsilon`", rho)
     rule = "be left out without `confidence`: it is how the population is bounded"
     for name, value in (("inequality", inequality), ("seed", seed)):
         require(value is None or confidence is not None, name, rule, value)
-    require(clip is None or 0 < clip < math.inf, "clip", "be positive and finite", clip)
+    if clip is not None:
+        clip = require_number("clip", clip)
+    if confidence is not None:
+        require(0.5 <= confidence < 1, "confidence", "lie in [0.5, 1)", confidence)
+    if seed is not None:
+        require_seed(seed)
     for name, count in (("balls", balls), ("refine", refine), ("attack_steps", attack_steps)):
         require_count(name, count, least=0)
+    squares = tuple(cost.growth / 2 * (one * one) for one in epsilons)
+    rule = f"have a square, as rho, of at most {LARGEST:g}"
+    require(all(one <= LARGEST for one in squares), "epsilon", rule, epsilon)
+    rhos = squares if rho is None else require_numbers("rho", rho, zero=True)
     data = _tensors(data)
-    squares = tuple(cost.growth / 2 * one**2 for one in epsilons)
-    rhos = squares if rho is None else _levels("rho", rho, zero=True)
     try:
         problem = Problem.of(model, data, criterion, cost, domain, label_cost, smoothness)
     except UnprovableError as reason:
@@ -112,7 +128,7 @@ def certify_network(
     ceiling = _ceiling(problem, confidence, clip)
     chosen = default_gammas(problem, rhos, clip)
     if gammas is not None:
-        chosen = tuple(sorted(set(_levels("gammas", gammas)), reverse=True))
+        chosen = tuple(sorted(set(require_numbers("gammas", gammas)), reverse=True))
     grid = make_grid(problem, rhos, chosen, balls)
     engine = Engine(problem, grid, clip, attack_steps, memory=memory, progress=progress)
     engine.prepare()
@@ -240,14 +256,3 @@ def _ceiling(problem: Problem, confidence: float | None, clip: float | None) -> 
             "`clip` must be given for a regression with `confidence`: a squared error has no bound; got None."
         )
     return 2 * math.log(problem.classes)
-
-
-def _levels(name: str, values: float | Sequence[float], *, zero: bool = False) -> tuple[float, ...]:
-    """One or several positive numbers; 0 too, if it is allowed."""
-    several = [values] if isinstance(values, int | float) else list(values)
-    require(len(several) > 0, name, "hold at least one number", "none")
-    for value in several:
-        number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-        rule = "be finite and not negative" if zero else "be positive and finite"
-        require(number and (zero or value > 0), name, rule, value)
-    return tuple(float(value) for value in several)

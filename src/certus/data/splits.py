@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from certus.data.arrays import Array
-from certus.errors import require
+from certus.errors import require, require_seed
 
 FEWEST_ROWS = 10
 """With fewer rows a fifth holds less than two samples: nothing could be learnt or measured."""
@@ -18,7 +18,7 @@ FEWEST_ROWS = 10
 
 def shuffled(count: int, seed: int) -> Tensor:
     """The numbers 0 … count − 1 in the seed's order. Returns: (count,) int64."""
-    require(0 <= seed < 2**63, "seed", "be at least 0 and less than 2^63", seed)
+    require_seed(seed)
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 

@@ -19,11 +19,10 @@ from certus.costs import LabelCost
 from certus.data import DataSet, load
 from certus.data.other_data import load_like
 from certus.domains import Unbounded
-from certus.errors import require
+from certus.errors import LARGEST, require, require_seed
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
 from certus.runs.held_out import check_held_out, named_split
 from certus.runs.kinds import check_kinds
-from certus.runs.settings import LARGEST
 from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
 from certus.storage.tensors import digest
@@ -86,7 +85,7 @@ class CertifySettings:
             require(0 <= value <= MOST_ROUNDS, name, f"lie between 0 and {MOST_ROUNDS}", value)
         legal = ", ".join(INEQUALITIES)
         require(self.inequality in INEQUALITIES, "inequality", f"be one of {legal}", repr(self.inequality))
-        require(0 <= self.seed < 2**63, "seed", "be at least 0 and less than 2^63", self.seed)
+        require_seed(self.seed)
 
     def as_json(self) -> dict[str, Any]:
         return {

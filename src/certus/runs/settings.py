@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from certus.errors import ArgumentError, require, require_count
+from certus.errors import LARGEST, ArgumentError, require, require_count
 from certus.runs.kinds import check_kinds
 from certus.spoken import GRADIENT_ATTACKS, NORMS
 
@@ -26,8 +26,6 @@ METHOD_OPTIONS = {  # option → the methods that take it; to others it means no
     "step_size": ("ifgm", "pgm"),
     "clip": ("wrm", *GRADIENT_ATTACKS),
 }
-LARGEST = 1e30
-"""Of what may be asked: single precision holds no more than 3.4e38, and squares overflow before."""
 LOSSES = ("cross-entropy", "bounded")
 OPTIMIZERS = ("adam", "sgd")
 

@@ -14,7 +14,7 @@ from certus.certificates.smoothing.drawing import ABSTAINED, vote_labels
 from certus.certificates.smoothing.noise import Noise
 from certus.certificates.smoothing.predictors import TRIED, Predictor
 from certus.costs import Cost, SquaredL2
-from certus.errors import require, require_count
+from certus.errors import require, require_count, require_seed
 from certus.outward import MANY, down
 
 _L2 = SquaredL2()
@@ -69,7 +69,7 @@ class Smoothed:
         Ballot.of(self.votes, self.abstain)
         Noise(self.sigma, self.cost)
         Predictor.of(self.model)
-        require(0 <= self.seed < 2**63, "seed", "be at least 0 and less than 2^63", self.seed)
+        require_seed(self.seed)
         object.__setattr__(self, "_source", np.random.default_rng(self.seed))
 
     def predict(self, inputs: Tensor) -> Tensor:

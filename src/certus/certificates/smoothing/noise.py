@@ -11,7 +11,6 @@ threads. Noise shared by all samples would make them dependent, and the confiden
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, WeightedL2
-from certus.errors import UnsupportedError, require
+from certus.errors import UnsupportedError, require, require_number, require_seed
 
 CERTIFIED, CALIBRATION, ATTACK, FRESH = 2, 3, 4, 5
 """Streams; 0 and 1 are those of ``certus.subsets``. From ``FRESH`` on, one for each measurement."""
@@ -37,8 +36,7 @@ class Noise:
     cost: Cost
 
     def __post_init__(self) -> None:
-        valid = isinstance(self.sigma, int | float) and not isinstance(self.sigma, bool)
-        require(valid and 0 < self.sigma < math.inf, "sigma", "be positive and finite", self.sigma)
+        require_number("sigma", self.sigma)
         require(isinstance(self.cost, Cost), "cost", "be a Cost, such as SquaredL2()", self.cost)
         inner = self.cost.inner if type(self.cost) is Masked else self.cost
         if type(inner) not in (SquaredL2, WeightedL2, Mahalanobis):
@@ -57,7 +55,7 @@ class Noise:
 
 def sample_generator(seed: int, stream: int, sample: int) -> np.random.Generator:
     """The source of one sample's noise."""
-    require(0 <= seed < 2**63, "seed", "be at least 0 and less than 2^63", seed)
+    require_seed(seed)
     key = np.array([seed, stream], dtype=np.uint64)
     counter = np.array([0, 0, 0, sample], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
