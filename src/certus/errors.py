@@ -13,7 +13,8 @@ from typing import Any
 from certus.evidence import Evidence
 
 LARGEST = 1e30
-"""Of what may be asked: single precision holds no more than 3.4e38, and squares overflow before."""
+LEAST = 1e-30
+"""Of what may be asked, 0 aside: single precision holds no more than 3.4e38, and squares overflow before."""
 
 
 class CertusError(Exception):
@@ -94,7 +95,7 @@ def require_count(name: str, value: object, least: int = 1) -> None:
 
 
 def require_number(name: str, value: object, *, zero: bool = False) -> float:
-    """A number above 0, or from 0 on, and at most ``LARGEST``; raises ``ArgumentError`` for anything else.
+    """A number from ``LEAST`` to ``LARGEST``, or 0 if it is allowed; raises ``ArgumentError`` for others.
 
     >>> require_number("rho", 1e300)
     Traceback (most recent call last):
@@ -109,6 +110,7 @@ def require_number(name: str, value: object, *, zero: bool = False) -> float:
     valid = 0 <= number < math.inf and (zero or number > 0)
     require(valid, name, "be finite and not negative" if zero else "be positive and finite", value)
     require(number <= LARGEST, name, f"be at most {LARGEST:g}", value)
+    require(number == 0 or number >= LEAST, name, f"be at least {LEAST:g}", value)
     return number
 
 
@@ -120,6 +122,12 @@ def require_numbers(name: str, values: Any, *, zero: bool = False) -> tuple[floa
         several = [values]
     require(len(several) > 0, name, "hold at least one number", "none")
     return tuple(require_number(name, value, zero=zero) for value in several)
+
+
+def require_confidence(value: object) -> None:
+    """Raise ``ArgumentError`` unless it is 1 − δ of a statement about a population."""
+    number = float(value) if isinstance(value, Real) else math.nan
+    require(0.5 <= number < 1, "confidence", "lie in [0.5, 1)", value)
 
 
 def require_seed(seed: object) -> None:

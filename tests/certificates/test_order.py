@@ -112,6 +112,7 @@ def test_certify_takes_the_order_of_its_seed() -> None:
 def test_the_seed_is_checked() -> None:
     model, data = hard_first()
     with pytest.raises(
-        certus.errors.ArgumentError, match=r"`seed` must be at least 0 and less than 2\^63; got -3"
+        certus.errors.ArgumentError,
+        match=r"`seed` must be a whole number, at least 0 and less than 2\^63; got -3",
     ):
         certus.certify(model, data, rho=0.01, confidence=0.95, seed=-3)

@@ -32,6 +32,7 @@ def place(tmp_path: Path, trained: Path) -> Path:
     files = {
         "other/run.json": json.dumps({"schema_version": 2}),
         "certificate/certificate.json": "{}",
+        "noisy/smoothing.json": "{}",
         "unfinished/unfinished/level.safetensors": "",
         "study/result.json": json.dumps(STUDY),
         "mine/result.json": '{"my": "own"}',
@@ -55,6 +56,7 @@ OWN = "must be a folder of its own; got"
 REFUSED = {
     "cartpole into a run": (["cartpole", "-o", "run"], f"`--output` {OWN} run, which holds a run"),
     "cartpole into a certificate": (["cartpole", "-o", "certificate"], "which holds a certificate"),
+    "cartpole into noise": (["cartpole", "-o", "noisy"], "which holds a certificate"),
     "cartpole into levels": (["cartpole", "-o", "unfinished"], "which holds a certificate"),
     "cartpole into a user's": (["cartpole", "-o", "mine"], "mine, whose result.json is not of a study"),
     "cartpole into a file": (["cartpole", "-o", "notes/notes.txt"], "`--output` must be a folder"),
@@ -83,6 +85,15 @@ REFUSED = {
     "result": ([*ATTACK, "-o", "run/result.json"], "run/result.json, which belongs to a run"),
     "table": ([*ATTACK, "-o", "certificate/samples.csv"], "samples.csv, which belongs to a certificate"),
     "study": (["compare", "run", "other", "--epsilon", "1", "-o", "study/result.json"], "belongs to a study"),
+    "noise": ([*ATTACK, "-o", "noisy/smoothing.json"], "smoothing.json, which belongs to a certificate"),
+    "certify over a certificate": (
+        ["certify", "run", "--rho", "1", "-o", "certificate"],
+        "or hold a certificate of run; got certificate, which has one of nothing that can be read",
+    ),
+    "certify over noise": (
+        ["certify", "run", "--rho", "1", "--smoothing", "1", "-o", "noisy"],
+        "or hold a certificate of run; got noisy, which has one of nothing that can be read",
+    ),
     "plot": ([*ATTACK, "--plot", "certificate/certificate.png"], "`--plot` must be a file of its own"),
     "device": (
         [*ATTACK, "-o", "/dev/null"],

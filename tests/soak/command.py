@@ -23,7 +23,7 @@ from tests.soak.tally import Case
 # Built once: what it is built from does not change, and it takes longer than most refusals.
 typer.main.get_command = functools.cache(typer.main.get_command)
 # Lightning reads the notes of every installed package, each time.
-registry.entry_points = functools.cache(registry.entry_points)  # type: ignore[attr-defined]
+registry.entry_points = functools.cache(registry.entry_points)  # type: ignore[attr-defined,assignment]
 
 REFUSED = "certus: error: "
 

@@ -22,7 +22,14 @@ from certus.certificates.smoothing.plan import make_plan
 from certus.certificates.smoothing.predictors import AnyData, Predictor, gather_any
 from certus.checks import check_batch, check_label_cost
 from certus.costs import Cost, LabelCost, SquaredL2
-from certus.errors import ArgumentError, require, require_count, require_number, require_numbers
+from certus.errors import (
+    ArgumentError,
+    require,
+    require_confidence,
+    require_count,
+    require_number,
+    require_numbers,
+)
 from certus.losses import Criterion, CrossEntropy, MissProbability, SquaredError
 from certus.split import Split
 from certus.subsets import choose_rows, random_order
@@ -73,7 +80,7 @@ def certify_any(
         attack_steps: points on the paths that raise the attained sides; 0 for none.
     """
     rhos = require_numbers("rho", rho, zero=True)
-    require(0.5 <= confidence < 1, "confidence", "lie in [0.5, 1)", confidence)
+    require_confidence(confidence)
     require_count("draws", draws)
     require(draws <= MOST_DRAWS, "draws", f"be at most {MOST_DRAWS:,}", draws)
     require_count("attack_steps", attack_steps, least=0)

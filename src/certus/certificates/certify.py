@@ -21,9 +21,11 @@ from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import (
     LARGEST,
+    LEAST,
     ArgumentError,
     UnprovableError,
     require,
+    require_confidence,
     require_count,
     require_number,
     require_numbers,
@@ -107,15 +109,18 @@ def certify_network(
         require(value is None or confidence is not None, name, rule, value)
     if clip is not None:
         clip = require_number("clip", clip)
+    if gammas is not None:
+        gammas = require_numbers("gammas", gammas)
     if confidence is not None:
-        require(0.5 <= confidence < 1, "confidence", "lie in [0.5, 1)", confidence)
+        require_confidence(confidence)
     if seed is not None:
         require_seed(seed)
     for name, count in (("balls", balls), ("refine", refine), ("attack_steps", attack_steps)):
         require_count(name, count, least=0)
     squares = tuple(cost.growth / 2 * (one * one) for one in epsilons)
-    rule = f"have a square, as rho, of at most {LARGEST:g}"
-    require(all(one <= LARGEST for one in squares), "epsilon", rule, epsilon)
+    rule = f"be 0, or have a square, as rho, between {LEAST:g} and {LARGEST:g}"
+    sensible = all(one == 0 or LEAST <= one <= LARGEST for one in squares)
+    require(sensible, "epsilon", rule, epsilon)
     rhos = squares if rho is None else require_numbers("rho", rho, zero=True)
     data = _tensors(data)
     try:
@@ -128,7 +133,7 @@ def certify_network(
     ceiling = _ceiling(problem, confidence, clip)
     chosen = default_gammas(problem, rhos, clip)
     if gammas is not None:
-        chosen = tuple(sorted(set(require_numbers("gammas", gammas)), reverse=True))
+        chosen = tuple(sorted(set(gammas), reverse=True))
     grid = make_grid(problem, rhos, chosen, balls)
     engine = Engine(problem, grid, clip, attack_steps, memory=memory, progress=progress)
     engine.prepare()

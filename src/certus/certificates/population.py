@@ -34,7 +34,7 @@ from certus.certificates.levels import Level
 from certus.certificates.proven.concentration import INEQUALITIES, dkw
 from certus.certificates.proven.error_rate import error_gammas, error_means
 from certus.certificates.proven.knapsack import worst_error
-from certus.errors import require
+from certus.errors import require, require_confidence
 from certus.outward import SOME, slack, up
 from certus.subsets import random_order
 
@@ -100,7 +100,7 @@ class Population:
                 for regression.
             rhos: the smallest and the largest positive ρ of interest.
         """
-        require(0.5 <= confidence < 1, "confidence", "lie in [0.5, 1)", confidence)
+        require_confidence(confidence)
         require(
             inequality in INEQUALITIES, "inequality", f"be one of {', '.join(INEQUALITIES)}", repr(inequality)
         )

@@ -12,7 +12,7 @@ from certus.cli.progress import counting
 from certus.errors import ContradictionError, UnsupportedError, require
 from certus.figures.brackets import draw_bracket
 from certus.runs.certification import CertifySettings, certified_data, certify_run
-from certus.runs.owners import certified_run
+from certus.runs.owners import CERTIFICATES, certified_run
 from certus.runs.trained import TrainedRun
 from certus.storage.tensors import digest
 
@@ -25,14 +25,13 @@ def sha256_of(text: str) -> str:
 
 def require_same_run(trained: TrainedRun, folder: Path) -> None:
     """Raise ``ArgumentError`` for a folder with the certificate of another run."""
-    if not (folder / NAME).exists():
-        return
-    known = certified_run(folder)
-    path, weights = known or ("nothing that can be read", "")
-    same = weights == digest(dict(trained.loss.model.state_dict()))
-    same = same or (known is not None and Path(path).resolve() == trained.run.path.resolve())
-    rule = f"be a folder of its own, or hold a certificate of {trained.run.path}"
-    require(same, "--output", rule, f"{folder}, which has one of {path}")
+    for file in (folder / name for name in CERTIFICATES if (folder / name).exists()):
+        known = certified_run(file)
+        path, weights = known or ("nothing that can be read", "")
+        same = weights == digest(dict(trained.loss.model.state_dict()))
+        same = same or (known is not None and Path(path).resolve() == trained.run.path.resolve())
+        rule = f"be a folder of its own, or hold a certificate of {trained.run.path}"
+        require(same, "--output", rule, f"{folder}, which has one of {path}")
 
 
 def kept_levels(memory: FileMemory) -> str:

@@ -19,7 +19,7 @@ from certus.costs import LabelCost
 from certus.data import DataSet, load
 from certus.data.other_data import load_like
 from certus.domains import Unbounded
-from certus.errors import LARGEST, require, require_seed
+from certus.errors import LARGEST, LEAST, require, require_seed
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
 from certus.runs.held_out import check_held_out, named_split
 from certus.runs.kinds import check_kinds
@@ -79,7 +79,7 @@ class CertifySettings:
             for value in values:  # what is no number, or negative, is refused where it is used
                 require(value is None or not value > LARGEST, name, f"be at most {LARGEST:g}", value)
         for value in self.gammas or ():
-            require(not value < 1 / LARGEST, "gamma", f"be at least {1 / LARGEST:g}", value)
+            require(not value < LEAST, "gamma", f"be at least {LEAST:g}", value)
         for name in ("balls", "refine", "attack_steps"):
             value = getattr(self, name)
             require(0 <= value <= MOST_ROUNDS, name, f"lie between 0 and {MOST_ROUNDS}", value)

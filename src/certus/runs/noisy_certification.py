@@ -14,7 +14,7 @@ from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.certificates.smoothing.drawing import Advance
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.costs import LabelCost
-from certus.errors import require
+from certus.errors import require, require_number
 from certus.runs.certification import CertifySettings, certified_data, fingerprint, refuse_seen
 from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
@@ -30,6 +30,9 @@ class NoisySettings:
     draws: int = 100
     votes: int = 100
     abstain: float = 0.001
+
+    def __post_init__(self) -> None:
+        require_number("smoothing", self.sigma)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -34,7 +34,11 @@ def _owner(words: str, *names: str) -> Owner:
 
 
 RUN = _owner("a run", *map(re.escape, (SETTINGS, SPLIT, MODEL, RESULT, CHECKPOINT, METRICS)))
-CERTIFICATE = _owner("a certificate", r"certificate\.(json|png)", r"samples\.csv", "unfinished")
+CERTIFICATES = ("certificate.json", "smoothing.json")
+"""Either may be there without the other: the second is by noise."""
+CERTIFICATE = _owner(
+    "a certificate", *map(re.escape, CERTIFICATES), r"certificate\.png", r"samples\.csv", "unfinished"
+)
 STUDY = _owner("a study of cartpole", r"result\.json", r"training\.png", r"(nominal|robust)-\d+\.safetensors")
 
 
@@ -50,7 +54,7 @@ def owner_of(folder: Path) -> Owner | None:
 def _known(folder: Path) -> Owner | None:
     if (folder / SETTINGS).exists():
         return RUN
-    if (folder / "certificate.json").exists() or (folder / "unfinished").is_dir():
+    if any((folder / name).exists() for name in CERTIFICATES) or (folder / "unfinished").is_dir():
         return CERTIFICATE
     if (folder / RESULT).exists():
         content = _content(folder / RESULT)
@@ -80,10 +84,10 @@ def require_file_of_nobody(option: str, file: Path) -> None:
         raise ArgumentError(f"{rule}; got {file}, which belongs to {owner.words}.")
 
 
-def certified_run(folder: Path) -> tuple[str, str] | None:
-    """The run that the certificate in a folder is about, and the sha256 of its weights; None if unknown."""
+def certified_run(file: Path) -> tuple[str, str] | None:
+    """The run that a certificate is about, and the sha256 of its weights; None if unknown."""
     try:
-        about = _content(folder / "certificate.json")["about"]
+        about = _content(file)["about"]
         return str(about["run"]), str(about["digests"]["weights"])
     except (KeyError, TypeError):
         return None

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from certus.errors import LARGEST, ArgumentError, require, require_count
+from certus.errors import ArgumentError, require, require_count, require_number
 from certus.runs.kinds import check_kinds
 from certus.spoken import GRADIENT_ATTACKS, NORMS
 
@@ -95,12 +95,8 @@ class Settings:
             require(value in legal, name, f"be one of {', '.join(filter(None, legal))}", repr(value))
         for name in ("epochs", "batch_size", "steps"):
             require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
-        rate = self.learning_rate
-        require(0 < rate < math.inf, "learning_rate", "be positive and finite", rate)
-        require(rate <= LARGEST, "learning_rate", f"be at most {LARGEST:g}", rate)
-        decay = self.weight_decay
-        require(0 <= decay < math.inf, "weight_decay", "be finite and not negative", decay)
-        require(decay <= LARGEST, "weight_decay", f"be at most {LARGEST:g}", decay)
+        require_number("learning_rate", self.learning_rate)
+        require_number("weight_decay", self.weight_decay, zero=True)
         accuracy = self.tolerance
         require(0 <= accuracy < math.inf, "tolerance", "be finite and not negative", accuracy)
         require(self.batch_size < 2**31, "batch_size", "be less than 2³¹", self.batch_size)
@@ -123,12 +119,12 @@ class Settings:
             require(0 < self.step_size < math.inf, "step_size", "be positive and finite", self.step_size)
         if self.method != "wrm" and self.cost != "natural":
             raise ArgumentError(f"`cost` must be left out for {self.method}; got {self.cost!r}.")
-        require(0 <= self.noise < math.inf, "noise", "be finite and not negative", self.noise)
+        require_number("noise", self.noise, zero=True)
         plain = self.noise == 0 or self.cost == "natural"
         require(plain, "cost", "be natural with noise, which is Gaussian", repr(self.cost))
         rule = "be cross-entropy in certified training, which is about that"
         require(not self.certified or self.loss == "cross-entropy", "loss", rule, repr(self.loss))
-        require(0 <= self.margin < math.inf, "margin", "be finite and not negative", self.margin)
+        require_number("margin", self.margin, zero=True)
         valid = 1e-3 <= self.temperature <= 1e3
         require(valid, "temperature", "lie between 0.001 and 1000", self.temperature)
         if self.certified and self.rho is not None and self.temperature != 1:
