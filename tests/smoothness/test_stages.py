@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from certus.layers import LogCosh, Residual, SmoothAbs
 from certus.smoothness.activation import Activation
 from certus.smoothness.merging import merge_steps
-from certus.smoothness.network import read_layers
+from certus.smoothness.network import read_layers, read_network
 from certus.smoothness.passes import Place, Reach, Rows, Tally
 from certus.smoothness.stage import Stage
+from certus.smoothness.steps import depth_of
 from tests.smoothness.test_norms import dense, operator
 
 HERE = Place("here")
@@ -278,3 +279,30 @@ def test_shapes_behind_stages() -> None:
     assert stage(nn.MaxPool1d(2), (1, 6)).shape_behind((1, 6)) == (1, 3)
     assert stage(nn.Tanh(), (4,)).shape_behind((4,)) == (4,)
     assert stage(nn.Linear(3, 5), (3,)).shape_behind((3,)) == (5,)
+
+
+class _Crossed(nn.Module):
+    """Two activations on one way, one on the other, put side by side, and one behind both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 3), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        once = torch.tanh(self.first(x))
+        return torch.sigmoid(self.last(torch.cat([once, torch.tanh(once)], 1)))
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "depth"),
+    [
+        (nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), (3,), 0),
+        (nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)), (3,), 2),
+        (nn.Sequential(nn.MaxPool1d(2), nn.Flatten(), nn.Linear(2, 2)), (1, 4), 1),
+        (nn.Sequential(nn.Tanh(), Residual(nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Tanh()))), (3,), 3),
+        (_Crossed(), (3,), 3),
+    ],
+    ids=["affine", "chain", "windows", "sum", "web"],
+)
+def test_the_depth_is_that_of_the_longest_way(model: nn.Module, shape: tuple[int, ...], depth: int) -> None:
+    assert depth_of(read_network(model.double().eval(), shape)) == depth

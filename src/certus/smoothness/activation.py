@@ -81,6 +81,10 @@ class Activation(Stage):
     def smooth(self) -> bool:
         return not self.kinks
 
+    @property
+    def depth(self) -> int:
+        return 1
+
     def apply(self, inputs: Tensor) -> Tensor:
         """σ_b."""
         return self.value(inputs * self.sharpness) / self.sharpness

@@ -92,6 +92,11 @@ class Stage(ABC):
         return size * max(1.0, self.printed(1.0, 0.0)[0])
 
     @property
+    def depth(self) -> int:
+        """How many activations, and maxima over windows, one meets in it at most."""
+        return 0
+
+    @property
     def inner_steps(self) -> list[Step]:
         """The steps inside of it."""
         return []

@@ -95,6 +95,11 @@ def swelling(steps: list[Step], size: float = 1.0) -> float:
     return size
 
 
+def depth_of(steps: list[Step]) -> int:
+    """How many activations, and maxima over windows, one meets at most."""
+    return sum(step.stage.depth for step in steps)
+
+
 def widths(steps: list[Step]) -> list[int]:
     """How many units each layer has, those of branches included."""
     own = [math.prod(step.out_shape) for step in steps]

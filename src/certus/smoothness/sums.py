@@ -19,6 +19,7 @@ from certus.smoothness.steps import (
     Step,
     Trace,
     backward,
+    depth_of,
     forward,
     printed,
     pull_rounding,
@@ -102,6 +103,10 @@ class Sum(Stage):
 
     def swell(self, size: float) -> float:
         return sum(swelling(branch, size) for branch in self.branches)
+
+    @property
+    def depth(self) -> int:
+        return max(depth_of(branch) for branch in self.branches)
 
     @property
     def inner_widths(self) -> list[int]:

@@ -33,6 +33,7 @@ from certus.smoothness.steps import (
     Step,
     Trace,
     backward,
+    depth_of,
     forward,
     printed,
     pull_rounding,
@@ -198,6 +199,13 @@ class Web(Stage):
         for part in self.segments:
             sizes.append(swelling(part.steps, sum(sizes[index] for index in part.inputs)))
         return max(sizes)
+
+    @property
+    def depth(self) -> int:
+        depths = [0]
+        for part in self.segments:
+            depths.append(max(depths[index] for index in part.inputs) + depth_of(part.steps))
+        return depths[-1]
 
     @property
     def inner_widths(self) -> list[int]:

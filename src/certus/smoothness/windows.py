@@ -67,6 +67,10 @@ class Windows(Stage):
     def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         return Rounded(self.maximum(value), self.maximum(error), None)
 
+    @property
+    def depth(self) -> int:
+        return 1
+
     def pull_rounding(self, size: Tensor, error: Tensor, met: Met) -> tuple[Tensor, Tensor]:
         """Nothing is known of a gradient behind a maximum: another entry may have been the largest."""
         return self.gain * size, self.gain * (error + 2 * size)

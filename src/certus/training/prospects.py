@@ -10,13 +10,9 @@ from __future__ import annotations
 from torch import nn
 
 from certus.errors import CertusError, UnprovableError
-from certus.smoothness.activation import Activation
 from certus.smoothness.network import read_network
-from certus.smoothness.stage import Shape, Stage
-from certus.smoothness.steps import Step
-from certus.smoothness.sums import Sum
-from certus.smoothness.web import Web
-from certus.smoothness.windows import Windows
+from certus.smoothness.stage import Shape
+from certus.smoothness.steps import Step, depth_of
 
 RATIOS = {1: (7.0, 2.6), 2: (103.0, 8.4), 3: (970.0, 30.0), 4: (8034.0, 103.0)}
 """By depth: how many times what is attained the bounds on curvature and on slope are."""
@@ -49,30 +45,6 @@ def prospects(model: nn.Module, shape: Shape) -> str:
         f"This model can be certified by its slope and its curvature: bounds on slopes are {words}, on "
         f"curvature {more}{curvature:g} times, unless it is trained with --certified."
     )
-
-
-def depth_of(steps: list[Step]) -> int:
-    """How many activations, and maxima over windows, one meets at most.
-
-    >>> from certus.smoothness.network import read_layers
-    >>> depth_of(read_layers(nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)), (2,)))
-    1
-    """
-    return sum(_depth(step.stage) for step in steps)
-
-
-def _depth(stage: Stage) -> int:
-    match stage:
-        case Activation() | Windows():
-            return 1
-        case Sum(branches):
-            return max(depth_of(branch) for branch in branches)
-        case Web(segments):
-            depths = [0]
-            for part in segments:
-                depths.append(max(depths[index] for index in part.inputs) + depth_of(part.steps))
-            return depths[-1]
-    return 0
 
 
 def _all_steps(steps: list[Step]) -> list[Step]:
