@@ -49,8 +49,9 @@ demo: $(VENV)/.has-report
 	@echo
 	$(PY) examples/digits.py
 	@echo
-	$(VENV)/bin/certus certify demo/run --rho 0.001 --rho 0.01 --confidence 0.95 --balls 4 -o demo/certificate
-	@echo "The certificate as a picture: demo/certificate/certificate.png"
+	$(VENV)/bin/certus certify demo/run --rho 0.001 --rho 0.01 --confidence 0.95 --balls 4
+	@echo
+	$(VENV)/bin/certus report demo/run -o demo/report.html
 
 test: $(VENV)/.has-dev
 	$(PY) -m pytest $(PYTEST_ARGS)

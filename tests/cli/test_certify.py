@@ -17,6 +17,7 @@ from certus.certificates.certify import certify_network as certify
 from certus.certificates.kept import FileMemory
 from certus.certificates.record import as_json, sample_table
 from certus.data import Split, digits
+from certus.decimals import at_most
 from certus.errors import ArgumentError
 from certus.figures.brackets import draw_bracket
 from certus.figures.canvas import COLOURS
@@ -27,6 +28,7 @@ from certus.runs.held_out import check_held_out
 from certus.runs.trained import open_trained
 from certus.storage.files import RunError
 from certus.storage.sealed import seal
+from tests.certificates.small_run import make_run
 from tests.cli.test_cli import certus, refused
 from tests.pictures import pixels_of
 
@@ -263,3 +265,31 @@ def test_shift_between_halves_of_the_digits(folder: Path) -> None:
     found = json.loads(done.stdout)
     assert 0 < found["shift"]["low"] <= found["shift"]["high"]
     assert found["shift"]["exact"]
+
+
+def test_fail_above(tmp_path: Path) -> None:
+    """Exit code 1 where a bound is above the limit, and what was found is written and shown all the same."""
+    make_run(tmp_path, 1.0, count=30)
+    ask = [
+        "certify",
+        "run",
+        "--rho",
+        "0.002",
+        "--balls",
+        "0",
+        "--refine",
+        "0",
+        "--attack-steps",
+        "0",
+        "--json",
+    ]
+    high = json.loads(certus(*ask, folder=tmp_path).stdout)["brackets"][0]["error_high"]
+    assert 0 < high < 1
+    assert certus(*ask, "--fail-above", str(high), folder=tmp_path).returncode == 0
+    done = certus(*ask, "--fail-above", str(high - 0.01), folder=tmp_path)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["brackets"][0]["error_high"] == high
+    assert f"at rho 0.002 at most {at_most(high)} is proven of the error." in done.stderr
+    refused(
+        certus(*ask, "--fail-above", "-1", folder=tmp_path), "`--fail-above` must be finite and not negative"
+    )

@@ -108,6 +108,11 @@ ENTRIES = {
         makes=("compare.json", "compare.png"),
     ),
     "runs": Entry("runs .", ("runs . --json",)),
+    "report": Entry(
+        "report run --samples 6 -o page.html",
+        ("report run other --samples 4 -o page.html --figures drawn",),
+        makes=("page.html", "drawn"),
+    ),
     "bound": Entry("bound run --samples 4", ("bound run --samples 0 --json",), makes=("run/bound.png",)),
     "cartpole": Entry("cartpole --episodes 3 --seeds 1 --trials 2 -o pole2", makes=("pole2",)),
     "certify": Entry(

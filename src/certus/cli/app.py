@@ -12,7 +12,20 @@ from typing import NoReturn
 
 import typer
 
-from certus.cli import attack, bound, cartpole, certify, compare, data, reproduce, runs, shift, train, verify
+from certus.cli import (
+    attack,
+    bound,
+    cartpole,
+    certify,
+    compare,
+    data,
+    report,
+    reproduce,
+    runs,
+    shift,
+    train,
+    verify,
+)
 from certus.cli.encoding import speak_plainly
 from certus.cli.grouped_help import GroupedCommands, certus_options
 from certus.cli.interruption import Interruption, interruptible
@@ -42,6 +55,7 @@ for group, name, function in (
     ("Attack", "attack", attack.attack),
     ("Attack", "compare", compare.compare),
     ("Look", "runs", runs.runs),
+    ("Look", "report", report.report),
     ("Data", "shift", shift.shift),
     ("Other", "cartpole", cartpole.cartpole),
     ("Other", "reproduce", reproduce.reproduce),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from certus.cli.interruption import if_interrupted
 from certus.cli.shared_options import Json, ModelFile, NoLock
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, require
 
 CertifySeed = Annotated[
     int, typer.Option(help="Chooses the samples, and the order of the population bound; fix it beforehand.")
@@ -65,6 +66,10 @@ def certify(
     draws: Annotated[int, typer.Option(help="With --smoothing: noisy copies of each sample.")] = 100,
     votes: Annotated[int, typer.Option(help="With --smoothing: draws of the deployed vote.")] = 100,
     abstain: Annotated[float, typer.Option(help="With --smoothing: the level at which it abstains.")] = 0.001,
+    fail_above: Annotated[
+        float | None,
+        typer.Option(help="Exit with code 1 if the error (of a regression the loss) may exceed this."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the files; RUN/certificate by default.")
     ] = None,
@@ -80,6 +85,7 @@ def certify(
     certus certify runs/digits --epsilon 0.3 --epsilon 0.5
     certus certify runs/jobs --rho 0.1 --data csv:new.csv
     certus certify runs/noisy --rho 0.01 --smoothing 0.25
+    certus certify runs/digits --rho 0.01 --fail-above 0.2
 
     The worst is over all distributions within transport cost RHO of the data.
     "At least" is attained by a distribution that was found; "at most" is proven, or assumed if it rests
@@ -94,6 +100,7 @@ def certify(
         compute,
         draw_certificate,
         kept_levels,
+        refuse_above,
         require_same_run,
         sha256_of,
     )
@@ -114,6 +121,8 @@ def certify(
         raise ArgumentError("`--rho` or `--epsilon` must be given: how far the data may move; got neither.")
     if smoothing is not None and confidence is None:
         confidence = 0.95
+    valid = fail_above is None or 0 <= fail_above < math.inf
+    require(valid, "--fail-above", "be finite and not negative", fail_above)
     opened, people = RunDirectory.open(run), confidence is not None
     folder = run / "certificate" if output is None else output
     require_folder("--output", folder)
@@ -154,7 +163,9 @@ def certify(
     if output is not None:
         require_same_run(trained, folder)
     if smoothing is not None:
-        certify_in_noise(trained, settings, NoisySettings(smoothing, draws, votes, abstain), folder, as_json_)
+        noisy = NoisySettings(smoothing, draws, votes, abstain)
+        smoothed = certify_in_noise(trained, settings, noisy, folder, as_json_)
+        refuse_above(fail_above, {one: smoothed.bound(one) for one in smoothed.rhos}, "error of a noisy draw")
         return
     folder.mkdir(parents=True, exist_ok=True)
     complete(folder, NAME, locking=not no_lock)
@@ -177,6 +188,9 @@ def certify(
     memory.forget()
     if as_json_:
         print_json(content)
-        return
-    show_certificate(certificate, trained.data.units)
-    console.print(f"Written: {folder / NAME}, {TABLE}{f', {_PICTURE}' if drawn else ''}.")
+    else:
+        show_certificate(certificate, trained.data.units)
+        console.print(f"Written: {folder / NAME}, {TABLE}{f', {_PICTURE}' if drawn else ''}.")
+    labelled, curve = trained.data.classes is not None, certificate.curve()
+    bounds = {one.rho: one.error_high if labelled else one.loss_high for one in curve}
+    refuse_above(fail_above, bounds, "error" if labelled else "loss")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from certus.certificates.certificate import Certificate
 from certus.certificates.kept import FileMemory
 from certus.cli.output import messages
 from certus.cli.progress import counting
-from certus.errors import ContradictionError, UnsupportedError, require
+from certus.decimals import at_most
+from certus.errors import ContradictionError, FailedCheckError, UnsupportedError, require
 from certus.figures.brackets import draw_bracket
 from certus.runs.certification import CertifySettings, certified_data, certify_run
 from certus.runs.owners import CERTIFICATES, certified_run
@@ -41,6 +43,14 @@ def kept_levels(memory: FileMemory) -> str:
         return "nothing is kept; the same command starts again."
     kept, them = ("levels are", "them") if count > 1 else ("level is", "it")
     return f"{count} finished {kept} kept in {memory.folder}; the same command goes on with {them}."
+
+
+def refuse_above(limit: float | None, bounds: Mapping[float, float | None], what: str) -> None:
+    """Raise ``FailedCheckError`` unless every bound, by its ρ, is at most the limit; none is no bound."""
+    for rho, bound in bounds.items() if limit is not None else ():
+        if bound is None or not bound <= limit:  # type: ignore[operator]  # there is a limit
+            proven = "nothing is proven of" if bound is None else f"at most {at_most(bound)} is proven of"
+            raise FailedCheckError(f"--fail-above {limit:g}: at rho {rho:g} {proven} the {what}.")
 
 
 def compute(trained: TrainedRun, settings: CertifySettings, memory: FileMemory | None) -> Certificate:

@@ -20,7 +20,7 @@ _NAME = "smoothing.json"
 
 def certify_in_noise(
     trained: TrainedRun, settings: CertifySettings, noisy: NoisySettings, folder: Path, as_json: bool
-) -> None:
+) -> SmoothedCertificate:
     """Compute, write and show it."""
     count = len(certified_data(trained, settings).data)
     with counting(messages, f"certifying {trained.run.path} in noise", count * noisy.draws) as advance:
@@ -29,9 +29,10 @@ def certify_in_noise(
     certificate.save(folder / _NAME)
     if as_json:
         print_json(certificate.as_json())
-        return
-    _show(certificate)
-    console.print(f"Written: {folder / _NAME}.")
+    else:
+        _show(certificate)
+        console.print(f"Written: {folder / _NAME}.")
+    return certificate
 
 
 def _show(certificate: SmoothedCertificate) -> None:

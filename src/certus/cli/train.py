@@ -9,7 +9,7 @@ import typer
 
 from certus.cli.options import options_of
 from certus.cli.shared_options import Json, ModelFile, NoLock
-from certus.runs.settings import Settings
+from certus.runs.settings import FLAGS, Settings
 
 DataName = Annotated[
     str, typer.Argument(help="A name from `certus data list`, or npz:FILE, csv:FILE, folder:PATH, idx:PATH.")
@@ -26,7 +26,7 @@ RunFolder = Annotated[Path | None, typer.Option("--output", "-o", help="The run 
 
 @options_of(
     Settings,
-    flags={"learning_rate": "--lr", "certified": "--certified"},
+    flags=FLAGS,
     types={"epsilon": str | None, "steps": int | None, "learning_rate": float | None, "schedule": str | None},
 )
 def train(

@@ -28,6 +28,8 @@ METHOD_OPTIONS = {  # option → the methods that take it; to others it means no
 }
 LOSSES = ("cross-entropy", "bounded")
 OPTIMIZERS = ("adam", "sgd")
+FLAGS = {"learning_rate": "--lr", "certified": "--certified"}
+"""Setting → its option, where that is not its name with dashes."""
 
 
 @dataclass(frozen=True)

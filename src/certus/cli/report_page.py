@@ -1,0 +1,52 @@
+"""What ``certus report`` does: runs are opened, measured on the same samples, and written as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from certus.cli.output import console, messages, require_file, require_folder
+from certus.cli.progress import counting
+from certus.errors import require, require_count
+from certus.report.findings import find_out, unit_of, work
+from certus.report.printed import draw_figures
+from certus.report.whole_page import Page, plotly_js
+from certus.runs.directory import RunDirectory
+from certus.runs.networks import own_model
+from certus.runs.trained import open_trained
+from certus.storage.writing import write_atomically
+
+
+def make_report(
+    runs: Sequence[Path], output: Path, figures: Path | None, samples: int, seed: int, models: Sequence[str]
+) -> None:
+    """Measure, write, and say where."""
+    different = len({path.resolve() for path in runs}) == len(runs)
+    require(different, "runs", "be named once each", ", ".join(map(str, runs)))
+    require_count("--samples", samples, least=2)
+    require_file("--output", output)
+    if figures is not None:
+        require_folder("--figures", figures)
+    plotly_js()  # what is missing is said before anything is attacked
+    folders = [RunDirectory.open(path) for path in runs]
+    opened = [open_trained(folder, model=own_model(folder, models)) for folder in folders]
+    first = opened[0]
+    for other in opened[1:]:
+        same = other.data.sha256 == first.data.sha256 and torch.equal(
+            other.data.test.inputs, first.data.test.inputs
+        )
+        require(same, "runs", f"have the test samples of {runs[0]}", f"{other.run.path}, which has others")
+    total = sum(work(one, samples) for one in opened)
+    with counting(messages, "measuring", total) as advance:
+        findings = [find_out(one, unit_of(first), samples, seed, advance) for one in opened]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(output, Page(findings).html().encode())
+    console.print(f"Written: {output}. Open it in a browser; it needs no network.")
+    if figures is not None:
+        drawn = draw_figures(findings, figures)
+        console.print(f"Figures in {figures}: {', '.join(drawn)}, each as .png, .svg and .pdf.")
+    for found in findings:
+        for line in found.remarks:
+            messages.print(f"{found.name}: {line}")

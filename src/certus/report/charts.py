@@ -1,0 +1,216 @@
+"""The charts of a report, as the JSON that plotly.js draws: data, and what the axes are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from certus.certificates.certificate import Bracket, Certificate
+from certus.figures.canvas import COLOURS
+from certus.report.features import moved_features
+from certus.report.findings import Findings
+
+Chart = dict[str, Any]
+_GREY = COLOURS[6]
+
+
+def bracket_charts(certificate: Certificate, curve: Sequence[Bracket], units: str) -> dict[str, Chart]:
+    """The worst mean loss, and the worst error rate of a classifier, against √ρ."""
+    distances = [one.distance for one in curve]
+    clip = "" if certificate.clip is None else f", clipped at {certificate.clip:g}"
+    quantities = {"loss": (f"worst mean loss{clip}", "loss_low", "loss_high")}
+    if certificate.error_found is not None:
+        quantities["error"] = ("worst error rate", "error_low", "error_high")
+    charts = {}
+    for name, (title, low, high) in quantities.items():
+        lines = [_line(distances, [getattr(one, low) for one in curve], "at least (attained)", COLOURS[1])]
+        if certificate.no_proof is None:
+            upper = f"at most ({certificate.evidence})"
+            lines.append(
+                _line(distances, [getattr(one, high) for one in curve], upper, COLOURS[0], fill="tonexty")
+            )
+        people = certificate.population
+        if people is not None:
+            sure = f"{people.confidence:g}" + (
+                "" if name == "error" else f", loss clipped at {people.clip:.3g}"
+            )
+            for side, dash in ((f"population_{name}", "dash"), (f"population_{name}_low", "dot")):
+                words = "at least" if side.endswith("low") else "at most"
+                values = [getattr(one, side) for one in curve]
+                lines.append(
+                    _line(distances, values, f"population {words} (confidence {sure})", COLOURS[2], dash=dash)
+                )
+        chart = _chart(lines, f"the data move by √ρ ({units})", title, y_from_zero=True)
+        guessing = certificate.vacuous_loss
+        if name == "loss" and guessing is not None:
+            tops = [value for value in (getattr(one, high) for one in curve) if math.isfinite(value)]
+            top = max([*tops, *(one.population_loss or 0.0 for one in curve), 1e-9])
+            chart["layout"]["yaxis"]["range"] = [0, min(1.05 * top, 1.6 * guessing)]
+        chart["layout"]["shapes"] = [_marker()]
+        charts[name] = chart
+    return charts
+
+
+def accuracy_chart(certificate: Certificate, distances: Sequence[float], units: str) -> Chart:
+    """The share of samples that no move of length ε misleads: certified, and left by attacks."""
+    curve = certificate.accuracies(list(distances))
+    lines = [_line(distances, [one.attacked for one in curve], "at most (attained by attacks)", COLOURS[1])]
+    lines.append(
+        _line(
+            distances,
+            [one.certified for one in curve],
+            f"at least ({certificate.evidence})",
+            COLOURS[0],
+            fill="tonexty",
+        )
+    )
+    title = f"every sample moves by at most ε ({units})"
+    return _chart(lines, title, "certified accuracy", y_from_zero=True)
+
+
+def training_charts(history: Sequence[dict[str, Any]]) -> dict[str, Chart]:
+    """Epoch by epoch; what a method does not measure is left out."""
+    epochs = [entry["epoch"] for entry in history]
+    wanted = {
+        "loss": (
+            "mean loss",
+            {"loss": "training, at moved inputs", "calibration_loss": "held out, as it is"},
+        ),
+        "accuracy": (
+            "accuracy",
+            {"accuracy": "training, at moved inputs", "calibration_accuracy": "held out, as it is"},
+        ),
+        "gradients": ("gradients per sample", {"gradients": "of the inner problem"}),
+    }
+    charts = {}
+    for name, (title, lines) in wanted.items():
+        drawn = [
+            _line(epochs, [entry[key] for entry in history], words, COLOURS[place])
+            for place, (key, words) in enumerate(lines.items())
+            if any(entry[key] is not None for entry in history)
+        ]
+        if drawn:
+            charts[name] = _chart(drawn, "epoch", title, y_from_zero=True)
+    return charts
+
+
+def attack_chart(findings: Sequence[Findings], units: str) -> Chart:
+    """All runs under the same attacks, with 95% intervals."""
+    lines = []
+    for place, found in enumerate(findings):
+        strengths = [trial.epsilon for trial, _ in found.attacks]
+        intervals = [outcome.error() or outcome.mean_loss() for _, outcome in found.attacks]
+        line = _line(strengths, [one.value for one in intervals], found.name, _colour(place), markers=True)
+        line["error_y"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": [one.high - one.value for one in intervals],
+            "arrayminus": [one.value - one.low for one in intervals],
+            "thickness": 1,
+        }
+        lines.append(line)
+    labelled = findings[0].trained.data.classes is not None
+    what = "error under attack" if labelled else "mean loss under attack"
+    return _chart(lines, f"every sample moves by at most ε ({units})", what, y_from_zero=True)
+
+
+def nearest_chart(findings: Sequence[Findings], units: str) -> Chart | None:
+    """How many samples have an error within a distance."""
+    lines = []
+    for place, found in enumerate(findings):
+        if found.nearest is not None:
+            found_at = sorted(value for value in found.nearest.tolist() if math.isfinite(value))
+            shares = [(index + 1) / len(found.nearest) for index in range(len(found_at))]
+            lines.append(_line(found_at, shares, found.name, _colour(place)))
+    if not lines:
+        return None
+    title = f"distance to the nearest error that was found ({units})"
+    return _chart(lines, title, "share of the samples", y_from_zero=True)
+
+
+def layer_chart(found: Findings) -> Chart | None:
+    """What each layer adds to the bound on the curvature, by the sum rule."""
+    if found.bound is None:
+        return None
+    layers = [layer for layer in found.bound.layers if 0 < layer.curvature < math.inf]
+    names = [f"{layer.path} {layer.kind}".strip() for layer in layers]
+    return _bars(names, [layer.curvature for layer in layers], "adds to the curvature (sum rule)", COLOURS[4])
+
+
+def feature_chart(found: Findings) -> Chart | None:
+    """The features that the worst case moves most, on average."""
+    moved = moved_features(found)
+    if moved is None:
+        return None
+    names, sizes = [name for name, _ in moved], [size for _, size in moved]
+    return _bars(names, sizes, f"mean move ({found.trained.data.units})", COLOURS[3])
+
+
+def _colour(place: int) -> str:
+    return COLOURS[place % (len(COLOURS) - 1)]
+
+
+def _line(
+    x: Sequence[Any],
+    y: Sequence[Any],
+    name: str,
+    colour: str,
+    *,
+    dash: str = "solid",
+    fill: str | None = None,
+    markers: bool = False,
+) -> dict[str, Any]:
+    finite = [None if value is None or not math.isfinite(value) else value for value in y]
+    line: dict[str, Any] = {"x": list(x), "y": finite, "name": name, "type": "scatter"}
+    line["mode"] = "lines+markers" if markers or len(line["x"]) == 1 else "lines"
+    line["line"] = {"color": colour, "dash": dash, "width": 2}
+    line["hovertemplate"] = "%{y:.4g} at %{x:.4g}<extra>%{fullData.name}</extra>"
+    if fill is not None:
+        line |= {"fill": fill, "fillcolor": f"rgba({_rgb(COLOURS[0])},0.12)"}
+    return line
+
+
+def _rgb(colour: str) -> str:
+    return ",".join(str(int(colour[place : place + 2], 16)) for place in (1, 3, 5))
+
+
+def _chart(lines: list[dict[str, Any]], x: str, y: str, *, y_from_zero: bool) -> Chart:
+    layout: dict[str, Any] = {
+        "xaxis": {"title": {"text": x}, "automargin": True, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": y}, "automargin": True},
+        "height": 330,
+    }
+    if y_from_zero:
+        layout["yaxis"]["rangemode"] = "tozero"
+    return {"data": lines, "layout": layout}
+
+
+def _bars(names: Sequence[str], values: Sequence[float], title: str, colour: str) -> Chart:
+    """Horizontal, the first on top, with the value on each; names are shortened in the middle."""
+    short = [name if len(name) <= 28 else f"{name[:16]}…{name[-10:]}" for name in names]
+    places = [f"{index + 1}. {name}" for index, name in enumerate(short)]  # two may be short for one name
+    bar = {
+        "type": "bar",
+        "orientation": "h",
+        "y": places[::-1],
+        "x": list(values)[::-1],
+        "customdata": list(names)[::-1],
+        "text": [f"{value:.3g}" for value in values][::-1],
+        "textposition": "auto",
+        "hovertemplate": "%{customdata}: %{x:.4g}<extra></extra>",
+        "marker": {"color": colour},
+        "name": title,
+    }
+    layout = {
+        "xaxis": {"title": {"text": title}, "automargin": True, "rangemode": "tozero"},
+        "yaxis": {"automargin": True},
+        "height": 120 + 28 * len(names),
+    }
+    return {"data": [bar], "layout": layout}
+
+
+def _marker() -> dict[str, Any]:
+    """The line that the slider moves."""
+    where = {"x0": 0, "x1": 0, "y0": 0, "y1": 1, "xref": "x", "yref": "paper"}
+    return {"type": "line", **where, "line": {"color": _GREY, "width": 1.5, "dash": "dot"}}

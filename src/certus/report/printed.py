@@ -1,0 +1,69 @@
+"""The figures of a report as files: each as PNG, SVG and PDF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from certus.figures.attack_curves import Curve, Panel, draw_sweeps
+from certus.figures.brackets import draw_bracket
+from certus.figures.curvature import draw_bound
+from certus.report.findings import Findings
+
+KINDS = ("png", "svg", "pdf")
+
+
+def draw_figures(findings: Sequence[Findings], folder: Path) -> list[str]:
+    """Draw what there is data for. Returns: the names of the figures, without endings."""
+    wanted: dict[str, Callable[[Path], object]] = {"attacks": lambda path: _draw_attacks(findings, path)}
+    for place, found in enumerate(findings, 1):
+        mark = "" if len(findings) == 1 else f"-{place}"
+        wanted |= {f"{name}{mark}": draw for name, draw in _of_one(found).items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, draw in wanted.items():
+        for kind in KINDS:
+            draw(folder / f"{name}.{kind}")
+    return list(wanted)
+
+
+def _of_one(found: Findings) -> dict[str, Callable[[Path], object]]:
+    drawn: dict[str, Callable[[Path], object]] = {}
+    certificate, bound, units = found.certificate, found.bound, found.trained.data.units
+    if certificate is not None:
+        drawn["brackets"] = lambda path: draw_bracket(certificate, path, units, found.name)
+    if bound is not None and bound.curvature > 0:
+        drawn["smoothness"] = lambda path: draw_bound(bound, None, path)
+    if found.trained.run.history:
+        drawn["training"] = lambda path: _draw_training(found, path)
+    return drawn
+
+
+def _draw_attacks(findings: Sequence[Findings], path: Path) -> None:
+    curves = {}
+    for found in findings:
+        intervals = [outcome.error() or outcome.mean_loss() for _, outcome in found.attacks]
+        strengths = [trial.strength for trial, _ in found.attacks]
+        values, low, high = ([getattr(one, name) for one in intervals] for name in ("value", "low", "high"))
+        curves[found.name] = Curve(strengths, values, low, high)
+    first = findings[0]
+    quantity = "error under attack" if first.trained.data.classes is not None else "mean loss under attack"
+    panel = Panel("pgm, norm 2", f"ε ({first.trained.data.units})", quantity, curves)
+    draw_sweeps([panel], path, f"{first.chosen.words}; 95% intervals")
+
+
+def _draw_training(found: Findings, path: Path) -> None:
+    history = found.trained.run.history
+    epochs = [float(entry["epoch"]) for entry in history]
+    panels = []
+    for quantity, lines in {
+        "mean loss": {"loss": "training, at moved inputs", "calibration_loss": "held out, as it is"},
+        "accuracy": {"accuracy": "training, at moved inputs", "calibration_accuracy": "held out, as it is"},
+    }.items():
+        curves = {}
+        for key, words in lines.items():
+            values = [entry[key] for entry in history]
+            if all(value is not None for value in values):
+                curves[words] = Curve(epochs, values, values, values)
+        if curves:
+            panels.append(Panel("", "epoch", quantity, curves))
+    draw_sweeps(panels, path, found.name)

@@ -1,0 +1,37 @@
+"use strict";
+const told = JSON.parse(document.getElementById("told").textContent);
+const ink = () => {
+  const style = getComputedStyle(document.documentElement);
+  return { ink: style.getPropertyValue("--ink").trim(), line: style.getPropertyValue("--line").trim() };
+};
+const dressed = (layout) => {
+  const { ink: text, line } = ink();
+  const axis = { gridcolor: line, linecolor: line, zerolinecolor: line };
+  return {
+    ...layout, autosize: true, showlegend: false, margin: { l: 50, r: 12, t: 8, b: 46 },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: text, size: 12 },
+    xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis },
+  };
+};
+const draw = () => {
+  for (const [id, chart] of Object.entries(told.charts)) {
+    Plotly.react(id, chart.data, dressed(chart.layout), { responsive: true, displayModeBar: false });
+  }
+};
+draw();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { draw(); move(); });
+
+const slider = document.getElementById("slider");
+function move() {
+  if (!slider) return;
+  const reading = told.readings[Number(slider.value)];
+  document.getElementById("where").textContent = reading.words;
+  for (const [cell, text] of Object.entries(reading.cells)) document.getElementById(cell).textContent = text;
+  for (const [id, place] of Object.entries(reading.marks)) {
+    Plotly.relayout(id, { "shapes[0].x0": place, "shapes[0].x1": place });
+  }
+}
+if (slider) {
+  slider.addEventListener("input", move);
+  move();
+}

@@ -1,0 +1,285 @@
+"""The page: sections in their order, with plotly.js, style and script inside; nothing is fetched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import certus
+from certus.decimals import at_least, at_most
+from certus.errors import UnsupportedError
+from certus.report import charts as drawn
+from certus.report.features import label_words, most_moved, moved_rows, said_words
+from certus.report.findings import STRENGTHS, Findings
+from certus.report.inline_images import data_address
+from certus.report.recipes import certify_command, train_command
+from certus.report.sections import (
+    chart_place,
+    commands,
+    escaped,
+    facts,
+    html_table,
+    paragraphs,
+    section,
+    side_by_side,
+)
+from certus.report.sentences import opening
+from certus.report.slider import Reader, grid_of, readings, slider_part
+
+_SHOWN = 6  # samples before and after
+
+
+class Page:
+    """Collects the charts while the sections are written."""
+
+    def __init__(self, findings: Sequence[Findings]) -> None:
+        self.findings = findings
+        self.charts: dict[str, Any] = {}
+        self.readings: list[dict[str, Any]] = []
+
+    def html(self) -> str:
+        """The whole page."""
+        body = "".join(
+            (
+                self._opening(),
+                self._brackets(),
+                self._accuracy(),
+                self._training(),
+                self._attacks(),
+                self._nearest(),
+                self._smoothness(),
+                self._worst(),
+                self._about(),
+            )
+        )
+        title = "certus report: " + ", ".join(found.name for found in self.findings)
+        told = json.dumps({"charts": self.charts, "readings": self.readings}, allow_nan=False)
+        here = files("certus.report")
+        return (
+            '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{escaped(title)}</title><link rel=icon href=data:,>"
+            f"<style>{here.joinpath('report.css').read_text('utf-8')}</style></head><body>{body}"
+            f'<script type="application/json" id="told">{told.replace("<", chr(92) + "u003c")}</script>'
+            f"<script>{plotly_js()}</script>"
+            f"<script>{here.joinpath('report.js').read_text('utf-8')}</script></body></html>\n"
+        )
+
+    def _place(self, name: str, chart: dict[str, Any] | None) -> str:
+        if chart is None:
+            return ""
+        self.charts[name] = chart
+        return chart_place(name, chart)
+
+    def _opening(self) -> str:
+        cards = [(found.name, paragraphs(opening(found)) + _soft(found.remarks)) for found in self.findings]
+        return f"<h1>How well it holds when the data move</h1>{side_by_side(cards)}"
+
+    def _brackets(self) -> str:
+        certified = {
+            place: found.certificate
+            for place, found in enumerate(self.findings)
+            if found.certificate is not None
+        }
+        if not certified:
+            return ""
+        grid = grid_of(list(certified.values()))
+        cards, readers = [], []
+        for place, certificate in certified.items():
+            found = self.findings[place]
+            curve = certificate.curve(grid)
+            made = drawn.bracket_charts(certificate, curve, found.trained.data.units)
+            names = {f"bracket-{place}-{name}": chart for name, chart in made.items()}
+            content = "".join(self._place(name, chart) for name, chart in names.items())
+            cards.append((found.name, content + _bracket_table(found)))
+            readers.append(Reader.of(place, found.name, certificate, list(names)))
+        self.readings = readings(readers, grid)
+        words = (
+            "Over all distributions within transport cost ρ of the certified samples. “At least” is attained "
+            "by data that were found. “At most” is proven, or assumed where it says so. "
+            "The truth lies in the shaded band."
+        )
+        return section(
+            "The worst case, from below and from above",
+            paragraphs([words]),
+            slider_part(readers, grid),
+            side_by_side(cards),
+        )
+
+    def _accuracy(self) -> str:
+        cards = []
+        for place, found in enumerate(self.findings):
+            certificate = found.certificate
+            if certificate is None or certificate.classes is None or certificate.no_proof is not None:
+                continue
+            far = 1.25 * max([*certificate.epsilons, *(one.distance for one in certificate.curve())]) or 0.1
+            distances = sorted({*certificate.epsilons, *(far * step / 48 for step in range(49))})
+            chart = drawn.accuracy_chart(certificate, distances, found.trained.data.units)
+            rows = [
+                (f"{one.epsilon:g}", at_least(one.certified), at_most(one.attacked))
+                for one in certificate.accuracies()
+            ]
+            listed = html_table(("ε", "at least", "at most"), rows)
+            cards.append((found.name, self._place(f"accuracy-{place}", chart) + listed))
+        words = (
+            "The share of the certified samples that stays right, whatever moves each of them by at most ε."
+        )
+        return section("Certified accuracy", *_if_any(side_by_side(cards), paragraphs([words])))
+
+    def _training(self) -> str:
+        cards = []
+        for place, found in enumerate(self.findings):
+            made = drawn.training_charts(found.trained.run.history)
+            cards.append(
+                (
+                    found.name,
+                    "".join(self._place(f"training-{place}-{name}", one) for name, one in made.items()),
+                )
+            )
+        words = (
+            "Training sees moved inputs, which are harder. Compare models by the held-out curve, which is "
+            "about data as they are."
+        )
+        return section("Training", *_if_any(side_by_side(cards), paragraphs([words])))
+
+    def _attacks(self) -> str:
+        first = self.findings[0]
+        words = (
+            f"PGM in the L2 norm, 15 steps, on {first.chosen.words}, with 95% intervals. Attained: a lower "
+            f"bound on the worst case, never a certificate. ε goes up to {STRENGTHS[-1]:.0%} of the mean "
+            "length of an input."
+        )
+        chart = self._place("attacks", drawn.attack_chart(self.findings, first.trained.data.units))
+        return section("Attacks", paragraphs([words]), chart)
+
+    def _nearest(self) -> str:
+        first = self.findings[0]
+        chart = self._place("nearest", drawn.nearest_chart(self.findings, first.trained.data.units))
+        words = "How far each sample is from an error, as far as PGM with bisection finds one (attained)."
+        return section("Nearest errors", *_if_any(chart, paragraphs([words])))
+
+    def _smoothness(self) -> str:
+        cards = []
+        for place, found in enumerate(self.findings):
+            content = self._place(f"layers-{place}", drawn.layer_chart(found))
+            said = []
+            if found.bound is not None:
+                said.append(
+                    f"The curvature of the loss is at most {at_most(found.bound.curvature)} at every input "
+                    f"({found.bound.evidence}): training is inside the theory for γ above "
+                    f"{at_most(found.bound.gamma)}."
+                )
+            if found.share is not None:
+                share = found.share
+                said.append(
+                    f"At γ = {found.trained.gamma:.4g} the inner problem is concave at {share.concave} of "
+                    f"{share.count} samples (estimated{_unsettled(share.unresolved)})."
+                )
+            cards.append((found.name, paragraphs(said) + content))
+        words = (
+            "A bar is what a layer adds to the proven bound: the longest is where a smaller norm helps most."
+        )
+        return section("Smoothness, layer by layer", *_if_any(side_by_side(cards), paragraphs([words])))
+
+    def _worst(self) -> str:
+        cards = [
+            (
+                found.name,
+                _images(found)
+                + _moved_table(found)
+                + self._place(f"features-{place}", drawn.feature_chart(found)),
+            )
+            for place, found in enumerate(self.findings)
+        ]
+        words = (
+            "The same samples before and after T_γ, which moves each to where the loss, less the price of "
+            "moving, is largest. Shown are those whose answer changes, then those that move farthest."
+        )
+        return section("What the worst case changes", *_if_any(side_by_side(cards), paragraphs([words])))
+
+    def _about(self) -> str:
+        cards = [(found.name, _facts(found)) for found in self.findings]
+        made = f"Made by certus {certus.__version__}; samples were chosen by seed {self.findings[0].seed}."
+        return section("Data, seeds, versions, commands", side_by_side(cards), paragraphs([made]))
+
+
+def plotly_js() -> str:
+    """The library, from the installed package."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise UnsupportedError("A report needs plotly: pip install 'certus[report]'.") from None
+    return str(get_plotlyjs()).replace("</script", "<\\/script")
+
+
+def _if_any(content: str, *before: str) -> tuple[str, ...]:
+    return (*before, content) if content else ()
+
+
+def _soft(lines: Sequence[str]) -> str:
+    return "".join(f'<p class="soft">{escaped(line)}</p>' for line in lines)
+
+
+def _unsettled(count: int) -> str:
+    return f"; {count} are not settled" if count else ""
+
+
+def _bracket_table(found: Findings) -> str:
+    """At every ρ that was asked for: what the command prints."""
+    assert found.certificate is not None
+    rows = []
+    for one in found.certificate.curve():
+        upper = "no proof" if found.certificate.no_proof is not None else at_most(one.loss_high)
+        row = [f"{one.rho:g}", f"{one.distance:.3g}", at_least(one.loss_low), upper]
+        if one.error_low is not None:
+            row += [at_least(one.error_low), "–" if one.error_high is None else at_most(one.error_high)]
+        rows.append(row)
+    labelled = len(rows[0]) > 4
+    names = ("ρ", "√ρ", "loss at least", "at most", *(("error at least", "at most") if labelled else ()))
+    return html_table(names, rows)
+
+
+def _images(found: Findings) -> str:
+    worst = found.worst
+    if worst is None or worst.before.dim() != 4 or worst.before.shape[1] not in (1, 3):
+        return ""
+    shown = []
+    for place in most_moved(worst, _SHOWN):
+        pair = "".join(
+            f'<img alt="{when}" src="{data_address(side[place])}"> '
+            for when, side in (("before", worst.before), ("after", worst.after))
+        )
+        words = f"{label_words(found, worst.targets[place])}, answer {said_words(found, place)}"
+        shown.append(f"<figure>{pair}<figcaption>{escaped(words)}</figcaption></figure>")
+    return f'<div class="images">{"".join(shown)}</div>'
+
+
+def _moved_table(found: Findings) -> str:
+    rows = moved_rows(found, _SHOWN)
+    return html_table(("target", "answer", "features that moved most"), rows, words=(1, 2))
+
+
+def _facts(found: Findings) -> str:
+    data, settings, about = found.trained.data, found.trained.settings, found.trained.run.settings
+    parts = ", ".join(f"{len(part)} {name}" for name, part in _splits(found))
+    entries: dict[str, object] = {
+        "data": f"{data.name} ({parts})",
+        "sha256 of the data": data.sha256 or "–",
+        "distances in": data.units,
+        "seed": settings.seed,
+        "made with": f"certus {about['certus_version']}, torch {about['torch_version']}",
+    }
+    imported = about.get("origin") == "imported"
+    lines = [train_command(settings, found.name, imported=imported)]
+    if found.certificate is not None:
+        lines.append(certify_command(found.certificate.about["settings"], found.name))
+        entries["certificate of"] = found.certificate.about["rows"]["words"]
+        entries["version of the bounds"] = found.certificate.about["bounds_version"]
+    return facts(entries) + commands(lines)
+
+
+def _splits(found: Findings) -> list[tuple[str, Any]]:
+    data = found.trained.data
+    return [("to train", data.train), ("to calibrate", data.calibration), ("to test", data.test)]
