@@ -87,8 +87,8 @@ def level_error(
     [theorem:dist-concentration]
 
     The least t with t ≥ B√(2(ln(2/δ) + log N(Θ, μt/(4 L_c L_zθ)))/n): the paper uses one letter t for the
-    accuracy and for the confidence. B is the range of the cost, 2 L_c M_z, or M_ℓ/γ if the loss is bounded; μ
-    = sγ − L⁺ stands for its γ − L_zz.
+    accuracy and for the confidence. B is the range of the cost, 2 L_c M_z, or M_ℓ/γ if the loss is bounded.
+    μ = sγ − L⁺ stands for its γ − L_zz.
 
     Args:
         log_cover: of Θ in the norm that L_zθ refers to.
