@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "certus"
 
 LAYERS: list[set[str]] = [
-    {"evidence", "errors", "decimals", "lazily", "outward", "printable", "spoken"},
+    {"evidence", "errors", "decimals", "lazily", "outward", "printable", "spoken", "table_options"},
     {"batches", "split", "samples", "norms", "losses", "modes", "subsets"},
     {"domains", "storage"},
     {"costs", "layers"},

@@ -74,7 +74,8 @@ def test_other_data_are_certified_in_the_units_of_the_run(
     )
     (tables / "odd.csv").write_text((tables / "new.csv").read_text().replace("size", "length"))
     refused(
-        certus(*ask, "--data", "csv:odd.csv", folder=tables), "`data` must have the features of csv:old.csv"
+        certus(*ask, "--data", "csv:odd.csv", folder=tables),
+        "`csv:odd.csv` must have the columns that the run was trained with; size missing",
     )
 
 

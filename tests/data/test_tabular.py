@@ -15,8 +15,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import certus
 from certus.data import DataSet, breast_cancer, diabetes, wine
+from certus.data.columns import Categorical, Column, Numeric
 from certus.data.splits import digest_arrays, in_fifths
-from certus.data.tables import Categorical, Column, Numeric, contents, table
+from certus.data.tables import contents, table
 from certus.data.targets import Targets
 from certus.domains import Box, Unbounded
 from certus.errors import ArgumentError

@@ -40,7 +40,9 @@ def list_names(as_json: Json = False) -> None:
         )
         shown.add_row(entry.name, state, entry.summary)
     console.print(shown)
-    console.print("Your own: npz:FILE, csv:FILE, folder:PATH (images), idx:PATH (MNIST-format files).")
+    console.print(
+        "Your own: csv:FILE, parquet:FILE, npz:FILE, folder:PATH (images), idx:PATH (MNIST-format files)."
+    )
 
 
 @data_commands.command("get")

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from certus.data import DataSet
+from certus.data.catalogue import TABLES
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
 from certus.runs.building import settings_of
@@ -74,7 +75,11 @@ def of_labels(data: DataSet) -> dict[str, str | None]:
 
 def of_source(spec: str) -> dict[str, str | None]:
     """What idles for data that are yet to be read."""
-    return {"target": None if spec.startswith("csv:") else f"for {spec}: it names a column of csv:FILE"}
+    why = None if spec.startswith(TABLES) else f"for {spec}: it is for csv:FILE and parquet:FILE"
+    file = why if why is not None or spec.startswith("csv:") else f"for {spec}: it is for csv:FILE"
+    return dict.fromkeys(
+        ("target", "drop", "categorical", "missing", "split", "split_by"), why
+    ) | dict.fromkeys(("encoding", "separator"), file)
 
 
 def of_network(*runs: RunDirectory) -> dict[str, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -30,6 +31,7 @@ def import_into(
     """Make the run and show what it reaches."""
     refuse_idle(context, of_source(settings.data))
     require_free(output)
+    settings = replace(settings, folder=str(Path.cwd()) if ":" in settings.data else "")
     loaded = load_data(settings)
     refuse_idle(context, of_data(loaded))
     built = build_from(settings.model, loaded, settings.seed)

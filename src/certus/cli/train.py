@@ -12,7 +12,10 @@ from certus.cli.shared_options import Json, ModelFile, NoLock
 from certus.runs.settings import FLAGS, Settings
 
 DataName = Annotated[
-    str, typer.Argument(help="A name from `certus data list`, or npz:FILE, csv:FILE, folder:PATH, idx:PATH.")
+    str,
+    typer.Argument(
+        help="A name from `certus data list`, or csv:FILE, parquet:FILE, npz:FILE, folder:PATH, idx:PATH."
+    ),
 ]
 Model = Annotated[
     str | None,
@@ -46,6 +49,7 @@ def train(
     certus train mnist --method erm --epochs 5
     certus train mnist --certified --gamma 1.5 --jitter 1 --warp 0.1
     certus train csv:people.csv --target income --gamma 2
+    certus train csv:shops.csv --target sold --drop note --split-by day
     certus train digits --gamma 6 --noise 0.25 --loss bounded
     certus train digits --method pgm --norm 2 --epsilon from:runs/digits
     torchrun --nproc-per-node 2 -m certus train mnist --gamma 0.38

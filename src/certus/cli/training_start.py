@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from certus.cli.column_table import show_columns
 from certus.cli.epsilon import read_epsilon
 from certus.cli.idle import of_data, of_network, of_others, of_source, refuse_idle
 from certus.cli.output import messages
@@ -54,7 +55,8 @@ def start_training(
         options["epsilon"] = read_epsilon(options["epsilon"], norm, data, options["standardize"], own)
     suggested = method == "wrm" and options["gamma"] is None and options["rho"] is None
     given = options | {"rho": 1.0} if suggested else options
-    draft = Settings.chosen(data=data, model=chosen_model, **given)
+    folder = str(Path.cwd()) if ":" in data else ""
+    draft = Settings.chosen(data=data, model=chosen_model, folder=folder, **given)
     loaded = load_data(draft)
     refuse_idle(context, of_data(loaded) | _training_options(loaded, draft))
     settings = replace(draft, model=model or default_model(loaded, certified))
@@ -65,6 +67,7 @@ def start_training(
             messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
     path, existed = Path(), False
     if leader:
+        show_columns(loaded)
         built = build_from(settings.model, loaded, seed)
         if certified:
             certified_set(settings, built.network, loaded)  # refuses what cannot be proven

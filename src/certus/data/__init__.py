@@ -9,15 +9,18 @@ from certus.data.digits import digits
 from certus.data.employment import employment
 from certus.data.fashion_mnist import fashion_mnist
 from certus.data.fetching import FetchReport, fetch
+from certus.data.frames import from_frame
 from certus.data.mnist import mnist
 from certus.data.rings import rings
 from certus.split import Split
+from certus.table_options import TableOptions
 
 __all__ = [
     "DataEntry",
     "DataSet",
     "FetchReport",
     "Split",
+    "TableOptions",
     "breast_cancer",
     "cifar10",
     "default_cache",
@@ -26,6 +29,7 @@ __all__ = [
     "employment",
     "fashion_mnist",
     "fetch",
+    "from_frame",
     "load",
     "mnist",
     "names",

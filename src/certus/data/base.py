@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from certus.data.recipe import Recipe
 from certus.domains import Domain
 from certus.split import Split
 
@@ -29,6 +30,8 @@ class DataSet:
         later: named samples drawn after those above, for measuring a shift that really happened.
         rows: the int64 row numbers, in the source, of "train", "calibration" and "test".
         sha256: digest of the source's inputs and targets, all of them, before splitting and scaling.
+        recipe: what became of each column of a table of words, numbers and gaps; None for others.
+        notes: what is to be said of a table that was read by another one's recipe.
     """
 
     name: str
@@ -46,3 +49,5 @@ class DataSet:
     later: Mapping[str, Split] = field(default_factory=dict)
     rows: dict[str, Tensor] = field(default_factory=dict)
     sha256: str = ""
+    recipe: Recipe | None = None
+    notes: tuple[str, ...] = ()

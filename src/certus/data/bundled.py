@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from certus.data.base import DataSet
+from certus.data.columns import Numeric
 from certus.data.splits import digest_arrays, in_fifths
-from certus.data.tables import Numeric, contents, table
+from certus.data.tables import contents, table
 from certus.data.targets import Targets
 
 

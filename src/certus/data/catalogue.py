@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from certus.data.base import DataSet
 from certus.data.bundled import breast_cancer, diabetes, wine
 from certus.data.cache import cache_file
 from certus.data.cifar10 import cifar10
-from certus.data.csv_file import csv_file
+from certus.data.csv_file import csv_table
 from certus.data.digits import digits
 from certus.data.employment import employment
 from certus.data.fashion_mnist import fashion_mnist
 from certus.data.fetching import PACKAGES
+from certus.data.frames import parquet_table
 from certus.data.idx_files import idx_folder
 from certus.data.image_folder import image_folder
+from certus.data.learning import make_data
 from certus.data.mnist import mnist
 from certus.data.npz_file import npz_file
+from certus.data.raw_table import RawTable
 from certus.data.rings import rings
 from certus.errors import ArgumentError, require
+from certus.table_options import TableOptions
 
 SUMMARIES = {
     "digits": "1,797 handwritten digits, 8 × 8 pixels; 10 classes",
@@ -33,7 +37,9 @@ SUMMARIES = {
     "cifar10": "60,000 photographs, 32 × 32 pixels in colour; 10 classes",
     "employment": "68,785 people in 2015 and 208,892 in 2016-2018; 2 classes under a real shift",
 }
-PREFIXES = ("npz", "csv", "folder", "idx")
+PREFIXES = ("npz", "csv", "parquet", "folder", "idx")
+TABLES = ("csv:", "parquet:")
+"""Prefixes of tables with named columns."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +78,18 @@ def load(
     cache: Path | None = None,
     standardize: bool = True,
     target: str | None = None,
+    options: TableOptions | None = None,
 ) -> DataSet:
-    """A data set by its name, or your own as "npz:FILE", "csv:FILE", "folder:FOLDER" or "idx:FOLDER".
+    """A data set by its name, or your own as "npz:FILE", "csv:FILE", "parquet:FILE", "folder:FOLDER" or
+    "idx:FOLDER".
 
     Args:
         seed: decides which rows train, calibrate and test (and what ``rings`` draws).
         cache: the folder of fetched data sets; ``default_cache()`` if None.
         standardize: False leaves the numbers of a table, and the targets of a regression, as they are.
             Images are scaled to [0, 1] either way.
-        target: the target column of a CSV file; the last by default.
+        target: the target column of a CSV or Parquet file; the last by default.
+        options: how such a table is read beyond that.
 
     >>> load("wine").train.inputs.shape
     torch.Size([108, 13])
@@ -89,13 +98,18 @@ def load(
     legal = f"one of {', '.join(SUMMARIES)}, or {', '.join(f'{each}:PATH' for each in PREFIXES)}"
     known = spec in SUMMARIES or (prefix in PREFIXES and path != "")
     require(known, "spec", f"be {legal}", repr(spec))
-    rule = "be left out except for csv:PATH, where it names a column"
-    require(target is None or prefix == "csv", "target", rule, repr(target))
+    if not spec.startswith(TABLES):
+        rule = "be left out except for csv:PATH and parquet:PATH, where it names a column"
+        require(target is None, "target", rule, repr(target))
+        rule = "be left out except for csv:PATH and parquet:PATH, which have columns"
+        require(options in (None, TableOptions()), "options", rule, options)
     if colon:
-        file = _file(spec, path)
+        file, chosen = _file(spec, path), options or TableOptions()
+        chosen = chosen if target is None else replace(chosen, target=target)
+        if spec.startswith(TABLES):
+            return make_data(raw_table(spec, chosen), chosen, seed=seed, standardize=standardize)
         own: dict[str, Callable[[], DataSet]] = {
             "npz": lambda: npz_file(file, seed=seed, standardize=standardize),
-            "csv": lambda: csv_file(file, seed=seed, standardize=standardize, target=target),
             "folder": lambda: image_folder(file, seed=seed),
             "idx": lambda: idx_folder(file, seed=seed),
         }
@@ -115,6 +129,15 @@ def load(
         "employment": lambda: employment(seed, standardize=standardize, cache=cache),
     }
     return named[spec]()
+
+
+def raw_table(spec: str, options: TableOptions) -> RawTable:
+    """The cells of csv:PATH or parquet:PATH."""
+    prefix, _, path = spec.partition(":")
+    file = _file(spec, path)
+    if prefix == "csv":
+        return csv_table(file, encoding=options.encoding, separator=options.separator)
+    return parquet_table(file)
 
 
 def _file(spec: str, path: str) -> Path:

@@ -18,9 +18,10 @@ from certus.data.arrays import Array, Arrays
 from certus.data.base import DataSet
 from certus.data.cache import read
 from certus.data.clients import download_wheel
+from certus.data.columns import Categorical, Column, Numeric
 from certus.data.package import Package, check_expected
 from certus.data.splits import digest_arrays, in_fifths
-from certus.data.tables import Categorical, Column, Numeric, table
+from certus.data.tables import table
 from certus.data.targets import Targets
 from certus.errors import ArgumentError, require
 

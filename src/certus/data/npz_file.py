@@ -12,10 +12,11 @@ from torch import Tensor
 
 from certus.data.arrays import Array
 from certus.data.base import DataSet
+from certus.data.columns import Numeric
 from certus.data.images import image_set
 from certus.data.precision import single
 from certus.data.splits import beside_test, digest_arrays, in_fifths
-from certus.data.tables import Numeric, table
+from certus.data.tables import table
 from certus.data.targets import Targets, labelled
 from certus.domains import Unbounded
 from certus.errors import ArgumentError, require

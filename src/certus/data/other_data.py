@@ -1,27 +1,77 @@
 """Another data set in the units of a given one: scaled by *its* training rows, labels in its order.
 
-Two tables that are each standardised by themselves have no shift left to measure.
+Two tables that are each standardised by themselves have no shift left to measure. A table is read by the
+given one's recipe: its categories, its medians, its columns, in its order.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from certus.data import DataSet, load
+from certus.data.base import DataSet
+from certus.data.catalogue import TABLES, load, raw_table
+from certus.data.cell_kinds import numbers_in
+from certus.data.precision import single
+from certus.data.raw_table import RawColumn, RawTable, TableProblem, refuse
+from certus.data.recipe import Recipe
+from certus.data.splits import digest_arrays, in_fifths
+from certus.data.tables import encode_columns
 from certus.errors import ArgumentError, require
 from certus.split import Split
+from certus.table_options import TableOptions
+
+_SHARED = ("domain", "classes", "units", "weights", "class_names", "input_scale", "target_scale")
 
 
-def load_like(ours: DataSet, spec: str, *, seed: int = 0, target: str | None = None) -> DataSet:
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Rows of a table as another one's network sees them.
+
+    Attributes:
+        inputs: (n, features); targets: (n,), or None where the table has no such column.
+        notes: what is to be said of them.
+    """
+
+    inputs: Tensor
+    targets: Tensor | None
+    notes: tuple[str, ...]
+
+
+def new_rows(ours: DataSet, table: RawTable) -> NewRows:
+    """A table by the recipe of ``ours``; the target may be absent.
+
+    Raises ``ArgumentError`` with all that keeps it from being read.
+    """
+    recipe = ours.recipe
+    if recipe is None:
+        raise ArgumentError(f"`data` must be like {ours.name}, which was no table; got {table.source}.")
+    recipe.check(table)
+    columns = recipe.features(table)
+    means, scales = np.zeros(_width(ours)), np.ones(_width(ours))
+    if ours.input_scale is not None:
+        means, scales = (part.numpy() for part in ours.input_scale)
+    inputs = single(table.source, encode_columns(columns, means, scales))
+    column = table.columns.get(recipe.target)
+    targets = None if column is None else _targets(ours, recipe, table, column)
+    return NewRows(inputs, targets, recipe.notes(table))
+
+
+def load_like(
+    ours: DataSet, spec: str, *, seed: int = 0, target: str | None = None, options: TableOptions | None = None
+) -> DataSet:
     """The data set ``spec`` as ``ours`` would hold it.
 
     Args:
-        seed: decides on its splits; target: the target column of a CSV file.
+        seed: decides on its splits; target: the target column of a table.
+        options: how its file is read, encoding and separator.
     """
-    theirs = load(spec, seed=seed, standardize=False, target=target if spec.startswith("csv:") else None)
+    if ours.recipe is not None and spec.startswith(TABLES):
+        return _like_table(ours, raw_table(spec, options or TableOptions()), seed)
+    theirs = load(spec, seed=seed, standardize=False, target=target if spec.startswith(TABLES) else None)
     shapes = [tuple(data.train.inputs.shape[1:]) for data in (ours, theirs)]
     require(
         shapes[0] == shapes[1], "data", f"have inputs of shape {shapes[0]}, as {ours.name} has", shapes[1]
@@ -45,10 +95,60 @@ def load_like(ours: DataSet, spec: str, *, seed: int = 0, target: str | None = N
         calibration=alike(theirs.calibration),
         test=alike(theirs.test),
         later={name: alike(split) for name, split in theirs.later.items()},
-        **{name: getattr(ours, name) for name in ("domain", "classes", "units", "weights", "class_names")},
-        input_scale=ours.input_scale,
-        target_scale=ours.target_scale,
+        **{name: getattr(ours, name) for name in _SHARED},
     )
+
+
+def _like_table(ours: DataSet, table: RawTable, seed: int) -> DataSet:
+    found = new_rows(ours, table)
+    if found.targets is None:
+        assert ours.recipe is not None
+        known = ", ".join(table.columns)
+        raise ArgumentError(
+            f"`{table.source}` must have the target column {ours.recipe.target!r}; got only {known}."
+        )
+    everything = Split(found.inputs, found.targets)
+    rows = in_fifths(table.source, len(table), seed)
+    return replace(
+        ours,
+        name=table.source,
+        **{name: everything[which] for name, which in rows.items()},
+        later={},
+        rows=rows,
+        sha256=digest_arrays({"inputs": found.inputs.numpy(), "targets": found.targets.numpy()}),
+        notes=found.notes,
+    )
+
+
+def _width(ours: DataSet) -> int:
+    return int(ours.train.inputs.shape[1])
+
+
+def _targets(ours: DataSet, recipe: Recipe, table: RawTable, column: RawColumn) -> Tensor:
+    """(n,) targets in the units, or by the names, of ``ours``."""
+    gaps = np.flatnonzero(column.gaps)
+    if len(gaps):
+        at = table.place(recipe.target, int(gaps[0]))
+        refuse(table.source, [TableProblem("have a target in every row, or no such column", f"none in {at}")])
+    if recipe.target_kind == "label":
+        names = list(column.words)
+    else:
+        values = column.numbers
+        if values is None:
+            values = numbers_in(column.cells or (), recipe.target_kind)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            at = table.place(recipe.target, int(bad[0]))
+            refuse(table.source, [TableProblem("hold finite numbers as targets", f"another in {at}")])
+        if ours.classes is None:
+            mean, scale = ours.target_scale or (0.0, 1.0)
+            return single(table.source, (values - mean) / scale)
+        names = [f"{value:.0f}" if value == round(value) else f"{value}" for value in values.tolist()]
+    known = {name: code for code, name in enumerate(ours.class_names or ())}
+    unknown = sorted({str(name) for name in names if name not in known})
+    rule = f"have labels of {ours.name}: {', '.join(list(known)[:8])}"
+    require(not unknown, "data", rule, ", ".join(unknown[:4]))
+    return torch.tensor([known[str(name)] for name in names])
 
 
 def _scaled(values: Tensor, scale: tuple[Tensor, Tensor] | tuple[float, float] | None) -> Tensor:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,32 +19,13 @@ from torch import Tensor
 
 from certus.data.arrays import Array
 from certus.data.base import DataSet
+from certus.data.columns import Column, Numeric
 from certus.data.precision import single
 from certus.data.targets import Targets
 from certus.domains import Box, Domain, Unbounded
 from certus.split import Split
 
 ONE_HOT_WEIGHT = 0.5
-
-
-@dataclass(frozen=True, eq=False)
-class Numeric:
-    """A column of (n,) finite numbers."""
-
-    name: str
-    values: Array
-
-
-@dataclass(frozen=True, eq=False)
-class Categorical:
-    """A column of (n,) integer codes into ``categories``; −1 is a category that is not among them."""
-
-    name: str
-    codes: Array
-    categories: tuple[str, ...]
-
-
-Column = Numeric | Categorical
 
 
 def table(
@@ -69,8 +49,10 @@ def table(
     categorical = torch.tensor([flag for column in columns for flag in _one_hot_flags(column)])
     target_scale = _scale(targets.values, train) if standardize and targets.classes is None else None
     values = targets.values if target_scale is None else _standardise(targets.values, *target_scale)
-    inputs = _encode(columns, means.numpy(), scales.numpy())
-    everything = Split(single(name, inputs), Targets(values, targets.classes).tensor(name))
+    everything = Split(
+        single(name, encode_columns(columns, means.numpy(), scales.numpy())),
+        Targets(values, targets.classes).tensor(name),
+    )
     return DataSet(
         name=name,
         train=everything[rows["train"]],
@@ -130,7 +112,7 @@ def _feature_scale(columns: Sequence[Column], train: Array, standardize: bool) -
     return torch.tensor(means, dtype=torch.float64), torch.tensor(deviations, dtype=torch.float64)
 
 
-def _encode(columns: Sequence[Column], means: Array, scales: Array) -> Array:
+def encode_columns(columns: Sequence[Column], means: Array, scales: Array) -> Array:
     """The (n, features) float32 matrix. An unknown category leaves its whole group at 0."""
     first = columns[0]
     count = len(first.values if isinstance(first, Numeric) else first.codes)

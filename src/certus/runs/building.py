@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from certus.attacks.gradient import fgm, ifgm, pgm
 from certus.costs import Cost, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.data import DataSet, load
+from certus.data.catalogue import TABLES
 from certus.domains import Domain
 from certus.errors import ArgumentError
 from certus.perturbers import ERM, Perturber
@@ -40,7 +43,22 @@ def settings_of(run: RunDirectory) -> Settings:
 
 def load_data(settings: Settings) -> DataSet:
     """The data that the settings name."""
-    return load(settings.data, seed=settings.seed, standardize=settings.standardize, target=settings.target)
+    spec, options = placed(settings.data, settings.folder), None
+    if settings.data.startswith(TABLES):
+        options = settings.table
+    found = load(spec, seed=settings.seed, standardize=settings.standardize, options=options)
+    return replace(found, name=settings.data)
+
+
+def placed(spec: str, folder: str) -> str:
+    """A relative path of one's own data as seen from here: a run works from any folder.
+
+    >>> placed("csv:people.csv", "/data"), placed("digits", "/data"), placed("csv:/a/b.csv", "/data")
+    ('csv:/data/people.csv', 'digits', 'csv:/a/b.csv')
+    """
+    prefix, colon, path = spec.partition(":")
+    away = folder != "" and colon and not path.startswith("~") and Path(folder) != Path.cwd()
+    return f"{prefix}:{Path(folder) / path}" if away else spec
 
 
 def load_same_data(run: RunDirectory, settings: Settings) -> DataSet:

@@ -17,6 +17,7 @@ from certus.certificates.proven.concentration import INEQUALITIES
 from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.costs import LabelCost
 from certus.data import DataSet, load
+from certus.data.catalogue import TABLES
 from certus.data.other_data import load_like
 from certus.domains import Unbounded
 from certus.errors import LARGEST, LEAST, require, require_seed
@@ -111,7 +112,7 @@ def _source(trained: TrainedRun, settings: CertifySettings) -> DataSet:
     if settings.data is None:
         return trained.data
     own = trained.settings
-    return load_like(trained.data, settings.data, seed=own.seed, target=own.target)
+    return load_like(trained.data, settings.data, seed=own.seed, target=own.target, options=own.table)
 
 
 def refuse_seen(trained: TrainedRun, settings: CertifySettings) -> None:
@@ -119,9 +120,12 @@ def refuse_seen(trained: TrainedRun, settings: CertifySettings) -> None:
     if settings.data is None:
         check_held_out(trained, settings.split)
         return
-    # Row by row, and before any scaling: the last bits of scaled rows may differ.
     own = trained.settings
-    target = own.target if settings.data.startswith("csv:") else None
+    if trained.data.recipe is not None and settings.data.startswith(TABLES):
+        check_held_out(trained, named_split(_source(trained, settings), settings.split))
+        return
+    # Row by row, and before any scaling: the last bits of scaled rows may differ.
+    target = own.target if settings.data.startswith(TABLES) else None
     plain = load(settings.data, seed=own.seed, standardize=False, target=target)
     check_held_out(trained, named_split(plain, settings.split), raw=True)
 

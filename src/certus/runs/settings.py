@@ -6,12 +6,13 @@ The command line takes its options from here: nothing slow is loaded to know the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from certus.errors import ArgumentError, require, require_count, require_number
 from certus.runs.kinds import check_kinds
 from certus.spoken import GRADIENT_ATTACKS, NORMS
+from certus.table_options import TableOptions
 
 METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)
 COSTS = ("natural", "l1", "linf")
@@ -38,6 +39,7 @@ class Settings:
 
     Exactly one of gamma and rho for wrm, neither for the others; a certified run may have a gamma with every
     method. The effect of the tolerance, of an inexact maximiser, is fixed (thm:convergence).
+    ``folder`` is where a relative path of the data starts; empty for where the process is.
     """
 
     data: str
@@ -69,8 +71,25 @@ class Settings:
     warp: Annotated[float, "How much they are turned, stretched and slanted, such as 0.1."] = 0.0
     tolerance: Annotated[float, "How well wrm solves each inner problem, in units of the loss."] = 5e-3
     seed: Annotated[int, "Decides split, weights and batches."] = 0
-    target: Annotated[str | None, "Target column of a csv: file."] = None
+    target: Annotated[str | None, "Target column of a csv: or parquet: file; the last by default."] = None
+    drop: Annotated[str, "Columns of a table to leave out, separated by commas."] = ""
+    categorical: Annotated[str, "Columns of numbers that are categories, separated by commas."] = ""
+    missing: Annotated[str, "Gaps get the training median and a column that says so; or refuse."] = "median"
+    encoding: Annotated[str, "Of a csv: file, such as latin-1."] = "utf-8"
+    separator: Annotated[str, "Of a csv: file, such as ;."] = ","
+    split: Annotated[
+        str | None, "random (the default), stratified by label, or by --split-by: group or time."
+    ] = None
+    split_by: Annotated[
+        str | None, "Column of a table: dates split by time; equal values of others stay together."
+    ] = None
     standardize: Annotated[bool, "Bring tabular features to mean 0, variance 1."] = True
+    folder: str = ""
+
+    @property
+    def table(self) -> TableOptions:
+        """How a table is read."""
+        return TableOptions(**{field.name: getattr(self, field.name) for field in fields(TableOptions)})
 
     @classmethod
     def chosen(cls, **given: Any) -> Settings:
@@ -85,6 +104,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_kinds(self)
+        self.table  # noqa: B018 (checks its own)
         for name, legal in (
             ("method", METHODS),
             ("optimizer", OPTIMIZERS),

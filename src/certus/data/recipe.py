@@ -1,0 +1,153 @@
+"""What becomes of each column of a table: learnt once, and applied to every table that is read later.
+
+New rows are read as the first ones were: with their categories, their medians and their kinds. A category
+that was not there counts as unknown, all of its columns 0; a number that is missing gets the training median.
+Both are said, with their share. A column that is not there is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from certus.data.arrays import Array
+from certus.data.cell_kinds import numbers_in, season
+from certus.data.columns import Categorical, Column, Numeric
+from certus.data.raw_table import RawColumn, RawTable, TableProblem, refuse
+
+GAP = "(missing)"
+"""The category of a missing word."""
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class ColumnRecipe:
+    """One column of the table.
+
+    Attributes:
+        kind: one of ``READERS``, "category" or "dropped".
+        missing, distinct: gaps and different values in the table that it was learnt from.
+        categories: of a category, in order.
+        median: of the training rows of a number; a gap gets it.
+        reason: why it is dropped.
+    """
+
+    name: str
+    kind: str
+    missing: int
+    distinct: int
+    categories: tuple[str, ...] = ()
+    median: float = 0.0
+    reason: str = ""
+
+    @property
+    def becomes(self) -> str:
+        """What becomes of it, in words."""
+        if self.kind == "dropped":
+            return f"dropped: {self.reason}"
+        if self.kind == "category":
+            return f"{len(self.categories)} one-hot columns"
+        told = "day and season (3 numbers)" if self.kind.startswith("date") else "a number"
+        return f"{told}; gaps get {self.median:.4g}, and a column that says so" if self.missing else told
+
+    def bare(self, raw: RawColumn) -> Column:
+        """The column as it is, NaN or the gap's own category where something is missing."""
+        if self.kind != "category":
+            return Numeric(self.name, self.values(raw))
+        known = {category: code for code, category in enumerate(self.categories)}
+        codes = [known.get(GAP if cell is None else cell, -1) for cell in raw.words]
+        return Categorical(self.name, np.array(codes, dtype=np.int64), self.categories)
+
+    def values(self, raw: RawColumn) -> Array:
+        """(n,) the numbers, NaN where there is none."""
+        if raw.numbers is not None:
+            return raw.numbers
+        assert raw.cells is not None
+        return numbers_in(raw.cells, self.kind)
+
+    def features(self, raw: RawColumn) -> list[Column]:
+        """What the network sees of it."""
+        if self.kind == "category":
+            return [self.bare(raw)]
+        values = self.values(raw)
+        gaps = np.isnan(values)
+        filled = np.where(gaps, self.median, values)
+        found: list[Column] = [Numeric(self.name, filled)]
+        if self.kind.startswith("date"):
+            for part, wave in zip(("winter", "spring"), season(filled), strict=True):
+                found.append(Numeric(f"{self.name} ({part})", wave))
+        if self.missing:
+            found.append(Categorical(f"{self.name}?", gaps.astype(np.int64), ("known", "missing")))
+        return found
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All columns of a table but the target, in its order.
+
+    Attributes:
+        target: the column that is predicted.
+        target_kind: one of ``READERS`` where its cells are numbers, "label" for words.
+    """
+
+    columns: tuple[ColumnRecipe, ...]
+    target: str
+    target_kind: str
+
+    @property
+    def kept(self) -> tuple[ColumnRecipe, ...]:
+        return tuple(column for column in self.columns if column.kind != "dropped")
+
+    def features(self, table: RawTable) -> list[Column]:
+        """What the network sees of a table."""
+        return [made for one in self.kept for made in one.features(table.columns[one.name])]
+
+    def check(self, table: RawTable) -> None:
+        """Raise ``ArgumentError`` with all that keeps a new table from being read."""
+        lacks = [one.name for one in self.kept if one.name not in table.columns]
+        problems = []
+        if lacks:
+            rule = f"have the columns that the run was trained with; {_listed(lacks)} missing"
+            problems.append(TableProblem(rule, f"only {_listed(list(table.columns), most=8)}"))
+        for one in self.kept:
+            if one.name in table.columns and one.kind != "category":
+                problems += _unreadable(table, one)
+        refuse(table.source, problems)
+
+    def notes(self, table: RawTable) -> tuple[str, ...]:
+        """What is to be said of a new table, with shares."""
+        found = []
+        for one in self.kept:
+            raw = table.columns[one.name]
+            if one.kind == "category":
+                cells = [GAP if cell is None else cell for cell in raw.words]
+                unknown = sorted(set(cells) - set(one.categories))
+                if unknown:
+                    share = sum(cell in unknown for cell in cells) / len(cells)
+                    told = f"a category that no row of the run had: {_listed(unknown)}"
+                    found.append(f"{share:.2%} of {one.name!r} count as unknown, {told}.")
+            elif not one.missing and raw.gaps.any():
+                share, fill = float(raw.gaps.mean()), f"the training median, {one.median:.4g}"
+                found.append(f"{share:.2%} of {one.name!r} are missing: they get {fill}.")
+        return tuple(found)
+
+
+def _unreadable(table: RawTable, one: ColumnRecipe) -> list[TableProblem]:
+    """Cells of a new table that are not of their column's kind, or not finite."""
+    raw = table.columns[one.name]
+    values = one.values(raw)
+    bad = np.flatnonzero(np.isinf(values) | (np.isnan(values) & ~raw.gaps))
+    if not len(bad):
+        return []
+    at, reads = int(bad[0]), "dates" if one.kind.startswith("date") else "numbers"
+    more = f", and {len(bad) - 1} more like it" if len(bad) > 1 else ""
+    found = f"{raw.words[at]!r} in {table.place(one.name, at)}{more}"
+    return [TableProblem(f"hold {reads} in column {one.name!r}", found)]
+
+
+def _listed(names: Sequence[str], most: int = _SHOWN) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
