@@ -21,7 +21,7 @@ TRAINING = {
         "--steps 15": "`--steps` must be left out for erm: it is for ifgm, pgm; got 15.",
         "--step-size 1": "`--step-size` must be left out for erm",
         "--schedule cosine --epochs 1": "`--schedule` must be left out with --epochs 1: it moves on",
-        "--target age": "`--target` must be left out for digits: it names a column of csv:FILE; got age.",
+        "--target age": "`--target` must be left out for digits: it is for csv:FILE and parquet:FILE;",
         "--no-standardize": "`--no-standardize` must be left out for digits, which is no table.",
     },
     "wrm": {
@@ -108,7 +108,7 @@ BUILT_IN = (
 NEAREST = "must be left out with --nearest, which looks at any distance"
 USING = {
     "resume images --model a.py:b": BUILT_IN,
-    f"{IMPORT} --target x": "`--target` must be left out for digits: it names a column of csv:FILE; got x.",
+    f"{IMPORT} --target x": "`--target` must be left out for digits: it is for csv:FILE and parquet:FILE;",
     f"{IMPORT} --no-standardize": "`--no-standardize` must be left out for digits, which is no table.",
     "bound images --model a.py:b": BUILT_IN,
     "bound images --samples 0 --seed 1": "`--seed` must be left out with --samples 0",

@@ -76,10 +76,12 @@ def of_labels(data: DataSet) -> dict[str, str | None]:
 def of_source(spec: str) -> dict[str, str | None]:
     """What idles for data that are yet to be read."""
     why = None if spec.startswith(TABLES) else f"for {spec}: it is for csv:FILE and parquet:FILE"
-    file = why if why is not None or spec.startswith("csv:") else f"for {spec}: it is for csv:FILE"
-    return dict.fromkeys(
+    idle: dict[str, str | None] = dict.fromkeys(
         ("target", "drop", "categorical", "missing", "split", "split_by"), why
-    ) | dict.fromkeys(("encoding", "separator"), file)
+    )
+    if not spec.startswith("csv:"):
+        idle |= dict.fromkeys(("encoding", "separator"), why or f"for {spec}: it is for csv:FILE")
+    return idle
 
 
 def of_network(*runs: RunDirectory) -> dict[str, str | None]:

@@ -92,7 +92,6 @@ def make_table(*columns: str) -> Table:
     """A plain table: names on the left, numbers on the right."""
     made = PlainTable(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
-        made.add_column(
-            column, justify="left" if index == 0 else "right", overflow="fold", no_wrap=index == 0
-        )
+        shown = printable(column).replace("\n", "\\n")
+        made.add_column(shown, justify="left" if index == 0 else "right", overflow="fold", no_wrap=index == 0)
     return made

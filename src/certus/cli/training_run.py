@@ -12,6 +12,7 @@ from lightning_fabric import Fabric
 from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, make_table, messages, number, print_json
 from certus.cli.progress import ProgressBar
+from certus.cli.verdict_words import show_verdict
 from certus.decimals import at_most
 from certus.models.own_code import Sources
 from certus.runs import RunLock
@@ -137,6 +138,7 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
             )
     words = [f"{name} {number(value)}" for name, value in result["test"].items()]
     console.print(f"Test data as they are: {', '.join(words)}.")
+    show_verdict(result)
     level = result["level"]
     if level is not None:
         console.print(

@@ -101,7 +101,7 @@ def _training_options(data: DataSet, settings: Settings) -> dict[str, str | None
     """What idles in training for these data, unless it is off as it is by default."""
     regression = f"for {data.name}, a regression: it is about classes" if data.classes is None else None
     no_images = None if data.train.inputs.dim() == 4 else f"for {data.name}, which has no images"
-    idle = dict.fromkeys(("label_smoothing", "margin", "temperature", "loss"), regression)
+    idle = dict.fromkeys(("label_smoothing", "margin", "temperature", "loss", "class_weights"), regression)
     idle |= dict.fromkeys(("jitter", "warp"), no_images)
     return {name: why for name, why in idle.items() if getattr(settings, name) != getattr(Settings, name)}
 

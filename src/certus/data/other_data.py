@@ -112,7 +112,9 @@ def _like_table(ours: DataSet, table: RawTable, seed: int) -> DataSet:
     return replace(
         ours,
         name=table.source,
-        **{name: everything[which] for name, which in rows.items()},
+        train=everything[rows["train"]],
+        calibration=everything[rows["calibration"]],
+        test=everything[rows["test"]],
         later={},
         rows=rows,
         sha256=digest_arrays({"inputs": found.inputs.numpy(), "targets": found.targets.numpy()}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,10 @@ def settings_of(run: RunDirectory) -> Settings:
         known = dict(run.settings["settings"])
         if "shift" in known:  # its name in runs of schema version 1
             known["jitter"] = known.pop("shift")
-        return Settings(**known)
+        found = Settings(**known)
+        # A run keeps it as seen from itself.
+        away = found.folder and os.path.realpath(run.path / found.folder)
+        return replace(found, folder=away)
     except (TypeError, ArgumentError) as reason:
         raise DamageError(f"{run.path} is corrupt: its settings do not fit: {reason}") from None
 
@@ -57,7 +61,8 @@ def placed(spec: str, folder: str) -> str:
     ('csv:/data/people.csv', 'digits', 'csv:/a/b.csv')
     """
     prefix, colon, path = spec.partition(":")
-    away = folder != "" and colon and not path.startswith("~") and Path(folder) != Path.cwd()
+    here = os.path.realpath(Path.cwd())
+    away = folder != "" and colon and not path.startswith("~") and os.path.realpath(folder) != here
     return f"{prefix}:{Path(folder) / path}" if away else spec
 
 

@@ -5,6 +5,7 @@ Everything is rebuilt from ``run.json``, so that a new run and a resumed one tak
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -42,6 +43,7 @@ from certus.storage.files import RunError
 from certus.training import Fit, Observer, fit
 from certus.training.criterion_choice import choose_criterion
 from certus.training.noisy import smoothed_concavity
+from certus.training.verdicts import balanced
 
 
 def start_run(
@@ -72,11 +74,13 @@ def start_run(
         assert settings.epsilon is not None  # checked by Settings
         settings = replace(settings, step_size=default_step(settings.epsilon, settings.steps) or None)
     own, beside = _own_code(settings.model, sources)
+    # As seen from the run: a project that is moved as a whole still works.
+    folder = settings.folder and os.path.relpath(os.path.realpath(settings.folder), os.path.realpath(path))
     about: dict[str, Any] = {
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,
         "origin": "trained" if imported is None else "imported",
-        "settings": asdict(settings),
+        "settings": asdict(replace(settings, folder=folder)),
         "data_sha256": data.sha256,
         "model_sha256": own,
         "model_imports": beside,
@@ -123,7 +127,7 @@ def execute(
     chosen = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[settings.optimizer]
     done = fit(
         network,
-        data,
+        balanced(data) if settings.class_weights == "balanced" else data,
         method=method,
         criterion=criterion,
         epochs=settings.epochs,

@@ -14,6 +14,7 @@ from certus.runs.kinds import is_digest, is_kind, is_table
 from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.sealed import SEAL, check_seal, unsealed
 from certus.training import Fit, evaluate
+from certus.training.verdicts import class_verdict, regression_verdict
 
 WEIGHTS = "weights_sha256"
 """Binds a result to the weights that it is about."""
@@ -33,7 +34,10 @@ def result_of(done: Fit, loss: ModelLoss, data: DataSet) -> dict[str, Any]:
     test = evaluate(loss, data.test)
     if not all(math.isfinite(value) for value in test.values()):
         raise RunError(f"The weights are of no use: their loss on {data.name} is {test['loss']}.")
-    return {"test": test, "level": robustness} | ({} if proof is None else {"proof": proof})
+    told = {"test": test, "level": robustness} | ({} if proof is None else {"proof": proof})
+    if data.classes is None:
+        return told | {"regression": regression_verdict(loss, data)}
+    return told | {"classes": class_verdict(loss, data).as_json()}
 
 
 def read_result(path: Path, *, sealed: bool) -> dict[str, Any]:
@@ -47,12 +51,38 @@ def read_result(path: Path, *, sealed: bool) -> dict[str, Any]:
         raise DamageError(f"{path} is corrupt: it does not hold a result.")
     if sealed or SEAL in result:
         check_seal(result, path)
-    for name, holds in (("test", _is_test), ("level", _is_level), ("proof", _is_proof)):
+    for name, holds in (("test", _is_test), ("level", _is_level), ("proof", _is_proof), *_VERDICTS):
         if name in result and not holds(result[name]):
             raise DamageError(f"{path} is corrupt: its {name} is not what certus writes.")
     if sealed and not is_digest(result.get(WEIGHTS)):
         raise DamageError(f"{path} is corrupt: it does not name its weights.")
     return unsealed(result)
+
+
+def _is_classes(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    rows, recall = value.get("confusion"), value.get("recall")
+    if not isinstance(rows, list) or not isinstance(recall, list) or len(rows) != len(recall):
+        return False
+    square = all(isinstance(row, list) and len(row) == len(rows) for row in rows)
+    counted = square and all(is_kind(one, int) for row in rows for one in row)
+    known = {name: value.get(name) for name in ("balanced_accuracy", "majority_share")}
+    labels = value.get("never_predicted")
+    listed = isinstance(labels, list) and all(is_kind(one, int) and 0 <= one < len(rows) for one in labels)
+    majority = value.get("majority")
+    named = isinstance(majority, int) and is_kind(majority, int) and 0 <= majority < len(rows)
+    shares = all(one is None or is_kind(one, float) for one in recall)
+    names = value.get("names")
+    shares &= isinstance(names, list) and len(names) == len(rows) and all(is_kind(one, str) for one in names)
+    return counted and listed and named and shares and is_table(known, float)
+
+
+def _is_regression(value: object) -> bool:
+    return isinstance(value, dict) and "rmse" in value and is_table(value, float)
+
+
+_VERDICTS = (("classes", _is_classes), ("regression", _is_regression))
 
 
 def _is_test(value: object) -> bool:

@@ -62,6 +62,7 @@ class Settings:
     learning_rate: Annotated[float, "Step size; 0.001 by default, 0.01 with --certified."] = 1e-3
     schedule: Annotated[str, "constant (the default), or cosine down to 0 (with --certified)."] = "constant"
     weight_decay: Annotated[float, "L2 regularisation of the weights."] = 0.0
+    class_weights: Annotated[str, "equal, or balanced: every class counts alike in training."] = "equal"
     label_smoothing: Annotated[float, "In the loss of a classifier, inside and outside."] = 0.0
     margin: Annotated[float, "By how much, in the training loss, the true class must lead."] = 0.0
     temperature: Annotated[float, "Of the training loss: below 1, clean accuracy gains on robustness."] = 1.0
@@ -111,6 +112,7 @@ class Settings:
             ("schedule", ("constant", "cosine")),
             ("cost", COSTS),
             ("loss", LOSSES),
+            ("class_weights", ("equal", "balanced")),
             ("norm", (None, *NORMS)),
         ):
             value = getattr(self, name)

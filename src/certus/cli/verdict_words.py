@@ -1,0 +1,33 @@
+"""What accuracy hides, said at the end of a training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from certus.cli.output import console, make_table, messages, number
+
+_MOST = 10  # classes that get a table
+
+
+def show_verdict(result: dict[str, Any]) -> None:
+    """Recall by class, balanced accuracy and the majority's share; RMSE and R² of a regression."""
+    if "regression" in result:
+        told = result["regression"]
+        explained = f", R² {number(told['r2'])}" if "r2" in told else ""
+        console.print(f"In units of the target: root mean squared error {number(told['rmse'])}{explained}.")
+    if "classes" not in result:
+        return
+    told = result["classes"]
+    labels = told["names"]
+    if len(labels) <= _MOST:
+        shown = make_table("true", *(f"says {label}" for label in labels), "recall")
+        for label, counts, recall in zip(labels, told["confusion"], told["recall"], strict=True):
+            shown.add_row(label, *map(str, counts), number(recall))
+        console.print(shown)
+    console.print(
+        f"Balanced accuracy {number(told['balanced_accuracy'])}; always saying {labels[told['majority']]} "
+        f"would be right in {told['majority_share']:.1%}."
+    )
+    if told["never_predicted"]:
+        never = ", ".join(labels[at] for at in told["never_predicted"][:_MOST])
+        messages.print(f"Never predicted: {never}. --class-weights balanced lets every class count alike.")

@@ -1,0 +1,77 @@
+"""What accuracy hides, against scikit-learn; and weights that let every class count alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from sklearn import metrics
+from torch import nn
+
+from certus.data import DataSet, Split, load
+from certus.domains import Unbounded
+from certus.errors import ArgumentError
+from certus.losses import ModelLoss, SquaredError
+from certus.training import fit
+from certus.training.verdicts import balanced, class_verdict, regression_verdict
+
+
+def labelled(targets: torch.Tensor, inputs: torch.Tensor) -> DataSet:
+    split = Split(inputs, targets)
+    return DataSet("own", split, split, split, Unbounded(), 3, class_names=("a", "b", "c"))
+
+
+def test_counts_agree_with_scikit_learn() -> None:
+    generator = torch.Generator().manual_seed(0)
+    outputs, targets = (
+        torch.randn(200, 3, generator=generator),
+        torch.randint(0, 3, (200,), generator=generator),
+    )
+    outputs[:, 2] -= 9  # never the largest
+    data = labelled(targets, outputs)
+    found = class_verdict(ModelLoss(nn.Identity()), data)
+    said = outputs.argmax(1)
+    assert found.confusion.tolist() == metrics.confusion_matrix(targets, said).tolist()
+    assert found.recall == pytest.approx(metrics.recall_score(targets, said, average=None).tolist())
+    assert found.balanced_accuracy == pytest.approx(metrics.balanced_accuracy_score(targets, said))
+    assert found.never == [2]
+    label, share = found.majority
+    assert share == pytest.approx(torch.bincount(targets).max().item() / 200)
+    assert label == int(torch.bincount(targets).argmax())
+    absent = class_verdict(ModelLoss(nn.Identity()), labelled(targets.clamp_max(1), outputs))
+    assert absent.recall[2] is None
+    assert absent.never == []
+
+
+def test_errors_of_a_regression_are_in_the_targets_units() -> None:
+    data = load("diabetes")
+    torch.manual_seed(0)
+    model = nn.Linear(10, 1)
+    found = regression_verdict(ModelLoss(model, SquaredError()), data)
+    mean, scale = data.target_scale or (0.0, 1.0)
+    true = data.test.targets.double() * scale + mean
+    said = model(data.test.inputs).detach().double().flatten() * scale + mean
+    assert found["rmse"] == pytest.approx(metrics.root_mean_squared_error(true, said))
+    assert found["r2"] == pytest.approx(metrics.r2_score(true, said))
+
+
+def test_balanced_weights_let_a_rare_class_count() -> None:
+    """A weighted fit is one on data in which the rare samples are repeated."""
+    inputs = torch.tensor([[0.0], [0.5], [1.0], [0.9]])
+    targets = torch.tensor([0, 0, 0, 1])
+    split = Split(inputs, targets)
+    data = DataSet("own", split, split, split, Unbounded(), 2)
+    weighted = balanced(data)
+    assert weighted.train.weights is not None
+    torch.testing.assert_close(weighted.train.weights, torch.tensor([2 / 3, 2 / 3, 2 / 3, 2.0]))
+    repeated = Split(torch.cat([inputs, inputs[3:], inputs[3:]]), torch.tensor([0, 0, 0, 1, 1, 1]))
+    models = []
+    for train in (weighted.train, repeated):
+        torch.manual_seed(0)
+        model = nn.Linear(1, 2)
+        fit(model, train, epochs=20, batch_size=8, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
+        models.append(model.weight.detach())
+    torch.testing.assert_close(models[0], models[1])
+    with pytest.raises(ArgumentError, match="`class_weights` must be left out for regression"):
+        balanced(replace(data, classes=None))
