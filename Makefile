@@ -26,7 +26,7 @@ $(shell test -d $(VENV) || exit 0; exec 2>/dev/null; \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test sweeps soak fuzz mutants wheel lowest check bench clean
+.PHONY: help demo test sweeps soak fuzz mutants wheel lowest check docs bench clean
 
 help:
 	@echo "make demo    train a robust classifier of digits, attack it and an ordinary one, certify it"
@@ -37,7 +37,8 @@ help:
 	@echo "make mutants make mistakes in the code that proofs rest on, and see whether the tests notice"
 	@echo "make wheel   build the wheel, install it alone without extras, and use it"
 	@echo "make lowest  the same with the lowest versions that are supported"
-	@echo "make check   lint, formatting and types: ruff check, ruff format --check, mypy"
+	@echo "make check   lint, formatting, types and documentation: ruff, mypy, sphinx"
+	@echo "make docs    build the documentation site into docs/_build, strictly and offline"
 	@echo "make bench   run every script in benchmarks/"
 	@echo "make clean   remove .venv, caches and build output"
 	@echo
@@ -78,6 +79,11 @@ check: $(VENV)/.has-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build
+
+docs: $(VENV)/.has-dev
+	$(PY) -m sphinx -W --keep-going -b html docs docs/_build
+	@echo "Open docs/_build/index.html"
 
 bench: $(VENV)/.has-bench
 	@set -e; for file in benchmarks/[!_]*.py; do \
@@ -87,7 +93,7 @@ bench: $(VENV)/.has-bench
 	done
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build docs/_results .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(VENV)/.made:

@@ -95,7 +95,7 @@ class LogCosh(_Sharp):
 
 
 class SmoothAbs(_Sharp):
-    """√(z² + b⁻²) − b⁻¹: nearly |z|, so that gradients keep their length; 0 < σ'' ≤ b."""
+    """√(z² + b⁻²) − b⁻¹: nearly the absolute value, so that gradients keep their length; 0 < σ'' ≤ b."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         corner = 1 / self.sharpness.to(inputs)

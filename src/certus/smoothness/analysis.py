@@ -117,7 +117,7 @@ class Analysis:
         return self.run(None, None, None)
 
     def run(self, points: Tensor | None, targets: Tensor | None, radius: Tensor | None) -> Found:
-        """Analyse balls around (batch, *shape) float64 points, or all of space."""
+        """Analyse balls around float64 points of shape (batch, …), or all of space."""
         reach, trace = forward(self.steps, self.geometry.start(self.shape, points), radius)
         if self.softmax is None:
             return self._squares(reach, trace, targets, radius)

@@ -39,8 +39,8 @@ class LayerBound:
 
     Attributes:
         path, kind: where it is in the model, and what.
-        norm: operator norm of an affine layer, largest |σ'| of an activation.
-        bend: largest |σ''| of an activation; 0 for an affine layer.
+        norm: operator norm of an affine layer, largest size of σ' of an activation.
+        bend: largest size of σ'' of an activation; 0 for an affine layer.
         lipschitz: Lipschitz constant of the network up to and including this layer, in the cost's norm.
         curvature: what the layer adds to the bound by the sum rule.
     """

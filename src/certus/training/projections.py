@@ -39,7 +39,7 @@ class WeightBall:
 
 @dataclass(frozen=True)
 class WeightBox:
-    """Θ = {θ : |θᵢ| ≤ limit}, every parameter by itself."""
+    """Θ = {θ : −limit ≤ θᵢ ≤ limit}, every parameter by itself."""
 
     limit: float
 

@@ -1,0 +1,59 @@
+"""How the documentation site is built: ``make docs``, offline and strict.
+
+Pages are written for readers of the repository, too, so links lead to files beside ``docs``. In the site these
+are pages of their own: the results are copied into ``_results``, the others are included.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import certus
+
+project = "certus"
+author = "The certus authors"
+copyright = "the certus authors"
+release = version = certus.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+myst_heading_anchors = 4
+html_theme = "furo"
+html_title = f"certus {release}"
+exclude_patterns = ["_build"]
+
+autodoc_typehints = "none"  # the signature has them
+autodoc_member_order = "bysource"
+napoleon_use_ivar = True  # a documented attribute is no second object
+
+suppress_warnings = ["ref.python"]  # several classes have a gamma
+
+_HERE = Path(__file__).parent
+shutil.copytree(_HERE.parent / "results", _HERE / "_results", dirs_exist_ok=True)
+_MOVED = {
+    "](../results/": "](_results/",
+    "](../SECURITY.md": "](security.md",
+    "](../CHANGELOG.md": "](changelog.md",
+    "](../CONTRIBUTING.md": "](contributing.md",
+    "](docs/": "](",
+    "](SECURITY.md": "](security.md",
+}
+
+
+def _lead_into_the_site(app: Any, page: str, source: list[str]) -> None:
+    """Links to files beside ``docs`` become links to their pages."""
+    text = source[0]
+    if not page.startswith("_results/"):
+        for outside, inside in _MOVED.items():
+            text = text.replace(outside, inside)
+    source[0] = text
+
+
+def _lead_included(app: Any, path: Path, page: str, source: list[str]) -> None:
+    _lead_into_the_site(app, page, source)
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", _lead_into_the_site)
+    app.connect("include-read", _lead_included)
