@@ -1,6 +1,6 @@
 """How the documentation site is built: ``make docs``, offline and strict.
 
-Pages are written for readers of the repository, too, so links lead to files beside ``docs``. In the site these
+Pages are written for readers of the repository, too, so links lead to files beside ``docs``. In the site they
 are pages of their own: the results are copied into ``_results``, the others are included.
 """
 
