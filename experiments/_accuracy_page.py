@@ -109,18 +109,25 @@ def _choice(output: Path) -> str:
     file = output / "choice.json"
     if not file.exists():
         return ""
-    content = json.loads(file.read_text())
-    rows = content["rows"]
-    count = next(iter(rows.values()))["images"]
-    epsilons = [one["epsilon"] for one in next(iter(rows.values()))["within"]]
+    rows = json.loads(file.read_text())
+    first = next(iter(rows.values()))
+    epsilons = [one["epsilon"] for one in first["within"]]
+    names = ("gamma", "temperature", "epsilon", "margin")
     lines = [
-        f"Settings were chosen on {count} images of the calibration split of seed 0, after one epoch "
-        "(`--choose`), certified:",
+        f"Settings were compared on {first['images']} images of the calibration split of seed 0, after two "
+        "epochs (`python -m experiments.accuracy_choice`); per cent certified:",
         "",
-        f"| | clean | {' | '.join(f'ε = {epsilon:g}' for epsilon in epsilons)} |",
-        "|---" * (2 + len(epsilons)) + "|",
+        "| γ | temperature | ε of PGM | margin | clean | "
+        + " | ".join(f"ε = {each:g}" for each in epsilons)
+        + " |",
+        "|---" * (5 + len(epsilons)) + "|",
     ]
-    for name, row in rows.items():
-        cells = [f"{100 * row['clean']:.1f}", *(at_least(100 * one["certified"], 1) for one in row["within"])]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    for row in rows.values():
+        given = dict(zip(row["options"], [*row["options"][1:], ""], strict=True))
+        cells = [given.get(f"--{name}", "0") for name in names]
+        cells += [
+            f"{100 * row['clean']:.1f}",
+            *(at_least(100 * one["certified"], 1) for one in row["within"]),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -4,11 +4,11 @@
     python -m experiments.certified_accuracy             # trains two networks, certifies all test images
     python -m experiments.certified_accuracy --resume    # go on after an interruption
     python -m experiments.certified_accuracy --page      # the page again, from the runs
-    python -m experiments.certified_accuracy --choose    # what the settings were chosen from: no test image
 
 One network for small distances and one for large ones, each of one hidden layer under certified training, on
 images that two steps of PGM moved by about the distance of interest. Every test image has its own certified
 radius and the distance of an error that was found; both are written down, and accuracies are counts of them.
+Settings were chosen by ``experiments.accuracy_choice``, which sees no test image.
 """
 
 from __future__ import annotations
@@ -42,30 +42,22 @@ from experiments.certified_training import Plan, train
 PORTION = 500
 
 
-def plan(gamma: float, temperature: float, epsilon: float, epochs: int) -> Plan:
+def plan(gamma: float, temperature: float, epsilon: float, margin: float = 0, epochs: int = 2) -> Plan:
     """Certified training at γ, on images that PGM moves by ε in L2."""
     far = f"{epsilon:g}"
     moves = f"--method pgm --norm 2 --epsilon {far} --steps 2 --step-size {far} --no-clip"
     options = f"--certified --gamma {gamma:g} --temperature {temperature:g} {moves}"
+    options += f" --margin {margin:g}" if margin else ""
     return Plan(tuple(options.split()), epochs=epochs, data=("mnist",))
 
 
 NETWORKS = {"near": plan(1.5, 0.3, 0.4, epochs=12), "far": plan(0.3, 0.3, 1.58, epochs=12)}
-CHOICES = {
-    f"gamma {gamma:g}, temperature {temperature:g}, epsilon {epsilon:g}": plan(gamma, temperature, epsilon, 1)
-    for gamma, temperature, epsilon in (
-        *((1.5, 0.3, 0.4), (4.0, 0.5, 0.4)),
-        *((0.3, 0.3, 1.58), (0.3, 0.5, 1.58), (0.3, 0.3, 1.0), (0.5, 0.4, 1.8)),
-    )
-}
 
 
 @dataclass(frozen=True)
 class Args:
     epsilons: Annotated[tuple[float, ...], "distances, in L2"] = (0.3, 0.5, 1.0, 1.58)
     seed: Annotated[int, "of the networks; the settings were chosen with seed 0"] = 1
-    calibration: Annotated[int, "images of the calibration split that settings are compared on"] = 500
-    choose: Annotated[bool, "compare settings on the calibration split instead"] = False
     resume: Annotated[bool, RESUME] = False
     page: Annotated[bool, "write the page from the runs, and measure nothing", Shows()] = False
     runs: Annotated[Path, RUNS] = Path("runs/certified-accuracy")
@@ -76,32 +68,12 @@ class Args:
 
 def main(args: Args) -> None:
     write_unfinished(args, {})
-    if args.choose:
-        choose(args)
-        return
     for name, chosen in NETWORKS.items():
         path = args.runs / name
         train(path, "mnist", chosen, args.seed, certified_training.Args())
         trained = open_trained(RunDirectory.open(path))
         measure(path / "test.json", trained, trained.data.test)
     page(args)
-
-
-def choose(args: Args) -> None:
-    """``choice.json``: accuracies on some calibration images of seed 0, after one epoch."""
-    rows: dict[str, Any] = {}
-    for name, chosen in CHOICES.items():
-        path = args.runs / name.replace(", ", "-").replace(" ", "-")
-        train(path, "mnist", chosen, 0, certified_training.Args())
-        trained = open_trained(RunDirectory.open(path))
-        data = trained.data.calibration
-        assert data is not None
-        found = measure(path / "calibration.json", trained, data[: args.calibration])
-        rows[name] = accuracies(found, args.epsilons)
-        print(name, json.dumps(rows[name]), flush=True)
-    args.output.mkdir(parents=True, exist_ok=True)
-    content = {"measured": how_measured(args), "rows": rows}
-    (args.output / "choice.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
 def page(args: Args) -> None:

@@ -88,3 +88,28 @@ def test_other_costs(cost: certus.costs.Cost) -> None:
     found = certus.certify(Normed(), data, rho=0.05, cost=cost, attack_steps=8)
     assert found.lower(0.05) > found.lower(0.0)
     assert found.pushes[0].transport_cost <= 0.05
+
+
+class Detached(Normed):
+    """Nothing to export, and no gradients."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(torch.from_numpy(x.detach().numpy()))
+
+
+def test_without_gradients_the_data_as_they_are_is_attained() -> None:
+    found = certus.certify(Detached(), (INPUTS, TARGETS), rho=0.05)
+    assert found.no_proof is not None
+    assert "Nor has it gradients to attack with" in found.no_proof
+    plain = certus.certify(Normed(), (INPUTS, TARGETS), rho=0.05)
+    assert found.lower(0.05) == found.lower(0.0) == plain.lower(0.0)
+
+
+class Paired(Normed):
+    def forward(self, x: Tensor) -> Tensor:
+        return x, x  # type: ignore[return-value]  # what users do
+
+
+def test_a_model_that_returns_no_tensor_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"`model` must return one tensor, .*tuple"):
+        certus.certify(Paired(), (INPUTS, TARGETS), rho=0.05)

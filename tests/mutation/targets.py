@@ -27,7 +27,7 @@ TARGETS = (
     # Which path a large operator takes is effort; both paths are tested against each other.
     Target("smoothness/operators.py", never=("_DENSE_ENTRIES", "_SMALL_SIDE", "Operator.small")),
     Target("smoothness/chain.py", never=("Chain.printed_norm",)),
-    Target("smoothness/spectral.py", never=("_DENSE", "_DENSE_BLOCK", "_CACHED")),
+    Target("smoothness/spectral.py", never=("_DENSE", "_AT_ONCE", "_CACHED")),
     Target("smoothness/convolution.py"),
     Target("smoothness/merging.py"),
     Target("smoothness/passes.py"),

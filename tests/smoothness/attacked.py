@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 import certus
+from certus.attacks import GradientAttack
+from certus.losses import ModelLoss
 from tests.smoothness.ascent import climb, margin, margin_loss
 from tests.smoothness.image_networks import Made, random_network
+from tests.smoothness.zoo import Animal
 
 RADIUS = 0.5  # of the balls on which local bounds are attacked
+RHO = 0.04  # within which the mean loss of the zoo is attacked
 
 
 @dataclass(frozen=True)
@@ -70,3 +74,17 @@ def attack_network(made: Made, seed: int, steps: int) -> Attacked:
 def attack(seed: int, steps: int = 40) -> Attacked:
     """The same for the random network of a seed."""
     return attack_network(random_network(seed), seed, steps)
+
+
+def attack_animal(animal: Animal, steps: int, *, full: bool = False) -> Attacked:
+    """The same for a network of the zoo, and its mean loss within ρ, by PGM, beside the certified one."""
+    model, shape = animal.make(full=full), animal.full_shape if full else animal.shape
+    found = attack_network(Made(model, shape, 3, animal.full_depth if full else animal.depth), 0, steps)
+    generator = torch.Generator().manual_seed(1)
+    points, targets = torch.randn(4, *shape, generator=generator, dtype=torch.float64), torch.arange(4) % 3
+    certificate = certus.certify(model, (points, targets), rho=RHO, balls=1, refine=0, attack_steps=3)
+    losses = ModelLoss(model, certus.CrossEntropy())
+    moved = GradientAttack(RHO**0.5, 2, steps)(losses, points, targets)
+    with torch.no_grad():
+        pair = float(losses(moved, targets).mean()), certificate.bound(RHO)
+    return replace(found, pairs=found.pairs | {"loss": pair})

@@ -155,6 +155,35 @@ class Pairs(nn.Module):
         return x, 2 * x
 
 
+class Named(nn.Module):
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"logits": 2 * x}
+
+
+class Attends(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.look = nn.MultiheadAttention(3, 1, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.unsqueeze(1)
+        return self.look(x, x, x)[0].squeeze(1)
+
+
+class Normalises(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3, track_running_stats=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+
+class Branches(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x if len(x) > 4 else 2 * x
+
+
 class Gates(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x * torch.sigmoid(x)
@@ -194,11 +223,18 @@ class Hooked(nn.Module):
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "a look at values": (Looks, r"Looks \(test_graphs\.py:\d+: `if x\.sum\(\) > 0:`\) looks at the values"),
-    "dropout in eval": (Drops, r"dropout.*test_graphs\.py:\d+: `return F\.dropout.*randomness"),
+    "dropout in eval": (
+        Drops,
+        r"dropout.*test_graphs\.py:\d+: `return F\.dropout.*randomness.*nothing in eval",
+    ),
     "noise": (Noisy, r"randn.*`return x \+ torch\.randn\(3\)`.*random"),
     "a mean over the batch": (Centres, r"`return x - x\.mean\(0\)`.*a batch that it reduces"),
     "samples exchanged": (Flips, r"flip.*samples of a batch that it mixes"),
-    "two outputs": (Pairs, "returns 2 tensors; it must return one"),
+    "two outputs": (Pairs, "returns a tuple of 2 tensors; it must return one tensor"),
+    "a named output": (Named, "returns a dict of 1 tensor; it must return one tensor"),
+    "a layer as a whole": (Attends, r"MultiheadAttention \(look\) in .*: it has no rule\. .*rule\(Multihead"),
+    "what a rule refuses": (Normalises, r"BatchNorm1d \(norm\) in .*`: it has track_running_stats=False, so"),
+    "another function of large batches": (Branches, "Branches .*depends on how many samples"),
     "a product": (Gates, r"mul.*`return x \* torch\.sigmoid\(x\)`.*two factors that depend on the inputs"),
     "the size of a batch": (Shares, "depends on how many samples"),
     "a buffer that changes": (Counts, "changes its buffer seen while it runs"),
@@ -208,7 +244,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_by_name(name: str) -> None:
+def test_what_is_refused_by_name(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     make, message = REFUSED[name]
     model = make()
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -216,6 +252,27 @@ def test_what_is_refused_by_name(name: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         certus.input_smoothness(model, input_shape=(3,))
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert "forward" not in {name for module in model.modules() for name in vars(module)}
+    assert capfd.readouterr() == ("", "")  # torch would print the graph that it has so far
+
+
+class Counted(nn.Module):
+    """The size of the batch by ``len``, which is a plain number to Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(1, 2, 2), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(x)).reshape(len(x), -1))
+
+
+def test_the_batch_may_be_counted_by_len() -> None:
+    torch.manual_seed(0)
+    model = Counted().double()
+    layers = nn.Sequential(model.first, nn.Tanh(), nn.Flatten(), model.last)
+    found = certus.input_smoothness(model, input_shape=(1, 3, 3))
+    assert found.bounds == pytest.approx(certus.input_smoothness(layers, input_shape=(1, 3, 3)).bounds)
     assert "forward" not in {name for module in model.modules() for name in vars(module)}
 
 

@@ -60,7 +60,6 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything takes the path of large operators."""
     monkeypatch.setattr(operators, "_SMALL_SIDE", 0)
     monkeypatch.setattr(spectral, "_DENSE", 0)
-    monkeypatch.setattr(spectral, "_DENSE_BLOCK", 0)
     monkeypatch.setattr(spectral, "_CACHE", type(spectral._CACHE)())
 
 

@@ -47,7 +47,7 @@ def caught(check: Callable[[], object]) -> bool:
 
 
 def test_power_iteration_for_a_norm(monkeypatch: pytest.MonkeyPatch) -> None:
-    def power_iteration(matrices: Tensor, dense: int) -> float:
+    def power_iteration(matrices: Tensor) -> float:
         vectors = torch.ones(len(matrices), matrices.shape[2], 1, dtype=matrices.dtype)
         for _ in range(20):
             vectors = matrices.mH @ (matrices @ vectors)
@@ -142,6 +142,6 @@ def test_random_networks_see_a_bound_that_is_too_small(monkeypatch: pytest.Monke
     plans = [Plan(kind, 2, (3,), 3, 1, 1.0, seed) for kind in ("mlp", "residual") for seed in range(10)]
     assert not any(violations(plan, CrossEntropy()) for plan in plans)
     right = spectral._largest
-    monkeypatch.setattr(spectral, "_largest", lambda matrices, dense: right(matrices, dense) / 3)
+    monkeypatch.setattr(spectral, "_largest", lambda matrices: right(matrices) / 3)
     monkeypatch.setattr(spectral, "_CACHE", type(spectral._CACHE)())
     assert any(violations(plan, CrossEntropy()) for plan in plans)

@@ -111,7 +111,7 @@ def test_gram_iteration_is_an_upper_bound_and_tight(shape: tuple[int, int], kind
 
 
 def test_large_channel_counts_use_gram_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spectral, "_DENSE_BLOCK", 2)
+    monkeypatch.setattr(spectral, "_DENSE", 2)
     torch.manual_seed(0)
     layer = nn.Conv2d(6, 8, 3, padding=1).double()
     weight = layer.weight.detach()

@@ -192,6 +192,8 @@ def _without_proof(
     side: AttainedSide, rhos: tuple[float, ...], clip: float | None, reason: str
 ) -> Certificate:
     """What was attained, and no more."""
+    if not side.attacked:
+        reason += " Nor has it gradients to attack with: attained is the loss of the data as they are."
     return Certificate(
         rhos=rhos,
         lines=(),

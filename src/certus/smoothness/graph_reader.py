@@ -17,6 +17,7 @@ from certus.smoothness.calls import BATCHES, Call, Count, Fixed, Moving, bind, p
 from certus.smoothness.folding import MOVED, SHAPED, computed, moved_indices
 from certus.smoothness.function_rules import FUNCTIONS, in_order, scaled_by
 from certus.smoothness.graph import Node, steps_of_graph
+from certus.smoothness.lookup import find_rule
 from certus.smoothness.stage import Shape, Stage
 from certus.smoothness.steps import Step
 from certus.smoothness.tracing import LEAF, Traced, line_of, trace
@@ -119,7 +120,11 @@ class GraphReader:
             raise
         except UnsupportedError as reason:
             path, shown = self._name(node, kind)
-            raise UnknownCallError(UnknownCall(path, shown, line_of(node), f"it has {reason}")) from None
+            why = str(reason).removeprefix(f"The layer {path} ({shown}) has ").removesuffix(".")
+            _, layer = self._layer(node)
+            if layer is not None and find_rule(layer) is None and "randomness" not in why:
+                why = "no rule"  # for a layer of torch as a whole, whatever the first call inside it lacks
+            raise UnknownCallError(UnknownCall(path, shown, line_of(node), f"it has {why}")) from None
 
     def _check_precision(self, node: fx.Node) -> None:
         """Raise if a call makes whole numbers, or coarser ones, of its inputs."""
@@ -239,13 +244,18 @@ class GraphReader:
 
     def _name(self, node: fx.Node, kind: str) -> tuple[str, str]:
         """Path and kind: of the layer of torch's that the call is in, or of the call inside its module."""
-        stack = list((node.meta.get("nn_module_stack") or {}).values())
-        inner = stack[-1][0].split("@")[0] if stack else ""
+        inner, layer = self._layer(node)
         path = ".".join(part for part in (self._prefix, inner) if part)
-        module = self._modules.get(inner)
-        if type(module).__module__.startswith("torch.nn.modules"):
-            return path, type(module).__name__
+        if layer is not None:
+            return path, type(layer).__name__
         return (f"{path}.{kind}" if path else kind), kind
+
+    def _layer(self, node: fx.Node) -> tuple[str, nn.Module | None]:
+        """The path of the module that a call is in, and the module if it is torch's own."""
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path = stack[-1][0].split("@")[0] if stack else ""
+        module = self._modules.get(path)
+        return path, module if type(module).__module__.startswith("torch.nn.modules") else None
 
     def _once(self, path: str) -> str:
         """The path, numbered where it was met before."""

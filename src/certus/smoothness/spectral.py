@@ -22,8 +22,8 @@ from torch import Tensor
 
 from certus.outward import inflate
 
-_DENSE = 1024  # the largest Gram matrix whose eigenvalues are computed
-_DENSE_BLOCK = 256  # the same, of a frequency of a convolution
+_DENSE = 1024  # the largest Gram matrix whose eigenvalues are computed; squaring it often is dearer
+_AT_ONCE = 1 << 20  # numbers in the matrices whose eigenvalues are computed together: 16 MB if complex
 _CACHE: OrderedDict[bytes, float] = OrderedDict()
 _CACHED = 512
 
@@ -49,7 +49,7 @@ def matrix_norm(matrix: Tensor) -> float:
     """Upper bound on ‖A‖ for one real matrix, tight to 0.1% or better."""
     if matrix.numel() == 0:
         return 0.0
-    return float(_largest(matrix.unsqueeze(0), _DENSE)) * inflate(max(matrix.shape))
+    return float(_largest(matrix.unsqueeze(0))) * inflate(max(matrix.shape))
 
 
 def quadratic_norm(matrix: Tensor, weights: Tensor) -> Tensor:
@@ -89,10 +89,15 @@ def gram_iteration(matrices: Tensor, tolerance: float = 1e-3, most: int = 16) ->
     return min(last, bound) * largest
 
 
-def _largest(matrices: Tensor, dense: int) -> float:
+def _largest(matrices: Tensor) -> float:
     """The largest norm among (count, m, n) matrices, before inflation."""
-    if min(matrices.shape[1:]) > dense:
+    if min(matrices.shape[1:]) > _DENSE:
         return gram_iteration(matrices)
+    few = max(1, _AT_ONCE // matrices[0].numel())
+    return max(_largest_by_eigenvalues(part) for part in matrices.split(few))
+
+
+def _largest_by_eigenvalues(matrices: Tensor) -> float:
     scale = float(matrices.abs().max()) or 1.0  # or squares of huge entries would overflow
     matrices = matrices / scale
     short = matrices.shape[1] <= matrices.shape[2]
@@ -128,4 +133,4 @@ def circulant_norm(
     waves = torch.fft.rfftn(kernels, s=torus, dim=tuple(range(2, 2 + axes)))
     grouped = waves.flatten(2).reshape(groups, -1, kernels.shape[1], waves[0, 0].numel())
     matrices = grouped.permute(0, 3, 1, 2).flatten(0, 1)
-    return _largest(matrices, _DENSE_BLOCK) * inflate(max(*matrices.shape[1:], math.prod(torus)))
+    return _largest(matrices) * inflate(max(*matrices.shape[1:], math.prod(torus)))

@@ -9,13 +9,14 @@ into plain functions of them.
 
 from __future__ import annotations
 
+import io
 import itertools
 import logging
 import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,10 +93,9 @@ def _traced(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]
     kind = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     example = torch.zeros(3, *shape, dtype=kind, device=device)
-    batch = torch.export.Dim("batch", min=2)
     try:
         with _quiet(), _called_by_number(leaves):
-            program = torch.export.export(model, (example,), dynamic_shapes=({0: batch},), strict=False)
+            program = _exported(model, example)
             if any(_overwrites(node) for node in program.graph.nodes):
                 _leave_out_dropout(program)
                 program = program.run_decompositions({})  # into functions that overwrite nothing
@@ -104,6 +104,21 @@ def _traced(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]
     except Exception as reason:
         raise _refusal(model, reason) from None
     return _read_program(model, program, leaves)
+
+
+def _exported(model: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
+    """Run by Python, or, where that makes a plain number of the batch's size (``len(x)``), by torch."""
+    sizes = ({0: torch.export.Dim("batch", min=2)},)
+    try:
+        return torch.export.export(model, (example,), dynamic_shapes=sizes, strict=False)
+    except Exception as reason:  # whatever the forward of a user's may raise
+        if not _fixes_batch(str(reason)):
+            raise
+    return torch.export.export(model, (example,), dynamic_shapes=sizes, strict=True)
+
+
+def _fixes_batch(told: str) -> bool:
+    return any(word in told for word in ("ConstraintViolation", "specialized", "Constraints violated"))
 
 
 def refuse_altered(model: nn.Module, is_leaf: Callable[[nn.Module], bool]) -> None:
@@ -157,7 +172,8 @@ def _quiet() -> Iterator[None]:
     before = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        # Of a forward that looks at values it prints the graph so far.
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -221,9 +237,9 @@ def _read_program(
         )
     nodes = list(program.graph.nodes)
     outputs = [node for node in nodes if node.name in signature.user_outputs]
-    if len(signature.user_outputs) != 1 or len(outputs) != 1:
+    if len(signature.user_outputs) != 1 or len(outputs) != 1 or not program.call_spec.out_spec.is_leaf():
         raise UnsupportedError(
-            f"The model returns {len(signature.user_outputs)} tensors; it must return one, (batch, outputs)."
+            f"The model returns {_returned(program)}; it must return one tensor, (batch, outputs)."
         )
     names = dict(signature.inputs_to_parameters) | dict(signature.inputs_to_buffers)
     lifted = signature.inputs_to_lifted_tensor_constants
@@ -242,6 +258,12 @@ def _read_program(
             inputs = node
     assert inputs is not None
     return Traced([*_needed(nodes, outputs[0]), outputs[0]], inputs, constants, leaves)
+
+
+def _returned(program: torch.export.ExportedProgram) -> str:
+    outside, count = program.call_spec.out_spec.type, len(program.graph_signature.user_outputs)
+    tensors = "1 tensor" if count == 1 else f"{count} tensors"
+    return tensors if outside is None else f"a {outside.__name__} of {tensors}"
 
 
 def _needed(nodes: list[fx.Node], output: fx.Node) -> list[fx.Node]:
@@ -264,7 +286,7 @@ def _refusal(model: nn.Module, reason: Exception) -> UnsupportedError:
             "looks at the values of its tensors, such as in an `if`, so that it has no one graph. Write it "
             "without: torch.where, or a smooth function, does not need them"
         )
-    elif any(word in told for word in ("ConstraintViolation", "specialized", "Constraints violated")):
+    elif _fixes_batch(told):
         why = "depends on how many samples there are in a batch; each must be treated alike"
     else:
         first = next((line.strip() for line in told.splitlines() if line.strip()), "")

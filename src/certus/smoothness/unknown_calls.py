@@ -33,6 +33,8 @@ class UnknownCall:
     @property
     def advice(self) -> str:
         """What to put in its place."""
+        if "randomness" in self.reason:
+            return "nothing in eval mode, `if self.training`"
         name = (
             f"@certus.smoothness.rule({self.kind})" if self.kind[:1].isupper() else "@certus.smoothness.rule"
         )
@@ -52,6 +54,7 @@ class UnknownCallError(UnsupportedError):
         place = unknown.path or "the model itself"
         super().__init__(
             f"Nothing can be proven through {unknown.kind} ({place}){unknown.where}: {unknown.reason}. "
-            f"Put in its place: {unknown.advice}. certus.smoothness.validate(model) lists every such call."
+            f"Put in its place: {unknown.advice}. certus.smoothness.validate(model) lists every such call; "
+            "certify(…, smoothing=…) proves by noise on the inputs, and needs no rule."
         )
         self.unknown = unknown

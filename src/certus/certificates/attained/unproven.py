@@ -23,7 +23,7 @@ from certus.certificates.lines import Push
 from certus.certificates.proven.problem import BATCH, Data, gather
 from certus.costs import Cost
 from certus.domains import Domain
-from certus.errors import UnsupportedError
+from certus.errors import LossError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, SquaredError, predicted
 from certus.outward import MANY, down, up
 
@@ -36,11 +36,13 @@ _FARTHEST = 4.0  # in units of the largest distance asked for
 class AttainedSide:
     """Attributes:
     start: mean loss of the samples as they are.
+    attacked: whether there were gradients to attack with; else the samples as they are is all.
     pushes: attacks within each ρ.
     errors: (n,) costs at which an error was found; None for a regression.
     """
 
     start: float
+    attacked: bool
     pushes: tuple[Push, ...]
     errors: Tensor | None
     samples: int
@@ -73,6 +75,8 @@ def attain(
         targets = predicted(outputs)
     price = cost.growth / 2
     start, _ = _losses(loss, inputs.to(dtype), targets, clip)
+    attacked = _has_gradient(loss, inputs[:1].to(dtype), targets[:1])
+    steps = steps if attacked else 0
     ball = cost.stepping(domain)
     pushes, costs = [], torch.full((len(inputs),), math.inf, dtype=torch.float64)
     for rho in sorted({rho for rho in rhos if rho > 0}) if steps > 0 else []:
@@ -89,7 +93,7 @@ def attain(
         pushes.append(Push(rho, min(float(up(spent.mean(), MANY)), rho), _mean_down(height)))
         costs = torch.where(wrong & better, torch.minimum(costs, spent), costs)
     if classes is None:
-        return AttainedSide(_mean_down(start), tuple(pushes), None, len(inputs), None, price)
+        return AttainedSide(_mean_down(start), attacked, tuple(pushes), None, len(inputs), None, price)
     costs = torch.where(_losses(loss, inputs.to(dtype), targets, clip)[1], 0.0, costs)
     farthest = _FARTHEST * math.sqrt(max([rho for rho in rhos if rho > 0], default=0.01) / price)
     if ball.own and steps > 0:
@@ -107,7 +111,7 @@ def attain(
             wrong = _losses(loss, points, targets, clip)[1]
             spent = up(cost.value(points.double(), inputs), MANY)
             costs = torch.where(wrong, torch.minimum(costs, spent), costs)
-    return AttainedSide(_mean_down(start), tuple(pushes), costs, len(inputs), classes, price)
+    return AttainedSide(_mean_down(start), attacked, tuple(pushes), costs, len(inputs), classes, price)
 
 
 def in_double(model: nn.Module, example: Tensor) -> tuple[nn.Module, torch.dtype]:
@@ -124,7 +128,18 @@ def in_double(model: nn.Module, example: Tensor) -> tuple[nn.Module, torch.dtype
 
 def _outputs(network: nn.Module, inputs: Tensor) -> Tensor:
     with torch.no_grad():
-        return torch.cat([network(part) for part in inputs.split(BATCH)]).double().cpu()
+        outputs = [network(part) for part in inputs.split(BATCH)]
+    for each in outputs:
+        require(isinstance(each, Tensor), "model", "return one tensor, (batch, outputs)", type(each))
+    return torch.cat(outputs).double().cpu()
+
+
+def _has_gradient(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> bool:
+    try:
+        GradientAttack(_BEYOND, 2.0, 1)(loss, inputs, targets)
+    except LossError:
+        return False
+    return True
 
 
 def _losses(loss: ModelLoss, points: Tensor, targets: Tensor, clip: float | None) -> tuple[Tensor, Tensor]:
