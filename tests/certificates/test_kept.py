@@ -173,7 +173,7 @@ def test_levels_of_other_bounds_or_questions_are_not_looked_at(
     monkeypatch.setattr(kept, "BOUNDS_VERSION", BOUNDS_VERSION + 1)
     assert memory[0].load(GAMMAS[0]) is None
     # Renamed, it is not used either.
-    memory[0]._file(GAMMAS[0]).write_bytes(old)
+    memory[0]._file(GAMMAS[0].hex()).write_bytes(old)
     assert memory[0].load(GAMMAS[0]) is None
     assert "by another version of the bounds" in memory[1][0]
 

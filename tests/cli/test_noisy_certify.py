@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from certus.certificates import SmoothedCertificate
+from certus.certificates.smoothing.noisy_certificate import Quantity
+from certus.storage.sealed import seal, unsealed
 from tests.cli.test_cli import certus, refused
+from tests.pictures import pixels_of
 
 ASK = ("--rho", "0.001", "--rho", "0.01", "--smoothing", "0.25", "--draws", "20", "--votes", "15")
 FEW = (*ASK, "--samples", "60", "--attack-steps", "2")
@@ -68,3 +74,53 @@ def test_what_idles_is_refused(folder: Path) -> None:
     done = certus("certify", "run", "--rho", "0.1", "--draws", "20", folder=folder)
     refused(done, "`--draws` must be left out without --smoothing")
     refused(certus("certify", "run", *FEW, "--split", "train", folder=folder), "train")
+
+
+def test_the_files_are_drawn_verified_and_sealed(folder: Path) -> None:
+    assert certus("certify", "run", *FEW, folder=folder).returncode == 0
+    place = folder / "run" / "certificate"
+    assert pixels_of(place / "smoothing.png")
+    assert not (place / "unfinished").exists()
+    verify = ("verify", "run/certificate/smoothing.json")
+    done = certus(*verify, folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "Verified: every number" in " ".join(done.stdout.split())
+    file = place / "smoothing.json"
+    stated = json.loads(file.read_text())
+
+    def not_verified(change: Callable[[dict[str, Any]], None], words: str, *, sealed: bool = True) -> None:
+        other = copy.deepcopy(stated)
+        change(other)
+        file.write_text(json.dumps(seal(unsealed(other)) if sealed else other))
+        try:
+            done = certus(*verify, folder=folder)
+        finally:
+            file.write_text(json.dumps(stated))
+        assert done.returncode == 1, done.stdout
+        assert words in " ".join(done.stderr.split())
+
+    def lower(content: dict[str, Any]) -> None:
+        """A bound of the ideal vote that is a little too good, brackets and all."""
+        means = content["quantities"][2]["means"]
+        for pair in means:
+            pair["mean"] *= 0.99
+        loaded = Quantity("ideal_vote", 1.0, {pair["gamma"]: pair["mean"] for pair in means})
+        for bracket in content["brackets"]:
+            bracket["ideal_vote_high"] = loaded.high(bracket["rho"])
+
+    not_verified(lower, "quantities[2].means[0].mean")
+    not_verified(lower, "corrupt", sealed=False)
+    not_verified(lambda content: content["about"]["digests"].update(weights="0" * 64), "the weights are not")
+    not_verified(lambda content: content["about"]["settings"].pop("noise"), "its settings do not fit")
+    not_verified(lambda content: content.update(samples=61), "samples: 61, now 60")
+    done = certus(*verify, "--json", folder=folder)
+    assert json.loads(done.stdout) == {"verified": True, "differences": [], "remarks": []}
+
+
+def test_a_certificate_of_another_run_is_not_replaced(folder: Path) -> None:
+    certus(
+        "train", "digits", "--method", "erm", "--epochs", "1", "--model", "mlp:4", "-o", "o", folder=folder
+    )
+    assert certus("certify", "run", *FEW, "-o", "apart", folder=folder).returncode == 0
+    done = certus("certify", "o", *FEW, "-o", "apart", folder=folder)
+    refused(done, "must be a folder of its own, or hold a certificate of o")

@@ -15,7 +15,7 @@ from certus.certificates.population import Move
 from certus.certificates.smoothing.ballots import IDEAL_VOTE, ONE_DRAW, Ballot
 from certus.certificates.smoothing.binomial import MOST_DRAWS, Floats
 from certus.certificates.smoothing.counting import mean_low, move_of, upper_means
-from certus.certificates.smoothing.drawing import Advance, ClippedLoss, Observed, observe
+from certus.certificates.smoothing.drawing import Advance, ClippedLoss, Draws, Observed, observe
 from certus.certificates.smoothing.noise import CALIBRATION, CERTIFIED, FRESH, Noise
 from certus.certificates.smoothing.noisy_certificate import Quantity, SmoothedCertificate
 from certus.certificates.smoothing.plan import make_plan
@@ -38,7 +38,9 @@ _L2 = SquaredL2()
 _ABOVE = 0.8  # the share of δ that the upper sides have
 _MOVES = 3  # γ that moves are looked for at
 _REACH = 2.0  # how far a path goes, in units of the largest √ρ
-_EIGHTH, _ENOUGH = 8, 1000  # calibration: an eighth of the samples, no more than 1,000
+_EIGHTH = 8  # calibration: an eighth of the samples, no more than ENOUGH
+ENOUGH = 1000
+"""Samples that choose a plan: more would cost predictions and change little."""
 
 
 def certify_any(
@@ -59,6 +61,7 @@ def certify_any(
     seed: int = 0,
     attack_steps: int = 8,
     progress: Advance | None = None,
+    memory: Draws | None = None,
 ) -> SmoothedCertificate:
     """Bracket how often a model errs with Gaussian noise on its inputs, on all distributions within transport
     cost ρ of the one that the data were drawn from.
@@ -78,6 +81,7 @@ def certify_any(
             data if none are given; nothing is then said about it.
         seed: of the noise and of the order of the samples; fix it before you look.
         attack_steps: points on the paths that raise the attained sides; 0 for none.
+        memory: where what the model said is kept, so that an interrupted certification goes on.
     """
     rhos = require_numbers("rho", rho, zero=True)
     require_confidence(confidence)
@@ -101,6 +105,7 @@ def certify_any(
             stream=stream,
             loss=with_loss,
             progress=progress,
+            memory=memory,
         )
 
     before = observed(asked.calibration, draws, CALIBRATION, loss)
@@ -197,7 +202,7 @@ class _Asked:
             check_label_cost(split.targets, label_cost)
         if calibration is None:
             require(len(split) >= 2, "data", "hold at least two samples: one to calibrate", len(split))
-            count = min(_ENOUGH, max(1, len(split) // _EIGHTH))
+            count = min(ENOUGH, max(1, len(split) // _EIGHTH))
             chosen = torch.zeros(len(split), dtype=torch.bool)
             chosen[choose_rows(len(split), count, seed)] = True
             others, split = split[chosen], split[~chosen]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from certus.certificates.engine import Memory, Progress
-from certus.certificates.smoothing.drawing import Advance
+from certus.certificates.smoothing.drawing import Advance, Draws
 from certus.certificates.smoothing.predictors import AnyData
 from certus.costs import Cost, LabelCost
 from certus.domains import Domain
@@ -53,3 +53,4 @@ class SmoothingOptions(TypedDict, total=False):
     seed: int
     attack_steps: int
     progress: Advance | None
+    memory: Draws | None

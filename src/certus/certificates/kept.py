@@ -1,8 +1,8 @@
-"""Levels kept in files, so that an interrupted certification goes on where it was.
+"""What an interrupted certification keeps in files, so that it goes on where it was.
 
 A file is bound to the question, to the version of the bounds and to its own content by digests. They find
-damage and levels of another problem, not forgery: see ``recall`` for what else is asked of a level, and
-``certus verify`` for a certificate that rests on none.
+damage and answers to another problem, not forgery: see ``recall`` for what else is asked of a level, and
+``certus verify`` for a certificate that rests on nothing kept.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 import certus
 from certus.certificates.levels import Level
@@ -32,63 +33,66 @@ def _in_silence(text: str) -> None:
 
 
 @dataclass(frozen=True)
-class FileMemory:
-    """Finished levels in a folder.
+class KeptFiles:
+    """Tensors in a folder, by name.
 
     Attributes:
-        question: all that a level depends on beside γ and the code, as JSON: settings, digests of weights and
-            samples.
-        remark: called with a sentence for every level that is not used.
+        question: all that they depend on beside their names and the code, as JSON: settings, digests of
+            weights and samples.
+        remark: called with a sentence for every file that is not used.
     """
 
     folder: Path
     question: object
     remark: Callable[[str], None] = _in_silence
 
-    def load(self, gamma: float) -> Level | None:
-        """The level, if it was kept for this very question and is as it was written."""
-        path = self._file(gamma)
+    @property
+    def count(self) -> int:
+        """How many files of this question are kept."""
+        return len(self._own())
+
+    def forget(self) -> None:
+        """Remove the files of this question. Those of others stay: somebody may go on with them."""
+        for path in self._own():
+            path.unlink(missing_ok=True)
+        sweep_temporaries(self.folder)
+        with suppress(OSError):
+            self.folder.rmdir()  # if it is empty
+
+    def read(self, name: str, words: str, about: dict[str, object]) -> dict[str, Tensor] | None:
+        """What was kept for this very question, as it was written; None if there is nothing such.
+
+        Args:
+            words: what it is called in a remark; about: what it must have been written with.
+        """
+        path = self._file(name)
         try:
             tensors, note = load_tensors(path)
         except RunError as reason:
-            if not path.exists():  # or no longer: another process, with the same question, has its answer
-                return None
-            self.reject(gamma, str(reason).rstrip("."))
+            if path.exists():  # else another process, with the same question, has its answer
+                self.drop(name, words, str(reason).rstrip("."))
             return None
-        if note != self._note(gamma) or tensors.keys() != _TENSORS:
-            self.reject(gamma, "it was kept for another question, or by another version of the bounds")
+        if note != self._note(about):
+            self.drop(name, words, "it was kept for another question, or by another version of the bounds")
             return None
-        return Level(gamma, **tensors)
+        return tensors
 
-    def reject(self, gamma: float, reason: str) -> None:
-        """Drop a level that cannot be used, and say why."""
-        self._file(gamma).unlink(missing_ok=True)
-        self.remark(f"The kept level of gamma = {gamma:.6g} is computed again: {reason}.")
-
-    def save(self, level: Level) -> None:
-        tensors = {name: getattr(level, name) for name in _TENSORS}
+    def write(self, name: str, tensors: dict[str, Tensor], about: dict[str, object]) -> None:
+        """Keep tensors under a name."""
         for attempt in range(_ATTEMPTS):
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
-                save_tensors(self._file(level.gamma), tensors, self._note(level.gamma))
+                save_tensors(self._file(name), tensors, self._note(about))
                 return
             except WriteError as reason:
                 # Another process that has finished takes the folder away, if it seems to be empty.
                 if not isinstance(reason.__cause__, FileNotFoundError) or attempt == _ATTEMPTS - 1:
                     raise
 
-    @property
-    def count(self) -> int:
-        """How many levels of this question are kept."""
-        return len(self._own())
-
-    def forget(self) -> None:
-        """Remove the levels of this question. Those of others stay: somebody may go on with them."""
-        for path in self._own():
-            path.unlink(missing_ok=True)
-        sweep_temporaries(self.folder)
-        with suppress(OSError):
-            self.folder.rmdir()  # if it is empty
+    def drop(self, name: str, words: str, reason: str) -> None:
+        """Remove what cannot be used, and say why."""
+        self._file(name).unlink(missing_ok=True)
+        self.remark(f"{words} is computed again: {reason}.")
 
     def _own(self) -> list[Path]:
         return list(self.folder.glob(f"{self._key[:16]}-*.safetensors"))
@@ -98,8 +102,35 @@ class FileMemory:
         asked = [BOUNDS_VERSION, certus.__version__, torch.__version__, self.question]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
-    def _note(self, gamma: float) -> dict[str, object]:
-        return {"question": self._key, "bounds_version": BOUNDS_VERSION, "gamma": gamma.hex()}
+    def _note(self, about: dict[str, object]) -> dict[str, object]:
+        return {"question": self._key, "bounds_version": BOUNDS_VERSION, **about}
 
-    def _file(self, gamma: float) -> Path:
-        return self.folder / f"{self._key[:16]}-{gamma.hex()}.safetensors"
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{self._key[:16]}-{name}.safetensors"
+
+
+@dataclass(frozen=True)
+class FileMemory(KeptFiles):
+    """Finished levels in a folder."""
+
+    def load(self, gamma: float) -> Level | None:
+        """The level, if it was kept for this very question and is as it was written."""
+        tensors = self.read(gamma.hex(), _words(gamma), {"gamma": gamma.hex()})
+        if tensors is None:
+            return None
+        if tensors.keys() != _TENSORS:
+            self.reject(gamma, "it was kept for another question, or by another version of the bounds")
+            return None
+        return Level(gamma, **tensors)
+
+    def reject(self, gamma: float, reason: str) -> None:
+        """Drop a level that cannot be used, and say why."""
+        self.drop(gamma.hex(), _words(gamma), reason)
+
+    def save(self, level: Level) -> None:
+        tensors = {name: getattr(level, name) for name in _TENSORS}
+        self.write(level.gamma.hex(), tensors, {"gamma": level.gamma.hex()})
+
+
+def _words(gamma: float) -> str:
+    return f"The kept level of gamma = {gamma:.6g}"

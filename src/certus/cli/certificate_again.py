@@ -8,9 +8,11 @@ import typer
 
 from certus.cli.certifying import compute
 from certus.cli.idle import of_network, refuse_idle
+from certus.cli.noisy_table import compute_in_noise
 from certus.cli.output import console, messages, print_json
 from certus.errors import ArgumentError, ContradictionError, VerificationError
 from certus.runs.directory import RunDirectory
+from certus.runs.noisy_verification import NoisyStatement, is_noisy
 from certus.runs.trained import open_trained
 from certus.runs.verification import Statement
 from certus.storage.files import DamageError
@@ -42,7 +44,7 @@ def _compare(
     if pending(file.parent).is_dir():
         complete(file.parent, file.name)
     try:
-        stated = Statement.read(file)
+        stated = NoisyStatement.read(file) if is_noisy(file) else Statement.read(file)
     except (DamageError, ContradictionError) as reason:
         return [str(reason)], []
     opened = RunDirectory.open(stated.run if run is None else run)
@@ -51,6 +53,9 @@ def _compare(
     if found := stated.other_problem(trained):
         return found, []
     try:
+        if isinstance(stated, NoisyStatement):
+            heard = compute_in_noise(trained, stated.settings, stated.noisy, None)
+            return stated.differences(heard), stated.remarks(heard)
         again = compute(trained, stated.settings, None)
     except (ArgumentError, ContradictionError) as reason:
         return [f"it cannot be computed again: {reason}"], []

@@ -164,7 +164,7 @@ def certify(
         require_same_run(trained, folder)
     if smoothing is not None:
         noisy = NoisySettings(smoothing, draws, votes, abstain)
-        smoothed = certify_in_noise(trained, settings, noisy, folder, as_json_)
+        smoothed = certify_in_noise(trained, settings, noisy, folder, locking=not no_lock, as_json=as_json_)
         refuse_above(fail_above, {one: smoothed.bound(one) for one in smoothed.rhos}, "error of a noisy draw")
         return
     folder.mkdir(parents=True, exist_ok=True)

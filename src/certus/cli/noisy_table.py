@@ -1,38 +1,88 @@
-"""``certus certify --smoothing``: the table of a certificate by smoothing."""
+"""``certus certify --smoothing``: a certificate by smoothing, its files and its table."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from certus.certificates.kept_draws import DrawMemory
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
+from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, make_table, messages, print_json
 from certus.cli.progress import counting
 from certus.decimals import at_least, at_most
-from certus.runs.certification import CertifySettings, certified_data
+from certus.errors import UnsupportedError
+from certus.figures.noisy_brackets import draw_smoothed
+from certus.runs.certification import CertifySettings, certified_data, fingerprint
 from certus.runs.noisy_certification import NoisySettings, certify_noisy_run
 from certus.runs.trained import TrainedRun
+from certus.storage.together import appearing_together, complete, remove_files
+from certus.storage.writing import WriteError, write_json
 
 READ_ONLY = "with --smoothing, which asks the network for predictions and reads nothing of it"
 IDLE_WITH_NOISE = ("epsilon", "inequality", "predicted", "gamma", "balls", "refine", "everywhere")
 IDLE_WITHOUT = ("draws", "votes", "abstain")
-_NAME = "smoothing.json"
+_NAME, _PICTURE = "smoothing.json", "smoothing.png"
 
 
 def certify_in_noise(
-    trained: TrainedRun, settings: CertifySettings, noisy: NoisySettings, folder: Path, as_json: bool
+    trained: TrainedRun,
+    settings: CertifySettings,
+    noisy: NoisySettings,
+    folder: Path,
+    *,
+    locking: bool,
+    as_json: bool,
 ) -> SmoothedCertificate:
-    """Compute, write and show it."""
-    count = len(certified_data(trained, settings).data)
-    with counting(messages, f"certifying {trained.run.path} in noise", count * noisy.draws) as advance:
-        certificate = certify_noisy_run(trained, settings, noisy, advance)
+    """Compute, write and show it; what the network said is kept until then."""
     folder.mkdir(parents=True, exist_ok=True)
-    certificate.save(folder / _NAME)
+    complete(folder, _NAME, locking=locking)
+    question = {
+        "settings": settings.as_json() | {"noise": noisy.as_json()},
+        "digests": fingerprint(trained, settings),
+    }
+    memory = DrawMemory(folder / "unfinished", question, messages.print)
+    with if_interrupted(lambda: _kept(memory)):
+        certificate = compute_in_noise(trained, settings, noisy, memory)
+        try:
+            with appearing_together(folder, _NAME, locking=locking) as new:
+                drawn = _draw(certificate, new / _PICTURE, trained)
+                write_json(new / _NAME, certificate.as_json())
+        except WriteError as reason:
+            raise WriteError(f"{reason} {_kept(memory)}") from None
+    if not drawn:
+        remove_files(folder, [_PICTURE])
+    memory.forget()
     if as_json:
         print_json(certificate.as_json())
     else:
         _show(certificate)
-        console.print(f"Written: {folder / _NAME}.")
+        console.print(f"Written: {folder / _NAME}{f', {_PICTURE}' if drawn else ''}.")
     return certificate
+
+
+def compute_in_noise(
+    trained: TrainedRun, settings: CertifySettings, noisy: NoisySettings, memory: DrawMemory | None
+) -> SmoothedCertificate:
+    """With a progress bar."""
+    count = len(certified_data(trained, settings).data)
+    with counting(messages, f"certifying {trained.run.path} in noise", count * noisy.draws) as advance:
+        return certify_noisy_run(trained, settings, noisy, advance, memory)
+
+
+def _kept(memory: DrawMemory) -> str:
+    """What there is to go on from."""
+    if memory.count == 0:
+        return "nothing is kept; the same command starts again."
+    return f"what the network said so far is kept in {memory.folder}; the same command goes on with it."
+
+
+def _draw(certificate: SmoothedCertificate, path: Path, trained: TrainedRun) -> bool:
+    try:
+        draw_smoothed(certificate, path, trained.data.units, f"{trained.data.name}: {trained.run.path}")
+    except UnsupportedError as reason:
+        messages.print(f"No picture: {reason}")
+        return False
+    return True
 
 
 def _show(certificate: SmoothedCertificate) -> None:

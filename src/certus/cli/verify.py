@@ -12,7 +12,7 @@ from certus.cli.shared_options import Json, ModelFile
 
 def verify(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="A certificate.json.")],
+    file: Annotated[Path, typer.Argument(help="A certificate.json, or a smoothing.json.")],
     run: Annotated[Path | None, typer.Option(help="The run, if it is no longer where it was.")] = None,
     model: ModelFile = None,
     as_json: Json = False,
@@ -21,6 +21,7 @@ def verify(
 
     \b
     certus verify runs/digits/certificate/certificate.json
+    certus verify runs/noisy/certificate/smoothing.json
 
     Numbers may differ by 1e-9 of their size. Exit code 0: verified. 1: it is not, or the file is damaged.
     2: nothing could be compared, for want of a certificate or of its run.

@@ -9,15 +9,16 @@ import numpy as np
 import torch
 
 import certus
-from certus.certificates.any_model import certify_any
+from certus.certificates.any_model import ENOUGH, certify_any
 from certus.certificates.proven.version import BOUNDS_VERSION
-from certus.certificates.smoothing.drawing import Advance
+from certus.certificates.smoothing.drawing import Advance, Draws
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.costs import LabelCost
 from certus.errors import require, require_number
 from certus.runs.certification import CertifySettings, certified_data, fingerprint, refuse_seen
 from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
+from certus.subsets import choose_rows
 
 __all__ = ["NoisySettings", "certify_noisy_run"]
 
@@ -43,8 +44,10 @@ def certify_noisy_run(
     settings: CertifySettings,
     noisy: NoisySettings,
     progress: Advance | None = None,
+    memory: Draws | None = None,
 ) -> SmoothedCertificate:
-    """Certify a run in noise; its calibration rows choose the plan, unless they are what is certified."""
+    """Certify a run in noise. At most 1,000 of its calibration rows, by the seed, choose the plan, unless
+    they are what is certified."""
     assert settings.confidence is not None  # there is no statement without one
     refuse_seen(trained, settings)
     chosen = certified_data(trained, settings)
@@ -53,6 +56,8 @@ def certify_noisy_run(
     others = None
     if settings.data is None and settings.split != "calibration":
         others = trained.data.calibration
+        if len(others) > ENOUGH:
+            others = others[choose_rows(len(others), ENOUGH, settings.seed)]
     certificate = certify_any(
         trained.loss.model,
         chosen.data,
@@ -69,6 +74,7 @@ def certify_noisy_run(
         seed=settings.seed,
         attack_steps=settings.attack_steps,
         progress=progress,
+        memory=memory,
     )
     about = {
         "run": str(trained.run.path),
@@ -78,6 +84,7 @@ def certify_noisy_run(
         "settings": settings.as_json() | {"noise": noisy.as_json()},
         "cost": to_tag(trained.cost),
         "digests": fingerprint(trained, settings),
+        "threads": torch.get_num_threads(),
         "bounds_version": BOUNDS_VERSION,
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,

@@ -37,7 +37,11 @@ RUN = _owner("a run", *map(re.escape, (SETTINGS, SPLIT, MODEL, RESULT, CHECKPOIN
 CERTIFICATES = ("certificate.json", "smoothing.json")
 """Either may be there without the other: the second is by noise."""
 CERTIFICATE = _owner(
-    "a certificate", *map(re.escape, CERTIFICATES), r"certificate\.png", r"samples\.csv", "unfinished"
+    "a certificate",
+    *map(re.escape, CERTIFICATES),
+    r"(certificate|smoothing)\.png",
+    r"samples\.csv",
+    "unfinished",
 )
 STUDY = _owner("a study of cartpole", r"result\.json", r"training\.png", r"(nominal|robust)-\d+\.safetensors")
 

@@ -65,12 +65,7 @@ class Statement:
 
     def other_problem(self, trained: TrainedRun) -> list[str]:
         """Whether the run, or its data, is another than the one that was certified."""
-        stated = self.content["about"]["digests"]
-        return [
-            f"digests.{name}: the {name} are not those that were certified"
-            for name, value in fingerprint(trained, self.settings).items()
-            if stated[name] != value
-        ]
+        return changed_digests(self.content["about"], trained, self.settings)
 
     def differences(self, again: Certificate) -> list[str]:
         """Every number and word of the file, and of the table beside it, that is another now."""
@@ -93,13 +88,28 @@ class Statement:
 
     def remarks(self, again: Certificate) -> list[str]:
         """What a reader of the outcome should know beside it."""
-        about, found = self.content["about"], []
-        for name in _VERSIONS:
-            if (stated := about.get(name)) != again.about[name]:
-                found.append(f"{name.replace('_', ' ')} {stated} made it; this is {again.about[name]}")
+        found = other_versions(self.content["about"], again.about)
         if self.table is None:
             found.append(f"{TABLE} is absent: its rows were not compared")
         return found
+
+
+def changed_digests(about: dict[str, Any], trained: TrainedRun, settings: CertifySettings) -> list[str]:
+    """What of the problem, the weights, the samples and their source is not what was certified."""
+    return [
+        f"digests.{name}: the {name} are not those that were certified"
+        for name, value in fingerprint(trained, settings).items()
+        if about["digests"][name] != value
+    ]
+
+
+def other_versions(stated: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Which versions of the bounds, of certus and of torch are others now."""
+    return [
+        f"{name.replace('_', ' ')} {stated.get(name)} made it; this is {now[name]}"
+        for name in _VERSIONS
+        if stated.get(name) != now[name]
+    ]
 
 
 def _bytes(file: Path) -> bytes | None:

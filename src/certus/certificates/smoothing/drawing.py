@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from certus.losses import Criterion
 from certus.split import Split
 
 Advance = Callable[[int], None]
+_PORTION = 512  # samples that are kept together
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,16 @@ class Observed:
         return vote_labels(self.labels, ballot) != targets
 
 
+class Draws(Protocol):
+    """Where portions are kept."""
+
+    def load(
+        self, stream: int, first: int, data: Split, like: dict[str, Tensor]
+    ) -> dict[str, Tensor] | None: ...
+
+    def save(self, stream: int, first: int, data: Split, tensors: dict[str, Tensor]) -> None: ...
+
+
 def observe(
     predictor: Predictor,
     data: Split,
@@ -62,28 +74,54 @@ def observe(
     stream: int,
     loss: ClippedLoss | None = None,
     progress: Advance | None = None,
+    memory: Draws | None = None,
 ) -> Observed:
-    """Draw the copies of every sample, ask the model, and keep labels and losses."""
+    """Draw the copies of every sample, ask the model, and keep labels and losses.
+
+    Args:
+        memory: portions of samples that were asked about already are taken from it, others put there.
+    """
     labelled, count = not data.targets.is_floating_point(), len(data)
-    labels = torch.empty(count, copies, dtype=torch.int32) if labelled else None
-    losses = None if loss is None else torch.empty(count, copies, dtype=torch.float64)
-    for batch in noisy_batches(data.inputs, noise, copies=copies, seed=seed, stream=stream):
-        size = (batch.rows.stop - batch.rows.start, -1)
-        if losses is not None:
-            assert loss is not None
-            scores = predictor.scores(batch.points)
-            targets = data.targets[batch.rows].repeat_interleave(batch.copies.stop - batch.copies.start, 0)
-            losses[batch.rows, batch.copies] = loss(scores, targets).reshape(size)
-            found = predictor.label_codes(scores, len(batch.points)) if labelled else None
-        else:
-            found = predictor.labels(batch.points)
-        if labels is not None:
-            assert found is not None
-            labels[batch.rows, batch.copies] = found.int().reshape(size)
+    found: dict[str, Tensor] = {}
+    if labelled:
+        found["labels"] = torch.empty(count, copies, dtype=torch.int32)
+    if loss is not None:
+        found["losses"] = torch.empty(count, copies, dtype=torch.float64)
+
+    def ask(rows: range) -> None:
+        for batch in noisy_batches(data.inputs, noise, copies=copies, seed=seed, stream=stream, rows=rows):
+            size, place = (batch.rows.stop - batch.rows.start, -1), (batch.rows, batch.copies)
+            scores: Tensor | None = None
+            if loss is not None:
+                scores = predictor.scores(batch.points)
+                targets = data.targets[batch.rows].repeat_interleave(len(batch.points) // size[0], 0)
+                found["losses"][place] = loss(scores, targets).reshape(size)
+            if labelled:
+                labels = (
+                    predictor.labels(batch.points)
+                    if scores is None
+                    else predictor.label_codes(scores, len(batch.points))
+                )
+                found["labels"][place] = labels.int().reshape(size)
+            if progress is not None:
+                progress(len(batch.points))
+
+    for first in range(0, count, _PORTION):
+        rows = range(first, min(first + _PORTION, count))
+        part = {name: each[rows.start : rows.stop] for name, each in found.items()}
+        some = data[rows.start : rows.stop]
+        kept = None if memory is None else memory.load(stream, first, some, part)
+        if kept is None:
+            ask(rows)
+            if memory is not None:
+                memory.save(stream, first, some, {name: each.clone() for name, each in part.items()})
+            continue
+        for name, each in part.items():
+            each.copy_(kept[name])
         if progress is not None:
-            progress(len(batch.points))
-    errors = None if labels is None else (labels != data.targets[:, None]).sum(1)
-    return Observed(labels, errors, losses)
+            progress(len(rows) * copies)
+    errors = (found["labels"] != data.targets[:, None]).sum(1) if labelled else None
+    return Observed(found.get("labels"), errors, found.get("losses"))
 
 
 ABSTAINED = -2

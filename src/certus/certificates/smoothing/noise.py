@@ -71,18 +71,20 @@ class NoisyBatch:
 
 
 def noisy_batches(
-    inputs: Tensor, noise: Noise, *, copies: int, seed: int, stream: int
+    inputs: Tensor, noise: Noise, *, copies: int, seed: int, stream: int, rows: range | None = None
 ) -> Iterator[NoisyBatch]:
-    """All noisy copies, a batch at a time: whole samples while they fit, parts of one where they do not."""
+    """All noisy copies, of some samples if ``rows`` says which, a batch at a time: whole samples while they
+    fit, parts of one where they do not."""
+    rows = range(len(inputs)) if rows is None else rows
     limit = max(1, min(_ROWS, _ROOM // max(1, inputs[0].numel())))
     together = max(1, limit // copies)
-    for start in range(0, len(inputs), together):
-        rows = slice(start, min(start + together, len(inputs)))
-        sources = [sample_generator(seed, stream, row) for row in range(rows.start, rows.stop)]
+    for start in range(rows.start, rows.stop, together):
+        some = slice(start, min(start + together, rows.stop))
+        sources = [sample_generator(seed, stream, row) for row in range(some.start, some.stop)]
         for first in range(0, copies, limit):
             count = min(limit, copies - first)
             parts = [
                 inputs[row] + noise.draws(inputs[row], count, source)
-                for row, source in enumerate(sources, rows.start)
+                for row, source in enumerate(sources, some.start)
             ]
-            yield NoisyBatch(rows, slice(first, first + count), torch.cat(parts))
+            yield NoisyBatch(some, slice(first, first + count), torch.cat(parts))

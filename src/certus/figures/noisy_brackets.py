@@ -1,0 +1,57 @@
+"""A certificate by smoothing as a picture: each quantity between what is attained and what is proven."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from certus.certificates.smoothing.noisy_certificate import Quantity, SmoothedCertificate
+from certus.figures.canvas import COLOURS, new_figure, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_POINTS = 60
+_WIDTH, _HEIGHT = 4.6, 4.0
+
+
+def draw_smoothed(certificate: SmoothedCertificate, path: Path, units: str, title: str = "") -> None:
+    """One panel for each quantity, against the distance √ρ; the ideal vote stands beside the deployed one."""
+    positive = [rho for rho in certificate.rhos if rho > 0] or [certificate.sigma**2]
+    far = 1.1 * max(positive) ** 0.5
+    distances = [far * index / (_POINTS - 1) for index in range(_POINTS)]
+    known = {one.name: one for one in certificate.quantities}
+    shown = [one for one in certificate.quantities if one.name != "ideal_vote" or "vote" not in known]
+    figure = new_figure(_WIDTH * len(shown), _HEIGHT)
+    for axes, one in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+        _draw(axes, one, distances)
+        if one.name == "vote" and "ideal_vote" in known:
+            tops = [known["ideal_vote"].high(distance**2) for distance in distances]
+            axes.plot(distances, tops, color=COLOURS[2], linestyle="--", label="at most, ideal vote (proven)")
+        axes.set(ylabel=_words(one, certificate), xlabel=f"root mean squared distance √ρ ({units})")
+        axes.set(xlim=(0, far), ylim=(0, 1.02 * one.ceiling))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(loc="upper left", frameon=False, fontsize=8)
+    sure = (
+        f"in noise of sigma {certificate.sigma:g}, for the population (confidence {certificate.confidence:g})"
+    )
+    figure.suptitle(f"{title}\n{sure}".strip(), wrap=True)
+    save_figure(figure, path)
+
+
+def _draw(axes: Axes, one: Quantity, distances: list[float]) -> None:
+    tops = [one.high(distance**2) for distance in distances]
+    axes.plot(distances, tops, color=COLOURS[0], label="at most (proven)")
+    if one.name != "ideal_vote":  # nobody can measure it
+        bottoms = [one.low(distance**2) for distance in distances]
+        axes.fill_between(distances, bottoms, tops, color=COLOURS[0], alpha=0.12, linewidth=0)
+        axes.plot(distances, bottoms, color=COLOURS[1], label="at least (attained)")
+
+
+def _words(one: Quantity, certificate: SmoothedCertificate) -> str:
+    return {
+        "error": "error rate of one noisy draw",
+        "vote": f"error rate of the vote of {certificate.votes}",
+        "ideal_vote": "error rate of the ideal vote",
+        "loss": f"mean of min(loss, {one.ceiling:g}) in noise",
+    }[one.name]
