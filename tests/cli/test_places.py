@@ -103,6 +103,10 @@ REFUSED = {
     "pipe": ([*ATTACK, "-o", "pipe"], "Cannot write pipe: it is a pipe"),
     "folder": ([*ATTACK, "-o", "notes"], "Cannot write notes: it is a folder"),
     "below a file": ([*ATTACK, "-o", "notes/notes.txt/x.json"], "`--output` must be a"),
+    "no folder to lie in": (
+        [*ATTACK, "-o", "/proc/x.json"],
+        "`--output` must lie in a folder that can be written to",
+    ),
     "plot into a device": ([*ATTACK, "--plot", "null"], "`--plot` must be a file. Cannot write null"),
     "unknown format": ([*ATTACK, "--plot", "x.xyz"], "`--plot` must name a picture that can be drawn"),
     "no format": ([*ATTACK, "--plot", "x"], "its name has no ending such as .png"),

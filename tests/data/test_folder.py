@@ -78,7 +78,9 @@ def test_broken_and_strange_images_are_refused(tmp_path: Path) -> None:
     content = file.read_bytes()
     for kept in (0, 30, 50):
         file.write_bytes(content[:kept])
-        with pytest.raises(ArgumentError, match=r"04.png` must be a complete image; got"):
+        with pytest.raises(
+            ArgumentError, match=r"04.png` must be (a complete image|an image, as its name says, .*); got"
+        ):
             load(spec)
     Image.fromarray(np.zeros((5, 4), dtype=np.uint16)).save(file)
     with pytest.raises(ArgumentError, match=r"grey or coloured images of 8 bits; got mode I.* in dog.04.png"):

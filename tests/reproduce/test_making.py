@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,10 @@ def test_a_page_of_ones_own_is_never_replaced(tmp_path: Path) -> None:
     ):
         make(_squares(2, 3), tmp_path)
     assert (tmp_path / "results/README.md").read_text() == "# Mine\n"
+    (tmp_path / "results/README.md").unlink()
+    os.mkfifo(tmp_path / "results/README.md")  # to read it would be to wait for ever
+    with pytest.raises(ArgumentError, match=r"README\.md is not of certus"):
+        make(_squares(2, 3), tmp_path)
 
 
 def test_what_is_written(tmp_path: Path) -> None:

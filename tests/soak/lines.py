@@ -95,6 +95,8 @@ def _may_change(path: str, words: list[str]) -> bool:
         return True
     if path == "mnist.safetensors" and "get" in words:
         return True
+    if path.startswith("pole/") and "cartpole" in words:  # a study in the place of another
+        return True
     if path.rpartition("/")[2] in TREASURES or path.startswith(("pipe", "link.csv", "dangling", "locked")):
         return False
     outputs = {

@@ -48,15 +48,15 @@ def print_json(content: object) -> None:
     print(json.dumps(content, indent=2, allow_nan=False))
 
 
-def require_folder(name: str, path: Path) -> None:
+def require_folder(name: str, path: Path, verb: str = "be") -> None:
     """Raise ``ArgumentError`` unless the path is a folder that can be written to, or could be made."""
     nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    require(nearest.is_dir(), name, "be a folder", path)
+    require(nearest.is_dir(), name, f"{verb} a folder", path)
     try:
         with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as reason:
-        require(False, name, "be a folder that can be written to", f"{path} ({reason.strerror})")
+        require(False, name, f"{verb} a folder that can be written to", f"{path} ({reason.strerror})")
 
 
 def require_file(option: str, path: Path) -> None:
@@ -66,7 +66,7 @@ def require_file(option: str, path: Path) -> None:
     except WriteError as reason:
         raise ArgumentError(f"`{option}` must be a file. {reason}") from None
     require_file_of_nobody(option, target)
-    require_folder(option, target.parent)
+    require_folder(option, target.parent, "lie in")
 
 
 def require_picture(option: str, path: Path) -> None:

@@ -64,7 +64,7 @@ def _files(source: str, path: Path) -> list[tuple[str, Path]]:
 def _read(source: str, root: Path, files: list[Path]) -> Bytes:
     """(n, 1 or 3, height, width) uint8."""
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ImportError as missing:
         raise ArgumentError(f"`{source}` needs the package pillow: pip install pillow.") from missing
     pictures: list[Bytes] = []
@@ -83,6 +83,11 @@ def _read(source: str, root: Path, files: list[Path]) -> Bytes:
                 pixels = np.asarray(image.convert("L" if image.mode in GREY else "RGB"))
         except ArgumentError:
             raise
+        except UnidentifiedImageError:
+            rule = f"be an image, as its name says, of the formats {', '.join(FORMATS)}"
+            raise ArgumentError(
+                f"`{file}` must {rule}; got another kind of file, or a damaged one."
+            ) from None
         except Exception as problem:  # whatever a decoder makes of damage: pillow raises a dozen kinds
             found = str(problem) if isinstance(problem, OSError) else f"{type(problem).__name__}: {problem}"
             raise ArgumentError(f"`{file}` must be a complete image; got {found}.") from problem

@@ -8,6 +8,7 @@ results/README.md              all statements of all folders beside it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +21,7 @@ from certus.reproduce.page import WRITTEN_BY, page, table_of_all
 from certus.reproduce.reproduction import Extent, Reproduction
 from certus.reproduce.workshop import Workshop, require_data
 from certus.storage.files import read_json
+from certus.storage.reading import open_regular
 from certus.storage.sealed import check_seal, seal
 from certus.storage.writing import write_atomically, write_json
 
@@ -82,11 +84,19 @@ def read_measured(path: Path) -> dict[str, Any]:
     return dict(content)
 
 
+def _is_ours(page_file: Path) -> bool:
+    try:
+        with open_regular(page_file) as stream:
+            return stream.read(len(WRITTEN_BY.encode())) == WRITTEN_BY.encode()
+    except OSError:
+        return False
+
+
 def require_place(of: Reproduction, extent: Extent, results: Path) -> None:
     """Raise ``ArgumentError`` where something else would be replaced: a page of the user's own, or figures at
     the paper's extent by a quick look."""
     for page_file in (results / PAGE, results / of.name / PAGE):
-        if page_file.exists() and not page_file.read_bytes().startswith(WRITTEN_BY.encode()):
+        if os.path.lexists(page_file) and not _is_ours(page_file):
             raise ArgumentError(
                 f"`--output` must be a folder of its own; {page_file} is not of certus; got {results}."
             )

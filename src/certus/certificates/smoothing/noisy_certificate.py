@@ -21,7 +21,16 @@ from typing import Any
 
 from certus.certificates.certificate import checked_rho
 from certus.certificates.population import Move
-from certus.errors import ArgumentError, CertusError, contradiction, require
+from certus.errors import (
+    ArgumentError,
+    CertusError,
+    contradiction,
+    require,
+    require_confidence,
+    require_count,
+    require_number,
+    require_seed,
+)
 from certus.evidence import Evidence
 from certus.outward import SOME, up
 from certus.storage.files import DamageError, RunError, read_json
@@ -111,6 +120,15 @@ class SmoothedCertificate:
     about: dict[str, Any]
 
     def __post_init__(self) -> None:
+        require_number("sigma", self.sigma)
+        for name in ("draws", "votes", "samples", "calibrated"):
+            require_count(name, getattr(self, name))
+        for name in ("abstain", "clip"):
+            if getattr(self, name) is not None:
+                require_number(name, getattr(self, name))
+        require_confidence(self.confidence)
+        require_seed(self.seed)
+        require(isinstance(self.about, dict), "about", "be an object", type(self.about))
         names = [one.name for one in self.quantities]
         valid = len(names) > 0 and len(set(names)) == len(names) and set(names) <= set(NAMES)
         require(valid, "quantities", f"be some of {', '.join(NAMES)}, each once", names)
@@ -230,6 +248,8 @@ def _read(content: dict[str, Any]) -> SmoothedCertificate:
     found = SmoothedCertificate(
         rhos=tuple(content["rhos"]), quantities=quantities, **{name: content[name] for name in plain}
     )
-    if [asdict(one) for one in found.curve()] != content["brackets"]:
-        raise ArgumentError("its brackets do not follow from the rest.")
+    follows = found.as_json()
+    for name in ("brackets", "statement", "evidence"):
+        if content[name] != follows[name]:
+            raise ArgumentError(f"its {name} does not follow from the rest.")
     return found
