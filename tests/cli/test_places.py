@@ -38,12 +38,15 @@ def place(tmp_path: Path, trained: Path) -> Path:
         "mine/result.json": '{"my": "own"}',
         "mine/certificate.png": "a picture",
         "notes/notes.txt": "a user's",
+        "elsewhere/certificate.json": json.dumps({"about": {"run": "a\0b", "digests": {"weights": ""}}}),
+        "looped/certificate.json": json.dumps({"about": {"run": "loop", "digests": {"weights": ""}}}),
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "null").symlink_to("/dev/null")
+    (tmp_path / "loop").symlink_to("loop")
     return tmp_path
 
 
@@ -90,6 +93,13 @@ REFUSED = {
         ["certify", "run", "--rho", "1", "-o", "certificate"],
         "or hold a certificate of run; got certificate, which has one of nothing that can be read",
     ),
+    "certify over another's": (
+        ["certify", "run", "--rho", "1", "-o", "elsewhere"],
+        "which has one of a\\x00b",
+    ),
+    "certify over a loop": (["certify", "run", "--rho", "1", "-o", "looped"], "which has one of loop"),
+    "a loop of links": (["compare", "loop", "run", "--epsilon", "1"], "loop is no run directory"),
+    "results in a loop": ([*ATTACK, "-o", "loop", "--plot", "loop"], "Cannot write loop: Too many levels of"),
     "certify over noise": (
         ["certify", "run", "--rho", "1", "--smoothing", "1", "-o", "noisy"],
         "or hold a certificate of run; got noisy, which has one of nothing that can be read",

@@ -111,6 +111,7 @@ def copy_box(box: Path, folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     (folder / "link.csv").symlink_to("data.csv")
     (folder / "dangling").symlink_to("nowhere")
+    (folder / "loop").symlink_to("loop")
     (folder / "empty").touch()
     (folder / "locked").mkdir(mode=0o500)
     if os.getuid() == 0:

@@ -97,7 +97,9 @@ def _may_change(path: str, words: list[str]) -> bool:
         return True
     if path.startswith("pole/") and "cartpole" in words:  # a study in the place of another
         return True
-    if path.rpartition("/")[2] in TREASURES or path.startswith(("pipe", "link.csv", "dangling", "locked")):
+    if path.rpartition("/")[2] in TREASURES or path.startswith(
+        ("pipe", "link.csv", "dangling", "loop", "locked")
+    ):
         return False
     outputs = {
         words[place + 1].removeprefix("./").rstrip("/")

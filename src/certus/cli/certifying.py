@@ -8,7 +8,7 @@ from pathlib import Path
 
 from certus.certificates.certificate import Certificate
 from certus.certificates.kept import FileMemory
-from certus.cli.output import messages
+from certus.cli.output import messages, same_place
 from certus.cli.progress import counting
 from certus.decimals import at_most
 from certus.errors import ContradictionError, FailedCheckError, UnsupportedError, require
@@ -31,7 +31,7 @@ def require_same_run(trained: TrainedRun, folder: Path) -> None:
         known = certified_run(file)
         path, weights = known or ("nothing that can be read", "")
         same = weights == digest(dict(trained.loss.model.state_dict()))
-        same = same or (known is not None and Path(path).resolve() == trained.run.path.resolve())
+        same = same or (known is not None and same_place(path, trained.run.path))
         rule = f"be a folder of its own, or hold a certificate of {trained.run.path}"
         require(same, "--output", rule, f"{folder}, which has one of {path}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,7 +52,7 @@ def compare(
     from certus.runs.trained import open_trained
 
     asked = AttackOptions(**options)
-    different = len({path.resolve() for path in runs}) == len(runs)
+    different = len({os.path.realpath(path) for path in runs}) == len(runs)
     named = ", ".join(str(path) for path in runs)
     require(different and len(runs) >= 2, "runs", "be two or more, each once", named)
     refuse_idle(context, idle_in_attacks(asked))

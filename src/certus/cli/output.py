@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -75,9 +76,17 @@ def require_picture(option: str, path: Path) -> None:
     require_format(option, path)
 
 
+def same_place(one: str | Path, other: str | Path) -> bool:
+    """Whether two paths mean one place; a loop of links means itself, and what is no path means none."""
+    try:
+        return os.path.realpath(one) == os.path.realpath(other)
+    except ValueError:  # a NUL byte
+        return False
+
+
 def require_two(output: Path | None, plot: Path | None) -> None:
     """Raise ``ArgumentError`` where the result and its picture would be one file."""
-    same = output is not None and plot is not None and output.resolve() == plot.resolve()
+    same = output is not None and plot is not None and same_place(output, plot)
     require(not same, "--plot", "be another file than --output", plot)
 
 
