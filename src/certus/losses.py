@@ -214,9 +214,14 @@ class ModelLoss:
                 f'make it with reduction="none", and take the mean yourself.'
             )
 
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """What the model says of a copy of the inputs: it may write over what it is given."""
+        outputs: Tensor = self.model(inputs.clone())
+        return outputs
+
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         try:
-            outputs = self.model(inputs)
+            outputs = self.outputs(inputs)
         except (RuntimeError, TypeError, ValueError) as reason:
             self._explain(inputs, reason)
             raise

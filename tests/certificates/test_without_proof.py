@@ -13,12 +13,15 @@ import torch
 from torch import Tensor, nn
 
 import certus
+from certus.attacks import nearest_error
 from certus.certificates import Certificate
 from certus.certificates.record import as_json, sample_table
 from certus.costs import SquaredSup, WeightedL2
 from certus.errors import ArgumentError
 from certus.evidence import Evidence
+from certus.split import Split
 from certus.storage.writing import write_json
+from certus.training.evaluation import evaluate
 
 
 class Normed(nn.Module):
@@ -113,3 +116,43 @@ class Paired(Normed):
 def test_a_model_that_returns_no_tensor_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"`model` must return one tensor, .*tuple"):
         certus.certify(Paired(), (INPUTS, TARGETS), rho=0.05)
+
+
+class Overwrites(nn.Module):
+    """x ↦ a kinked function of x + 5, which it writes over its input, or not."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.how, self.last = how, nn.Linear(2, 2).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.how == "in place":
+            x.add_(5.0)
+        elif self.how == "behind autograd's back":
+            x.data.add_(5.0)
+        else:
+            x = x + 5.0
+        outputs: Tensor = self.last(torch.where(x > 5, x, 2 * x))
+        return outputs
+
+
+@pytest.mark.parametrize("how", ["in place", "behind autograd's back"])
+def test_models_that_write_over_their_inputs_are_given_copies(how: str) -> None:
+    """Or the samples would move for nothing, and what is attained there would be another's."""
+    inputs = torch.randn(20, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    targets, kept = torch.zeros(20, dtype=torch.long), inputs.clone()
+    found, expected = (
+        [
+            certus.certify(model, (inputs, targets), rho=[0.01, 0.1], attack_steps=5).curve(),
+            certus.certify(
+                model, (inputs, targets), rho=0.1, smoothing=0.3, draws=10, votes=9, attack_steps=2
+            ).curve(),
+            evaluate(certus.ModelLoss(model), Split(inputs, targets)),
+            nearest_error(certus.ModelLoss(model), inputs, targets, steps=5, rounds=3).distance,
+        ]
+        for model in (Overwrites(how), Overwrites("not"))
+    )
+    assert torch.equal(inputs, kept)
+    assert found[:3] == expected[:3]
+    torch.testing.assert_close(found[3], expected[3], rtol=0, atol=0)

@@ -85,7 +85,7 @@ def attack_data(
             batch = data[first : first + batch_size]
             moved = attack(loss, batch.inputs, batch.targets)
             with torch.no_grad(), evaluation_mode(loss):
-                outputs = loss.model(moved)
+                outputs = loss.outputs(moved)
                 losses = evaluate_loss(loss.criterion, outputs, batch.targets)
             if not torch.isfinite(losses).all():
                 bad = (~torch.isfinite(losses)).nonzero().flatten() + first

@@ -183,7 +183,7 @@ def _check(loss: ModelLoss, inputs: Tensor, targets: Tensor, domain: Domain) -> 
 def _errs(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:
     """(batch,) whether the model misclassifies; outputs that are not finite are no answer, so no error."""
     with torch.no_grad(), evaluation_mode(loss):
-        outputs: Tensor = loss.model(inputs)
+        outputs = loss.outputs(inputs)
     return (predicted(outputs) != targets) & torch.isfinite(outputs).flatten(1).all(1)
 
 

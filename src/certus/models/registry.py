@@ -171,7 +171,7 @@ def _check_outputs(model: nn.Module, data: DataSet, outputs: int) -> None:
     model.eval()
     try:
         with torch.no_grad():
-            returned = model(data.train.inputs[:1])
+            returned = model(data.train.inputs[:1].clone())
     except Exception as reason:
         given = tuple(data.train.inputs.shape[1:])
         first = f"{type(reason).__name__}: {reason}".splitlines()[0]

@@ -23,7 +23,7 @@ def evaluate(loss: ModelLoss, data: Split, batch_size: int = 1024) -> dict[str, 
     with evaluation_mode(loss):
         for first in range(0, len(data), batch_size):
             batch = data[first : first + batch_size]
-            outputs = loss.model(batch.inputs)
+            outputs = loss.outputs(batch.inputs)
             told = right_or_wrong(outputs, batch.targets)
             sums.add(batch.weights, loss=loss.criterion(outputs, batch.targets), **told)
     return {name: total / count for name, (total, count) in sums.totals.items()}

@@ -135,6 +135,14 @@ def test_the_noise_has_the_covariance_of_the_cost() -> None:
     assert torch.allclose(points.T.cov(), 0.25 * matrix.inverse(), atol=5e-3)
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_coarse_inputs_have_fine_noise(kind: torch.dtype) -> None:
+    """Rounded to the inputs' own precision, noise would be other than Gaussian by as much."""
+    draws = Noise(0.3, certus.SquaredL2()).draws(torch.zeros(4, dtype=kind), 500, np.random.default_rng(0))
+    fine = Noise(0.3, certus.SquaredL2()).draws(torch.zeros(4), 500, np.random.default_rng(0))
+    assert torch.equal(draws, fine)
+
+
 def test_noise_belongs_to_its_sample() -> None:
     """The same whatever comes before it in a batch; different from sample to sample and seed to seed."""
     inputs, noise = torch.zeros(5, 3), Noise(1.0, certus.SquaredL2())

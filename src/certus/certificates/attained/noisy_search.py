@@ -142,7 +142,7 @@ class _Walk:
         own = next(module.parameters(), None)
         asked = (noisy if own is None else noisy.to(own)).detach().requires_grad_()
         with torch.enable_grad(), at_rest(module):
-            outputs = module(asked)
+            outputs = module(asked.clone())
             value = self.criterion(outputs, self.targets.to(outputs.device)).sum()
             slope = torch.autograd.grad(value, asked)[0] if value.requires_grad else torch.zeros_like(asked)
         bad = self._badness(outputs.detach().cpu()).reshape(len(point), -1).mean(1)

@@ -119,7 +119,7 @@ def in_double(model: nn.Module, example: Tensor) -> tuple[nn.Module, torch.dtype
     try:
         copied = copy.deepcopy(model).double().cpu().eval()
         with torch.no_grad():
-            copied(example)
+            copied(example.clone())
         return copied, torch.float64
     except Exception:  # whatever a model of the user's may raise
         dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
@@ -128,7 +128,7 @@ def in_double(model: nn.Module, example: Tensor) -> tuple[nn.Module, torch.dtype
 
 def _outputs(network: nn.Module, inputs: Tensor) -> Tensor:
     with torch.no_grad():
-        outputs = [network(part) for part in inputs.split(BATCH)]
+        outputs = [network(part.clone()) for part in inputs.split(BATCH)]
     for each in outputs:
         require(isinstance(each, Tensor), "model", "return one tensor, (batch, outputs)", type(each))
     return torch.cat(outputs).double().cpu()

@@ -46,11 +46,12 @@ class Noise:
             )
 
     def draws(self, like: Tensor, copies: int, generator: np.random.Generator) -> Tensor:
-        """(copies, …) of noise, of the shape and dtype of one input."""
+        """(copies, …) of noise, of the shape of one input; in float32 at least, which the sum is taken in, or
+        the noise of coarse inputs would be far from Gaussian."""
         kind: type[np.float32] | type[np.float64]
         kind = np.float32 if like.dtype in (torch.float16, torch.bfloat16, torch.float32) else np.float64
         plain = torch.from_numpy(generator.standard_normal((copies, *like.shape), dtype=kind))
-        return (self.sigma * self.cost.whiten(plain)).to(like.dtype)
+        return (self.sigma * self.cost.whiten(plain)).to(plain.dtype)
 
 
 def sample_generator(seed: int, stream: int, sample: int) -> np.random.Generator:

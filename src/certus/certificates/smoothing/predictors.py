@@ -2,7 +2,7 @@
 
 A torch module is taken in eval mode: batch statistics would tie the copies of a sample together. An estimator
 has ``predict``, and is given rows of numbers. Any other callable is given an array of the inputs' own shape.
-Scores have one column for each class, and the largest wins.
+Scores have one column for each class, and the largest wins. What models are given is theirs to write over.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Predictor:
         rule = "be a torch.nn.Module, an estimator with `predict`, or a callable of arrays"
         require(callable(model) and not isinstance(model, type), "model", rule, type(model))
         assert callable(model)
-        return Predictor(lambda inputs: model(inputs.numpy()))
+        return Predictor(lambda inputs: model(inputs.numpy().copy()))
 
     def scores(self, inputs: Tensor) -> Tensor:
         """(n, classes) or (n, …) outputs that a criterion can take."""
@@ -123,7 +123,7 @@ def _of_module(model: nn.Module) -> Callable[[Tensor], Tensor]:
 
     def outputs(inputs: Tensor) -> Tensor:
         with torch.no_grad(), at_rest(model):
-            found = model(inputs if own is None else inputs.to(own))
+            found = model(inputs.clone() if own is None else inputs.to(own, copy=True))
         if not isinstance(found, Tensor):
             raise ArgumentError(f"`model` must return a tensor of scores; got {type(found)}.")
         return found.cpu()
@@ -135,7 +135,7 @@ def _of_estimator(model: Any) -> Callable[[Tensor], Any]:
     """Log-probabilities where the estimator has probabilities: their softmax is the probabilities."""
 
     def outputs(inputs: Tensor) -> Any:
-        rows = inputs.flatten(1).numpy()
+        rows = inputs.flatten(1).numpy().copy()
         if callable(getattr(model, "predict_proba", None)):
             with np.errstate(divide="ignore"):
                 return np.log(np.maximum(np.asarray(model.predict_proba(rows), dtype=np.float64), 1e-300))
