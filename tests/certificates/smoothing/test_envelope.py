@@ -51,6 +51,21 @@ def test_the_envelope_is_above_brute_force_and_close(name: str, kappa: float) ->
     assert (found <= least + 1e-4 + 1e-3).all()
 
 
+@pytest.mark.parametrize("votes", [1, 2, 3, 4, 9])
+def test_a_vote_is_given_whenever_fewer_err(votes: int) -> None:
+    """For every level that a test can meet exactly, and beside it: whatever labels the errors have."""
+    exact = [float(2 * binom.cdf(errors, votes, 0.5)) for errors in range(votes)]
+    for level in (
+        *(each for each in exact if each <= 1),
+        1.0,
+        *(0.999 * each for each in exact if each <= 1),
+    ):
+        ballot = Ballot.of(votes, level)
+        for errors in range(votes):
+            given = all(ballot.gives(votes - errors, second) for second in range(errors + 1))
+            assert given == (errors < ballot.lost_at)
+
+
 def test_two_local_maxima() -> None:
     """Not to move, or to move far: an ascent from h finds the first of the two only."""
     score, kappa = np.array([-4.0]), 0.02

@@ -1,0 +1,98 @@
+"""Random graphs that are no chains: layers used several times, sums with factors, concatenations.
+
+Their bounds, everywhere and on balls, against gradients and Hessians by automatic differentiation.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from certus.certificates.proven.problem import Network
+from certus.certificates.proven.rounding import rounding_at
+from certus.smoothness import Analysis, input_smoothness, local_smoothness
+
+UNITS: tuple[Callable[[Tensor], Tensor], ...] = (torch.tanh, F.softplus, F.silu, torch.sigmoid, F.elu)
+KINDS = ("layer", "layer", "add", "cat", "unit")
+
+
+class Woven(nn.Module):
+    """Some nodes, each made of earlier ones, three of which are what the last layer sees."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        chance = random.Random(seed)
+        widths, self.layers = [2], nn.ModuleList()
+        self.nodes: list[tuple[str, int, int, int]] = []
+        for _ in range(chance.randint(5, 9)):
+            first, kind, way = chance.randrange(len(widths)), chance.choice(KINDS), chance.randrange(5)
+            width = widths[first]
+            alike = [index for index, each in enumerate(widths) if each == width]
+            second = chance.choice(alike if kind == "add" else range(len(widths)))
+            behind = width + (widths[second] if kind == "cat" else 0)
+            if kind == "layer":
+                second, behind = len(self.layers), chance.randint(1, 4)
+                self.layers.append(nn.Linear(width, behind))
+            self.nodes.append((kind, first, second, way))
+            widths.append(behind)
+        self.used = [*(chance.randrange(1, len(widths)) for _ in range(2)), len(widths) - 1]
+        self.last = nn.Linear(sum(widths[index] for index in self.used), 3)
+        self.double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = [x]
+        for kind, first, second, way in self.nodes:
+            one = values[first].clone()
+            if kind == "layer":
+                values.append(UNITS[way](self.layers[second](one)))
+            elif kind == "add":
+                values.append(torch.add(one, F.dropout(values[second], 0.5, False), alpha=way - 1))
+            elif kind == "cat":
+                values.append(torch.cat([one, values[second]], 1))
+            else:
+                values.append(UNITS[way](one))
+        return self.last(torch.cat([values[index] for index in self.used], 1))
+
+
+def derivatives(model: nn.Module, points: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Lengths of the gradients of the loss, and the largest eigenvalues of its Hessians."""
+    leaf = points.clone().requires_grad_()
+    loss = F.cross_entropy(model(leaf), labels, reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, leaf, create_graph=True)
+    rows = [torch.autograd.grad(column.sum(), leaf, retain_graph=True)[0] for column in gradient.T]
+    return gradient.detach().norm(dim=1), torch.linalg.eigvalsh(torch.stack(rows, 1))[:, -1]
+
+
+SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(12, 200))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_webs(seed: int) -> None:
+    model = Woven(seed)
+    analysis = Analysis(model, input_shape=(2,))
+    everywhere = input_smoothness(analysis)
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.logspace(-2, 1.3, 40, dtype=torch.float64)[:, None]
+    points = sizes * torch.randn(40, 2, generator=generator, dtype=torch.float64)
+    labels = torch.randint(3, (40,), generator=generator)
+    radius = torch.logspace(-3, 1, 40, dtype=torch.float64)[torch.randperm(40, generator=generator)]
+    near = local_smoothness(analysis, points, labels, radius)
+    with torch.no_grad():
+        # torch's softplus is off by 2·10⁻⁹ where it becomes a straight line.
+        torch.testing.assert_close(Network(analysis)(points), model(points), rtol=1e-8, atol=1e-8)
+    assert 0 < float(rounding_at(analysis, points).values.max()) < 1e-9
+    for share in (0.0, 0.5, 1.0):
+        moves = torch.randn(40, 2, generator=generator, dtype=torch.float64)
+        moved = points + share * radius[:, None] * moves / moves.norm(dim=1, keepdim=True)
+        steep, bent = derivatives(model, moved, labels)
+        for bound in (everywhere, near):
+            assert bool((steep <= bound.lipschitz + 1e-12).all())
+            assert bool((bent <= bound.curvature + 1e-12).all())
