@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from certus.errors import ArgumentError
 from certus.mdp import TabularQLearning
+from certus.storage.writing import write_json
 from tests.scripts import Script, read
 
 
@@ -74,3 +76,28 @@ def test_a_plot_shows_the_result_as_it_was_measured(
     with pytest.raises(SystemExit):
         script(f"experiments.{name}", "--plot", "--seeds", 3, "--output", output)
     assert "--seeds must be left out with --plot, which shows what" in capsys.readouterr().err
+
+
+def test_certified_accuracies_are_counts_and_never_of_a_part(script: Script, tmp_path: Path) -> None:
+    runs, output = tmp_path / "runs", tmp_path / "page"
+    given = ("--runs", runs, "--output", output, "--page")
+    for name, share in (("near", 2500), ("far", 5000)):
+        path = runs / name
+        path.mkdir(parents=True)
+        # A quarter, or half, certified to 1.58 exactly: not beyond it. The last 100 are misclassified.
+        radius = [1.58] * share + [0.4] * (9900 - share) + [0.0] * 100
+        found = [1.59] * share + [0.6] * (9900 - share) + [0.0] * 100
+        settings = {"gamma": 1.5, "temperature": 0.3, "epsilon": 0.4, "epochs": 12}
+        write_json(path / "run.json", {"settings": settings})
+        write_json(
+            path / "test.json", {"radius": radius[: 10_000 if name == "near" else 9500], "found": found}
+        )
+    with pytest.raises(ArgumentError, match="9500 images of far"):
+        script("experiments.certified_accuracy", *given)
+    write_json(runs / "far" / "test.json", {"radius": radius, "found": found})
+    script("experiments.certified_accuracy", *given)
+    text = (output / "README.md").read_text()
+    assert "(γ = 1.5) | 99.00 | 99.00 – 99.00 | 25.00 – 99.00 | 25.00 – 25.00 | 0.00 – 25.00 |" in text
+    assert "(γ = 1.5) | 99.00 | 99.00 – 99.00 | 50.00 – 99.00 | 50.00 – 50.00 | 0.00 – 50.00 |" in text
+    assert read(output / "table.json")["networks"]["near"]["clean"] == 0.99
+    assert (output / "accuracy.png").stat().st_size > 5000
