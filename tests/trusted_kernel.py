@@ -30,6 +30,7 @@ ASSEMBLY = (
     "engine",
     "gamma_grid",
     "certify",
+    "exact",
     "certificate",
     "population",
     "alarm",

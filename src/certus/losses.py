@@ -127,14 +127,35 @@ class Logistic:
     """
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if outputs.numel() != len(outputs) or targets.shape != outputs.shape[:1]:
-            raise LossError(
-                f"Logistic needs one output per sample and as many targets; got {tuple(outputs.shape)} and "
-                f"{tuple(targets.shape)}."
-            )
-        if not bool(((targets == 0) | (targets == 1)).all()):
-            raise LossError("Logistic needs `targets` 0 or 1; got others.")
+        _check_signed("Logistic", outputs, targets)
         return functional.softplus((1 - 2 * targets.to(outputs)) * outputs.flatten(), threshold=40.0)
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """max(0, 1 − sF) for one output F and s = ±1 as the label is 1 or 0; or its square.
+
+    >>> Hinge()(torch.tensor([[0.5], [0.5]]), torch.tensor([0, 1]))
+    tensor([1.5000, 0.5000])
+    """
+
+    squared: bool = False
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        _check_signed("Hinge", outputs, targets)
+        short = (1 + (1 - 2 * targets.to(outputs)) * outputs.flatten()).clamp_min(0)
+        return short**2 if self.squared else short
+
+
+def _check_signed(name: str, outputs: Tensor, targets: Tensor) -> None:
+    """One output per sample, and labels 0 or 1."""
+    if outputs.numel() != len(outputs) or targets.shape != outputs.shape[:1]:
+        raise LossError(
+            f"{name} needs one output per sample and as many targets; got {tuple(outputs.shape)} and "
+            f"{tuple(targets.shape)}."
+        )
+    if not bool(((targets == 0) | (targets == 1)).all()):
+        raise LossError(f"{name} needs `targets` 0 or 1; got others.")
 
 
 def predicted(outputs: Tensor) -> Tensor:

@@ -58,21 +58,30 @@ def down(value: _Number, by: float = MANY) -> _Number:
     return value * (1 - by)
 
 
-def mean_up(values: Tensor) -> float:
+def mean_up(values: Tensor, weights: Tensor | None = None) -> float:
     """The mean of (n,) numbers, at least. An infinite one makes it infinite.
+
+    Args:
+        weights: (n,) with a mean of 1; all alike when None. A number of weight 0 does not count.
 
     >>> import torch
     >>> mean_up(torch.tensor([0.1, 0.2], dtype=torch.float64)) > 0.15
     True
     """
+    values = _weighted(values, weights)
     mean = float(values.mean())
     return mean if math.isinf(mean) else mean + _of_mean(values)
 
 
-def mean_down(values: Tensor) -> float:
+def mean_down(values: Tensor, weights: Tensor | None = None) -> float:
     """The mean of (n,) numbers, at most."""
+    values = _weighted(values, weights)
     mean = float(values.mean())
     return mean if math.isinf(mean) else mean - _of_mean(values)
+
+
+def _weighted(values: Tensor, weights: Tensor | None) -> Tensor:
+    return values if weights is None else (values * weights).where(weights > 0, 0.0)
 
 
 def _of_mean(values: Tensor) -> float:

@@ -70,6 +70,7 @@ TARGETS = (
     Target("certificates/proven/touching.py", never=("_ABOVE", "_CLOSELY", "_REACHED", "_AT_ONCE")),
     Target("certificates/proven/radii.py", never=("_REACHED",)),
     Target("certificates/proven/gap.py"),
+    Target("certificates/proven/straight.py", never=("_HALVINGS", "_NEWTON")),
     Target("certificates/proven/knapsack.py"),
     Target("certificates/proven/concentration.py", never=("_NARROW",)),
     Target("certificates/proven/error_rate.py", never=("_LARGEST", "_SMALLEST", "_STEP", "error_gammas")),

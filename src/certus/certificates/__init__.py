@@ -6,6 +6,7 @@ from certus.certificates.any_model import certify_any
 from certus.certificates.certificate import Bracket, Certificate, Reached
 from certus.certificates.certify import certify_network
 from certus.certificates.entry import certify
+from certus.certificates.exact import certify_straight
 from certus.certificates.gamma_grid import default_gammas
 from certus.certificates.levels import Level
 from certus.certificates.lines import Line, Push
@@ -37,6 +38,7 @@ __all__ = [
     "certify",
     "certify_any",
     "certify_network",
+    "certify_straight",
     "default_gammas",
     "dkw",
     "empirical_bernstein",

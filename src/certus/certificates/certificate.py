@@ -89,6 +89,7 @@ class Certificate:
         about: settings and digests, as JSON.
         no_proof: why nothing is proven of the model; then there are attained sides only, and bounds are ∞.
         levels: φ̄_γ and T̂_γ sample by sample; empty if read from a file.
+        weights: (n,) with a mean of 1, of samples that count differently; None if all are alike.
         source: moves the points, for ``worst_case_data``; None if read from a file.
     """
 
@@ -108,6 +109,7 @@ class Certificate:
     no_proof: str | None = None
     epsilons: tuple[float, ...] = ()
     levels: tuple[Level, ...] = ()
+    weights: Tensor | None = None
     source: PointSource | None = None
 
     def __post_init__(self) -> None:
@@ -148,13 +150,17 @@ class Certificate:
         """The proven upper bound on the worst error rate within ρ of the sample."""
         if self.error_floor is None:
             return None
-        return min(1.0, worst_error(self.error_floor, [checked_rho(rho)])[0] + slack(self.samples))
+        return min(
+            1.0, worst_error(self.error_floor, [checked_rho(rho)], self.weights)[0] + slack(self.samples)
+        )
 
     def error_lower(self, rho: float) -> float | None:
         """The largest error rate attained by a distribution within ρ of the sample that was found."""
         if self.error_found is None:
             return None
-        return max(0.0, worst_error(self.error_found, [checked_rho(rho)])[0] - slack(self.samples))
+        return max(
+            0.0, worst_error(self.error_found, [checked_rho(rho)], self.weights)[0] - slack(self.samples)
+        )
 
     def bracket(self, rho: float) -> Bracket:
         """All of it at one ρ; raises ``ContradictionError`` where an attained side exceeds a proven one."""
@@ -222,7 +228,8 @@ class Certificate:
         for part, share in self._mixture(rho)[1]:
             split = part.points(self.source)
             moved.append(split)
-            weights.append(torch.full((len(split),), share / len(split), dtype=torch.float64))
+            each = torch.ones(len(split), dtype=torch.float64) if self.weights is None else self.weights
+            weights.append(each * (share / len(split)))
         together = Split(
             torch.cat([part.inputs for part in moved]), torch.cat([part.targets for part in moved])
         )

@@ -17,6 +17,7 @@ from certus.certificates.levels import Level
 from certus.certificates.lines import Line
 from certus.certificates.population import Population
 from certus.certificates.proven.problem import Data, Problem
+from certus.checks import checked_weights
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import (
@@ -35,6 +36,7 @@ from certus.losses import Criterion, CrossEntropy
 from certus.outward import TINY, mean_down, mean_up
 from certus.samples import AnySamples, as_tensor, read_whole
 from certus.smoothness import SmoothnessBound
+from certus.split import Split
 
 _CROSS_ENTROPY, _L2, _EVERYWHERE = CrossEntropy(), SquaredL2(), Unbounded()
 _CLOSED = 0.02  # a bracket as narrow as this share of its upper side is left as it is
@@ -69,9 +71,10 @@ def certify_network(
         model: any that torch can export; kinked ones (ReLU) get the Lipschitz and radial rules only. Of one
             that cannot be read nothing is proven: the certificate then has attained sides only, and says why
             in ``no_proof``.
-        data: a ``Split``; (inputs, targets) as tensors, arrays or frames of numbers; a torch ``Dataset`` or
-            ``DataLoader``, or batches of both, which are read once; or (inputs, None): then the network's own
-            predictions are certified (eqn:certify-tests allows it): how stable they are, not how true.
+        data: a ``Split``, by its weights if it has any; (inputs, targets) as tensors, arrays or frames of
+            numbers; a torch ``Dataset`` or ``DataLoader``, or batches of both, which are read once; or
+            (inputs, None): then the network's own predictions are certified (eqn:certify-tests allows it):
+            how stable they are, not how true.
         rho: the mean transport costs of interest, a mean *squared* distance; 0 is the sample itself. The
             certificate answers for others too. Left out, those of every sample moved by ``epsilon``.
         epsilon: distances in the cost's norm, √c, at which the share of samples is asked for that no move of
@@ -123,9 +126,12 @@ def certify_network(
     require(sensible, "epsilon", rule, epsilon)
     rhos = squares if rho is None else require_numbers("rho", rho, zero=True)
     data = _tensors(data)
+    weights = sample_weights(data, confidence, epsilon)
     try:
         problem = Problem.of(model, data, criterion, cost, domain, label_cost, smoothness)
     except UnprovableError as reason:
+        if weights is not None:
+            raise
         side = attain(model, data, rhos, criterion, cost, domain, clip=clip, steps=attack_steps)
         return replace(_without_proof(side, rhos, clip, str(reason)), epsilons=epsilons)
     if epsilons and problem.classes is None:
@@ -135,7 +141,7 @@ def certify_network(
     if gammas is not None:
         chosen = tuple(sorted(set(gammas), reverse=True))
     grid = make_grid(problem, rhos, chosen, balls)
-    engine = Engine(problem, grid, clip, attack_steps, memory=memory, progress=progress)
+    engine = Engine(problem, grid, clip, attack_steps, weights, memory=memory, progress=progress)
     engine.prepare()
     levels = [engine.level(gamma) for gamma in chosen]
     found = None if problem.classes is None else _errors_found(engine, levels)
@@ -158,11 +164,11 @@ def certify_network(
     finish = engine.loss if clip is None else engine.loss.clamp_max(clip)
     certificate = Certificate(
         rhos=rhos,
-        lines=tuple(Line.of(level) for level in levels),
+        lines=tuple(Line.of(level, weights) for level in levels),
         pushes=(),
-        start=(mean_down(start), mean_up(finish)),
+        start=(mean_down(start, weights), mean_up(finish, weights)),
         error_floor=floor,
-        error_found=_with_levels(engine, found, levels),
+        error_found=_withpositive_numbers(engine, found, levels),
         population=people,
         samples=len(problem),
         classes=problem.classes,
@@ -172,6 +178,7 @@ def certify_network(
         about={},
         epsilons=epsilons,
         levels=tuple(levels),
+        weights=weights,
         source=engine,
     )
     if attack_steps > 0:
@@ -186,6 +193,21 @@ def _tensors(data: Data | AnySamples) -> Data:
     if isinstance(data, tuple) and len(data) == 2 and data[1] is None:
         return as_tensor(data[0], "inputs"), None
     return read_whole(data)
+
+
+def sample_weights(
+    data: object, confidence: float | None, epsilon: float | Sequence[float] | None
+) -> Tensor | None:
+    """(n,) the weights that data have, with a mean of 1; None if they have none."""
+    if not isinstance(data, Split) or data.weights is None:
+        return None
+    if confidence is not None:
+        raise ArgumentError(
+            "`confidence` must be left out for a sample with weights: it is no independent draw from a "
+            f"population; got {confidence}."
+        )
+    require(epsilon is None, "epsilon", "be left out for a sample with weights", epsilon)
+    return checked_weights(data.weights, len(data)).cpu()
 
 
 def _without_proof(
@@ -221,7 +243,7 @@ def _errors_found(engine: Engine, levels: Sequence[Level]) -> Tensor:
     return found if label_cost is None else found.clamp_max(label_cost.price)
 
 
-def _with_levels(engine: Engine, found: Tensor | None, levels: Sequence[Level]) -> Tensor | None:
+def _withpositive_numbers(engine: Engine, found: Tensor | None, levels: Sequence[Level]) -> Tensor | None:
     """The same with γ that were added after seeing the sample: for it alone, never for the population."""
     if found is None:
         return None

@@ -70,6 +70,7 @@ class Engine:
 
     Attributes:
         clip: B, if it is min(ℓ, B) that is certified.
+        weights: (n,) with a mean of 1, of samples that count differently.
         attack_steps: of the attacks that the lower sides rest on beside the ascents.
         progress: called with the number of samples done at a level.
     """
@@ -78,6 +79,7 @@ class Engine:
     grid: Grid
     clip: float | None = None
     attack_steps: int = 10
+    weights: Tensor | None = None
     ascent: Maximizer = DEFAULT_ASCENT
     memory: Memory | None = None
     progress: Progress | None = None
@@ -145,8 +147,8 @@ class Engine:
             self._advance(len(batch))
         for level in self._levels:
             self._check(level, torch.cat(costs), torch.cat(losses), "an attack in balls")
-        spent = min(mean_up(torch.cat(costs)), rho)
-        return Push(rho, spent, mean_down(torch.cat(losses))), torch.cat(errors)
+        spent = min(mean_up(torch.cat(costs), self.weights), rho)
+        return Push(rho, spent, mean_down(torch.cat(losses), self.weights)), torch.cat(errors)
 
     def nearest(self) -> Tensor:
         """(n,) costs of errors that a search of the nearest one finds."""

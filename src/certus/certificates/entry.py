@@ -17,17 +17,31 @@ from certus.certificates.any_model import certify_any
 from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify_network
 from certus.certificates.certify_options import NetworkOptions, SmoothingOptions
+from certus.certificates.exact import certify_straight
 from certus.certificates.proven.problem import Data
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.certificates.smoothing.predictors import AnyData
-from certus.errors import require
+from certus.errors import ArgumentError, require
+from certus.readers import Unread, read_estimator
 from certus.samples import AnySamples, read_whole
+from certus.split import Split
 
 
 @overload
 def certify(
     model: nn.Module,
     data: Data | AnySamples,
+    *,
+    rho: float | Sequence[float] | None = None,
+    smoothing: None = None,
+    **options: Unpack[NetworkOptions],
+) -> Certificate: ...
+
+
+@overload
+def certify(
+    model: object,
+    data: AnyData,
     *,
     rho: float | Sequence[float] | None = None,
     smoothing: None = None,
@@ -57,8 +71,10 @@ def certify(
     """Bracket the worst loss and error rate over all distributions within transport cost ρ of the data.
 
     Args:
-        model: without ``smoothing``, a network of layers that certus can bound; with it, any torch module,
-            any estimator with ``predict``, or any callable from arrays to labels or scores.
+        model: without ``smoothing``, a network of layers that certus can bound, or a linear model or
+            perceptron of scikit-learn, alone or behind linear steps, which is read exactly
+            (``certus.readers``); with it, any torch module, any estimator with ``predict``, or any callable
+            from arrays to labels or scores.
         data: a ``Split``; (inputs, targets) as tensors, arrays or frames of numbers; a torch ``Dataset`` or
             ``DataLoader``; or batches of both.
         rho: mean transport costs of interest, a mean *squared* distance; one or several. Without
@@ -74,10 +90,28 @@ def certify(
     >>> found.lower(0.01) <= found.bound(0.01) < 0.2
     True
     """
-    if smoothing is None:
+    if smoothing is None and isinstance(model, nn.Module):
         return certify_network(model, data, rho=rho, **options)
+    if smoothing is None:
+        return _certify_read(model, data, rho, options)
     require(rho is not None, "rho", "be given with `smoothing`", rho)
     assert rho is not None
     if isinstance(data, Dataset):
         data = read_whole(data)
     return certify_any(model, data, rho=rho, smoothing=smoothing, **options)
+
+
+def _certify_read(model: Any, data: Any, rho: Any, options: dict[str, Any]) -> Certificate:
+    """A fitted model of scikit-learn as the network that it is."""
+    rule = "be a torch.nn.Module, or a fitted estimator with `predict`"
+    require(callable(getattr(model, "predict", None)), "model", rule, type(model))
+    try:
+        reading = read_estimator(model)
+    except Unread as reason:
+        raise ArgumentError(
+            f"`smoothing` must be given, the σ of noise on the inputs: {reason}, and noise certifies any "
+            "model; got None."
+        ) from None
+    inputs, targets, weights = reading.samples(data)
+    samples = (inputs, targets) if targets is None else Split(inputs, targets, weights)
+    return certify_straight(reading.network, samples, rho=rho, **({"criterion": reading.criterion} | options))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from certus.certificates.engine import Engine, span
 from certus.certificates.levels import Level
+from certus.certificates.lines import Line
 from certus.certificates.proven.problem import Problem
 
 _STEP = math.sqrt(2)  # ratio of neighbouring γ
@@ -51,19 +52,20 @@ def refined_levels(engine: Engine, levels: list[Level], rhos: Sequence[float], r
         return levels
     least = span(rhos)[0]
     for _ in range(_MOST_ADDED):
-        ends = [level.gamma * least + float(level.bound.mean()) for level in levels[:2]]
+        ends = [level.gamma * least + Line.of(level, engine.weights).bound for level in levels[:2]]
         if len(ends) < 2 or not ends[0] < ends[1]:
             break
         levels.insert(0, engine.level(levels[0].gamma * _STEP))
     for _ in range(24):
-        if float(levels[-1].transport_cost.mean()) >= span(rhos)[1] or levels[-1].gamma < _LEAST:
+        last = Line.of(levels[-1], engine.weights)
+        if last.rho_hat >= span(rhos)[1] or last.gamma < _LEAST:
             break
         levels.append(engine.level(levels[-1].gamma / 4))
     for turn in range(rounds):
         levels.sort(key=lambda level: -level.gamma)
         step = _STEP ** (0.5 ** (turn + 1))
         known = [level.gamma for level in levels]
-        means = [float(level.bound.mean()) for level in levels]
+        means = [Line.of(level, engine.weights).bound for level in levels]
         best = {min(known, key=lambda gamma: gamma * rho + means[known.index(gamma)]) for rho in rhos}
         wanted = {gamma * factor for gamma in best for factor in (step, 1 / step)}
         for gamma in sorted(wanted):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from certus.certificates.levels import Level
 from certus.certificates.proven.gap import Rule
@@ -79,13 +80,13 @@ class Line(Attained):
     rules: dict[str, float]
 
     @staticmethod
-    def of(level: Level) -> Line:
+    def of(level: Level, weights: Tensor | None = None) -> Line:
         counts = torch.bincount(level.rule.long(), minlength=len(Rule)) / len(level.rule)
         return Line(
             level.gamma,
-            mean_up(level.bound),
-            mean_up(level.transport_cost),
-            mean_down(level.loss),
+            mean_up(level.bound, weights),
+            mean_up(level.transport_cost, weights),
+            mean_down(level.loss, weights),
             {rule.name.lower(): round(float(counts[rule]), 6) for rule in Rule if counts[rule] > 0},
         )
 

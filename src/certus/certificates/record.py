@@ -53,6 +53,8 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         "error_floor": _listed(certificate.error_floor),
         "error_found": _listed(certificate.error_found),
     }
+    if certificate.weights is not None:
+        content["weights"] = _listed(certificate.weights)
     if certificate.no_proof is not None:
         content |= {"no_proof": certificate.no_proof, "validity": NO_PROOF_VALIDITY}
     return seal(_plain(content))
@@ -122,8 +124,8 @@ def _certificate(content: dict[str, Any]) -> Certificate:
     words = isinstance(assumptions, list) and all(isinstance(name, str) for name in assumptions)
     require(words, "assumptions", "be a list of names", assumptions)
     require_count("samples", samples)
-    for name in ("error_floor", "error_found"):
-        costs = content[name]
+    for name in ("error_floor", "error_found", "weights"):
+        costs = content.get(name)
         require(costs is None or len(costs) == samples, name, f"be of {samples} samples", len(costs or ()))
     unproven = content.get("no_proof")
     require(unproven is None or isinstance(unproven, str), "no_proof", "be words", unproven)
@@ -140,6 +142,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         population=population,
         assumptions=tuple(assumptions),
         no_proof=unproven,
+        weights=_tensor(content.get("weights")),
         **{name: content[name] for name in ("samples", "classes", "unit_price", "clip", "about")},
     )
 

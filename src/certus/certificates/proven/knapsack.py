@@ -18,8 +18,11 @@ from torch import Tensor
 from certus.errors import require
 
 
-def worst_error(costs: Tensor, rhos: Sequence[float]) -> list[float]:
+def worst_error(costs: Tensor, rhos: Sequence[float], weights: Tensor | None = None) -> list[float]:
     """The largest share of errors at each ρ ≥ 0; ``costs`` is (n,), ≥ 0, ∞ where no error can be bought.
+
+    Args:
+        weights: (n,) with a mean of 1, for samples that count differently: they share the price as well.
 
     >>> worst_error(torch.tensor([0.0, 0.2, 0.4, float("inf")], dtype=torch.float64), [0.0, 0.05, 0.1, 9.0])
     [0.25, 0.5, 0.625, 0.75]
@@ -28,7 +31,10 @@ def worst_error(costs: Tensor, rhos: Sequence[float]) -> list[float]:
     require(
         not bool(unknown.any()), "costs", "be numbers or infinite", f"NaN at {int(unknown.sum())} samples"
     )
-    finite = costs[torch.isfinite(costs)].double().sort().values
+    known = torch.isfinite(costs)
+    finite, order = costs[known].double().sort()
+    if weights is not None:
+        return [_weighted_share(finite, weights[known].double()[order] / count, rho) for rho in rhos]
     spent = torch.cat([finite.new_zeros(1), finite.cumsum(0)]) / count
     shares = []
     for rho in rhos:
@@ -38,3 +44,13 @@ def worst_error(costs: Tensor, rhos: Sequence[float]) -> list[float]:
             part = float((rho - spent[whole]) * count / finite[whole])
         shares.append((whole + min(max(part, 0.0), 1.0)) / count)
     return shares
+
+
+def _weighted_share(costs: Tensor, masses: Tensor, rho: float) -> float:
+    """Masses of the cheapest errors, the last of them in part, that ρ pays for."""
+    spent, gained = (costs * masses).cumsum(0), masses.cumsum(0)
+    whole = int((spent <= rho).sum())  # samples that are paid for in full
+    share, left = (0.0, rho) if whole == 0 else (float(gained[whole - 1]), rho - float(spent[whole - 1]))
+    if whole < len(costs):
+        share += min(max(left, 0.0) / float(costs[whole]), float(masses[whole]))
+    return share

@@ -1,0 +1,206 @@
+"""Linear scores: the exact worst case against closed forms, grids, a convex solver and linear programs."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+from torch import Tensor, nn
+
+from certus.certificates.certificate import Certificate
+from certus.certificates.exact import certify_straight
+from certus.certificates.proven.straight import Positive, PositiveSquare, ScoreLoss, Softplus
+from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
+from certus.errors import ArgumentError
+from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, ModelLoss, SquaredError
+from certus.split import Split
+
+GENERATOR = torch.Generator().manual_seed(3)
+INPUTS = torch.randn(30, 4, generator=GENERATOR, dtype=torch.float64)
+LABELS = (INPUTS[:, 0] + 0.5 * torch.randn(30, generator=GENERATOR, dtype=torch.float64) > 0).long()
+NUMBERS = INPUTS @ torch.tensor([1.0, -2.0, 0.5, 0.0], dtype=torch.float64) + 0.3
+SLOPE = torch.tensor([1.5, -0.7, 0.4, 0.2], dtype=torch.float64)
+RHOS = (0.01, 0.1, 1.0)
+
+
+def linear(rows: Tensor, bias: float = 0.1) -> nn.Linear:
+    layer = nn.Linear(rows.shape[1], len(rows), dtype=torch.float64)
+    layer.weight.data.copy_(rows)
+    layer.bias.data.fill_(bias)
+    return layer
+
+
+def certified(criterion: Criterion, cost: Cost, targets: Tensor = LABELS, rho: object = RHOS) -> Certificate:
+    return certify_straight(linear(SLOPE[None]), (INPUTS, targets), rho=rho, criterion=criterion, cost=cost)  # type: ignore[arg-type]
+
+
+@given(
+    level=st.floats(-30, 30),
+    stiffness=st.one_of(st.floats(0.002, 20), st.sampled_from([0.125, 0.1249999, 0.1250001])),
+    loss=st.sampled_from([Softplus(), Positive(), PositiveSquare()]),
+)
+def test_the_supremum_is_one(level: float, stiffness: float, loss: ScoreLoss) -> None:
+    """Not below the best of a fine grid, and attained by the shift."""
+    at = torch.tensor([level], dtype=torch.float64)
+    stiffness += loss.floor
+    bound, shift = float(loss.supremum(at, stiffness)), loss.shift(at, stiffness)
+    reached = float(loss.value(at + shift) - stiffness * shift**2)
+    steps = torch.linspace(0, 2 * float(shift) + 1 / stiffness + 1, 4001, dtype=torch.float64)
+    best = float((loss.value(level + steps) - stiffness * steps**2).max())
+    assert best <= bound
+    assert reached <= bound <= reached + 1e-7 * (1 + abs(reached)) + 1e-6 / stiffness**2 * 1e-4
+
+
+COSTS = {
+    "l2": SquaredL2(),
+    "weighted": WeightedL2(torch.tensor([1.0, 4.0, 0.25, 2.0], dtype=torch.float64)),
+    "masked": Masked(SquaredL2(), torch.tensor([True, False, True, True])),
+    "full": Mahalanobis(torch.eye(4, dtype=torch.float64) + 0.2),
+    "sup": SquaredSup(),
+    "lp": SquaredLp(1.5),
+}
+
+
+def length(cost: str) -> float:
+    """The dual norm of the slope, by hand."""
+    slope = SLOPE.numpy()
+    match cost:
+        case "weighted":
+            return math.sqrt(sum(slope**2 / np.array([1, 4, 0.25, 2])))
+        case "masked":
+            return math.sqrt(sum(slope[[0, 2, 3]] ** 2))
+        case "full":
+            return math.sqrt(slope @ np.linalg.solve(np.eye(4) + 0.2, slope))
+        case "sup":
+            return float(np.abs(slope).sum())
+        case "lp":
+            return float((np.abs(slope) ** 3).sum() ** (1 / 3))
+    return math.sqrt(sum(slope**2))
+
+
+@pytest.mark.parametrize("cost", COSTS)
+def test_squared_errors_have_a_closed_form(cost: str) -> None:
+    """(√R + α√ρ)², on both sides of the bracket, in every norm."""
+    found = certified(SquaredError(), COSTS[cost], NUMBERS)
+    residuals = INPUTS @ SLOPE + 0.1 - NUMBERS
+    root = math.sqrt(float((residuals**2).mean()))
+    for one in found.curve():
+        exact = (root + length(cost) * math.sqrt(one.rho)) ** 2
+        assert one.loss_low <= exact * (1 + 1e-12)
+        assert exact <= one.loss_high * (1 + 1e-12)
+        assert one.loss_high - one.loss_low <= 1e-8 * exact
+
+
+@pytest.mark.parametrize("cost", COSTS)
+def test_the_error_rate_is_a_knapsack_of_distances(cost: str) -> None:
+    found = certified(Logistic(), COSTS[cost])
+    margins = (2 * LABELS.double() - 1) * (INPUTS @ SLOPE + 0.1)
+    costs = np.sort((margins.clamp_min(0) / length(cost)).numpy() ** 2)
+    for one in found.curve():
+        shares = linprog(-np.ones(30), A_ub=costs[None], b_ub=[30 * one.rho], bounds=(0, 1))
+        assert one.error_low == pytest.approx(-shares.fun / 30, abs=1e-9)
+        assert one.error_high == pytest.approx(-shares.fun / 30, abs=1e-9)
+
+
+@pytest.mark.parametrize("criterion", [Logistic(), Hinge(), Hinge(squared=True), SquaredError()], ids=str)
+def test_no_discrete_adversary_does_better_and_one_does_as_well(criterion: Criterion) -> None:
+    """The primal problem, mass by mass on a grid of score shifts, as a linear program."""
+    targets = NUMBERS if isinstance(criterion, SquaredError) else LABELS
+    found, count = certified(criterion, SquaredL2(), targets, rho=0.1), 30
+    shifts = torch.linspace(-6, 6, 961, dtype=torch.float64)
+    scores = (INPUTS @ SLOPE + 0.1)[:, None] + shifts
+    losses = torch.stack(
+        [criterion(row[:, None], targets[index].repeat(len(row))) for index, row in enumerate(scores)]
+    )
+    prices = (shifts / length("l2")) ** 2
+    sums = np.kron(np.eye(count), np.ones(len(shifts)))
+    solved = linprog(
+        -losses.flatten().numpy() / count,
+        A_ub=np.tile(prices.numpy(), count)[None] / count,
+        b_ub=[0.1],
+        A_eq=sums,
+        b_eq=np.ones(count),
+    )
+    assert -solved.fun <= found.bound(0.1)
+    assert found.lower(0.1) == pytest.approx(-solved.fun, rel=2e-4)
+    assert found.bound(0.1) == pytest.approx(found.lower(0.1), rel=1e-7)
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize("criterion", [Logistic(), Hinge(), CrossEntropy()], ids=str)
+def test_the_worst_case_is_there(criterion: Criterion, cost: str) -> None:
+    """Moved samples cost at most ρ, and have the loss that is claimed."""
+    rows = torch.stack([0.2 * SLOPE, 1.2 * SLOPE]) if isinstance(criterion, CrossEntropy) else SLOPE[None]
+    model, price = linear(rows), COSTS[cost]
+    found = certify_straight(model, (INPUTS, LABELS), rho=0.3, criterion=criterion, cost=price)
+    data, weights = found.worst_case_data(0.3)
+    origin = INPUTS.repeat(len(data) // 30, 1)
+    with torch.no_grad():
+        losses = ModelLoss(model, criterion)(data.inputs, data.targets)
+    assert float(weights.sum()) == pytest.approx(1)
+    moved = price.value(price.pinned(data.inputs, origin), origin)
+    assert float((weights * moved).sum()) <= 0.3 * (1 + 1e-9)
+    assert float((weights * losses).sum()) == pytest.approx(found.lower(0.3), rel=1e-9)
+
+
+@pytest.mark.parametrize("criterion", [Logistic(), SquaredError()], ids=str)
+def test_a_weight_is_so_many_copies(criterion: Criterion) -> None:
+    targets = NUMBERS if isinstance(criterion, SquaredError) else LABELS
+    copies = torch.arange(30) % 4
+    weighted = Split(INPUTS, targets, copies.double())
+    repeated = Split(INPUTS.repeat_interleave(copies, 0), targets.repeat_interleave(copies))
+    first, second = (
+        certify_straight(linear(SLOPE[None]), data, rho=RHOS, criterion=criterion)
+        for data in (weighted, repeated)
+    )
+    for one, other in zip(first.curve(), second.curve(), strict=True):
+        assert one.loss_high == pytest.approx(other.loss_high, rel=1e-8)
+        assert one.loss_low == pytest.approx(other.loss_low, rel=1e-8)
+        assert one.error_high == (other.error_high and pytest.approx(other.error_high))
+
+
+def test_predictions_are_certified_without_labels() -> None:
+    found = certify_straight(linear(SLOPE[None]), (INPUTS, None), rho=0.1, criterion=Logistic())
+    assert found.error_bound(0.0) == pytest.approx(0, abs=1e-12)
+    assert 0 < (found.error_bound(0.1) or 0) < 1
+
+
+def test_a_score_that_nothing_moves() -> None:
+    cost = Masked(SquaredL2(), torch.tensor([False, True, False, False]))
+    still = linear(torch.tensor([[1.0, 0.0, 2.0, 0.0]], dtype=torch.float64))
+    found = certify_straight(still, (INPUTS, LABELS), rho=RHOS, criterion=Logistic(), cost=cost)
+    for near, far in pairwise(found.curve()):
+        assert far.error_high == near.error_high
+    assert found.lower(1.0) == pytest.approx(found.start[0])
+
+
+def test_other_networks_are_bracketed() -> None:
+    """Several classes, or layers, leave the line."""
+    model = nn.Sequential(linear(torch.stack([SLOPE, -SLOPE, 0 * SLOPE])))
+    found = certify_straight(model, (INPUTS, LABELS), rho=0.1)
+    assert found.classes == 3
+    assert "exact" not in found.bracket(0.1).rules
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "words"),
+    [
+        (Split(INPUTS, LABELS, torch.ones(30)), {"epsilon": 0.1}, "`epsilon` must be left out where samples"),
+        ((INPUTS, NUMBERS[:4]), {"criterion": SquaredError()}, "`targets` must have one entry for each"),
+        (
+            (INPUTS, NUMBERS),
+            {"criterion": SquaredError(), "epsilon": 0.1},
+            "`epsilon` must be left out for a reg",
+        ),
+    ],
+)
+def test_what_is_refused(data: Split, options: dict[str, object], words: str) -> None:
+    options = {"criterion": Logistic()} | options
+    with pytest.raises(ArgumentError, match=words):
+        certify_straight(linear(SLOPE[None]), data, rho=0.1, **options)  # type: ignore[arg-type]

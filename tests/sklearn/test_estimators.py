@@ -1,0 +1,290 @@
+"""RobustClassifier and RobustRegressor: what they promise, and how they live with scikit-learn."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+import certus
+from certus.costs import Masked, WeightedL2
+from certus.errors import ArgumentError, CertusError
+from certus.losses import CrossEntropy, ModelLoss
+from certus.sklearn import RobustClassifier, RobustRegressor, load_estimator
+from certus.storage.files import RunError
+
+X, LABELS = load_iris(return_X_y=True)
+WORDS = np.array(["setosa", "versicolor", "virginica"])[LABELS]
+TWO = LABELS > 0
+FRAME = pandas.DataFrame(X, columns=["a", "b", "c", "d"])
+SUGAR, TARGET = load_diabetes(return_X_y=True)
+
+
+def classifier(**options: Any) -> RobustClassifier:
+    known: dict[str, Any] = {"epochs": 25, "random_state": 0, "network": (8,)}
+    return RobustClassifier(**(known | options))
+
+
+@pytest.fixture(scope="module")
+def plain() -> RobustClassifier:
+    return classifier(epochs=40).fit(FRAME, WORDS)
+
+
+def test_it_lives_in_pipelines_and_searches() -> None:
+    pipeline = Pipeline([("scale", StandardScaler()), ("model", classifier(epochs=15))])
+    pipeline.set_output(transform="pandas")
+    search = GridSearchCV(pipeline, {"model__rho": [0.0, 0.1]}, cv=2).fit(FRAME, WORDS)
+    inside = search.best_estimator_["model"]
+    assert list(inside.feature_names_in_) == ["a", "b", "c", "d"]
+    assert search.score(FRAME, WORDS) > 0.7
+    assert len(cross_val_score(clone(pipeline), FRAME, WORDS, cv=2)) == 2
+    weights = np.where(WORDS == "setosa", 0.0, 1.0)
+    with certus_routing():
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        routed = make_pipeline(scaler, classifier(epochs=2).set_fit_request(sample_weight=True))
+        found = routed.fit(X, WORDS, sample_weight=weights)
+    assert list(found.classes_) == ["versicolor", "virginica"]
+
+
+def certus_routing() -> Any:
+    from sklearn import config_context
+
+    return config_context(enable_metadata_routing=True)
+
+
+def test_the_network_takes_rows_as_they_come(plain: RobustClassifier) -> None:
+    """Scalings are folded in: probabilities are those of the module on raw rows."""
+    outputs = plain.module_(torch.from_numpy(X))
+    assert np.allclose(outputs.softmax(1).detach().numpy(), plain.predict_proba(FRAME))
+    assert plain.score(FRAME, WORDS) > 0.9
+    assert np.allclose(np.exp(plain.predict_log_proba(FRAME)), plain.predict_proba(FRAME))
+    assert np.allclose(plain.feature_prices_, 1 / X.var(0))
+
+
+def test_units_do_not_matter() -> None:
+    """Default prices count standard deviations: rows in other units give the same predictions."""
+    factors, offsets = np.array([1000.0, 0.01, 5.0, 1.0]), np.array([3.0, -70.0, 0.0, 1.0])
+    one, other = classifier(epochs=5).fit(X, WORDS), classifier(epochs=5).fit(X * factors + offsets, WORDS)
+    assert np.allclose(one.predict_proba(X), other.predict_proba(X * factors + offsets), atol=1e-6)
+    assert one.gamma_ == pytest.approx(other.gamma_, rel=1e-4)
+
+
+def test_plain_linear_training_is_logistic_regression() -> None:
+    """rho=0 without hidden layers, against another library's solver."""
+    noisy = (LABELS[TWO] == 2) ^ (np.arange(100) % 5 == 0)  # so that the classes overlap
+    found = classifier(rho=0.0, network=(), epochs=300, learning_rate=0.1).fit(X[TWO], noisy)
+    scaled = StandardScaler().fit_transform(X[TWO])
+    theirs = LogisticRegression(C=np.inf, max_iter=5000).fit(scaled, noisy)
+    assert np.allclose(found.predict_proba(X[TWO]), theirs.predict_proba(scaled), atol=0.01)
+    regression = RobustRegressor(rho=0, network=(), epochs=300, learning_rate=0.1, random_state=0)
+    close = regression.fit(SUGAR, TARGET).predict(SUGAR) - Ridge(0.0).fit(SUGAR, TARGET).predict(SUGAR)
+    assert np.abs(close).max() < 0.02 * TARGET.std()
+
+
+def test_robust_training_lowers_the_worst_case() -> None:
+    """At ρ, the proven worst case of the model trained for it is below that of plain training."""
+    worst = {}
+    for rho in (0.0, 0.3):
+        model = classifier(network=(), rho=rho, epochs=60).fit(X[TWO], LABELS[TWO])
+        worst[rho] = model.certify(X[TWO], LABELS[TWO], 0.3).bound(0.3)
+    assert worst[0.3] < 0.9 * worst[0.0]
+
+
+def test_certificate_worst_case_and_prices() -> None:
+    prices = {"a": math.inf, "b": 10.0}
+    model = classifier(feature_prices=prices, network=(4,)).fit(FRAME, WORDS)
+    assert isinstance(model.cost_, Masked)
+    assert isinstance(model.cost_.inner, WeightedL2)
+    found = model.worst_case(FRAME, WORDS, 0.05)
+    copies = len(found.X) // len(X)
+    origin = np.tile(X, (copies, 1))
+    assert (found.X[:, 0] == origin[:, 0]).all()
+    assert found.weights.sum() == pytest.approx(1)
+    paid = ((found.X - origin)[:, 1:] ** 2 * model.feature_prices_[1:]).sum(1)
+    assert float(paid @ found.weights) <= 0.05 * (1 + 1e-9)
+    codes = torch.from_numpy(np.searchsorted(model.classes_, found.y))
+    with torch.no_grad():
+        losses = ModelLoss(model.module_, CrossEntropy())(torch.from_numpy(found.X), codes)
+    assert float(losses.numpy() @ found.weights) == pytest.approx(found.loss, rel=1e-6)
+    assert found.loss <= found.bound
+
+
+def test_fragile_features() -> None:
+    """A linear model is as fragile in a feature as its weight times the feature's spread."""
+    model = RobustRegressor(rho=0.01, network=(), epochs=60, random_state=0).fit(SUGAR[:, :4], TARGET)
+    found = model.fragile_features(SUGAR[:, :4], TARGET, by=0.2)
+    weights = next(model.module_.parameters()).detach().numpy()[0]
+    root = np.sqrt(np.mean((model.predict(SUGAR[:, :4]) - TARGET) ** 2))
+    exact = {
+        f"x{place}": (root + 0.2 * size) ** 2
+        for place, size in enumerate(np.abs(weights) * SUGAR[:, :4].std(0))
+    }
+    assert [one.feature for one in found] == sorted(exact, key=lambda name: -exact[name])
+    for one in found:
+        assert one.loss_low == pytest.approx(exact[one.feature], rel=1e-8)
+        assert one.loss_high == pytest.approx(exact[one.feature], rel=1e-8)
+        assert one.error_high is None
+
+
+def test_certified_training_proves_its_curvature() -> None:
+    model = classifier(gamma=1.0, certified=True, epochs=15).fit(X, WORDS)
+    assert model.curvature_ is not None
+    assert model.gamma_ is not None
+    assert model.curvature_ <= 2 * model.gamma_
+    assert model.score(X, WORDS) > 0.8
+    bound = certus.input_smoothness(model.module_, input_shape=(4,), cost=model.cost_)
+    assert bound.curvature == pytest.approx(model.curvature_)
+
+
+def test_weights_of_classes_and_samples() -> None:
+    heavy = classifier(class_weight={0: 1.0, 1: 1.0, 2: 20.0}, epochs=15).fit(X, LABELS)
+    even = classifier(epochs=15).fit(X, LABELS)
+    assert (heavy.predict(X) == 2).sum() >= (even.predict(X) == 2).sum()
+    last = heavy.certify(X, LABELS, 0.0).error_bound(0.0)
+    wrong = heavy.predict(X) != LABELS
+    shares = np.where(LABELS == 2, 20.0, 1.0)
+    assert last == pytest.approx(float(wrong @ shares / shares.sum()), abs=1e-6)
+    only = even.certify(X, LABELS, 0.01, sample_weight=(LABELS == 1).astype(float))
+    alone = even.certify(X[LABELS == 1], LABELS[LABELS == 1], 0.01)
+    assert only.error_bound(0.01) == pytest.approx(alone.error_bound(0.01), rel=1e-6)
+    for model, weights, name in ((even, np.ones(150), "sample_weight"), (heavy, None, "class_weight")):
+        with pytest.raises(ArgumentError, match=f"`{name}` must be left out with `confidence`"):
+            model.certify(X, LABELS, 0.01, sample_weight=weights, confidence=0.95)
+    people = even.certify(X, LABELS, 0.01, confidence=0.9).bracket(0.01)
+    assert people.population_error is not None
+
+
+def test_labels_that_move() -> None:
+    model = classifier(label_price=0.5, network=(), epochs=5).fit(X, LABELS)
+    free = classifier(network=(), epochs=5).fit(X, LABELS)
+    free.module_.load_state_dict(model.module_.state_dict())
+    moved, fixed = model.certify(X, LABELS, 0.1), free.certify(X, LABELS, 0.1)
+    assert moved.lower(0.1) > fixed.bound(0.1)
+
+
+class Net(nn.Module):
+    """A module of the user's."""
+
+    def __init__(self, inputs: int = 4, outputs: int = 3) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(inputs, 6), nn.Tanh(), nn.Linear(6, outputs))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layers(rows)
+        return result
+
+
+@pytest.mark.parametrize(
+    "network", [Net(), Net, lambda outputs: Net(4, outputs)], ids=["module", "class", "function"]
+)
+def test_networks_of_the_users(network: Any, tmp_path: Path) -> None:
+    before = (
+        {name: value.clone() for name, value in network.state_dict().items()}
+        if isinstance(network, Net)
+        else {}
+    )
+    model = clone(classifier(network=network)).fit(X, LABELS)
+    assert model.score(X, LABELS) > 0.6
+    assert all((network.state_dict()[name] == value).all() for name, value in before.items())
+    model.save(tmp_path / "model.safetensors")
+    with pytest.raises(ArgumentError, match="`network` must be given again"):
+        load_estimator(tmp_path / "model.safetensors")
+    again = load_estimator(tmp_path / "model.safetensors", network=network)
+    assert (again.predict(X) == model.predict(X)).all()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        classifier(epochs=3, feature_prices={"a": math.inf, 1: 2.0}, class_weight="balanced"),
+        classifier(epochs=3, certified=True, feature_prices=[1.0, 2.0, math.inf, 3.0]),
+        RobustRegressor(epochs=3, random_state=1),
+    ],
+    ids=["classifier", "certified", "regressor"],
+)
+def test_saved_and_read_again(model: Any, tmp_path: Path) -> None:
+    model = clone(model).fit(FRAME, LABELS if isinstance(model, RobustRegressor) else WORDS)
+    model.save(tmp_path / "model")
+    again: Any = load_estimator(tmp_path / "model")
+    assert type(again) is type(model)
+    assert (again.predict(FRAME) == model.predict(FRAME)).all()
+    assert str(again) == str(model)
+    targets = model.predict(FRAME)
+    assert again.certify(FRAME, targets, 0.01).bound(0.01) == model.certify(FRAME, targets, 0.01).bound(0.01)
+    assert (again.gamma_, again.n_iter_, list(again.feature_names_in_)) == (model.gamma_, 3, list("abcd"))
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\x80\x04 pickled")
+    with pytest.raises(RunError, match="pickled file"):
+        load_estimator(tmp_path / "x")
+    from certus.storage.tensors import save_tensors
+
+    save_tensors(tmp_path / "y", {"a": torch.zeros(1)}, {"format": 1})
+    with pytest.raises(RunError, match="holds no estimator of this version"):
+        load_estimator(tmp_path / "y")
+    save_tensors(tmp_path / "z", {"a": torch.zeros(1)}, {"format": 9})
+    with pytest.raises(RunError, match="has the format 9"):
+        load_estimator(tmp_path / "z")
+    with pytest.raises(ArgumentError, match="must be fitted before it is saved"):
+        classifier().save(tmp_path / "model")
+
+
+def test_early_stopping_keeps_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    model = classifier(early_stopping=True, patience=2, epochs=80, learning_rate=0.3, verbose=2, rho=0.0)
+    model.fit(X, LABELS)
+    assert model.n_iter_ < 80
+    assert len(capsys.readouterr().out.splitlines()) == model.n_iter_
+    assert model.score(X, LABELS) > 0.8
+    classifier(epochs=20, verbose=1).fit(X, LABELS)
+    assert len(capsys.readouterr().out.splitlines()) == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"gamma": 1.0, "rho": 0.1}, "`gamma` must be left out where `rho` is given"),
+        ({"rho": -0.1}, "`rho` must not be negative"),
+        ({"network": (0,)}, "`network` must have whole numbers of units"),
+        ({"network": 5}, "`network` must be widths such as"),
+        ({"network": lambda: 3}, "`network` must make a torch.nn.Module"),
+        ({"network": nn.Linear(4, 2)}, r"`network` must return outputs of shape \(batch, 3\)"),
+        ({"feature_prices": [1.0, 2.0]}, r"one for each of the 4 features.*got shape \(2,\)"),
+        ({"feature_prices": 0.0}, "`feature_prices` must be positive"),
+        ({"feature_prices": math.inf}, "`feature_prices` must leave at least one feature free"),
+        ({"feature_prices": {"width": 1.0}}, "`feature_prices` must name features"),
+        ({"class_weight": {0: 0.0, 1: 1.0, 2: 1.0}}, "`class_weight` must be positive"),
+        ({"epochs": 0}, "`epochs` must be a whole number"),
+        ({"learning_rate": 0.0}, "`learning_rate` must be positive"),
+        ({"early_stopping": True, "validation_fraction": 1.5}, "`validation_fraction` must lie between"),
+        ({"early_stopping": True, "validation_fraction": 0.001}, "`early_stopping` cannot hold out"),
+    ],
+)
+def test_what_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(CertusError, match=words):
+        classifier(**options).fit(X, LABELS)
+
+
+def test_data_that_are_refused(plain: RobustClassifier) -> None:
+    with pytest.raises(ArgumentError, match=r"`y` must hold labels seen in training, setosa.*got rose"):
+        plain.certify(FRAME[:2], ["rose", "setosa"], 0.1)
+    with pytest.raises(ArgumentError, match="needs samples of 2 classes at least; got 1 class"):
+        classifier().fit(X, np.zeros(150))
+    refused = ((-np.ones(150), "must not be negative"), (np.zeros(150), "must not be zero for all"))
+    for weights, words in refused:
+        with pytest.raises(ArgumentError, match=words):
+            classifier().fit(X, LABELS, sample_weight=weights)
+    with pytest.raises(ArgumentError, match="`by` must be positive"):
+        plain.fragile_features(FRAME, WORDS, by=0.0)
