@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from certus.errors import CertusError
     from certus.evidence import Evidence
     from certus.losses import CrossEntropy, ModelLoss
+    from certus.runs.trained import load_run as load
     from certus.smoothness import input_smoothness
     from certus.surrogate import WRM
     from certus.training import fit
@@ -59,6 +60,7 @@ __all__ = [
     "domains",
     "fit",
     "input_smoothness",
+    "load",
     "losses",
     "mdp",
     "models",
@@ -86,6 +88,10 @@ _HOMES = {
 _PARTS = set(__all__) - set(_HOMES) | {"errors", "evidence", "norms", "perturbers", "split"}
 
 
+_ALIASES = {"load": ("runs.trained", "load_run")}
+_PARTS -= set(_ALIASES)
+
+
 def __getattr__(name: str) -> Any:
     """Everything is imported when it is used: torch, and what drives processes, take seconds to load.
 
@@ -93,6 +99,9 @@ def __getattr__(name: str) -> Any:
     """
     if name in _PARTS:
         return importlib.import_module(f"certus.{name}")
+    if name in _ALIASES:
+        home, own = _ALIASES[name]
+        return getattr(importlib.import_module(f"certus.{home}"), own)
     if name in _HOMES:
         return getattr(importlib.import_module(f"certus.{_HOMES[name]}"), name)
     for part in ("costs", "domains", "errors", "losses", "perturbers", "smoothness", "surrogate"):

@@ -132,6 +132,12 @@ ENTRIES = {
     ),
     "verify": Entry("verify run/certificate/certificate.json"),
     "shift": Entry("shift csv:data.csv@test csv:data.csv@train --label-price 1 --samples 10"),
+    "predict": Entry("predict run data.csv --reach 0.1 -o said.csv", makes=("said.csv",)),
+    "features": Entry(
+        "features run --samples 4 --plot bars.png", ("features run --samples 4 --json",), makes=("bars.png",)
+    ),
+    "whatif": Entry("whatif run --feature a --by 0.1 --samples 4"),
+    "export": Entry("export run -o net.pt2", makes=("net.pt2",)),
     "data list": Entry("data list"),
     "data get": Entry("data get mnist", makes=("mnist.safetensors",), before=local_package),
 }

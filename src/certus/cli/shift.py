@@ -12,8 +12,8 @@ from certus.cli.shared_options import Json, ModelFile
 
 def shift(
     context: typer.Context,
-    first: Annotated[str, typer.Argument(help="DATA@SPLIT, such as employment@test.")],
-    second: Annotated[str, typer.Argument(help="DATA@SPLIT, such as employment@2018.")],
+    first: Annotated[str, typer.Argument(help="DATA, or DATA@SPLIT such as employment@test.")],
+    second: Annotated[str, typer.Argument(help="DATA, or DATA@SPLIT such as employment@2018.")],
     label_price: Annotated[
         float | None, typer.Option(help="What changing a label costs; else labels stay.")
     ] = None,

@@ -7,17 +7,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 import typer
 
 from certus.certificates.alarm import check_met
 from certus.certificates.certificate import Certificate
+from certus.certificates.shift_estimate import estimated_distance
 from certus.certificates.transport import Shift, transport_distance
 from certus.cli.idle import of_labels, of_network, refuse_idle
+from certus.cli.moved_columns import shifted_features, show_moved
 from certus.cli.output import console, messages, number, print_json
 from certus.data import DataSet, load
-from certus.data.other_data import load_like
+from certus.data.catalogue import TABLES, raw_table
+from certus.data.other_data import load_like, new_rows
 from certus.decimals import at_least, at_most
-from certus.errors import ArgumentError, require
+from certus.errors import require
 from certus.runs.building import natural_cost
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import RunDirectory
@@ -26,6 +30,7 @@ from certus.runs.trained import TrainedRun, open_trained
 from certus.smoothness.results import assumed_words
 from certus.split import Split
 from certus.subsets import Subset, halves
+from certus.table_options import TableOptions
 
 
 def measure_shift(
@@ -54,6 +59,10 @@ def measure_shift(
         for each in ((spec, name), (other, later))
     ]
     here, there = (part.data for part in chosen)
+    unlabelled = data.classes is not None and there.targets.is_floating_point()
+    if unlabelled:
+        refuse_idle(context, {"label_price": f"for {second}, which has no labels"})
+        here = Split(here.inputs, torch.zeros(len(here)))
     if trained is not None:
         outside = int((~trained.domain.contains(there.inputs)).sum())
         rule = f"lie where the inputs of the run may, in {trained.domain}, for its certificate to hold there"
@@ -65,8 +74,10 @@ def measure_shift(
     chance = None
     if len(one) > 0:
         chance = transport_distance(one, rest, cost, label_price=label_price, seed=seed)
+    estimate = estimated_distance(here, there, cost, label_price=label_price, seed=seed)
+    moved = shifted_features(data, here.inputs, there.inputs, cost)
     bracket: dict[str, Any] | None = None
-    if trained is not None and found.reason is None:
+    if trained is not None and found.reason is None and not unlabelled:
         messages.print(f"Certifying {run} on {first} at rho = {found.high:.4g}.")
         settings = CertifySettings(
             rho=(found.high,),
@@ -79,12 +90,14 @@ def measure_shift(
         bracket = _bracket(certify_run(trained, settings), found.high, there, second)
     if as_json:
         plain = {name: _finite(value) for name, value in (("shift", found), ("chance", chance))}
-        rows = [part.as_json() for part in chosen]
-        print_json({"first": first, "second": second, "rows": rows, **plain, "bracket": bracket})
+        told = {"rows": [part.as_json() for part in chosen], **plain, "bracket": bracket}
+        beside = {"estimate": estimate, "features": [asdict(one) for one in moved]}
+        print_json({"first": first, "second": second, **told, **beside})
         return
     if samples is not None:
         said = ", and ".join(part.words for part in chosen)
         console.print(f"Of {said}: the distance between all rows is another, on average smaller.")
+    show_moved(moved, estimate, second)
     _show(first, second, found, chance, data, bracket)
 
 
@@ -150,11 +163,9 @@ def _bound(value: float, limit: float) -> str:
 
 
 def _names(text: str) -> tuple[str, str]:
-    """``employment@2018``: a data set and one of its splits."""
+    """``employment@2018``: a data set and one of its splits; all of it where none is named."""
     spec, at, name = text.rpartition("@")
-    if not at:
-        raise ArgumentError(f"`data` must name a split, such as {text}@test; got {text!r}.")
-    return spec, name
+    return (spec, name) if at else (text, "all")
 
 
 def _read(data: DataSet, spec: str, name: str, trained: TrainedRun | None, own: str) -> Split:
@@ -162,8 +173,19 @@ def _read(data: DataSet, spec: str, name: str, trained: TrainedRun | None, own: 
     own = own if trained is None else trained.settings.data
     if spec == own:
         return named_split(data, name)
+    options = TableOptions() if trained is None else trained.settings.table
+    if data.recipe is not None and spec.startswith(TABLES):
+        rows = new_rows(data, raw_table(spec, options))
+        for note in rows.notes:
+            messages.print(note)
+        if rows.targets is None:
+            require(name == "all", "second", "be all of a table without a target column", f"{spec}@{name}")
+            messages.print(
+                f"{spec} has no target column: inputs are compared alone, and nothing is certified."
+            )
+            return Split(rows.inputs, torch.zeros(len(rows.inputs)))
     seed, target = (0, None) if trained is None else (trained.settings.seed, trained.settings.target)
-    return named_split(load_like(data, spec, seed=seed, target=target), name)
+    return named_split(load_like(data, spec, seed=seed, target=target, options=options), name)
 
 
 def _finite(found: Shift | None) -> dict[str, Any] | None:

@@ -33,7 +33,7 @@ _NAMES_ITSELF = re.compile(r"(.*[_ ]|^)(id|uuid|guid|key|nr|index)|unnamed: \d+|
 
 
 @dataclass
-class Findings:
+class TableFindings:
     """Problems so far."""
 
     table: RawTable
@@ -51,7 +51,7 @@ class Findings:
 def make_data(raw: RawTable, options: TableOptions, *, seed: int = 0, standardize: bool = True) -> DataSet:
     """A table as a data set: understood, split, and scaled by its training rows."""
     name = _target_name(raw, options)
-    found = Findings(raw, [])
+    found = TableFindings(raw, [])
     if len(raw.columns) < 2:
         found.add("have a feature beside its target", f"only the column {name!r}{separator_hint([name])}")
         refuse(raw.source, found.problems)
@@ -94,7 +94,7 @@ def _target_name(raw: RawTable, options: TableOptions) -> str:
     return name
 
 
-def _learn(label: str, raw: RawColumn, options: TableOptions, found: Findings) -> ColumnRecipe:
+def _learn(label: str, raw: RawColumn, options: TableOptions, found: TableFindings) -> ColumnRecipe:
     gaps, distinct = raw.gaps, raw.distinct
     recipe = ColumnRecipe(label, "dropped", int(gaps.sum()), distinct)
     if label in options.dropped:
@@ -124,13 +124,13 @@ def _learn(label: str, raw: RawColumn, options: TableOptions, found: Findings) -
 _FILL = "; leave --missing at median, or fill them"
 
 
-def _check_finite(label: str, raw: RawColumn, values: Array, found: Findings) -> None:
+def _check_finite(label: str, raw: RawColumn, values: Array, found: TableFindings) -> None:
     bad = np.flatnonzero(np.isinf(values))
     if len(bad):
         found.at(label, bad, raw.words[int(bad[0])], "hold finite numbers")
 
 
-def _learn_words(recipe: ColumnRecipe, raw: RawColumn, found: Findings) -> ColumnRecipe:
+def _learn_words(recipe: ColumnRecipe, raw: RawColumn, found: TableFindings) -> ColumnRecipe:
     """A column of words: categories, an identifier, or numbers with a slip."""
     assert raw.cells is not None
     _check_slips(recipe.name, raw, found)
@@ -141,7 +141,7 @@ def _learn_words(recipe: ColumnRecipe, raw: RawColumn, found: Findings) -> Colum
     return _as_category(recipe, raw, found)
 
 
-def _as_category(recipe: ColumnRecipe, raw: RawColumn, found: Findings) -> ColumnRecipe:
+def _as_category(recipe: ColumnRecipe, raw: RawColumn, found: TableFindings) -> ColumnRecipe:
     if recipe.distinct > MOST_CATEGORIES:
         words = [
             row for row, cell in enumerate(raw.words) if cell is not None and READERS["number"](cell) is None
@@ -157,7 +157,7 @@ def _as_category(recipe: ColumnRecipe, raw: RawColumn, found: Findings) -> Colum
     return replace(recipe, kind="category", categories=(*known, *([GAP] if recipe.missing else [])))
 
 
-def _check_slips(label: str, raw: RawColumn, found: Findings) -> None:
+def _check_slips(label: str, raw: RawColumn, found: TableFindings) -> None:
     """A slip of the pen must not turn a column of numbers, or of dates, into categories."""
     cells = raw.cells or ()
     present = [row for row, cell in enumerate(cells) if cell is not None]
@@ -177,7 +177,7 @@ def _check_slips(label: str, raw: RawColumn, found: Findings) -> None:
             return
 
 
-def _learn_targets(label: str, raw: RawColumn, found: Findings) -> tuple[Targets | None, str]:
+def _learn_targets(label: str, raw: RawColumn, found: TableFindings) -> tuple[Targets | None, str]:
     """Labels or numbers, and the kind of their cells."""
     gaps, before = raw.gaps, len(found.problems)
     if gaps.any():

@@ -14,9 +14,11 @@ def train_command(settings: Settings, path: str, *, imported: bool) -> str:
     """``certus train …`` with all that is not a default."""
     if imported:
         given = ["certus", "import", "--weights", "WEIGHTS", "--data", settings.data]
-        return shlex.join([*given, "--model", settings.model, *_flags(settings, {"method"}), "-o", path])
+        return shlex.join(
+            [*given, "--model", settings.model, *_flags(settings, {"method", "folder"}), "-o", path]
+        )
     words = ["certus", "train", settings.data, "--model", settings.model]
-    return shlex.join([*words, *_flags(settings, set()), "-o", path])
+    return shlex.join([*words, *_flags(settings, {"folder"}), "-o", path])
 
 
 def certify_command(asked: dict[str, Any], path: str) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from certus.costs import Cost
 from certus.data import DataSet
@@ -40,6 +43,11 @@ class TrainedRun:
     rho_hat: float | None
 
     @property
+    def model(self) -> nn.Module:
+        """The trained network, in eval mode."""
+        return self.loss.model
+
+    @property
     def wrm(self) -> WRM:
         """The WRM that the run was trained with, at its final γ, solved with care."""
         if self.gamma is None:
@@ -74,6 +82,15 @@ def open_trained(run: RunDirectory, *, model: str | None = None) -> TrainedRun:
         gamma,
         rho_hat,
     )
+
+
+def load_run(path: str | Path, *, model: str | None = None) -> TrainedRun:
+    """A complete run: its network, its data and its settings. This is ``certus.load``.
+
+    Args:
+        model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
+    """
+    return open_trained(RunDirectory.open(Path(path)), model=model)
 
 
 def recorded_rho_hat(run: RunDirectory) -> float | None:

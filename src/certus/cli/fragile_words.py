@@ -1,0 +1,143 @@
+"""What ``certus features`` and ``certus whatif`` compute and say."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from certus.cli.idle import of_network, refuse_idle
+from certus.cli.output import console, make_table, messages, number, print_json, require_picture
+from certus.decimals import at_least, at_most
+from certus.errors import require
+from certus.figures.fragile_bars import draw_fragile
+from certus.losses import ModelLoss
+from certus.runs.directory import RunDirectory
+from certus.runs.fragility import (
+    Fragile,
+    chosen_rows,
+    cost_of_moving,
+    features_of,
+    move_feature,
+    named_feature,
+    spread_cost,
+)
+from certus.runs.trained import TrainedRun, open_trained
+from certus.subsets import Subset
+from certus.training import evaluate
+
+
+def list_features(
+    context: typer.Context,
+    run: Path,
+    share: float,
+    split: str,
+    samples: int | None,
+    seed: int,
+    plot: Path | None,
+    model: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Move every feature alone, and sort them by what it may cost."""
+    require(0 < share < math.inf, "--share", "be positive and finite", share)
+    if plot is not None:
+        require_picture("--plot", plot)
+    trained, chosen = _opened(context, run, split, samples, seed, model)
+    found = []
+    for feature in features_of(trained.data):
+        rho = spread_cost(trained.data, chosen.data, feature, share)
+        if rho > 0:  # a category of one value has no spread
+            messages.print(f"Moving {feature.name}.")
+            found.append(move_feature(trained, chosen.data, feature, rho))
+    require(len(found) > 0, "run", "have a feature that varies", "none")
+    found.sort(key=lambda one: _rank(one), reverse=True)
+    now = evaluate(ModelLoss(trained.loss.model, trained.loss.criterion), chosen.data)
+    if plot is not None:
+        draw_fragile(found, now, share, plot)
+    if as_json:
+        print_json(
+            {
+                "run": str(run),
+                "share": share,
+                "rows": chosen.as_json(),
+                "now": now,
+                "features": [_told(one) for one in found],
+            }
+        )
+        return
+    labelled = found[0].bracket.error_high is not None
+    columns = ("error at least", "at most") if labelled else ()
+    shown = make_table("feature", *columns, "loss at least", "at most", "rho")
+    for one in found:
+        bracket = one.bracket
+        cells = [at_least(bracket.loss_low), at_most(bracket.loss_high)]
+        if labelled:
+            assert bracket.error_low is not None
+            assert bracket.error_high is not None
+            cells = [at_least(bracket.error_low), at_most(bracket.error_high), *cells]
+        shown.add_row(one.feature.name, *cells, number(bracket.rho, 3))
+    console.print(shown)
+    words = ", ".join(f"{name} {number(value)}" for name, value in now.items())
+    console.print(
+        f"Each feature alone moves by {share:g} of its spread in root mean square, on {chosen.words}. "
+        f"As they are: {words}. At least: attained; at most: {found[0].evidence}."
+    )
+
+
+def say_what_if(
+    context: typer.Context,
+    run: Path,
+    name: str,
+    by: float,
+    split: str,
+    samples: int | None,
+    seed: int,
+    model: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """One feature, moved by so much."""
+    trained, chosen = _opened(context, run, split, samples, seed, model)
+    feature = named_feature(trained.data, name)
+    found = move_feature(trained, chosen.data, feature, cost_of_moving(trained.data, feature, by))
+    now = evaluate(trained.loss, chosen.data)
+    if as_json:
+        print_json({"run": str(run), "by": by, "rows": chosen.as_json(), "now": now, **_told(found)})
+        return
+    how = f"{name} moves by {by:g} in root mean square"
+    if feature.category:
+        how = f"{by:.1%} of the rows change {name}"
+    bracket = found.bracket
+    sides = []
+    if bracket.error_low is not None and bracket.error_high is not None:
+        sides.append(("error", bracket.error_low, bracket.error_high, 1 - now["accuracy"]))
+    sides.append(("loss", bracket.loss_low, bracket.loss_high, now["loss"]))
+    for what, low, high, before in sides:
+        console.print(
+            f"If {how}, the {what} is at least {at_least(low)} (attained), at most {at_most(high)} "
+            f"({found.evidence}); now {number(before)}."
+        )
+    console.print(f"About {chosen.words}; nothing else moves, and labels stay.")
+
+
+def _opened(
+    context: typer.Context, run: Path, split: str, samples: int | None, seed: int, model: str | None
+) -> tuple[TrainedRun, Subset]:
+    opened = RunDirectory.open(run)
+    refuse_idle(context, of_network(opened))
+    trained = open_trained(opened, model=model)
+    features_of(trained.data)  # refuses what is no table
+    return trained, chosen_rows(trained, split, samples, seed)
+
+
+def _rank(one: Fragile) -> tuple[float, float]:
+    bracket = one.bracket
+    return (bracket.error_high or 0.0, bracket.loss_high)
+
+
+def _told(one: Fragile) -> dict[str, Any]:
+    return {"feature": one.feature.name, "evidence": one.evidence, **asdict(one.bracket)}

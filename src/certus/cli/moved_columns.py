@@ -1,0 +1,70 @@
+"""Which columns of a table have moved, by how much, and how far the populations are apart, estimated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from certus.certificates.shift_estimate import column_shifts
+from certus.cli.output import console, make_table, number
+from certus.costs import Cost
+from certus.data import DataSet
+from certus.decimals import at_least
+from certus.runs.fragility import features_of
+
+_MOST = 10
+
+
+@dataclass(frozen=True)
+class MovedFeature:
+    """One feature between two samples.
+
+    Attributes:
+        cost: W_c of its columns alone, proven for the samples; of a category, the share of rows that changed.
+        before, after: means in the source's units; None for a category.
+    """
+
+    feature: str
+    cost: float
+    before: float | None
+    after: float | None
+
+
+def shifted_features(data: DataSet, first: Tensor, second: Tensor, cost: Cost) -> list[MovedFeature]:
+    """The features of a table, the most moved first; none for data without names or another cost."""
+    moved = None if data.feature_names is None else column_shifts(first, second, cost)
+    if moved is None:
+        return []
+    found = []
+    for one in features_of(data):
+        columns = list(one.columns)
+        means: list[float | None] = [None, None]
+        if not one.category:
+            shift = 0.0 if data.input_scale is None else float(data.input_scale[0][columns[0]])
+            means = [
+                float(part[:, columns[0]].double().mean()) * one.scale + shift for part in (first, second)
+            ]
+        found.append(MovedFeature(one.name, float(moved[columns].sum()), *means))
+    return sorted(found, key=lambda one: -one.cost)
+
+
+def show_moved(moved: list[MovedFeature], estimate: float | None, second: str) -> None:
+    """A table of the most moved features, and the estimate."""
+    if moved:
+        shown = make_table("feature", "moved by", "cost", "mean before", "after")
+        for one in moved[:_MOST]:
+            away = (
+                f"{one.cost:.1%} of rows" if one.before is None else f"{math.sqrt(one.cost):.3g} deviations"
+            )
+            shown.add_row(one.feature, away, number(one.cost, 3), number(one.before), number(one.after))
+        console.print(shown)
+        total = sum(one.cost for one in moved)
+        more = f" ({len(moved) - _MOST} more moved less)" if len(moved) > _MOST else ""
+        console.print(f"Feature by feature{more} the samples are at least {at_least(total)} apart, proven.")
+    if estimate is not None:
+        console.print(
+            f"Between the populations: about {number(max(0.0, estimate), 3)}, estimated on halves of both. "
+            f"It is too small where the spread of {second} has changed: no place to read a certificate at."
+        )

@@ -1,0 +1,88 @@
+"""What ``certus predict`` writes: one line for each row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import typer
+
+from certus.cli.idle import of_network, refuse_idle
+from certus.cli.output import messages, print_json, require_file
+from certus.decimals import at_least
+from certus.errors import require
+from certus.runs.directory import RunDirectory
+from certus.runs.prediction import Said, predict_rows, read_new
+from certus.runs.trained import open_trained
+from certus.storage.writing import write_atomically
+
+
+def predict_table(
+    context: typer.Context,
+    run: Path,
+    data: str,
+    *,
+    reach: float | None,
+    output: Path | None,
+    model: str | None,
+    as_json: bool,
+) -> None:
+    """Read, predict, and write a table or JSON."""
+    if output is not None:
+        require_file("--output", output)
+    require(reach is None or 0 < reach < math.inf, "--reach", "be positive and finite", reach)
+    opened = RunDirectory.open(run)
+    trained = open_trained(opened, model=model)
+    numbers = trained.data.classes is None
+    regression = f"for {run}, a regression: its predictions are numbers" if numbers else None
+    off = "with --no-radius" if reach is None else None
+    refuse_idle(context, of_network(opened) | {"radius": regression, "reach": regression or off})
+    rows = read_new(trained, data)
+    for note in rows.notes:
+        messages.print(note)
+    said = predict_rows(trained, rows, None if numbers else reach)
+    if as_json:
+        content = {"data": data, "notes": list(rows.notes), "right": said.right, "units": trained.data.units}
+        header = _header(said, trained.data.class_names)
+        print_json(content | {"rows": [dict(zip(header, row, strict=True)) for row in _lines(said)]})
+        return
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_header(said, trained.data.class_names))
+    writer.writerows(_lines(said))
+    if output is None:
+        print(text.getvalue(), end="")
+    else:
+        write_atomically(output, text.getvalue().encode())
+        messages.print(f"Written: {output}, {len(rows.inputs)} rows.")
+    if said.right is not None:
+        messages.print(f"Of the rows, {said.right:.2%} agree with the target column.")
+    if said.radii is not None:
+        messages.print(
+            f"Radius (proven): no row nearer than that gets another label, in {trained.data.units}."
+        )
+
+
+def _header(said: Said, names: tuple[str, ...] | None) -> list[str]:
+    if said.probabilities is None:
+        return ["row", "prediction"]
+    labels = names or tuple(map(str, range(said.probabilities.shape[1])))
+    return ["row", "label", *(f"p({label})" for label in labels), *([] if said.radii is None else ["radius"])]
+
+
+def _lines(said: Said) -> list[list[str | int | float]]:
+    """One list for each row; a radius is rounded down, infinity where nothing changes the label."""
+    if said.values is not None:
+        return [[at + 1, float(f"{value:.6g}")] for at, value in enumerate(said.values.tolist())]
+    assert said.labels is not None
+    assert said.probabilities is not None
+    lines: list[list[str | int | float]] = []
+    for at, (label, shares) in enumerate(zip(said.labels, said.probabilities.tolist(), strict=True)):
+        line: list[str | int | float] = [at + 1, label, *(float(f"{share:.6f}") for share in shares)]
+        if said.radii is not None:
+            radius = float(said.radii[at])
+            line.append("unbounded" if radius == math.inf else float(at_least(radius)))
+        lines.append(line)
+    return lines

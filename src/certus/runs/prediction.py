@@ -1,0 +1,98 @@
+"""What a run says of new rows: labels, probabilities, and how far each may move before its label can change.
+
+The radius of a row is proven: no input nearer than that, in the norm of the run's cost, gets another label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from certus.certificates.certify import certify_network
+from certus.data.catalogue import TABLES, raw_table
+from certus.data.other_data import NewRows, load_like, new_rows
+from certus.errors import ArgumentError
+from certus.losses import predicted
+from certus.runs.held_out import named_split
+from certus.runs.trained import TrainedRun
+
+_BATCH = 1024
+_SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet"}
+
+
+@dataclass(frozen=True, eq=False)
+class Said:
+    """Predictions for n rows.
+
+    Attributes:
+        labels: names of the predicted classes; None for a regression.
+        probabilities: (n, classes) the softmax of the outputs; None for a regression.
+        values: (n,) predictions of a regression in the target's units; None for labels.
+        radii: (n,) proven, in the norm of the run's cost; None if they were not asked for.
+        right: share of labels that agree with the target column; None without one, and for a regression.
+    """
+
+    labels: tuple[str, ...] | None
+    probabilities: Tensor | None
+    values: Tensor | None
+    radii: Tensor | None
+    right: float | None
+
+
+def read_new(trained: TrainedRun, spec: str) -> NewRows:
+    """Rows of a file, or of any data set, as the run's network sees them.
+
+    Args:
+        spec: a CSV or Parquet file, or a data set as ``load`` takes it.
+    """
+    prefix = _SUFFIXES.get(Path(spec).suffix.lower())
+    if ":" not in spec and prefix is not None:
+        spec = f"{prefix}:{spec}"
+    if trained.data.recipe is not None:
+        if not spec.startswith(TABLES):
+            raise ArgumentError(f"`data` must be a CSV or Parquet file, as the run's own data; got {spec!r}.")
+        return new_rows(trained.data, raw_table(spec, trained.settings.table))
+    found = named_split(load_like(trained.data, spec, seed=trained.settings.seed), "all")
+    return NewRows(found.inputs, found.targets, ())
+
+
+def predict_rows(trained: TrainedRun, rows: NewRows, reach: float | None) -> Said:
+    """Predict every row.
+
+    Args:
+        reach: the distance up to which radii matter: bounds on balls are computed around it; None for none.
+    """
+    model, data = trained.loss.model, trained.data
+    with torch.no_grad():
+        outputs = torch.cat([model(part) for part in rows.inputs.split(_BATCH)])
+    if data.classes is None:
+        mean, scale = data.target_scale or (0.0, 1.0)
+        return Said(None, None, outputs.double().flatten() * scale + mean, None, None)
+    codes = predicted(outputs)
+    names = data.class_names or tuple(map(str, range(data.classes)))
+    right = None if rows.targets is None else float((codes == rows.targets).double().mean())
+    radii = None if reach is None else _radii(trained, rows.inputs, reach)
+    return Said(
+        tuple(names[code] for code in codes.tolist()), outputs.double().softmax(1), None, radii, right
+    )
+
+
+def _radii(trained: TrainedRun, inputs: Tensor, reach: float) -> Tensor:
+    """(n,) no input nearer than this gets another label."""
+    found = certify_network(
+        trained.loss.model,
+        (inputs, None),
+        epsilon=reach,
+        cost=trained.cost,
+        domain=trained.domain,
+        gammas=(1.0,),
+        refine=0,
+        attack_steps=0,
+    )
+    if found.error_floor is None:
+        raise ArgumentError(f"`radius` needs a network that can be proven; {found.no_proof}")
+    # The floor is a cost, rounded down; a last bit is given up for the root.
+    return (found.error_floor / found.unit_price).sqrt() * (1 - 1e-15)
