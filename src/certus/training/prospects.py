@@ -2,7 +2,8 @@
 
 How far bounds are from what is attained grows with depth, the number of activations that one meets on the way
 from the inputs to the outputs. The table has medians over random networks whose curvature and slope were
-climbed (``benchmarks/random_networks.py``): *estimated*, for networks that were not trained to be certified.
+climbed (``benchmarks/random_networks.py``); beyond depth 4 it has the least ratios of networks as people
+write them (``benchmarks/zoo.py``). All are *estimated*, for networks that were not trained to be certified.
 """
 
 from __future__ import annotations
@@ -14,10 +15,25 @@ from certus.smoothness.network import read_network
 from certus.smoothness.stage import Shape
 from certus.smoothness.steps import Step, depth_of
 
-RATIOS = {1: (7.0, 2.6), 2: (103.0, 8.4), 3: (970.0, 30.0), 4: (8034.0, 103.0)}
+RATIOS = {
+    1: (7.0, 2.6),
+    2: (103.0, 8.4),
+    3: (970.0, 30.0),
+    4: (8034.0, 103.0),
+    9: (5e7, 3000.0),
+    17: (5e7, 4e6),
+}
 """By depth: how many times what is attained the bounds on curvature and on slope are."""
 
-_WORDS = {1: "close", 2: "useful for small rho", 3: "loose", 4: "of little use beyond tiny rho"}
+_USELESS = "of no use: prove by --smoothing"
+_WORDS = {
+    1: "close",
+    2: "useful for small rho",
+    3: "loose",
+    4: "of little use beyond tiny rho",
+    9: _USELESS,
+    17: _USELESS,
+}
 
 
 def prospects(model: nn.Module, shape: Shape) -> str:
@@ -31,10 +47,11 @@ def prospects(model: nn.Module, shape: Shape) -> str:
     depth = depth_of(steps)
     if depth == 0:
         return "This model can be certified: it is affine, and bounds are tight."
-    curvature, slope = RATIOS[min(depth, 4)]
+    known = max(each for each in RATIOS if each <= depth)
+    curvature, slope = RATIOS[known]
     more = "over " if depth > 4 else "about "
     kinked = next((step for step in _all_steps(steps) if not step.stage.smooth), None)
-    words = f"{more}{slope:g} times what is attained at depth {depth} ({_WORDS[min(depth, 4)]})"
+    words = f"{more}{slope:g} times what is attained at depth {depth} ({_WORDS[known]})"
     if kinked is not None:
         place = kinked.path or kinked.kind
         return (
