@@ -13,7 +13,7 @@ import torch
 import certus as library
 from certus.report.recipes import train_command
 from certus.runs import RunDirectory
-from certus.runs.fragility import features_of, move_feature, named_feature
+from certus.runs.moved_feature import features_of, move_feature, named_feature
 from certus.runs.trained import open_trained
 from tests.cli.test_cli import certus, refused
 from tests.data.test_messy import COUNT, messy, write

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -122,6 +123,32 @@ def test_processes_share_every_batch_of_a_loader() -> None:
     rows = [tuple(row.tolist()) for share in shares for inputs, _ in share for row in inputs]
     assert sorted(rows) == sorted(tuple(row.tolist()) for row in INPUTS)
     assert [whole for _, whole in shares[0]] == [7, 7, 7, 7, 2]
+
+
+class Loader:
+    """A loader of so many batches that knows how many of them are alive at once."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches, self.most, self._alive = batches, 0, 0
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for _ in range(self.batches):
+            inputs = INPUTS[:8].clone()
+            self._alive += 1
+            self.most = max(self.most, self._alive)
+            weakref.finalize(inputs.untyped_storage(), self._gone)
+            yield inputs, LABELS[:8]
+
+    def _gone(self) -> None:
+        self._alive -= 1
+
+
+@pytest.mark.parametrize("batches", [10, 100])
+def test_training_keeps_a_few_batches_at_once_however_many_there_are(batches: int) -> None:
+    """Steps and the pass that measures the level read on, and let go: memory does not grow with the data."""
+    loader = Loader(batches)
+    fit(network(), loader, method=WRM(gamma=2.0), epochs=2)
+    assert loader.most <= 4
 
 
 class Told(Observer):

@@ -35,7 +35,8 @@ def estimated_distance(
 ) -> float | None:
     """Ŵ between the populations of two samples; without a label price, of the inputs alone.
 
-    Returns: None where a half of a sample has fewer than 2 rows. It may come out negative, where nothing has moved.
+    Returns: None where a half of a sample has fewer than 2 rows. It may come out negative, where nothing has
+    moved.
     """
     size = min(len(first), len(second)) // 2
     if size < 2:

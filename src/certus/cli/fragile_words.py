@@ -16,7 +16,7 @@ from certus.errors import require
 from certus.figures.fragile_bars import draw_fragile
 from certus.losses import ModelLoss
 from certus.runs.directory import RunDirectory
-from certus.runs.fragility import (
+from certus.runs.moved_feature import (
     Fragile,
     chosen_rows,
     cost_of_moving,

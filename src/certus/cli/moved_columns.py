@@ -12,7 +12,7 @@ from certus.cli.output import console, make_table, number
 from certus.costs import Cost
 from certus.data import DataSet
 from certus.decimals import at_least
-from certus.runs.fragility import features_of
+from certus.runs.moved_feature import features_of
 
 _MOST = 10
 
