@@ -112,7 +112,9 @@ def test_the_files_are_drawn_verified_and_sealed(folder: Path) -> None:
     not_verified(lower, "corrupt", sealed=False)
     not_verified(lambda content: content["about"]["digests"].update(weights="0" * 64), "the weights are not")
     not_verified(lambda content: content["about"]["settings"].pop("noise"), "its settings do not fit")
-    not_verified(lambda content: content.update(samples=61), "samples: 61, now 60")
+    not_verified(lambda content: content.update(samples=61), "its statement does not follow from the rest")
+    claimed = stated["statement"].replace("over 60 ", "over 61 ")
+    not_verified(lambda content: content.update(samples=61, statement=claimed), "samples: 61, now 60")
     done = certus(*verify, "--json", folder=folder)
     assert json.loads(done.stdout) == {"verified": True, "differences": [], "remarks": []}
 

@@ -89,6 +89,7 @@ REFUSED = {
     "table": ([*ATTACK, "-o", "certificate/samples.csv"], "samples.csv, which belongs to a certificate"),
     "study": (["compare", "run", "other", "--epsilon", "1", "-o", "study/result.json"], "belongs to a study"),
     "noise": ([*ATTACK, "-o", "noisy/smoothing.json"], "smoothing.json, which belongs to a certificate"),
+    "noisy picture": ([*ATTACK, "--plot", "noisy/smoothing.png"], "which belongs to a certificate"),
     "certify over a certificate": (
         ["certify", "run", "--rho", "1", "-o", "certificate"],
         "or hold a certificate of run; got certificate, which has one of nothing that can be read",

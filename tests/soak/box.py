@@ -40,6 +40,7 @@ class Web(nn.Module):
 PICTURES = ("png", "jpg", "bmp", "gif", "pgm", "tif")
 # Small: whatever concerns its table computes it again.
 _CERTIFY = "certify run --rho 0.01 --samples 4 --balls 0 --refine 0 --attack-steps 1 --gamma 1 --gamma 8"
+_CERTIFY_NOISY = "certify run --smoothing 0.5 --draws 4 --votes 5 --rho 0.01 --attack-steps 0"
 _CERTIFY_WEB = (
     "certify web --model web.py:Web --epsilon 0.1 --confidence 0.9 --samples 4 --balls 0 --refine 0 "
     "--attack-steps 1 --gamma 1 --gamma 8 -o proof-web"
@@ -62,6 +63,7 @@ def make_box(folder: Path) -> None:
         (folder / "half" / name).unlink()
     _succeed(folder, _CERTIFY.split())
     _succeed(folder, _CERTIFY_WEB.split())
+    _succeed(folder, _CERTIFY_NOISY.split())
     _succeed(folder, ["cartpole", "--episodes", "3", "--seeds", "1", "--trials", "2", "-o", "pole"])
     save_file(load_tensors(folder / "run" / "model.safetensors")[0], folder / "weights.safetensors")
     (folder / "weights.safetensors").chmod(0o644)  # safetensors leaves it to its owner alone

@@ -52,6 +52,7 @@ _WEB = "bound web --model web.py:Web --samples 0 --json"
 _SHIFT = "--label-price 1 --samples 4 --json"
 _VERIFY = "verify run/certificate/certificate.json --json"
 _VERIFY_WEB = "verify proof-web/certificate.json --model web.py:Web --json"
+_VERIFY_NOISY = "verify run/certificate/smoothing.json --json"
 _FOLDER = f"shift folder:images@test folder:images@train {_SHIFT}"
 _IDX = f"shift idx:idx@test idx:idx@train {_SHIFT}"
 _IMPORT = (
@@ -85,6 +86,7 @@ KINDS = (
     Kind("run/certificate/samples.csv", _VERIFY, mutate_table, sealed=True, weight=1),
     Kind("weights.safetensors", _IMPORT, mutate_tensors, weight=6),
     Kind("proof-web/certificate.json", _VERIFY_WEB, mutate_json, sealed=True, weight=4),
+    Kind("run/certificate/smoothing.json", _VERIFY_NOISY, mutate_json, sealed=True, weight=4),
     Kind("net.py", _OWN, mutate_bytes, sealed=True),
     Kind("web.py", _WEB, mutate_bytes, sealed=True, weight=2),
     Kind("mnist.safetensors", "shift mnist@test mnist@train", mutate_tensors, weight=2),
