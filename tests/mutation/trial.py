@@ -45,6 +45,8 @@ def attempt(path: str, code: str, tests: Mapping[str, float]) -> Trial:
     Args:
         tests: with the CPU time that each takes; one that takes several times as long has failed.
     """
+    if not tests:
+        return Trial("survived", "", 0.0)
     with tempfile.NamedTemporaryFile("r") as report:
         failures = _Failures(Path(report.name), tests)
 

@@ -96,3 +96,52 @@ def test_random_webs(seed: int) -> None:
         for bound in (everywhere, near):
             assert bool((steep <= bound.lipschitz + 1e-12).all())
             assert bool((bent <= bound.curvature + 1e-12).all())
+
+
+class Tight(nn.Module):
+    """A web in front of two outputs ±F whose slope is exactly the product of its gains."""
+
+    rows: Tensor
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.gain = how, {"side by side": 5**0.5, "shared": 9.0, "both": 3 * 5**0.5}[how]
+        row = torch.tensor([[0.6, 0.8]], dtype=torch.float64)
+        if how != "shared":
+            row = torch.cat([row, 2 * row], 1) / 5**0.5
+        self.register_buffer("rows", torch.cat([row, -row]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        three = x * 3
+        if self.how == "side by side":
+            return F.linear(torch.cat([x, 2 * x], 1), self.rows)
+        if self.how == "shared":
+            return F.linear(torch.add(torch.add(three, three), three), self.rows)
+        return F.linear(torch.cat([three, torch.add(three, three)], 1), self.rows)
+
+
+@pytest.mark.parametrize("how", ["side by side", "shared", "both"])
+def test_every_rule_is_exact_where_gains_are(how: str) -> None:
+    """The loss log(1 + exp(−2F)) has slope 2·gain·p and curvature 4·gain²·p(1 − p)."""
+    model = Tight(how)
+    found = input_smoothness(model, input_shape=(2,))
+    for name in ("corrected", "sum", "max"):
+        assert model.gain**2 <= found.bounds[name] <= model.gain**2 * (1 + 1e-6)
+    assert found.bounds["paper"] >= model.gain**2
+    assert 2 * model.gain <= found.lipschitz <= 2 * model.gain * (1 + 1e-6)
+    assert 2**0.5 * model.gain <= found.output_lipschitz <= 2**0.5 * model.gain * (1 + 1e-6)
+
+
+class Functions(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        weight = torch.tensor([[3.0, 0.0], [0.0, 0.5]], dtype=torch.float64)
+        x = torch.add(x, torch.abs(x), alpha=2)  # slopes −1 and 3
+        x = torch.addmm(torch.ones(2, dtype=torch.float64), x, weight, beta=0.5, alpha=4)
+        return F.linear(x, weight)
+
+
+def test_functions_with_factors() -> None:
+    """Each factor counts where it stands: 3·(4·3)·3, and three times −1 for a negative first input."""
+    found = input_smoothness(Functions(), input_shape=(2,))
+    assert 108 <= found.output_lipschitz <= 108 * (1 + 1e-6)
+    assert found.lipschitz >= 108

@@ -18,6 +18,8 @@ def test_votes_are_counted() -> None:
     labels = torch.tensor([[0, 0, 0, 1, 2], [0, 1, 0, 1, 2], [3, 3, 3, 3, 3]], dtype=torch.int32)
     assert vote_labels(labels, Ballot.of(5)).tolist() == [0, ABSTAINED, 3]
     assert vote_labels(labels, Ballot.of(5, 0.1)).tolist() == [ABSTAINED, ABSTAINED, 3]
+    # With one label in all, nobody is second: five votes against none have the level 2/32.
+    assert vote_labels(labels[2:], Ballot.of(5, 2 / 32)).tolist() == [3]
 
 
 def test_the_vote_errs_as_often_as_its_ballot_says() -> None:
