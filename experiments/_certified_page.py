@@ -217,5 +217,6 @@ def _certificates(table: dict[str, dict[str, Any]]) -> list[Panel]:
                 attained = [level[f"{what} attacked"][0] for level in levels]
                 curves[name] = Curve([level["rho"] for level in levels], proven, attained, proven)
             if curves:
-                panels.append(Panel(data, "ρ (mean squared distance)", what, curves, logarithmic=True))
+                quantity = f"worst {what}{' rate' if what == 'error' else ''}"
+                panels.append(Panel(data, "ρ (mean squared distance)", quantity, curves, logarithmic=True))
     return panels

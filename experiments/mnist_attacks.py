@@ -119,7 +119,8 @@ def gather(args: Args) -> None:
                 )
             marked = math.sqrt(wrm.rho_hat) / units["2"] if norm == "2" else None
             where = "clipped to [0, 1]" if clipped else "not clipped"
-            panels.append(Panel(f"PGM-{norm}, {where}", f"epsilon / C_{norm}", "test error", lines, marked))
+            strength = f"ε / mean L{norm} length of an input"
+            panels.append(Panel(f"PGM-{norm}, {where}", strength, "test error", lines, marked))
     draw_sweeps(panels, args.output.with_suffix(".png"), "MNIST under PGM attacks (15 steps)")
 
 

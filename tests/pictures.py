@@ -9,18 +9,24 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 from PIL import Image
 
 
 def words_of(figure: Figure) -> list[str]:
     """All that a reader of the picture can read, but for the ticks."""
+    return [text.get_text() for text in _texts(figure)]
+
+
+def _texts(figure: Figure) -> list[Text]:
+    """What is there to be read; matplotlib keeps ticks beyond the axes that it does not draw."""
     found = figure.findobj(lambda thing: isinstance(thing, Text) and thing.get_visible(), include_self=False)
     ticks = {
         id(label)
         for axes in figure.axes
         for label in (*axes.get_xticklabels(which="both"), *axes.get_yticklabels(which="both"))
     }
-    return [text.get_text() for text in found if id(text) not in ticks and text.get_text()]  # type: ignore[attr-defined]
+    return [text for text in found if id(text) not in ticks and text.get_text()]  # type: ignore[misc, attr-defined]
 
 
 def line_of(axes: Axes, label: str) -> tuple[list[float], list[float]]:
@@ -28,6 +34,33 @@ def line_of(axes: Axes, label: str) -> tuple[list[float], list[float]]:
     (line,) = (line for line in axes.lines if line.get_label() == label)
     points = np.asarray(line.get_xydata(), dtype=np.float64)
     return points[:, 0].tolist(), points[:, 1].tolist()
+
+
+def texts_of(figure: Figure) -> dict[str, Bbox]:
+    """Every text but the ticks, and where it is, in pixels."""
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    return {
+        f"{place} {one.get_text()}": one.get_window_extent(renderer)
+        for place, one in enumerate(_texts(figure))
+    }
+
+
+def cut_or_covered(figure: Figure) -> list[str]:
+    """Texts that leave the picture, and pairs that lie on each other."""
+    texts, (width, height) = list(texts_of(figure).items()), figure.canvas.get_width_height()
+    found = [
+        f"cut: {words}"
+        for words, box in texts
+        if box.x0 < -1 or box.y0 < -1 or box.x1 > width + 1 or box.y1 > height + 1
+    ]
+    for place, (words, box) in enumerate(texts):
+        for other, beside in texts[place + 1 :]:
+            across = min(box.x1, beside.x1) - max(box.x0, beside.x0)
+            up = min(box.y1, beside.y1) - max(box.y0, beside.y0)
+            if across > 2 and up > 2:
+                found.append(f"on each other: {words} | {other}")
+    return found
 
 
 def bars_of(axes: Axes) -> dict[str, float]:

@@ -165,7 +165,7 @@ def test_a_run_is_bound_to_all_of_its_code(folder: Path) -> None:
 )
 def test_networks_that_no_memory_holds(tmp_path: Path, spec: str) -> None:
     done = certus("train", "digits", "--method", "erm", "--model", spec, "-o", "run", folder=tmp_path)
-    refused(done, "`model` must have at most 100000000 weights")
+    refused(done, "`--model` must have at most 100000000 weights")
     assert not (tmp_path / "run").exists()
     done = certus("train", "digits", "--method", "erm", "--model", "certified-cnn:1000000", folder=tmp_path)
-    refused(done, "`model` must have at most 100000000 weights")
+    refused(done, "`--model` must have at most 100000000 weights")

@@ -195,21 +195,27 @@ def test_a_run_of_pgm_resumes_bit_for_bit(steps: int, tmp_path: Path) -> None:
 REFUSED = {
     "attack": (["attack", "wrm", "--attack", "cw", "--epsilon", "1"], "be one of fgm, ifgm, pgm, wrm"),
     "worst": (["attack", "wrm", "--attack", "worst", "--epsilon", "1"], "be one of fgm, ifgm, pgm, wrm"),
-    "no epsilon": (["attack", "wrm"], "`epsilon` must be given for pgm"),
-    "no gamma": (["attack", "wrm", "--attack", "wrm"], "`gamma` must be given for wrm"),
-    "epsilon": (["attack", "wrm", "--epsilon", "far"], "`epsilon` must be a number, or from:RUN; got 'far'."),
-    "negative": (["attack", "wrm", "--epsilon", "-1"], "`epsilon` must be finite and not negative"),
-    "norm": (["attack", "wrm", "--norm", "3", "--epsilon", "1"], "`norm` must be one of 1, 2, inf; got '3'."),
-    "steps": (["attack", "wrm", "--steps", "0", "--epsilon", "1"], "`steps` must be a whole number"),
+    "no epsilon": (["attack", "wrm"], "`--epsilon` must be given for pgm"),
+    "no gamma": (["attack", "wrm", "--attack", "wrm"], "`--gamma` must be given for wrm"),
+    "epsilon": (
+        ["attack", "wrm", "--epsilon", "far"],
+        "`--epsilon` must be a number, or from:RUN; got 'far'.",
+    ),
+    "negative": (["attack", "wrm", "--epsilon", "-1"], "`--epsilon` must be finite and not negative"),
+    "norm": (
+        ["attack", "wrm", "--norm", "3", "--epsilon", "1"],
+        "`--norm` must be one of 1, 2, inf; got '3'.",
+    ),
+    "steps": (["attack", "wrm", "--steps", "0", "--epsilon", "1"], "`--steps` must be a whole number"),
     "samples": (
         ["attack", "wrm", "--samples", "0", "--epsilon", "1"],
-        "`samples` must be at least 2, for intervals; got 0.",
+        "`--samples` must be at least 2, for intervals; got 0.",
     ),
     "one sample": (["attack", "wrm", "--samples", "1", "--epsilon", "1"], "for intervals; got 1."),
     "no run": (["attack", "nothing", "--epsilon", "1"], "nothing is no run directory"),
     "budget of erm": (["attack", "wrm", "--epsilon", "from:erm"], "`erm` must be a run of wrm"),
     "regression": (["attack", "numbers", "--nearest"], "`targets` must be (batch,) int64 labels"),
-    "single": (["compare", "wrm", "--epsilon", "1"], "`runs` must be two or more, each once; got wrm."),
+    "single": (["compare", "wrm", "--epsilon", "1"], "`RUNS` must be two or more, each once; got wrm."),
     "twice": (["compare", "wrm", "wrm", "--epsilon", "1"], "each once; got wrm, wrm."),
     "gamma of pgm": (
         ["attack", "wrm", "--epsilon", "1", "--gamma", "1"],
@@ -229,7 +235,7 @@ REFUSED = {
     ),
     "no steps at all": (
         ["attack", "wrm", "--epsilon", "0", "--steps", "0"],
-        "`steps` must be a whole number",
+        "`--steps` must be a whole number",
     ),
     "relative budget": (
         ["attack", "wrm", "--norm", "2", "--epsilon", "from:wrm", "--relative"],
@@ -237,17 +243,20 @@ REFUSED = {
     ),
     "budget of other data": (
         ["attack", "wrm", "--norm", "2", "--epsilon", "from:numbers"],
-        "`epsilon` must come from a run on the same data, digits; got from:numbers, which is on diabetes.",
+        "`--epsilon` must come from a run on the same data, digits; got from:numbers, which is on diabetes.",
     ),
-    "budget of nothing": (["attack", "wrm", "--epsilon", "from:"], "`epsilon` must name a run after from:"),
+    "budget of nothing": (["attack", "wrm", "--epsilon", "from:"], "`--epsilon` must name a run after from:"),
     "nearest step": (["attack", "wrm", "--nearest", "--step-size", "1"], "be left out with --nearest"),
     "nearest at a radius": (["attack", "wrm", "--nearest", "--epsilon", "1"], "be left out with --nearest"),
     "other data": (
         ["compare", "wrm", "numbers", "--epsilon", "1"],
-        "`runs` must have the test samples of wrm",
+        "`RUNS` must have the test samples of wrm",
     ),
-    "train norm": (["train", "digits", "--method", "pgm", "--norm", "3", "--epsilon", "1"], "`norm` must be"),
-    "train epsilon": (["train", "digits", "--method", "pgm"], "Give `epsilon` and `norm` for pgm"),
+    "train norm": (
+        ["train", "digits", "--method", "pgm", "--norm", "3", "--epsilon", "1"],
+        "`--norm` must be",
+    ),
+    "train epsilon": (["train", "digits", "--method", "pgm"], "Give `--epsilon` and `--norm` for pgm"),
     "train gamma": (
         ["train", "digits", "--method", "pgm", "--epsilon", "1", "--gamma", "1"],
         "`--gamma` must be left out for pgm: it is for wrm; got 1.0.",
@@ -266,7 +275,7 @@ REFUSED = {
     ),
     "train step size": (
         ["train", "digits", "--method", "pgm", "--epsilon", "1", "--step-size", "0"],
-        "`step_size` must be positive and finite; got 0.0.",
+        "`--step-size` must be positive and finite; got 0.0.",
     ),
     "train cost": (
         ["train", "digits", "--method", "pgm", "--epsilon", "1", "--cost", "linf"],

@@ -87,18 +87,18 @@ def test_an_interrupted_certified_run_ends_in_the_same_weights(
     ("options", "message"),
     [
         (["--certified", "--gamma", "1", "--model", "mlp:8:relu"], "The layer 2 (ReLU) cannot be certified"),
-        (["--certified", "--method", "erm"], "Give either `gamma` or `rho` for erm"),
-        (["--certified", "--gamma", "1", "--cost", "linf"], "`cost` must be strongly convex"),
-        (["--gamma", "1", "--margin", "-1"], "`margin` must be finite and not negative"),
+        (["--certified", "--method", "erm"], "Give either `--gamma` or `--rho` for erm"),
+        (["--certified", "--gamma", "1", "--cost", "linf"], "`--cost` must be strongly convex"),
+        (["--gamma", "1", "--margin", "-1"], "`--margin` must be finite and not negative"),
         (
             ["--gamma", "1", "--margin", "1", "--label-smoothing", "0.1"],
-            "`margin` must be 0 if labels are smoothed",
+            "`--margin` must be 0 if labels are smoothed",
         ),
-        (["--gamma", "1", "--jitter", "-1"], "`jitter` must be a whole number, at least 0"),
-        (["--gamma", "1", "--warp", "0.5"], "`warp` must be at least 0 and below 0.5; got 0.5"),
+        (["--gamma", "1", "--jitter", "-1"], "`--jitter` must be a whole number, at least 0"),
+        (["--gamma", "1", "--warp", "0.5"], "`--warp` must be at least 0 and below 0.5; got 0.5"),
         (
             ["--gamma", "1", "--model", "certified-mlp:x"],
-            "`model` must be like certified-mlp:1024,256:logcosh:256",
+            "`--model` must be like certified-mlp:1024,256:logcosh:256",
         ),
     ],
 )

@@ -149,7 +149,7 @@ def test_certified_accuracy_is_printed_written_and_verified(folder: Path) -> Non
         assert one["population_certified"] <= one["fixed_certified"] <= one["certified"] <= one["attacked"]
     assert certus("verify", "near/certificate.json", folder=folder).returncode == 0
     refused(certus("certify", "run", folder=folder), "`--rho` or `--epsilon` must be given")
-    refused(certus("certify", "run", "--epsilon", "-1", folder=folder), "`epsilon` must be finite")
+    refused(certus("certify", "run", "--epsilon", "-1", folder=folder), "`--epsilon` must be finite")
 
 
 def test_inputs_may_move_everywhere(folder: Path) -> None:
@@ -221,12 +221,12 @@ def test_predicted_labels_and_label_prices(folder: Path) -> None:
 def test_what_is_refused(folder: Path) -> None:
     refused(
         certus("certify", "run", "--rho", "-1", folder=folder),
-        "`rho` must be finite and not negative; got -1.0",
+        "`--rho` must be finite and not negative; got -1.0",
     )
     done = certus("certify", "run", "--rho", "1", "--split", "dev", folder=folder)
-    refused(done, "`split` must be one of train, calibration, test, all; got 'dev'")
+    refused(done, "`--split` must be one of train, calibration, test, all; got 'dev'")
     done = certus("certify", "run", *ASK, "--confidence", "1", folder=folder)
-    refused(done, "`confidence` must lie in [0.5, 1); got 1.0")
+    refused(done, "`--confidence` must lie in [0.5, 1); got 1.0")
     refused(certus("verify", "run/run.json", folder=folder), "no certificate")
     refused(certus("shift", "digits", "digits@test", folder=folder), "must name a split, such as digits@test")
     model = torch.nn.Sequential(torch.nn.Linear(2, 1))
@@ -244,7 +244,7 @@ def test_a_shift_out_of_the_domain_is_no_case_of_the_certificate(folder: Path) -
             *("--label-price", "1"),
             folder=folder,
         ),
-        "`second` must lie where the inputs of the run may",
+        "`SECOND` must lie where the inputs of the run may",
     )
 
 

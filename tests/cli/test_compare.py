@@ -76,14 +76,14 @@ def test_each_run_is_rebuilt_by_its_own_factory(runs: Path) -> None:
     assert rows[1]["error"] == alone["error"]
     refused(
         certus("attack", "tanh", *options, "--model", "two.py:elu", folder=runs),
-        "`model` must name the factory that the run was started with, tanh; got two.py:elu.",
+        "`--model` must name the factory that the run was started with, tanh; got two.py:elu.",
     )
 
 
 def test_inputs_on_other_scales_are_not_compared(runs: Path) -> None:
     refused(
         certus("compare", "scaled", "raw", "--epsilon", "0", folder=runs),
-        "`runs` must have inputs scaled as those of scaled; got raw, which scales otherwise.",
+        "`RUNS` must have inputs scaled as those of scaled; got raw, which scales otherwise.",
     )
 
 

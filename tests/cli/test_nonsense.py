@@ -21,28 +21,31 @@ __all__ = ["made"]
 TRAIN = ["train", "csv:a.csv", "--gamma", "2", "-o", "new"]
 CERTIFY = ["certify", "run", "--rho", "0.1"]
 REFUSED = {
-    "rate": ([*TRAIN, "--lr", "1e300"], "`learning_rate` must be at most 1e+30; got 1e+300"),
-    "decay": ([*TRAIN, "--weight-decay", "1e308"], "`weight_decay` must be at most 1e+30; got 1e+308"),
-    "tolerance": ([*TRAIN, "--tolerance", "inf"], "`tolerance` must be finite and not negative; got inf"),
-    "no tolerance": ([*TRAIN, "--tolerance", "nan"], "`tolerance` must be finite and not negative; got nan"),
-    "rho": (["certify", "run", "--rho", "1e300"], "`rho` must be at most 1e+30; got 1e+300"),
-    "no rho": (["certify", "run", "--rho", "nan"], "`rho` must be finite and not negative; got nan"),
-    "epsilon": (["certify", "run", "--epsilon", "1e300"], "`epsilon` must be at most 1e+30; got 1e+300"),
-    "noise": ([*TRAIN, "--noise", "1e300"], "`noise` must be at most 1e+30; got 1e+300"),
-    "margin": ([*TRAIN, "--margin", "1e308"], "`margin` must be at most 1e+30; got 1e+308"),
-    "smoothing": ([*CERTIFY, "--smoothing", "1e300"], "`smoothing` must be at most 1e+30; got 1e+300"),
-    "no smoothing": ([*CERTIFY, "--smoothing", "0"], "`smoothing` must be positive and finite; got 0"),
-    "clip": ([*CERTIFY, "--clip", "1e308"], "`clip` must be at most 1e+30; got 1e+308"),
-    "price": ([*CERTIFY, "--label-price", "1e300"], "`label_price` must be at most 1e+30; got 1e+300"),
-    "gamma": ([*CERTIFY, "--gamma", "1e-300"], "`gamma` must be at least 1e-30; got 1e-300"),
-    "balls": ([*CERTIFY, "--balls", "1" + "0" * 30], "`balls` must lie between 0 and 10000"),
+    "rate": ([*TRAIN, "--lr", "1e300"], "`--lr` must be at most 1e+30; got 1e+300"),
+    "decay": ([*TRAIN, "--weight-decay", "1e308"], "`--weight-decay` must be at most 1e+30; got 1e+308"),
+    "tolerance": ([*TRAIN, "--tolerance", "inf"], "`--tolerance` must be finite and not negative; got inf"),
+    "no tolerance": (
+        [*TRAIN, "--tolerance", "nan"],
+        "`--tolerance` must be finite and not negative; got nan",
+    ),
+    "rho": (["certify", "run", "--rho", "1e300"], "`--rho` must be at most 1e+30; got 1e+300"),
+    "no rho": (["certify", "run", "--rho", "nan"], "`--rho` must be finite and not negative; got nan"),
+    "epsilon": (["certify", "run", "--epsilon", "1e300"], "`--epsilon` must be at most 1e+30; got 1e+300"),
+    "noise": ([*TRAIN, "--noise", "1e300"], "`--noise` must be at most 1e+30; got 1e+300"),
+    "margin": ([*TRAIN, "--margin", "1e308"], "`--margin` must be at most 1e+30; got 1e+308"),
+    "smoothing": ([*CERTIFY, "--smoothing", "1e300"], "`--smoothing` must be at most 1e+30; got 1e+300"),
+    "no smoothing": ([*CERTIFY, "--smoothing", "0"], "`--smoothing` must be positive and finite; got 0"),
+    "clip": ([*CERTIFY, "--clip", "1e308"], "`--clip` must be at most 1e+30; got 1e+308"),
+    "price": ([*CERTIFY, "--label-price", "1e300"], "`--label-price` must be at most 1e+30; got 1e+300"),
+    "gamma": ([*CERTIFY, "--gamma", "1e-300"], "`--gamma` must be at least 1e-30; got 1e-300"),
+    "balls": ([*CERTIFY, "--balls", "1" + "0" * 30], "`--balls` must lie between 0 and 10000"),
     "nonsense": (
         [*CERTIFY, "--inequality", "nonsense"],
         "`--inequality` must be left out without --confidence",
     ),
     "nonsense for people": (
         [*CERTIFY, "--inequality", "nonsense", "--confidence", "0.9"],
-        "`inequality` must be one of",
+        "`--inequality` must be one of",
     ),
     "restarts": (
         ["attack", "run", "--nearest", "--restarts", "-1"],
@@ -50,7 +53,7 @@ REFUSED = {
     ),
     "no restarts": (
         ["attack", "run", "--epsilon", "0.1", "--restarts", "-1"],
-        "`restarts` must be a whole number, at least 1; got -1",
+        "`--restarts` must be a whole number, at least 1; got -1",
     ),
     "steps": (
         ["attack", "run", "--nearest", "--steps", "0"],
@@ -72,10 +75,10 @@ def test_refused(made: Path, arguments: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (torch.int32, "`weights` must be of real floating-point numbers; got torch.int32 in 1."),
-        (torch.bool, "`weights` must be of real floating-point numbers; got torch.bool in 1."),
-        (torch.complex64, "`weights` must be of real floating-point numbers; got torch.complex64"),
-        (torch.float8_e4m3fn, "`weights` must be of real floating-point numbers; got torch.float8_e4m3fn"),
+        (torch.int32, "`--weights` must be of real floating-point numbers; got torch.int32 in 1."),
+        (torch.bool, "`--weights` must be of real floating-point numbers; got torch.bool in 1."),
+        (torch.complex64, "`--weights` must be of real floating-point numbers; got torch.complex64"),
+        (torch.float8_e4m3fn, "`--weights` must be of real floating-point numbers; got torch.float8_e4m3fn"),
     ],
     ids=str,
 )

@@ -66,11 +66,11 @@ def test_other_data_are_certified_in_the_units_of_the_run(
     refused(certus(*ask, "--data", "csv:turned.csv", folder=tables), "48 of these 80 rows are among its")
     done = certus(*ask, "--data", "csv:old.csv", "--split", "test", folder=tables)
     assert done.returncode == 0, done.stderr
-    refused(certus(*ask, "--data", "wine", folder=tables), "`data` must have inputs of shape (2,)")
+    refused(certus(*ask, "--data", "wine", folder=tables), "`--data` must have inputs of shape (2,)")
     (tables / "odd.csv").write_text((tables / "new.csv").read_text().replace("yes", "maybe"))
     refused(
         certus(*ask, "--data", "csv:odd.csv", folder=tables),
-        "`data` must have labels of csv:old.csv: no, yes; got",
+        "`--data` must have labels of csv:old.csv: no, yes; got",
     )
     (tables / "odd.csv").write_text((tables / "new.csv").read_text().replace("size", "length"))
     refused(

@@ -83,6 +83,6 @@ def test_factories_take_the_shape_and_the_classes(folder: Path) -> None:
     assert "it is affine" in train(folder, "fitting")
     done = certus("train", "digits", "--model", "nets.py:needy", "-o", "needy", folder=folder)
     refused(
-        done, "`model` nets.py:needy must take no parameters but `shape`, that of one input, and `classes`"
+        done, "`--model` nets.py:needy must take no parameters but `shape`, that of one input, and `classes`"
     )
     assert "got `depth`" in " ".join(done.stderr.split())

@@ -112,4 +112,7 @@ def test_attacks_and_bounds_choose_by_the_seed(place: Path) -> None:
     assert f"{TEST.format(5)}, seed 0; norm inf" in " ".join(done.stdout.split())
     bound = read(place, "bound", "run", "--samples", "9", "--seed", "2")["sampled"]["rows"]
     assert bound["words"] == f"{TEST.format(9)}, stratified by label, seed 2"
-    refused(certus("certify", "run", *QUICK, "--seed", "-1", folder=place), "`seed` must be at least 0")
+    refused(
+        certus("certify", "run", *QUICK, "--seed", "-1", folder=place),
+        "`--seed` must be a whole number, at least 0",
+    )

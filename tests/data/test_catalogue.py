@@ -75,7 +75,24 @@ def test_unknown_names_list_the_known_ones(spec: str) -> None:
         load(spec)
     for legal in (*BUNDLED, *FETCHED, "npz:PATH", "csv:PATH", "folder:PATH", "idx:PATH"):
         assert legal in str(caught.value)
-    assert str(caught.value).endswith(f"got {spec!r}.")
+    assert f"got {spec!r}." in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "meant"),
+    [
+        ("clean.csv", "csv:clean.csv"),
+        ("A.NPZ", "npz:A.NPZ"),
+        ("minst", "mnist"),
+        (".", "folder:."),
+        ("xyzzy", None),
+    ],
+)
+def test_the_likely_fix_is_offered(spec: str, meant: str | None) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        load(spec)
+    said = str(caught.value)
+    assert said.endswith(f"Did you mean {meant}?" if meant else f"got {spec!r}.")
 
 
 def test_a_target_is_for_csv_files_only() -> None:

@@ -50,7 +50,9 @@ def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: 
         for distance, value in list(zip(distances, values, strict=True))[::10]:
             assert value == getattr(found.accuracy_bracket(distance), name), (name, distance)
     assert (shares.get_xlabel(), shares.get_ylim()) == ("distance ε (metres)", (0, 1.02))
-    assert (losses.get_ylabel(), errors.get_ylabel()) == ("mean loss", "error rate")
+    assert found.population is not None
+    clipped = f"mean loss\n(population: of min(loss, {found.population.clip:.3g}))"
+    assert (losses.get_ylabel(), errors.get_ylabel()) == (clipped, "error rate")
     assert {*lines, "Two brackets"} <= set(words_of(figure))
     assert errors.get_ylim() == (0, 1.02)
     pixels = pixels_of(tmp_path / "deep" / "a.png")

@@ -29,6 +29,7 @@ from certus.cli import (
     train,
     verify,
 )
+from certus.cli.as_typed import TypedCommand
 from certus.cli.encoding import speak_plainly
 from certus.cli.grouped_help import GroupedCommands, certus_options
 from certus.cli.interruption import Interruption, interruptible
@@ -67,7 +68,7 @@ for group, name, function in (
     ("Other", "cartpole", cartpole.cartpole),
     ("Other", "reproduce", reproduce.reproduce),
 ):
-    app.command(name, rich_help_panel=group)(interruptible(function))
+    app.command(name, rich_help_panel=group, cls=TypedCommand)(interruptible(function))
 app.add_typer(data.data_commands, name="data", rich_help_panel="Data")
 
 

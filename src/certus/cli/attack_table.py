@@ -49,7 +49,7 @@ def tell(
     try:
         save_result(asked.output, about)
         if asked.plot is not None:
-            draw(done, asked.plot, f"{said}; 95% intervals")
+            draw(done, asked.plot, f"{said}; 95% intervals", about["units"])
     finally:  # what was found is shown, even if it cannot be written
         if as_json:
             print_json(about)
@@ -77,6 +77,7 @@ def describe(trained: TrainedRun, samples: Subset, seed: int) -> dict[str, Any]:
     """What every row of a file shares."""
     return {
         "data": trained.data.name,
+        "units": trained.data.units,
         "samples": len(samples.data),
         "chosen": samples.words,
         "domain": to_tag(trained.data.domain),
@@ -112,7 +113,7 @@ def _difference(gap: dict[str, Any] | None) -> str:
     return "" if gap is None else f"{gap['value']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})"
 
 
-def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path, title: str) -> None:
+def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path, title: str, units: str) -> None:
     """One panel for each attack, one line for each run; of a single run, one line for each attack."""
     kinds: dict[str, list[tuple[str, Trial, Outcome]]] = {}
     for name, done in results.items():
@@ -136,8 +137,11 @@ def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path, title: str
                 [one.high for one in intervals],
             )
         labelled = entries[0][2].wrong is not None
-        strength = "gamma of the attack" if "wrm" in panel else "epsilon"
-        panels.append(Panel(panel, strength, "error" if labelled else "mean loss", curves))
+        strength = f"inputs move by at most ε ({units})"
+        if "wrm" in panel:
+            strength = "γ of the attack: less is stronger"
+        quantity = "error rate under attack" if labelled else "mean loss under attack"
+        panels.append(Panel(panel, strength, quantity, curves))
     draw_sweeps(panels, path, title)
     messages.print(f"Drawn into {path}")
 

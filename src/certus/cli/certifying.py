@@ -73,7 +73,9 @@ def compute(trained: TrainedRun, settings: CertifySettings, memory: FileMemory |
 
 def draw_certificate(certificate: Certificate, path: Path, trained: TrainedRun) -> bool:
     try:
-        draw_bracket(certificate, path, trained.data.units, f"{trained.data.name}: {trained.run.path}")
+        run, data = trained.run.path, trained.data.name
+        title = str(run) if run.name == data else f"{run}, on {data}"
+        draw_bracket(certificate, path, trained.data.units, title)
     except UnsupportedError as reason:
         messages.print(f"No picture: {reason}")
         return False

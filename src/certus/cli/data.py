@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from certus.cli.as_typed import TypedCommand
 from certus.cli.interruption import if_interrupted, interruptible
 from certus.cli.shared_options import Json, NoLock
 
@@ -45,7 +46,7 @@ def list_names(as_json: Json = False) -> None:
     )
 
 
-@data_commands.command("get")
+@data_commands.command("get", cls=TypedCommand)
 @interruptible
 def get(
     name: Annotated[str, typer.Argument(help="A name from `certus data list`.")],

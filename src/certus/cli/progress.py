@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -15,22 +15,31 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from certus.printable import printable
 from certus.training import Observer, TrainingState
+
+
+class _TwoLines(Progress):
+    """The bar on one line that keeps its place, the news on a line below."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            yield Text(task.fields["news"], overflow="ellipsis", no_wrap=True, style="dim")
 
 
 class ProgressBar(Observer):
     """Steps done and to do, with the running means of the present epoch."""
 
     def __init__(self, console: Console) -> None:
-        self._progress = Progress(
+        self._progress = _TwoLines(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[news]}"),
             console=console,
             disable=not console.is_terminal,
         )
@@ -59,7 +68,8 @@ class ProgressBar(Observer):
     def _show(self, state: TrainingState) -> None:
         means = {name: total / count for name, (total, count) in state.sums.totals.items()}
         shown = ("loss", "accuracy", "phi", "rho_running", "gradients")
-        news = "  ".join(f"{name} {means[name]:.3g}" for name in shown if name in means)
+        told = [f"{name.partition('_')[0]} {means[name]:.3g}" for name in shown if name in means]
+        news = ("moved inputs: " if "phi" in means else "") + "  ".join(told)
         penalty = state.method.penalty
         if penalty is not None and isinstance(penalty.gamma, float):
             news += f"  gamma {penalty.gamma:.3g}"

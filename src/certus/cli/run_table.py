@@ -41,7 +41,21 @@ def _show(rows: list[dict[str, Any]]) -> None:
         cells = [str(row[name]) for name in ("data", "model", "method", "epochs")]
         measured = [number(value) for value in (test, row["gamma"], row["rho_hat"])]
         shown.add_row(row["run"], *cells, *measured, row["state"])
+    if console.is_terminal and console.measure(shown).maximum > console.width:
+        for row in rows:
+            console.print(_in_words(row))
+        return
     console.print(shown)
+
+
+def _in_words(row: dict[str, Any]) -> str:
+    """A run on two lines, for a terminal that its row would not fit."""
+    accuracy, loss = row["test_accuracy"], row["test_loss"]
+    test = f"test accuracy {number(accuracy)}" if accuracy is not None else f"test loss {number(loss)}"
+    told = [f"{row['data']} by {row['method']}", row["model"], f"epochs {row['epochs']}"]
+    told += [test] if loss is not None else []
+    told += [f"{name} {number(row[name])}" for name in ("gamma", "rho_hat") if row[name] is not None]
+    return f"{row['run']}: {row['state']}\n  {', '.join(told)}"
 
 
 def _describe(run: RunDirectory) -> dict[str, Any]:

@@ -30,7 +30,11 @@ RunFolder = Annotated[Path | None, typer.Option("--output", "-o", help="The run 
 @options_of(
     Settings,
     flags=FLAGS,
-    types={"epsilon": str | None, "steps": int | None, "learning_rate": float | None, "schedule": str | None},
+    types={
+        **dict.fromkeys(("steps", "epochs"), int | None),
+        **dict.fromkeys(("epsilon", "schedule"), str | None),
+        "learning_rate": float | None,
+    },
 )
 def train(
     context: typer.Context,

@@ -120,16 +120,20 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
         print_json({"run": str(run.path), "settings": settings, "history": history, "result": result})
         return
     if history:
+        labelled = history[-1]["calibration_accuracy"] is not None
         shown = make_table(
-            "epoch", "loss", "accuracy", "phi", "rho", "gamma", "gradients", "calibration", "seconds"
+            *("epoch", f"held-out\n{'accuracy' if labelled else 'loss'}", "loss,\nmoved", "accuracy,\nmoved"),
+            *("phi", "rho", "gamma", "gradients", "seconds"),
         )
         names = ("loss", "accuracy", "phi", "rho_running", "gamma", "gradients")
         for entry in history[-10:]:
             held_out = entry["calibration_accuracy"]
             held_out = entry["calibration_loss"] if held_out is None else held_out
             cells = [number(entry[name]) for name in names]
-            shown.add_row(str(entry["epoch"]), *cells, number(held_out), number(entry["seconds"], 3))
+            shown.add_row(str(entry["epoch"]), number(held_out), *cells, number(entry["seconds"], 3))
         console.print(shown)
+        if settings_of(run).method != "erm":
+            console.print("Held out: data as they are. Moved: inputs that training moved, which are harder.")
         share = history[-1]["converged"]
         if share is not None and share < 0.5:
             messages.print(

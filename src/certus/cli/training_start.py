@@ -25,7 +25,7 @@ from certus.runs.creation import TakenError, require_free
 from certus.runs.directory import RunDirectory
 from certus.runs.execute import start_run
 from certus.runs.settings import METHOD_OPTIONS, METHODS, Settings
-from certus.training.guidance import suggest_rho
+from certus.training.guidance import enough_epochs, suggest_rho
 from certus.training.prospects import prospects
 
 
@@ -60,6 +60,10 @@ def start_training(
     loaded = load_data(draft)
     refuse_idle(context, of_data(loaded) | _training_options(loaded, draft))
     settings = replace(draft, model=model or default_model(loaded, certified))
+    if options["epochs"] is None:
+        settings = replace(settings, epochs=enough_epochs(len(loaded.train), settings.batch_size))
+    if options["learning_rate"] is None and settings.model.startswith("mlp:") and not certified:
+        settings = replace(settings, learning_rate=4e-3)
     if suggested:
         suggestion = suggest_rho(loaded.train, chosen_cost(settings, loaded), seed)
         settings = replace(settings, rho=suggestion.rho)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from certus.data.base import DataSet
@@ -97,7 +99,8 @@ def load(
     prefix, colon, path = spec.partition(":")
     legal = f"one of {', '.join(SUMMARIES)}, or {', '.join(f'{each}:PATH' for each in PREFIXES)}"
     known = spec in SUMMARIES or (prefix in PREFIXES and path != "")
-    require(known, "spec", f"be {legal}", repr(spec))
+    if not known:
+        raise ArgumentError(f"`spec` must be {legal}; got {spec!r}.{_likely(spec)}")
     if not spec.startswith(TABLES):
         rule = "be left out except for csv:PATH and parquet:PATH, where it names a column"
         require(target is None, "target", rule, repr(target))
@@ -138,6 +141,15 @@ def raw_table(spec: str, options: TableOptions) -> RawTable:
     if prefix == "csv":
         return csv_table(file, encoding=options.encoding, separator=options.separator)
     return parquet_table(file)
+
+
+def _likely(spec: str) -> str:
+    """What was probably meant, as a question; nothing where nothing comes to mind."""
+    kind = {".csv": "csv", ".npz": "npz", ".parquet": "parquet"}.get(Path(spec).suffix.lower())
+    near = [f"{kind}:{spec}"] if kind else get_close_matches(spec, SUMMARIES, 1)
+    if not near and os.path.isdir(spec):
+        near = [f"folder:{spec}"]
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def _file(spec: str, path: str) -> Path:

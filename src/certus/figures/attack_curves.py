@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certus.errors import require
-from certus.figures.canvas import COLOURS, MARKERS, new_figure, save_figure
+from certus.figures.canvas import COLOURS, MARKERS, broken, legend_below, new_figure, save_figure, title_above
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,8 +26,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes; ``marked`` draws a vertical line, such as at the budget of training; ``logarithmic``
-    is about the strengths."""
+    """One pair of axes; ``marked`` draws a vertical line, and ``mark`` says what it is; ``logarithmic`` is
+    about the strengths."""
 
     title: str
     strength: str
@@ -35,6 +35,7 @@ class Panel:
     curves: Mapping[str, Curve]
     marked: float | None = None
     logarithmic: bool = False
+    mark: str = "budget of training"
 
 
 def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
@@ -44,7 +45,7 @@ def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
     styles = {name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
     columns = min(3, len(panels)) if len(panels) != 4 else 2
     rows = -(-len(panels) // columns)
-    figure = new_figure(4.6 * columns, 3.6 * rows + 0.5)
+    figure = new_figure(4.6 * columns, 3.8 * rows)
     grid = figure.subplots(rows, columns, squeeze=False)
     for place, panel in enumerate(panels):
         _draw_panel(grid[place // columns][place % columns], panel, styles)
@@ -54,9 +55,9 @@ def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
         line.get_label(): line for axes in grid.flat for line in axes.lines if line.get_label() in styles
     }
     handles = [drawn[name] for name in names]
-    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 6), frameon=False)
+    legend_below(figure, handles, names)
     if title:
-        figure.suptitle(title, wrap=True, fontsize="medium")
+        title_above(figure, title, 10)
     save_figure(figure, path)
 
 
@@ -69,7 +70,10 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, tuple[str, str]])
         axes.fill_between(curve.strengths, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
     if panel.marked is not None:
         axes.axvline(panel.marked, color="#5f5f5f", linewidth=1, linestyle=":")
-    axes.set(title=panel.title, xlabel=panel.strength, ylabel=panel.quantity)
+        place = ("data", "axes fraction")
+        axes.annotate(f" {panel.mark}", (panel.marked, 0.99), xycoords=place, va="top", fontsize=8)
+    axes.set(title=broken(panel.title, 3.8, 12), xlabel=broken(panel.strength, 3.8))
+    axes.set_ylabel(broken(panel.quantity, 3.0))
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(bottom=0)
     if panel.logarithmic:

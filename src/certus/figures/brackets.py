@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certus.certificates import Bracket, Certificate
-from certus.figures.canvas import COLOURS, new_figure, save_figure
+from certus.figures.canvas import COLOURS, broken, legend_below, new_figure, save_figure, title_above
 from certus.smoothness.results import assumed_words
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = 
     rhos = [low * (high / low) ** (index / (_POINTS - 1)) for index in range(_POINTS)]
     curve = [certificate.bracket(rho) for rho in [0.0, *rhos]]
     classify = certificate.error_found is not None
-    figure = new_figure(15.0 if classify else 5.5, 4.2)
+    figure = new_figure(15.0 if classify else 7.0, 4.0)
     grid = figure.subplots(1, 3 if classify else 1, squeeze=False)[0]
     _draw(
         grid[0],
@@ -34,7 +34,7 @@ def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = 
         [one.loss_low for one in curve],
         [one.loss_high for one in curve],
         ([one.population_loss_low for one in curve], [one.population_loss for one in curve]),
-        "mean loss" if certificate.clip is None else f"mean of min(loss, {certificate.clip:g})",
+        _loss_words(certificate),
         certificate,
     )
     if certificate.no_proof is None:
@@ -68,16 +68,24 @@ def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = 
         grid[1].set_ylim(0, 1.02)
         _draw_accuracy(grid[2], certificate, units)
     for axes in grid[:2]:
-        axes.set_xlabel(f"root mean squared distance √ρ ({units})")
+        axes.set_xlabel(broken(f"root mean squared distance √ρ ({units})", 4.2))
     handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    legend_below(figure, handles, labels)
     if certificate.no_proof is not None:
         title = f"{title}\nNo proof: {certificate.no_proof}".strip()
     if certificate.assumptions:
         title = f"{title}\n{assumed_words(certificate.assumptions)}".strip()
     if title:
-        figure.suptitle(title, wrap=True)
+        title_above(figure, title)
     save_figure(figure, path)
+
+
+def _loss_words(certificate: Certificate) -> str:
+    """What the mean is of; that of a population is clipped also where that of the sample is not."""
+    if certificate.clip is not None:
+        return f"mean of min(loss, {certificate.clip:g})"
+    people = certificate.population
+    return "mean loss" if people is None else f"mean loss\n(population: of min(loss, {people.clip:.3g}))"
 
 
 def _draw(
@@ -115,13 +123,13 @@ def _draw_accuracy(axes: Axes, certificate: Certificate, units: str) -> None:
     low, high = [one.certified for one in curve], [one.attacked for one in curve]
     axes.fill_between(distances, low, high, color=COLOURS[0], alpha=0.12, linewidth=0)
     axes.plot(distances, low, color=COLOURS[0], label=f"at least ({certificate.evidence})")
-    axes.plot(distances, high, color=COLOURS[1], label="at most (attained)")
+    axes.plot(distances, high, color=COLOURS[1], linestyle=(0, (4, 3)), label="at most (attained)")
     if certificate.population is not None:
         everyone = ([one.population_certified for one in curve], [one.population_attacked for one in curve])
         for values, side in zip(everyone, ("at least", "at most"), strict=True):
             style, label = "--" if side == "at least" else "-.", f"{side}, for the population"
             axes.plot(distances, _numbers(values), color=COLOURS[2], linestyle=style, label=label)
-    axes.set(ylabel="accuracy within ε of every sample", xlabel=f"distance ε ({units})")
+    axes.set(ylabel="accuracy within ε of every sample", xlabel=broken(f"distance ε ({units})", 4.2))
     axes.set(xlim=(0, far), ylim=(0, 1.02))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="lower left", frameon=False, fontsize=8)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +13,12 @@ from certus.errors import ArgumentError, UnsupportedError
 from certus.storage.writing import write_atomically
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
 # The palette of Okabe and Ito, told apart by people who see few colours too; and markers, for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5f5f5f")
+_LETTER, _LINE, _HANDLE = 0.095, 0.19, 0.75  # inches, at 10 points: letters, lines, the mark of a legend
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
@@ -29,6 +32,35 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str]) -> None:
+    """One legend under all axes, in as many columns as fit the width; the figure grows by its lines."""
+    width, height = (float(size) for size in figure.get_size_inches())
+    shown = [broken(name, width - _HANDLE) for name in names]
+    longest = max((len(line) for name in shown for line in name.split("\n")), default=1)
+    columns = max(1, min(len(shown), int(width / (_LETTER * longest + _HANDLE))))
+    lines = sum(name.count("\n") + 1 for name in shown) / columns
+    figure.set_size_inches(width, height + _LINE * lines)
+    figure.legend(handles, shown, loc="outside lower center", ncols=columns, frameon=False)
+
+
+def title_above(figure: Figure, title: str, size: float = 12.0) -> None:
+    """A title over all axes, in as many lines as it takes: the figure grows by them."""
+    width, height = (float(size) for size in figure.get_size_inches())
+    shown = broken(title, width - 0.6, size)
+    figure.set_size_inches(width, height + _LINE * size / 10 * (shown.count("\n") + 1))
+    figure.suptitle(shown, fontsize=size)
+
+
+def broken(text: str, width: float, size: float = 10.0) -> str:
+    """Text in lines of at most so many inches, in letters of so many points.
+
+    >>> broken("standard deviations of each feature", 1.5)
+    'standard\\ndeviations of\\neach feature'
+    """
+    letters = max(8, int(width / (_LETTER * size / 10)))
+    return "\n".join(textwrap.fill(line, letters) for line in text.split("\n"))
 
 
 def save_figure(figure: Figure, path: Path, dpi: float = 150) -> None:

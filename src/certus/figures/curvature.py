@@ -6,8 +6,10 @@ import math
 from pathlib import Path
 
 from certus.errors import ArgumentError
-from certus.figures.canvas import new_figure, save_figure
+from certus.figures.canvas import COLOURS, broken, new_figure, save_figure, title_above
 from certus.smoothness.results import SmoothnessBound, assumed_words
+
+_SAMPLED = "sampled (estimated)"
 
 
 def draw_bound(bound: SmoothnessBound, sampled: float | None, path: Path) -> Path:
@@ -20,18 +22,31 @@ def draw_bound(bound: SmoothnessBound, sampled: float | None, path: Path) -> Pat
     if not bars:
         raise ArgumentError("`bound` must have a finite, positive rule to be drawn; got none.")
     if sampled is not None and sampled > 0:
-        bars["sampled\n(estimated)"] = sampled
-    figure = new_figure(9, 3.6)
-    left, right = figure.subplots(1, 2)
-    left.bar(list(bars), list(bars.values()), color=["tab:blue"] * len(bound.bounds) + ["tab:gray"])
-    left.set_yscale("log")
-    left.set_ylabel("largest curvature of the loss")
-    left.set_title(f"{bound.evidence} from above")
-    if bound.assumptions:
-        figure.suptitle(assumed_words(bound.assumptions), fontsize=8, wrap=True)
+        bars[_SAMPLED] = sampled
     lines = [layer for layer in bound.layers if 0 < layer.curvature < math.inf]
-    labels = [f"{layer.path} {layer.kind}".strip() for layer in lines]
-    right.barh(labels[::-1], [layer.curvature for layer in lines][::-1], color="tab:orange")
-    right.set_title("what each layer adds (sum rule)")
-    save_figure(figure, path, dpi=figure.dpi)
+    labels = [broken(f"{layer.path} {layer.kind}".strip(), 2.6) for layer in lines]
+    figure = new_figure(11, max(3.6, 1.4 + 0.34 * sum(label.count("\n") + 1 for label in labels)))
+    left, right = figure.subplots(1, 2)
+    names = [name if name == _SAMPLED else f"{name} ({bound.evidence})" for name in bars]
+    colours = [COLOURS[6] if name == _SAMPLED else COLOURS[0] for name in bars]
+    left.scatter(list(bars.values()), names, color=colours, s=50)
+    left.set_xscale("log")
+    low, high = min(bars.values()), max(bars.values())
+    left.set_xlim(low / 2, high * 6)  # room for the numbers
+    left.set_ylim(len(bars) - 0.5, -0.5)
+    for place, value in enumerate(bars.values()):
+        left.annotate(f"{value:.4g}", (value, place), (8, 0), textcoords="offset points", va="center")
+    left.set(xlabel="largest curvature of the loss", ylabel="rule", title="bounds, and what was found")
+    left.grid(axis="x", color="#dddddd")
+    if bound.assumptions:
+        title_above(figure, assumed_words(bound.assumptions), 8)
+    drawn = right.barh(range(len(lines)), [layer.curvature for layer in lines], color=COLOURS[4])
+    right.bar_label(drawn, [f"{layer.curvature:.4g}" for layer in lines], padding=3)
+    right.set_yticks(range(len(lines)), labels)
+    right.invert_yaxis()
+    right.margins(x=0.18)
+    right.set(xlabel="adds to the curvature", ylabel="layer", title="what each layer adds (sum rule)")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, path)
     return path

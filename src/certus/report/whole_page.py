@@ -157,7 +157,10 @@ class Page:
     def _nearest(self) -> str:
         first = self.findings[0]
         chart = self._place("nearest", drawn.nearest_chart(self.findings, first.trained.data.units))
-        words = "How far each sample is from an error, as far as PGM with bisection finds one (attained)."
+        words = (
+            "How far each sample is from an error, as far as PGM with bisection finds one (attained). "
+            "Where a line ends below 1, the attack found none for the rest."
+        )
         return section("Nearest errors", *_if_any(chart, paragraphs([words])))
 
     def _smoothness(self) -> str:

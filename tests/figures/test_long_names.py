@@ -1,0 +1,69 @@
+"""Long units, names and layers: nothing is cut, and no words lie on others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from torch import nn
+
+import certus
+from certus import certify
+from certus.figures.attack_curves import Curve, Panel, draw_sweeps
+from certus.figures.brackets import draw_bracket
+from certus.figures.curvature import draw_bound
+from certus.losses import SquaredError
+from tests.certificates.problems import network, samples
+from tests.pictures import cut_or_covered
+
+UNITS = "standard deviations of each feature, in which a category changes for the price of one deviation"
+QUICK: dict[str, Any] = {"balls": 1, "refine": 0, "attack_steps": 2}
+NAMES = [f"runs/with/a/rather/long/path/to/the/model-number-{number}" for number in range(5)]
+
+
+def test_a_bracket_with_long_units(drawn: list[Figure], tmp_path: Path) -> None:
+    found = certify(network("tanh", 0), samples(0, 30), rho=(0.01, 0.1), confidence=0.9, **QUICK)
+    draw_bracket(found, tmp_path / "a.png", UNITS, f"{NAMES[0]}, on {NAMES[1]}, {NAMES[2]} and {NAMES[3]}")
+    assert cut_or_covered(drawn[0]) == []
+    assert "population: of min(loss, " in drawn[0].axes[0].get_ylabel()
+
+
+def test_the_bracket_of_a_regression(drawn: list[Figure], tmp_path: Path) -> None:
+    inputs = samples(0, 30)[0]
+    model = nn.Sequential(nn.Linear(2, 1)).double()
+    found = certify(model, (inputs, inputs[:, :1] * 0.5), rho=0.01, criterion=SquaredError(), **QUICK)
+    draw_bracket(found, tmp_path / "a.png", UNITS, NAMES[0])
+    assert cut_or_covered(drawn[0]) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_sweeps_of_many_runs(count: int, drawn: list[Figure], tmp_path: Path) -> None:
+    curves = {name: Curve([0.0, 1.0], [0.1, 0.5], [0.0, 0.4], [0.2, 0.6]) for name in NAMES}
+    panel = Panel("pgm, norm 2", f"inputs move by at most ε ({UNITS})", "error rate", curves, marked=0.4)
+    draw_sweeps([panel] * count, tmp_path / "a.png", "; ".join(NAMES))
+    assert cut_or_covered(drawn[0]) == []
+    assert "budget of training" in drawn[0].axes[0].texts[0].get_text()
+
+
+def test_a_bound_with_long_layers(drawn: list[Figure], tmp_path: Path) -> None:
+    """Numbers stand beside their marks, and both axes say what they are."""
+    torch.manual_seed(0)
+    inner = nn.ModuleDict({f"block_with_a_long_name_{place}": nn.Linear(3, 3) for place in range(3)})
+    steps: list[nn.Module] = []
+    for layer in inner.values():
+        steps += [layer, nn.ELU()]
+    found = certus.input_smoothness(nn.Sequential(*steps))
+    draw_bound(found, 0.5 * found.curvature, tmp_path / "a.png")
+    left, right = drawn[0].axes
+    assert cut_or_covered(drawn[0]) == []
+    assert [text.get_text() for text in left.texts] == [
+        *(f"{value:.4g}" for value in found.bounds.values()),
+        f"{0.5 * found.curvature:.4g}",
+    ]
+    for axes in (left, right):
+        assert axes.get_xlabel()
+        assert axes.get_ylabel()
+    assert right.get_xlim()[0] == 0
