@@ -1,0 +1,29 @@
+"""What is measured in each epoch, to any logger of Lightning or Fabric: CSV files, TensorBoard and others."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from certus.errors import require
+from certus.training.fit import Observer, TrainingState
+
+
+class Logged(Observer):
+    """Hands every epoch's metrics to a logger, by their names in ``EpochMetrics``.
+
+    Args:
+        logger: anything with ``log_metrics(metrics, step)`` and ``save()``, such as
+            ``lightning_fabric.loggers.CSVLogger("logs")``.
+    """
+
+    def __init__(self, logger: Any) -> None:
+        fits = callable(getattr(logger, "log_metrics", None)) and callable(getattr(logger, "save", None))
+        require(fits, "logger", "have log_metrics(metrics, step) and save()", type(logger))
+        self._logger = logger
+
+    def after_epoch(self, state: TrainingState) -> None:
+        told = asdict(state.history[-1])
+        step = told.pop("epoch")
+        self._logger.log_metrics({name: value for name, value in told.items() if value is not None}, step)
+        self._logger.save()
