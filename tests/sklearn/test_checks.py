@@ -9,11 +9,11 @@ from certus.sklearn import RobustClassifier, RobustRegressor
 from certus.sklearn.estimator import RobustEstimator
 
 
-@pytest.mark.parametrize("kind", [RobustClassifier, RobustRegressor])
-def test_the_checks_pass(kind: type[RobustEstimator], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("estimator", [RobustClassifier(epochs=10), RobustRegressor(epochs=20)], ids=str)
+def test_the_checks_pass(estimator: RobustEstimator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short trainings: the checks ask for little accuracy. The variable lets the one on array types run."""
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")
-    results = check_estimator(kind(epochs=20), on_skip=None)
+    results = check_estimator(estimator, on_skip=None)
     assert len(results) > 50
     assert [one["check_name"] for one in results if one["status"] != "passed"] == []
 

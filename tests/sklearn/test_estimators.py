@@ -170,7 +170,8 @@ def test_labels_that_move() -> None:
     model = classifier(label_price=0.5, network=(), epochs=5).fit(X, LABELS)
     free = classifier(network=(), epochs=5).fit(X, LABELS)
     free.module_.load_state_dict(model.module_.state_dict())
-    moved, fixed = model.certify(X, LABELS, 0.1), free.certify(X, LABELS, 0.1)
+    some = slice(None, None, 5)
+    moved, fixed = (one.certify(X[some], LABELS[some], 0.1) for one in (model, free))
     assert moved.lower(0.1) > fixed.bound(0.1)
 
 
@@ -221,8 +222,9 @@ def test_saved_and_read_again(model: Any, tmp_path: Path) -> None:
     assert type(again) is type(model)
     assert (again.predict(FRAME) == model.predict(FRAME)).all()
     assert str(again) == str(model)
-    targets = model.predict(FRAME)
-    assert again.certify(FRAME, targets, 0.01).bound(0.01) == model.certify(FRAME, targets, 0.01).bound(0.01)
+    some = FRAME[::10]
+    targets = model.predict(some)
+    assert again.certify(some, targets, 0.01).bound(0.01) == model.certify(some, targets, 0.01).bound(0.01)
     assert (again.gamma_, again.n_iter_, list(again.feature_names_in_)) == (model.gamma_, 3, list("abcd"))
 
 
