@@ -130,12 +130,13 @@ def test_what_if_a_feature_moves(shop: Path) -> None:
     town = certus("whatif", "run", "--feature", "town", "--by", "0.1", "--samples", "8", folder=shop)
     assert "If 10.0% of the rows change town" in town.stdout
     refused(
-        certus("whatif", "run", "--feature", "shoe", "--by", "1", folder=shop), "`feature` must be one of age"
+        certus("whatif", "run", "--feature", "shoe", "--by", "1", folder=shop),
+        "`--feature` must be one of age",
     )
     refused(
         certus("whatif", "run", "--feature", "town", "--by", "2", folder=shop), "at most 1, for a category"
     )
-    refused(certus("whatif", "run", "--feature", "age", "--by", "0", folder=shop), "`by` must be positive")
+    refused(certus("whatif", "run", "--feature", "age", "--by", "0", folder=shop), "`--by` must be positive")
 
 
 def test_an_exported_network_is_the_same(shop: Path) -> None:
