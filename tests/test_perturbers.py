@@ -94,7 +94,13 @@ def test_a_function_is_a_method() -> None:
     torch.testing.assert_close(one.weight, other.weight)
 
 
-@pytest.mark.parametrize("method", ["wrm", 3.0, WRM])
+def test_a_name_is_no_method() -> None:
+    rule = r"`method` must be an object, certus\.WRM\(gamma=\.\.\.\) or .*; got 'wrm'"
+    with pytest.raises(ArgumentError, match=rule):
+        fit(nn.Linear(3, 2), certus.data.Split(INPUTS, TARGETS), method="wrm")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["gradient", 3.0, WRM])
 def test_what_is_no_method_is_refused(method: object) -> None:
     data = certus.data.Split(INPUTS, TARGETS)
     with pytest.raises(ArgumentError, match=r"`method` must be a perturber, such as certus.WRM\(gamma=2.0\)"):

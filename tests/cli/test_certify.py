@@ -228,7 +228,9 @@ def test_what_is_refused(folder: Path) -> None:
     done = certus("certify", "run", *ASK, "--confidence", "1", folder=folder)
     refused(done, "`--confidence` must lie in [0.5, 1); got 1.0")
     refused(certus("verify", "run/run.json", folder=folder), "no certificate")
-    refused(certus("shift", "digits", "digits@test", folder=folder), "must name a split, such as digits@test")
+    refused(
+        certus("shift", "digits@dev", "digits@test", folder=folder), "one of train, calibration, test, all"
+    )
     model = torch.nn.Sequential(torch.nn.Linear(2, 1))
     with pytest.raises(ArgumentError, match="`clip` must be given for a regression with `confidence`"):
         certify(model, (torch.zeros(3, 2), torch.zeros(3)), rho=0.1, criterion=SquaredError(), confidence=0.9)

@@ -201,7 +201,9 @@ def test_a_split_has_every_row_once(count: int, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [-1, 2**63])
 def test_seeds_outside_their_range_are_refused(seed: int) -> None:
-    with pytest.raises(ArgumentError, match=f"`seed` must be at least 0 and less than 2\\^63; got {seed}"):
+    with pytest.raises(
+        ArgumentError, match=f"`seed` must be a whole number, at least 0 and less than 2\\^63; got {seed}"
+    ):
         in_fifths("t", 20, seed)
 
 

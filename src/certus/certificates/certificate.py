@@ -135,11 +135,11 @@ class Certificate:
 
     def bound(self, rho: float) -> float:
         """The proven upper bound on the worst mean loss within ρ of the sample."""
-        return self._best(rho)[0]
+        return self._best(checked_rho(rho))[0]
 
     def lower(self, rho: float) -> float:
         """The largest mean loss attained by a distribution within ρ of the sample that was found."""
-        return self._mixture(rho)[0]
+        return self._mixture(checked_rho(rho))[0]
 
     def estimate(self, rho: float) -> float:
         """The paper's recipe, min_γ γρ + E f(T̂_γ): an estimate, and no bound."""
@@ -164,7 +164,7 @@ class Certificate:
 
     def bracket(self, rho: float) -> Bracket:
         """All of it at one ρ; raises ``ContradictionError`` where an attained side exceeds a proven one."""
-        high, line = self._best(rho)
+        high, line = self._best(checked_rho(rho))
         error_high, people = self.error_bound(rho), self.population
         found = Bracket(
             rho=rho,
@@ -208,7 +208,9 @@ class Certificate:
     @property
     def reached(self) -> list[Reached]:
         """ρ̂_n for each γ, from the largest γ on (eqn:tol-n)."""
-        return [Reached(line.gamma, line.rho_hat, line.loss, self.bound(line.rho_hat)) for line in self.lines]
+        return [
+            Reached(line.gamma, line.rho_hat, line.loss, self._best(line.rho_hat)[0]) for line in self.lines
+        ]
 
     @property
     def vacuous_loss(self) -> float | None:
@@ -225,7 +227,7 @@ class Certificate:
                 "A certificate read from a file has no data; certify again for its worst case."
             )
         moved, weights = [], []
-        for part, share in self._mixture(rho)[1]:
+        for part, share in self._mixture(checked_rho(rho))[1]:
             split = part.points(self.source)
             moved.append(split)
             each = torch.ones(len(split), dtype=torch.float64) if self.weights is None else self.weights
@@ -236,7 +238,7 @@ class Certificate:
         return together, torch.cat(weights)
 
     def _best(self, rho: float) -> tuple[float, Line]:
-        checked_rho(rho)
+        """The bound at any ρ, also at a ρ̂ beyond what may be asked for, and the γ that proves it."""
         if self.no_proof is not None:
             return math.inf, _NO_LINE
         best = min(self.lines, key=lambda line: line.gamma * rho + line.bound)
@@ -247,7 +249,6 @@ class Certificate:
     def _mixture(self, rho: float) -> tuple[float, list[tuple[Attained, float]]]:
         """The largest mean loss of a mixture of two of ``attained`` whose mean cost is at most ρ, and their
         shares."""
-        checked_rho(rho)
         near = [one for one in self.attained if one.mean_cost <= rho]
         best = max(near, key=lambda one: one.loss)
         value, parts = best.loss, [(best, 1.0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def make_report(
     runs: Sequence[Path], output: Path, figures: Path | None, samples: int, seed: int, models: Sequence[str]
 ) -> None:
     """Measure, write, and say where."""
-    different = len({path.resolve() for path in runs}) == len(runs)
+    different = len({os.path.realpath(path) for path in runs}) == len(runs)
     require(different, "runs", "be named once each", ", ".join(map(str, runs)))
     require_count("--samples", samples, least=2)
     require_file("--output", output)

@@ -36,6 +36,7 @@ def show_runs(folder: Path, *, as_json: bool) -> None:
 
 def _show(rows: list[dict[str, Any]]) -> None:
     shown = make_table("run", "data", "model", "method", "epochs", "test", "gamma", "rho_hat", "state")
+    shown.columns[-1].no_wrap = True
     for row in rows:
         test = row["test_accuracy"] if row["test_accuracy"] is not None else row["test_loss"]
         cells = [str(row[name]) for name in ("data", "model", "method", "epochs")]
