@@ -44,9 +44,9 @@ _MOVED = {
 def _lead_into_the_site(app: Any, page: str, source: list[str]) -> None:
     """Links to files beside ``docs`` become links to their pages."""
     text = source[0]
-    if not page.startswith("_results/"):
-        for outside, inside in _MOVED.items():
-            text = text.replace(outside, inside)
+    moved = {"](../../docs/": "](../../"} if page.startswith("_results/") else _MOVED
+    for outside, inside in moved.items():
+        text = text.replace(outside, inside)
     source[0] = text
 
 
