@@ -104,6 +104,7 @@ def test_misuse_exits_2(folder: Path) -> None:
     refused(certus("verify", "run/run.json", folder=folder), "run/run.json is no certificate.")
     refused(certus("verify", "data.npz", folder=folder), "data.npz is corrupt: it is no JSON file.")
     refused(certus("verify", folder=folder), "Missing argument")
+    refused(certus("verify", "kept", folder=folder), "`FILE` must be a file, such as kept/certificate.json")
     away = ["verify", "kept/certificate.json", "--run", "away"]
     refused(certus(*away, folder=folder), "away is no run directory")
     content = json.loads((folder / "kept/certificate.json").read_text())

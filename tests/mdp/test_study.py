@@ -147,10 +147,10 @@ def test_json_and_a_warning_with_the_threshold(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--gamma", "0"], "`gamma` must be positive and finite; got 0.0."),
-        (["--episodes", "0"], "`episodes` must be a whole number, at least 1; got 0."),
-        (["--seeds", "0"], "`seeds` must be a whole number, at least 1; got 0."),
-        (["--trials", "-1"], "`trials` must be a whole number, at least 1; got -1."),
+        (["--gamma", "0"], "`--gamma` must be positive and finite; got 0.0."),
+        (["--episodes", "0"], "`--episodes` must be a whole number, at least 1; got 0."),
+        (["--seeds", "0"], "`--seeds` must be a whole number, at least 1; got 0."),
+        (["--trials", "-1"], "`--trials` must be a whole number, at least 1; got -1."),
         (["-o", "file"], "`--output` must be a folder; got file."),
         (["-o", "file/inside"], "`--output` must be a folder; got file/inside."),
     ],

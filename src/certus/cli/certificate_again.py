@@ -10,7 +10,7 @@ from certus.cli.certifying import compute
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.noisy_table import compute_in_noise
 from certus.cli.output import console, messages, print_json
-from certus.errors import ArgumentError, ContradictionError, VerificationError
+from certus.errors import ArgumentError, ContradictionError, VerificationError, require
 from certus.runs.directory import RunDirectory
 from certus.runs.noisy_verification import NoisyStatement, is_noisy
 from certus.runs.trained import open_trained
@@ -23,6 +23,9 @@ def verify_file(
     context: typer.Context, file: Path, run: Path | None, model: str | None, *, as_json: bool
 ) -> None:
     """Say what differs; raise ``VerificationError`` if anything does."""
+    require(
+        not file.is_dir(), "FILE", f"be a file, such as {file / 'certificate.json'}", f"the folder {file}"
+    )
     found, remarks = _compare(context, file, run, model)
     for line in remarks:
         messages.print(f"{line}.")
