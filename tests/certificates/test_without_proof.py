@@ -156,3 +156,45 @@ def test_models_that_write_over_their_inputs_are_given_copies(how: str) -> None:
     assert torch.equal(inputs, kept)
     assert found[:3] == expected[:3]
     torch.testing.assert_close(found[3], expected[3], rtol=0, atol=0)
+
+
+class Drawn(nn.Module):
+    """A linear model with noise of its own on its outputs, in eval mode too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.linear(x)
+        return scores + torch.randn_like(scores)
+
+
+class Centred(nn.Module):
+    """A linear model of inputs less the mean of their batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x - x.mean(0, keepdim=True))
+
+
+@pytest.mark.parametrize(
+    ("model", "word"),
+    [
+        (Drawn, "Its outputs differ from call to call: what is attained was found in single draws"),
+        (Centred, "Its outputs depend on the batch: what is attained is of batches of up to"),
+    ],
+)
+def test_what_an_answer_depends_on_beside_its_sample_is_said(model: type[nn.Module], word: str) -> None:
+    torch.manual_seed(0)
+    found = certus.certify(model(), (INPUTS, TARGETS), rho=0.05)
+    assert found.no_proof is not None
+    assert word in found.no_proof
+
+
+def test_a_steady_model_has_no_such_caveat(found: Certificate) -> None:
+    assert found.no_proof is not None
+    assert "what is attained" not in found.no_proof

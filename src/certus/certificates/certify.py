@@ -168,7 +168,7 @@ def certify_network(
         pushes=(),
         start=(mean_down(start, weights), mean_up(finish, weights)),
         error_floor=floor,
-        error_found=_withpositive_numbers(engine, found, levels),
+        error_found=_with_later_gammas(engine, found, levels),
         population=people,
         samples=len(problem),
         classes=problem.classes,
@@ -216,6 +216,8 @@ def _without_proof(
     """What was attained, and no more."""
     if not side.attacked:
         reason += " Nor has it gradients to attack with: attained is the loss of the data as they are."
+    if side.caveat:
+        reason += f" {side.caveat}"
     return Certificate(
         rhos=rhos,
         lines=(),
@@ -243,7 +245,7 @@ def _errors_found(engine: Engine, levels: Sequence[Level]) -> Tensor:
     return found if label_cost is None else found.clamp_max(label_cost.price)
 
 
-def _withpositive_numbers(engine: Engine, found: Tensor | None, levels: Sequence[Level]) -> Tensor | None:
+def _with_later_gammas(engine: Engine, found: Tensor | None, levels: Sequence[Level]) -> Tensor | None:
     """The same with γ that were added after seeing the sample: for it alone, never for the population."""
     if found is None:
         return None

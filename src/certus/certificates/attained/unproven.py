@@ -29,6 +29,7 @@ from certus.outward import MANY, down, up
 
 _ROUNDS = 6
 _BEYOND = 1.001
+_SAME = 1e-3  # how far two answers of a steady model may differ, by the rounding of its own precision
 _FARTHEST = 4.0  # in units of the largest distance asked for
 
 
@@ -39,6 +40,7 @@ class AttainedSide:
     attacked: whether there were gradients to attack with; else the samples as they are is all.
     pushes: attacks within each ρ.
     errors: (n,) costs at which an error was found; None for a regression.
+    caveat: what the outputs depend on beside the sample, in words; empty if on nothing.
     """
 
     start: float
@@ -48,6 +50,7 @@ class AttainedSide:
     samples: int
     classes: int | None
     unit_price: float
+    caveat: str = ""
 
 
 def attain(
@@ -73,7 +76,7 @@ def attain(
                 "A regression has no predicted labels to certify: give `data` with targets."
             )
         targets = predicted(outputs)
-    price = cost.growth / 2
+    price, caveat = cost.growth / 2, _caveat(network, inputs[:BATCH].to(dtype))
     start, _ = _losses(loss, inputs.to(dtype), targets, clip)
     attacked = _has_gradient(loss, inputs[:1].to(dtype), targets[:1])
     steps = steps if attacked else 0
@@ -93,7 +96,9 @@ def attain(
         pushes.append(Push(rho, min(float(up(spent.mean(), MANY)), rho), _mean_down(height)))
         costs = torch.where(wrong & better, torch.minimum(costs, spent), costs)
     if classes is None:
-        return AttainedSide(_mean_down(start), attacked, tuple(pushes), None, len(inputs), None, price)
+        return AttainedSide(
+            _mean_down(start), attacked, tuple(pushes), None, len(inputs), None, price, caveat
+        )
     costs = torch.where(_losses(loss, inputs.to(dtype), targets, clip)[1], 0.0, costs)
     farthest = _FARTHEST * math.sqrt(max([rho for rho in rhos if rho > 0], default=0.01) / price)
     if ball.own and steps > 0:
@@ -111,7 +116,9 @@ def attain(
             wrong = _losses(loss, points, targets, clip)[1]
             spent = up(cost.value(points.double(), inputs), MANY)
             costs = torch.where(wrong, torch.minimum(costs, spent), costs)
-    return AttainedSide(_mean_down(start), attacked, tuple(pushes), costs, len(inputs), classes, price)
+    return AttainedSide(
+        _mean_down(start), attacked, tuple(pushes), costs, len(inputs), classes, price, caveat
+    )
 
 
 def in_double(model: nn.Module, example: Tensor) -> tuple[nn.Module, torch.dtype]:
@@ -132,6 +139,30 @@ def _outputs(network: nn.Module, inputs: Tensor) -> Tensor:
     for each in outputs:
         require(isinstance(each, Tensor), "model", "return one tensor, (batch, outputs)", type(each))
     return torch.cat(outputs).double().cpu()
+
+
+def _caveat(network: nn.Module, inputs: Tensor) -> str:
+    """What one answer of the model says less than it seems to."""
+    first, again = _outputs(network, inputs), _outputs(network, inputs)
+    if not _close(first, again):
+        return (
+            "Its outputs differ from call to call: what is attained was found in single draws of them, the "
+            "luckiest of many, and can lie above their mean."
+        )
+    try:
+        single = _outputs(network, inputs[:1])
+    except Exception:  # a model that knows no batch of one
+        single = first[:0]
+    if not _close(first[:1], single):
+        return (
+            f"Its outputs depend on the batch: what is attained is of batches of up to {BATCH} samples in "
+            "their order, and of no sample alone."
+        )
+    return ""
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=_SAME, atol=_SAME, equal_nan=True)
 
 
 def _has_gradient(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> bool:
