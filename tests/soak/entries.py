@@ -83,7 +83,7 @@ ENTRIES = {
         f"{_TRAIN} --rho 0.05 -o new",
         (
             f"{_TRAIN} --method pgm --epsilon 0.1 --steps 2 -o new",
-            f"{_TRAIN} --method erm -o new --json",
+            f"{_TRAIN} --method erm -o new --tensorboard logs --json",
             "train npz:data.npz --gamma 2 --model mlp:4:tanh --epochs 1 -o new",
             "train folder:images --method erm --model mlp:4:elu --epochs 1 -o new",
             "train idx:idx --method erm --model mlp:4:elu --epochs 1 -o new",

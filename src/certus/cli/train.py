@@ -24,6 +24,10 @@ Model = Annotated[
         "certified-cnn:32, or FILE.py:FACTORY. Fits the data by default."
     ),
 ]
+LogFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Write what each epoch measures for TensorBoard, in DIR/RUN."),
+]
 RunFolder = Annotated[Path | None, typer.Option("--output", "-o", help="The run directory to make.")]
 
 
@@ -41,6 +45,7 @@ def train(
     data: DataName,
     model: Model = None,
     output: RunFolder = None,
+    tensorboard: LogFolder = None,
     no_lock: NoLock = False,
     as_json: Json = False,
     **options: Any,
@@ -62,13 +67,16 @@ def train(
     """
     from certus.cli.training_start import start_training
 
-    start_training(context, data, model, output, options, locking=not no_lock, as_json=as_json)
+    start_training(
+        context, data, model, output, options, logs=tensorboard, locking=not no_lock, as_json=as_json
+    )
 
 
 def resume(
     context: typer.Context,
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     model: ModelFile = None,
+    tensorboard: LogFolder = None,
     no_lock: NoLock = False,
     as_json: Json = False,
 ) -> None:
@@ -79,7 +87,7 @@ def resume(
     """
     from certus.cli.training_start import go_on
 
-    go_on(context, run, model, locking=not no_lock, as_json=as_json)
+    go_on(context, run, model, logs=tensorboard, locking=not no_lock, as_json=as_json)
 
 
 def import_weights(

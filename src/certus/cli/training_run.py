@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from lightning_fabric import Fabric
 from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, make_table, messages, number, print_json
 from certus.cli.progress import ProgressBar
+from certus.cli.tensorboard import tensorboard_of
 from certus.cli.verdict_words import show_verdict
 from certus.decimals import at_most
 from certus.models.own_code import Sources
@@ -40,18 +42,27 @@ def make_fabric() -> Fabric:
     return fabric
 
 
-def carry_out(run: RunDirectory, fabric: Fabric, model: str | None, *, locking: bool, as_json: bool) -> None:
+def carry_out(
+    run: RunDirectory,
+    fabric: Fabric,
+    model: str | None,
+    *,
+    logs: Path | None,
+    locking: bool,
+    as_json: bool,
+) -> None:
     """Train to the end, while no other process may, and show the result."""
     if fabric.global_rank != 0:
         execute(run, model=model, fabric=fabric)
         return
+    watchers = tensorboard_of(logs, run.path)
     try:
         with (
             RunLock(run.path, locking=locking),
             ProgressBar(messages) as bar,
             if_interrupted(lambda: _kept(run)),
         ):
-            execute(run, model=model, observers=[bar], fabric=fabric)
+            execute(run, model=model, observers=[bar, *watchers], fabric=fabric)
     except WriteError as reason:
         if not (run.path / CHECKPOINT).exists():
             raise
@@ -66,6 +77,7 @@ def carry_out_new(
     fabric: Fabric,
     model: str | None,
     *,
+    logs: Path | None,
     keep_folder: bool,
     locking: bool,
     as_json: bool,
@@ -75,7 +87,7 @@ def carry_out_new(
     Then the same command, mended, is not told that the folder is taken.
     """
     try:
-        carry_out(run, fabric, model, locking=locking, as_json=as_json)
+        carry_out(run, fabric, model, logs=logs, locking=locking, as_json=as_json)
     except LockError:  # another process goes on with it
         raise
     except Exception as reason:

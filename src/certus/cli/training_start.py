@@ -16,6 +16,7 @@ from certus.cli.column_table import show_columns
 from certus.cli.epsilon import read_epsilon
 from certus.cli.idle import of_data, of_network, of_others, of_source, refuse_idle
 from certus.cli.output import messages
+from certus.cli.tensorboard import require_tensorboard
 from certus.cli.training_run import carry_out, carry_out_new, make_fabric, say_covered, show_run
 from certus.data import DataSet
 from certus.models import default_model
@@ -36,6 +37,7 @@ def start_training(
     output: Path | None,
     options: dict[str, Any],
     *,
+    logs: Path | None,
     locking: bool,
     as_json: bool,
 ) -> None:
@@ -44,6 +46,7 @@ def start_training(
     leader = fabric.global_rank == 0
     if output is not None and leader:
         require_free(output)
+    require_tensorboard(logs)
     method, certified, seed = options["method"], options["certified"], options["seed"]
     chosen_model, own = model or "mlp:128,128:elu", [] if model is None else [model]
     idle = of_others([method], METHOD_OPTIONS) if method in METHODS else {}
@@ -87,15 +90,27 @@ def start_training(
         messages.print(f"Training {settings.model} on {loaded.name} by {method}; run directory {path}")
     # One process makes the run, the others hear where.
     run = RunDirectory.open(fabric.broadcast(path))
-    carry_out_new(run, fabric, settings.model, keep_folder=existed, locking=locking, as_json=as_json)
+    carry_out_new(
+        run, fabric, settings.model, logs=logs, keep_folder=existed, locking=locking, as_json=as_json
+    )
 
 
-def go_on(context: typer.Context, run: Path, model: str | None, *, locking: bool, as_json: bool) -> None:
+def go_on(
+    context: typer.Context,
+    run: Path,
+    model: str | None,
+    *,
+    logs: Path | None,
+    locking: bool,
+    as_json: bool,
+) -> None:
     """Train an interrupted run to the end; show one that is complete."""
     opened, fabric = RunDirectory.open(run), make_fabric()
-    refuse_idle(context, of_network(opened))
+    trained = None if opened.result is None else f"for {run}, which is complete: no epoch is left to log"
+    refuse_idle(context, of_network(opened) | {"tensorboard": trained})
+    require_tensorboard(logs)
     if opened.result is None:
-        carry_out(opened, fabric, model, locking=locking, as_json=as_json)
+        carry_out(opened, fabric, model, logs=logs, locking=locking, as_json=as_json)
     elif fabric.global_rank == 0:
         messages.print(f"{run} is complete already.")
         show_run(opened, opened.result, as_json)
