@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -186,6 +187,64 @@ def test_other_networks_are_bracketed() -> None:
     found = certify_straight(model, (INPUTS, LABELS), rho=0.1)
     assert found.classes == 3
     assert "exact" not in found.bracket(0.1).rules
+
+
+class _Turned(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        return -10 * super().forward(x)  # type: ignore[no-any-return]
+
+
+class _NotTheSame(nn.Identity):
+    def forward(self, x: Tensor) -> Tensor:
+        return -10 * x
+
+
+def _hooked() -> nn.Module:
+    layer = linear(SLOPE[None])
+    layer.register_forward_hook(lambda module, given, output: -10 * output)
+    return layer
+
+
+def _patched() -> nn.Module:
+    layer = linear(SLOPE[None])
+    layer.forward = lambda x: -10 * (x @ SLOPE[:, None])  # type: ignore[method-assign]
+    return layer
+
+
+def _behind_a_hook() -> nn.Module:
+    layer = nn.Sequential(linear(SLOPE[None]), nn.Identity())
+    layer[1].register_forward_hook(lambda module, given, output: -10 * output)
+    return layer
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        _hooked,
+        _patched,
+        _behind_a_hook,
+        lambda: _Turned(linear(SLOPE[None])),
+        lambda: nn.Sequential(linear(SLOPE[None]), _NotTheSame()),
+    ],
+    ids=["hook", "patch", "hook behind", "subclass", "subclass behind"],
+)
+def test_a_layer_that_does_not_run_as_its_class_says(model: Callable[[], nn.Module]) -> None:
+    """The weights are not what is computed: the loss that the model has is no larger than what is proven."""
+    found = certify_straight(model(), (INPUTS, LABELS), rho=0.1, criterion=Logistic())
+    with torch.no_grad():
+        loss = float(ModelLoss(model(), Logistic())(INPUTS, LABELS).mean())
+    assert loss > 4
+    assert loss <= found.bound(0.0) <= found.bound(0.1)
+    assert "exact" not in found.bracket(0.1).rules
+
+
+def test_images_of_one_layer_are_bracketed() -> None:
+    images = INPUTS.reshape(30, 1, 2, 2)
+    model = nn.Sequential(nn.Flatten(), linear(SLOPE[None]))
+    found = certify_straight(model, (images, LABELS), rho=0.1, criterion=Logistic())
+    exact = certify_straight(model, (INPUTS, LABELS), rho=0.1, criterion=Logistic())
+    assert found.lower(0.1) <= exact.bound(0.1)
+    assert exact.lower(0.1) <= found.bound(0.1)
 
 
 @pytest.mark.parametrize(

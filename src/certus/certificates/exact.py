@@ -26,6 +26,7 @@ from certus.domains import Unbounded
 from certus.errors import require, require_numbers
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
 from certus.outward import FEW, SOME, TINY, down, mean_down, mean_up, slack, up
+from certus.smoothness.altered import is_altered
 from certus.smoothness.criteria import check_targets
 from certus.split import Split
 
@@ -50,7 +51,7 @@ def certify_straight(
     split = data if isinstance(data, Split) else None
     inputs, targets = (split.inputs, split.targets) if split is not None else data  # type: ignore[misc]
     asked = any(value is not None for value in options.values())
-    score = None if asked else _score_of(model, criterion, cost)
+    score = None if asked else _score_of(model, inputs.shape[1:], criterion, cost)
     if score is None or rho is None:
         return certify_network(
             model, data, rho=rho, criterion=criterion, cost=cost, epsilon=epsilon, **options
@@ -85,21 +86,17 @@ class _Score:
     classes: int | None
 
 
-def _score_of(model: nn.Module, criterion: Criterion, cost: Cost) -> _Score | None:
-    """The score of a model that is one linear layer; None for others, and for losses of other kinds."""
-    parts = [model] if not isinstance(model, nn.Sequential) else list(model)
-    parts = [part for part in parts if not isinstance(part, nn.Flatten | nn.Identity)]
-    if (
-        len(parts) != 1
-        or type(parts[0]) is not nn.Linear
-        or not is_own(cost)
-        or isinstance(cost.unmasked, Bregman)
-    ):
+def _score_of(model: nn.Module, shape: Sequence[int], criterion: Criterion, cost: Cost) -> _Score | None:
+    """The score of a model that is one linear layer of (features,); None for others, and other losses."""
+    layer = _only_layer(model)
+    if layer is None or tuple(shape) != (layer.in_features,):
         return None
-    weight, kind = parts[0].weight.detach().double().cpu(), type(criterion)
+    if not is_own(cost) or isinstance(cost.unmasked, Bregman):
+        return None
+    weight, kind = layer.weight.detach().double().cpu(), type(criterion)
     bias = torch.zeros(len(weight), dtype=torch.float64)
-    if parts[0].bias is not None:
-        bias = parts[0].bias.detach().double().cpu()
+    if layer.bias is not None:
+        bias = layer.bias.detach().double().cpu()
     if len(weight) == 2 and criterion == CrossEntropy():
         sizes = weight.abs().sum(0, keepdim=True), float(bias.abs().sum())
         return _Score(weight[1:] - weight[:1], float(bias[1] - bias[0]), sizes, Softplus(), 2)
@@ -110,6 +107,15 @@ def _score_of(model: nn.Module, criterion: Criterion, cost: Cost) -> _Score | No
     if isinstance(criterion, Hinge) and not criterion.squared:
         loss = Positive()
     return _Score(weight, float(bias), sizes, loss, None if kind is SquaredError else 2)
+
+
+def _only_layer(model: nn.Module) -> nn.Linear | None:
+    """The layer that a model is, if all of it is torch's own and runs as its class says."""
+    parts = [model, *model] if type(model) is nn.Sequential else [model]
+    layers = [part for part in parts if type(part) not in (nn.Sequential, nn.Flatten, nn.Identity)]
+    if len(layers) != 1 or type(layers[0]) is not nn.Linear or any(map(is_altered, parts)):
+        return None
+    return layers[0]
 
 
 @dataclass(frozen=True, eq=False)
