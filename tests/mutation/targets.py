@@ -71,6 +71,7 @@ TARGETS = (
     Target("certificates/proven/radii.py", never=("_REACHED",)),
     Target("certificates/proven/gap.py"),
     Target("certificates/proven/straight.py", never=("_HALVINGS", "_NEWTON")),
+    Target("certificates/exact.py", never=("_HALVINGS", "_STIFFEST", "_SOFTEST", "_BESIDE")),
     Target("certificates/proven/knapsack.py"),
     Target("certificates/proven/concentration.py", never=("_NARROW",)),
     Target("certificates/proven/error_rate.py", never=("_LARGEST", "_SMALLEST", "_STEP", "error_gammas")),
