@@ -12,7 +12,17 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "certus"
 
 LAYERS: list[set[str]] = [
-    {"evidence", "errors", "decimals", "lazily", "outward", "printable", "spoken", "table_options"},
+    {
+        "evidence",
+        "errors",
+        "decimals",
+        "lazily",
+        "lookable",
+        "outward",
+        "printable",
+        "spoken",
+        "table_options",
+    },
     {"batches", "split", "samples", "norms", "losses", "modes", "subsets"},
     {"domains", "storage"},
     {"costs", "layers", "readers"},
@@ -25,8 +35,10 @@ LAYERS: list[set[str]] = [
     {"training"},
     {"runs"},
     {"sklearn"},
+    {"texts"},
     {"figures"},
     {"report"},
+    {"looks"},
     {"mdp"},
     {"reproduce"},
     {"cli"},

@@ -20,7 +20,8 @@ from tests.pictures import line_of, pixels_of, words_of
 
 QUICK: dict[str, Any] = {"balls": 1, "refine": 0, "attack_steps": 2}
 SAMPLE = ("at least, on the sample (attained)", "at most, on the sample (proven)")
-PEOPLE = tuple(f"{side}, for the population (confidence 0.9)" for side in ("at least", "at most"))
+CLIPPED = "for the population (confidence 0.9); its loss is clipped at 2.2"
+PEOPLE = tuple(f"{side}, {CLIPPED}" for side in ("at least", "at most"))
 
 
 def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from certus.certificates.population import Population
 from certus.certificates.proven.knapsack import worst_error
 from certus.errors import ArgumentError, require_number
 from certus.evidence import Evidence
+from certus.lookable import Lookable
 from certus.outward import SOME, slack, up
 from certus.split import Split
 
@@ -74,8 +75,8 @@ class Reached:
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
-    """Bounds for any ρ, made by ``certify`` or read by ``load``.
+class Certificate(Lookable):
+    """Bounds for any ρ, made by ``certify`` or read by ``load``; ``print`` shows a table, ``plot`` draws it.
 
     Attributes:
         rhos, epsilons: the ρ and the ε asked for.
@@ -114,6 +115,10 @@ class Certificate:
 
     def __post_init__(self) -> None:
         check_certificate(self)
+
+    def __repr__(self) -> str:
+        rhos = ", ".join(f"{rho:g}" for rho in self.rhos)
+        return f"<Certificate of {self.samples} samples at rho {rhos}: {self.evidence}>"
 
     @property
     def evidence(self) -> Evidence:

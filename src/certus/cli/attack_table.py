@@ -8,7 +8,7 @@ from typing import Any
 from certus.attacks.outcomes import Outcome
 from certus.attacks.sweeps import WORST, Trial, as_row
 from certus.cli.attack_options import AttackOptions
-from certus.cli.output import console, make_table, messages, number, print_json
+from certus.cli.output import console, messages, print_json
 from certus.costs import Cost
 from certus.domains import Domain, Unbounded
 from certus.evidence import Evidence
@@ -17,6 +17,7 @@ from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
 from certus.storage.writing import write_json
 from certus.subsets import Subset
+from certus.texts.plain_text import make_table, number
 
 _WORDS = {
     "norm": "norm {}",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from certus.cli.output import console, make_table, messages, print_json, require_folder
+from certus.cli.output import console, messages, print_json, require_folder
 from certus.figures.canvas import new_figure
 from certus.mdp.pictures import draw_curves
 from certus.mdp.study import PAPER, PENALTIES, Study, compare_agents
@@ -18,6 +18,7 @@ from certus.mdp.tabular import Landing
 from certus.runs.owners import STUDY, require_folder_of
 from certus.storage.together import appearing_together, complete, remove_files
 from certus.storage.writing import write_json
+from certus.texts.plain_text import make_table
 
 _RESULT = "result.json"
 

@@ -94,7 +94,6 @@ def certify(
     """
     from certus.certificates.kept import FileMemory
     from certus.certificates.record import as_json, sample_table
-    from certus.cli.certificate_table import show_certificate
     from certus.cli.certifying import (
         NAME,
         compute,
@@ -106,7 +105,7 @@ def certify(
     )
     from certus.cli.idle import of_labels, of_network, refuse_idle
     from certus.cli.noisy_table import IDLE_WITH_NOISE, IDLE_WITHOUT, READ_ONLY, certify_in_noise
-    from certus.cli.output import console, messages, print_json, require_folder
+    from certus.cli.output import console, messages, print_json, require_folder, show_parts
     from certus.domains import Unbounded
     from certus.runs.certification import CertifySettings, fingerprint
     from certus.runs.directory import RunDirectory
@@ -116,6 +115,7 @@ def certify(
     from certus.runs.verification import TABLE
     from certus.storage.together import appearing_together, complete, remove_files
     from certus.storage.writing import WriteError, write_atomically, write_json
+    from certus.texts.certificate_words import certificate_parts
 
     if not rho and not epsilon:
         raise ArgumentError("`--rho` or `--epsilon` must be given: how far the data may move; got neither.")
@@ -189,7 +189,7 @@ def certify(
     if as_json_:
         print_json(content)
     else:
-        show_certificate(certificate, trained.data.units)
+        show_parts(certificate_parts(certificate))
         console.print(f"Written: {folder / NAME}, {TABLE}{f', {_PICTURE}' if drawn else ''}.")
     labelled, curve = trained.data.classes is not None, certificate.curve()
     bounds = {one.rho: one.error_high if labelled else one.loss_high for one in curve}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from certus.cli.output import make_table, messages
+from certus.cli.output import messages
 from certus.data import DataSet
+from certus.texts.plain_text import make_table
 
 
 def show_columns(data: DataSet) -> None:

@@ -24,8 +24,9 @@ def list_names(as_json: Json = False) -> None:
     \b
     certus data list
     """
-    from certus.cli.output import console, make_table, print_json
+    from certus.cli.output import console, print_json
     from certus.data import names
+    from certus.texts.plain_text import make_table
 
     entries = names()
     if as_json:
@@ -58,8 +59,9 @@ def get(
     \b
     certus data get mnist
     """
-    from certus.cli.output import console, make_table, messages, print_json
+    from certus.cli.output import console, messages, print_json
     from certus.data import fetch
+    from certus.texts.plain_text import make_table
 
     with if_interrupted(lambda: "the cache is as it was; the same command starts again."):
         report = fetch(name, report=lambda message: messages.print(message), locking=not no_lock)

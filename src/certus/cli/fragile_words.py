@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from certus.cli.idle import of_network, refuse_idle
-from certus.cli.output import console, make_table, messages, number, print_json, require_picture
+from certus.cli.output import console, messages, print_json, require_picture
 from certus.decimals import at_least, at_most
 from certus.errors import require
 from certus.figures.fragile_bars import draw_fragile
@@ -27,6 +27,7 @@ from certus.runs.moved_feature import (
 )
 from certus.runs.trained import TrainedRun, open_trained
 from certus.subsets import Subset
+from certus.texts.plain_text import make_table, number
 from certus.training import evaluate
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from certus.certificates.shift_estimate import column_shifts
-from certus.cli.output import console, make_table, number
+from certus.cli.output import console
 from certus.costs import Cost
 from certus.data import DataSet
 from certus.decimals import at_least
 from certus.runs.moved_feature import features_of
+from certus.texts.plain_text import make_table, number
 
 _MOST = 10
 

@@ -11,12 +11,13 @@ from certus.attacks.smallest import nearest_error
 from certus.cli.attack_options import AttackOptions
 from certus.cli.attack_table import clipping, describe, save_result
 from certus.cli.epsilon import read_norm
-from certus.cli.output import console, make_table, messages, number, print_json
+from certus.cli.output import console, messages, print_json
 from certus.cli.progress import counting
 from certus.domains import Unbounded
 from certus.errors import require_count
 from certus.runs.trained import TrainedRun
 from certus.subsets import Subset
+from certus.texts.plain_text import make_table, number
 
 
 def show_nearest(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *, as_json: bool) -> None:

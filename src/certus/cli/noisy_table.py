@@ -7,9 +7,8 @@ from pathlib import Path
 from certus.certificates.kept_draws import DrawMemory
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.cli.interruption import if_interrupted
-from certus.cli.output import console, make_table, messages, print_json
+from certus.cli.output import console, messages, print_json, show_parts
 from certus.cli.progress import counting
-from certus.decimals import at_least, at_most
 from certus.errors import UnsupportedError
 from certus.figures.noisy_brackets import draw_smoothed
 from certus.runs.certification import CertifySettings, certified_data, fingerprint
@@ -17,6 +16,7 @@ from certus.runs.noisy_certification import NoisySettings, certify_noisy_run
 from certus.runs.trained import TrainedRun
 from certus.storage.together import appearing_together, complete, remove_files
 from certus.storage.writing import WriteError, write_json
+from certus.texts.noisy_words import smoothed_parts
 
 READ_ONLY = "with --smoothing, which asks the network for predictions and reads nothing of it"
 IDLE_WITH_NOISE = ("epsilon", "inequality", "predicted", "gamma", "balls", "refine", "everywhere")
@@ -55,7 +55,7 @@ def certify_in_noise(
     if as_json:
         print_json(certificate.as_json())
     else:
-        _show(certificate)
+        show_parts(smoothed_parts(certificate))
         console.print(f"Written: {folder / _NAME}{f', {_PICTURE}' if drawn else ''}.")
     return certificate
 
@@ -83,27 +83,3 @@ def _draw(certificate: SmoothedCertificate, path: Path, trained: TrainedRun) -> 
         messages.print(f"No picture: {reason}")
         return False
     return True
-
-
-def _show(certificate: SmoothedCertificate) -> None:
-    for rho in certificate.rhos:
-        certificate.bracket(rho)  # which raises where sides contradict each other
-    for one in certificate.quantities:
-        ideal = one.name == "ideal_vote"
-        sides = ("ideal vote at most",) if ideal else (f"{one.name} at least", "at most")
-        table = make_table("rho", "distance", *sides)
-        for rho in certificate.rhos:
-            high = at_most(one.high(rho)) + (" vacuous" if one.high(rho) >= one.ceiling else "")
-            cells = (high,) if ideal else (at_least(one.low(rho)), high)
-            table.add_row(f"{rho:g}", f"{rho**0.5:.3g}", *cells)
-        console.print(table)
-    about = certificate.about
-    console.print(
-        f"About {about['rows']['words']}. Distance: the root of rho, in {about['units']}. "
-        f"At least: attained, at fresh noise; at most: {certificate.evidence}. {certificate.statement}"
-    )
-    console.print(
-        f"Error: of one noisy draw; vote: of {certificate.votes} draws, abstaining at level "
-        f"{certificate.abstain}, abstentions included; ideal vote: of infinitely many. "
-        f"{certificate.draws} draws of each sample; {certificate.calibrated} other samples chose the plan."
-    )

@@ -5,43 +5,26 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from certus.errors import ArgumentError, require
 from certus.figures.canvas import require_format
-from certus.printable import printable
 from certus.runs.owners import require_file_of_nobody
 from certus.storage.writing import WriteError, replaceable
-
-
-class PlainConsole(Console):
-    """Prints text as it is, without markup or cuts; what a terminal would obey is written out."""
-
-    def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        shown = [printable(one) if isinstance(one, str) else one for one in objects]
-        super().print(*shown, **options)
-
-
-class PlainTable(Table):
-    """Cells in which nothing breaks a line or is obeyed by a terminal."""
-
-    def add_row(self, *cells: Any, **options: Any) -> None:
-        shown = [printable(one).replace("\n", "\\n") if isinstance(one, str) else one for one in cells]
-        super().add_row(*shown, **options)
-
+from certus.texts.plain_text import PlainConsole, Shown
 
 console = PlainConsole()
 """For results that people read."""
 
 messages = PlainConsole(stderr=True)
 """For progress and remarks."""
+
+
+def show_parts(parts: Iterable[Shown]) -> None:
+    """Tables and sentences, in their order, as results."""
+    for part in parts:
+        console.print(part)
 
 
 def print_json(content: object) -> None:
@@ -88,19 +71,3 @@ def require_two(output: Path | None, plot: Path | None) -> None:
     """Raise ``ArgumentError`` where the result and its picture would be one file."""
     same = output is not None and plot is not None and same_place(output, plot)
     require(not same, "--plot", "be another file than --output", plot)
-
-
-def number(value: object, digits: int = 4) -> str:
-    """A number for a table; a dash for what was not measured."""
-    if value is None:
-        return "–"
-    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
-
-
-def make_table(*columns: str) -> Table:
-    """A plain table: names on the left, numbers on the right."""
-    made = PlainTable(box=None, pad_edge=False, header_style="bold")
-    for index, column in enumerate(columns):
-        shown = printable(column).replace("\n", "\\n")
-        made.add_column(shown, justify="left" if index == 0 else "right", overflow="fold", no_wrap=index == 0)
-    return made

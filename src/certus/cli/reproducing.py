@@ -8,12 +8,13 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from certus.cli.interruption import if_interrupted
-from certus.cli.output import console, make_table, messages, print_json, require_folder
+from certus.cli.output import console, messages, print_json, require_folder
 from certus.errors import require
 from certus.reproduce.making import MEASURED, read_measured, reproduce, require_place
 from certus.reproduce.reproduction import Extent, Reproduction
 from certus.reproduce.reproductions import REPRODUCTIONS, reproduction
 from certus.reproduce.workshop import Workshop, require_data
+from certus.texts.plain_text import make_table
 
 
 def list_reproductions(output: Path, work: Path, *, as_json: bool) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from certus.cli.output import console, make_table, number, print_json
+from certus.cli.output import console, print_json
 from certus.errors import CertusError, require
 from certus.runs.building import settings_of
 from certus.runs.directory import RunDirectory, find_runs
+from certus.texts.plain_text import make_table, number
 
 _UNREADABLE = "unreadable"
 _COLUMNS = (

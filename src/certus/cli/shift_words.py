@@ -16,7 +16,7 @@ from certus.certificates.shift_estimate import estimated_distance
 from certus.certificates.transport import Shift, transport_distance
 from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.moved_columns import shifted_features, show_moved
-from certus.cli.output import console, messages, number, print_json
+from certus.cli.output import console, messages, print_json
 from certus.data import DataSet, load
 from certus.data.catalogue import TABLES, raw_table
 from certus.data.other_data import load_like, new_rows
@@ -31,6 +31,7 @@ from certus.smoothness.results import assumed_words
 from certus.split import Split
 from certus.subsets import Subset, halves
 from certus.table_options import TableOptions
+from certus.texts.plain_text import number
 
 
 def measure_shift(

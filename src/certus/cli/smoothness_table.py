@@ -9,7 +9,7 @@ import torch
 import typer
 
 from certus.cli.idle import of_network, refuse_idle
-from certus.cli.output import console, make_table, messages, number, print_json, require_picture
+from certus.cli.output import console, messages, print_json, require_picture
 from certus.errors import CertusError, require_count
 from certus.evidence import Evidence
 from certus.figures.curvature import draw_bound
@@ -23,6 +23,7 @@ from certus.smoothness.results import validity_of
 from certus.storage.files import RunError
 from certus.subsets import Subset
 from certus.surrogate import largest_curvature
+from certus.texts.plain_text import make_table, number
 from certus.training.criterion_choice import default_criterion
 
 _RULES = {

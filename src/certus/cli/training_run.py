@@ -11,7 +11,7 @@ import torch
 from lightning_fabric import Fabric
 
 from certus.cli.interruption import if_interrupted
-from certus.cli.output import console, make_table, messages, number, print_json
+from certus.cli.output import console, messages, print_json
 from certus.cli.progress import ProgressBar
 from certus.cli.tensorboard import tensorboard_of
 from certus.cli.verdict_words import show_verdict
@@ -28,6 +28,8 @@ from certus.smoothness.results import assumed_words
 from certus.storage.files import RunError
 from certus.storage.lock import LockError
 from certus.storage.writing import WriteError
+from certus.texts.plain_text import number
+from certus.texts.training_words import epoch_table
 
 
 def make_fabric() -> Fabric:
@@ -132,18 +134,7 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
         print_json({"run": str(run.path), "settings": settings, "history": history, "result": result})
         return
     if history:
-        labelled = history[-1]["calibration_accuracy"] is not None
-        shown = make_table(
-            *("epoch", f"held-out\n{'accuracy' if labelled else 'loss'}", "loss,\nmoved", "accuracy,\nmoved"),
-            *("phi", "rho", "gamma", "gradients", "seconds"),
-        )
-        names = ("loss", "accuracy", "phi", "rho_running", "gamma", "gradients")
-        for entry in history[-10:]:
-            held_out = entry["calibration_accuracy"]
-            held_out = entry["calibration_loss"] if held_out is None else held_out
-            cells = [number(entry[name]) for name in names]
-            shown.add_row(str(entry["epoch"]), number(held_out), *cells, number(entry["seconds"], 3))
-        console.print(shown)
+        console.print(epoch_table(history))
         if settings_of(run).method != "erm":
             console.print("Held out: data as they are. Moved: inputs that training moved, which are harder.")
         share = history[-1]["converged"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from certus.cli.output import console, make_table, messages, number
+from certus.cli.output import console, messages
+from certus.texts.plain_text import make_table, number
 
 _MOST = 10  # classes that get a table
 

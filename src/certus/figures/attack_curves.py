@@ -12,6 +12,7 @@ from certus.figures.canvas import COLOURS, MARKERS, broken, legend_below, new_fi
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Curve:
 @dataclass(frozen=True)
 class Panel:
     """One pair of axes; ``marked`` draws a vertical line, and ``mark`` says what it is; ``logarithmic`` is
-    about the strengths."""
+    about the strengths, ``whole`` says that they are whole numbers."""
 
     title: str
     strength: str
@@ -36,9 +37,15 @@ class Panel:
     marked: float | None = None
     logarithmic: bool = False
     mark: str = "budget of training"
+    whole: bool = False
 
 
 def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
+    """Write ``sweep_figure`` to a file."""
+    save_figure(sweep_figure(panels, title), path)
+
+
+def sweep_figure(panels: Sequence[Panel], title: str = "") -> Figure:
     """Panels side by side, at most three in a row, with one legend: a name has one colour everywhere."""
     require(len(panels) > 0, "panels", "not be empty", list(panels))
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
@@ -58,10 +65,12 @@ def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
     legend_below(figure, handles, names)
     if title:
         title_above(figure, title, 10)
-    save_figure(figure, path)
+    return figure
 
 
 def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, tuple[str, str]]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for name, curve in panel.curves.items():
         colour, marker = styles[name]
         axes.plot(curve.strengths, curve.values, color=colour, marker=marker, markersize=4, label=name)
@@ -75,6 +84,8 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, tuple[str, str]])
     axes.set(title=broken(panel.title, 3.8, 12), xlabel=broken(panel.strength, 3.8))
     axes.set_ylabel(broken(panel.quantity, 3.0))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, max(1.05 * max((max(curve.high) for curve in panel.curves.values()), default=0.0), 1e-9))
+    if panel.whole:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.logarithmic:
         axes.set_xscale("log")

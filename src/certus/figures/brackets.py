@@ -14,12 +14,18 @@ from certus.smoothness.results import assumed_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _POINTS = 60
 _Values = Sequence[float | None]
 
 
 def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = "") -> None:
+    """Write ``bracket_figure`` to a file."""
+    save_figure(bracket_figure(certificate, units, title), path)
+
+
+def bracket_figure(certificate: Certificate, units: str, title: str = "") -> Figure:
     """Loss, and for a classifier the error rate, against the distance √ρ, and the accuracy within ε."""
     positive = [rho for rho in certificate.rhos if rho > 0] or [0.01]
     low, high = min(positive) / 2, max(positive) * 1.1
@@ -77,7 +83,7 @@ def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = 
         title = f"{title}\n{assumed_words(certificate.assumptions)}".strip()
     if title:
         title_above(figure, title)
-    save_figure(figure, path)
+    return figure
 
 
 def _loss_words(certificate: Certificate) -> str:
@@ -102,10 +108,13 @@ def _draw(
     if certificate.no_proof is None:
         axes.fill_between(distances, bottom, top, color=COLOURS[0], alpha=0.12, linewidth=0)
         axes.plot(distances, top, color=COLOURS[0], label=f"at most, on the sample ({certificate.evidence})")
-    axes.plot(distances, bottom, color=COLOURS[1], label="at least, on the sample (attained)")
+    label = "at least, on the sample (attained)"
+    axes.plot(distances, bottom, color=COLOURS[1], linestyle=(0, (4, 3)), label=label)  # may lie on the other
     if certificate.population is not None:
         sure = f"for the population (confidence {certificate.population.confidence:g})"
         sure += ", assumed" if certificate.assumptions else ""
+        if certificate.clip is None:
+            sure += f"; its loss is clipped at {certificate.population.clip:.3g}"
         for values, side in zip(population, ("at least", "at most"), strict=True):
             style = "--" if side == "at most" else "-."
             label = f"{side}, {sure}"

@@ -25,13 +25,11 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of so many inches."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        from certus.figures.notebook_figure import NotebookFigure
+
+        return NotebookFigure(figsize=(width, height), layout="constrained")
     except ImportError:
         raise UnsupportedError("Pictures need matplotlib: pip install 'certus[report]'.") from None
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str]) -> None:

@@ -6,16 +6,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certus.certificates.smoothing.noisy_certificate import Quantity, SmoothedCertificate
-from certus.figures.canvas import COLOURS, new_figure, save_figure
+from certus.figures.canvas import COLOURS, broken, new_figure, save_figure, title_above
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _POINTS = 60
 _WIDTH, _HEIGHT = 4.6, 4.0
 
 
 def draw_smoothed(certificate: SmoothedCertificate, path: Path, units: str, title: str = "") -> None:
+    """Write ``smoothed_figure`` to a file."""
+    save_figure(smoothed_figure(certificate, units, title), path)
+
+
+def smoothed_figure(certificate: SmoothedCertificate, units: str, title: str = "") -> Figure:
     """One panel for each quantity, against the distance √ρ; the ideal vote stands beside the deployed one."""
     positive = [rho for rho in certificate.rhos if rho > 0] or [certificate.sigma**2]
     far = 1.1 * max(positive) ** 0.5
@@ -28,15 +34,17 @@ def draw_smoothed(certificate: SmoothedCertificate, path: Path, units: str, titl
         if one.name == "vote" and "ideal_vote" in known:
             tops = [known["ideal_vote"].high(distance**2) for distance in distances]
             axes.plot(distances, tops, color=COLOURS[2], linestyle="--", label="at most, ideal vote (proven)")
-        axes.set(ylabel=_words(one, certificate), xlabel=f"root mean squared distance √ρ ({units})")
+        axes.set(
+            ylabel=_words(one, certificate), xlabel=broken(f"root mean squared distance √ρ ({units})", 4.2)
+        )
         axes.set(xlim=(0, far), ylim=(0, 1.02 * one.ceiling))
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(loc="upper left", frameon=False, fontsize=8)
     sure = (
         f"in noise of sigma {certificate.sigma:g}, for the population (confidence {certificate.confidence:g})"
     )
-    figure.suptitle(f"{title}\n{sure}".strip(), wrap=True)
-    save_figure(figure, path)
+    title_above(figure, f"{title}\n{sure}".strip())
+    return figure
 
 
 def _draw(axes: Axes, one: Quantity, distances: list[float]) -> None:

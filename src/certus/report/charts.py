@@ -8,6 +8,7 @@ from typing import Any
 
 from certus.certificates.certificate import Bracket, Certificate
 from certus.figures.canvas import COLOURS
+from certus.figures.training_curves import TRAINING_CURVES
 from certus.report.features import moved_features
 from certus.report.findings import Findings
 
@@ -72,19 +73,8 @@ def accuracy_chart(certificate: Certificate, distances: Sequence[float], units: 
 def training_charts(history: Sequence[dict[str, Any]]) -> dict[str, Chart]:
     """Epoch by epoch; what a method does not measure is left out."""
     epochs = [entry["epoch"] for entry in history]
-    wanted = {
-        "loss": (
-            "mean loss",
-            {"loss": "training, at moved inputs", "calibration_loss": "held out, as it is"},
-        ),
-        "accuracy": (
-            "accuracy",
-            {"accuracy": "training, at moved inputs", "calibration_accuracy": "held out, as it is"},
-        ),
-        "gradients": ("gradients per sample", {"gradients": "of the inner problem"}),
-    }
     charts = {}
-    for name, (title, lines) in wanted.items():
+    for name, (title, lines) in TRAINING_CURVES.items():
         drawn = [
             _line(epochs, [entry[key] for entry in history], words, COLOURS[place])
             for place, (key, words) in enumerate(lines.items())

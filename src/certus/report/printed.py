@@ -7,7 +7,9 @@ from pathlib import Path
 
 from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 from certus.figures.brackets import draw_bracket
+from certus.figures.canvas import save_figure
 from certus.figures.curvature import draw_bound
+from certus.figures.training_curves import training_figure
 from certus.report.findings import Findings
 
 KINDS = ("png", "svg", "pdf")
@@ -34,7 +36,8 @@ def _of_one(found: Findings) -> dict[str, Callable[[Path], object]]:
     if bound is not None and bound.curvature > 0:
         drawn["smoothness"] = lambda path: draw_bound(bound, None, path)
     if found.trained.run.history:
-        drawn["training"] = lambda path: _draw_training(found, path)
+        history = found.trained.run.history
+        drawn["training"] = lambda path: save_figure(training_figure(history, found.name), path)
     return drawn
 
 
@@ -49,21 +52,3 @@ def _draw_attacks(findings: Sequence[Findings], path: Path) -> None:
     quantity = "error under attack" if first.trained.data.classes is not None else "mean loss under attack"
     panel = Panel("pgm, norm 2", f"ε ({first.trained.data.units})", quantity, curves)
     draw_sweeps([panel], path, f"{first.chosen.words}; 95% intervals")
-
-
-def _draw_training(found: Findings, path: Path) -> None:
-    history = found.trained.run.history
-    epochs = [float(entry["epoch"]) for entry in history]
-    panels = []
-    for quantity, lines in {
-        "mean loss": {"loss": "training, at moved inputs", "calibration_loss": "held out, as it is"},
-        "accuracy": {"accuracy": "training, at moved inputs", "calibration_accuracy": "held out, as it is"},
-    }.items():
-        curves = {}
-        for key, words in lines.items():
-            values = [entry[key] for entry in history]
-            if all(value is not None for value in values):
-                curves[words] = Curve(epochs, values, values, values)
-        if curves:
-            panels.append(Panel("", "epoch", quantity, curves))
-    draw_sweeps(panels, path, found.name)

@@ -23,6 +23,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from certus.certificates.smoothing.noise import Noise
 from certus.data import DataSet
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
+from certus.lookable import Lookable
 from certus.losses import Criterion, ModelLoss
 from certus.perturbers import AnyPerturber, Perturber, as_perturber
 from certus.samples import AnySamples
@@ -96,8 +97,8 @@ class Observer:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A trained model.
+class Fit(Lookable):
+    """A trained model; ``print`` shows its epochs, ``plot`` draws them.
 
     Attributes:
         model: in eval mode; the one that was passed in.

@@ -32,6 +32,7 @@ from certus.errors import (
     require_seed,
 )
 from certus.evidence import Evidence
+from certus.lookable import Lookable
 from certus.outward import SOME, up
 from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.sealed import check_seal, seal, unsealed
@@ -93,7 +94,7 @@ class SmoothedBracket:
 
 
 @dataclass(frozen=True)
-class SmoothedCertificate:
+class SmoothedCertificate(Lookable):
     """What is proven of a model with noise on its inputs, made by ``certify(…, smoothing=σ)``.
 
     Attributes:
@@ -135,6 +136,10 @@ class SmoothedCertificate:
         for one in self.quantities:
             for cost in (0.0, *(move.cost for move in one.moves), *self.rhos):
                 self._check(one, cost)
+
+    def __repr__(self) -> str:
+        rhos = ", ".join(f"{rho:g}" for rho in self.rhos)
+        return f"<SmoothedCertificate of {self.samples} samples at rho {rhos}: {self.evidence}>"
 
     @property
     def evidence(self) -> Evidence:

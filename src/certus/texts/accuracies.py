@@ -1,12 +1,12 @@
-"""Certified accuracy in ``certus certify``: a row for every ε, and the words that go with it."""
+"""Certified accuracy: a row for every ε, and the words that go with it."""
 
 from __future__ import annotations
 
 from rich.table import Table
 
 from certus.certificates.certificate import Certificate
-from certus.cli.output import make_table
 from certus.decimals import at_least, at_most
+from certus.texts.plain_text import make_table
 
 
 def accuracy_tables(certificate: Certificate) -> list[Table]:
@@ -28,9 +28,15 @@ def _sides(low: float | None, high: float | None) -> tuple[str, str]:
 
 def accuracy_words(certificate: Certificate) -> str:
     """What the table says, and on what evidence."""
+    cost = certificate.about.get("cost")
+    norm = (
+        "of the cost, which is its root"
+        if cost is None
+        else f"of {cost['type']}, which is the root of the cost"
+    )
     words = (
         "Accuracy: the share of the samples that are classified rightly whatever moves each by at most "
-        f"epsilon in the norm of {certificate.about['cost']['type']}, which is the root of the cost. "
+        f"epsilon in the norm {norm}. "
         f"At least: {certificate.evidence}; at most: the others were misled by points that were found."
     )
     people = certificate.population

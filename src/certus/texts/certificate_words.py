@@ -1,19 +1,21 @@
-"""A certificate as tables, and in words."""
+"""A certificate as tables, and in words: what ``certus certify`` and ``print(certificate)`` show."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from certus.certificates.certificate import Bracket, Certificate
-from certus.cli.accuracies import accuracy_tables, accuracy_words
-from certus.cli.output import console, make_table
 from certus.decimals import at_least, at_most
 from certus.smoothness.results import assumed_words
+from certus.texts.accuracies import accuracy_tables, accuracy_words
+from certus.texts.plain_text import Shown, make_table
 
 
-def show_certificate(certificate: Certificate, units: str) -> None:
-    """Every number with its evidence; ``units`` are those of distances."""
+def certificate_parts(certificate: Certificate) -> list[Shown]:
+    """Every number with its evidence, and what it is about."""
     if certificate.no_proof is not None:
-        _show_attained(certificate, units)
-        return
+        return _attained_parts(certificate)
     people, limit, both = certificate.population, certificate.vacuous_loss, certificate.classes is not None
     loss = make_table("rho", "distance", "loss at least", "at most", f"{certificate.evidence} how")
     rate = make_table("rho", "distance", "error at least", "at most")
@@ -25,45 +27,45 @@ def show_certificate(certificate: Certificate, units: str) -> None:
         rate.add_row(*_where(one), *_sides(one.error_low, one.error_high, 1.0))
         rates = _sides(one.population_error_low, one.population_error, 1.0) if both else ()
         everyone.add_row(f"{one.rho:g}", *_sides(one.population_loss_low, one.population_loss, limit), *rates)
-    console.print(loss)
-    if both:
-        console.print(rate)
-    if people is not None:
-        console.print(everyone)
+    parts: list[Shown] = [loss, *([rate] if both else []), *([everyone] if people is not None else [])]
     if certificate.epsilons:
-        for table in accuracy_tables(certificate):
-            console.print(table)
-    console.print(
-        f"About {certificate.about['rows']['words']}. Distance: the root of rho, in {units}. "
-        f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
-    )
+        parts += accuracy_tables(certificate)
+    about = about_words(certificate.about, certificate.samples)
+    sides = f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
+    parts.append(f"{about} {sides}")
     if certificate.epsilons:
-        console.print(accuracy_words(certificate))
+        parts.append(accuracy_words(certificate))
     if certificate.assumptions:
-        console.print(assumed_words(certificate.assumptions))
+        parts.append(assumed_words(certificate.assumptions))
     if people is not None:
-        console.print(
+        parts.append(
             f"Population: with confidence {people.confidence:g} over independent draws of such rows, for the "
             f"loss, clipped at {people.clip:.4g},{' and the error rate together,' if both else ''} for both "
             f"sides and all rho; the loss by {people.inequality}"
             f"{', the error rate by DKW or betting' if both else ''}, in the order of seed {people.seed}."
         )
     if limit is not None:
-        console.print(f"Vacuous: above ln K = {limit:.4g}, or at 1, a bound says no more than guessing does.")
+        parts.append(f"Vacuous: above ln K = {limit:.4g}, or at 1, a bound says no more than guessing does.")
+    return parts
 
 
-def _show_attained(certificate: Certificate, units: str) -> None:
+def _attained_parts(certificate: Certificate) -> list[Shown]:
     """What was found with a model that nothing is proven of."""
     shown = make_table("rho", "distance", "loss at least", "error at least", "at most")
     for one in certificate.curve():
         low = (at_least(one.loss_low), "–" if one.error_low is None else at_least(one.error_low))
         shown.add_row(*_where(one), *low, "no proof")
-    console.print(shown)
-    console.print(
-        f"About {certificate.about['rows']['words']}. Distance: the root of rho, in {units}. "
-        "At least: attained by points that attacks found, as the model computes them."
-    )
-    console.print(f"No proof: {certificate.no_proof}", highlight=False, markup=False)
+    found = "At least: attained by points that attacks found, as the model computes them."
+    about = about_words(certificate.about, certificate.samples)
+    return [shown, f"{about} {found}", f"No proof: {certificate.no_proof}"]
+
+
+def about_words(about: Mapping[str, Any], samples: int) -> str:
+    """Which samples, and in what distances are; a certificate that was made in Python has no names for
+    them."""
+    rows, units = about.get("rows"), about.get("units")
+    which = f"{samples:,} samples" if rows is None else rows["words"]
+    return f"About {which}. Distance: the root of rho, in {units or 'the norm of the cost'}."
 
 
 def _where(one: Bracket) -> tuple[str, str]:

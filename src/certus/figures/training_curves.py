@@ -1,0 +1,35 @@
+"""Training, epoch by epoch: loss, accuracy, and the gradients that the inner problem took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from certus.errors import require
+from certus.figures.attack_curves import Curve, Panel, sweep_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOVED, _HELD_OUT = "training, at moved inputs", "held out, as it is"
+TRAINING_CURVES = {
+    "loss": ("mean loss", {"loss": _MOVED, "calibration_loss": _HELD_OUT}),
+    "accuracy": ("accuracy", {"accuracy": _MOVED, "calibration_accuracy": _HELD_OUT}),
+    "gradients": ("gradients per sample", {"gradients": "of the inner problem"}),
+}
+"""Name → what its axis says, and its lines: what an epoch calls it, and what the legend does."""
+
+
+def training_figure(history: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
+    """One panel for each of the curves; what a method does not measure is left out."""
+    require(len(history) > 0, "history", "have an epoch", list(history))
+    epochs, panels = [float(entry["epoch"]) for entry in history], []
+    for quantity, lines in TRAINING_CURVES.values():
+        curves = {}
+        for key, words in lines.items():
+            values = [entry[key] for entry in history]
+            if all(value is not None for value in values):
+                curves[words] = Curve(epochs, values, values, values)
+        if curves:
+            panels.append(Panel("", "epoch", quantity, curves, whole=True))
+    return sweep_figure(panels, title)

@@ -1,0 +1,70 @@
+"""How each kind of result looks: as text, as HTML for a notebook, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from certus.certificates.certificate import Certificate
+from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
+from certus.figures.brackets import bracket_figure
+from certus.figures.canvas import save_figure
+from certus.figures.noisy_brackets import smoothed_figure
+from certus.figures.training_curves import training_figure
+from certus.report.sections import html_table, paragraphs
+from certus.texts.certificate_words import certificate_parts
+from certus.texts.noisy_words import smoothed_parts
+from certus.texts.plain_text import Shown, as_text, cells_of
+from certus.texts.training_words import fit_parts
+from certus.training.fit import Fit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Look:
+    """Of one kind of result: its tables and sentences, and its picture under a title."""
+
+    parts: Callable[[Any], Sequence[Shown]]
+    figure: Callable[[Any, str], Figure]
+
+    def text(self, thing: object) -> str:
+        """What the command prints of it."""
+        return as_text(self.parts(thing))
+
+    def html(self, thing: object) -> str:
+        """The same for a notebook; every name in it is escaped."""
+        return "".join(
+            paragraphs([part]) if isinstance(part, str) else html_table(*cells_of(part))
+            for part in self.parts(thing)
+        )
+
+    def plot(self, thing: object, path: Path | None, title: str) -> Figure:
+        """Draw it, and write it if there is a path."""
+        figure = self.figure(thing, title)
+        if path is not None:
+            save_figure(figure, path)
+        return figure
+
+
+_LOOKS: dict[type, Look] = {
+    Certificate: Look(
+        certificate_parts, lambda found, title: bracket_figure(found, _units(found.about), title)
+    ),
+    SmoothedCertificate: Look(
+        smoothed_parts, lambda found, title: smoothed_figure(found, _units(found.about), title)
+    ),
+    Fit: Look(fit_parts, lambda found, title: training_figure([asdict(one) for one in found.history], title)),
+}
+
+
+def look_of(thing: object) -> Look:
+    """How this result looks."""
+    return next(look for kind, look in _LOOKS.items() if isinstance(thing, kind))
+
+
+def _units(about: dict[str, Any]) -> str:
+    return str(about.get("units", "the norm of the cost"))

@@ -1,0 +1,1 @@
+"""Results as text: what commands print, and what ``print(certificate)`` shows."""
