@@ -6,6 +6,7 @@ are pages of their own: the results are copied into ``_results``, the others are
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,8 @@ _MOVED = {
 
 
 def _lead_into_the_site(app: Any, page: str, source: list[str]) -> None:
-    """Links to files beside ``docs`` become links to their pages."""
-    text = source[0]
+    """Links to files beside ``docs`` become links to their pages. Examples lose their last blank line."""
+    text = re.sub(r"^(```python\n.*?\n)\n+```$", r"\1```", source[0], flags=re.DOTALL | re.MULTILINE)
     moved = {"](../../docs/": "](../../"} if page.startswith("_results/") else _MOVED
     for outside, inside in moved.items():
         text = text.replace(outside, inside)
