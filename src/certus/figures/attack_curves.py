@@ -45,12 +45,16 @@ def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
     save_figure(sweep_figure(panels, title), path)
 
 
-def sweep_figure(panels: Sequence[Panel], title: str = "") -> Figure:
-    """Panels side by side, at most three in a row, with one legend: a name has one colour everywhere."""
+def sweep_figure(panels: Sequence[Panel], title: str = "", columns: int | None = None) -> Figure:
+    """Panels side by side, with one legend: a name has one colour everywhere.
+
+    Args:
+        columns: panels in a row; at most three when None.
+    """
     require(len(panels) > 0, "panels", "not be empty", list(panels))
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     styles = {name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
-    columns = min(3, len(panels)) if len(panels) != 4 else 2
+    columns = columns or (min(3, len(panels)) if len(panels) != 4 else 2)
     rows = -(-len(panels) // columns)
     figure = new_figure(4.6 * columns, 3.8 * rows)
     grid = figure.subplots(rows, columns, squeeze=False)

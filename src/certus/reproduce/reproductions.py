@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from certus.errors import require
-from certus.reproduce import convergence, generalization, hardness, pole_agents, toy
+from certus.reproduce import convergence, generalization, hardness, mnist_methods, pole_agents, toy
 from certus.reproduce.reproduction import Reproduction
 
 REPRODUCTIONS = {
     of.name: of
     for of in (
         toy.REPRODUCTION,
+        mnist_methods.REPRODUCTION,
         pole_agents.REPRODUCTION,
         convergence.REPRODUCTION,
         hardness.REPRODUCTION,

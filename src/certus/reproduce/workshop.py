@@ -1,17 +1,18 @@
 """Where reproductions work: networks that are trained once and shared, parts that are measured once and kept.
 
     FOLDER/networks/DATA-METHOD-DIGEST     a run directory, named by its settings
+    FOLDER/numbers/DIGEST.json             one number that several parts need, with what it is of, sealed
     FOLDER/parts/NAME/EXTENT/PART.json     what one part measured, with its settings, sealed
 
-Both survive a kill: a training goes on from its checkpoint, and a part that is not there is measured.
+All survive a kill: a training goes on from its checkpoint, and a part that is not there is measured.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ class Workshop:
 
     def network(self, settings: Settings) -> TrainedRun:
         """The network of these settings: found, finished, or trained."""
-        path = self.folder / "networks" / f"{settings.data}-{settings.method}-{_digest(asdict(settings))}"
+        name = f"{Path(settings.data).stem}-{settings.method}-{_digest(_chosen(settings))}"
+        path = self.folder / "networks" / name
         if not (path / "run.json").exists():
             start_run(path, settings, load_data(settings))
         run = RunDirectory.open(path)
@@ -50,6 +52,16 @@ class Workshop:
             with RunLock(path):
                 execute(run, observers=self.watch())
         return open_trained(run)
+
+    def number(self, about: Mapping[str, Any], compute: Callable[[], float]) -> float:
+        """A number that was computed earlier for the same ``about``, or is now."""
+        path = self.folder / "numbers" / f"{_digest(_plain(about))}.json"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, seal({"about": _plain(about), "number": compute()}))
+        content = read_json(path)
+        check_seal(content, path)
+        return float(content["number"])
 
     def kept(self, of: Reproduction, extent: Extent, part: Part) -> Any | None:
         """What a part measured earlier under the same settings; None if it is still to be measured."""
@@ -79,6 +91,12 @@ def require_data(of: Reproduction) -> None:
     """Raise what ``load`` raises, which says how to get them, unless all data are there."""
     for name in of.needs:
         load(name)
+
+
+def _chosen(settings: Settings) -> dict[str, Any]:
+    """What differs from the defaults: a setting that is new leaves the names of others as they were."""
+    defaults = {field.name: field.default for field in fields(settings)}
+    return {name: value for name, value in asdict(settings).items() if value != defaults[name]}
 
 
 def _digest(settings: dict[str, Any]) -> str:
