@@ -1,0 +1,54 @@
+"""Algorithm 1 inside Lightning's loop: a training step of your own is given the moved inputs.
+
+for each batch:   ẑ ← perturb(z),   training_step(ẑ)                                     [alg:thealg]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from certus.errors import ArgumentError, UnsupportedError
+from certus.losses import Criterion, CrossEntropy, ModelLoss
+from certus.perturbers import AnyPerturber, as_perturber
+
+try:
+    from lightning.pytorch import Callback
+except ImportError:
+    try:
+        from pytorch_lightning import Callback
+    except ImportError:
+        raise UnsupportedError("RobustTraining needs Lightning: pip install 'certus[lightning]'.") from None
+
+
+class RobustTraining(Callback):  # type: ignore[misc, unused-ignore]  # Any, where one of the packages is missing
+    """Hands ``training_step`` what a method makes of its batch, (inputs, targets) or a longer sequence.
+
+    Args:
+        method: ``certus.WRM(gamma=2.0)``, ``WRM(rho=0.1)``, whose γ is kept in checkpoints, or another.
+        criterion: what ``training_step`` minimises, per sample, of the outputs of the module's ``forward``.
+    """
+
+    def __init__(self, method: AnyPerturber, criterion: Criterion = CrossEntropy()) -> None:  # noqa: B008
+        self.method, self.criterion = as_perturber(method), criterion
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        step, loss = pl_module.training_step, ModelLoss(pl_module, self.criterion)
+
+        def training_step(batch: Any, *others: Any, **named: Any) -> Any:
+            if not isinstance(batch, tuple | list) or len(batch) < 2:
+                raise ArgumentError(f"`batch` must be a sequence (inputs, targets, …); got {type(batch)}.")
+            found = self.method.perturb(loss, batch[0], batch[1])
+            told = {name: values.double().mean() for name, values in found.measured.items()}
+            pl_module.log_dict(told, on_step=False, on_epoch=True, batch_size=len(batch[0]))
+            return step((found.inputs, found.targets, *batch[2:]), *others, **named)
+
+        pl_module.training_step = training_step
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        vars(pl_module).pop("training_step", None)  # the class's own is back
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.method.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.method.load_state_dict(state_dict)
