@@ -17,10 +17,10 @@ from certus import SquaredL2, certify
 from certus.certificates.alarm import check_met
 from certus.certificates.attained.search import push
 from certus.certificates.certificate import Certificate
-from certus.certificates.engine import Engine
 from certus.certificates.levels import Level
 from certus.certificates.proven.constants import Around, look_around
 from certus.certificates.record import as_json
+from certus.certificates.surroundings import Surroundings
 from certus.errors import ContradictionError
 from certus.smoothness import SmoothnessBound
 from certus.split import Split
@@ -52,7 +52,7 @@ def test_a_slope_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
         profile = replace(found.profile, right=found.profile.right / 3, left=found.profile.left / 3)
         return replace(found, profile=profile)
 
-    monkeypatch.setattr("certus.certificates.engine.look_around", wrong)
+    monkeypatch.setattr("certus.certificates.surroundings.look_around", wrong)
     with pytest.raises(ContradictionError, match=r"at sample \d+ .* the radial rule\. Nothing was assumed"):
         certify(network("elu", 0), samples(0, 10), rho=0.1, balls=0, refine=0, attack_steps=0)
 
@@ -80,15 +80,15 @@ def test_an_attack_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["bound", "nan", "loss", "cost"],
 )
 def test_a_level_that_is_wrong(change: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
-    solve = Engine._solve
+    solve = Surroundings.level
 
-    def wrong(self: Engine, gamma: float) -> Level:
-        level = solve(self, gamma)
-        return replace(level, **change) if gamma == 2 else level  # type: ignore[arg-type]
+    def wrong(self: Surroundings, gamma: float) -> tuple[Level, Split]:
+        level, points = solve(self, gamma)
+        return replace(level, **change) if gamma == 2 else level, points  # type: ignore[arg-type]
 
     ask: dict[str, Any] = {"rho": 0.1, "gammas": [4.0, 2.0], "balls": 0, "refine": 0, "attack_steps": 0}
     certify(network("elu", 1), samples(1, 6), **ask)
-    monkeypatch.setattr(Engine, "_solve", wrong)
+    monkeypatch.setattr(Surroundings, "level", wrong)
     with pytest.raises(ContradictionError, match=r"at sample 0 and gamma = "):
         certify(network("elu", 1), samples(1, 6), **ask)
 

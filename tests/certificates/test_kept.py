@@ -13,14 +13,15 @@ from torch import Tensor
 
 from certus import Certificate, certify
 from certus.certificates import certify_network, kept
-from certus.certificates.engine import Engine
 from certus.certificates.kept import FileMemory
 from certus.certificates.levels import Level
 from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.certificates.recall import PROBED, probed_samples
 from certus.certificates.record import as_json
+from certus.certificates.surroundings import Surroundings
 from certus.costs import LabelCost
 from certus.losses import SquaredError
+from certus.split import Split
 from certus.storage.tensors import load_tensors, save_tensors
 from tests.certificates.problems import network, samples
 from tests.certificates.small_run import certify_small, make_run
@@ -61,20 +62,21 @@ def memory(whole: tuple[Certificate, Path], tmp_path: Path) -> tuple[FileMemory,
 def solved(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The γ whose levels are computed."""
     found: list[float] = []
-    solve = Engine._solve
+    solve = Surroundings.level
 
-    def counted(self: Engine, gamma: float) -> Level:
-        found.append(gamma)
+    def counted(self: Surroundings, gamma: float) -> tuple[Level, Split]:
+        if len(self.problem) > PROBED:
+            found.append(gamma)
         return solve(self, gamma)
 
-    monkeypatch.setattr(Engine, "_solve", counted)
+    monkeypatch.setattr(Surroundings, "level", counted)
     return found
 
 
 def test_kept_levels_are_used(
     whole: tuple[Certificate, Path], memory: tuple[FileMemory, list[str]], solved: list[float]
 ) -> None:
-    (next(memory[0].folder.glob(f"*{GAMMAS[2].hex()}.safetensors"))).unlink()
+    (next(memory[0].folder.glob(f"*{GAMMAS[2].hex()}-0.safetensors"))).unlink()
     again = certificate(memory[0])
     assert solved == [GAMMAS[2]]
     assert memory[1] == []
@@ -151,7 +153,7 @@ def test_forged_levels_are_computed_again(
 def test_damaged_levels_are_computed_again(
     whole: tuple[Certificate, Path], memory: tuple[FileMemory, list[str]], solved: list[float]
 ) -> None:
-    first, second, third = (next(memory[0].folder.glob(f"*-{gamma.hex()}.*")) for gamma in GAMMAS)
+    first, second, third = (next(memory[0].folder.glob(f"*-{gamma.hex()}-0.*")) for gamma in GAMMAS)
     content = bytearray(first.read_bytes())
     content[-1] ^= 1
     first.write_bytes(content)
@@ -169,11 +171,11 @@ def test_levels_of_other_bounds_or_questions_are_not_looked_at(
 ) -> None:
     assert memory[0].load(GAMMAS[0]) is not None
     assert FileMemory(memory[0].folder, "another").load(GAMMAS[0]) is None
-    old = next(memory[0].folder.glob(f"*-{GAMMAS[0].hex()}.*")).read_bytes()
+    old = next(memory[0].folder.glob(f"*-{GAMMAS[0].hex()}-0.*")).read_bytes()
     monkeypatch.setattr(kept, "BOUNDS_VERSION", BOUNDS_VERSION + 1)
     assert memory[0].load(GAMMAS[0]) is None
     # Renamed, it is not used either.
-    memory[0]._file(GAMMAS[0].hex()).write_bytes(old)
+    memory[0]._file(f"{GAMMAS[0].hex()}-0").write_bytes(old)
     assert memory[0].load(GAMMAS[0]) is None
     assert "by another version of the bounds" in memory[1][0]
 

@@ -85,7 +85,7 @@ TARGETS = (
     Target("certificates/proven/cost_rounding.py"),
     Target("certificates/lines.py"),
     Target("certificates/levels.py", only=("solve_level",)),
-    Target("certificates/engine.py", only=("Engine.error_floor", "Engine._over_labels")),
+    Target("certificates/surroundings.py", only=("Surroundings._error_floor", "Surroundings.level")),
     Target("certificates/certificate.py", only=("Certificate._best", "Certificate.error_bound")),
     Target("certificates/population.py", never=("_FAR", "_ABOVE")),
     Target("certificates/accuracy.py"),

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 def check_level(
-    level: Level, costs: Tensor, losses: Tensor, assumptions: tuple[str, ...], origin: str
+    level: Level, costs: Tensor, losses: Tensor, assumptions: tuple[str, ...], origin: str, first: int = 0
 ) -> None:
     """Raise unless ℓ − γc ≤ φ̄_γ at each of n points that were found.
 
     Args:
         costs, losses: (n,) of the points, one for each sample of the level; rounded up, and down.
-        origin: how they were found, for the message.
+        origin: how they were found, for the message; first: the number of the first sample, for it too.
     """
     attained = losses - level.gamma * costs
     sample = _first(~(attained <= level.bound))
@@ -40,9 +40,9 @@ def check_level(
         return
     rule = Rule(int(level.rule[sample])).name.lower()
     raise contradiction(
-        f"at sample {sample} and gamma = {level.gamma:.6g}, a point of cost {float(costs[sample]):.6g} "
-        f"found by {origin} has a loss less its price, ℓ − γc, of {float(attained[sample])!r}, "
-        f"but at most {float(level.bound[sample])!r}",
+        f"at sample {first + sample} and gamma = {level.gamma:.6g}, "
+        f"a point of cost {float(costs[sample]):.6g} found by {origin} has a loss less its price, ℓ − γc, "
+        f"of {float(attained[sample])!r}, but at most {float(level.bound[sample])!r}",
         (f"the {rule} rule",),
         assumptions,
     )

@@ -16,6 +16,7 @@ from certus.certificates.gamma_grid import default_gammas, refined_levels
 from certus.certificates.levels import Level
 from certus.certificates.lines import Line
 from certus.certificates.population import Population
+from certus.certificates.portions import Portions, readable
 from certus.certificates.proven.problem import Data, Problem
 from certus.checks import checked_weights
 from certus.costs import Cost, LabelCost, SquaredL2
@@ -34,7 +35,7 @@ from certus.errors import (
 )
 from certus.losses import Criterion, CrossEntropy
 from certus.outward import TINY, mean_down, mean_up
-from certus.samples import AnySamples, as_tensor, read_whole
+from certus.samples import AnySamples, read_whole
 from certus.smoothness import SmoothnessBound
 from certus.split import Split
 
@@ -72,9 +73,10 @@ def certify_network(
             that cannot be read nothing is proven: the certificate then has attained sides only, and says why
             in ``no_proof``.
         data: a ``Split``, by its weights if it has any; (inputs, targets) as tensors, arrays or frames of
-            numbers; a torch ``Dataset`` or ``DataLoader``, or batches of both, which are read once; or
-            (inputs, None): then the network's own predictions are certified (eqn:certify-tests allows it):
-            how stable they are, not how true.
+            numbers; a torch ``Dataset`` or ``DataLoader``, or batches of both, which are read several times,
+            a portion at a time, so that they need not fit into memory; or (inputs, None): then the
+            network's own predictions are certified (eqn:certify-tests allows it): how stable they are, not
+            how true.
         rho: the mean transport costs of interest, a mean *squared* distance; 0 is the sample itself. The
             certificate answers for others too. Left out, those of every sample moved by ``epsilon``.
         epsilon: distances in the cost's norm, √c, at which the share of samples is asked for that no move of
@@ -125,15 +127,21 @@ def certify_network(
     sensible = all(one == 0 or LEAST <= one <= LARGEST for one in squares)
     require(sensible, "epsilon", rule, epsilon)
     rhos = squares if rho is None else require_numbers("rho", rho, zero=True)
-    data = _tensors(data)
-    weights = sample_weights(data, confidence, epsilon)
+    source = readable(data)
+    weights = sample_weights(source, confidence, epsilon)
+
+    def ask(part: Data) -> Problem:
+        return Problem.of(model, part, criterion, cost, domain, label_cost, smoothness)
+
     try:
-        problem = Problem.of(model, data, criterion, cost, domain, label_cost, smoothness)
+        portions = Portions.of(source, ask)
     except UnprovableError as reason:
         if weights is not None:
             raise
-        side = attain(model, data, rhos, criterion, cost, domain, clip=clip, steps=attack_steps)
+        whole = source if isinstance(source, tuple) else read_whole(source)
+        side = attain(model, whole, rhos, criterion, cost, domain, clip=clip, steps=attack_steps)
         return replace(_without_proof(side, rhos, clip, str(reason)), epsilons=epsilons)
+    problem = portions.question
     if epsilons and problem.classes is None:
         raise ArgumentError(f"`epsilon` must be left out for a regression: it has no errors; got {epsilon}.")
     ceiling = _ceiling(problem, confidence, clip)
@@ -141,12 +149,12 @@ def certify_network(
     if gammas is not None:
         chosen = tuple(sorted(set(gammas), reverse=True))
     grid = make_grid(problem, rhos, chosen, balls)
-    engine = Engine(problem, grid, clip, attack_steps, weights, memory=memory, progress=progress)
-    engine.prepare()
-    levels = [engine.level(gamma) for gamma in chosen]
+    engine = Engine(portions, grid, clip, attack_steps, weights, memory=memory, progress=progress)
+    levels = engine.levels(chosen)
     found = None if problem.classes is None else _errors_found(engine, levels)
-    floor = engine.error_floor
-    start = engine.start if clip is None else engine.start.clamp_max(clip)
+    known = engine.samples
+    floor = known.error_floor
+    start = known.start if clip is None else known.start.clamp_max(clip)
     people = None
     if confidence is not None:
         assert ceiling is not None
@@ -161,16 +169,17 @@ def certify_network(
             seed=seed or 0,
         )
     levels = refined_levels(engine, levels, rhos, refine)
-    finish = engine.loss if clip is None else engine.loss.clamp_max(clip)
+    finish = known.loss if clip is None else known.loss.clamp_max(clip)
     certificate = Certificate(
         rhos=rhos,
         lines=tuple(Line.of(level, weights) for level in levels),
         pushes=(),
         start=(mean_down(start, weights), mean_up(finish, weights)),
         error_floor=floor,
-        error_found=_with_later_gammas(engine, found, levels),
+        # With γ that were added after seeing the sample: for it alone, never for the population.
+        error_found=None if found is None else torch.minimum(found, _least_cost(levels)),
         population=people,
-        samples=len(problem),
+        samples=len(portions),
         classes=problem.classes,
         unit_price=problem.unit_price,
         assumptions=problem.assumptions,
@@ -186,13 +195,6 @@ def certify_network(
     certificate.curve()  # which raises where a bracket contradicts itself
     certificate.accuracies()
     return certificate
-
-
-def _tensors(data: Data | AnySamples) -> Data:
-    """Inputs and targets as tensors; None stays, for the network's own predictions."""
-    if isinstance(data, tuple) and len(data) == 2 and data[1] is None:
-        return as_tensor(data[0], "inputs"), None
-    return read_whole(data)
 
 
 def sample_weights(
@@ -238,18 +240,18 @@ def _without_proof(
 
 def _errors_found(engine: Engine, levels: Sequence[Level]) -> Tensor:
     """(n,) the least cost at which an error was found, by the ascents and by a search of nearest errors."""
-    found = torch.where(engine.wrong, 0.0, torch.stack([level.error_cost for level in levels]).amin(0))
+    wrong = engine.samples.wrong
+    assert wrong is not None  # there are classes
+    found = torch.where(wrong, 0.0, _least_cost(levels))
     if engine.attack_steps > 0:
         found = torch.minimum(found, engine.nearest())
     label_cost = engine.problem.label_cost
     return found if label_cost is None else found.clamp_max(label_cost.price)
 
 
-def _with_later_gammas(engine: Engine, found: Tensor | None, levels: Sequence[Level]) -> Tensor | None:
-    """The same with γ that were added after seeing the sample: for it alone, never for the population."""
-    if found is None:
-        return None
-    return torch.minimum(found, torch.stack([level.error_cost for level in levels]).amin(0))
+def _least_cost(levels: Sequence[Level]) -> Tensor:
+    """(n,) the least cost at which an error was found on the way to some T̂."""
+    return torch.stack([level.error_cost for level in levels]).amin(0)
 
 
 def _pushed(engine: Engine, certificate: Certificate) -> Certificate:

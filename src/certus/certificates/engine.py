@@ -1,9 +1,15 @@
-"""Runs over γ and over the data, remembers what is done, and combines labels that may move."""
+"""Runs over the data and over γ, and remembers what is done.
+
+For each portion of the samples all γ that are asked for are solved, and what was found around them is let go:
+what stays is ``Level``, five numbers of each sample for each γ, and ``Samples``, three more. Further γ, which
+depend on what was found, take another reading of the data. The surroundings of the first portions are kept
+for it, so that only those of large data are looked at again.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -11,37 +17,40 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from certus.batches import per_sample
 from certus.certificates.alarm import check_level
 from certus.certificates.attained.errors_found import error_cost, errs, lowered_loss
 from certus.certificates.attained.search import costs_beyond, nearest_costs, push
-from certus.certificates.levels import DEFAULT_ASCENT, Level, solve_level
+from certus.certificates.levels import DEFAULT_ASCENT, Level
 from certus.certificates.lines import Push
-from certus.certificates.proven.constants import Around, Grid, look_around
+from certus.certificates.portions import Portions
+from certus.certificates.proven.constants import Grid
 from certus.certificates.proven.problem import Problem, gather
-from certus.certificates.recall import disagreement, fault, probed_samples
+from certus.certificates.recall import disagreement, fault
+from certus.certificates.surroundings import Samples, Surroundings
 from certus.certificates.touching_points import touching_points
-from certus.outward import SOME, down, mean_down, mean_up
+from certus.outward import mean_down, mean_up
 from certus.split import Split
 from certus.surrogate import Maximizer
 
 _RATIO = 1.1  # of neighbouring edges
 _MOST_RINGS = 160
+HELD = 20  # portions, some 10,000 samples, whose surroundings are kept from one reading to the next
 
 Progress = Callable[[int], None]
 
 
 class Memory(Protocol):
-    """Where finished levels are kept, so that an interrupted certification goes on where it was.
+    """Where finished levels of numbered portions are kept, so that an interrupted certification goes on where
+    it was.
 
     ``reject`` is told of a level that was loaded and not used, and why.
     """
 
-    def load(self, gamma: float) -> Level | None: ...
+    def load(self, gamma: float, portion: int) -> Level | None: ...
 
-    def reject(self, gamma: float, reason: str) -> None: ...
+    def reject(self, gamma: float, portion: int, reason: str) -> None: ...
 
-    def save(self, level: Level) -> None: ...
+    def save(self, level: Level, portion: int) -> None: ...
 
 
 def span(rhos: Sequence[float]) -> tuple[float, float]:
@@ -75,7 +84,7 @@ class Engine:
         progress: called with the number of samples done at a level.
     """
 
-    problem: Problem
+    portions: Portions
     grid: Grid
     clip: float | None = None
     attack_steps: int = 10
@@ -83,43 +92,90 @@ class Engine:
     ascent: Maximizer = DEFAULT_ASCENT
     memory: Memory | None = None
     progress: Progress | None = None
-    _around: list[list[Around]] = field(default_factory=list)
+    _held: dict[int, Surroundings] = field(default_factory=dict)
+    _known: list[Samples] = field(default_factory=list)
     _levels: list[Level] = field(default_factory=list)
 
-    def prepare(self) -> None:
-        """Look around every sample, under every label that it may take."""
-        for batch in self.problem.batches():
-            self._around.append(self._look(batch))
-            self._advance(len(batch))
-
-    def _look(self, batch: Problem) -> list[Around]:
-        labels = 1 if batch.label_cost is None else batch.label_cost.classes
-        touches = touching_points(batch)
-        first = look_around(batch, self.grid, self.clip, touches)
-        others = [batch.relabelled(places) for places in range(1, labels)]
-        return [first, *(look_around(part, self.grid, self.clip) for part in others)]
-
     @property
-    def loss(self) -> Tensor:
-        """(n,) ℓ at the samples, rounded up."""
-        return torch.cat([parts[0].loss for parts in self._around])
+    def problem(self) -> Problem:
+        """The question, about the first samples."""
+        return self.portions.question
 
-    @property
-    def start(self) -> Tensor:
-        """(n,) the same, rounded down."""
-        return torch.cat([parts[0].start for parts in self._around])
+    @cached_property
+    def samples(self) -> Samples:
+        """What is known at the samples, once ``levels`` has read them."""
+        return Samples.joined(self._known)
+
+    def levels(self, gammas: Sequence[float]) -> list[Level]:
+        """φ̄_γ and T̂_γ of all samples at some γ, in one reading: none contradicts what is known from other
+        γ."""
+        found: list[list[Level]] = [[] for _ in gammas]
+        first = 0
+        for number, here in enumerate(self._surroundings()):
+            if len(self._known) == number:
+                self._known.append(here.samples)
+                self._advance(len(here.problem))
+            others = [level[first : first + len(here.problem)] for level in self._levels]
+            for gamma, parts in zip(gammas, found, strict=True):
+                level = self._level(gamma, number, here, others, first)
+                others.append(level)
+                parts.append(level)
+            first += len(here.problem)
+        whole = [Level.joined(parts) for parts in found]
+        self._levels += whole
+        return whole
+
+    def _surroundings(self) -> Iterator[Surroundings]:
+        """One after the other; those of the first portions stay."""
+        for number, portion in enumerate(self.portions):
+            fresh = Surroundings(portion, self.grid, self.clip, self.ascent)
+            if number < HELD:
+                fresh = self._held.setdefault(number, fresh)
+            yield fresh
+
+    def _level(
+        self, gamma: float, number: int, here: Surroundings, others: Sequence[Level], first: int
+    ) -> Level:
+        """That of one portion, kept or new, checked against doing nothing and against other γ."""
+        known = self._recalled(gamma, number, here)
+        level = known or here.level(gamma)[0]
+        start = self._clipped(self._known[number].start)
+        assumptions = self.problem.assumptions
+        check_level(level, torch.zeros_like(start), start, assumptions, "doing nothing", first)
+        for one, other in [(level, each) for each in (*others, level)] + [(each, level) for each in others]:
+            origin = f"the ascent at gamma = {other.gamma:.6g}"
+            check_level(one, other.transport_cost, other.loss, assumptions, origin, first)
+        if self.memory is not None and known is None:
+            self.memory.save(level, number)
+        self._advance(len(start))
+        return level
+
+    def _recalled(self, gamma: float, number: int, here: Surroundings) -> Level | None:
+        """The level that was kept, if there is one that nothing speaks against."""
+        level = None if self.memory is None else self.memory.load(gamma, number)
+        if self.memory is None or level is None:
+            return None
+        known = self._known[number]
+        reason = fault(level, self._clipped(known.start), known.error_floor, self.clip)
+        if reason is None:
+            index, few = here.probe
+            reason = disagreement(level, index, few.level(gamma)[0])
+        if reason is not None:
+            self.memory.reject(gamma, number, reason)
+            return None
+        return level
 
     def moved(self, gamma: float | None) -> Split:
-        """T̂_γ of all samples, or the samples themselves: the points whose costs and losses ``level`` has."""
+        """T̂_γ of all samples, or the samples themselves: the points whose costs and losses ``levels`` has."""
         if gamma is None:
-            return Split(self.problem.inputs, self.problem.targets)
-        found = [self._over_labels(around, gamma)[1] for around in self._around]
-        return Split(torch.cat([part.inputs for part in found]), torch.cat([part.targets for part in found]))
+            return _together(Split(portion.inputs, portion.targets) for portion in self.portions)
+        return _together(here.level(gamma)[1] for here in self._surroundings())
 
     def pushed(self, rho: float) -> Split:
         """All samples moved within cost ρ each: the points of ``push``."""
-        found = [push(batch, rho, self.attack_steps).points for batch in self.problem.batches()]
-        return Split(torch.cat(found), self.problem.targets)
+        return _together(
+            Split(push(portion, rho, self.attack_steps).points, portion.targets) for portion in self.portions
+        )
 
     def met(self, data: Split) -> tuple[float, float | None]:
         """Of other samples as they are: mean loss, rounded down, and share of errors beyond doubt, None for a
@@ -138,120 +194,36 @@ class Engine:
     def push(self, rho: float) -> tuple[Push, Tensor]:
         """An attack within cost ρ of every sample, and (n,) the costs of errors found on the way."""
         costs, losses, errors = [], [], []
-        for batch in self.problem.batches():
-            found = push(batch, rho, self.attack_steps)
+        for portion in self.portions:
+            found = push(portion, rho, self.attack_steps)
             costs.append(found.costs)
             losses.append(self._clipped(found.losses))
             with torch.no_grad():
-                errors.append(error_cost(batch, found.points))
-            self._advance(len(batch))
+                errors.append(error_cost(portion, found.points))
+            self._advance(len(portion))
         for level in self._levels:
-            self._check(level, torch.cat(costs), torch.cat(losses), "an attack in balls")
+            origin = "an attack in balls"
+            check_level(level, torch.cat(costs), torch.cat(losses), self.problem.assumptions, origin)
         spent = min(mean_up(torch.cat(costs), self.weights), rho)
         return Push(rho, spent, mean_down(torch.cat(losses), self.weights)), torch.cat(errors)
 
     def nearest(self) -> Tensor:
         """(n,) costs of errors that a search of the nearest one finds."""
         found, farthest = [], float(self.grid.edges[-1])
-        for batch in self.problem.batches():
-            costs, touches = nearest_costs(batch, farthest, self.attack_steps), touching_points(batch)
-            found.append(costs if touches is None else torch.minimum(costs, costs_beyond(batch, touches)))
-            self._advance(len(batch))
+        for portion in self.portions:
+            costs, touches = nearest_costs(portion, farthest, self.attack_steps), touching_points(portion)
+            found.append(costs if touches is None else torch.minimum(costs, costs_beyond(portion, touches)))
+            self._advance(len(portion))
         return torch.cat(found)
-
-    @property
-    def error_floor(self) -> Tensor | None:
-        """(n,) no error costs less than this; None for regression."""
-        found = []
-        for parts in self._around:
-            radius = parts[0].radius
-            if radius is None:
-                return None
-            found.append(self.problem.unit_price * radius**2 * (1 - self.problem.metric_slack))
-        costs = torch.cat(found)
-        return costs if self.problem.label_cost is None else costs.clamp_max(self.problem.label_cost.price)
-
-    @property
-    def wrong(self) -> Tensor:
-        """(n,) samples that are misclassified as they are, beyond doubt."""
-        batches = self.problem.batches()
-        with torch.no_grad():
-            return torch.cat([errs(self.problem, batch.inputs, batch.targets) for batch in batches])
-
-    def level(self, gamma: float) -> Level:
-        """φ̄_γ and T̂_γ of all samples, none of which contradicts what is known from other γ."""
-        known = self._recalled(gamma)
-        level = known or self._solve(gamma)
-        self._check(level, torch.zeros_like(self.start), self._clipped(self.start), "doing nothing")
-        for other in self._levels:
-            self._check(level, other.transport_cost, other.loss, f"the ascent at gamma = {other.gamma:.6g}")
-        self._levels.append(level)
-        for other in self._levels:
-            self._check(other, level.transport_cost, level.loss, f"the ascent at gamma = {gamma:.6g}")
-        if self.memory is not None and known is None:
-            self.memory.save(level)
-        return level
-
-    def _recalled(self, gamma: float) -> Level | None:
-        """The level that was kept, if there is one that nothing speaks against."""
-        level = None if self.memory is None else self.memory.load(gamma)
-        if self.memory is None or level is None:
-            return None
-        reason = fault(level, self._clipped(self.start), self.error_floor, self.clip)
-        if reason is None:
-            index, around = self._probe
-            reason = disagreement(level, index, self._over_labels(around, gamma)[0])
-        if reason is not None:
-            self.memory.reject(gamma, reason)
-            return None
-        self._advance(len(self.problem))
-        return level
-
-    @cached_property
-    def _probe(self) -> tuple[Tensor, list[Around]]:
-        """A few samples, and all that is known around them."""
-        index = probed_samples(len(self.problem))
-        return index, self._look(self.problem.select(index))
-
-    def _check(self, level: Level, costs: Tensor, losses: Tensor, origin: str) -> None:
-        check_level(level, costs, losses, self.problem.assumptions, origin)
 
     def _clipped(self, losses: Tensor) -> Tensor:
         return losses if self.clip is None else losses.clamp_max(self.clip)
 
-    def _solve(self, gamma: float) -> Level:
-        parts = []
-        for around in self._around:
-            parts.append(self._over_labels(around, gamma)[0])
-            self._advance(len(around[0].problem))
-        names = ("bound", "rule", "transport_cost", "loss", "error_cost")
-        return Level(gamma, **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
-
-    def _over_labels(self, around: list[Around], gamma: float) -> tuple[Level, Split]:
-        """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached."""
-        level, points = solve_level(around[0], gamma, self.ascent)
-        targets, label_cost = around[0].problem.targets, self.problem.label_cost
-        if label_cost is None:
-            return level, Split(points, targets)
-        price = label_cost.price
-        for each in around[1:]:
-            other, others = solve_level(each, gamma, self.ascent)
-            dearer = other.bound - down(gamma * price, SOME)
-            switch = dearer > level.bound
-            gain = other.loss - gamma * (other.transport_cost + price)
-            climb = gain > level.loss - gamma * level.transport_cost
-            level = replace(
-                level,
-                bound=torch.maximum(level.bound, dearer),
-                rule=torch.where(switch, other.rule, level.rule),
-                loss=torch.where(climb, other.loss, level.loss),
-                transport_cost=torch.where(climb, other.transport_cost + price, level.transport_cost),
-                error_cost=level.error_cost.clamp_max(price),
-            )
-            points = torch.where(per_sample(climb, points), others, points)
-            targets = torch.where(climb, each.problem.targets, targets)
-        return level, Split(points, targets)
-
     def _advance(self, count: int) -> None:
         if self.progress is not None:
             self.progress(count)
+
+
+def _together(parts: Iterable[Split]) -> Split:
+    found = list(parts)
+    return Split(torch.cat([part.inputs for part in found]), torch.cat([part.targets for part in found]))

@@ -55,20 +55,22 @@ def refined_levels(engine: Engine, levels: list[Level], rhos: Sequence[float], r
         ends = [level.gamma * least + Line.of(level, engine.weights).bound for level in levels[:2]]
         if len(ends) < 2 or not ends[0] < ends[1]:
             break
-        levels.insert(0, engine.level(levels[0].gamma * _STEP))
+        levels.insert(0, *engine.levels([levels[0].gamma * _STEP]))
     for _ in range(24):
         last = Line.of(levels[-1], engine.weights)
         if last.rho_hat >= span(rhos)[1] or last.gamma < _LEAST:
             break
-        levels.append(engine.level(levels[-1].gamma / 4))
+        levels += engine.levels([levels[-1].gamma / 4])
     for turn in range(rounds):
         levels.sort(key=lambda level: -level.gamma)
         step = _STEP ** (0.5 ** (turn + 1))
         known = [level.gamma for level in levels]
         means = [Line.of(level, engine.weights).bound for level in levels]
         best = {min(known, key=lambda gamma: gamma * rho + means[known.index(gamma)]) for rho in rhos}
-        wanted = {gamma * factor for gamma in best for factor in (step, 1 / step)}
-        for gamma in sorted(wanted):
-            if all(abs(gamma / level.gamma - 1) > 0.02 for level in levels):
-                levels.append(engine.level(gamma))
+        wanted: list[float] = []
+        for gamma in sorted(gamma * factor for gamma in best for factor in (step, 1 / step)):
+            if all(abs(gamma / other - 1) > 0.02 for other in (*known, *wanted)):
+                wanted.append(gamma)
+        if wanted:
+            levels += engine.levels(wanted)
     return sorted(levels, key=lambda level: -level.gamma)

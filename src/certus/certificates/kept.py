@@ -11,21 +11,20 @@ import hashlib
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 import certus
-from certus.certificates.levels import Level
+from certus.certificates.levels import PER_SAMPLE, Level
 from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
 from certus.storage.writing import WriteError, sweep_temporaries
 
 _ATTEMPTS = 5
-_TENSORS = {field.name for field in fields(Level)} - {"gamma"}
 
 
 def _in_silence(text: str) -> None:
@@ -111,25 +110,35 @@ class KeptFiles:
 
 @dataclass(frozen=True)
 class FileMemory(KeptFiles):
-    """Finished levels in a folder."""
+    """Finished levels in a folder, each of one portion of the samples, by its number."""
 
-    def load(self, gamma: float) -> Level | None:
+    def load(self, gamma: float, portion: int = 0) -> Level | None:
         """The level, if it was kept for this very question and is as it was written."""
-        tensors = self.read(gamma.hex(), _words(gamma), {"gamma": gamma.hex()})
+        tensors = self.read(_name(gamma, portion), _words(gamma), _about(gamma, portion))
         if tensors is None:
             return None
-        if tensors.keys() != _TENSORS:
-            self.reject(gamma, "it was kept for another question, or by another version of the bounds")
+        if tensors.keys() != set(PER_SAMPLE):
+            self.reject(
+                gamma, portion, "it was kept for another question, or by another version of the bounds"
+            )
             return None
         return Level(gamma, **tensors)
 
-    def reject(self, gamma: float, reason: str) -> None:
+    def reject(self, gamma: float, portion: int, reason: str) -> None:
         """Drop a level that cannot be used, and say why."""
-        self.drop(gamma.hex(), _words(gamma), reason)
+        self.drop(_name(gamma, portion), _words(gamma), reason)
 
-    def save(self, level: Level) -> None:
-        tensors = {name: getattr(level, name) for name in _TENSORS}
-        self.write(level.gamma.hex(), tensors, {"gamma": level.gamma.hex()})
+    def save(self, level: Level, portion: int = 0) -> None:
+        tensors = {name: getattr(level, name) for name in PER_SAMPLE}
+        self.write(_name(level.gamma, portion), tensors, _about(level.gamma, portion))
+
+
+def _name(gamma: float, portion: int) -> str:
+    return f"{gamma.hex()}-{portion}"
+
+
+def _about(gamma: float, portion: int) -> dict[str, object]:
+    return {"gamma": gamma.hex(), "portion": portion}
 
 
 def _words(gamma: float) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -34,6 +35,19 @@ class Level:
     transport_cost: Tensor
     loss: Tensor
     error_cost: Tensor
+
+    def __getitem__(self, index: slice) -> Level:
+        """The same of some samples."""
+        return Level(self.gamma, **{name: getattr(self, name)[index] for name in PER_SAMPLE})
+
+    @staticmethod
+    def joined(parts: Sequence[Level]) -> Level:
+        """That of all samples, from the levels of portions of them at one γ."""
+        whole = {name: torch.cat([getattr(part, name) for part in parts]) for name in PER_SAMPLE}
+        return Level(parts[0].gamma, **whole)
+
+
+PER_SAMPLE = tuple(one.name for one in fields(Level) if one.name != "gamma")
 
 
 def solve_level(around: Around, gamma: float, ascent: Maximizer = DEFAULT_ASCENT) -> tuple[Level, Tensor]:

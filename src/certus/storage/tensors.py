@@ -44,7 +44,7 @@ def load_tensors(path: Path, *, require_digest: bool = True) -> tuple[dict[str, 
     """
     try:
         with open_regular(path) as file:
-            start = file.read(4)
+            start = file.read(9)
     except OSError as reason:
         raise RunError(f"Cannot read {path}: {reason.strerror}.") from None
     try:
@@ -52,8 +52,9 @@ def load_tensors(path: Path, *, require_digest: bool = True) -> tuple[dict[str, 
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
     except (SafetensorError, OSError) as reason:
-        # Only now: the length that a safetensors file begins with may look like a pickle's first bytes.
-        if start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
+        # The length before the brace of a safetensors file may look like a pickle's first bytes.
+        pickled = start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"))
+        if pickled and not start.endswith(b"{"):
             raise RunError(
                 f"{path} is a pickled file, and loading one can execute anything: it is refused. "
                 "Save the weights with safetensors.torch.save_file(model.state_dict(), …)."

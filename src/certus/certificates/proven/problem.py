@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.certificates.proven.rounding import Rounding, rounding_at
-from certus.checks import check_batch, check_geometry, check_label_cost
+from certus.checks import check_batch, check_domain, check_geometry, check_label_cost
 from certus.costs import Cost, LabelCost
 from certus.costs.claims import domain_assumptions
 from certus.costs.metric import Metric
@@ -85,43 +85,48 @@ class Problem:
         inputs, targets = gather(data)
         check_batch(inputs, targets)
         check_geometry(inputs, cost, domain)
-        shape = tuple(inputs.shape[1:])
-        analysis = Analysis(model, criterion, input_shape=shape, cost=cost)
-        network = Network(analysis)
-        predicted = targets is None
-        if targets is None:
-            if analysis.softmax is None:
-                raise UnsupportedError(
-                    "A regression has no predicted labels to certify: give `data` with targets."
-                )
-            targets = predictions(network, inputs)
+        analysis = Analysis(model, criterion, input_shape=tuple(inputs.shape[1:]), cost=cost)
         bound = smoothness or input_smoothness(analysis)
         if smoothness is not None and not _equal(smoothness.cost, cost):
             raise ArgumentError(f"`smoothness` must be in the norm of {cost}; got that of {smoothness.cost}.")
-        if label_cost is not None:
-            check_label_cost(targets, label_cost)
-            if analysis.softmax is not None:
-                known = analysis.outputs.classes
-                rule = f"have as many classes as the network, {known}"
-                require(label_cost.classes == known, "label_cost", rule, label_cost.classes)
-        if analysis.softmax is not None and analysis.softmax.logistic:
-            targets = check_targets(targets, len(inputs), 2)
-        elif analysis.softmax is not None:
-            check_labels(
-                type(criterion).__name__, torch.empty(len(inputs), analysis.outputs.classes), targets
-            )
-        return Problem(
-            loss=ModelLoss(network, criterion),
+        if label_cost is not None and analysis.softmax is not None:
+            known = analysis.outputs.classes
+            rule = f"have as many classes as the network, {known}"
+            require(label_cost.classes == known, "label_cost", rule, label_cost.classes)
+        question = Problem(
+            loss=ModelLoss(Network(analysis), criterion),
             cost=cost,
             domain=domain,
-            inputs=inputs,
-            targets=targets,
-            predicted=predicted,
+            inputs=inputs[:0],
+            targets=torch.empty(0),
+            predicted=False,
             label_cost=label_cost,
             smoothness=bound,
             analysis=analysis,
             claimed=smoothness is not None,
         )
+        return question.about((inputs, targets))
+
+    def about(self, data: Data) -> Problem:
+        """The same question about other samples, which are checked."""
+        inputs, targets = gather(data)
+        check_batch(inputs, targets)
+        check_domain(inputs, self.domain)
+        predicted = targets is None
+        if targets is None:
+            if self.softmax is None:
+                raise UnsupportedError(
+                    "A regression has no predicted labels to certify: give `data` with targets."
+                )
+            targets = predictions(self.loss.model, inputs)
+        if self.label_cost is not None:
+            check_label_cost(targets, self.label_cost)
+        if self.softmax is not None and self.softmax.logistic:
+            targets = check_targets(targets, len(inputs), 2)
+        elif self.softmax is not None:
+            known = torch.empty(len(inputs), self.analysis.outputs.classes)
+            check_labels(type(self.loss.criterion).__name__, known, targets)
+        return replace(self, inputs=inputs, targets=targets, predicted=predicted)
 
     def __len__(self) -> int:
         return len(self.inputs)
