@@ -9,7 +9,7 @@ import typer
 
 from certus.cli.attack_options import AttackOptions
 from certus.cli.options import options_of
-from certus.cli.shared_options import Json, ModelFile
+from certus.cli.shared_options import Json, ModelFile, RunData
 
 _AT_ANY_DISTANCE: dict[str, str | None] = dict.fromkeys(
     ("attacks", "epsilon", "gamma", "plot", "relative", "step_size"),
@@ -25,6 +25,7 @@ def attack(
         bool, typer.Option("--nearest", help="Search the nearest error of each sample instead.")
     ] = False,
     model: ModelFile = None,
+    run_data: RunData = None,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -54,7 +55,7 @@ def attack(
 
     asked = AttackOptions(**options)
     check_places(asked)
-    opened = RunDirectory.open(run)
+    opened = RunDirectory.open(run, data=run_data)
     refuse_idle(context, of_network(opened))
     refuse_idle(context, _AT_ANY_DISTANCE if nearest else idle_in_attacks(asked))
     trained = open_trained(opened, model=model)

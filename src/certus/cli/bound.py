@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from certus.cli.shared_options import Json, ModelFile
+from certus.cli.shared_options import Json, ModelFile, RunData
 
 
 def bound(
@@ -19,6 +19,7 @@ def bound(
     seed: Annotated[int, typer.Option(help="Chooses these samples.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Where to draw; RUN/bound.png by default.")] = None,
     model: ModelFile = None,
+    run_data: RunData = None,
     as_json: Json = False,
 ) -> None:
     """Bound the curvature of a network's loss, layer by layer.
@@ -31,4 +32,4 @@ def bound(
     """
     from certus.cli.smoothness_table import bound_run
 
-    bound_run(context, run, samples, seed, plot, model, as_json=as_json)
+    bound_run(context, run, samples, seed, plot, model, run_data, as_json=as_json)

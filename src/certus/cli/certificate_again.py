@@ -20,13 +20,19 @@ from certus.storage.together import complete, pending
 
 
 def verify_file(
-    context: typer.Context, file: Path, run: Path | None, model: str | None, *, as_json: bool
+    context: typer.Context,
+    file: Path,
+    run: Path | None,
+    model: str | None,
+    run_data: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Say what differs; raise ``VerificationError`` if anything does."""
     require(
         not file.is_dir(), "FILE", f"be a file, such as {file / 'certificate.json'}", f"the folder {file}"
     )
-    found, remarks = _compare(context, file, run, model)
+    found, remarks = _compare(context, file, run, model, run_data)
     for line in remarks:
         messages.print(f"{line}.")
     if as_json:
@@ -41,7 +47,7 @@ def verify_file(
 
 
 def _compare(
-    context: typer.Context, file: Path, run: Path | None, model: str | None
+    context: typer.Context, file: Path, run: Path | None, model: str | None, run_data: str | None
 ) -> tuple[list[str], list[str]]:
     """What differs, and what else should be known."""
     if pending(file.parent).is_dir():
@@ -50,7 +56,7 @@ def _compare(
         stated = NoisyStatement.read(file) if is_noisy(file) else Statement.read(file)
     except (DamageError, ContradictionError) as reason:
         return [str(reason)], []
-    opened = RunDirectory.open(stated.run if run is None else run)
+    opened = RunDirectory.open(stated.run if run is None else run, data=run_data)
     refuse_idle(context, of_network(opened))
     trained = open_trained(opened, model=model)
     if found := stated.other_problem(trained):

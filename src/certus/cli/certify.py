@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from certus.cli.interruption import if_interrupted
-from certus.cli.shared_options import Json, ModelFile, NoLock
+from certus.cli.shared_options import Json, ModelFile, NoLock, RunData
 from certus.errors import ArgumentError, require
 
 CertifySeed = Annotated[
@@ -74,6 +74,7 @@ def certify(
         Path | None, typer.Option("--output", "-o", help="Folder for the files; RUN/certificate by default.")
     ] = None,
     model: ModelFile = None,
+    run_data: RunData = None,
     no_lock: NoLock = False,
     as_json_: Json = False,
 ) -> None:
@@ -101,6 +102,7 @@ def certify(
         kept_levels,
         refuse_above,
         require_same_run,
+        say_notes,
         sha256_of,
     )
     from certus.cli.idle import of_labels, of_network, refuse_idle
@@ -123,7 +125,7 @@ def certify(
         confidence = 0.95
     valid = fail_above is None or 0 <= fail_above < math.inf
     require(valid, "--fail-above", "be finite and not negative", fail_above)
-    opened, people = RunDirectory.open(run), confidence is not None
+    opened, people = RunDirectory.open(run, data=run_data), confidence is not None
     folder = run / "certificate" if output is None else output
     require_folder("--output", folder)
     if output is not None or owner_of(folder) is not None:
@@ -162,6 +164,7 @@ def certify(
     refuse_idle(context, {"everywhere": nothing_new} | of_labels(trained.data))
     if output is not None:
         require_same_run(trained, folder)
+    say_notes(trained, settings)
     if smoothing is not None:
         noisy = NoisySettings(smoothing, draws, votes, abstain)
         smoothed = certify_in_noise(trained, settings, noisy, folder, locking=not no_lock, as_json=as_json_)

@@ -13,7 +13,7 @@ from certus.cli.progress import counting
 from certus.decimals import at_most
 from certus.errors import ContradictionError, FailedCheckError, UnsupportedError, require
 from certus.figures.brackets import draw_bracket
-from certus.runs.certification import CertifySettings, certified_data, certify_run
+from certus.runs.certification import CertifySettings, certified_data, certified_source, certify_run
 from certus.runs.owners import CERTIFICATES, certified_run
 from certus.runs.trained import TrainedRun
 from certus.storage.tensors import digest
@@ -23,6 +23,13 @@ NAME = "certificate.json"
 
 def sha256_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def say_notes(trained: TrainedRun, settings: CertifySettings) -> None:
+    """What is to be said of other data that were read by the run's categories and medians."""
+    if settings.data is not None:
+        for note in certified_source(trained, settings).notes:
+            messages.print(note)
 
 
 def require_same_run(trained: TrainedRun, folder: Path) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from certus.cli.attack_options import AttackOptions
 from certus.cli.options import options_of
-from certus.cli.shared_options import Json
+from certus.cli.shared_options import Json, RunData
 from certus.errors import require
 
 
@@ -23,6 +23,7 @@ def compare(
         list[str] | None,
         typer.Option("--model", help="FILE.py:FACTORY of a run that has its own; several if they differ."),
     ] = None,
+    run_data: RunData = None,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -57,7 +58,7 @@ def compare(
     require(different and len(runs) >= 2, "runs", "be two or more, each once", named)
     refuse_idle(context, idle_in_attacks(asked))
     check_places(asked)
-    folders = {str(path): RunDirectory.open(path) for path in runs}
+    folders = {str(path): RunDirectory.open(path, data=run_data) for path in runs}
     own = {name: own_model(folder, models or []) for name, folder in folders.items()}
     unused = [text for text in models or [] if text not in own.values()]
     require(not unused, "--model", f"be of one of the runs {named}", ", ".join(unused))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from certus.cli.shared_options import ModelFile
+from certus.cli.shared_options import ModelFile, RunData
 
 
 def export(
@@ -15,6 +15,7 @@ def export(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("model.pt2"),
     model: ModelFile = None,
+    run_data: RunData = None,
 ) -> None:
     """Write the network of a run as a torch.export file.
 
@@ -30,7 +31,7 @@ def export(
     from certus.runs.trained import open_trained
 
     require_file("--output", output)
-    opened = RunDirectory.open(run)
+    opened = RunDirectory.open(run, data=run_data)
     refuse_idle(context, of_network(opened))
     trained = open_trained(opened, model=model)
     apart = export_model(trained.loss.model, trained.data.test.inputs[:256], output)

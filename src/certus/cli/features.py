@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from certus.cli.shared_options import Json, ModelFile
+from certus.cli.shared_options import Json, ModelFile, RunData
 
 RunArgument = Annotated[Path, typer.Argument(help="A run directory, trained on a table.")]
 SplitOption = Annotated[str, typer.Option(help="test, calibration, train, all, or a later sample.")]
@@ -24,6 +24,7 @@ def features(
     seed: SampleSeed = 0,
     plot: Annotated[Path | None, typer.Option(help="Where to draw bars, such as features.png.")] = None,
     model: ModelFile = None,
+    run_data: RunData = None,
     as_json: Json = False,
 ) -> None:
     """List the features that a run is most fragile in.
@@ -36,7 +37,7 @@ def features(
     """
     from certus.cli.fragile_words import list_features
 
-    list_features(context, run, share, split, samples or None, seed, plot, model, as_json=as_json)
+    list_features(context, run, share, split, samples or None, seed, plot, model, run_data, as_json=as_json)
 
 
 def whatif(
@@ -48,6 +49,7 @@ def whatif(
     samples: SampleCount = 100,
     seed: SampleSeed = 0,
     model: ModelFile = None,
+    run_data: RunData = None,
     as_json: Json = False,
 ) -> None:
     """Say what happens to the error if one feature moves.
@@ -58,4 +60,4 @@ def whatif(
     """
     from certus.cli.fragile_words import say_what_if
 
-    say_what_if(context, run, feature, by, split, samples or None, seed, model, as_json=as_json)
+    say_what_if(context, run, feature, by, split, samples or None, seed, model, run_data, as_json=as_json)

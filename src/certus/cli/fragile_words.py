@@ -40,6 +40,7 @@ def list_features(
     seed: int,
     plot: Path | None,
     model: str | None,
+    run_data: str | None,
     *,
     as_json: bool,
 ) -> None:
@@ -47,7 +48,7 @@ def list_features(
     require(0 < share < math.inf, "--share", "be positive and finite", share)
     if plot is not None:
         require_picture("--plot", plot)
-    trained, chosen = _opened(context, run, split, samples, seed, model)
+    trained, chosen = _opened(context, run, split, samples, seed, model, run_data)
     found = []
     for feature in features_of(trained.data):
         rho = spread_cost(trained.data, chosen.data, feature, share)
@@ -98,11 +99,12 @@ def say_what_if(
     samples: int | None,
     seed: int,
     model: str | None,
+    run_data: str | None,
     *,
     as_json: bool,
 ) -> None:
     """One feature, moved by so much."""
-    trained, chosen = _opened(context, run, split, samples, seed, model)
+    trained, chosen = _opened(context, run, split, samples, seed, model, run_data)
     feature = named_feature(trained.data, name)
     found = move_feature(trained, chosen.data, feature, cost_of_moving(trained.data, feature, by))
     now = evaluate(trained.loss, chosen.data)
@@ -126,9 +128,15 @@ def say_what_if(
 
 
 def _opened(
-    context: typer.Context, run: Path, split: str, samples: int | None, seed: int, model: str | None
+    context: typer.Context,
+    run: Path,
+    split: str,
+    samples: int | None,
+    seed: int,
+    model: str | None,
+    run_data: str | None,
 ) -> tuple[TrainedRun, Subset]:
-    opened = RunDirectory.open(run)
+    opened = RunDirectory.open(run, data=run_data)
     refuse_idle(context, of_network(opened))
     trained = open_trained(opened, model=model)
     features_of(trained.data)  # refuses what is no table

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from certus.cli.shared_options import Json, ModelFile
+from certus.cli.shared_options import Json, ModelFile, RunData
 
 
 def predict(
@@ -18,6 +18,7 @@ def predict(
     reach: Annotated[float, typer.Option(help="The distance up to which that matters.")] = 0.5,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A CSV file; stdout if none.")] = None,
     model: ModelFile = None,
+    run_data: RunData = None,
     as_json: Json = False,
 ) -> None:
     """Predict new rows, each with the radius that is proven for it.
@@ -31,5 +32,12 @@ def predict(
     from certus.cli.predicting import predict_table
 
     predict_table(
-        context, run, data, reach=reach if radius else None, output=output, model=model, as_json=as_json
+        context,
+        run,
+        data,
+        reach=reach if radius else None,
+        output=output,
+        model=model,
+        run_data=run_data,
+        as_json=as_json,
     )

@@ -27,13 +27,14 @@ def predict_table(
     reach: float | None,
     output: Path | None,
     model: str | None,
+    run_data: str | None,
     as_json: bool,
 ) -> None:
     """Read, predict, and write a table or JSON."""
     if output is not None:
         require_file("--output", output)
     require(reach is None or 0 < reach < math.inf, "--reach", "be positive and finite", reach)
-    opened = RunDirectory.open(run)
+    opened = RunDirectory.open(run, data=run_data)
     trained = open_trained(opened, model=model)
     numbers = trained.data.classes is None
     regression = f"for {run}, a regression: its predictions are numbers" if numbers else None

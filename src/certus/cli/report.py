@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from certus.cli.shared_options import RunData
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="One or more complete run directories.")],
@@ -20,6 +22,7 @@ def report(
         list[str] | None,
         typer.Option("--model", help="FILE.py:FACTORY of a run that has its own; several if they differ."),
     ] = None,
+    run_data: RunData = None,
 ) -> None:
     """Write one page about runs, to look at offline and to hand on.
 
@@ -32,4 +35,4 @@ def report(
     """
     from certus.cli.report_page import make_report
 
-    make_report(runs, output, figures, samples, seed, models or [])
+    make_report(runs, output, figures, samples, seed, models or [], run_data)

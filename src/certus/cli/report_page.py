@@ -21,7 +21,13 @@ from certus.storage.writing import write_atomically
 
 
 def make_report(
-    runs: Sequence[Path], output: Path, figures: Path | None, samples: int, seed: int, models: Sequence[str]
+    runs: Sequence[Path],
+    output: Path,
+    figures: Path | None,
+    samples: int,
+    seed: int,
+    models: Sequence[str],
+    run_data: str | None,
 ) -> None:
     """Measure, write, and say where."""
     different = len({os.path.realpath(path) for path in runs}) == len(runs)
@@ -31,7 +37,7 @@ def make_report(
     if figures is not None:
         require_folder("--figures", figures)
     plotly_js()  # what is missing is said before anything is attacked
-    folders = [RunDirectory.open(path) for path in runs]
+    folders = [RunDirectory.open(path, data=run_data) for path in runs]
     opened = [open_trained(folder, model=own_model(folder, models)) for folder in folders]
     first = opened[0]
     for other in opened[1:]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from certus.cli.shared_options import Json, ModelFile
+from certus.cli.shared_options import Json, ModelFile, RunData
 
 
 def shift(
@@ -21,6 +21,7 @@ def shift(
     samples: Annotated[int | None, typer.Option(help="How many of each, chosen by the seed.")] = None,
     seed: Annotated[int, typer.Option(help="Chooses samples, halves, and where large ones are cut.")] = 0,
     model: ModelFile = None,
+    run_data: RunData = None,
     as_json: Json = False,
 ) -> None:
     """Measure how far one data set is from another.
@@ -33,4 +34,4 @@ def shift(
     """
     from certus.cli.shift_words import measure_shift
 
-    measure_shift(context, first, second, label_price, run, samples, seed, model, as_json=as_json)
+    measure_shift(context, first, second, label_price, run, samples, seed, model, run_data, as_json=as_json)

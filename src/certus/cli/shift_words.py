@@ -43,12 +43,16 @@ def measure_shift(
     samples: int | None,
     seed: int,
     model: str | None,
+    run_data: str | None,
     *,
     as_json: bool,
 ) -> None:
     """Measure, certify the run at the distance found, and show both."""
-    opened = None if run is None else RunDirectory.open(run)
-    alone: dict[str, str | None] = {"model": "without --run: it names the network of a run"}
+    opened = None if run is None else RunDirectory.open(run, data=run_data)
+    alone: dict[str, str | None] = {
+        "model": "without --run: it names the network of a run",
+        "run_data": "without --run: it is about the data of a run",
+    }
     refuse_idle(context, alone if opened is None else of_network(opened))
     trained = None if opened is None else open_trained(opened, model=model)
     (spec, name), (other, later) = _names(first), _names(second)

@@ -41,6 +41,7 @@ def bound_run(
     seed: int,
     plot: Path | None,
     model: str | None,
+    run_data: str | None,
     *,
     as_json: bool,
 ) -> None:
@@ -48,7 +49,7 @@ def bound_run(
     require_count("--samples", samples, least=0)
     if plot is not None:
         require_picture("--plot", plot)
-    opened = RunDirectory.open(run)
+    opened = RunDirectory.open(run, data=run_data)
     nothing = "with --samples 0, where there is nothing to choose" if samples == 0 else None
     refuse_idle(context, {"seed": nothing} | of_network(opened))
     settings, about = settings_of(opened), opened.settings

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from certus.cli.options import options_of
-from certus.cli.shared_options import Json, ModelFile, NoLock
+from certus.cli.shared_options import Json, ModelFile, NoLock, RunData
 from certus.runs.settings import FLAGS, Settings
 
 DataName = Annotated[
@@ -76,6 +76,7 @@ def resume(
     context: typer.Context,
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     model: ModelFile = None,
+    run_data: RunData = None,
     tensorboard: LogFolder = None,
     no_lock: NoLock = False,
     as_json: Json = False,
@@ -87,7 +88,7 @@ def resume(
     """
     from certus.cli.training_start import go_on
 
-    go_on(context, run, model, logs=tensorboard, locking=not no_lock, as_json=as_json)
+    go_on(context, run, model, run_data, logs=tensorboard, locking=not no_lock, as_json=as_json)
 
 
 def import_weights(

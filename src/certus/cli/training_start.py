@@ -99,13 +99,14 @@ def go_on(
     context: typer.Context,
     run: Path,
     model: str | None,
+    run_data: str | None,
     *,
     logs: Path | None,
     locking: bool,
     as_json: bool,
 ) -> None:
     """Train an interrupted run to the end; show one that is complete."""
-    opened, fabric = RunDirectory.open(run), make_fabric()
+    opened, fabric = RunDirectory.open(run, data=run_data), make_fabric()
     trained = None if opened.result is None else f"for {run}, which is complete: no epoch is left to log"
     refuse_idle(context, of_network(opened) | {"tensorboard": trained})
     require_tensorboard(logs)

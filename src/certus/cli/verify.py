@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from certus.cli.shared_options import Json, ModelFile
+from certus.cli.shared_options import Json, ModelFile, RunData
 
 
 def verify(
@@ -15,6 +15,7 @@ def verify(
     file: Annotated[Path, typer.Argument(help="A certificate.json, or a smoothing.json.")],
     run: Annotated[Path | None, typer.Option(help="The run, if it is no longer where it was.")] = None,
     model: ModelFile = None,
+    run_data: RunData = None,
     as_json: Json = False,
 ) -> None:
     """Compute a certificate again, and fail if a number differs.
@@ -28,4 +29,4 @@ def verify(
     """
     from certus.cli.certificate_again import verify_file
 
-    verify_file(context, file, run, model, as_json=as_json)
+    verify_file(context, file, run, model, run_data, as_json=as_json)

@@ -15,7 +15,7 @@ from certus.costs import Cost, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.data import DataSet, load
 from certus.data.catalogue import TABLES
 from certus.domains import Domain
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, require
 from certus.perturbers import ERM, Perturber
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import Settings
@@ -40,9 +40,18 @@ def settings_of(run: RunDirectory) -> Settings:
         found = Settings(**known)
         # A run keeps it as seen from itself.
         away = found.folder and os.path.realpath(run.path / found.folder)
-        return replace(found, folder=away)
     except (TypeError, ArgumentError) as reason:
         raise DamageError(f"{run.path} is corrupt: its settings do not fit: {reason}") from None
+    return replace(found, folder=away if run.moved is None else _moved(found.data, run.moved))
+
+
+def _moved(data: str, place: str) -> str:
+    """Where data of a user's own are now."""
+    kind, own, _ = data.partition(":")
+    require(own != "", "run_data", f"be left out for {data}, which is no file of yours", place)
+    given, colon, path = place.partition(":")
+    require(colon != "" and given == kind, "run_data", f"begin with {kind}: as the run's data do", place)
+    return f"{kind}:{os.path.realpath(Path(path).expanduser())}"
 
 
 def load_data(settings: Settings) -> DataSet:
@@ -61,6 +70,8 @@ def placed(spec: str, folder: str) -> str:
     ('csv:/data/people.csv', 'digits', 'csv:/a/b.csv')
     """
     prefix, colon, path = spec.partition(":")
+    if colon and folder.startswith(f"{prefix}:"):
+        return folder
     here = os.path.realpath(Path.cwd())
     away = folder != "" and colon and not path.startswith("~") and os.path.realpath(folder) != here
     return f"{prefix}:{Path(folder) / path}" if away else spec
@@ -68,9 +79,17 @@ def placed(spec: str, folder: str) -> str:
 
 def load_same_data(run: RunDirectory, settings: Settings) -> DataSet:
     """The data of a run, checked to be those that it was started with, in the same split."""
+    place = placed(settings.data, settings.folder)
+    kind, own, path = place.partition(":")
+    if own and not Path(path).expanduser().exists():
+        raise RunError(
+            f"{run.path} was trained on {place}, and nothing is there now; if it was moved, "
+            f"--run-data {kind}:PATH says where to."
+        )
     data = load_data(settings)
     if data.sha256 != run.settings["data_sha256"]:
-        raise RunError(f"{run.path} was started with other data: {settings.data} now has another sha256.")
+        found = settings.data if run.moved is None else run.moved
+        raise RunError(f"{run.path} was started with other data: {found} now has another sha256.")
     rows = run.rows
     if rows.keys() != data.rows.keys() or not all(torch.equal(rows[name], data.rows[name]) for name in rows):
         raise RunError(f"{run.path} was started with another split than {settings.data} has now.")

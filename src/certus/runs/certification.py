@@ -103,12 +103,13 @@ class CertifySettings:
 
 def certified_data(trained: TrainedRun, settings: CertifySettings) -> Subset:
     """The samples that the settings name, in the units of the run's own data."""
-    data = named_split(_source(trained, settings), settings.split)
+    data = named_split(certified_source(trained, settings), settings.split)
     source = f"{settings.data or trained.data.name}@{settings.split}"
     return Subset.of(data, source, settings.samples, seed=settings.seed, stratify=settings.confidence is None)
 
 
-def _source(trained: TrainedRun, settings: CertifySettings) -> DataSet:
+def certified_source(trained: TrainedRun, settings: CertifySettings) -> DataSet:
+    """The data set that they are taken from, read as the run's own."""
     if settings.data is None:
         return trained.data
     own = trained.settings
@@ -122,7 +123,7 @@ def refuse_seen(trained: TrainedRun, settings: CertifySettings) -> None:
         return
     own = trained.settings
     if trained.data.recipe is not None and settings.data.startswith(TABLES):
-        check_held_out(trained, named_split(_source(trained, settings), settings.split))
+        check_held_out(trained, named_split(certified_source(trained, settings), settings.split))
         return
     # Row by row, and before any scaling: the last bits of scaled rows may differ.
     target = own.target if settings.data.startswith(TABLES) else None
@@ -195,5 +196,5 @@ def fingerprint(trained: TrainedRun, settings: CertifySettings) -> dict[str, str
         "problem": hashlib.sha256(json.dumps(problem, sort_keys=True).encode()).hexdigest(),
         "weights": digest(dict(trained.loss.model.state_dict())),
         "samples": digest({"inputs": data.inputs, "targets": data.targets}),
-        "source": _source(trained, settings).sha256,
+        "source": certified_source(trained, settings).sha256,
     }

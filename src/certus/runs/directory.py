@@ -31,9 +31,14 @@ from certus.storage.writing import is_temporary, write_json
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A folder with the files above; ``create`` or ``open`` it."""
+    """A folder with the files above; ``create`` or ``open`` it.
+
+    Attributes:
+        moved: where its own data are now, if they are not where they were, such as "csv:FILE".
+    """
 
     path: Path
+    moved: str | None = None
 
     @staticmethod
     def create(
@@ -58,12 +63,16 @@ class RunDirectory:
         return RunDirectory(path)
 
     @staticmethod
-    def open(path: Path) -> RunDirectory:
-        """An existing run of a schema that this version knows."""
+    def open(path: Path, *, data: str | None = None) -> RunDirectory:
+        """An existing run of a schema that this version knows.
+
+        Args:
+            data: where its own data are now, if they are not where they were, such as "csv:FILE".
+        """
         if not (path / SETTINGS).exists():
             raise RunError(f"{path} is no run directory: it has no {SETTINGS}.")
         read_run(path / SETTINGS)
-        return RunDirectory(path)
+        return RunDirectory(path, data)
 
     @property
     def settings(self) -> dict[str, Any]:

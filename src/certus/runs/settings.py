@@ -39,7 +39,8 @@ class Settings:
 
     Exactly one of gamma and rho for wrm, neither for the others; a certified run may have a gamma with every
     method. The effect of the tolerance, of an inexact maximiser, is fixed (thm:convergence).
-    ``folder`` is where a relative path of the data starts; empty for where the process is.
+    ``folder`` is where a relative path of the data starts; empty for where the process is. Of a run whose
+    data were moved it is the place where they are, such as "csv:/data/people.csv".
     """
 
     data: str

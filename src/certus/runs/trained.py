@@ -84,13 +84,14 @@ def open_trained(run: RunDirectory, *, model: str | None = None) -> TrainedRun:
     )
 
 
-def load_run(path: str | Path, *, model: str | None = None) -> TrainedRun:
+def load_run(path: str | Path, *, model: str | None = None, data: str | None = None) -> TrainedRun:
     """A complete run: its network, its data and its settings. This is ``certus.load``.
 
     Args:
         model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
+        data: where its own data are now, if they are not where they were, such as "csv:FILE".
     """
-    return open_trained(RunDirectory.open(Path(path)), model=model)
+    return open_trained(RunDirectory.open(Path(path), data=data), model=model)
 
 
 def recorded_rho_hat(run: RunDirectory) -> float | None:
