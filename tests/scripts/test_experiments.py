@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from certus.errors import ArgumentError
 from certus.mdp import TabularQLearning
 from certus.storage.writing import write_json
+from tests.pictures import line_of
 from tests.scripts import Script, read
 
 
@@ -65,6 +68,7 @@ def test_a_plot_shows_the_result_as_it_was_measured(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    drawn: list[Figure],
 ) -> None:
     output = tmp_path / "result.json"
     monkeypatch.setattr("certus.mdp.pictures.animate", lambda *args, **options: None)
@@ -72,13 +76,40 @@ def test_a_plot_shows_the_result_as_it_was_measured(
     before = output.read_bytes()
     script(f"experiments.{name}", "--plot", "--output", output)
     assert output.read_bytes() == before
-    assert output.with_suffix(".png").stat().st_size > 0
+    (figure,) = drawn
+    assert _drawn_numbers(name, figure) == pytest.approx(_measured_numbers(name, read(output)))
     with pytest.raises(SystemExit):
         script(f"experiments.{name}", "--plot", "--seeds", 3, "--output", output)
     assert "--seeds must be left out with --plot, which shows what" in capsys.readouterr().err
 
 
-def test_certified_accuracies_are_counts_and_never_of_a_part(script: Script, tmp_path: Path) -> None:
+def _drawn_numbers(name: str, figure: Figure) -> list[float]:
+    if name == "cartpole":
+        return [value for agent in ("nominal", "robust") for value in line_of(figure.axes[0], agent)[1]]
+    if name == "cartpole_sweep":
+        lengths = [float(one.lines[0].get_ydata()[0]) for one in figure.axes[0].containers]  # type: ignore[attr-defined]
+        return lengths + line_of(figure.axes[1], "nominal")[1] + line_of(figure.axes[1], "robust, γ = 50")[1]
+    points = [one.lines[0].get_ydata() for axes in figure.axes for one in axes.containers]  # type: ignore[attr-defined]
+    return sorted(float(value) for point in points for value in point)
+
+
+def _measured_numbers(name: str, content: dict[str, Any]) -> list[float]:
+    """What the picture must show, from the numbers of single seeds where the file has them."""
+    if name == "cartpole":
+        return [value for one in content["curves"].values() for value in np.mean(one, axis=0)]
+    runs, systems = content["runs"], ("original", "short", "strong g")
+    if name == "cartpole_sweep":
+        lengths = [np.mean(runs["round 50"]["lengths"][system]) for system in systems]
+        balls = [content["summary"][key]["worst-case value"].values() for key in ("nominal", "round 50")]
+        return lengths + [one["mean"] for values in balls for one in values]
+    return sorted(
+        np.mean(one[system]) for one in runs.values() for system in ("original", "short", "strong g")
+    )
+
+
+def test_certified_accuracies_are_counts_and_never_of_a_part(
+    script: Script, tmp_path: Path, drawn: list[Figure]
+) -> None:
     runs, output = tmp_path / "runs", tmp_path / "page"
     given = ("--runs", runs, "--output", output, "--page")
     for name, share in (("near", 2500), ("far", 5000)):
@@ -100,4 +131,9 @@ def test_certified_accuracies_are_counts_and_never_of_a_part(script: Script, tmp
     assert "(γ = 1.5) | 99.00 | 99.00 – 99.00 | 25.00 – 99.00 | 25.00 – 25.00 | 0.00 – 25.00 |" in text
     assert "(γ = 1.5) | 99.00 | 99.00 – 99.00 | 50.00 – 99.00 | 50.00 – 50.00 | 0.00 – 50.00 |" in text
     assert read(output / "table.json")["networks"]["near"]["clean"] == 0.99
-    assert (output / "accuracy.png").stat().st_size > 5000
+    (figure,) = drawn
+    for label, share in (("certus, for small distances", 0.25), ("certus, for large distances", 0.5)):
+        distances, values = line_of(figure.axes[0], label)
+        assert {0.0, 1.58} <= set(distances)
+        wanted = [0.99 if one < 0.4 else share if one < 1.58 else 0.0 for one in distances]
+        assert values == pytest.approx(wanted)

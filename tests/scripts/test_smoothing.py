@@ -8,19 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from scipy.stats import norm
 
 from certus.certificates.proven.concentration import betting
 from certus.certificates.smoothing.ballots import IDEAL_VOTE, ONE_DRAW
 from certus.certificates.smoothing.leading import Stake
+from certus.figures.canvas import COLOURS
 from experiments._smoothing_page import write_page
 from experiments._smoothing_rivals import LEVELS, _majorant, affine, clopper
+from tests.pictures import line_of, pixels_of
 from tests.scripts import Script, read
 
 SIGMA = 0.25
 
 
-def test_a_small_measurement_is_written_and_resumed(script: Script, tmp_path: Path) -> None:
+def test_a_small_measurement_is_written_and_resumed(
+    script: Script, tmp_path: Path, drawn: list[Figure]
+) -> None:
     runs, output = tmp_path / "runs", tmp_path / "page"
     options = ("--entries", "digits", "--share", 0.05, "--draws", 10, "--runs", runs, "--output", output)
     script("experiments.smoothing", *options)
@@ -32,7 +37,10 @@ def test_a_small_measurement_is_written_and_resumed(script: Script, tmp_path: Pa
     text = (output / "README.md").read_text()
     assert "## digits" in text
     assert "without noise, by its layers" in text
-    assert (output / "bounds.png").stat().st_size > 10_000
+    for label, name in (("ours", "ours"), ("Clopper–Pearson per sample", "clopper")):
+        told = [row["distance"] for row in rows[:7]], [row[name] for row in rows[:7]]
+        assert line_of(drawn[0].axes[0], label) == told
+    assert pixels_of(output / "bounds.png")[COLOURS[0]] > 100
     assert not (runs / "digits" / "unfinished").exists()
     # What was measured is not measured again.
     before = (runs / "digits" / "measured.json").read_bytes()

@@ -65,6 +65,41 @@ def test_a_class_has_the_bounds_of_its_layers() -> None:
     torch.testing.assert_close(near[0], near[1], rtol=1e-12, atol=0)
 
 
+class Pads(nn.Module):
+    """Convolutions by a function, padded by a word, and without a bias."""
+
+    def __init__(self, padding: str) -> None:
+        super().__init__()
+        self.padding = padding
+        self.weight = nn.Parameter(torch.randn(2, 1, 3, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight, padding=self.padding).flatten(1)
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_a_padding_by_a_word(padding: str) -> None:
+    torch.manual_seed(0)
+    model = Pads(padding).double()
+    found = certus.input_smoothness(model, input_shape=(1, 4, 4)).output_lipschitz
+    matrix = torch.func.jacrev(model)(torch.zeros(1, 1, 4, 4, dtype=torch.float64)).detach().reshape(-1, 16)
+    exact = float(torch.linalg.matrix_norm(matrix, 2))
+    assert exact <= found <= 1.2 * exact
+
+
+class Stops(nn.Module):
+    """A part without gradients, which torch hands on as a graph of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            twice = 2 * x
+        return twice + x
+
+
+def test_a_part_without_gradients_counts_like_any_other() -> None:
+    assert certus.input_smoothness(Stops(), input_shape=(3,)).output_lipschitz == pytest.approx(3)
+
+
 class Every(nn.Module):
     """Whatever moves numbers about, and what is affine by a function."""
 

@@ -105,9 +105,10 @@ class Tight(nn.Module):
 
     def __init__(self, how: str) -> None:
         super().__init__()
-        self.how, self.gain = how, {"side by side": 5**0.5, "shared": 9.0, "both": 3 * 5**0.5}[how]
+        gains = {"side by side": 5**0.5, "shared": 9.0, "both": 3 * 5**0.5, "inside a sum": 1 + 5**0.5}
+        self.how, self.gain = how, gains[how]
         row = torch.tensor([[0.6, 0.8]], dtype=torch.float64)
-        if how != "shared":
+        if how in ("side by side", "both"):
             row = torch.cat([row, 2 * row], 1) / 5**0.5
         self.register_buffer("rows", torch.cat([row, -row]))
 
@@ -117,10 +118,14 @@ class Tight(nn.Module):
             return F.linear(torch.cat([x, 2 * x], 1), self.rows)
         if self.how == "shared":
             return F.linear(torch.add(torch.add(three, three), three), self.rows)
+        if self.how == "inside a sum":
+            one = torch.eye(2, dtype=torch.float64)
+            both = torch.cat([x, 2 * x], 1)
+            return F.linear(torch.add(x, F.linear(both, torch.cat([one, 2 * one], 1) / 5**0.5)), self.rows)
         return F.linear(torch.cat([three, torch.add(three, three)], 1), self.rows)
 
 
-@pytest.mark.parametrize("how", ["side by side", "shared", "both"])
+@pytest.mark.parametrize("how", ["side by side", "shared", "both", "inside a sum"])
 def test_every_rule_is_exact_where_gains_are(how: str) -> None:
     """The loss log(1 + exp(−2F)) has slope 2·gain·p and curvature 4·gain²·p(1 − p)."""
     model = Tight(how)
@@ -145,3 +150,36 @@ def test_functions_with_factors() -> None:
     found = input_smoothness(Functions(), input_shape=(2,))
     assert 108 <= found.output_lipschitz <= 108 * (1 + 1e-6)
     assert found.lipschitz >= 108
+
+
+class Sides(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(torch.abs(x), torch.tensor([[1.0], [-1.0]], dtype=torch.float64))
+
+
+def test_the_slope_of_an_absolute_value_on_both_sides() -> None:
+    """Behind |x| both outputs ±|x| move by 1 where x does: the loss log(1 + exp(±2|x|)) by up to 2."""
+    points = torch.tensor([[-30.0], [30.0]], dtype=torch.float64)
+    near = local_smoothness(Sides(), points, torch.tensor([1, 1]), torch.tensor([0.1, 0.1]).double())
+    assert bool((near.lipschitz >= 2 - 1e-12).all())
+
+
+class Cancels(nn.Module):
+    """tanh x + 1/3 by way of sums that are a hundred million times as large."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        unit = torch.tanh(x)
+        large = torch.cat([unit * 1e8, unit * 1e8 + 1 / 3], 1)
+        both = torch.add(large, torch.cat([unit * 2e8, unit * 2e8], 1), alpha=-1)
+        weight = torch.tensor([[-1.0, 1.0], [1.0, -1.0]], dtype=torch.float64)
+        return F.linear(both, weight)
+
+
+def test_what_cancels_in_a_web_is_rounded_as_largely() -> None:
+    """In exact arithmetic the outputs are ±1/3 at any point; float64 is off by 10⁻⁸, less than is said."""
+    points = torch.linspace(-2, 2, 200, dtype=torch.float64)[:, None]
+    analysis = Analysis(Cancels(), input_shape=(1,))
+    off = (Network(analysis)(points)[:, 1].abs() - 1 / 3).abs()
+    said = rounding_at(analysis, points).values
+    assert float(off.max()) > 1e-9
+    assert bool((off <= said).all())

@@ -69,6 +69,16 @@ def test_any_proposal_is_lifted(seed: int) -> None:
         lifted(np.array([0.0, np.nan]), envelope)
 
 
+@pytest.mark.parametrize("first", [40, 143, 160, 500])
+def test_a_steep_polynomial_is_lifted_between_the_points_of_the_grid(first: int) -> None:
+    """A thousand draws make a step of nothing but c: inside of one cell p falls behind by 0.001 and more."""
+    envelope = Envelope.of(ONE_DRAW, 0.2)
+    step = (np.arange(1001) >= first).astype(float)
+    between = np.linspace(-4, 4, 40_001)
+    behind = envelope.at(between) - binom.sf(first - 1, 1000, norm.cdf(between))
+    assert behind.max() <= shortfall(step, envelope) <= behind.max() + 2e-4
+
+
 def test_a_polynomial_that_is_above_is_hardly_lifted() -> None:
     ones = np.ones(11)
     assert shortfall(ones, Envelope.of(IDEAL_VOTE, 0.5)) < 2e-4

@@ -10,7 +10,7 @@ from scipy.stats import binom, norm
 import certus
 from certus.certificates.smoothing.ballots import Ballot
 from certus.certificates.smoothing.drawing import ABSTAINED, vote_labels
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, UnsupportedError
 from tests.certificates.smoothing.test_certify_any import signs
 
 
@@ -52,6 +52,25 @@ def test_calls_go_on_with_fresh_noise() -> None:
     for _ in range(2):
         model.predict(torch.zeros(1, 1, dtype=torch.float64))
     assert len(np.unique(np.concatenate(seen))) == 20
+
+
+def test_a_model_is_tried_where_it_is_asked() -> None:
+    """Near 0 it answers for each input by itself; near the input it looks at the others."""
+
+    def crowd(points: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> object:
+        edge = np.median(points[:, 0]) if points[0, 0] > 30 else 0.0
+        return (points[:, 0] > edge).astype(int)
+
+    model = certus.Smoothed(crowd, sigma=0.5)
+    assert model.radius(torch.full((1, 1), 2.0), draws=100).labels.tolist() == [1]
+    with pytest.raises(UnsupportedError, match="must answer for each input by itself"):
+        model.radius(torch.full((1, 1), 50.0))
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, 1.5])
+def test_a_radius_needs_a_confidence(confidence: float) -> None:
+    with pytest.raises(ArgumentError, match=f"`confidence` must lie between 0 and 1; got {confidence}"):
+        certus.Smoothed(signs, sigma=1.0).radius(torch.ones(1, 1), draws=10, confidence=confidence)
 
 
 def test_misuse_is_named() -> None:

@@ -1,0 +1,48 @@
+"""A bar for each feature goes from what is attained to what is proven."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from certus.figures.fragile_bars import draw_fragile
+from tests.pictures import line_of, words_of
+
+
+def moved(name: str, **bracket: float | None) -> Any:
+    known = {"error_low": None, "error_high": None} | bracket
+    return SimpleNamespace(feature=SimpleNamespace(name=name), bracket=SimpleNamespace(**known))
+
+
+def ends(figure: Figure) -> dict[str, tuple[float, float]]:
+    names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    bars: list[Any] = list(figure.axes[0].patches)
+    return {name: (bar.get_x(), bar.get_x() + bar.get_width()) for name, bar in zip(names, bars, strict=True)}
+
+
+def test_bars_of_errors(drawn: list[Figure], tmp_path: Path) -> None:
+    found = [
+        moved("income", error_low=0.3, error_high=0.7, loss_low=9.0, loss_high=9.5),
+        moved("age", error_low=0.2, error_high=0.25, loss_low=9.0, loss_high=9.5),
+    ]
+    draw_fragile(found, {"accuracy": 0.9, "loss": 5.0}, 0.25, tmp_path / "bars.png")
+    (figure,) = drawn
+    assert list(ends(figure)) == ["age", "income"]  # from below: the most fragile is on top
+    assert ends(figure)["income"] == pytest.approx((0.3, 0.7))
+    assert ends(figure)["age"] == pytest.approx((0.2, 0.25))
+    assert line_of(figure.axes[0], "as the data are")[0] == pytest.approx([0.1, 0.1])
+    assert "error: attained (left end) to proven (right end)" in words_of(figure)
+    assert "one feature moves by 0.25 of its spread" in words_of(figure)
+
+
+def test_a_regression_has_losses_and_twenty_are_shown(drawn: list[Figure], tmp_path: Path) -> None:
+    found = [moved(f"f{place}", loss_low=1.0, loss_high=2.0 + place) for place in range(22)]
+    draw_fragile(found, {"loss": 0.5}, 1.0, tmp_path / "bars.png")
+    (figure,) = drawn
+    assert list(ends(figure)) == [f"f{place}" for place in range(19, -1, -1)]
+    assert ends(figure)["f3"] == pytest.approx((1.0, 5.0))
+    assert line_of(figure.axes[0], "as the data are")[0] == pytest.approx([0.5, 0.5])
