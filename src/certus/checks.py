@@ -65,6 +65,7 @@ def checked_weights(weights: Tensor, count: int) -> Tensor:
     numbers = weights.detach().double()
     _require_all(torch.isfinite(numbers) & (numbers >= 0), "weights", "be finite and not negative", "others")
     require(bool(numbers.sum() > 0), "weights", "not all be 0", "nothing else")
+    numbers = numbers / numbers.max()  # or a sum of huge ones would be infinite, and all weights 0
     return numbers * (count / numbers.sum())
 
 

@@ -79,6 +79,16 @@ def test_what_weights_do_not_go_with() -> None:
         certify(Odd(), data, rho=0.1)
 
 
+@pytest.mark.parametrize("scale", [1e308, 1e-310])
+def test_only_the_ratios_of_weights_count(scale: float) -> None:
+    """Their sum overflows, or their inverse does: the bounds are those of the same weights near 1."""
+    model = mlp(2, [4], 2, "softplus").double()
+    plain = certify(model, Split(INPUTS, LABELS, 1 + COPIES.double() % 2 / 2), rho=0.1)
+    found = certify(model, Split(INPUTS, LABELS, scale * (1 + COPIES.double() % 2 / 2)), rho=0.1)
+    assert found.bound(0.1) == pytest.approx(plain.bound(0.1), rel=1e-9)
+    assert found.error_bound(0.1) == pytest.approx(plain.error_bound(0.1), rel=1e-9)
+
+
 @given(st.lists(st.tuples(st.floats(0.001, 5), st.integers(0, 5)), min_size=1, max_size=8), st.floats(0, 4))
 def test_the_knapsack_is_a_linear_program(pairs: list[tuple[float, int]], rho: float) -> None:
     costs = np.array([cost for cost, _ in pairs])
