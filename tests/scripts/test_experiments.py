@@ -132,8 +132,8 @@ def test_certified_accuracies_are_counts_and_never_of_a_part(
     assert "(γ = 1.5) | 99.00 | 99.00 – 99.00 | 50.00 – 99.00 | 50.00 – 50.00 | 0.00 – 50.00 |" in text
     assert read(output / "table.json")["networks"]["near"]["clean"] == 0.99
     (figure,) = drawn
-    for label, share in (("certus, for small distances", 0.25), ("certus, for large distances", 0.5)):
+    for label, part in (("certus, for small distances", 0.25), ("certus, for large distances", 0.5)):
         distances, values = line_of(figure.axes[0], label)
         assert {0.0, 1.58} <= set(distances)
-        wanted = [0.99 if one < 0.4 else share if one < 1.58 else 0.0 for one in distances]
+        wanted = [0.99 if one < 0.4 else part if one < 1.58 else 0.0 for one in distances]
         assert values == pytest.approx(wanted)
