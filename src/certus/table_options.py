@@ -63,16 +63,17 @@ class TableOptions:
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        return _names(self.drop)
+        return listed_names(self.drop)
 
     @property
     def categories(self) -> tuple[str, ...]:
-        return _names(self.categorical)
+        return listed_names(self.categorical)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    """
-    >>> _names('age, "height, in cm"')
+def listed_names(text: str) -> tuple[str, ...]:
+    """Names as they are typed: separated by commas, quoted where they hold one.
+
+    >>> listed_names('age, "height, in cm"')
     ('age', 'height, in cm')
     """
     rows = csv.reader([text], skipinitialspace=True)

@@ -13,7 +13,8 @@ import torch
 import certus as library
 from certus.report.recipes import train_command
 from certus.runs import RunDirectory
-from certus.runs.moved_feature import features_of, move_feature, named_feature
+from certus.runs.moved_feature import move_feature
+from certus.runs.table_features import features_of, named_feature
 from certus.runs.trained import open_trained
 from tests.cli.test_cli import certus, refused
 from tests.data.test_messy import COUNT, messy, write

@@ -20,11 +20,10 @@ from certus.runs.moved_feature import (
     Fragile,
     chosen_rows,
     cost_of_moving,
-    features_of,
     move_feature,
-    named_feature,
     spread_cost,
 )
+from certus.runs.table_features import features_of, named_feature
 from certus.runs.trained import TrainedRun, open_trained
 from certus.subsets import Subset
 from certus.texts.plain_text import make_table, number

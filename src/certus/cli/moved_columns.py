@@ -12,7 +12,7 @@ from certus.cli.output import console
 from certus.costs import Cost
 from certus.data import DataSet
 from certus.decimals import at_least
-from certus.runs.moved_feature import features_of
+from certus.runs.table_features import features_of
 from certus.texts.plain_text import make_table, number
 
 _MOST = 10

@@ -68,7 +68,7 @@ def start_training(
     if options["learning_rate"] is None and settings.model.startswith("mlp:") and not certified:
         settings = replace(settings, learning_rate=4e-3)
     if suggested:
-        suggestion = suggest_rho(loaded.train, chosen_cost(settings, loaded), seed)
+        suggestion = suggest_rho(loaded.train, chosen_cost(settings, loaded).unmasked, seed)
         settings = replace(settings, rho=suggestion.rho)
         if leader:
             messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")

@@ -11,14 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from certus.attacks.gradient import fgm, ifgm, pgm
-from certus.costs import Cost, SquaredL2, SquaredLp, SquaredSup, WeightedL2
+from certus.costs import Cost, SquaredLp, SquaredSup
 from certus.data import DataSet, load
 from certus.data.catalogue import TABLES
 from certus.domains import Domain
 from certus.errors import ArgumentError, require
 from certus.perturbers import ERM, Perturber
+from certus.runs.column_prices import column_prices
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import Settings
+from certus.runs.table_features import priced_cost
 from certus.spoken import GRADIENT_ATTACKS, NORMS
 from certus.storage.files import DamageError, RunError
 from certus.surrogate import WRM, Maximizer, PaperAscent, default_maximizer
@@ -60,7 +62,8 @@ def load_data(settings: Settings) -> DataSet:
     if settings.data.startswith(TABLES):
         options = settings.table
     found = load(spec, seed=settings.seed, standardize=settings.standardize, options=options)
-    return replace(found, name=settings.data)
+    units = found.units if settings.price == "" else f"{found.units}, at the prices {settings.price}"
+    return replace(found, name=settings.data, units=units)
 
 
 def placed(spec: str, folder: str) -> str:
@@ -98,12 +101,14 @@ def load_same_data(run: RunDirectory, settings: Settings) -> DataSet:
 
 def natural_cost(data: DataSet) -> Cost:
     """Squared L2, weighted where the data have features of different kinds."""
-    return SquaredL2() if data.weights is None else WeightedL2(data.weights)
+    return priced_cost(data, {})
 
 
 def chosen_cost(settings: Settings, data: DataSet) -> Cost:
     """The cost that the settings name."""
-    return _COSTS[settings.cost] if settings.cost in _COSTS else natural_cost(data)
+    if settings.cost in _COSTS:
+        return _COSTS[settings.cost]
+    return priced_cost(data, column_prices(settings.price))
 
 
 def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:

@@ -1,7 +1,8 @@
 """Which features a run is fragile in: what happens if one moves, and nothing else.
 
 The cost is the run's own with a mask: only the columns of one feature may move, by ρ in the mean. A number
-has one column, a category has one for each of its values; changing it altogether costs 1.
+has one column, a category has one for each of its values; changing it altogether costs 1. Prices that the run
+was trained with are left out: how far a feature moves is asked in its own units, frozen ones too.
 """
 
 from __future__ import annotations
@@ -15,29 +16,14 @@ from certus.certificates.certificate import Bracket
 from certus.certificates.certify import certify_network
 from certus.costs import Masked
 from certus.data import DataSet
-from certus.data.tables import ONE_HOT_WEIGHT
-from certus.errors import ArgumentError, require
+from certus.errors import require
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
+from certus.runs.building import natural_cost
 from certus.runs.held_out import named_split
+from certus.runs.table_features import Feature
 from certus.runs.trained import TrainedRun
 from certus.split import Split
 from certus.subsets import Subset
-
-
-@dataclass(frozen=True)
-class Feature:
-    """A number, or a category with all of its columns.
-
-    Attributes:
-        columns: where it is among the inputs.
-        category: whether it is one.
-        scale: how many of the source's units a move by 1 is; 1 for a category.
-    """
-
-    name: str
-    columns: tuple[int, ...]
-    category: bool
-    scale: float
 
 
 @dataclass(frozen=True)
@@ -47,29 +33,6 @@ class Fragile:
     feature: Feature
     bracket: Bracket
     evidence: str
-
-
-def features_of(data: DataSet) -> list[Feature]:
-    """The features of a table: columns ``town=Bern``, ``town=Chur`` … that share a category are one."""
-    if data.feature_names is None:
-        raise ArgumentError(f"`run` must be on a table, whose features have names; got one on {data.name}.")
-    found: dict[str, list[int]] = {}
-    weights = data.weights if data.weights is not None else torch.ones(len(data.feature_names))
-    hot = (weights == ONE_HOT_WEIGHT).tolist()
-    for at, name in enumerate(data.feature_names):
-        found.setdefault(name.rpartition("=")[0] if hot[at] else name, []).append(at)
-    scales = None if data.input_scale is None else data.input_scale[1]
-    return [
-        Feature(name, tuple(columns), hot[columns[0]], 1.0 if scales is None else float(scales[columns[0]]))
-        for name, columns in found.items()
-    ]
-
-
-def named_feature(data: DataSet, name: str) -> Feature:
-    """The feature of that name."""
-    known = {one.name: one for one in features_of(data)}
-    require(name in known, "feature", f"be one of {', '.join(known)}", repr(name))
-    return known[name]
 
 
 def cost_of_moving(data: DataSet, feature: Feature, by: float) -> float:
@@ -111,7 +74,7 @@ def move_feature(
         rows,
         rho=rho,
         criterion=criterion,
-        cost=Masked(trained.cost, mask),
+        cost=Masked(natural_cost(trained.data) if trained.settings.price else trained.cost, mask),
         domain=trained.domain,
         balls=2,
         refine=0,

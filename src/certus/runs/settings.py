@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from certus.errors import ArgumentError, require, require_count, require_number
+from certus.runs.column_prices import column_prices
 from certus.runs.kinds import check_kinds
 from certus.spoken import GRADIENT_ATTACKS, NORMS
 from certus.table_options import TableOptions
@@ -50,6 +51,7 @@ class Settings:
     rho: Annotated[float | None, "Mean transport cost to be robust to; gamma follows it."] = None
     certified: Annotated[bool, "Keep gamma above a proven bound on the curvature, at every step."] = False
     cost: Annotated[str, "What wrm pays for moving: natural (squared L2), linf or l1."] = "natural"
+    price: Annotated[str, "Of moving columns of a table: town=3,age=inf. Others cost 1; inf freezes."] = ""
     norm: Annotated[str | None, "Of fgm, ifgm and pgm: 1, 2 or inf (default)."] = None
     epsilon: Annotated[
         float | None, "How far fgm, ifgm and pgm move; from:RUN is as far as that run's wrm."
@@ -144,6 +146,13 @@ class Settings:
             require(0 < self.step_size < math.inf, "step_size", "be positive and finite", self.step_size)
         if self.method != "wrm" and self.cost != "natural":
             raise ArgumentError(f"`cost` must be left out for {self.method}; got {self.cost!r}.")
+        column_prices(self.price)  # checks itself
+        require(
+            self.price == "" or self.cost == "natural",
+            "price",
+            f"be left out with --cost {self.cost}",
+            self.price,
+        )
         require_number("noise", self.noise, zero=True)
         plain = self.noise == 0 or self.cost == "natural"
         require(plain, "cost", "be natural with noise, which is Gaussian", repr(self.cost))
