@@ -95,11 +95,9 @@ def test_features_and_classes_are_those_of_the_definition() -> None:
     features, logits = by_hand(weights, pixels)
     images = torch.from_numpy(pixels.transpose(0, 3, 1, 2) / 255)
     # The mean colour is stored in float32, as the weights are.
-    near = {"rtol": 1e-6, "atol": 1e-5}
-    torch.testing.assert_close(
-        network.features(images).permute(0, 2, 3, 1), torch.from_numpy(features), **near
-    )
-    torch.testing.assert_close(network(images), torch.from_numpy(logits), **near)
+    found = network.features(images).permute(0, 2, 3, 1)
+    torch.testing.assert_close(found, torch.from_numpy(features), rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(network(images), torch.from_numpy(logits), rtol=1e-6, atol=1e-5)
 
 
 def test_a_network_for_other_classes_keeps_its_own_last_layer() -> None:

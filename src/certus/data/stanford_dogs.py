@@ -4,7 +4,7 @@
     FOLDER/lists/train_list.mat, test_list.mat              or in FOLDER itself: which photographs train, and
                                                             which test; ``file_list`` and ``labels`` from 1
 
-``Annotation/``, which says where in a photograph the dog is, is not read: the paper resizes whole photographs.
+``Annotation/``, which says where the dog is, is not read: the paper resizes photographs whole.
 They come in all sizes and shapes, and are brought to one by bilinear resizing, whatever their proportions.
 """
 
@@ -25,7 +25,7 @@ from certus.errors import ArgumentError, require, require_count
 from certus.storage.reading import open_regular
 
 SMALL_SIDE = 64
-"""Of the squares that `dogs:FOLDER` gives: all photographs are then 1 GB in memory; the paper's 224, 12 GB."""
+"""Of the squares of `dogs:FOLDER`: all photographs are then 1 GB in memory; with the paper's 224, 12 GB."""
 
 
 def stanford_dogs(path: Path, *, seed: int = 0, side: int = SMALL_SIDE) -> DataSet:

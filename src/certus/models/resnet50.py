@@ -67,11 +67,15 @@ class Resnet50(nn.Module):
                 channels = EXPANSION * narrow
         self.blocks = nn.ModuleDict(blocks)
         self.last = nn.Linear(channels, outputs)
+        # Convolutions on processors are quicker with the channels innermost; what follows takes it over.
+        for part in self.modules():
+            if isinstance(part, nn.Conv2d):
+                part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last)
 
     def features(self, images: Tensor) -> Tensor:
         """(n, 3, height, width) in [0, 1] → (n, 2048, height/32, width/32), not negative."""
         assert isinstance(self.mean_colour, Tensor)
-        inside = images.flip(1) * 255 - self.mean_colour
+        inside: Tensor = images.flip(1) * 255 - self.mean_colour
         # After ReLU, so that the zeros around the picture are never the largest by mistake.
         inside = self.pool(self.conv1(inside).relu())
         for block in self.blocks.values():

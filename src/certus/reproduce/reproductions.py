@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from certus.errors import require
-from certus.reproduce import convergence, generalization, hardness, mnist_methods, pole_agents, toy
+from certus.reproduce import convergence, dogs, generalization, hardness, mnist_methods, pole_agents, toy
 from certus.reproduce.reproduction import Reproduction
 
 REPRODUCTIONS = {
@@ -11,6 +11,7 @@ REPRODUCTIONS = {
     for of in (
         toy.REPRODUCTION,
         mnist_methods.REPRODUCTION,
+        dogs.REPRODUCTION,
         pole_agents.REPRODUCTION,
         convergence.REPRODUCTION,
         hardness.REPRODUCTION,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from certus.data import load
+from certus.data.resnet50_weights import resnet50_weights
 from certus.reproduce.reproduction import Extent, Part, Reproduction
 from certus.runs import RunLock
 from certus.runs.building import load_data
@@ -90,7 +91,15 @@ class Workshop:
 def require_data(of: Reproduction) -> None:
     """Raise what ``load`` raises, which says how to get them, unless all data are there."""
     for name in of.needs:
-        load(name)
+        _NEEDED.get(name, load)(name)
+
+
+def _weights(name: str) -> None:
+    resnet50_weights()
+
+
+_NEEDED: dict[str, Callable[[str], object]] = {"resnet50": _weights}
+"""What is no data set."""
 
 
 def _chosen(settings: Settings) -> dict[str, Any]:

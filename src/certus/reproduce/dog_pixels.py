@@ -1,0 +1,76 @@
+"""The whole ResNet-50, fine-tuned with perturbations of raw pixels (section:dogs, fig:dogs-hacky): no proof.
+
+WRM has the paper's γ = 1. FGM and PGM may move by ε with ε² = ρ̂_n(θ_WRM), in L2, as with MNIST. All start
+from ImageNet's weights with a last layer of their own. Photographs are enlarged to 64 × 64 only: at 224 × 224
+one gradient of one photograph takes a third of a second. Pixels are not kept in [0, 1] while they are moved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from certus.attacks import fgm, pgm
+from certus.data.resnet50_weights import resnet50_weights
+from certus.models.resnet50 import pretrained
+from certus.perturbers import Perturber
+from certus.reproduce.dog_features import enlarged, photographs
+from certus.reproduce.kept_networks import Facts, Kept, kept_network
+from certus.reproduce.workshop import Workshop
+from certus.split import Split
+from certus.surrogate import WRM
+from certus.training import fit
+
+PIXEL_METHODS = {"erm": "ERM", "fgm": "FGM", "pgm": "PGM", "wrm": "WRM"}
+PIXEL_GAMMA = 1.0
+_PGM_STEPS = 5
+
+
+def enlarged_photographs(part: str, count: int, side: int) -> Split:
+    """(count, 3, side, side) in [0, 1], and their labels."""
+    data = photographs(part, count)
+    return Split(enlarged(data.inputs, side), data.targets)
+
+
+def fine_tuned(workshop: Workshop, method: str, how: Mapping[str, Any]) -> Kept:
+    """One of ``PIXEL_METHODS``: found, or trained, after the WRM that its ε comes from.
+
+    Args:
+        how: train: number of photographs; side, epochs, batch, rate, seed.
+    """
+
+    def build() -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(how["seed"])
+            return pretrained(resnet50_weights(), outputs=10)
+
+    def train(model: nn.Module) -> Facts:
+        epsilon = None
+        if method in ("fgm", "pgm"):
+            epsilon = math.sqrt(fine_tuned(workshop, "wrm", how).facts["rho_hat"])
+        trained = fit(
+            model,
+            enlarged_photographs("train", how["train"], how["side"]),
+            method=_perturber(method, epsilon),
+            epochs=how["epochs"],
+            batch_size=how["batch"],
+            optimizer=lambda groups: torch.optim.Adam(groups, lr=how["rate"]),
+            seed=how["seed"],
+        )
+        reached = trained.robustness
+        return {"epsilon": epsilon, "rho_hat": None if reached is None else reached.rho_hat}
+
+    return kept_network(workshop, f"pixels-{method}", {"pixels": method, **how}, build, train)
+
+
+def _perturber(method: str, epsilon: float | None) -> Perturber | None:
+    if method == "erm":
+        return None
+    if method == "wrm":
+        return WRM(PIXEL_GAMMA)
+    assert epsilon is not None
+    return fgm(epsilon, 2.0) if method == "fgm" else pgm(epsilon, 2.0, steps=_PGM_STEPS)
