@@ -70,6 +70,16 @@ def opened(page: Path, folder: Path, width: int) -> Iterator[Any]:
         driver.quit()
 
 
+def until(driver: Any, condition: str) -> None:
+    """Wait until a condition of the page holds, and all that it drew has settled."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(driver, 60).until(lambda one: one.execute_script(f"return {condition}"))
+    driver.execute_async_script(
+        "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
+    )
+
+
 def requested(driver: Any) -> list[str]:
     """The addresses that the page asked for, from outside of itself."""
     messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]

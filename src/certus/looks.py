@@ -13,10 +13,10 @@ from certus.figures.brackets import bracket_figure
 from certus.figures.canvas import save_figure
 from certus.figures.noisy_brackets import smoothed_figure
 from certus.figures.training_curves import training_figure
-from certus.report.sections import html_table, paragraphs
+from certus.report.sections import as_html
 from certus.texts.certificate_words import certificate_parts
 from certus.texts.noisy_words import smoothed_parts
-from certus.texts.plain_text import Shown, as_text, cells_of
+from certus.texts.plain_text import Shown, as_text
 from certus.texts.training_words import fit_parts
 from certus.training.fit import Fit
 
@@ -37,10 +37,7 @@ class Look:
 
     def html(self, thing: object) -> str:
         """The same for a notebook; every name in it is escaped."""
-        return "".join(
-            paragraphs([part]) if isinstance(part, str) else html_table(*cells_of(part))
-            for part in self.parts(thing)
-        )
+        return as_html(self.parts(thing))
 
     def plot(self, thing: object, path: Path | None, title: str) -> Figure:
         """Draw it, and write it if there is a path."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from certus import certify
 from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 from certus.figures.brackets import draw_bracket
 from certus.figures.curvature import draw_bound
+from certus.figures.fragile_bars import draw_fragile
+from certus.figures.noisy_brackets import draw_smoothed
 from certus.losses import SquaredError
 from tests.certificates.problems import network, samples
 from tests.pictures import cut_or_covered
@@ -37,6 +40,38 @@ def test_the_bracket_of_a_regression(drawn: list[Figure], tmp_path: Path) -> Non
     found = certify(model, (inputs, inputs[:, :1] * 0.5), rho=0.01, criterion=SquaredError(), **QUICK)
     draw_bracket(found, tmp_path / "a.png", UNITS, NAMES[0])
     assert cut_or_covered(drawn[0]) == []
+
+
+def test_a_certificate_by_smoothing(drawn: list[Figure], tmp_path: Path) -> None:
+    inputs = samples(0, 40)[0]
+    found = certify(
+        lambda points: (points[:, 0] > 0).astype(int),
+        (inputs.numpy(), (inputs[:, 0] > 0).long().numpy()),
+        rho=0.01,
+        smoothing=0.25,
+        draws=10,
+        votes=9,
+        attack_steps=0,
+    )
+    draw_smoothed(found, tmp_path / "a.png", UNITS, "; ".join(NAMES))
+    assert cut_or_covered(drawn[0]) == []
+
+
+def test_long_features(drawn: list[Figure], tmp_path: Path) -> None:
+    """Also two whose names begin alike."""
+    found = [
+        SimpleNamespace(
+            feature=SimpleNamespace(name=f"{NAMES[0]}, column {place}"),
+            bracket=SimpleNamespace(error_low=0.1, error_high=0.2 + place / 10),
+            evidence="proven",
+        )
+        for place in (2, 1)
+    ]
+    draw_fragile(found, {"loss": 0.5, "accuracy": 0.9}, 0.1, tmp_path / "a.png")
+    (axes,) = drawn[0].axes
+    assert cut_or_covered(drawn[0]) == []
+    assert [float(bar.get_width()) for bar in axes.patches] == pytest.approx([0.2, 0.3])  # type: ignore[attr-defined]
+    assert len({label.get_text() for label in axes.get_yticklabels()}) == 2
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

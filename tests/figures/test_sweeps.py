@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from certus.errors import ArgumentError, UnsupportedError
-from certus.figures.attack_curves import Curve, Panel, draw_sweeps
+from certus.figures.attack_curves import FAILED, Curve, Panel, draw_sweeps
 from certus.figures.canvas import COLOURS
 from tests.pictures import pixels_of
 
@@ -66,6 +66,21 @@ def test_bands_marks_and_single_points(drawn: list[Figure], tmp_path: Path) -> N
     assert (first.get_xscale(), second.get_xscale()) == ("linear", "log")
     pixels = pixels_of(tmp_path / "a.png")
     assert all(pixels[colour] > 100 for colour in COLOURS[:2])
+
+
+def test_failed_attacks_are_marked(drawn: list[Figure], tmp_path: Path) -> None:
+    """More room and less found: the attack failed. What falls as it should is not marked."""
+    odd = Curve([0.0, 1.0, 2.0, 3.0], [0.1, 0.5, 0.4, 0.5], [0.1] * 4, [0.6] * 4)
+    falling = Curve([1.0, 2.0], [0.5, 0.2], [0.1] * 2, [0.6] * 2)
+    draw_sweeps([Panel("", "epsilon", "error", {"pgm": odd, "fgm": falling}, towards=1)], tmp_path / "a.png")
+    hollow = [line for line in drawn[0].axes[0].lines if line.get_label() == FAILED]
+    assert [np.asarray(line.get_xydata()).tolist() for line in hollow] == [[[2.0, 0.4]], [[2.0, 0.2]]]
+    assert all(line.get_markerfacecolor() == "white" for line in hollow)
+    named = [" ".join(text.get_text().split()) for text in drawn[0].legends[0].get_texts()]
+    assert named == ["pgm", "fgm", FAILED]
+    for towards in (0, -1):  # no attack; an attack that is stronger on the left
+        draw_sweeps([Panel("", "gamma", "error", {"wrm": falling}, towards=towards)], tmp_path / "a.png")
+        assert [text.get_text() for text in drawn[-1].legends[0].get_texts()] == ["wrm"]
 
 
 def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from certus.certificates import SmoothedCertificate
 from certus.certificates.record import read_certificate
 from certus.decimals import at_least, at_most
-from tests.browser import OVERLAPS, opened, requested
+from tests.browser import OVERLAPS, opened, requested, until
 from tests.certificates.small_run import certify_small, make_run
 from tests.cli.test_cli import certus, refused
 
@@ -26,6 +28,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "run").rename(place / "<b>&amp;")
     make_run(place, 1.0)
     certify_small(place, 1.0)
+    noisy = ("--rho", "0.01", "--smoothing", "0.25", "--draws", "10", "--votes", "9", "--attack-steps", "2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("certus.cli.noisy_table.draw_smoothed", lambda *_: None)  # tested elsewhere, and slow
+        done = certus("certify", "run", *noisy, folder=place)
+    assert done.returncode == 0, done.stderr
     done = certus("report", "run", "<b>&amp;", "--samples", "8", "-o", "page.html", folder=place)
     assert done.returncode == 0, done.stderr
     return place
@@ -83,11 +90,50 @@ def test_sections_without_data_are_absent(text: str) -> None:
     assert headings == [
         "The worst case, from below and from above",
         "Certified accuracy",
+        "Certified in noise",
         "Attacks",
         "Nearest errors",
         "Smoothness, layer by layer",
+        "Fragile features",
         "Data, seeds, versions, commands",
     ]
+
+
+def test_the_certificate_in_noise_is_the_one_in_the_file(place: Path, text: str) -> None:
+    """Sentence, chart and table, from both sides."""
+    found = SmoothedCertificate.load(place / "run/certificate/smoothing.json")
+    low, high = found.lower(0.01, "vote"), found.bound(0.01, "vote")
+    words = f"errs or abstains in at least {at_least(100 * low, 1)}% (attained) and at most "
+    assert f"{words}{at_most(100 * high, 1)}% of the cases (proven, with confidence 0.95)" in text
+    for name in ("error", "vote"):
+        least, most = (line["y"] for line in _told(text)["charts"][f"noise-0-{name}"]["data"][:2])
+        place_of = _told(text)["charts"][f"noise-0-{name}"]["data"][0]["x"].index(0.1)
+        assert (least[place_of], most[place_of]) == (found.lower(0.01, name), found.bound(0.01, name))
+        assert f"<td>{at_most(found.bound(0.01, name))}</td>" in text.replace(" vacuous", "")
+
+
+def test_features_of_a_table_are_moved_alone(place: Path, tmp_path: Path) -> None:
+    """With the numbers of ``certus features``; a name of a column is text."""
+    with np.load(place / "data.npz") as data:
+        rows = zip(data["inputs"].tolist(), data["targets"].tolist(), strict=True)
+        lines = ["a<i>,b,label", *(f"{x},{y},{'abc'[label]}" for (x, y), label in rows)]
+    (tmp_path / "data.csv").write_text("\n".join(lines))
+    (tmp_path / "net.safetensors").write_bytes((place / "net.safetensors").read_bytes())
+    made = ("import", "--model", "mlp:6:tanh", "--weights", "net.safetensors", "--data", "csv:data.csv")
+    done = certus(*made, "--target", "label", "-o", "run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = certus("report", "run", "--samples", "500", "-o", "page.html", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.html").read_text()
+    done = certus("features", "run", "--share", "0.1", "--json", folder=tmp_path)
+    (bar,) = _told(page)["charts"]["fragile-0"]["data"]
+    features = json.loads(done.stdout)["features"]
+    assert [one["feature"] for one in features] == bar["customdata"][::-1]
+    for one, low, width in zip(features, bar["base"][::-1], bar["x"][::-1], strict=True):
+        assert (low, low + width) == (one["error_low"], pytest.approx(one["error_high"]))
+        assert f"<td>{at_most(one['loss_high'])}</td>" in page
+    assert "<td>a&lt;i&gt;</td>" in page
+    assert "<i>," not in page[page.index("<body>") : page.index("<script")]
 
 
 def test_the_commands_make_it_again(text: str) -> None:
@@ -124,7 +170,9 @@ def test_figures_in_three_formats(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     names = {path.name for path in (place / "drawn").iterdir()}
     assert names == {
-        f"{name}.{kind}" for name in ("attacks", "brackets", "smoothness") for kind in ("png", "svg", "pdf")
+        f"{name}.{kind}"
+        for name in ("attacks", "brackets", "fragile", "smoothing", "smoothness")
+        for kind in ("png", "svg", "pdf")
     }
 
 
@@ -153,10 +201,23 @@ def test_in_a_browser(place: Path, tmp_path: Path, width: int) -> None:
                 "return document.getElementById('bracket-0-loss').layout.shapes[0].x0"
             )
             assert line == one.distance
+        noise = SmoothedCertificate.load(place / "run/certificate/smoothing.json").quantity("vote")
+        chart = driver.execute_script(
+            "const d = document.getElementById('noise-0-vote').data;"
+            "return d.map(one => [Array.from(one.x), Array.from(one.y), one.name])"
+        )
+        for (distances, values, name), side in zip(chart, (noise.low, noise.high), strict=False):
+            assert name.startswith("at least" if side == noise.low else "at most")
+            assert values == [pytest.approx(side(distance**2)) for distance in distances]
         drawn = driver.execute_script("return document.querySelectorAll('.chart .main-svg').length")
         assert drawn >= len(_told((place / "page.html").read_text())["charts"])
         assert driver.execute_script(OVERLAPS) == []
         wide = driver.execute_script("return document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0
+        dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)  # everything is drawn again
+        driver.execute_script("window.dispatchEvent(new Event('resize'))")
+        until(driver, "getComputedStyle(document.body).color !== 'rgb(27, 31, 36)'")
+        assert driver.execute_script(OVERLAPS) == []
         assert driver.get_log("browser") == []
         assert requested(driver) == []

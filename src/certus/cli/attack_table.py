@@ -142,7 +142,7 @@ def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path, title: str
         if "wrm" in panel:
             strength = "γ of the attack: less is stronger"
         quantity = "error rate under attack" if labelled else "mean loss under attack"
-        panels.append(Panel(panel, strength, quantity, curves))
+        panels.append(Panel(panel, strength, quantity, curves, towards=-1 if "wrm" in panel else 1))
     draw_sweeps(panels, path, title)
     messages.print(f"Drawn into {path}")
 

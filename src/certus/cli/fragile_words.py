@@ -55,7 +55,7 @@ def list_features(
             messages.print(f"Moving {feature.name}.")
             found.append(move_feature(trained, chosen.data, feature, rho))
     require(len(found) > 0, "run", "have a feature that varies", "none")
-    found.sort(key=lambda one: _rank(one), reverse=True)
+    found.sort(key=lambda one: one.rank, reverse=True)
     now = evaluate(ModelLoss(trained.loss.model, trained.loss.criterion), chosen.data)
     if plot is not None:
         draw_fragile(found, now, share, plot)
@@ -140,11 +140,6 @@ def _opened(
     trained = open_trained(opened, model=model)
     features_of(trained.data)  # refuses what is no table
     return trained, chosen_rows(trained, split, samples, seed)
-
-
-def _rank(one: Fragile) -> tuple[float, float]:
-    bracket = one.bracket
-    return (bracket.error_high or 0.0, bracket.loss_high)
 
 
 def _told(one: Fragile) -> dict[str, Any]:

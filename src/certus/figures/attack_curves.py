@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from certus.errors import require
 from certus.figures.canvas import COLOURS, MARKERS, broken, legend_below, new_figure, save_figure, title_above
@@ -25,10 +26,33 @@ class Curve:
     high: Sequence[float]
 
 
+FAILED = "hollow: found less than a weaker attack did, so this one failed"
+"""What is said of a mark that ``failed_places`` names."""
+
+
+def failed_places(strengths: Sequence[float], values: Sequence[float], towards: int = 1) -> list[int]:
+    """Where an attack did less than a weaker one: what moves less is allowed to both, so it failed there.
+
+    Args:
+        towards: 1 where larger strengths are stronger, −1 where smaller ones are, 0 for what is no attack.
+
+    >>> failed_places([0.0, 0.1, 0.2, 0.3], [0.1, 0.5, 0.3, 0.5])
+    [2]
+    """
+    failed, most = [], -math.inf
+    order = sorted(range(len(values)), key=lambda place: towards * strengths[place]) if towards else []
+    for place in order:
+        if values[place] < most:
+            failed.append(place)
+        most = max(most, values[place])
+    return sorted(failed)
+
+
 @dataclass(frozen=True)
 class Panel:
     """One pair of axes; ``marked`` draws a vertical line, and ``mark`` says what it is; ``logarithmic`` is
-    about the strengths, ``whole`` says that they are whole numbers."""
+    about the strengths, ``whole`` says that they are whole numbers, ``towards`` which of them are stronger
+    (``failed_places``)."""
 
     title: str
     strength: str
@@ -38,6 +62,7 @@ class Panel:
     logarithmic: bool = False
     mark: str = "budget of training"
     whole: bool = False
+    towards: int = 0
 
 
 def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
@@ -66,7 +91,8 @@ def sweep_figure(panels: Sequence[Panel], title: str = "", columns: int | None =
         line.get_label(): line for axes in grid.flat for line in axes.lines if line.get_label() in styles
     }
     handles = [drawn[name] for name in names]
-    legend_below(figure, handles, names)
+    hollow = [line for axes in grid.flat for line in axes.lines if line.get_label() == FAILED]
+    legend_below(figure, [*handles, *hollow[:1]], [*names, *([FAILED] if hollow else [])])
     if title:
         title_above(figure, title, 10)
     return figure
@@ -78,6 +104,16 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, tuple[str, str]])
     for name, curve in panel.curves.items():
         colour, marker = styles[name]
         axes.plot(curve.strengths, curve.values, color=colour, marker=marker, markersize=4, label=name)
+        failed = failed_places(curve.strengths, curve.values, panel.towards)
+        if failed:
+            where = ([curve.strengths[place] for place in failed], [curve.values[place] for place in failed])
+            hollow: dict[str, Any] = {
+                "marker": marker,
+                "markersize": 7,
+                "markerfacecolor": "white",
+                "linestyle": "none",
+            }
+            axes.plot(*where, color=colour, label=FAILED, zorder=3, **hollow)
         if len(curve.values) == 1:  # a band has no width there
             axes.vlines(curve.strengths, curve.low, curve.high, color=colour)
         axes.fill_between(curve.strengths, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from certus.figures.canvas import new_figure, save_figure
+from certus.figures.canvas import COLOURS, broken, legend_below, new_figure, save_figure
 
 _MOST = 20
 
@@ -23,16 +23,20 @@ def draw_fragile(found: Sequence[Any], now: Mapping[str, float], share: float, p
     what = "error" if labelled else "loss"
     low = [getattr(one.bracket, f"{what}_low") for one in shown]
     high = [getattr(one.bracket, f"{what}_high") for one in shown]
-    figure = new_figure(7, 1.4 + 0.32 * len(shown))
+    count = len(shown)  # two long names may be alike where they are broken: they are numbered
+    names = [broken(f"{count - place}. {one.feature.name}", 2.6) for place, one in enumerate(shown)]
+    figure = new_figure(7, 1.6 + 0.34 * sum(name.count("\n") + 1 for name in names))
     axes = figure.subplots()
-    names = [one.feature.name for one in shown]
     axes.barh(
-        names, [top - bottom for top, bottom in zip(high, low, strict=True)], left=low, color="tab:blue"
+        names, [top - bottom for top, bottom in zip(high, low, strict=True)], left=low, color=COLOURS[0]
     )
+    axes.scatter(low, names, color=COLOURS[1], marker="|", s=60, label="attained", zorder=3)
     before = 1 - now["accuracy"] if labelled else now["loss"]
-    axes.axvline(before, color="black", linewidth=1, linestyle=":", label="as the data are")
-    axes.set_xlabel(f"{what}: attained (left end) to proven (right end)")
+    axes.axvline(before, color=COLOURS[6], linewidth=1, linestyle=":", label="as the data are")
+    axes.set_xlabel(f"{what}: at least (attained, left end), at most ({shown[0].evidence}, right end)")
+    axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"one feature moves by {share:g} of its spread")
-    axes.legend(loc="lower right", fontsize=8)
+    handles, labels = axes.get_legend_handles_labels()
+    legend_below(figure, handles, labels)
     save_figure(figure, path, dpi=figure.dpi)
     return path

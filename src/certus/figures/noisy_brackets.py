@@ -34,9 +34,8 @@ def smoothed_figure(certificate: SmoothedCertificate, units: str, title: str = "
         if one.name == "vote" and "ideal_vote" in known:
             tops = [known["ideal_vote"].high(distance**2) for distance in distances]
             axes.plot(distances, tops, color=COLOURS[2], linestyle="--", label="at most, ideal vote (proven)")
-        axes.set(
-            ylabel=_words(one, certificate), xlabel=broken(f"root mean squared distance √ρ ({units})", 4.2)
-        )
+        axes.set_xlabel(broken(f"root mean squared distance √ρ ({units})", 4.2))
+        axes.set_ylabel(quantity_words(one, certificate))
         axes.set(xlim=(0, far), ylim=(0, 1.02 * one.ceiling))
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(loc="upper left", frameon=False, fontsize=8)
@@ -56,7 +55,8 @@ def _draw(axes: Axes, one: Quantity, distances: list[float]) -> None:
         axes.plot(distances, bottoms, color=COLOURS[1], label="at least (attained)")
 
 
-def _words(one: Quantity, certificate: SmoothedCertificate) -> str:
+def quantity_words(one: Quantity, certificate: SmoothedCertificate) -> str:
+    """What is counted, for an axis."""
     return {
         "error": "error rate of one noisy draw",
         "vote": f"error rate of the vote of {certificate.votes}",

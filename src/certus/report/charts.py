@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import html
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from certus.certificates.certificate import Bracket, Certificate
+from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
+from certus.figures.attack_curves import failed_places
 from certus.figures.canvas import COLOURS
+from certus.figures.noisy_brackets import quantity_words
 from certus.figures.training_curves import TRAINING_CURVES
 from certus.report.features import moved_features
 from certus.report.findings import Findings
 
 Chart = dict[str, Any]
 _GREY = COLOURS[6]
+_LETTERS = 38
 
 
 def bracket_charts(certificate: Certificate, curve: Sequence[Bracket], units: str) -> dict[str, Chart]:
@@ -89,9 +95,15 @@ def attack_chart(findings: Sequence[Findings], units: str) -> Chart:
     """All runs under the same attacks, with 95% intervals."""
     lines = []
     for place, found in enumerate(findings):
-        strengths = [trial.epsilon for trial, _ in found.attacks]
+        strengths = [trial.strength for trial, _ in found.attacks]
         intervals = [outcome.error() or outcome.mean_loss() for _, outcome in found.attacks]
-        line = _line(strengths, [one.value for one in intervals], found.name, _colour(place), markers=True)
+        values = [one.value for one in intervals]
+        line = _line(strengths, values, found.name, _colour(place), markers=True)
+        failed = failed_places(strengths, values)
+        line["marker"] = {
+            "symbol": ["circle-open" if at in failed else "circle" for at in range(len(values))],
+            "size": [12 if at in failed else 8 for at in range(len(values))],
+        }
         line["error_y"] = {
             "type": "data",
             "symmetric": False,
@@ -111,8 +123,10 @@ def nearest_chart(findings: Sequence[Findings], units: str) -> Chart | None:
     for place, found in enumerate(findings):
         if found.nearest is not None:
             found_at = sorted(value for value in found.nearest.tolist() if math.isfinite(value))
-            shares = [(index + 1) / len(found.nearest) for index in range(len(found_at))]
-            lines.append(_line(found_at, shares, found.name, _colour(place)))
+            total = len(found.nearest)
+            shares = [(index + 1) / total for index in range(len(found_at))]
+            none = f" (none found for {total - len(found_at)} of {total})" if len(found_at) < total else ""
+            lines.append(_line(found_at, shares, f"{found.name}{none}", _colour(place)))
     if not lines:
         return None
     title = f"distance to the nearest error that was found ({units})"
@@ -135,6 +149,57 @@ def feature_chart(found: Findings) -> Chart | None:
         return None
     names, sizes = [name for name, _ in moved], [size for _, size in moved]
     return _bars(names, sizes, f"mean move ({found.trained.data.units})", COLOURS[3])
+
+
+def fragile_chart(found: Findings) -> Chart | None:
+    """Each feature moved alone: from what is attained to what is proven; of a classifier, its errors."""
+    what = "error" if found.trained.data.classes is not None else "loss"
+    sides = [
+        (one.feature.name, getattr(one.bracket, f"{what}_low"), getattr(one.bracket, f"{what}_high"))
+        for one in found.fragile
+    ]
+    shown = [(name, low, high) for name, low, high in sides if high is not None and math.isfinite(high)]
+    if not shown:
+        return None
+    lows, widths = [low for _, low, _ in shown], [high - low for _, low, high in shown]
+    title = f"{what}, at least (attained) to at most ({found.fragile[0].evidence})"
+    chart = _bars([name for name, _, _ in shown], widths, title, COLOURS[0])
+    chart["data"][0] |= {
+        "base": lows[::-1],
+        "text": [f"{low:.3f} to {high:.3f}" for _, low, high in shown][::-1],
+        "hovertemplate": "%{customdata}: %{text}<extra></extra>",
+        "textposition": "none",
+    }
+    chart["layout"]["xaxis"]["rangemode"] = "normal"
+    return chart
+
+
+def noise_charts(certificate: SmoothedCertificate, units: str) -> dict[str, Chart]:
+    """Each quantity of a certificate by smoothing, from both sides; the ideal vote beside the vote."""
+    far = 1.25 * (max(certificate.rhos) ** 0.5 or certificate.sigma)
+    distances = sorted({*(rho**0.5 for rho in certificate.rhos), *(far * step / 48 for step in range(49))})
+    known = {one.name: one for one in certificate.quantities}
+    charts = {}
+    for name, one in known.items():
+        if name == "ideal_vote":
+            continue
+        lines = [
+            _line(distances, [one.low(far**2) for far in distances], "at least (attained)", COLOURS[1]),
+            _line(
+                distances,
+                [one.high(far**2) for far in distances],
+                f"at most ({certificate.evidence})",
+                COLOURS[0],
+                fill="tonexty",
+            ),
+        ]
+        if name == "vote" and "ideal_vote" in known:
+            ideal = [known["ideal_vote"].high(far**2) for far in distances]
+            words = f"at most, ideal vote ({certificate.evidence})"
+            lines.append(_line(distances, ideal, words, COLOURS[2], dash="dash"))
+        title = quantity_words(one, certificate)
+        charts[name] = _chart(lines, f"the data move by √ρ ({units})", title, y_from_zero=True)
+    return charts
 
 
 def _colour(place: int) -> str:
@@ -167,7 +232,7 @@ def _rgb(colour: str) -> str:
 
 def _chart(lines: list[dict[str, Any]], x: str, y: str, *, y_from_zero: bool) -> Chart:
     layout: dict[str, Any] = {
-        "xaxis": {"title": {"text": x}, "automargin": True, "rangemode": "tozero"},
+        "xaxis": {"title": {"text": _lines(x)}, "automargin": True, "rangemode": "tozero"},
         "yaxis": {"title": {"text": y}, "automargin": True},
         "height": 330,
     }
@@ -193,11 +258,16 @@ def _bars(names: Sequence[str], values: Sequence[float], title: str, colour: str
         "name": title,
     }
     layout = {
-        "xaxis": {"title": {"text": title}, "automargin": True, "rangemode": "tozero"},
+        "xaxis": {"title": {"text": _lines(title)}, "automargin": True, "rangemode": "tozero"},
         "yaxis": {"automargin": True},
         "height": 120 + 28 * len(names),
     }
     return {"data": [bar], "layout": layout}
+
+
+def _lines(title: str) -> str:
+    """A title in lines that fit a phone."""
+    return "<br>".join(textwrap.wrap(html.escape(title, quote=False), _LETTERS))
 
 
 def _marker() -> dict[str, Any]:

@@ -9,7 +9,8 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,8 +21,11 @@ from certus.attacks.smallest import nearest_error
 from certus.attacks.sweeps import Trial, sweep
 from certus.certificates.certificate import Certificate
 from certus.certificates.record import read_certificate
+from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.errors import UnsupportedError
 from certus.losses import predicted
+from certus.report.fragile_rows import fragile_features, steepest_features
+from certus.runs.moved_feature import Fragile
 from certus.runs.trained import TrainedRun
 from certus.smoothness import SmoothnessBound, input_smoothness
 from certus.storage.files import RunError
@@ -29,6 +33,8 @@ from certus.storage.tensors import digest
 from certus.subsets import Subset
 from certus.surrogate.concavity import ConcaveShare, concave_share
 from certus.training.criterion_choice import default_criterion
+
+_Any = TypeVar("_Any", Certificate, SmoothedCertificate)
 
 STRENGTHS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2)
 """ε of the attacks, in units of the mean length of an input."""
@@ -55,9 +61,10 @@ class Findings:
 
     Attributes:
         chosen: the held-out samples that everything below but the certificate is about.
-        certificate: None if there is none beside the run, or it is about other weights.
+        certificate, smoothed: None if there is none beside the run, or it is about other weights.
         attacks: PGM in the L2 norm, at rising ε; nearest: (n,) L2 distances to the nearest error found.
         bound: of a classifier or regression whose layers have bounds; share: at the run's own γ.
+        fragile: features of a table, each moved alone by ``SHARE`` of its spread, the most fragile first.
         remarks: what could not be shown, and why.
     """
 
@@ -65,11 +72,13 @@ class Findings:
     chosen: Subset
     seed: int
     certificate: Certificate | None
+    smoothed: SmoothedCertificate | None
     attacks: list[tuple[Trial, Outcome]]
     nearest: Tensor | None
     bound: SmoothnessBound | None
     share: ConcaveShare | None
     worst: Worst | None
+    fragile: list[Fragile]
     remarks: tuple[str, ...] = ()
 
     @property
@@ -98,7 +107,7 @@ def find_out(
     data = trained.data
     chosen = Subset.of(data.test, f"{data.name}@test", samples, seed=seed, stratify=False)
     remarks: list[str] = []
-    certificate = _certificate(trained, remarks)
+    certificate, smoothed = _certificate(trained, remarks), _smoothed(trained, remarks)
     trials = [Trial("pgm", 2.0, unit * strength) for strength in STRENGTHS]
     attacks = sweep(
         trained.loss, chosen.data, trials, domain=data.domain, cost=trained.cost, seed=seed, progress=told
@@ -110,16 +119,18 @@ def find_out(
         ).distance
     told(len(chosen.data))
     return Findings(
-        trained,
-        chosen,
-        seed,
-        certificate,
-        attacks,
-        nearest,
-        _bound(trained),
-        _share(trained, chosen),
-        _worst(trained, chosen),
-        tuple(remarks),
+        trained=trained,
+        chosen=chosen,
+        seed=seed,
+        certificate=certificate,
+        smoothed=smoothed,
+        attacks=attacks,
+        nearest=nearest,
+        bound=_bound(trained),
+        share=_share(trained, chosen),
+        worst=_worst(trained, chosen),
+        fragile=fragile_features(trained, chosen.data, told),
+        remarks=tuple(remarks),
     )
 
 
@@ -129,8 +140,9 @@ def unit_of(trained: TrainedRun) -> float:
 
 
 def work(trained: TrainedRun, samples: int) -> int:
-    """How many samples ``find`` will tell of."""
-    return min(samples, len(trained.data.test)) * (len(STRENGTHS) + 1)
+    """How many samples ``find_out`` will tell of."""
+    rounds = len(STRENGTHS) + 1 + len(steepest_features(trained, trained.data.test))
+    return min(samples, len(trained.data.test)) * rounds
 
 
 def _certificate(trained: TrainedRun, remarks: list[str]) -> Certificate | None:
@@ -138,13 +150,27 @@ def _certificate(trained: TrainedRun, remarks: list[str]) -> Certificate | None:
     if not path.exists():
         remarks.append(f"No certificate yet: certus certify {trained.run.path} --rho 0.01 makes one.")
         return None
+    return _own(trained, path, read_certificate, "The certificate", remarks)
+
+
+def _smoothed(trained: TrainedRun, remarks: list[str]) -> SmoothedCertificate | None:
+    path = trained.run.path / "certificate" / "smoothing.json"
+    if not path.exists():
+        return None
+    return _own(trained, path, SmoothedCertificate.load, "The certificate by smoothing", remarks)
+
+
+def _own(
+    trained: TrainedRun, path: Path, read: Callable[[Path], _Any], what: str, remarks: list[str]
+) -> _Any | None:
+    """What a file says of these weights; of others, and if it is damaged, nothing but a remark."""
     try:
-        found = read_certificate(path)
+        found = read(path)
     except RunError as reason:
-        remarks.append(f"The certificate is left out. {reason}")
+        remarks.append(f"{what} is left out. {reason}")
         return None
     if found.about["digests"]["weights"] != digest(dict(trained.loss.model.state_dict())):
-        remarks.append("The certificate is left out: it is about other weights.")
+        remarks.append(f"{what} is left out: it is about other weights.")
         return None
     return found
 

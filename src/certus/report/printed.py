@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,8 +10,12 @@ from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 from certus.figures.brackets import draw_bracket
 from certus.figures.canvas import save_figure
 from certus.figures.curvature import draw_bound
+from certus.figures.fragile_bars import draw_fragile
+from certus.figures.noisy_brackets import draw_smoothed
 from certus.figures.training_curves import training_figure
 from certus.report.findings import Findings
+from certus.report.fragile_rows import SHARE
+from certus.training import evaluate
 
 KINDS = ("png", "svg", "pdf")
 
@@ -35,6 +40,12 @@ def _of_one(found: Findings) -> dict[str, Callable[[Path], object]]:
         drawn["brackets"] = lambda path: draw_bracket(certificate, path, units, found.name)
     if bound is not None and bound.curvature > 0:
         drawn["smoothness"] = lambda path: draw_bound(bound, None, path)
+    smoothed, fragile = found.smoothed, found.fragile
+    if smoothed is not None:
+        drawn["smoothing"] = lambda path: draw_smoothed(smoothed, path, units, found.name)
+    if fragile and math.isfinite(fragile[0].bracket.loss_high):
+        now = evaluate(found.trained.loss, found.chosen.data)
+        drawn["fragile"] = lambda path: draw_fragile(fragile, now, SHARE, path)
     if found.trained.run.history:
         history = found.trained.run.history
         drawn["training"] = lambda path: save_figure(training_figure(history, found.name), path)
@@ -50,5 +61,5 @@ def _draw_attacks(findings: Sequence[Findings], path: Path) -> None:
         curves[found.name] = Curve(strengths, values, low, high)
     first = findings[0]
     quantity = "error under attack" if first.trained.data.classes is not None else "mean loss under attack"
-    panel = Panel("pgm, norm 2", f"ε ({first.trained.data.units})", quantity, curves)
+    panel = Panel("pgm, norm 2", f"ε ({first.trained.data.units})", quantity, curves, towards=1)
     draw_sweeps([panel], path, f"{first.chosen.words}; 95% intervals")

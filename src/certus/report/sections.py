@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from certus.printable import printable
+from certus.texts.plain_text import Shown, cells_of
 
 
 def escaped(text: object) -> str:
@@ -34,7 +35,10 @@ def side_by_side(cards: Sequence[tuple[str, str]]) -> str:
 
 def chart_place(name: str, chart: dict[str, Any]) -> str:
     """Where a chart is drawn, under a legend that wraps: lines are named outside of the drawing."""
-    return f'<div>{_legend(chart["data"])}<div class="chart" id="{escaped(name)}"></div></div>'
+    # A height of its own: plotly forgets that of a layout when the window changes.
+    height = int(chart["layout"]["height"])
+    place = f'<div class="chart" id="{escaped(name)}" style="height:{height}px"></div>'
+    return f'<div class="drawn">{_legend(chart["data"])}{place}</div>'
 
 
 def _legend(lines: Sequence[dict[str, Any]]) -> str:
@@ -62,6 +66,13 @@ def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: 
         f"<tr>{''.join(cell('td', place, text) for place, text in enumerate(row))}</tr>" for row in rows
     )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def as_html(parts: Iterable[Shown]) -> str:
+    """Tables and sentences, as a command prints them."""
+    return "".join(
+        paragraphs([part]) if isinstance(part, str) else html_table(*cells_of(part)) for part in parts
+    )
 
 
 def facts(entries: dict[str, object]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from certus.certificates.certificate import Bracket, Certificate
+from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.data import DataSet
 from certus.decimals import at_least, at_most
 from certus.report.findings import Findings
@@ -29,13 +30,30 @@ def opening(found: Findings) -> list[str]:
             f"On the {len(data.test)} test samples as they are, its mean loss is {test['loss']:.4g} "
             "(attained on them)."
         )
+    noisy = [] if found.smoothed is None else [_in_noise(found.smoothed, data)]
     certificate = found.certificate
     if certificate is None:
-        return said
+        return said + noisy
     for one in certificate.curve():
         if one.rho > 0:
             said.append(_promise(one, certificate, data))
-    return [*said, *_grounds(certificate)]
+    return [*said, *_grounds(certificate), *noisy]
+
+
+def _in_noise(certificate: SmoothedCertificate, data: DataSet) -> str:
+    """What is proven of the model with noise on its inputs, at the largest ρ that was asked for."""
+    rho, names = max(certificate.rhos), [one.name for one in certificate.quantities]
+    name = "vote" if "vote" in names else names[0]
+    what, of = "its mean loss is", ""
+    if name == "vote":
+        what, of = f"a vote of {certificate.votes} noisy answers errs or abstains in", " of the cases"
+    low, high = certificate.lower(rho, name), certificate.bound(rho, name)
+    sides = (_percent_down(low), _percent_up(high)) if name == "vote" else (at_least(low), at_most(high))
+    return (
+        f"With noise of sigma {certificate.sigma:g} on its inputs, and data that move by {rho**0.5:.3g} "
+        f"{data.units}, {what} at least {sides[0]} (attained) and at most {sides[1]}{of} "
+        f"({certificate.evidence}, with confidence {certificate.confidence:g})."
+    )
 
 
 def _promise(one: Bracket, certificate: Certificate, data: DataSet) -> str:

@@ -10,16 +10,16 @@ from typing import Any
 import certus
 from certus.decimals import at_least, at_most
 from certus.errors import UnsupportedError
+from certus.figures.attack_curves import FAILED
 from certus.report import charts as drawn
-from certus.report.features import label_words, most_moved, moved_rows, said_words
+from certus.report.about_run import run_facts
+from certus.report.before_after import moved_images, moved_table
 from certus.report.findings import STRENGTHS, Findings
-from certus.report.inline_images import data_address
-from certus.report.recipes import certify_command, train_command
+from certus.report.fragile_rows import SHARE, fragile_rows
 from certus.report.sections import (
+    as_html,
     chart_place,
-    commands,
     escaped,
-    facts,
     html_table,
     paragraphs,
     section,
@@ -27,8 +27,7 @@ from certus.report.sections import (
 )
 from certus.report.sentences import opening
 from certus.report.slider import Reader, grid_of, readings, slider_part
-
-_SHOWN = 6  # samples before and after
+from certus.texts.noisy_words import smoothed_parts
 
 
 class Page:
@@ -46,10 +45,12 @@ class Page:
                 self._opening(),
                 self._brackets(),
                 self._accuracy(),
+                self._noise(),
                 self._training(),
                 self._attacks(),
                 self._nearest(),
                 self._smoothness(),
+                self._fragile(),
                 self._worst(),
                 self._about(),
             )
@@ -128,6 +129,19 @@ class Page:
         )
         return section("Certified accuracy", *_if_any(side_by_side(cards), paragraphs([words])))
 
+    def _noise(self) -> str:
+        cards = []
+        for place, found in enumerate(self.findings):
+            if found.smoothed is not None:
+                made = drawn.noise_charts(found.smoothed, found.trained.data.units)
+                charts = "".join(self._place(f"noise-{place}-{name}", one) for name, one in made.items())
+                cards.append((found.name, charts + as_html(smoothed_parts(found.smoothed))))
+        words = (
+            "The same model with Gaussian noise on its inputs: its predictions are drawn and counted, and "
+            "nothing of the network is read. This is about another model than the one above."
+        )
+        return section("Certified in noise", *_if_any(side_by_side(cards), paragraphs([words])))
+
     def _training(self) -> str:
         cards = []
         for place, found in enumerate(self.findings):
@@ -151,8 +165,10 @@ class Page:
             f"bound on the worst case, never a certificate. ε goes up to {STRENGTHS[-1]:.0%} of the mean "
             "length of an input."
         )
-        chart = self._place("attacks", drawn.attack_chart(self.findings, first.trained.data.units))
-        return section("Attacks", paragraphs([words]), chart)
+        made = drawn.attack_chart(self.findings, first.trained.data.units)
+        if any("circle-open" in line["marker"]["symbol"] for line in made["data"]):
+            words += f" {FAILED[0].upper()}{FAILED[1:]} there."
+        return section("Attacks", paragraphs([words]), self._place("attacks", made))
 
     def _nearest(self) -> str:
         first = self.findings[0]
@@ -186,12 +202,28 @@ class Page:
         )
         return section("Smoothness, layer by layer", *_if_any(side_by_side(cards), paragraphs([words])))
 
+    def _fragile(self) -> str:
+        cards = [
+            (
+                found.name,
+                self._place(f"fragile-{place}", drawn.fragile_chart(found))
+                + html_table(*fragile_rows(found.fragile)),
+            )
+            for place, found in enumerate(self.findings)
+            if found.fragile
+        ]
+        words = (
+            f"One feature moves by {SHARE:g} of its standard deviation (root mean square), and nothing else "
+            f"moves. About {self.findings[0].chosen.words}; the features with the steepest loss are tried."
+        )
+        return section("Fragile features", *_if_any(side_by_side(cards), paragraphs([words])))
+
     def _worst(self) -> str:
         cards = [
             (
                 found.name,
-                _images(found)
-                + _moved_table(found)
+                moved_images(found)
+                + moved_table(found)
                 + self._place(f"features-{place}", drawn.feature_chart(found)),
             )
             for place, found in enumerate(self.findings)
@@ -203,7 +235,7 @@ class Page:
         return section("What the worst case changes", *_if_any(side_by_side(cards), paragraphs([words])))
 
     def _about(self) -> str:
-        cards = [(found.name, _facts(found)) for found in self.findings]
+        cards = [(found.name, run_facts(found)) for found in self.findings]
         made = f"Made by certus {certus.__version__}; samples were chosen by seed {self.findings[0].seed}."
         return section("Data, seeds, versions, commands", side_by_side(cards), paragraphs([made]))
 
@@ -242,47 +274,3 @@ def _bracket_table(found: Findings) -> str:
     labelled = len(rows[0]) > 4
     names = ("ρ", "√ρ", "loss at least", "at most", *(("error at least", "at most") if labelled else ()))
     return html_table(names, rows)
-
-
-def _images(found: Findings) -> str:
-    worst = found.worst
-    if worst is None or worst.before.dim() != 4 or worst.before.shape[1] not in (1, 3):
-        return ""
-    shown = []
-    for place in most_moved(worst, _SHOWN):
-        pair = "".join(
-            f'<img alt="{when}" src="{data_address(side[place])}"> '
-            for when, side in (("before", worst.before), ("after", worst.after))
-        )
-        words = f"{label_words(found, worst.targets[place])}, answer {said_words(found, place)}"
-        shown.append(f"<figure>{pair}<figcaption>{escaped(words)}</figcaption></figure>")
-    return f'<div class="images">{"".join(shown)}</div>'
-
-
-def _moved_table(found: Findings) -> str:
-    rows = moved_rows(found, _SHOWN)
-    return html_table(("target", "answer", "features that moved most"), rows, words=(1, 2))
-
-
-def _facts(found: Findings) -> str:
-    data, settings, about = found.trained.data, found.trained.settings, found.trained.run.settings
-    parts = ", ".join(f"{len(part)} {name}" for name, part in _splits(found))
-    entries: dict[str, object] = {
-        "data": f"{data.name} ({parts})",
-        "sha256 of the data": data.sha256 or "–",
-        "distances in": data.units,
-        "seed": settings.seed,
-        "made with": f"certus {about['certus_version']}, torch {about['torch_version']}",
-    }
-    imported = about.get("origin") == "imported"
-    lines = [train_command(settings, found.name, imported=imported)]
-    if found.certificate is not None:
-        lines.append(certify_command(found.certificate.about["settings"], found.name))
-        entries["certificate of"] = found.certificate.about["rows"]["words"]
-        entries["version of the bounds"] = found.certificate.about["bounds_version"]
-    return facts(entries) + commands(lines)
-
-
-def _splits(found: Findings) -> list[tuple[str, Any]]:
-    data = found.trained.data
-    return [("to train", data.train), ("to calibrate", data.calibration), ("to test", data.test)]

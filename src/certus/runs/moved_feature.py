@@ -34,6 +34,11 @@ class Fragile:
     bracket: Bracket
     evidence: str
 
+    @property
+    def rank(self) -> tuple[float, float]:
+        """The larger, the more fragile: by what is proven of the error, then of the loss."""
+        return (self.bracket.error_high or 0.0, self.bracket.loss_high)
+
 
 def cost_of_moving(data: DataSet, feature: Feature, by: float) -> float:
     """ρ of a move by so much in root mean square, in the source's units; of a category, the share of rows
