@@ -1,7 +1,7 @@
 #!/bin/sh
 # Trains, certifies, attacks and verifies with an installed certus, outside of the repository:
 #     tests/installed.sh ENVIRONMENT CONSTRAINTS
-# makes the environment, builds the wheel, and installs it there without extras.
+# makes the environment, builds the wheel, and installs it there without extras; at the end with them.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 environment=$1 constraints=$2
@@ -11,7 +11,7 @@ environment=$(cd "$environment" && pwd)
 pip="$environment/bin/python -m pip --disable-pip-version-check --quiet"
 $pip wheel --no-deps --wheel-dir "$environment/wheel" "$root"
 $pip install -c "$root/$constraints" "$environment"/wheel/certus-*.whl
-for extra in foolbox matplotlib plotly ot gymnasium pyarrow pytest; do
+for extra in foolbox matplotlib plotly ot gymnasium narwhals pandas polars pyarrow pytest; do
     if "$environment/bin/python" -c "import $extra" 2>/dev/null; then
         echo "error: $extra is installed, and this is about certus without extras" >&2
         exit 1
@@ -48,4 +48,48 @@ $certus verify run/certificate/certificate.json
 $certus bound run --samples 16
 $certus runs .
 $certus data list
+awk 'BEGIN { print "a,b,y"; for (i = 0; i < 60; i++) print i % 7 ",t" i % 3 "," i % 2 }' > table.csv
+$certus train csv:table.csv --target y --rho 0.1 --epochs 2 -o table
+$certus predict table table.csv --reach 0.1 -o said.csv
+$certus features table --samples 10
+$certus whatif table --feature a --by 0.1 --samples 10
+$certus export run -o run.pt2
+$certus reproduce --json > /dev/null
+if $certus report run -o page.html 2> refused; then exit 1; fi
+grep "pip install 'certus\[report\]'" refused
+
+extras='attacks,data,frames,report,rl,transport'
+$pip install -c "$root/$constraints" "$(ls "$environment"/wheel/certus-*.whl)[$extras]" pandas polars
+"$environment/bin/python" -m pip freeze | grep -v '^certus '
+$certus attack run --epsilon 0.1 --steps 3 --plot curve.png
+$certus report run -o page.html --samples 20
+$certus shift csv:table.csv@test csv:table.csv@train --label-price 1
+$certus cartpole --episodes 20 --seeds 1 --trials 5 -o pole
+"$environment/bin/python" - <<'CODE'
+import foolbox
+import pandas
+import polars
+import pyarrow
+import torch
+from pyarrow import parquet
+
+import certus
+from certus.attacks.adapters import Foolbox
+
+days = [moment.to_pydatetime() for moment in pandas.date_range("2020-01-01", periods=60)]
+columns = {"a": [1.5, None, 3.0] * 20, "day": days, "y": ["no", "yes"] * 30}
+frames = [pandas.DataFrame(columns), polars.DataFrame(columns), pyarrow.table(columns)]
+parquet.write_table(frames[2], "table.parquet")
+read = [certus.data.from_frame(frame, target="y") for frame in frames]
+read.append(certus.data.load("parquet:table.parquet", target="y"))
+for data in read:
+    assert data.feature_names[:4] == ("a", "a?=known", "a?=missing", "day"), data.feature_names
+    assert data.train.inputs.equal(read[0].train.inputs)
+print("pandas, polars, Arrow and Parquet: the same numbers")
+
+inputs, labels = torch.rand(8, 3), torch.arange(8) % 2
+attack = Foolbox(foolbox.attacks.LinfPGD(steps=3), 0.1, (0.0, 1.0))
+moved = attack(certus.ModelLoss(torch.nn.Linear(3, 2)), inputs, labels)
+print(f"foolbox moved inputs by {(moved - inputs).abs().max():.3f}")
+CODE
 echo "certus works from its wheel: $("$environment/bin/python" -V), $constraints"
