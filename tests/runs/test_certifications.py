@@ -87,6 +87,21 @@ def test_levels_go_while_others_are_about_to_be_kept(place: Path) -> None:
     assert held.go_on() == 0, held.log.read_text()
 
 
+def test_links_in_the_folder_stay_links(place: Path) -> None:
+    """The certificate and its table are kept elsewhere: what the links lead to is written anew."""
+    folder, log = place / "run/certificate", place / "log"
+    kept = {name: place / f"kept-{name}" for name in ("certificate.json", "samples.csv", "certificate.png")}
+    assert run(certify(0.01), log) == 0, log.read_text()
+    for name, target in kept.items():
+        (folder / name).rename(target)
+        (folder / name).symlink_to(target)
+    assert run(certify(0.02), log) == 0, log.read_text()
+    for name, target in kept.items():
+        assert (folder / name).readlink() == target
+    assert stated(folder) == [0.02]
+    assert kept["certificate.png"].read_bytes()[:4] == b"\x89PNG"
+
+
 def test_killed_at_every_exchange_of_a_file(place: Path) -> None:
     """The certificate has its own table, old or new; what was complete is put in place."""
     folder, log = place / "run/certificate", place / "log"

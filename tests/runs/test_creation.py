@@ -73,6 +73,19 @@ def test_the_first_to_finish_making_it_has_it(others: int, exists: bool, tmp_pat
     assert not [name for name in names(tmp_path) if name.endswith(".tmp")]
 
 
+def test_an_empty_folder_that_was_filled_meanwhile(tmp_path: Path) -> None:
+    """It was empty when it was looked at first; then another run was made there, and is complete."""
+    place = tmp_path / "run"
+    place.mkdir()
+    held = Held(train(place, 0), tmp_path / "held.log", BeforeCalling("certus.runs.creation:RunLock"))
+    assert run(train(place, 7), tmp_path / "log") == 0
+    before = {path.name: path.read_bytes() for path in place.iterdir() if path.name[0] != "."}
+    assert held.go_on() == 2
+    taken = f"certus: error: {place} is taken: it holds a run; `certus resume {place}` goes on with it."
+    assert held.log.read_text().splitlines()[-1] == taken
+    assert {path.name: path.read_bytes() for path in place.iterdir() if path.name != ".lock"} == before
+
+
 def command(arguments: list[str], log: str) -> None:
     import sys
 
@@ -149,22 +162,41 @@ def test_killed_while_importing(tmp_path: Path) -> None:
 MODEL = """
 from torch import nn
 
+class Net(nn.Sequential):
+    def forward(self, inputs):
+        if {when}:
+            raise ValueError("not yet written")
+        return super().forward(inputs)
+
 def make():
-    return nn.Sequential(nn.Linear(13, {width}), nn.ELU(), nn.Linear(8, 3))
+    return Net(nn.Linear(13, {width}), nn.ELU(), nn.Linear(8, 3))
 """
+SLIPS = {
+    "when it is built": {"width": 7, "when": "False"},
+    "at the first step": {"width": 8, "when": "self.training"},
+}
 
 
 @pytest.mark.parametrize("exists", [False, True], ids=["new", "empty"])
-def test_refused_after_the_folder_was_made(exists: bool, tmp_path: Path) -> None:
-    """The layers of the model do not fit each other, which shows at the first step; then it is mended."""
+@pytest.mark.parametrize("slip", SLIPS)
+def test_refused_until_the_model_is_mended(slip: str, exists: bool, tmp_path: Path) -> None:
+    """Layers that do not fit each other show before the run is made, other mistakes at the first step of it."""
     place, log, file = tmp_path / "run", tmp_path / "log", tmp_path / "net.py"
     if exists:
         place.mkdir()
     wanted = [*("train", "wine", "--model", f"{file}:make", "--method", "erm", "--epochs", "1")]
-    file.write_text(MODEL.format(width=7))
-    assert run([*wanted, "-o", str(place)], log) in (1, 2)
+    file.write_text(MODEL.format(**SLIPS[slip]))
+    assert run([*wanted, "-o", str(place)], log) == 2
+    made, mistake = "; run directory" in log.read_text(), log.read_text().splitlines()[-1]
+    if slip == "at the first step":
+        assert made
+        assert f"`--model` must run without errors; it fails in {file}, line 7, with ValueError: not" in mistake
+    else:
+        assert not made
+        assert "`--model` must accept inputs of shape (13,); it fails with RuntimeError" in mistake
     assert place.exists() == exists
-    file.write_text(MODEL.format(width=8))
+    assert not exists or names(place) == set()
+    file.write_text(MODEL.format(width=8, when="False"))
     assert run([*wanted, "-o", str(place)], log) == 0, log.read_text()
 
 

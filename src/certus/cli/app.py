@@ -106,8 +106,12 @@ def main() -> NoReturn:
             _refuse(f"there is not enough memory ({str(error).partition('memory: ')[2]})", code=1)
         if "CERTUS_DEBUG" in os.environ:
             raise
-        said = f"certus: {type(error).__name__}: {error} (CERTUS_DEBUG=1 shows where)"
-        print(printable(said), file=sys.stderr)
+        from certus.models.own_code import own_place
+
+        said = f"{type(error).__name__}: {error} (CERTUS_DEBUG=1 shows where)"
+        if (place := own_place(error)) is not None:
+            _refuse(f"`--model` must run without errors; it fails in {place}, with {said}")
+        print("certus: " + printable(" ".join(said.split())), file=sys.stderr)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import sysconfig
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from certus.errors import ArgumentError, require
 from certus.storage.reading import read_regular
 
 MOST_SOURCE = 2**24
+_OWN = "certus_own_"
 _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))
 
 
@@ -51,6 +53,16 @@ def file_digest(spec: str) -> str | None:
     return hashlib.sha256(_read(Path(spec.rpartition(":")[0]))).hexdigest() if is_own_file(spec) else None
 
 
+def own_place(error: BaseException) -> str | None:
+    """Where in code of the user's an error comes from, such as ``net.py, line 7``; None if it does not."""
+    place = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        about = frame.f_globals
+        if str(about.get("__name__")).startswith(_OWN) or isinstance(about.get("__loader__"), _Loader):
+            place = f"{frame.f_code.co_filename}, line {line}"
+    return place
+
+
 class OwnCode:
     """A file of the user's, read once, and what it imports.
 
@@ -75,7 +87,7 @@ class OwnCode:
 
     def factory(self) -> Callable[[], Any]:
         """Execute the file, inside ``imports``; returns the function that it names."""
-        module = ModuleType(f"certus_own_{self._path.stem}")
+        module = ModuleType(f"{_OWN}{self._path.stem}")
         module.__file__ = str(self._path)
         sys.modules[module.__name__] = module  # dataclasses look there; gone at the end of ``imports``
         self._modules.add(module.__name__)
