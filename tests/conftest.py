@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import stat
+import sys
 from typing import Any
 
 # Several test processes share the cores, and so do the commands that they start: one thread each.
@@ -23,6 +25,22 @@ settings.register_profile("fuzz", **UNTIMED, max_examples=500, print_blob=True)
 settings.load_profile("certus")
 
 torch.set_num_threads(1)
+
+
+def _refuse_to_wait(event: str, details: tuple[Any, ...]) -> None:
+    """Fail where a pipe is opened in a way that waits for its other end: otherwise the tests would hang."""
+    if event != "open" or not isinstance(details[0], str | bytes | os.PathLike):
+        return
+    path, _, flags = details
+    try:
+        is_pipe = stat.S_ISFIFO(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return
+    if is_pipe and not flags & os.O_NONBLOCK:
+        raise AssertionError(f"{path!r} is a pipe, and to open it is to wait for ever")
+
+
+sys.addaudithook(_refuse_to_wait)
 
 
 def seed() -> None:
