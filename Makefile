@@ -35,7 +35,7 @@ help:
 	@echo "make soak    attack, kill and mutate for an hour (SOAK_MINUTES=...); a second call goes on"
 	@echo "make fuzz    run the property tests on other and more examples, with a random seed"
 	@echo "make mutants make mistakes in the code that proofs rest on, and see whether the tests notice"
-	@echo "make wheel   build the wheel, install it alone without extras, and use it"
+	@echo "make wheel   build the wheel, install it alone without extras, and use it; then with them"
 	@echo "make lowest  the same with the lowest versions that are supported"
 	@echo "make check   lint, formatting, types and documentation: ruff, mypy, sphinx"
 	@echo "make docs    build the documentation site into docs/_build, strictly and offline"

@@ -127,6 +127,7 @@ def test_interrupted(place: Path) -> None:
     assert run(certify(0.01), log, moment, signal.SIGINT) == 130
     kept = "2 finished levels are kept in run/certificate/unfinished; the same command goes on with them."
     assert log.read_text() == f"certus: interrupted: {kept}\n"
+    assert run(certify(0.03), log) == 0, log.read_text()  # another question, which forgets its own levels
     assert run(certify(0.01), log, moment, signal.SIGINT) == 0  # of three levels one was left
     first = BeforeCalling("certus.certificates.kept:FileMemory.save")
     assert run(certify(0.02), log, first, signal.SIGINT) == 130

@@ -180,7 +180,7 @@ SLIPS = {
 @pytest.mark.parametrize("exists", [False, True], ids=["new", "empty"])
 @pytest.mark.parametrize("slip", SLIPS)
 def test_refused_until_the_model_is_mended(slip: str, exists: bool, tmp_path: Path) -> None:
-    """Layers that do not fit each other show before the run is made, other mistakes at the first step of it."""
+    """Layers that do not fit show before the run is made, other mistakes at the first step of it."""
     place, log, file = tmp_path / "run", tmp_path / "log", tmp_path / "net.py"
     if exists:
         place.mkdir()
@@ -190,7 +190,9 @@ def test_refused_until_the_model_is_mended(slip: str, exists: bool, tmp_path: Pa
     made, mistake = "; run directory" in log.read_text(), log.read_text().splitlines()[-1]
     if slip == "at the first step":
         assert made
-        assert f"`--model` must run without errors; it fails in {file}, line 7, with ValueError: not" in mistake
+        assert (
+            f"`--model` must run without errors; it fails in {file}, line 7, with ValueError: not" in mistake
+        )
     else:
         assert not made
         assert "`--model` must accept inputs of shape (13,); it fails with RuntimeError" in mistake

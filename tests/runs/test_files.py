@@ -280,12 +280,14 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     theirs.close()  # so that its death would be heard
     with ours:
         assert ours.recv() == "held"
-    with (
-        pytest.raises(RunError, match=f"is in use by another process \\(pid {other.pid}\\)"),
-        RunLock(tmp_path),
-    ):
-        pass
-    other.kill()
+    try:
+        with (
+            pytest.raises(RunError, match=f"is in use by another process \\(pid {other.pid}\\)"),
+            RunLock(tmp_path),
+        ):
+            pass
+    finally:
+        other.kill()
     assert exit_code(other) == -signal.SIGKILL
     with RunLock(tmp_path):
         pass

@@ -1,13 +1,20 @@
-"""Errors that name an option as it is typed: ``--lr``, not ``learning_rate``; ``DATA``, not ``spec``."""
+"""Errors that name an option as it is typed: ``--lr``, not ``learning_rate``; ``DATA``, not ``spec``.
+
+What no option can mean is refused here too, for all of them: nothing at all, and NUL bytes. A path may begin
+with ~ where the shell leaves it alone, as in ``--output=~/runs/new``: that is a user's home, not a name.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand
 
-from certus.errors import ArgumentError, UnsupportedError
+from certus.errors import ArgumentError, UnsupportedError, require
 
 _OTHERWISE = {"spec": "data", "attack": "attacks", "model": "models", "gammas": "gamma"}
 """What the library calls a parameter → what commands call it."""
@@ -15,6 +22,12 @@ _OTHERWISE = {"spec": "data", "attack": "attacks", "model": "models", "gammas": 
 
 class TypedCommand(TyperCommand):
     """A command whose refusals speak of its own options."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for parameter in self.params:
+            one: Any = parameter
+            one.process_value = _checked(one, one.process_value)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -45,3 +58,33 @@ def _typed(parameter: Any) -> str:
     """``--lr`` of an option, ``DATA`` of an argument."""
     options = [one for one in parameter.opts if one.startswith("--")]
     return options[0] if options else str(parameter.name).upper()
+
+
+def _checked(parameter: Any, process: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """How a parameter processes what was typed, with a look at the text before and at paths behind."""
+    name = _typed(parameter)
+    is_path = getattr(getattr(parameter, "type", None), "name", "") == "path"  # in older typer, still a text
+    may_be_empty = parameter.default == ""
+
+    def checked(context: Any, value: Any) -> Any:
+        several = isinstance(value, list | tuple)
+        typed = value if several else [value]
+        for text in typed:
+            if isinstance(text, str):
+                require(text != "" or may_be_empty, name, "not be empty", "''")
+                require("\0" not in text, name, "have no NUL byte", repr(text))
+        found = process(context, value)
+        if several and found is not None:
+            return type(found)(map(at_home, typed, found))
+        return at_home(value, found)
+
+    def at_home(text: Any, read: Any) -> Any:
+        """A path that was typed with ~ or ~user as the folder that it means; other values as they are."""
+        if not (isinstance(text, str) and text.startswith("~") and (is_path or isinstance(read, Path))):
+            return read
+        expanded = os.path.expanduser(text)
+        rule = f"be a path of a user that there is, or ./{text} where a name begins with ~"
+        require(not expanded.startswith("~"), name, rule, text)
+        return type(read)(expanded)
+
+    return checked

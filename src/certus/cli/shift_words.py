@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ from certus.data import DataSet, load
 from certus.data.catalogue import TABLES, raw_table
 from certus.data.other_data import load_like, new_rows
 from certus.decimals import at_least, at_most
-from certus.errors import require
+from certus.errors import ArgumentError, require
 from certus.runs.building import natural_cost
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import RunDirectory
@@ -56,13 +59,15 @@ def measure_shift(
     refuse_idle(context, alone if opened is None else of_network(opened))
     trained = None if opened is None else open_trained(opened, model=model)
     (spec, name), (other, later) = _names(first), _names(second)
-    data = load(spec) if trained is None else trained.data
+    with _about("first"):
+        data = load(spec) if trained is None else trained.data
     refuse_idle(context, of_labels(data))
     require(samples is None or samples >= 2, "samples", "be at least 2", samples)
-    chosen = [
-        Subset.of(_read(data, *each, trained, spec), "@".join(each), samples, seed=seed, stratify=True)
-        for each in ((spec, name), (other, later))
-    ]
+    chosen = []
+    for argument, each in (("first", (spec, name)), ("second", (other, later))):
+        with _about(argument):
+            split = _read(data, *each, trained, spec)
+        chosen.append(Subset.of(split, "@".join(each), samples, seed=seed, stratify=True))
     here, there = (part.data for part in chosen)
     unlabelled = data.classes is not None and there.targets.is_floating_point()
     if unlabelled:
@@ -165,6 +170,15 @@ def _show(
 def _bound(value: float, limit: float) -> str:
     """A bound, with a word where it says no more than guessing does."""
     return at_most(value) + (" (vacuous)" if value >= limit else "")
+
+
+@contextmanager
+def _about(argument: str) -> Iterator[None]:
+    """Refusals of data name the argument that they were given by."""
+    try:
+        yield
+    except ArgumentError as reason:
+        raise ArgumentError(re.sub("`(spec|data)`", f"`{argument}`", str(reason))) from reason
 
 
 def _names(text: str) -> tuple[str, str]:

@@ -48,7 +48,7 @@ def start_training(
         require_free(output)
     require_tensorboard(logs)
     method, certified, seed = options["method"], options["certified"], options["seed"]
-    chosen_model, own = model or "mlp:128,128:elu", [] if model is None else [model]
+    chosen_model, own = ("mlp:128,128:elu", []) if model is None else (model, [model])
     idle = of_others([method], METHOD_OPTIONS) if method in METHODS else {}
     idle |= {"gamma": None} if certified else {}
     idle["schedule"] = "with --epochs 1: it moves on after each epoch" if options["epochs"] == 1 else None
@@ -62,7 +62,7 @@ def start_training(
     draft = Settings.chosen(data=data, model=chosen_model, folder=folder, **given)
     loaded = load_data(draft)
     refuse_idle(context, of_data(loaded) | _training_options(loaded, draft))
-    settings = replace(draft, model=model or default_model(loaded, certified))
+    settings = replace(draft, model=default_model(loaded, certified) if model is None else model)
     if options["epochs"] is None:
         settings = replace(settings, epochs=enough_epochs(len(loaded.train), settings.batch_size))
     if options["learning_rate"] is None and settings.model.startswith("mlp:") and not certified:

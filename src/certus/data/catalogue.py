@@ -24,6 +24,7 @@ from certus.data.learning import make_data
 from certus.data.mnist import mnist
 from certus.data.npz_file import npz_file
 from certus.data.raw_table import RawTable
+from certus.data.reasons import why_not
 from certus.data.rings import rings
 from certus.data.stanford_dogs import stanford_dogs
 from certus.errors import ArgumentError, require
@@ -121,7 +122,7 @@ def load(
         try:
             return own[prefix]()
         except OSError as problem:
-            raise ArgumentError(f"`{spec}` must be readable; got {problem.strerror or problem}.") from problem
+            raise ArgumentError(f"`{spec}` must be readable; got {why_not(problem)}.") from problem
     named: dict[str, Callable[[], DataSet]] = {
         "digits": lambda: digits(seed),
         "rings": lambda: rings(seed=seed),
@@ -158,5 +159,7 @@ def _file(spec: str, path: str) -> Path:
     require("\0" not in path, "spec", "name a file, without NUL bytes", repr(spec))
     try:
         return Path(path).expanduser()
-    except RuntimeError as problem:  # ~nobody
-        raise ArgumentError(f"`spec` must name a file; got {spec!r}: {problem}") from None
+    except RuntimeError:  # ~nobody
+        named = spec.replace(":~", ":./~", 1)
+        rule = f"be a path of a user that there is, or {named} where a name begins with ~"
+        raise ArgumentError(f"`spec` must {rule}; got {spec!r}.") from None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from certus.data.cell_kinds import MISSING, is_number
 from certus.data.raw_table import RawColumn, RawTable
+from certus.data.reasons import why_not
 from certus.errors import ArgumentError, require
 from certus.storage.reading import open_regular
 
@@ -43,7 +44,9 @@ def _read(
                     lines.append(reader.line_num)
     except (OSError, ValueError, csv.Error) as problem:
         hint = "; `encoding` may be latin-1" if isinstance(problem, UnicodeDecodeError) and plain else ""
-        raise ArgumentError(f"`{source}` must be a readable {named} file; got {problem}{hint}.") from problem
+        raise ArgumentError(
+            f"`{source}` must be a readable {named} file; got {why_not(problem)}{hint}."
+        ) from problem
     require(bool(rows), source, "begin with a header line of column names", "an empty file")
     header = rows[0]
     complete = all(header) and not all(is_number(cell) for cell in header)

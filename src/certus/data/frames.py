@@ -11,7 +11,9 @@ import numpy as np
 from certus.data.base import DataSet
 from certus.data.learning import make_data
 from certus.data.raw_table import RawColumn, RawTable
+from certus.data.reasons import why_not
 from certus.errors import ArgumentError, UnsupportedError, require
+from certus.storage.reading import open_regular
 from certus.table_options import TableOptions
 
 _DAY = 86_400_000_000.0  # microseconds
@@ -49,11 +51,13 @@ def parquet_table(path: Path) -> RawTable:
         from pyarrow import parquet
     except ImportError:
         raise UnsupportedError("Parquet files need pyarrow: pip install 'certus[frames]'.") from None
-    require(path.is_file(), source, "be an existing file", path)
     try:
-        frame = parquet.read_table(path)
+        with open_regular(path) as stream:
+            frame = parquet.read_table(stream)
     except Exception as problem:  # whatever Arrow makes of damage
-        raise ArgumentError(f"`{source}` must be a readable Parquet file; got {problem}.") from problem
+        raise ArgumentError(
+            f"`{source}` must be a readable Parquet file; got {why_not(problem)}."
+        ) from problem
     return frame_table(frame, source)
 
 

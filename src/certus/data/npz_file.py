@@ -15,6 +15,7 @@ from certus.data.base import DataSet
 from certus.data.columns import Numeric
 from certus.data.images import image_set
 from certus.data.precision import single
+from certus.data.reasons import why_not
 from certus.data.splits import beside_test, digest_arrays, in_fifths
 from certus.data.tables import table
 from certus.data.targets import Targets, labelled
@@ -88,8 +89,6 @@ def _kind(array: Array) -> str:
 
 def _read(source: str, path: Path) -> dict[str, Array]:
     """The arrays that have a meaning here; others in the file are left alone, but named."""
-    if not path.is_file():
-        raise ArgumentError(f"`{source}` must be an existing file.")
     try:
         with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
             return {
@@ -99,8 +98,7 @@ def _read(source: str, path: Path) -> dict[str, Array]:
     except ArgumentError:
         raise
     except Exception as problem:  # whatever zipfile, its decoders and NumPy make of damage
-        what = type(problem).__name__ if not str(problem) else str(problem)
-        raise ArgumentError(f"`{source}` must be a complete .npz file; got {what}.") from problem
+        raise ArgumentError(f"`{source}` must be a complete .npz file; got {why_not(problem)}.") from problem
 
 
 def _members(source: str, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:

@@ -1,0 +1,12 @@
+"""Why a file cannot be read, in words for somebody who knows which file is meant."""
+
+from __future__ import annotations
+
+
+def why_not(problem: Exception) -> str:
+    """What an error says, without its number and path.
+
+    >>> why_not(FileNotFoundError(2, "No such file or directory", "data.csv"))
+    'No such file or directory'
+    """
+    return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
