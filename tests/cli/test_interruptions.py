@@ -47,6 +47,37 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
         "the cache is as it was; the same command starts again.",
     ),
     "bound": (["bound", "run"], BeforeCalling("certus.cli.smoothness_table:input_smoothness"), NOTHING),
+    "verify": (["verify", "run"], BeforeCalling("certus.cli.certificate_again:require"), NOTHING),
+    "compare": (
+        ["compare", "run", "other", "--epsilon", "0.1"],
+        BeforeCalling("certus.runs.directory:RunDirectory.open"),
+        NOTHING,
+    ),
+    "report": (
+        ["report", "run", "-o", "x.json"],
+        BeforeCalling("certus.cli.report_page:find_out"),
+        NOTHING,
+    ),
+    "predict": (
+        ["predict", "run", "npz:data.npz", "-o", "x.json"],
+        BeforeCalling("certus.cli.predicting:predict_rows"),
+        NOTHING,
+    ),
+    "export": (
+        ["export", "run", "-o", "x.json"],
+        BeforeCalling("certus.runs.exporting:write_atomically"),
+        NOTHING,
+    ),
+    "shift": (
+        ["shift", "npz:data.npz@test", "npz:data.npz@train"],
+        BeforeCalling("certus.cli.shift_words:transport_distance"),
+        NOTHING,
+    ),
+    "reproduce": (
+        ["reproduce", "hardness", "-o", "results", "--work", "work"],
+        BeforeCalling("certus.cli.reproducing:_with_bar"),
+        "work keeps the parts that are finished; the same command goes on.",
+    ),
     "runs": (["runs", "."], BeforeCalling("certus.cli.run_table:find_runs"), NOTHING),
 }
 

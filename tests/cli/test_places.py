@@ -125,6 +125,50 @@ REFUSED = {
         [*ATTACK, "-o", "x.png", "--plot", "./x.png"],
         "must be another file than",
     ),
+    "predict over its rows": (
+        ["predict", "run", "csv:mine/../notes/notes.txt", "-o", "notes/notes.txt"],
+        "`--output` must be another file than DATA, whose rows would be lost; got notes/notes.txt",
+    ),
+    "predict in both ways": (
+        ["predict", "run", "x.csv", "--json", "-o", "x.json"],
+        "`--output` must be left out with --json, which prints",
+    ),
+    "predict over a run": (["predict", "run", "x.csv", "-o", "other/run.json"], "which belongs to a run"),
+    "predict into a pipe": (
+        ["predict", "run", "x.csv", "-o", "pipe"],
+        "`--output` must be a file. Cannot write",
+    ),
+    "export over a run": (["export", "run", "-o", "run/model.safetensors"], "which belongs to a run"),
+    "export into a device": (["export", "run", "-o", "null"], "Cannot write null: it is a device"),
+    "features over a certificate": (
+        ["features", "run", "--plot", "certificate/certificate.png"],
+        "which belongs to a certificate",
+    ),
+    "report over a certificate": (
+        ["report", "run", "-o", "certificate/samples.csv"],
+        "belongs to a certificate",
+    ),
+    "report into a pipe": (["report", "run", "-o", "pipe"], "Cannot write pipe: it is a pipe"),
+    "figures into a study": (
+        ["report", "run", "--figures", "study"],
+        f"`--figures` {OWN} study, which holds a",
+    ),
+    "figures into a file": (
+        ["report", "run", "--figures", "notes/notes.txt"],
+        "`--figures` must be a folder",
+    ),
+    "figures as the page": (
+        ["report", "run", "-o", "x.html", "--figures", "./x.html"],
+        "`--figures` must be another place than --output",
+    ),
+    "reproduce into a file": (
+        ["reproduce", "hardness", "-o", "notes/notes.txt"],
+        "`--output` must be a folder",
+    ),
+    "reproduce in a file": (
+        ["reproduce", "hardness", "-o", "new", "--work", "notes/notes.txt"],
+        "`--work` must be a folder",
+    ),
     "bound": (["bound", "run", "--plot", "x.xyz"], "`--plot` must name a picture that can be drawn"),
     "bound over a run": (["bound", "run", "--plot", "run/result.json"], "which belongs to a run"),
 }

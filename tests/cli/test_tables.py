@@ -44,11 +44,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_predictions_agree_with_the_network(shop: Path) -> None:
-    done = (
-        certus("predict", "shop/run", "shop/new.csv", folder=shop.parent / "..")
-        if False
-        else certus("predict", "run", "new.csv", folder=shop)
-    )
+    done = certus("predict", "run", "new.csv", folder=shop)
     assert done.returncode == 0, done.stderr
     assert "25.00% of 'town' count as unknown, a category that no row of the run had: Basel." in done.stderr
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
@@ -66,9 +62,11 @@ def test_predictions_agree_with_the_network(shop: Path) -> None:
     assert trained.settings.drop == "rate"
     # The radius is proven: no move shorter than it changes a label.
     inputs = trained.data.test.inputs
-    test = certus("predict", "run", "old.csv", folder=shop)
+    test = certus("predict", "run", "old.csv", "-o", "said/new/old.csv", folder=shop)
+    assert test.stdout == ""
     assert "agree with the target column" in test.stderr
-    radii = [float(row["radius"]) for row in csv.DictReader(io.StringIO(test.stdout))]
+    written = (shop / "said/new/old.csv").read_text()  # in folders that were not there
+    radii = [float(row["radius"]) for row in csv.DictReader(io.StringIO(written))]
     rows_there = trained.data.rows["test"].tolist()
     own = trained.model(inputs).argmax(1)
     generator = torch.Generator().manual_seed(0)
@@ -142,9 +140,9 @@ def test_what_if_a_feature_moves(shop: Path) -> None:
 
 
 def test_an_exported_network_is_the_same(shop: Path) -> None:
-    done = certus("export", "run", "-o", "net.pt2", folder=shop)
+    done = certus("export", "run", "-o", "made/net.pt2", folder=shop)
     assert done.returncode == 0, done.stderr
-    again = torch.export.load(shop / "net.pt2").module()
+    again = torch.export.load(shop / "made/net.pt2").module()
     trained = library.load(shop / "run")
     for count in (1, 7):
         inputs = trained.data.train.inputs[:count]

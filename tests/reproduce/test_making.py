@@ -17,7 +17,7 @@ from certus.reproduce.page import markdown_table
 from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
 from certus.reproduce.reproductions import REPRODUCTIONS, reproduction
 from certus.reproduce.workshop import Workshop
-from certus.storage.files import DamageError
+from certus.storage.files import DamageError, RunError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,6 +115,15 @@ def test_a_page_of_ones_own_is_never_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "results/README.md")  # to read it would be to wait for ever
     with pytest.raises(ArgumentError, match=r"README\.md is not of certus"):
         make(_squares(2, 3), tmp_path)
+
+
+@pytest.mark.parametrize("extent", Extent)
+def test_what_the_table_cannot_read_is_said_before_the_work(extent: Extent, tmp_path: Path) -> None:
+    (tmp_path / "results/mine").mkdir(parents=True)
+    (tmp_path / "results/mine" / MEASURED).write_text('{"my": "own"}')
+    with pytest.raises(RunError, match=r"mine/measured\.json"):
+        make(_squares(2, 3), tmp_path, extent)
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
 def test_what_is_written(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from certus.runs import RunError, RunLock
 from certus.runs.tags import from_tag, to_tag
 from certus.storage.files import DamageError, read_json
 from certus.storage.tensors import load_tensors, save_tensors
+from certus.storage.together import appearing_together, complete
 from certus.storage.writing import WriteError, temporary_beside, write_atomically, write_json
 from certus.surrogate import BarzilaiBorwein, PaperAscent, ProximalAscent
 from tests.forks import exit_code, start
@@ -165,6 +166,21 @@ def test_what_the_dead_left_is_swept_and_what_the_living_write_is_not(tmp_path: 
     with RunLock(tmp_path):
         pass
     assert {entry.name for entry in tmp_path.iterdir()} == {"x", ours.name, ".x.tmp", ".lock"}
+
+
+def test_what_another_kind_of_command_had_written_is_put_in_place(tmp_path: Path) -> None:
+    """One that wrote a certificate by noise was killed in the end; then one of another kind is written."""
+    (tmp_path / ".complete").mkdir()
+    for name in ("smoothing.json", "smoothing.png"):
+        (tmp_path / ".complete" / name).write_text("new")
+    (tmp_path / "smoothing.png").write_text("old")  # the old certificate is away already
+    with appearing_together(tmp_path, "certificate.json") as new:
+        (new / "certificate.json").write_text("another")
+    found = {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != ".lock"}
+    assert found == {"certificate.json": "another", "smoothing.json": "new", "smoothing.png": "new"}
+    (tmp_path / ".complete").mkdir()  # all was moved, and the process killed before the folder was removed
+    complete(tmp_path, "certificate.json")
+    assert not (tmp_path / ".complete").exists()
 
 
 def test_json_files(tmp_path: Path) -> None:

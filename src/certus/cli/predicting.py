@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 from pathlib import Path
 
 import typer
 
 from certus.cli.idle import of_network, refuse_idle
-from certus.cli.output import messages, print_json, require_file
+from certus.cli.output import messages, print_json, require_file, same_place
 from certus.decimals import at_least
 from certus.errors import require
 from certus.runs.directory import RunDirectory
@@ -33,13 +34,19 @@ def predict_table(
     """Read, predict, and write a table or JSON."""
     if output is not None:
         require_file("--output", output)
+        own = not same_place(output, os.path.expanduser(data.partition(":")[2] or data))
+        require(own, "--output", "be another file than DATA, whose rows would be lost", output)
     require(reach is None or 0 < reach < math.inf, "--reach", "be positive and finite", reach)
     opened = RunDirectory.open(run, data=run_data)
     trained = open_trained(opened, model=model)
     numbers = trained.data.classes is None
     regression = f"for {run}, a regression: its predictions are numbers" if numbers else None
     off = "with --no-radius" if reach is None else None
-    refuse_idle(context, of_network(opened) | {"radius": regression, "reach": regression or off})
+    printed = "with --json, which prints: use > FILE" if as_json else None
+    refuse_idle(
+        context,
+        of_network(opened) | {"radius": regression, "reach": regression or off, "output": printed},
+    )
     rows = read_new(trained, data)
     for note in rows.notes:
         messages.print(note)
@@ -56,6 +63,7 @@ def predict_table(
     if output is None:
         print(text.getvalue(), end="")
     else:
+        output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output, text.getvalue().encode())
         messages.print(f"Written: {output}, {len(rows.inputs)} rows.")
     if said.right is not None:

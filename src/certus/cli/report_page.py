@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from certus.cli.output import console, messages, require_file, require_folder
+from certus.cli.output import console, messages, require_file, require_folder, same_place
 from certus.cli.progress import counting
 from certus.errors import require, require_count
 from certus.report.findings import find_out, unit_of, work
@@ -16,6 +16,7 @@ from certus.report.printed import draw_figures
 from certus.report.whole_page import Page, plotly_js
 from certus.runs.directory import RunDirectory
 from certus.runs.networks import own_model
+from certus.runs.owners import owner_of
 from certus.runs.trained import open_trained
 from certus.storage.writing import write_atomically
 
@@ -36,6 +37,10 @@ def make_report(
     require_file("--output", output)
     if figures is not None:
         require_folder("--figures", figures)
+        require(not same_place(figures, output), "--figures", "be another place than --output", figures)
+        owner = owner_of(figures)
+        taken = "" if owner is None else f"{figures}, which holds {owner.words}"
+        require(not taken, "--figures", "be a folder of its own", taken)
     plotly_js()  # what is missing is said before anything is attacked
     folders = [RunDirectory.open(path, data=run_data) for path in runs]
     opened = [open_trained(folder, model=own_model(folder, models)) for folder in folders]

@@ -72,8 +72,7 @@ def write_folder(of: Reproduction, extent: Extent, measured: dict[str, Any], res
     }
     write_json(folder / MEASURED, seal(content))
     write_atomically(folder / PAGE, page(of, content).encode())
-    everything = [read_measured(path) for path in sorted(results.glob(f"*/{MEASURED}"))]
-    write_atomically(results / PAGE, table_of_all(everything).encode())
+    write_atomically(results / PAGE, table_of_all(_everything(results)).encode())
     return [*written, folder / MEASURED, folder / PAGE, results / PAGE]
 
 
@@ -82,6 +81,10 @@ def read_measured(path: Path) -> dict[str, Any]:
     content = read_json(path)
     check_seal(content, path)
     return dict(content)
+
+
+def _everything(results: Path) -> list[dict[str, Any]]:
+    return [read_measured(path) for path in sorted(results.glob(f"*/{MEASURED}"))]
 
 
 def _is_ours(page_file: Path) -> bool:
@@ -94,12 +97,13 @@ def _is_ours(page_file: Path) -> bool:
 
 def require_place(of: Reproduction, extent: Extent, results: Path) -> None:
     """Raise ``ArgumentError`` where something else would be replaced: a page of the user's own, or figures at
-    the paper's extent by a quick look."""
+    the paper's extent by a quick look; ``RunError`` for a file that the table of all could not read."""
     for page_file in (results / PAGE, results / of.name / PAGE):
         if os.path.lexists(page_file) and not _is_ours(page_file):
             raise ArgumentError(
                 f"`--output` must be a folder of its own; {page_file} is not of certus; got {results}."
             )
+    _everything(results)
     path = results / of.name / MEASURED
     if extent is Extent.QUICK and path.exists() and read_measured(path)["extent"] == Extent.PAPER:
         raise ArgumentError(

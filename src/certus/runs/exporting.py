@@ -37,5 +37,6 @@ def export_model(model: nn.Module, inputs: Tensor, path: Path) -> float:
         raise UnsupportedError(
             f"The exported network differs from the run's own by {apart:.3g}; not written."
         )
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, buffer.getvalue())
     return apart

@@ -24,7 +24,7 @@ def appearing_together(folder: Path, last: str, *, locking: bool = True) -> Iter
     """A folder to write into; at the end of the block its files are in ``folder``, all at once.
 
     Args:
-        last: the file that a reader looks for first.
+        last: the file that a reader looks for first, the only JSON file among them.
         locking: see ``RunLock``.
     """
     written = temporary_beside(folder / _COMPLETE)
@@ -64,12 +64,15 @@ def remove_files(folder: Path, names: Iterable[str]) -> None:
 
 def _put_in_place(folder: Path, last: str) -> None:
     ready = folder / _COMPLETE
-    if not (ready / last).exists():  # there is nothing, or all but the empty folder is done
+    names = os.listdir(ready) if ready.is_dir() else []
+    if last not in names:  # there is nothing, or it was written by a command of another kind
+        last = next((name for name in names if name.endswith(".json")), "")
+    if last == "":  # all but the empty folder is done
         shutil.rmtree(ready, ignore_errors=True)
         return
     if not (folder / last).is_symlink():
         (folder / last).unlink(missing_ok=True)
-    for name in sorted(os.listdir(ready), key=lambda name: (name == last, name)):
+    for name in sorted(names, key=lambda name: (name == last, name)):
         if (folder / name).is_symlink():
             write_atomically(folder / name, (ready / name).read_bytes())
         else:
