@@ -26,7 +26,7 @@ from certus.attacks import (
 from certus.attacks.outcomes import normal_interval, wilson
 from certus.attacks.paired import paired_differences
 from certus.attacks.sweeps import Trial, as_row, sweep
-from certus.costs import SquaredSup
+from certus.costs import Cost, SquaredSup
 from certus.data import Split
 from certus.errors import ArgumentError, LossError
 from certus.losses import Logistic, SquaredError
@@ -289,3 +289,19 @@ def test_a_loss_that_is_not_finite_is_no_result() -> None:
     inputs[7] = 3.0
     with pytest.raises(LossError, match="at sample 7"):
         attack_data(loss, Split(inputs, torch.zeros(9, dtype=torch.long)), ERM(), batch_size=4)
+
+
+@pytest.mark.parametrize("cost", [SquaredSup(), SquaredL2()], ids=["sup", "L2"])
+def test_the_sup_norm_budget_is_the_root_of_the_costs_own_level(cost: Cost) -> None:
+    """ℓ = s·⟨w, x⟩, s = 1 or 3 by label. With ‖·‖_∞² T moves each coordinate by s‖w‖₁/2γ, and ε = √E of its
+    square (eqn:fgm-fair). With ‖·‖₂² the largest moves by s·max|w|/2γ, and ε is the mean (eq:inf-from-2)."""
+    weight, gamma = torch.tensor([1.0, -2.0, 0.5]), 2.0
+    data = Split(torch.zeros(4, 3), torch.tensor([0, 1, 1, 1]))
+    moves = torch.tensor([1.0, 3.0, 3.0, 3.0]) / (2 * gamma)
+
+    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        return (1 + 2 * targets) * (inputs @ weight)
+
+    found = fair_epsilon(WRM(gamma, cost=cost), loss, data, math.inf)
+    sup, mean = (3.5 * moves).square().mean().sqrt(), (2.0 * moves).mean()
+    assert found == pytest.approx(float(sup if isinstance(cost, SquaredSup) else mean), rel=1e-5)

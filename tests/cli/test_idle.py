@@ -122,7 +122,7 @@ USING = {
     "attack images --attack fgm --epsilon 1 --restarts 1": "`--restarts` must be left out for fgm",
     "attack images --attack fgm --epsilon 1 --seed 0": "`--seed` must be left out for fgm without --samples",
     "attack numbers --epsilon 1 --no-clip": "`--no-clip` must be left out for diabetes",
-    "attack images --nearest --attack pgm": f"`--attack` {NEAREST}; got pgm.",
+    "attack images --nearest --attack pgm": "`--attack` must be left out with --nearest, or be wrm; got pgm.",
     "attack images --nearest --gamma 1": f"`--gamma` {NEAREST}",
     "attack images --nearest --plot a.png": f"`--plot` {NEAREST}",
     "attack images --nearest --relative": f"`--relative` {NEAREST}.",

@@ -1,7 +1,7 @@
 """Fair budgets: how far other attacks may move, so that they move as far as WRM did.
 
-    ε² = ρ̂_n(θ_WRM) = E_n[c(T_γ(θ_WRM; Z), Z)]  for p = 2                              [eqn:fgm-fair]
-    ε = E_n‖T_γ(θ_WRM; Z) − Z‖_p                 for p = 1, ∞                          [eq:inf-from-2]
+    ε² = ρ̂_n(θ_WRM) = E_n[c(T_γ(θ_WRM; Z), Z)]  for p = 2, and for c = ‖·‖_p²          [eqn:fgm-fair]
+    ε = E_n‖T_γ(θ_WRM; Z) − Z‖_p                 for p = 1, ∞ and other costs          [eq:inf-from-2]
 
 Both are *estimated*, by the ascent. The paper's figures give ε in units of C_p = E‖X‖_p.
 """
@@ -29,13 +29,20 @@ def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Split, norm: float, batch_size: 
     require_count("batch_size", batch_size)
     require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
     total, length = 0.0, Lp(norm)
+    squared = norm == 2 or _is_own(wrm, norm)
     for first in range(0, len(data), batch_size):
         batch = data[first : first + batch_size]
         move = wrm.solve(loss, batch.inputs, batch.targets).inputs - batch.inputs
         lengths = length(move).double()
-        total += float((lengths**2 if norm == 2 else lengths).sum())
+        total += float((lengths**2 if squared else lengths).sum())
     mean = total / len(data)
-    return mean**0.5 if norm == 2 else mean
+    return mean**0.5 if squared else mean
+
+
+def _is_own(wrm: WRM, norm: float) -> bool:
+    """Whether the cost is the square of this norm."""
+    balls = wrm.cost.stepping(wrm.domain)
+    return balls.own and balls.p == norm
 
 
 def typical_length(data: Split, norm: float) -> float:

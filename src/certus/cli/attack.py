@@ -12,8 +12,10 @@ from certus.cli.options import options_of
 from certus.cli.shared_options import Json, ModelFile, RunData
 
 _AT_ANY_DISTANCE: dict[str, str | None] = dict.fromkeys(
-    ("attacks", "epsilon", "gamma", "plot", "relative", "step_size"),
-    "with --nearest, which looks at any distance",
+    ("epsilon", "gamma", "plot", "relative", "step_size"), "with --nearest, which looks at any distance"
+)
+_OF_PENALTY: dict[str, str | None] = dict.fromkeys(
+    ("norm", "steps", "restarts"), "with --nearest --attack wrm, which looks for the largest gamma"
 )
 
 
@@ -37,6 +39,7 @@ def attack(
     certus attack runs/digits --norm 2 --epsilon from:runs/digits --no-clip
     certus attack runs/digits --attack wrm --gamma 4 --gamma 2 --gamma 1
     certus attack runs/digits --nearest --norm 2
+    certus attack runs/digits --nearest --attack wrm
 
     What an attack finds is attained: a lower bound on the worst case, never a certificate.
     """
@@ -50,6 +53,8 @@ def attack(
     )
     from certus.cli.idle import of_data, of_network, refuse_idle
     from certus.cli.nearest_errors import show_nearest
+    from certus.cli.nearest_penalties import show_penalties
+    from certus.errors import require
     from certus.runs.directory import RunDirectory
     from certus.runs.trained import open_trained
 
@@ -57,12 +62,19 @@ def attack(
     check_places(asked)
     opened = RunDirectory.open(run, data=run_data)
     refuse_idle(context, of_network(opened))
-    refuse_idle(context, _AT_ANY_DISTANCE if nearest else idle_in_attacks(asked))
+    by_penalty = nearest and asked.attacks == ["wrm"]
+    if nearest:
+        known = asked.attacks is None or by_penalty
+        require(known, "attack", "be left out with --nearest, or be wrm", ", ".join(asked.attacks or []))
+        refuse_idle(context, _AT_ANY_DISTANCE | (_OF_PENALTY if by_penalty else {}))
+    else:
+        refuse_idle(context, idle_in_attacks(asked))
     trained = open_trained(opened, model=model)
     refuse_idle(context, of_data(trained.data))
     chosen = some_samples(trained, asked)
     if nearest:
-        show_nearest(trained, chosen, asked, as_json=as_json)
+        show = show_penalties if by_penalty else show_nearest
+        show(trained, chosen, asked, as_json=as_json)
         return
     trials = make_trials(trained, asked, models=[] if model is None else [model])
     done = run_attacks(trained, chosen.data, trials, asked.seed)

@@ -143,8 +143,21 @@ def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path, title: str
             strength = "γ of the attack: less is stronger"
         quantity = "error rate under attack" if labelled else "mean loss under attack"
         panels.append(Panel(panel, strength, quantity, curves, towards=-1 if "wrm" in panel else 1))
+        if "wrm" in panel:
+            distances = _distances(entries)
+            panels.append(Panel(panel, strength, "ρ̂_test, mean squared distance", distances, towards=-1))
     draw_sweeps(panels, path, title)
     messages.print(f"Drawn into {path}")
+
+
+def _distances(entries: list[tuple[str, Trial, Outcome]]) -> dict[str, Curve]:
+    """ρ̂_test against γ, one line for each label (fig:mnist2)."""
+    curves = {}
+    for line in dict.fromkeys(label for label, _, _ in entries):
+        mine = sorted((trial.strength, one.rho_test) for label, trial, one in entries if label == line)
+        strengths, levels = [pair[0] for pair in mine], [pair[1] for pair in mine]
+        curves[line] = Curve(strengths, levels, levels, levels)
+    return curves
 
 
 def where(rows: list[dict[str, Any]], domain: Domain) -> str:

@@ -42,7 +42,7 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
     scaled = "" if settings.data != data else ", scaled otherwise"
     rule = f"come from a run on the same data, {data}"
     require(same, "epsilon", rule, f"{text}, which is on {settings.data}{scaled}")
-    rho_hat = recorded_rho_hat(run) if p == 2 else None
+    rho_hat = recorded_rho_hat(run, p)
     if rho_hat is not None:
         epsilon = math.sqrt(rho_hat)
     else:

@@ -39,6 +39,7 @@ RunFolder = Annotated[Path | None, typer.Option("--output", "-o", help="The run 
         **dict.fromkeys(("steps", "epochs"), int | None),
         **dict.fromkeys(("epsilon", "schedule"), str | None),
         "learning_rate": float | None,
+        "weight_decay": list[str] | None,
     },
 )
 def train(
@@ -61,6 +62,7 @@ def train(
     certus train csv:people.csv --target income --gamma 2
     certus train csv:shops.csv --target sold --drop note --split-by day
     certus train digits --gamma 6 --noise 0.25 --loss bounded
+    certus train mnist --gamma 1 --weight-decay 0=0.1 --weight-decay 2=0.02
     certus train digits --method pgm --norm 2 --epsilon from:runs/digits
     torchrun --nproc-per-node 2 -m certus train mnist --gamma 0.38
 

@@ -25,7 +25,9 @@ from certus.runs.building import certified_set, chosen_cost, load_data
 from certus.runs.creation import TakenError, require_free
 from certus.runs.directory import RunDirectory
 from certus.runs.execute import start_run
+from certus.runs.layer_decay import decay_of_layers, typed_decay
 from certus.runs.settings import METHOD_OPTIONS, METHODS, Settings
+from certus.training.decay import decay_groups
 from certus.training.guidance import enough_epochs, suggest_rho
 from certus.training.prospects import prospects
 
@@ -51,11 +53,15 @@ def start_training(
     chosen_model, own = ("mlp:128,128:elu", []) if model is None else (model, [model])
     idle = of_others([method], METHOD_OPTIONS) if method in METHODS else {}
     idle |= {"gamma": None} if certified else {}
+    if method == "wrm" and options["ascent"] == "paper":
+        idle |= {"steps": None, "tolerance": "for the ascent paper, which takes all its steps"}
     idle["schedule"] = "with --epochs 1: it moves on after each epoch" if options["epochs"] == 1 else None
     refuse_idle(context, idle | of_source(data))
     if options["epsilon"] is not None:
         norm = options["norm"] or "inf"
         options["epsilon"] = read_epsilon(options["epsilon"], norm, data, options["standardize"], own)
+    if options["weight_decay"] is not None:
+        options["weight_decay"] = typed_decay(options["weight_decay"])
     suggested = method == "wrm" and options["gamma"] is None and options["rho"] is None
     given = options | {"rho": 1.0} if suggested else options
     folder = str(Path.cwd()) if ":" in data else ""
@@ -76,6 +82,7 @@ def start_training(
     if leader:
         show_columns(loaded)
         built = build_from(settings.model, loaded, seed)
+        decay_groups(built.network, decay_of_layers(settings.weight_decay))  # refuses layers that it has not
         if certified:
             certified_set(settings, built.network, loaded)  # refuses what cannot be proven
         else:

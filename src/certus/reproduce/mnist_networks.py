@@ -30,7 +30,7 @@ from certus.data import load
 from certus.reproduce.reproduction import Extent, Part
 from certus.reproduce.workshop import Workshop
 from certus.runs.settings import Settings
-from certus.runs.trained import TrainedRun
+from certus.runs.trained import TrainedRun, recorded_rho_hat
 from certus.split import Split
 from certus.spoken import NORMS
 from certus.storage.writing import write_atomically
@@ -76,16 +76,15 @@ def mnist_network(workshop: Workshop, how: Mapping[str, Any]) -> TrainedRun:
         "batch_size": 256 if images is None else 64,
         "clip": False,
     }
-    return workshop.network(Settings(**common, **options))
+    return workshop.network(Settings(**common | options))
 
 
 def reach(workshop: Workshop, wrm: Mapping[str, Any], norm: str) -> float:
     """ε: how far a WRM moves its training data, in a norm; see the top of this file."""
     trained = mnist_network(workshop, wrm)
-    own = "inf" if trained.settings.cost == "linf" else "2"
-    if norm == own:
-        assert trained.rho_hat is not None
-        return math.sqrt(trained.rho_hat)
+    rho_hat = recorded_rho_hat(trained.run, NORMS[norm])
+    if rho_hat is not None:
+        return math.sqrt(rho_hat)
     data = random_images(trained, "train", _MEASURED_ON)
     about = {"reach of": dict(wrm), "norm": norm, "samples": len(data)}
     return workshop.number(about, lambda: fair_epsilon(trained.wrm, trained.loss, data, NORMS[norm]))

@@ -70,10 +70,11 @@ def _measure_surface(workshop: Workshop, settings: Mapping[str, Any]) -> dict[st
                 "high": error.high,
             }
         )
-    level = (trained.run.result or {})["level"]
+    assert trained.run.result is not None
+    level, clean = trained.run.result["level"], 1 - trained.run.result["test"]["accuracy"]
     phi = None if level is None else level["phi"]
     known = {"method": trained.settings.method, "gamma": trained.gamma, "rho_hat": trained.rho_hat}
-    return known | {"phi": phi, "samples": len(data), "rows": rows}
+    return known | {"phi": phi, "clean_error": clean, "samples": len(data), "rows": rows}
 
 
 def concavity_part(name: str, how: NetworkRecipe, samples: int) -> Part:

@@ -18,6 +18,8 @@ from certus.reproduce.mnist_networks import MNIST_METHODS, NetworkRecipe, mnist_
 from certus.reproduce.page import markdown_table
 from certus.reproduce.reproduction import Comparison, Measured, Part
 from certus.reproduce.workshop import Workshop
+from certus.runs.trained import TrainedRun
+from certus.split import Split
 from certus.spoken import NORMS
 
 SWEPT_ATTACKS = ("pgm", "fgm", "ifgm")
@@ -65,6 +67,15 @@ def _measure_sweep(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str,
                 rows.append(about | {"error": error.value, "low": error.low, "high": error.high})
     known = {"method": trained.settings.method, "seed": trained.settings.seed}
     return known | {"attack": settings["attack"], "samples": len(data), "rows": rows}
+
+
+def error_at_strengths(
+    trained: TrainedRun, data: Split, strengths: Sequence[float], clipped: bool
+) -> list[float]:
+    """Errors under PGM in the sup-norm."""
+    trials = [Trial("pgm", NORMS["inf"], epsilon, clipped=clipped) for epsilon in strengths]
+    done = sweep(trained.loss, data, trials, domain=trained.data.domain)
+    return [float(outcome.wrong.double().mean()) for _, outcome in done if outcome.wrong is not None]
 
 
 def sweeps_of(measured: Measured, names: Iterable[str], attack: str) -> dict[str, list[Mapping[str, Any]]]:

@@ -124,7 +124,9 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:
         make, step = ITERATED[settings.method], settings.step_size
         return make(budget, norm, steps=settings.steps, step_size=step, domain=domain)
     maximizer: Maximizer = default_maximizer(cost, domain, tolerance=settings.tolerance)
-    if settings.noise:
+    if settings.ascent == "paper":
+        maximizer = PaperAscent(settings.steps, settings.tolerance)
+    elif settings.noise:
         maximizer = PaperAscent(_NOISY_STEPS, settings.tolerance)  # values in fresh noise cannot be compared
     gamma = settings.gamma
     if settings.certified and gamma is not None:

@@ -34,6 +34,7 @@ from certus.runs.building import (
     settings_of,
 )
 from certus.runs.directory import RunDirectory
+from certus.runs.layer_decay import decay_of_layers
 from certus.runs.networks import rebuild_model
 from certus.runs.recorder import Recorder
 from certus.runs.result_file import result_of
@@ -137,7 +138,7 @@ def execute(
         certified=certified_set(settings, network, data),
         augment=build_augmentation(settings),
         noise=Noise(settings.noise, from_tag(about["cost"])) if settings.noise else None,
-        weight_decay=settings.weight_decay,
+        weight_decay=decay_of_layers(settings.weight_decay),
         seed=settings.seed,
         fabric=fabric,
         observers=[recorder, *(observers or [])],

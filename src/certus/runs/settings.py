@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from certus.errors import ArgumentError, require, require_count, require_number
 from certus.runs.column_prices import column_prices
 from certus.runs.kinds import check_kinds
+from certus.runs.layer_decay import decay_of_layers
 from certus.spoken import GRADIENT_ATTACKS, NORMS
 from certus.table_options import TableOptions
 
@@ -22,6 +23,7 @@ METHOD_OPTIONS = {  # option → the methods that take it; to others it means no
     "rho": ("wrm",),
     "cost": ("wrm",),
     "tolerance": ("wrm",),
+    "ascent": ("wrm",),
     "norm": GRADIENT_ATTACKS,
     "epsilon": GRADIENT_ATTACKS,
     "steps": ("ifgm", "pgm"),
@@ -56,7 +58,7 @@ class Settings:
     epsilon: Annotated[
         float | None, "How far fgm, ifgm and pgm move; from:RUN is as far as that run's wrm."
     ] = None
-    steps: Annotated[int, "Of ifgm and pgm; 15 by default."] = 15
+    steps: Annotated[int, "Of ifgm, pgm and the ascent paper; 15 by default."] = 15
     step_size: Annotated[float | None, "Of ifgm and pgm; 2.5 epsilon / steps by default."] = None
     clip: Annotated[bool, "Keep inputs that a method moves where the data live, e.g. in [0, 1]."] = True
     epochs: Annotated[int, "Passes over the training data; 10 by default, more for small data."] = 10
@@ -64,7 +66,9 @@ class Settings:
     optimizer: Annotated[str, "adam or sgd."] = "adam"
     learning_rate: Annotated[float, "Step size; 0.004 for mlp:…, 0.01 with --certified, else 0.001."] = 1e-3
     schedule: Annotated[str, "constant (the default), or cosine down to 0 (with --certified)."] = "constant"
-    weight_decay: Annotated[float, "L2 regularisation of the weights."] = 0.0
+    weight_decay: Annotated[
+        float | str, "L2 penalty λ/2·|w|² on weights: λ for all, or LAYER=λ, for several layers."
+    ] = 0.0
     class_weights: Annotated[str, "equal, or balanced: every class counts alike in training."] = "equal"
     label_smoothing: Annotated[float, "In the loss of a classifier, inside and outside."] = 0.0
     margin: Annotated[float, "By how much, in the training loss, the true class must lead."] = 0.0
@@ -73,6 +77,9 @@ class Settings:
     noise: Annotated[float, "Sigma of Gaussian noise on the inputs, wherever the loss is looked at."] = 0.0
     jitter: Annotated[int, "Pixels by which training images are moved at random."] = 0
     warp: Annotated[float, "How much they are turned, stretched and slanted, such as 0.1."] = 0.0
+    ascent: Annotated[
+        str, "How wrm climbs: adaptive, until the tolerance; or paper, --steps steps that fall as 1/√t."
+    ] = "adaptive"
     tolerance: Annotated[float, "How well wrm solves each inner problem, in units of the loss."] = 5e-3
     seed: Annotated[int, "Decides split, weights and batches."] = 0
     target: Annotated[str | None, "Target column of a csv: or parquet: file; the last by default."] = None
@@ -114,6 +121,7 @@ class Settings:
             ("optimizer", OPTIMIZERS),
             ("schedule", ("constant", "cosine")),
             ("cost", COSTS),
+            ("ascent", ("adaptive", "paper")),
             ("loss", LOSSES),
             ("class_weights", ("equal", "balanced")),
             ("norm", (None, *NORMS)),
@@ -123,7 +131,7 @@ class Settings:
         for name in ("epochs", "batch_size", "steps"):
             require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
         require_number("learning_rate", self.learning_rate)
-        require_number("weight_decay", self.weight_decay, zero=True)
+        decay_of_layers(self.weight_decay)
         accuracy = self.tolerance
         require(0 <= accuracy < math.inf, "tolerance", "be finite and not negative", accuracy)
         require(self.batch_size < 2**31, "batch_size", "be less than 2³¹", self.batch_size)

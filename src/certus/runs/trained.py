@@ -94,13 +94,13 @@ def load_run(path: str | Path, *, model: str | None = None, data: str | None = N
     return open_trained(RunDirectory.open(Path(path), data=data), model=model)
 
 
-def recorded_rho_hat(run: RunDirectory) -> float | None:
-    """ρ̂ of a complete WRM run whose cost is the squared L2 distance, as its training measured it; None for
+def recorded_rho_hat(run: RunDirectory, norm: float) -> float | None:
+    """ρ̂ of a complete WRM run whose cost is the square of this norm, as its training measured it; None for
     others."""
     result = _result(run)
     try:
         balls = from_tag(run.settings["cost"]).stepping(from_tag(run.settings["domain"]))
-        return _level(result)[1] if balls.own and balls.p == 2 else None
+        return _level(result)[1] if balls.own and balls.p == norm else None
     except (KeyError, TypeError, ValueError) as reason:
         raise _corrupt(run, reason) from None
 

@@ -26,10 +26,10 @@ def decay_groups(model: nn.Module, decay: float | Mapping[str, float] = 0.0) -> 
     """
     amounts = decay if isinstance(decay, Mapping) else {"": decay}
     for name, amount in amounts.items():
-        require(amount >= 0, f"decay[{name!r}]", "not be negative", amount)
+        require(amount >= 0, "weight_decay", "not be negative", amount)
         if name not in dict(model.named_modules()):
             layers = [layer for layer, _ in model.named_modules() if layer]
-            raise ArgumentError(f"`decay` must name layers of the model, {layers}; got {name!r}.")
+            raise ArgumentError(f"`weight_decay` must name layers of the model, {layers}; got {name!r}.")
     groups: dict[float, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         # The most specific layer that is named decides.

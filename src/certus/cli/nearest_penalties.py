@@ -1,0 +1,54 @@
+"""``certus attack --nearest --attack wrm``: the largest γ_adv at which WRM makes each sample an error."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from certus.attacks.smallest import largest_penalty
+from certus.cli.attack_options import AttackOptions
+from certus.cli.attack_table import clipping, describe, save_result
+from certus.cli.output import console, messages, print_json
+from certus.cli.progress import counting
+from certus.domains import Unbounded
+from certus.runs.trained import TrainedRun
+from certus.subsets import Subset
+from certus.texts.plain_text import make_table, number
+
+
+def show_penalties(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *, as_json: bool) -> None:
+    """Look for them, write them and print their quantiles, the most fragile samples first."""
+    domain = trained.data.domain if asked.clip else Unbounded()
+    penalties, distances = [], []
+    with counting(messages, f"attacking {trained.run.path}", len(chosen.data)) as advance:
+        for start in range(0, len(chosen.data), 256):
+            batch = chosen.data[start : start + 256]
+            found = largest_penalty(
+                trained.loss, batch.inputs, batch.targets, cost=trained.cost, domain=domain
+            )
+            penalties.append(found.gamma)
+            distances.append(found.distance)
+            advance(len(batch))
+    gammas, lengths = torch.cat(penalties).double().tolist(), torch.cat(distances).double().tolist()
+    about = {"run": str(trained.run.path), **describe(trained, chosen, asked.seed), "clipped": asked.clip}
+    about["gammas"] = [value if value < math.inf else None for value in gammas]  # None: wrong as it is
+    about["distances"] = [value if value < math.inf else None for value in lengths]  # None: no error found
+    try:
+        save_result(asked.output, about)
+    finally:  # what was found is shown, even if it cannot be written
+        if as_json:
+            print_json(about)
+        else:
+            _print_penalties(gammas, lengths)
+            kept = clipping(asked.clip, trained.data.domain)
+            console.print(f"{chosen.words}; {trained.cost}, {kept}. Attained: a larger gamma may do as well.")
+
+
+def _print_penalties(gammas: list[float], lengths: list[float]) -> None:
+    shown = make_table("share of samples", "an error at gamma of at least", "nearest error within")
+    for percent in (5, 25, 50, 75, 95):
+        reached = -(-percent * len(gammas) // 100) - 1  # so many samples, rounded up
+        cells = (sorted(gammas, reverse=True)[reached], sorted(lengths)[reached])
+        shown.add_row(f"{percent}%", *(number(value) for value in cells))
+    console.print(shown)

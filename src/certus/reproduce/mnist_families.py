@@ -1,0 +1,96 @@
+"""Five methods at one budget under six attacks: what fig:mnist-big, -infwrm2 and -proxsmall have in common.
+
+A *family* is one network for each method. Its parts begin with the family's name, so that a result can have
+two: one at the paper's small budget and one at the large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from certus.figures.attack_curves import sweep_figure
+from certus.reproduce.mnist_methods import small_budget_network
+from certus.reproduce.mnist_networks import (
+    LARGE_BUDGET,
+    MNIST_METHODS,
+    NetworkRecipe,
+    recipe,
+    training_part,
+)
+from certus.reproduce.mnist_sweeps import NORMS_SHOWN, SWEPT_ATTACKS, attack_panels, error_table, sweep_part
+from certus.reproduce.page import markdown_table
+from certus.reproduce.reproduction import Extent, Measured, Part
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Family = Mapping[str, NetworkRecipe]
+FEWER_EPOCHS, FEWEST_EPOCHS = 4, 2
+SHORTER = (
+    "Shorter than the paper's: 4 epochs for WRM and FGM, 2 for IFGM and PGM (ERM 10, as in `mnist`), one "
+    "seed; attacks on 500 random test images, not clipped."
+)
+QUICK_FAMILY = "800 training images, 1 or 2 epochs, one seed; attacks on 50 test images."
+_MINUTES = {"erm": 8.0, "wrm": 14.0, "fgm": 7.0, "ifgm": 26.0, "pgm": 26.0}
+_STRENGTHS = {"small": [0.05, 0.1, 0.15, 0.2], "large": [0.1, 0.2, 0.3, 0.4]}
+
+
+def large_budget_wrm(extent: Extent) -> NetworkRecipe:
+    """WRM in L2 at γ = 0.02 C₂."""
+    return recipe(extent, "wrm", FEWER_EPOCHS, gamma=LARGE_BUDGET)
+
+
+def family_of(extent: Extent, wrm: NetworkRecipe, norm: str, budget: NetworkRecipe | None = None) -> Family:
+    """ERM, a WRM, and FGM, IFGM and PGM in a norm that go as far as it, or as another WRM, does."""
+    like = wrm if budget is None else budget
+    others = {
+        method: recipe(extent, method, FEWER_EPOCHS, FEWEST_EPOCHS, norm=norm, as_far_as=like)
+        for method in ("fgm", "ifgm", "pgm")
+    }
+    return {"erm": small_budget_network(extent, "erm"), "wrm": wrm, **others}
+
+
+def family_parts(extent: Extent, name: str, family: Family) -> list[Part]:
+    """Training and attacks; ``name`` is small or large, which decides how strong attacks are."""
+    quick = extent is Extent.QUICK
+    shares = _STRENGTHS[name][1::2] if quick else _STRENGTHS[name]
+    strengths, samples = dict.fromkeys(NORMS_SHOWN, shares), 50 if quick else 500
+    parts = [
+        training_part(f"{name}:network-{method}-0", how, _MINUTES[method]) for method, how in family.items()
+    ]
+    attacks = ("pgm", "fgm") if quick else SWEPT_ATTACKS
+    return parts + [
+        sweep_part(f"{name}:{attack}-{method}-0", how, attack, strengths, samples)
+        for attack in attacks
+        for method, how in family.items()
+    ]
+
+
+def of_family(measured: Measured, name: str) -> dict[str, Any]:
+    """What was measured of one family, by the names of parts without it."""
+    begin = f"{name}:"
+    return {part.removeprefix(begin): one for part, one in measured.items() if part.startswith(begin)}
+
+
+def draw_family(name: str, marks: Callable[[Measured], Mapping[str, float | None]]) -> Any:
+    """Six panels in the paper's order."""
+
+    def draw(measured: Measured) -> Figure:
+        found = of_family(measured, name)
+        return sweep_figure(attack_panels(found, marks(found)), columns=2)
+
+    return draw
+
+
+def family_text(measured: Measured, name: str, norms: Sequence[str] = NORMS_SHOWN) -> str:
+    """The networks, and tables of their errors under PGM attacks."""
+    found, rows = of_family(measured, name), []
+    for method, words in MNIST_METHODS.items():
+        one = found[f"network-{method}-0"]
+        reach = one["epsilon"] or (one["rho_hat"] or 0.0) ** 0.5
+        rows.append([words, str(one["epochs"]), f"{reach:.3f}" if reach else "–", f"{one['test_error']:.2%}"])
+    head = [f"{name} budget", "epochs", "ε, and √ρ̂ of WRM", "test error"]
+    return "\n\n".join(
+        [markdown_table(head, rows), *(error_table(found, "pgm", norm, False) for norm in norms)]
+    )
