@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from certus.decimals import at_least, at_most
 from certus.losses import loss_and_slope
 from certus.modes import evaluation_mode
-from certus.runs.moved_feature import Feature, Fragile, features_of, move_feature, spread_cost
+from certus.runs.moved_feature import Fragile, move_feature, spread_cost
+from certus.runs.table_features import Feature, features_of
 from certus.runs.trained import TrainedRun
 from certus.split import Split
 
