@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacrev
 
-from certus.reproduce import convergence, generalization
+from certus.reproduce import convergence_runs, generalization
 from certus.split import Split
 
 
@@ -22,10 +22,10 @@ def softmax_loss(weights: Tensor, point: Tensor) -> Tensor:
 def test_of_the_linear_softmax(seed: int) -> None:
     """Exact Hessians for ‖W‖₂ ≤ b, ‖x‖ ≤ R never exceed the formulas; some come near."""
     generator = torch.Generator().manual_seed(seed)
-    known = convergence.softmax_constants(1.0, 3)
+    known = convergence_runs.softmax_constants(1.0, 3)
     reach = known.noise / math.sqrt(2)
     weights = torch.randn(3, 4, generator=generator, dtype=torch.float64)
-    weights *= convergence.NORM_BOUND * (0.01 if seed % 2 else 1) / torch.linalg.matrix_norm(weights, 2)
+    weights *= convergence_runs.NORM_BOUND * (0.01 if seed % 2 else 1) / torch.linalg.matrix_norm(weights, 2)
     point = torch.randn(4, generator=generator, dtype=torch.float64)
     point *= reach / point.norm()
     flat = weights.flatten()
@@ -33,7 +33,7 @@ def test_of_the_linear_softmax(seed: int) -> None:
     mixed = jacrev(grad(softmax_loss), argnums=1)(flat, point)
     assert torch.linalg.matrix_norm(mixed, 2) <= known.cross_smoothness
     bent = jacrev(grad(softmax_loss, argnums=1), argnums=1)(flat, point)
-    assert torch.linalg.eigvalsh(bent)[-1] <= 2 * convergence.STEP_GAMMA - known.modulus + 1e-12
+    assert torch.linalg.eigvalsh(bent)[-1] <= 2 * convergence_runs.STEP_GAMMA - known.modulus + 1e-12
     assert grad(softmax_loss)(flat, point).norm() <= known.noise + 1e-12
 
 

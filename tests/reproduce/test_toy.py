@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.reproduce.toy import FARTHEST, boundary_radii
+from certus.reproduce.toy_networks import FARTHEST, boundary_radii
 
 
 class Conic(nn.Module):

@@ -1,5 +1,5 @@
-"""What ``certus reproduce`` does: the list, and one result or all of them with a bar of the work "
-"that is left."""
+"""What ``certus reproduce`` does: the list, and one result or all of them with a bar of the work
+that is left."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def attack_panels(
             letter = "abcdef"[len(panels)]
             title = f"({letter}) {attack.upper()}, ‖·‖{_SIGNS[norm]}" + (", clipped" if clipped else "")
             strength = f"ε_adv / C{_SIGNS[norm]}"
-            panels.append(Panel(title, strength, "test error", curves, marks.get(norm)))
+            panels.append(Panel(title, strength, "test error", curves, marks.get(norm), towards=1))
     return panels
 
 

@@ -11,136 +11,21 @@ which the predicted class first changes, at most 4; its standard deviation over 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-from certus.certificates import certify
-from certus.data.rings import INNER_RADIUS, OUTER_RADIUS, rings
 from certus.evidence import Evidence
-from certus.figures.canvas import COLOURS, new_figure
 from certus.reproduce.page import markdown_table
 from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
-from certus.reproduce.workshop import Workshop
-from certus.runs.settings import Settings
-from certus.runs.trained import TrainedRun
-from certus.smoothness import input_smoothness
-from certus.surrogate import WRM, concave_share, default_maximizer
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-TOY_GAMMA = 2.0
-FARTHEST = 4.0
-TOY_MODELS = {"relu": "toy-relu", "elu": "toy"}
-METHOD_NAMES = {"erm": "ERM", "fgm": "FGM", "wrm": "WRM"}
-_COLOUR_OF = {"erm": COLOURS[4], "fgm": COLOURS[3], "wrm": COLOURS[2]}  # yellow, purple, green: the paper's
-
-
-def _measure(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Three networks of one activation and seed: where their boundaries are, and how often they err."""
-    networks = _networks(workshop, settings["activation"], settings["seed"], settings["epochs"])
-    found: dict[str, Any] = {"activation": settings["activation"], "methods": {}}
-    for name, trained in networks.items():
-        radii = boundary_radii(trained.loss.model)
-        found["methods"][name] = {
-            "test_error": _error(trained),
-            "mean_radius": radii.mean().item(),
-            "asymmetry": (radii.std() / radii.mean()).item(),
-            "open_rays": int((radii >= FARTHEST).sum()),
-            "lines": _lines(trained.loss.model) if settings["seed"] == 0 else None,
-        }
-    wrm, train = networks["wrm"], networks["wrm"].data.train
-    found["rho_hat"] = wrm.rho_hat
-    share = (
-        concave_share(wrm.loss, train.inputs, train.targets, gamma=TOY_GAMMA)
-        if settings["activation"] == "elu"
-        else None
-    )
-    found["concave_share"] = None if share is None else share.fraction
-    bound = input_smoothness(wrm.loss.model, input_shape=(2,)).curvature
-    found["proven_curvature"] = bound if math.isfinite(bound) else None
-    return found
-
-
-def _networks(workshop: Workshop, activation: str, seed: int, epochs: int) -> dict[str, TrainedRun]:
-    def train(**options: Any) -> TrainedRun:
-        common: dict[str, Any] = {
-            "data": "rings",
-            "model": TOY_MODELS[activation],
-            "epochs": epochs,
-            "learning_rate": 0.01,
-        }
-        return workshop.network(Settings(**common, seed=seed, **options))
-
-    wrm = train(method="wrm", gamma=TOY_GAMMA)
-    assert wrm.rho_hat is not None
-    fgm = train(method="fgm", norm="2", epsilon=math.sqrt(wrm.rho_hat))
-    return {"erm": train(method="erm"), "fgm": fgm, "wrm": wrm}
-
-
-def boundary_radii(model: nn.Module, rays: int = 360) -> Tensor:
-    """(rays,) the distance from the centre at which the predicted class first changes; at most "
-    "``FARTHEST``."""
-    angles = torch.arange(rays) * (2 * math.pi / rays)
-    steps = torch.linspace(0, FARTHEST, 401)
-    points = steps[None, :, None] * torch.stack([angles.cos(), angles.sin()], 1)[:, None, :]
-    with torch.no_grad():
-        outputs = model(points.reshape(-1, 2)).reshape(rays, len(steps), 2)
-    margin = outputs[..., 1] - outputs[..., 0]
-    changed = (margin > 0) != (margin[:, :1] > 0)
-    first = torch.where(changed.any(1), changed.int().argmax(1), len(steps) - 1)
-    before, after = margin[torch.arange(rays), first - 1], margin[torch.arange(rays), first]
-    share = torch.where(changed.any(1), before / (before - after), 1.0)
-    return steps[first - 1] + share * (steps[first] - steps[first - 1])
-
-
-def _lines(model: nn.Module) -> list[list[list[float]]]:
-    """The boundary as polygons in the square [−3.2, 3.2]²."""
-    from contourpy import contour_generator
-
-    axis = torch.linspace(-3.2, 3.2, 161)
-    grid = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), -1)
-    with torch.no_grad():
-        outputs = model(grid.reshape(-1, 2)).reshape(*grid.shape[:2], 2)
-    margin = (outputs[..., 1] - outputs[..., 0]).numpy()
-    found: Any = contour_generator(axis.numpy(), axis.numpy(), margin).lines(0.0)
-    return [[[round(float(x), 3), round(float(y), 3)] for x, y in line] for line in found]
-
-
-def _error(trained: TrainedRun) -> float:
-    test = trained.data.test
-    with torch.no_grad():
-        return float((trained.loss.model(test.inputs).argmax(1) != test.targets).double().mean())
-
-
-def _measure_certificate(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """fig:loss-bound (a): the paper's two curves, and the bracket of this library, for WRM with ELUs."""
-    trained = _networks(workshop, "elu", settings["seed"], settings["epochs"])["wrm"]
-    train, test = trained.data.train, trained.data.test[torch.arange(settings["test"])]
-    solved = trained.wrm.solve(trained.loss, train.inputs, train.targets)
-    adversary = []
-    for gamma in settings["gammas"]:
-        maximizer = default_maximizer(trained.cost, trained.domain, tolerance=1e-5, max_gradients=64)
-        moved = WRM(gamma, cost=trained.cost, domain=trained.domain, maximizer=maximizer).solve(
-            trained.loss, test.inputs, test.targets
-        )
-        level = moved.transport_cost.double().mean().item()
-        value = moved.value.double().mean().item()
-        adversary.append({"gamma": gamma, "rho": level, "worst_case": value + gamma * level})
-    proven = certify(trained.loss.model, test, rho=settings["rhos"])
-    curve = [proven.bracket(rho) for rho in settings["rhos"]]
-    return {
-        "rho_hat": trained.rho_hat,
-        "intercept": solved.value.double().mean().item(),
-        "adversary": adversary,
-        "bracket": [{"rho": one.rho, "at_least": one.loss_low, "at_most": one.loss_high} for one in curve],
-    }
+from certus.reproduce.toy_figures import draw_boundaries, draw_toy_certificate
+from certus.reproduce.toy_networks import (
+    METHOD_NAMES,
+    TOY_GAMMA,
+    TOY_MODELS,
+    measure_boundaries,
+    measure_toy_certificate,
+)
 
 
 def _parts(extent: Extent) -> list[Part]:
@@ -148,81 +33,21 @@ def _parts(extent: Extent) -> list[Part]:
     epochs = 3 if quick else 30
     seeds = range(1 if quick else 10)
     networks = [
-        Part(f"{activation}-{seed}", {"activation": activation, "seed": seed, "epochs": epochs}, _measure)
+        Part(
+            f"{activation}-{seed}",
+            {"activation": activation, "seed": seed, "epochs": epochs},
+            measure_boundaries,
+        )
         for seed, activation in itertools.product(seeds, TOY_MODELS)
     ]
     gammas = [1.0, 2.0, 4.0] if quick else [0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.7, 8.0, 16.0]
     rhos = [0.01, 0.05, 0.1] if quick else [0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2]
     settings = {"seed": 0, "epochs": epochs, "gammas": gammas, "rhos": rhos, "test": 200 if quick else 4000}
-    return [*networks, Part("certificate", settings, _measure_certificate, effort=2.0)]
+    return [*networks, Part("certificate", settings, measure_toy_certificate, effort=2.0)]
 
 
 def _of(measured: Measured, activation: str) -> list[Mapping[str, Any]]:
     return [one for one in measured.values() if one.get("activation") == activation]
-
-
-def _draw_boundaries(measured: Measured) -> Figure:
-    figure = new_figure(8.4, 8.6)
-    grid = figure.subplots(2, 2, sharex=True, sharey=True)
-    data = rings(train=600).train
-    for column, (activation, title) in enumerate((("relu", "(a) ReLU model"), ("elu", "(b) ELU model"))):
-        found = measured[f"{activation}-0"]["methods"]
-        with_data, alone = grid[0][column], grid[1][column]
-        for label, colour in ((0, COLOURS[0]), (1, COLOURS[1])):
-            points = data.inputs[data.targets == label]
-            with_data.scatter(points[:, 0], points[:, 1], s=4, color=colour, alpha=0.5, linewidths=0)
-        _circles(alone)
-        for axes in (with_data, alone):
-            _boundaries(axes, found)
-            axes.set(xlim=(-3.2, 3.2), ylim=(-3.2, 3.2), aspect="equal")
-            axes.spines[["top", "right"]].set_visible(False)
-        with_data.set_title(f"{title}, with training data")
-        alone.set_title(f"{title}, with the classes' own edges")
-    handles, names = grid[0][0].get_legend_handles_labels()
-    edges, edge_names = grid[1][0].get_legend_handles_labels()
-    both = dict(zip([*names, *edge_names], [*handles, *edges], strict=True))
-    figure.legend(both.values(), both.keys(), loc="outside lower center", ncols=4, frameon=False)
-    return figure
-
-
-def _circles(axes: Axes) -> None:
-    angle = torch.linspace(0, 2 * math.pi, 200)
-    for number, radius in enumerate((INNER_RADIUS, OUTER_RADIUS)):
-        words = "edges of the two classes" if number == 0 else "_"
-        axes.plot(radius * angle.cos(), radius * angle.sin(), color="#9a9a9a", linestyle="--", label=words)
-
-
-def _boundaries(axes: Axes, methods: Mapping[str, Any]) -> None:
-    for name, words in METHOD_NAMES.items():
-        for number, line in enumerate(methods[name]["lines"]):
-            across, up = zip(*line, strict=True)
-            label = words if number == 0 else "_"
-            axes.plot(across, up, color=_COLOUR_OF[name], linewidth=2, label=label)
-
-
-def _draw_certificate(measured: Measured) -> Figure:
-    found = measured["certificate"]
-    figure = new_figure(6.4, 4.6)
-    axes = figure.subplots()
-    bracket = found["bracket"]
-    rhos = [one["rho"] for one in bracket]
-    line = [found["intercept"] + TOY_GAMMA * rho for rho in rhos]
-    axes.plot(rhos, line, color=COLOURS[0], label="the paper's certificate, γ = 2 (estimated)")
-    points = sorted((one for one in found["adversary"]), key=lambda one: one["rho"])
-    shown = [one for one in points if one["rho"] <= max(rhos)]
-    across, up = [one["rho"] for one in shown], [one["worst_case"] for one in shown]
-    axes.plot(across, up, "s--", color=COLOURS[1], label="the paper's worst case on test data (estimated)")
-    low, high = [one["at_least"] for one in bracket], [one["at_most"] for one in bracket]
-    axes.fill_between(rhos, low, high, color=COLOURS[2], alpha=0.25, linewidth=0)
-    axes.plot(rhos, high, color=COLOURS[2], label="worst case on test data: at most (proven)")
-    axes.plot(rhos, low, color=COLOURS[2], linestyle=":", label="at least (attained)")
-    if found["rho_hat"] <= max(rhos):
-        axes.axvline(found["rho_hat"], color="#5f5f5f", linewidth=1, label="ρ̂ reached in training")
-    axes.set(xlabel="ρ, mean squared distance", ylabel="expected loss", xlim=(0, max(rhos)))
-    axes.set_ylim(bottom=0)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
-    return figure
 
 
 def _means(measured: Measured, activation: str, what: str) -> dict[str, float]:
@@ -356,12 +181,12 @@ REPRODUCTION = Reproduction(
             "boundaries",
             "Where the predicted class changes (seed 0). Top, with training data; bottom, with the "
             "edges of the two classes.",
-            _draw_boundaries,
+            draw_boundaries,
         ),
         Picture(
             "certificate",
             "WRM with ELUs: the paper's certificate and worst case, and the bracket of this library.",
-            _draw_certificate,
+            draw_toy_certificate,
         ),
     ),
     statements=_statements,
