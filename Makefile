@@ -79,10 +79,10 @@ check: $(VENV)/.has-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build
+	$(PY) -m sphinx -E -W --keep-going -q -b html docs docs/_build
 
 docs: $(VENV)/.has-dev
-	$(PY) -m sphinx -W --keep-going -b html docs docs/_build
+	$(PY) -m sphinx -E -W --keep-going -b html docs docs/_build
 	@echo "Open docs/_build/index.html"
 
 bench: $(VENV)/.has-bench
@@ -93,7 +93,7 @@ bench: $(VENV)/.has-bench
 	done
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/_results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_api docs/_build docs/_results .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(VENV)/.made:

@@ -1,7 +1,8 @@
 """How the documentation site is built: ``make docs``, offline and strict.
 
 Pages are written for readers of the repository, too, so links lead to files beside ``docs``. In the site they
-are pages of their own: the results are copied into ``_results``, the others are included.
+are pages of their own: the results are copied into ``_results``, the others are included. The reference has a
+page for each part of the library, which is written into ``_api``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import certus
@@ -32,6 +34,22 @@ suppress_warnings = ["ref.python"]  # several classes have a gamma
 
 _HERE = Path(__file__).parent
 shutil.copytree(_HERE.parent / "results", _HERE / "_results", dirs_exist_ok=True)
+
+# Those in certus.__all__, and six that are imported by their path.
+_PARTS = [name for name in certus.__all__ if isinstance(getattr(certus, name), ModuleType)]
+_PARTS += ["errors", "evidence", "layers", "norms", "perturbers", "split"]
+_PAGE = """# certus.{part}
+
+```{{eval-rst}}
+.. automodule:: certus.{part}
+   :members:
+   :exclude-members: set_fit_request, set_score_request
+```
+"""
+(_HERE / "_api").mkdir(exist_ok=True)
+for _part in _PARTS:
+    (_HERE / "_api" / f"{_part}.md").write_text(_PAGE.format(part=_part))
+
 _MOVED = {
     "](../results/": "](_results/",
     "](../SECURITY.md": "](security.md",
@@ -55,6 +73,15 @@ def _lead_included(app: Any, path: Path, page: str, source: list[str]) -> None:
     _lead_into_the_site(app, page, source)
 
 
+def _join_names(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """``a, b: what they are`` has one entry, a/b; Sphinx would take ``a,`` for a type."""
+    for number, line in enumerate(lines):
+        several = re.match(r"^( +)(\w+(?:, \w+)+)(: .*)$", line)
+        if several:
+            lines[number] = several[1] + several[2].replace(", ", "/") + several[3]
+
+
 def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", _join_names, priority=400)  # before napoleon
     app.connect("source-read", _lead_into_the_site)
     app.connect("include-read", _lead_included)

@@ -35,7 +35,7 @@ class GradientAttack(Perturber):
         norm: p, one of 1, 2 and inf.
         steps: T_adv; each costs one gradient.
         step_size: α in units of the inputs; 2.5·ε/steps when None.
-        domain: Z. Inputs are not clipped unless you say so: ``Box(0, 1)`` for images.
+        domain: the set Z. Inputs are not clipped unless you say so: ``Box(0, 1)`` for images.
         random_start: begin at a uniform point of the ball, drawn by torch's own generator.
         restarts: runs; of each sample the one with the largest loss is kept.
         targeted: lower the loss at the given targets instead: move *towards* them.

@@ -84,7 +84,7 @@ def certify_network(
         criterion: one loss per sample from outputs and targets; plain cross-entropy unless you say otherwise.
         confidence: 1 − δ; asserts that the data were drawn independently and that nothing was fitted or
             tuned on them.
-        clip: B. Then min(ℓ, B) is what is certified. With ``confidence`` alone B = 2 ln K for the population
+        clip: a bound B: min(ℓ, B) is certified then. With ``confidence`` alone B = 2 ln K for the population
             statement: twice what guessing loses, so that few samples reach it, and small against √n.
         gammas: the grid Γ, fixed before seeing the data; by default it follows from the network and ρ alone.
         smoothness: bounds of your own; all that rests on them is called assumed.
