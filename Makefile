@@ -32,7 +32,7 @@ help:
 	@echo "make demo    train a robust classifier of digits, attack it and an ordinary one, certify it"
 	@echo "make test    run the tests and doctests; options: make test PYTEST_ARGS='-k name'"
 	@echo "make sweeps  run the sweeps at full size, with a random seed; to repeat one: make sweeps SEED=..."
-	@echo "make soak    attack, kill and mutate for an hour (SOAK_MINUTES=...); a second call goes on"
+	@echo "make soak    attack, kill and mutate for an hour (SOAK_MINUTES=...); a second call continues"
 	@echo "make fuzz    run the property tests on other and more examples, with a random seed"
 	@echo "make mutants make mistakes in the code that proofs rest on, and see whether the tests notice"
 	@echo "make wheel   build the wheel, install it alone without extras, and use it; then with them"

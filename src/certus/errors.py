@@ -38,16 +38,16 @@ class UnprovableError(UnsupportedError):
 
 
 class ClaimError(CertusError, ValueError):
-    """A claim of the caller's, such as the derivatives of an activation or the growth of a cost, is refuted
-    by a point, which the message names."""
+    """A claim of the caller's is wrong at some point, which the message names. Claims are, for example, the
+    derivatives of an activation or the growth of a cost."""
 
 
 class ContradictionError(CertusError):
     """What was attained exceeds what was proven: one of the two is wrong, and neither may be used.
 
-    A bound, a rule, a cost or a claim that it rests on is wrong, a file was changed, or, for a population,
-    its confidence failed or the samples were not drawn as it takes for granted. Please report it if nothing
-    of yours is involved.
+    A bound is wrong, or a rule, a cost or a claim that it rests on; or a file was changed. A statement about
+    a population may also have failed by chance, or the samples are not independent draws. Please report it if
+    no code of yours is involved.
     """
 
 

@@ -295,7 +295,7 @@ def test_damaged_runs(runs: Path) -> None:
     run, options = runs / "hurt", ["attack", "hurt", "--epsilon", "1"]
     result, about = (run / "result.json").read_text(), (run / "run.json").read_text()
     (run / "result.json").unlink()
-    refused(certus(*options, folder=runs), "hurt is incomplete; `certus resume hurt` goes on with it")
+    refused(certus(*options, folder=runs), "hurt is incomplete; `certus resume hurt` continues it")
     (run / "result.json").write_text(result.replace('"level": null', '"level": {"gamma": "x"}'))
     refused(certus(*options, folder=runs), "result.json is corrupt: its content does not have the sha256")
     (run / "result.json").write_text(result)

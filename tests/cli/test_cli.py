@@ -269,7 +269,7 @@ REFUSED = {
         "`--gamma` must lie between 1e-30 and 1e30; got 1e+300.",
     ),
     "long name": (["train", "digits", "-o", "n" * 300], "File name too long"),
-    "exists": (["train", "digits", "-o", "runs/robust"], "`certus resume runs/robust` goes on with it"),
+    "exists": (["train", "digits", "-o", "runs/robust"], "`certus resume runs/robust` continues it"),
     "no run": (["resume", "runs/none"], "runs/none is no run directory"),
     "fetch": (["data", "get", "nothing"], "got 'nothing'"),
 }

@@ -19,7 +19,7 @@ TRAIN = ["train", "wine", "--model", "mlp:4:elu", "--method", "erm", "--epochs",
 IMPORT = ["import", "--model", "mlp:6:tanh", "--weights", "net.safetensors", "--data", "npz:data.npz"]
 
 INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
-    "train": (TRAIN, AfterStep(1), "new keeps 0 of 2 epochs; `certus resume new` goes on."),
+    "train": (TRAIN, AfterStep(1), "new keeps 0 of 2 epochs; `certus resume new` continues."),
     "train early": ([*TRAIN[:-1], "early"], BeforeCalling("certus.cli.training_start:build_from"), NOTHING),
     "import": (
         [*IMPORT, "--no-standardize", "-o", "imported"],

@@ -52,7 +52,7 @@ def check_a_training_goes_on_when_there_is_room(disk: Path, other: Path) -> None
     assert done.returncode == 2, done
     wanted = (
         f"certus: error: Cannot write run/checkpoint.safetensors: {FULL}. What it held before is kept. "
-        "run keeps 1 of 2 epochs; `certus resume run` goes on."
+        "run keeps 1 of 2 epochs; `certus resume run` continues."
     )
     assert done.stderr.splitlines()[-1] == wanted, done
     assert certus("resume", "run", folder=disk).returncode == 2

@@ -66,7 +66,7 @@ def test_the_first_to_finish_making_it_has_it(others: int, exists: bool, tmp_pat
         assert one.go_on() == 2
         *before, said = one.log.read_text().splitlines()
         assert len(before) == 1  # which certificates the model can have
-        taken = f"{place} is taken: it holds a run; `certus resume {place}` goes on with it."
+        taken = f"{place} is taken: it holds a run; `certus resume {place}` continues it."
         assert said == f"certus: error: {taken}"
     assert RunDirectory.open(place).settings["settings"]["seed"] == (0 if exists else 7)
     assert names(place) == WHOLE
@@ -208,10 +208,10 @@ def test_what_was_trained_is_not_withdrawn(tmp_path: Path) -> None:
     several = [*train(place, 0), "--epochs", "3"]
     moment = BeforeCalling("certus.runs.recorder:Recorder.after_step", time=3)  # in the second epoch
     assert run(several, log, moment, signal.SIGINT) == 130
-    said = f"{place} keeps 1 of 3 epochs; `certus resume {place}` goes on."
+    said = f"{place} keeps 1 of 3 epochs; `certus resume {place}` continues."
     assert log.read_text().splitlines()[-1] == f"certus: interrupted: {said}"
     assert run(several, log) == 2
-    assert f"{place} is taken: it holds a run; `certus resume {place}` goes on with it" in log.read_text()
+    assert f"{place} is taken: it holds a run; `certus resume {place}` continues it" in log.read_text()
     assert run(["resume", str(place)], log, AfterStep(1), signal.SIGINT) == 130
     assert log.read_text() == f"certus: interrupted: {said}\n"
     assert run(["resume", str(place)], log) == 0

@@ -45,7 +45,7 @@ def check(missing: str, why: str, folder: Path) -> None:
     codes = [line for line in done.stdout.splitlines() if line.startswith("exit")]
     assert codes == ["exit 2", "exit 0", "exit 0"], done
     words = f"run needs a lock, and there is none to be had: {why}. If no other process uses the folder,"
-    assert f"certus: error: {words} --no-lock goes on without.\n" in done.stderr
+    assert f"certus: error: {words} --no-lock continues without one.\n" in done.stderr
     assert (folder / "run/result.json").exists()
     assert not (folder / "run/.lock").exists()
 

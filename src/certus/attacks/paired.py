@@ -27,7 +27,7 @@ def paired_differences(one: Outcome, other: Outcome, confidence: float = 0.95) -
 
     What both models find hard cancels. For losses the interval is the normal one of the mean of per-sample
     differences. For errors half a sample is added to each of the four cells of the table first (Agresti and
-    Min): where no sample tells the models apart, the normal interval would claim to be certain.
+    Min). Otherwise the interval would claim to be certain where no sample tells the models apart.
     """
     same = one.loss.shape == other.loss.shape
     require(same, "other", "be of the same samples", f"{len(other.loss)} samples, not {len(one.loss)}")

@@ -142,8 +142,8 @@ def largest_penalty(
 ) -> LargestPenalty:
     """The largest γ_adv at which T_γ is misclassified, by bisection on log γ for each sample.
 
-    Errors need not come in order of γ, since the ascent is local: what is found is *a* γ with an error next
-    to one without, starting from ``smallest`` and ``largest``. ``maximizer`` is the cost's own when None.
+    The ascent is local, so errors need not come in order of γ. What is found is *a* γ with an error next to
+    one without, starting from ``smallest`` and ``largest``. ``maximizer`` is the cost's own when None.
     """
     maximizer = maximizer or default_maximizer(cost, domain, tolerance=1e-3, max_gradients=20)
     require(0 < smallest < largest < math.inf, "smallest", "be positive and below `largest`", smallest)

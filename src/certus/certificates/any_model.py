@@ -81,7 +81,7 @@ def certify_any(
             data if none are given; nothing is then said about it.
         seed: of the noise and of the order of the samples; fix it before you look.
         attack_steps: points on the paths that raise the attained sides; 0 for none.
-        memory: where what the model said is kept, so that an interrupted certification goes on.
+        memory: where what the model said is kept, so that an interrupted certification can resume.
     """
     rhos = require_numbers("rho", rho, zero=True)
     require_confidence(confidence)

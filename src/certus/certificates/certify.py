@@ -69,9 +69,9 @@ def certify_network(
     the data.
 
     Args:
-        model: any that torch can export; kinked ones (ReLU) get the Lipschitz and radial rules only. Of one
-            that cannot be read nothing is proven: the certificate then has attained sides only, and says why
-            in ``no_proof``.
+        model: any that torch can export; kinked ones (ReLU) get the Lipschitz and radial rules only. If it
+            cannot be read, nothing is proven: the certificate has attained sides only, and ``no_proof`` says
+            why.
         data: a ``Split``, by its weights if it has any; (inputs, targets) as tensors, arrays or frames of
             numbers; a torch ``Dataset`` or ``DataLoader``, or batches of both, which are read several times,
             a portion at a time, so that they need not fit into memory; or (inputs, None): then the
@@ -79,8 +79,8 @@ def certify_network(
             how true.
         rho: the mean transport costs of interest, a mean *squared* distance; 0 is the sample itself. The
             certificate answers for others too. Left out, those of every sample moved by ``epsilon``.
-        epsilon: distances in the cost's norm, √c, at which the share of samples is asked for that no move of
-            that length misleads: ``accuracies``. Not for a regression.
+        epsilon: distances in the cost's norm, √c. ``accuracies`` has, for each of them, the share of samples
+            that no move of that length misleads. Not for a regression.
         criterion: one loss per sample from outputs and targets; plain cross-entropy unless you say otherwise.
         confidence: 1 − δ; asserts that the data were drawn independently and that nothing was fitted or
             tuned on them.

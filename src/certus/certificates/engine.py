@@ -40,8 +40,7 @@ Progress = Callable[[int], None]
 
 
 class Memory(Protocol):
-    """Where finished levels of numbered portions are kept, so that an interrupted certification goes on where
-    it was.
+    """Where finished levels of numbered portions are kept, so that an interrupted certification can resume.
 
     ``reject`` is told of a level that was loaded and not used, and why.
     """

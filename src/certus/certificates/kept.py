@@ -1,4 +1,4 @@
-"""What an interrupted certification keeps in files, so that it goes on where it was.
+"""What an interrupted certification keeps in files, so that it can resume.
 
 A file is bound to the question, to the version of the bounds and to its own content by digests. They find
 damage and answers to another problem, not forgery: see ``recall`` for what else is asked of a level, and

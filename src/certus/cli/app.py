@@ -75,8 +75,11 @@ app.add_typer(data.data_commands, name="data", rich_help_panel="Data")
 def main() -> NoReturn:
     """Run the command line.
 
-    Exit codes: 0, done; 1, a check failed, or certus itself did; 2, refused, with one line on stderr;
-    130, interrupted, with one line that says what is kept and how to go on.
+    Exit codes:
+        0: done.
+        1: a check failed, or certus itself did.
+        2: refused, with one line on stderr.
+        130: interrupted, with one line that says what is kept and how to resume.
     """
     speak_plainly()
     try:

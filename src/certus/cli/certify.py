@@ -89,9 +89,8 @@ def certify(
     certus certify runs/digits --rho 0.01 --fail-above 0.2
 
     The worst is over all distributions within transport cost RHO of the data.
-    "At least" is attained by a distribution that was found; "at most" is proven, or assumed if it rests
-    on rules of your own, which are named. An interrupted certification goes on where it was when it is asked
-    for again.
+    "At least" is attained by a distribution that was found. "At most" is proven, or assumed if it rests on
+    rules of your own, which are named. If it is interrupted, give the same command again: it resumes.
     """
     from certus.certificates.kept import FileMemory
     from certus.certificates.record import as_json, sample_table

@@ -49,7 +49,7 @@ def kept_levels(memory: FileMemory) -> str:
     if count == 0:
         return "nothing is kept; the same command starts again."
     kept, them = ("levels are", "them") if count > 1 else ("level is", "it")
-    return f"{count} finished {kept} kept in {memory.folder}; the same command goes on with {them}."
+    return f"{count} finished {kept} kept in {memory.folder}; the same command continues with {them}."
 
 
 def refuse_above(limit: float | None, bounds: Mapping[float, float | None], what: str) -> None:

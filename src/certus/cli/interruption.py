@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command with one line: what is kept, and the command that goes on."""
+"""Ctrl-C ends a command with one line: what is kept, and the command that resumes."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _kept(memory: DrawMemory) -> str:
     """What there is to go on from."""
     if memory.count == 0:
         return "nothing is kept; the same command starts again."
-    return f"what the network said so far is kept in {memory.folder}; the same command goes on with it."
+    return f"what the network said so far is kept in {memory.folder}; the same command continues with it."
 
 
 def _draw(certificate: SmoothedCertificate, path: Path, trained: TrainedRun) -> bool:

@@ -30,7 +30,8 @@ def reproduce(
     certus reproduce toy
     certus reproduce all --scale paper
 
-    Each result becomes a folder with a page, its pictures and all numbers. An interrupted one goes on.
+    Each result becomes a folder with a page, its pictures and all numbers. If it is interrupted, give the
+    same command again: it resumes.
     """
     from certus.cli.reproducing import carry_out_reproduction, list_reproductions
 

@@ -29,7 +29,7 @@ def list_reproductions(output: Path, work: Path, *, as_json: bool) -> None:
         shown.add_row(str(row["name"]), *costs, str(row["measured"] or "–"), str(row["title"]))
     console.print(shown)
     console.print(
-        "Minutes on two cores, about. `certus reproduce NAME --scale paper` goes on where it was interrupted."
+        "Minutes on two cores, about. `certus reproduce NAME --scale paper` resumes an interrupted one."
     )
 
 
@@ -62,7 +62,7 @@ def carry_out_reproduction(name: str, scale: str, output: Path, work: Path, *, a
     for of in chosen:
         require_place(of, extent, output)
         require_data(of)
-    kept = f"{work} keeps the parts that are finished; the same command goes on."
+    kept = f"{work} keeps the parts that are finished; the same command continues."
     written = []
     with if_interrupted(lambda: kept):
         for of in chosen:

@@ -90,7 +90,7 @@ def carry_out_new(
     """
     try:
         carry_out(run, fabric, model, logs=logs, locking=locking, as_json=as_json)
-    except LockError:  # another process goes on with it
+    except LockError:  # another process continues it
         raise
     except Exception as reason:
         full = isinstance(reason, WriteError) and (run.path / CHECKPOINT).exists()
@@ -113,7 +113,7 @@ def _kept(run: RunDirectory) -> str:
     except RunError as reason:
         return str(reason)
     done = f"{epoch} of {epochs} epochs" + (f" and {step} steps" if step else "")
-    return f"{run.path} keeps {done}; `certus resume {run.path}` goes on."
+    return f"{run.path} keeps {done}; `certus resume {run.path}` continues."
 
 
 def say_covered(sources: Sources | None) -> None:

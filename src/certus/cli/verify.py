@@ -24,8 +24,8 @@ def verify(
     certus verify runs/digits/certificate/certificate.json
     certus verify runs/noisy/certificate/smoothing.json
 
-    Numbers may differ by 1e-9 of their size. Exit code 0: verified. 1: it is not, or the file is damaged.
-    2: nothing could be compared, for want of a certificate or of its run.
+    Numbers may differ by 1e-9 of their size. Exit code 0: verified. 1: not verified, or the file is
+    damaged. 2: nothing could be compared, because the certificate or its run is missing.
     """
     from certus.cli.certificate_again import verify_file
 

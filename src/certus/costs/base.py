@@ -56,8 +56,8 @@ class Response:
 class Cost(ABC):
     """c(z, z₀) ≥ 0, convex in z, with c(z, z) = 0 (sec:approach).
 
-    What a subclass outside of certus says of itself is a claim: tried when it is first used, and named among
-    the assumptions of whatever rests on it (``certus.costs.claims``).
+    What a subclass outside of certus says of itself is a claim. It is tried when it is first used, and named
+    among the assumptions of whatever rests on it (``certus.costs.claims``).
     """
 
     @property

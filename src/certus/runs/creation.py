@@ -31,7 +31,7 @@ def require_free(path: Path) -> None:
     """Raise ``TakenError`` unless a run can be made there."""
     if os.path.lexists(path) and not _is_free(path):
         if (path / SETTINGS).exists():
-            hint = f"it holds a run; `certus resume {path}` goes on with it"
+            hint = f"it holds a run; `certus resume {path}` continues it"
         else:
             hint = f"{'the folder is not empty' if path.is_dir() else 'it is no folder'}; choose another"
         raise TakenError(f"{path} is taken: {hint}.")

@@ -107,7 +107,7 @@ def recorded_rho_hat(run: RunDirectory, norm: float) -> float | None:
 
 def _result(run: RunDirectory) -> dict[str, Any]:
     if run.result is None:
-        raise RunError(f"{run.path} is incomplete; `certus resume {run.path}` goes on with it.")
+        raise RunError(f"{run.path} is incomplete; `certus resume {run.path}` continues it.")
     return run.result
 
 

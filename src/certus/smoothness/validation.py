@@ -102,8 +102,8 @@ def smooth(model: nn.Module, input_shape: Shape | None = None) -> nn.Module:
     """A copy of the model with smooth layers in place of those that are not: ELU for ReLU, average for max
     pooling.
 
-    The weights are kept, but the function is another one: train it on. What has no replacement raises, by its
-    path, and by the line of a function that a forward calls: there, write another one.
+    The weights are kept, but the function is another one: train it further. A layer without a replacement
+    raises; the message names its path. For a function that a ``forward`` calls it names your line.
 
     >>> smooth(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))[1]
     ELU(alpha=1.0)

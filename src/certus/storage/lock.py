@@ -83,7 +83,7 @@ class RunLock:
     def _missing(self, why: str) -> NoLockError:
         return NoLockError(
             f"{self._folder} needs a lock, and there is none to be had: {why}. "
-            "If no other process uses the folder, --no-lock goes on without."
+            "If no other process uses the folder, --no-lock continues without one."
         )
 
 

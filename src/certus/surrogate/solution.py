@@ -42,8 +42,8 @@ class InnerSolution:
 
     Attributes:
         inputs: (batch, …) T̂_γ(z₀), the point reached. Detached: no gradient flows through it.
-        onward: (batch, …) one step beyond it, for which the last gradient has paid. f is not measured there;
-            it is higher as a rule, but nothing is claimed. Training goes on from here (``WRM.__call__``).
+        onward: (batch, …) one step beyond it, along the last gradient. f is higher there as a rule, but was
+            not measured, and nothing is claimed. Training uses this point (``WRM.__call__``).
         targets: its targets; they differ from the given ones only under a finite label cost.
         value: (batch,) f there.
         transport_cost: (batch,) c(T̂_γ(z₀), z₀). Its mean over the data is ρ̂ (eqn:tol-n).

@@ -147,8 +147,8 @@ class WRM(Perturber):
         return self
 
     def careful(self) -> WRM:
-        """The same at the present γ, with an ascent that is good enough to measure ρ̂: what is good enough to
-        train stops too early, and short of T_γ the cost comes out too low."""
+        """The same at the present γ, with an ascent that is good enough to measure ρ̂. One that is good enough
+        to train with stops short of T_γ, and the cost comes out too low."""
         assert self.gamma is not None
         return WRM(
             self.gamma,

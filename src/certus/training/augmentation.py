@@ -43,8 +43,8 @@ class RandomJitter:
 class RandomWarp:
     """Each image under a map of the plane near the identity: turned, stretched, slanted and moved a little.
 
-    The map is x ↦ (I + strength·E)x + jitter·e about the centre, the entries of E and e uniform in [−1, 1];
-    pixels are interpolated, which blurs them a little too, and zeros come in.
+    The map is x ↦ (I + strength·E)x + jitter·e about the centre, the entries of E and e uniform in [−1, 1].
+    Pixels are interpolated, which also blurs them a little. What comes in from outside is 0.
 
     Args:
         jitter: in pixels, not only whole ones.

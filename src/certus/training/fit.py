@@ -53,7 +53,7 @@ ScheduleFactory = Callable[[Optimizer], LRScheduler]
 
 @dataclass
 class TrainingState:
-    """All that changes while a model trains; what a checkpoint must hold to go on exactly.
+    """All that changes while a model trains. A checkpoint must hold it to resume exactly.
 
     Attributes:
         epoch, step: the next step to take, and the epoch that it belongs to.
@@ -159,8 +159,8 @@ def fit(
         fabric: devices, precision and processes; one CPU or the best accelerator present when None.
 
     A run is a function of its arguments: the same call gives the same weights, bit for bit, on one machine.
-    So is a run with a ``DataLoader``, as long as its order and its transforms draw from torch's own random
-    numbers, and not from a generator that goes on from call to call.
+    For a ``DataLoader`` this holds if its order and its transforms draw from torch's own random numbers. It
+    does not hold if they draw from a generator that is not seeded again for each call.
     """
     require(epochs >= 1, "epochs", "be at least 1", epochs)
     method = as_perturber(method)

@@ -79,8 +79,8 @@ def class_verdict(loss: ModelLoss, data: DataSet) -> ClassVerdict:
 
 
 def regression_verdict(loss: ModelLoss, data: DataSet) -> dict[str, float]:
-    """Of the test data as they are: root mean squared error in the target's own units, and R², the share of
-    variance that is explained; none where there is no variance."""
+    """Root mean squared error on the test data as they are, in the target's own units; and R², the share of
+    variance that is explained, unless there is no variance."""
     outputs, targets = _outputs(loss, data.test).double().flatten(), data.test.targets.double().flatten()
     squared = float(((outputs - targets) ** 2).mean())
     variance = float(targets.var(correction=0))

@@ -47,7 +47,7 @@ class Smoothed:
         sigma: of the noise, in the units of the cost's norm.
         votes: M, draws for each prediction.
         abstain: the level of the test against the runner-up; None never abstains but in ties.
-        seed: of the noise; every call goes on where the last one ended.
+        seed: of the noise. Every call draws fresh noise, from where the last call ended.
 
     >>> signs = Smoothed(lambda x: (x[:, 0] > 0).astype(int), sigma=0.5)
     >>> signs.predict(torch.tensor([[3.0], [-3.0], [0.0]])).tolist()

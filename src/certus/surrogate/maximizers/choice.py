@@ -24,7 +24,7 @@ def default_maximizer(
     >>> default_maximizer(SquaredSup()), default_maximizer(SquaredL2())
     (ProximalAscent(tolerance=0.005, max_gradients=8), BarzilaiBorwein(tolerance=0.005, max_gradients=8))
     """
-    # A cost that is none is refused where it is used.
+    # What is not a Cost at all is refused later, where it is used.
     proximal = isinstance(cost, Cost) and cost.has_prox(domain)
     kind = ProximalAscent if proximal else BarzilaiBorwein
     return kind(tolerance, max_gradients)

@@ -1,10 +1,10 @@
 """The loop of a monotone ascent: every sample climbs by itself, and leaves the batch when it has arrived.
 
-A step that does not raise f enough is taken back and shortened, so every sample is monotone; a sample whose
-gap is within the tolerance leaves the batch, and its gradients are no longer paid for. It leaves with one
-step more in hand, ``onward``, which the last gradient paid for and nothing has measured. The batch shrinks
-in sixteenths: convolutions keep memory for every batch size they meet, and meeting all of them would cost
-more than a few finished samples that ride along.
+A step that does not raise f enough is taken back and shortened, so every sample is monotone. A sample whose
+gap is within the tolerance leaves the batch, and costs no more gradients. Its last gradient allows one more
+step, to ``onward``; f is not measured there. The batch shrinks in sixteenths: convolutions keep memory for
+every batch size they meet, and meeting all of them would cost more than a few finished samples that ride
+along.
 """
 
 from __future__ import annotations
