@@ -76,7 +76,7 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     "reproduce": (
         ["reproduce", "hardness", "-o", "results", "--work", "work"],
         BeforeCalling("certus.cli.reproducing:_with_bar"),
-        "work keeps the parts that are finished; the same command goes on.",
+        "work keeps the parts that are finished; the same command continues.",
     ),
     "runs": (["runs", "."], BeforeCalling("certus.cli.run_table:find_runs"), NOTHING),
 }

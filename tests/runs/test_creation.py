@@ -81,7 +81,7 @@ def test_an_empty_folder_that_was_filled_meanwhile(tmp_path: Path) -> None:
     assert run(train(place, 7), tmp_path / "log") == 0
     before = {path.name: path.read_bytes() for path in place.iterdir() if path.name[0] != "."}
     assert held.go_on() == 2
-    taken = f"certus: error: {place} is taken: it holds a run; `certus resume {place}` goes on with it."
+    taken = f"certus: error: {place} is taken: it holds a run; `certus resume {place}` continues it."
     assert held.log.read_text().splitlines()[-1] == taken
     assert {path.name: path.read_bytes() for path in place.iterdir() if path.name != ".lock"} == before
 
