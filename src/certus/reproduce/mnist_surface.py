@@ -11,7 +11,9 @@ What several MNIST results measure of a network besides attacks (sec:mnist-real)
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -114,7 +116,9 @@ def _measure_digits(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str
         with torch.no_grad():
             answers = predicted(one.model(moved))
         found[name] = {
-            "gamma": gamma.tolist(),
+            "gamma": [
+                value if value < math.inf else None for value in gamma.tolist()
+            ],  # None: misread as it is
             "distance": L2(moved - chosen.inputs).tolist(),
             "read_as": answers.tolist(),
             "pixels": _packed(moved),
@@ -125,7 +129,8 @@ def _measure_digits(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str
 def first_errors(loss: ModelLoss, data: Split) -> tuple[Tensor, Tensor]:
     """γ_adv falls until each image is misclassified, as the paper does it, in windows of a factor 3.
 
-    Returns: the moved images, and (n,) the γ_adv of each; 0, and the image itself, where no error was found.
+    Returns: the moved images, and (n,) the γ_adv of each; 0, and the image itself, where none was found; ∞
+        where the image itself is misread.
     """
     moved, gamma = data.inputs.clone(), torch.zeros(len(data))
     upper = 4 * MEAN_LENGTH
@@ -169,6 +174,13 @@ def draw_digits(measured: Measured) -> Figure:
             head = ("image", *(MNIST_METHODS[name] for name in methods))[column]
             axes.set_title(f"{head}: {read}" if row == 0 else str(read), fontsize=9, pad=2)
     return figure
+
+
+def length_words(found: Mapping[str, Any]) -> str:
+    """The mean L2 length of the digits' perturbations, of those for which an error was found."""
+    lengths = [length for length, gamma in zip(found["distance"], found["gamma"], strict=True) if gamma != 0]
+    missed = len(found["distance"]) - len(lengths)
+    return f"{fmean(lengths):.2f}" + (f" ({missed} not found)" if missed else "") if lengths else "none found"
 
 
 def draw_stability(measured: Measured) -> Figure:
