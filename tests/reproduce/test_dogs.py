@@ -16,6 +16,7 @@ from certus.reproduce.dog_ascent import literal_ascent, trace_of_first_epoch
 from certus.reproduce.dog_attacks import attacked, farthest_behind
 from certus.reproduce.dog_features import photo_features, read_portion, scaled, write_portion
 from certus.reproduce.dog_heads import head, train_above_bound
+from certus.reproduce.dog_pixels import fit_last_layer
 from certus.reproduce.kept_networks import kept_network
 from certus.reproduce.workshop import Workshop
 from certus.split import Split
@@ -111,7 +112,7 @@ def steepest_curvature(loss: ModelLoss, point: Tensor, label: Tensor) -> float:
     return float((vector * product(vector)).sum())
 
 
-def test_the_smallest_proven_penalty_makes_the_inner_problem_concave() -> None:
+def test_the_proven_penalty_makes_the_inner_problem_concave() -> None:
     data, model = sparse_features(16), head(3, seed=0)
     found = train_above_bound(model, data, HOW, known=1e-3)  # far too small: it must try again
     assert found["holds"]
@@ -196,6 +197,22 @@ def test_how_far_behind_is_the_worst_over_all_strengths() -> None:
     }
     assert farthest_behind(sweeps, "wrm") == pytest.approx(0.3)
     assert farthest_behind(sweeps, "fgm") == pytest.approx(0.2)
+
+
+def test_the_last_layer_is_fitted_alone() -> None:
+    torch.manual_seed(0)
+    network = Resnet50(2, width=8, stages=(1,))
+    bright = torch.rand(8, 3, 32, 32) * 0.2 + 0.8 * (torch.arange(8) % 2)[:, None, None, None]
+    data = Split(bright, torch.arange(8) % 2)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+
+    def right() -> int:
+        return int((network(data.inputs).argmax(1) == data.targets).sum())
+
+    fit_last_layer(network, data, 300)
+    assert right() == 8
+    changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {"last.weight", "last.bias"}
 
 
 def test_a_network_is_trained_once_and_kept_with_its_facts(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def trace_of_first_epoch(
 
 
 def measure_ascent(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The three ascents at γ = 10⁵, and the one that converges at the smallest proven γ."""
+    """The three ascents at γ = 10⁵, and the one that converges at the proven γ."""
     how = settings["how"]
     gamma = trained_head(workshop, "proven", how).facts["gamma"]
     data = head_features(workshop, how).train
@@ -111,7 +111,7 @@ def measure_ascent(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str,
 
 
 def draw_ascent(measured: Measured) -> Figure:
-    """Left as printed, which diverges; in the middle 10⁵, right the smallest proven γ."""
+    """Left as printed, which diverges; in the middle 10⁵, right the γ that is proven."""
     found = measured["ascent"]
     figure = new_figure(12.6, 3.9)
     left, *others = figure.subplots(1, 3)
@@ -120,7 +120,7 @@ def draw_ascent(measured: Measured) -> Figure:
         left.plot(range(1, len(falls)), falls[1:], "o-", markersize=4, color=COLOURS[colour], label=label)
     left.set(yscale="log", title="as printed: γ = 10⁵, step 10", ylabel="how far f has fallen below f(z₀)")
     left.legend(frameon=False, fontsize="small")
-    titles = {"paper": "γ = 10⁵, steps of 1/(2γ√t)", "proven": "γ = {gamma:.3g}, the smallest that is proven"}
+    titles = {"paper": "γ = 10⁵, steps of 1/(2γ√t)", "proven": "γ = {gamma:.3g}, from a proven bound"}
     for axes, (name, title) in zip(others, titles.items(), strict=True):
         trace = found[name]
         mean, error = torch.tensor(trace["mean"]), torch.tensor(trace["standard_error"])

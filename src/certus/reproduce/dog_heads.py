@@ -5,8 +5,9 @@ and is written as one. Three heads, which start from the same weights and see th
 
     erm      no adversary
     paper    WRM with the paper's γ = 10⁵
-    proven   WRM with the smallest γ that is proven: half the curvature L̄ that is proven of ERM's head; again
-             with half of its own, should that be larger. In the end 2γ > L̄ is proven of the head itself.
+    proven   WRM with the smallest γ that ERM's head allows: half the curvature L̄ that is proven of it; again
+             with more than half of its own, should that be larger. In the end 2γ > L̄ is proven of the head
+             itself.
 
 Features are not kept in [0, 1] while they are moved: nothing in the paper says that they were.
 """
@@ -27,7 +28,7 @@ from certus.split import Split
 from certus.surrogate import WRM
 from certus.training import Fit, fit
 
-HEADS = {"erm": "ERM", "paper": "WRM, γ = 10⁵", "proven": "WRM, smallest proven γ"}
+HEADS = {"erm": "ERM", "paper": "WRM, γ = 10⁵", "proven": "WRM, proven γ"}
 PAPER_GAMMA = 1e5
 FEATURE_SHAPE, _CLASSES = (2048, 7, 7), 10
 _MOST_TRIES = 4

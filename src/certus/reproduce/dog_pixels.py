@@ -1,8 +1,9 @@
 """The whole ResNet-50, fine-tuned with perturbations of raw pixels (section:dogs, fig:dogs-hacky): no proof.
 
 WRM has the paper's γ = 1. FGM and PGM may move by ε with ε² = ρ̂_n(θ_WRM), in L2, as with MNIST. All start
-from ImageNet's weights with a last layer of their own. Photographs are enlarged to 64 × 64 only: at 224 × 224
-one gradient of one photograph takes a third of a second. Pixels are not kept in [0, 1] while they are moved.
+from ImageNet's weights; their new last layer is fitted to the features beforehand, alone. Photographs are
+enlarged to 64 × 64 only: at 224 × 224 one gradient of one photograph takes a third of a second. Pixels are
+not kept in [0, 1] while they are moved.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from torch import nn
 
 from certus.attacks import fgm, pgm
 from certus.data.resnet50_weights import resnet50_weights
-from certus.models.resnet50 import pretrained
+from certus.models.resnet50 import Resnet50, pretrained
 from certus.perturbers import Perturber
-from certus.reproduce.dog_features import enlarged, photographs
+from certus.reproduce.dog_features import AT_ONCE, enlarged, photographs
 from certus.reproduce.kept_networks import Facts, Kept, kept_network
 from certus.reproduce.workshop import Workshop
 from certus.split import Split
@@ -40,7 +41,8 @@ def fine_tuned(workshop: Workshop, method: str, how: Mapping[str, Any]) -> Kept:
     """One of ``PIXEL_METHODS``: found, or trained, after the WRM that its ε comes from.
 
     Args:
-        how: train: number of photographs; side, epochs, batch, rate, seed.
+        how: train: number of photographs; side, epochs, batch, rate, seed; probe: steps of the last layer
+            alone.
     """
 
     def build() -> nn.Module:
@@ -52,9 +54,12 @@ def fine_tuned(workshop: Workshop, method: str, how: Mapping[str, Any]) -> Kept:
         epsilon = None
         if method in ("fgm", "pgm"):
             epsilon = math.sqrt(fine_tuned(workshop, "wrm", how).facts["rho_hat"])
+        data = enlarged_photographs("train", how["train"], how["side"])
+        assert isinstance(model, Resnet50)
+        fit_last_layer(model, data, how["probe"])
         trained = fit(
             model,
-            enlarged_photographs("train", how["train"], how["side"]),
+            data,
             method=_perturber(method, epsilon),
             epochs=how["epochs"],
             batch_size=how["batch"],
@@ -65,6 +70,18 @@ def fine_tuned(workshop: Workshop, method: str, how: Mapping[str, Any]) -> Kept:
         return {"epsilon": epsilon, "rho_hat": None if reached is None else reached.rho_hat}
 
     return kept_network(workshop, f"pixels-{method}", {"pixels": method, **how}, build, train)
+
+
+def fit_last_layer(model: Resnet50, data: Split, steps: int) -> None:
+    """Steps of Adam on all samples at once; the rest of the network stays as it is."""
+    with torch.no_grad():
+        seen = [model.features(images).mean((2, 3)) for images in data.inputs.split(AT_ONCE)]
+    inputs = torch.cat(seen)
+    optimizer = torch.optim.Adam(model.last.parameters())
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model.last(inputs), data.targets).backward()
+        optimizer.step()
 
 
 def _perturber(method: str, epsilon: float | None) -> Perturber | None:

@@ -55,8 +55,8 @@ def _about_gamma(measured: Measured) -> list[Comparison]:
         Comparison(
             "section:dogs",
             "γ is chosen by a bound on the smoothness.",
-            f"The smallest γ that is proven: {proven['gamma']:.3g} (L⁺ ≤ {proven['curvature']:.3g} of the "
-            f"head that was trained with it). ρ̂ = {proven['rho_hat']:.2g}, "
+            f"The smallest that ERM's head allows is {proven['gamma']:.3g}; of the head that is trained with "
+            f"it L⁺ ≤ {proven['curvature']:.3g}, below 2γ. ρ̂ = {proven['rho_hat']:.2g}, "
             f"test error {proven['test_error']:.1%}.",
             bool(proven["holds"]),
             evidence=Evidence.PROVEN,
