@@ -91,6 +91,7 @@ class Certificate(Lookable):
         no_proof: why nothing is proven of the model; then there are attained sides only, and bounds are ∞.
         levels: φ̄_γ and T̂_γ sample by sample; empty if read from a file.
         weights: (n,) with a mean of 1, of samples that count differently; None if all are alike.
+        class_weights: by which losses count, class by class; None if alike. Error rates count all alike.
         source: moves the points, for ``worst_case_data``; None if read from a file.
     """
 
@@ -111,6 +112,7 @@ class Certificate(Lookable):
     epsilons: tuple[float, ...] = ()
     levels: tuple[Level, ...] = ()
     weights: Tensor | None = None
+    class_weights: tuple[float, ...] | None = None
     source: PointSource | None = None
 
     def __post_init__(self) -> None:
@@ -219,8 +221,9 @@ class Certificate(Lookable):
 
     @property
     def vacuous_loss(self) -> float | None:
-        """ln K: a loss bound above it says less than guessing; None for regression."""
-        return None if self.classes is None else math.log(self.classes)
+        """ln K: a loss bound above it says less than guessing; None for regression, and where losses count
+        by class."""
+        return None if self.classes is None or self.class_weights is not None else math.log(self.classes)
 
     def worst_case_data(self, rho: float) -> tuple[Split, Tensor]:
         """P*_n as data: moved samples and their weights (they sum to 1), of mean cost at most ρ and mean

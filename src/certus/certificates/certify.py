@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from certus.certificates.attained.unproven import AttainedSide, attain
 from certus.certificates.certificate import Certificate
+from certus.certificates.class_weights import checked_class_weights
 from certus.certificates.engine import Engine, Memory, Progress, make_grid, span
 from certus.certificates.gamma_grid import default_gammas, refined_levels
 from certus.certificates.levels import Level
@@ -57,6 +58,7 @@ def certify_network(
     gammas: Sequence[float] | None = None,
     smoothness: SmoothnessBound | None = None,
     label_cost: LabelCost | None = None,
+    class_weights: Sequence[float] | None = None,
     inequality: str | None = None,
     seed: int | None = None,
     balls: int = 6,
@@ -89,6 +91,8 @@ def certify_network(
         gammas: the grid Γ, fixed before seeing the data; by default it follows from the network and ρ alone.
         smoothness: bounds of your own; all that rests on them is called assumed.
         label_cost: a finite price for changing labels.
+        class_weights: w, one for each class: then it is w_y·ℓ that is certified, near the data as they are;
+            error rates count all samples alike.
         inequality: that bounds the population's loss: "betting" (the tightest, and the default), "bernstein"
             or "hoeffding".
         seed: of the order in which betting takes the samples, 0 by default; nothing else here is random. Fix
@@ -136,7 +140,7 @@ def certify_network(
     try:
         portions = Portions.of(source, ask)
     except UnprovableError as reason:
-        if weights is not None:
+        if weights is not None or class_weights is not None:
             raise
         whole = source if isinstance(source, tuple) else read_whole(source)
         side = attain(model, whole, rhos, criterion, cost, domain, clip=clip, steps=attack_steps)
@@ -144,12 +148,16 @@ def certify_network(
     problem = portions.question
     if epsilons and problem.classes is None:
         raise ArgumentError(f"`epsilon` must be left out for a regression: it has no errors; got {epsilon}.")
-    ceiling = _ceiling(problem, confidence, clip)
-    chosen = default_gammas(problem, rhos, clip)
+    counts = None if class_weights is None else checked_class_weights(class_weights, problem.classes)
+    ends = (1.0, 1.0) if counts is None else (float(counts.min()), float(counts.max()))
+    ceiling = _ceiling(problem, confidence, clip, ends[1])
+    chosen = default_gammas(problem, rhos, clip, ends)
     if gammas is not None:
         chosen = tuple(sorted(set(gammas), reverse=True))
-    grid = make_grid(problem, rhos, chosen, balls)
-    engine = Engine(portions, grid, clip, attack_steps, weights, memory=memory, progress=progress)
+    grid = make_grid(problem, rhos, [gamma / ends[1] for gamma in chosen], balls)
+    engine = Engine(
+        portions, grid, clip, attack_steps, weights, memory=memory, progress=progress, class_weights=counts
+    )
     levels = engine.levels(chosen)
     found = None if problem.classes is None else _errors_found(engine, levels)
     known = engine.samples
@@ -188,6 +196,7 @@ def certify_network(
         epsilons=epsilons,
         levels=tuple(levels),
         weights=weights,
+        class_weights=None if counts is None else tuple(counts.tolist()),
         source=engine,
     )
     if attack_steps > 0:
@@ -280,12 +289,12 @@ def _pushed(engine: Engine, certificate: Certificate) -> Certificate:
     return certificate
 
 
-def _ceiling(problem: Problem, confidence: float | None, clip: float | None) -> float | None:
-    """B of the population statement."""
+def _ceiling(problem: Problem, confidence: float | None, clip: float | None, weight: float) -> float | None:
+    """B of the population statement, for losses that count by at most a weight."""
     if confidence is None or clip is not None:
         return clip
     if problem.classes is None:
         raise ArgumentError(
             "`clip` must be given for a regression with `confidence`: a squared error has no bound; got None."
         )
-    return 2 * math.log(problem.classes)
+    return 2 * math.log(problem.classes) * weight

@@ -29,6 +29,7 @@ class NetworkOptions(TypedDict, total=False):
     gammas: Sequence[float] | None
     smoothness: SmoothnessBound | None
     label_cost: LabelCost | None
+    class_weights: Sequence[float] | None
     inequality: str | None
     seed: int | None
     balls: int

@@ -20,6 +20,7 @@ from torch import Tensor
 from certus.certificates.alarm import check_level
 from certus.certificates.attained.errors_found import error_cost, errs, lowered_loss
 from certus.certificates.attained.search import costs_beyond, nearest_costs, push
+from certus.certificates.class_weights import ByLabel, counted
 from certus.certificates.levels import DEFAULT_ASCENT, Level
 from certus.certificates.lines import Push
 from certus.certificates.portions import Portions
@@ -79,6 +80,7 @@ class Engine:
     Attributes:
         clip: B, if it is min(ℓ, B) that is certified.
         weights: (n,) with a mean of 1, of samples that count differently.
+        class_weights: (classes,) by which losses count; None if all count alike.
         attack_steps: of the attacks that the lower sides rest on beside the ascents.
         progress: called with the number of samples done at a level.
     """
@@ -91,7 +93,8 @@ class Engine:
     ascent: Maximizer = DEFAULT_ASCENT
     memory: Memory | None = None
     progress: Progress | None = None
-    _held: dict[int, Surroundings] = field(default_factory=dict)
+    class_weights: Tensor | None = None
+    _held: dict[int, Surroundings | ByLabel] = field(default_factory=dict)
     _known: list[Samples] = field(default_factory=list)
     _levels: list[Level] = field(default_factory=list)
 
@@ -124,16 +127,18 @@ class Engine:
         self._levels += whole
         return whole
 
-    def _surroundings(self) -> Iterator[Surroundings]:
+    def _surroundings(self) -> Iterator[Surroundings | ByLabel]:
         """One after the other; those of the first portions stay."""
         for number, portion in enumerate(self.portions):
-            fresh = Surroundings(portion, self.grid, self.clip, self.ascent)
+            fresh: Surroundings | ByLabel = Surroundings(portion, self.grid, self.clip, self.ascent)
+            if self.class_weights is not None:
+                fresh = ByLabel(portion, self.grid, self.clip, self.class_weights, self.ascent)
             if number < HELD:
                 fresh = self._held.setdefault(number, fresh)
             yield fresh
 
     def _level(
-        self, gamma: float, number: int, here: Surroundings, others: Sequence[Level], first: int
+        self, gamma: float, number: int, here: Surroundings | ByLabel, others: Sequence[Level], first: int
     ) -> Level:
         """That of one portion, kept or new, checked against doing nothing and against other γ."""
         known = self._recalled(gamma, number, here)
@@ -149,7 +154,7 @@ class Engine:
         self._advance(len(start))
         return level
 
-    def _recalled(self, gamma: float, number: int, here: Surroundings) -> Level | None:
+    def _recalled(self, gamma: float, number: int, here: Surroundings | ByLabel) -> Level | None:
         """The level that was kept, if there is one that nothing speaks against."""
         level = None if self.memory is None else self.memory.load(gamma, number)
         if self.memory is None or level is None:
@@ -185,7 +190,7 @@ class Engine:
         losses, wrong = [], []
         with torch.no_grad():
             for batch in other.batches():
-                losses.append(self._clipped(lowered_loss(batch, batch.inputs)))
+                losses.append(self._counted(lowered_loss(batch, batch.inputs), batch))
                 if other.classes is not None:
                     wrong.append(errs(batch, batch.inputs, batch.targets).double())
         return mean_down(torch.cat(losses)), float(torch.cat(wrong).mean()) if wrong else None
@@ -196,7 +201,7 @@ class Engine:
         for portion in self.portions:
             found = push(portion, rho, self.attack_steps)
             costs.append(found.costs)
-            losses.append(self._clipped(found.losses))
+            losses.append(self._counted(found.losses, portion))
             with torch.no_grad():
                 errors.append(error_cost(portion, found.points))
             self._advance(len(portion))
@@ -214,6 +219,9 @@ class Engine:
             found.append(costs if touches is None else torch.minimum(costs, costs_beyond(portion, touches)))
             self._advance(len(portion))
         return torch.cat(found)
+
+    def _counted(self, losses: Tensor, problem: Problem) -> Tensor:
+        return self._clipped(counted(losses, problem.targets, self.class_weights))
 
     def _clipped(self, losses: Tensor) -> Tensor:
         return losses if self.clip is None else losses.clamp_max(self.clip)

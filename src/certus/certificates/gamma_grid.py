@@ -20,9 +20,15 @@ _LEAST = 1e-12  # no γ below it is added
 _MOST_ADDED = 64  # γ above the grid
 
 
-def default_gammas(problem: Problem, rhos: Sequence[float], clip: float | None) -> tuple[float, ...]:
+def default_gammas(
+    problem: Problem, rhos: Sequence[float], clip: float | None, weights: tuple[float, float] = (1.0, 1.0)
+) -> tuple[float, ...]:
     """Γ from the network and ρ alone: around G/(2√(gρ)), the best γ of the Lipschitz rule, far below it, and
-    up to where no label moves for what min(ℓ, B) can gain by it: B/price, with B = 2 ln K unless clipped."""
+    up to where no label moves for what min(ℓ, B) can gain by it: B/price, with B = 2 ln K unless clipped.
+
+    Args:
+        weights: the least and the largest by which losses count.
+    """
     slope, price, root = problem.smoothness.lipschitz, problem.unit_price, problem.smoothness.output_lipschitz
     if not math.isfinite(slope) and clip is None:
         # Squared errors: no bound below γg = α², and a pole there.
@@ -35,8 +41,9 @@ def default_gammas(problem: Problem, rhos: Sequence[float], clip: float | None) 
         low /= _BELOW
     if not 0 < low < math.inf:
         low = high = 1.0  # a network that does not depend on its inputs
+    low, high = low * weights[0], high * weights[1]
     if problem.label_cost is not None:
-        most = 2 * math.log(problem.label_cost.classes) if clip is None else clip
+        most = 2 * math.log(problem.label_cost.classes) * weights[1] if clip is None else clip
         high = max(high, most / problem.label_cost.price)
     count = 1 + math.ceil(math.log(high / low) / math.log(_STEP))
     return tuple(high / _STEP**index for index in range(count))

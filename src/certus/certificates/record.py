@@ -55,6 +55,8 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
     }
     if certificate.weights is not None:
         content["weights"] = _listed(certificate.weights)
+    if certificate.class_weights is not None:
+        content["class_weights"] = certificate.class_weights
     if certificate.no_proof is not None:
         content |= {"no_proof": certificate.no_proof, "validity": NO_PROOF_VALIDITY}
     return seal(_plain(content))
@@ -127,6 +129,9 @@ def _certificate(content: dict[str, Any]) -> Certificate:
     for name in ("error_floor", "error_found", "weights"):
         costs = content.get(name)
         require(costs is None or len(costs) == samples, name, f"be of {samples} samples", len(costs or ()))
+    counts = None if (known := content.get("class_weights")) is None else tuple(map(float, known))
+    alike = counts is None or len(counts) == content["classes"]
+    require(alike, "class_weights", f"be of {content['classes']} classes", known)
     unproven = content.get("no_proof")
     require(unproven is None or isinstance(unproven, str), "no_proof", "be words", unproven)
     require(bool(content["lines"]) == (unproven is None), "lines", "be there, or no proof", content["lines"])
@@ -143,6 +148,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         assumptions=tuple(assumptions),
         no_proof=unproven,
         weights=_tensor(content.get("weights")),
+        class_weights=counts,
         **{name: content[name] for name in ("samples", "classes", "unit_price", "clip", "about")},
     )
 

@@ -13,9 +13,10 @@ from certus.certificates.attained.errors_found import errs
 from certus.certificates.levels import DEFAULT_ASCENT, Level, solve_level
 from certus.certificates.proven.constants import Around, Grid, look_around
 from certus.certificates.proven.problem import Problem
+from certus.certificates.proven.touching import Touches
 from certus.certificates.recall import probed_samples
 from certus.certificates.touching_points import touching_points
-from certus.outward import SOME, down
+from certus.outward import FEW, SOME, down, up
 from certus.split import Split
 from certus.surrogate import Maximizer
 
@@ -48,28 +49,56 @@ class Samples:
         )
 
 
+def lowered(losses: Tensor) -> Tensor:
+    """Products that may have either sign, rounded down."""
+    return losses - FEW * losses.abs()
+
+
 @dataclass(frozen=True, eq=False)
 class Surroundings:
     """Some samples, and what is around them: looked at when it is first asked for.
 
+    With a weight w it is wℓ that is certified, and sup wℓ − γc = w·φ_{γ/w}.
+
     Attributes:
-        clip: B, if it is min(ℓ, B) that is certified.
+        clip: B, if it is min(wℓ, B) that is certified.
+        scales: w of the label that all of these samples have, and of those that they may take instead, each
+            one place further on; all 1 by default.
     """
 
     problem: Problem
     grid: Grid
     clip: float | None
     ascent: Maximizer = DEFAULT_ASCENT
+    scales: tuple[float, ...] = ()
+
+    def _scale(self, places: int) -> float:
+        return self.scales[places] if self.scales else 1.0
+
+    def _look(self, problem: Problem, places: int, touches: Touches | None = None) -> Around:
+        clip, scale = self.clip, self._scale(places)
+        if clip is not None and scale != 1:
+            clip = up(clip / scale, FEW)
+        return look_around(problem, self.grid, clip, touches)
+
+    def _solve(self, gamma: float, places: int) -> tuple[Level, Tensor]:
+        scale = self._scale(places)
+        if scale == 1:
+            return solve_level(self.around[places], gamma, self.ascent)
+        # A smaller γ has a larger bound.
+        level, points = solve_level(self.around[places], down(gamma / scale, FEW), self.ascent)
+        bound, loss = up(scale * level.bound, FEW), lowered(scale * level.loss)
+        if self.clip is not None:
+            bound, loss = bound.clamp_max(self.clip), loss.clamp_max(self.clip)
+        return replace(level, gamma=gamma, bound=bound, loss=loss), points
 
     @cached_property
     def around(self) -> list[Around]:
         """Under the label that each has, and under every other one that it may take."""
         label_cost = self.problem.label_cost
         labels = 1 if label_cost is None else label_cost.classes
-        touches = touching_points(self.problem)
-        first = look_around(self.problem, self.grid, self.clip, touches)
-        others = [self.problem.relabelled(places) for places in range(1, labels)]
-        return [first, *(look_around(part, self.grid, self.clip) for part in others)]
+        first = self._look(self.problem, 0, touching_points(self.problem))
+        return [first, *(self._look(self.problem.relabelled(on), on) for on in range(1, labels))]
 
     @cached_property
     def probe(self) -> tuple[Tensor, Surroundings]:
@@ -83,7 +112,11 @@ class Surroundings:
         if problem.classes is not None:
             with torch.no_grad():
                 wrong = errs(problem, problem.inputs, problem.targets)
-        return Samples(first.loss, first.start, self._error_floor(), wrong)
+        scale = self._scale(0)
+        loss, start = first.loss, first.start
+        if scale != 1:
+            loss, start = up(scale * loss, FEW), lowered(scale * start)
+        return Samples(loss, start, self._error_floor(), wrong)
 
     def _error_floor(self) -> Tensor | None:
         radius, problem = self.around[0].radius, self.problem
@@ -94,13 +127,13 @@ class Surroundings:
 
     def level(self, gamma: float) -> tuple[Level, Split]:
         """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached."""
-        level, points = solve_level(self.around[0], gamma, self.ascent)
+        level, points = self._solve(gamma, 0)
         targets, label_cost = self.problem.targets, self.problem.label_cost
         if label_cost is None:
             return level, Split(points, targets)
         price = label_cost.price
-        for each in self.around[1:]:
-            other, others = solve_level(each, gamma, self.ascent)
+        for places, each in enumerate(self.around[1:], 1):
+            other, others = self._solve(gamma, places)
             dearer = other.bound - down(gamma * price, SOME)
             switch = dearer > level.bound
             gain = other.loss - gamma * (other.transport_cost + price)

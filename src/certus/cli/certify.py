@@ -48,6 +48,10 @@ def certify(
         str, typer.Option(help="Of the population: betting, bernstein, hoeffding.")
     ] = "betting",
     label_price: Annotated[float | None, typer.Option(help="Let labels change at this price.")] = None,
+    class_weights: Annotated[
+        str | None,
+        typer.Option(help="equal, or balanced: losses count by class; as in training by default."),
+    ] = None,
     predicted: Annotated[
         bool, typer.Option("--predicted", help="Certify the network's own predictions.")
     ] = False,
@@ -108,6 +112,7 @@ def certify(
     from certus.cli.noisy_table import IDLE_WITH_NOISE, IDLE_WITHOUT, READ_ONLY, certify_in_noise
     from certus.cli.output import console, messages, print_json, require_folder, show_parts
     from certus.domains import Unbounded
+    from certus.runs.building import settings_of
     from certus.runs.certification import CertifySettings, fingerprint
     from certus.runs.directory import RunDirectory
     from certus.runs.noisy_certification import NoisySettings
@@ -139,6 +144,8 @@ def certify(
     if samples is None and not people:
         idle["seed"] = "without --samples and --confidence: nothing is random"
     refuse_idle(context, idle)
+    if class_weights is None:
+        class_weights = "equal" if smoothing is not None else settings_of(opened).class_weights
     settings = CertifySettings(
         rho=tuple(rho or ()),
         epsilon=tuple(epsilon or ()),
@@ -156,6 +163,7 @@ def certify(
         refine=refine,
         attack_steps=attack_steps,
         everywhere=everywhere,
+        class_weights=class_weights,
     )
     trained = open_trained(opened, model=model)
     unbounded = isinstance(trained.domain, Unbounded)

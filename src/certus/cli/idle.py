@@ -70,7 +70,7 @@ def of_data(data: DataSet) -> dict[str, str | None]:
 def of_labels(data: DataSet) -> dict[str, str | None]:
     """What idles without classes."""
     why = f"for {data.name}, a regression: there are no labels" if data.classes is None else None
-    return dict.fromkeys(("label_price", "predicted", "epsilon"), why)
+    return dict.fromkeys(("label_price", "predicted", "epsilon", "class_weights"), why)
 
 
 def of_source(spec: str) -> dict[str, str | None]:

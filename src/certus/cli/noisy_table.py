@@ -19,7 +19,16 @@ from certus.storage.writing import WriteError, write_json
 from certus.texts.noisy_words import smoothed_parts
 
 READ_ONLY = "with --smoothing, which asks the network for predictions and reads nothing of it"
-IDLE_WITH_NOISE = ("epsilon", "inequality", "predicted", "gamma", "balls", "refine", "everywhere")
+IDLE_WITH_NOISE = (
+    "epsilon",
+    "inequality",
+    "predicted",
+    "gamma",
+    "balls",
+    "refine",
+    "everywhere",
+    "class_weights",
+)
 IDLE_WITHOUT = ("draws", "votes", "abstain")
 _NAME, _PICTURE = "smoothing.json", "smoothing.png"
 

@@ -28,6 +28,7 @@ from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
 from certus.storage.tensors import digest
 from certus.subsets import Subset
+from certus.training.verdicts import balancing_weights
 
 __all__ = ["CertifySettings", "certify_run", "fingerprint", "refuse_seen"]
 
@@ -49,6 +50,7 @@ class CertifySettings:
         seed: chooses them, and the order in which a population bound takes them.
         predicted: certify the network's own predictions instead of the labels.
         label_price: a finite price for changing a label.
+        class_weights: "balanced" counts each loss by its class, as a balanced training does.
         everywhere: let inputs move in all of space, not only in the domain that the run was trained in.
     """
 
@@ -68,6 +70,7 @@ class CertifySettings:
     refine: int = 1
     attack_steps: int = 10
     everywhere: bool = False
+    class_weights: str = "equal"
 
     def __post_init__(self) -> None:
         check_kinds(self)
@@ -86,11 +89,16 @@ class CertifySettings:
             require(0 <= value <= MOST_ROUNDS, name, f"lie between 0 and {MOST_ROUNDS}", value)
         legal = ", ".join(INEQUALITIES)
         require(self.inequality in INEQUALITIES, "inequality", f"be one of {legal}", repr(self.inequality))
+        known = self.class_weights in ("equal", "balanced")
+        require(known, "class_weights", "be one of equal, balanced", repr(self.class_weights))
         require_seed(self.seed)
 
     def as_json(self) -> dict[str, Any]:
+        """All of them; equal class weights are left out, as before there were others."""
         return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+            if (name, value) != ("class_weights", "equal")
         }
 
     @staticmethod
@@ -139,7 +147,7 @@ def certify_run(
     progress: Progress | None = None,
 ) -> Certificate:
     """Certify a run with the cost it was trained with, and in its domain unless ``everywhere``, in plain
-    cross-entropy or squared error."""
+    cross-entropy, by class or not, or squared error."""
     if settings.confidence is not None:
         refuse_seen(trained, settings)
     chosen = certified_data(trained, settings)
@@ -149,6 +157,7 @@ def certify_run(
         criterion = CrossEntropy()  # smoothing and margins are devices of training, not to be certified
     price, classes = settings.label_price, trained.data.classes
     require(price is None or classes is not None, "label_price", "be left out for regression", price)
+    counts = balancing_weights(trained.data).tolist() if settings.class_weights == "balanced" else None
     certificate = certify_network(
         trained.loss.model,
         (data.inputs, None if settings.predicted else data.targets),
@@ -160,6 +169,7 @@ def certify_run(
         confidence=settings.confidence,
         clip=settings.clip,
         gammas=settings.gammas,
+        class_weights=counts,
         label_cost=None if price is None or classes is None else LabelCost(price, classes),
         inequality=settings.inequality if settings.confidence is not None else None,
         seed=settings.seed if settings.confidence is not None else None,

@@ -33,6 +33,11 @@ def certificate_parts(certificate: Certificate) -> list[Shown]:
     about = about_words(certificate.about, certificate.samples)
     sides = f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
     parts.append(f"{about} {sides}")
+    if certificate.class_weights is not None:
+        counts = ", ".join(f"{one:.4g}" for one in certificate.class_weights)
+        parts.append(
+            f"Losses count by class, in the order of the labels: {counts}. Error rates count all rows alike."
+        )
     if certificate.epsilons:
         parts.append(accuracy_words(certificate))
     if certificate.assumptions:

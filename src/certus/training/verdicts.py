@@ -91,11 +91,15 @@ def regression_verdict(loss: ModelLoss, data: DataSet) -> dict[str, float]:
 
 def balanced(data: DataSet) -> DataSet:
     """With weights on the training samples that make every class count alike; their mean is 1."""
+    train = Split(data.train.inputs, data.train.targets, balancing_weights(data)[data.train.targets])
+    return replace(data, train=train)
+
+
+def balancing_weights(data: DataSet) -> Tensor:
+    """(classes,) by which each class counts, so that all of the training data count alike."""
     require(data.classes is not None, "class_weights", "be left out for regression", "balanced")
     counts = torch.bincount(data.train.targets, minlength=data.classes or 0)
-    each = len(data.train) / ((counts > 0).sum() * counts.clamp_min(1))
-    train = Split(data.train.inputs, data.train.targets, each[data.train.targets])
-    return replace(data, train=train)
+    return len(data.train) / ((counts > 0).sum() * counts.clamp_min(1))
 
 
 @torch.no_grad()
