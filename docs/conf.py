@@ -38,7 +38,7 @@ shutil.copytree(_HERE.parent / "results", _HERE / "_results", dirs_exist_ok=True
 # Those in certus.__all__, and six that are imported by their path.
 _PARTS = [name for name in certus.__all__ if isinstance(getattr(certus, name), ModuleType)]
 _PARTS += ["errors", "evidence", "layers", "norms", "perturbers", "split"]
-_PAGE = """# certus.{part}
+_PAGE = """# {part}
 
 ```{{eval-rst}}
 .. automodule:: certus.{part}
