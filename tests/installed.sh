@@ -11,7 +11,7 @@ environment=$(cd "$environment" && pwd)
 pip="$environment/bin/python -m pip --disable-pip-version-check --quiet"
 $pip wheel --no-deps --wheel-dir "$environment/wheel" "$root"
 $pip install -c "$root/$constraints" "$environment"/wheel/certus-*.whl
-for extra in foolbox matplotlib plotly ot gymnasium narwhals pandas polars pyarrow pytest; do
+for extra in foolbox matplotlib plotly ot gymnasium pandas polars pyarrow pytest; do
     if "$environment/bin/python" -c "import $extra" 2>/dev/null; then
         echo "error: $extra is installed, and this is about certus without extras" >&2
         exit 1
@@ -58,12 +58,14 @@ $certus reproduce --json > /dev/null
 if $certus report run -o page.html 2> refused; then exit 1; fi
 grep "pip install 'certus\[report\]'" refused
 
-extras='attacks,data,frames,report,rl,transport'
+extras='attacks,data,frames,lightning,report,rl,tensorboard,transport'
 $pip install -c "$root/$constraints" "$(ls "$environment"/wheel/certus-*.whl)[$extras]" pandas polars
 "$environment/bin/python" -m pip freeze | grep -v '^certus '
 $certus attack run --epsilon 0.1 --steps 3 --plot curve.png
 $certus report run -o page.html --samples 20
 $certus shift csv:table.csv@test csv:table.csv@train --label-price 1
+$certus train wine --method erm --epochs 2 --tensorboard curves -o watched
+ls curves/watched/events.*
 $certus cartpole --episodes 20 --seeds 1 --trials 5 -o pole
 "$environment/bin/python" - <<'CODE'
 import foolbox
@@ -91,5 +93,35 @@ inputs, labels = torch.rand(8, 3), torch.arange(8) % 2
 attack = Foolbox(foolbox.attacks.LinfPGD(steps=3), 0.1, (0.0, 1.0))
 moved = attack(certus.ModelLoss(torch.nn.Linear(3, 2)), inputs, labels)
 print(f"foolbox moved inputs by {(moved - inputs).abs().max():.3f}")
+CODE
+"$environment/bin/python" - <<'CODE'
+import torch
+from pytorch_lightning import LightningModule, Trainer
+from torch.utils.data import DataLoader, TensorDataset
+
+import certus
+from certus.training.lightning_callback import RobustTraining
+
+
+class Net(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(3, 2)
+
+    def forward(self, inputs):
+        return self.body(inputs)
+
+    def training_step(self, batch, batch_idx):
+        return torch.nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+rows = DataLoader(TensorDataset(torch.rand(64, 3), torch.arange(64) % 2), batch_size=32)
+quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+trainer = Trainer(accelerator="cpu", max_epochs=1, callbacks=[RobustTraining(certus.WRM(gamma=2.0))], **quiet)
+trainer.fit(Net(), rows)
+print("Lightning trained robustly:", sorted(trainer.callback_metrics))
 CODE
 echo "certus works from its wheel: $("$environment/bin/python" -V), $constraints"
