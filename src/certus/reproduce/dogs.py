@@ -86,8 +86,8 @@ def _parts(extent: Extent) -> list[Part]:
     }
     how |= {"rate": 1e-3 if quick else 1e-4, "seed": 0}
     # Sup-norms are small here: 100,352 features move at once.
-    sweep: dict[str, Any] = {"pgm": [0.001, 0.004] if quick else [5e-4, 1e-3, 2e-3, 4e-3, 8e-3]}
-    sweep |= {"wrm": [1.0, 10.0] if quick else [0.5, 1.0, 2.0, 5.0, 10.0], "steps": 5 if quick else 15}
+    sweep: dict[str, Any] = {"pgm": [0.001, 0.004] if quick else [2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3]}
+    sweep |= {"wrm": [1.0, 10.0] if quick else [0.2, 0.5, 1.0, 2.0, 5.0], "steps": 5 if quick else 15}
     ascent = {"how": how, "few": 32 if quick else 512}
     pixels: dict[str, Any] = {
         "train": 32 if quick else 500,
@@ -96,7 +96,7 @@ def _parts(extent: Extent) -> list[Part]:
     }
     pixels |= {"batch": 16 if quick else 32, "rate": 2e-5, "seed": 0, "probe": 30}
     pixel_sweep: dict[str, Any] = {"pgm": [0.01] if quick else [0.002, 0.004, 0.008, 0.016]}
-    pixel_sweep |= {"wrm": [60.0] if quick else [6.0, 20.0, 60.0, 200.0], "steps": 3 if quick else 10}
+    pixel_sweep |= {"wrm": [60.0] if quick else [3.0, 10.0, 30.0, 60.0], "steps": 3 if quick else 10}
     return [
         Part("features", sizes, _measure_features, effort=5.5),
         *(Part(f"head-{name}", {"head": name, "how": how}, _measure_head, effort=6.0) for name in HEADS),
