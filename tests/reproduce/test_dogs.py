@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from certus.losses import CrossEntropy, ModelLoss
 from certus.models.resnet50 import Resnet50
-from certus.reproduce import dog_features
+from certus.reproduce import dog_features, dog_pixels
 from certus.reproduce.dog_ascent import literal_ascent, trace_of_first_epoch
 from certus.reproduce.dog_attacks import attacked, farthest_behind
 from certus.reproduce.dog_features import photo_features, read_portion, scaled, write_portion
 from certus.reproduce.dog_heads import head, train_above_bound
-from certus.reproduce.dog_pixels import fit_last_layer
+from certus.reproduce.dog_pixels import fine_tuned, fit_last_layer
 from certus.reproduce.kept_networks import kept_network
 from certus.reproduce.workshop import Workshop
 from certus.split import Split
@@ -213,6 +213,18 @@ def test_the_last_layer_is_fitted_alone() -> None:
     assert right() == 8
     changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {"last.weight", "last.bias"}
+
+
+def test_others_may_move_as_far_as_wrm_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = torch.Generator().manual_seed(0)
+    pictures = Split(torch.rand(8, 3, 32, 32, generator=drawn), torch.arange(8) % 2)
+    monkeypatch.setattr(dog_pixels, "resnet50_weights", dict)
+    monkeypatch.setattr(dog_pixels, "pretrained", lambda weights, outputs: Resnet50(outputs, 8, (1,)))
+    monkeypatch.setattr(dog_pixels, "photographs", lambda part, count: pictures[:count])
+    how = {"train": 8, "side": 32, "epochs": 1, "batch": 4, "rate": 1e-5, "seed": 0, "probe": 1}
+    facts = {method: fine_tuned(Workshop(tmp_path), method, how).facts for method in ("fgm", "wrm", "erm")}
+    assert facts["fgm"]["epsilon"] ** 2 == pytest.approx(facts["wrm"]["rho_hat"]) != 0
+    assert facts["erm"] == {"epsilon": None, "rho_hat": None}
 
 
 def test_a_network_is_trained_once_and_kept_with_its_facts(tmp_path: Path) -> None:
