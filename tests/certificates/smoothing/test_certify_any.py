@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import certus
 from certus.certificates import SmoothedCertificate
 from certus.certificates.population import Move
-from certus.certificates.smoothing.noise import CERTIFIED, Noise, noisy_batches
+from certus.certificates.smoothing.noise import ATTACK, CALIBRATION, CERTIFIED, FRESH, Noise, noisy_batches
 from certus.certificates.smoothing.noisy_certificate import Quantity
 from certus.certificates.smoothing.predictors import Predictor
 from certus.costs import LabelCost, Mahalanobis, Masked, SquaredSup, WeightedL2
@@ -154,6 +154,31 @@ def test_noise_belongs_to_its_sample() -> None:
     assert torch.equal(drawn(inputs)[:2], drawn(inputs[:2]))
     assert len(drawn(inputs).flatten().unique()) == 5 * 7 * 3
     assert not torch.equal(drawn(inputs), drawn(inputs, seed=1))
+
+
+@pytest.mark.parametrize("rows", [5, 12, 30])
+def test_noise_is_the_same_in_smaller_batches(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the copies of one sample do not fit they come in parts, each of which says what it holds."""
+    inputs, noise = torch.zeros(3, 2, dtype=torch.float64), Noise(1.0, certus.SquaredL2())
+
+    def drawn() -> Tensor:
+        table = torch.full((3, 12, 2), torch.nan, dtype=torch.float64)
+        for batch in noisy_batches(inputs, noise, copies=12, seed=3, stream=CERTIFIED):
+            part = table[batch.rows, batch.copies]
+            assert bool(part.isnan().all())
+            part.copy_(batch.points.reshape(part.shape))
+        return table
+
+    whole = drawn()
+    assert len(whole.unique()) == 3 * 12 * 2
+    monkeypatch.setattr("certus.certificates.smoothing.noise._ROWS", rows)
+    assert torch.equal(drawn(), whole)
+
+
+def test_streams_of_noise_and_of_subsets_are_apart() -> None:
+    """What chose, what found and what is measured must be independent."""
+    assert len({0, 1, CERTIFIED, CALIBRATION, ATTACK, FRESH}) == 6
+    assert max(CERTIFIED, CALIBRATION, ATTACK) < FRESH  # and all behind it
 
 
 def test_a_file_says_the_same(tmp_path: Path) -> None:
