@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -187,6 +188,36 @@ def test_other_networks_are_bracketed() -> None:
     found = certify_straight(model, (INPUTS, LABELS), rho=0.1)
     assert found.classes == 3
     assert "exact" not in found.bracket(0.1).rules
+
+
+def test_scores_that_cancel_are_rounded_to_the_safe_side() -> None:
+    """Terms of 10⁸ leave margins of 10⁻⁴, known to 10⁻⁸: against fractions, which lose nothing. For the hinge
+    with every level above 0 the worst case is E v + α√ρ."""
+    generator, rho = torch.Generator().manual_seed(0), 0.01
+    rows = 1e8 * torch.randn(60, 4, generator=generator, dtype=torch.float64)
+    rest = 1e-4 * torch.rand(60, generator=generator, dtype=torch.float64) - rows[:, :3] @ SLOPE[:3] - 0.1
+    rows[:, 3] = rest / SLOPE[3]
+    found = certify_straight(
+        linear(SLOPE[None]), (rows, torch.ones(60).long()), rho=rho, criterion=Hinge(), epsilon=1e-5
+    )
+    slope = [Fraction(one) for one in SLOPE.tolist()]
+    margins = [
+        Fraction(0.1) + sum(Fraction(x) * a for x, a in zip(row, slope, strict=True)) for row in rows.tolist()
+    ]
+    square = sum(a * a for a in slope)
+    assert found.error_floor is not None
+    for margin, floor in zip(margins, found.error_floor.tolist(), strict=True):
+        assert Fraction(floor) * square <= max(margin, Fraction(0)) ** 2
+    exact = float(1 - sum(margins) / 60) + math.sqrt(square * Fraction(rho))
+    assert found.lower(rho) <= exact <= found.bound(rho) <= exact + 1e-5
+
+
+def test_nothing_moves_at_a_rho_of_0() -> None:
+    found = certified(Logistic(), SquaredL2(), rho=(0.0, 0.1))
+    with torch.no_grad():
+        loss = float(ModelLoss(linear(SLOPE[None]), Logistic())(INPUTS, LABELS).mean())
+    assert found.bracket(0.0).loss_high == pytest.approx(loss, rel=1e-9)
+    assert found.bracket(0.0).loss_low == pytest.approx(loss, rel=1e-9)
 
 
 class _Turned(nn.Sequential):

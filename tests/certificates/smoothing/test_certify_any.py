@@ -181,6 +181,17 @@ def test_streams_of_noise_and_of_subsets_are_apart() -> None:
     assert max(CERTIFIED, CALIBRATION, ATTACK) < FRESH  # and all behind it
 
 
+def test_what_costs_nothing_is_attained_everywhere() -> None:
+    """At ρ = 0 too; and both sides may meet, at 0."""
+    found = Quantity("error", 1.0, {2.0: 0.4}, 0.1, (Move(0.0, 0.3), Move(0.5, 0.9)))
+    assert found.low(0.0) == pytest.approx(0.3)
+    assert found.low(0.25) == pytest.approx(0.5)
+    nothing = Quantity("error", 1.0, {2.0: 0.0})
+    assert nothing.low(0.0) == nothing.high(0.0) == 0
+    made = SmoothedCertificate((0.1,), 0.3, 20, 15, None, 0.9, 100, 10, 0, None, (nothing,), {})
+    assert made.bracket(0.1).error_high == pytest.approx(0.2)
+
+
 def test_a_file_says_the_same(tmp_path: Path) -> None:
     found = certus.certify(signs, samples(), **ASK | {"attack_steps": 2})
     found.save(tmp_path / "found.json")
