@@ -181,6 +181,18 @@ def test_streams_of_noise_and_of_subsets_are_apart() -> None:
     assert max(CERTIFIED, CALIBRATION, ATTACK) < FRESH  # and all behind it
 
 
+def test_no_error_among_n_samples_leaves_room_for_some() -> None:
+    """A population that errs with probability p is seen without errors with probability (1 − p)ⁿ. Where that
+    is more than δ, no bound that holds with confidence 1 − δ may be below p."""
+    inputs, _ = samples()
+    data = inputs, torch.zeros(len(inputs), dtype=torch.int64)
+    found = certus.certify(lambda x: np.zeros(len(x), dtype=int), data, **ASK | {"confidence": 0.9})
+    least = 1 - 0.1 ** (1 / found.samples)
+    for name in ("error", "vote", "ideal_vote"):
+        assert found.lower(0.0) == 0
+        assert least <= found.bound(0.0, name) <= 5 * least
+
+
 def test_what_costs_nothing_is_attained_everywhere() -> None:
     """At ρ = 0 too; and both sides may meet, at 0."""
     found = Quantity("error", 1.0, {2.0: 0.4}, 0.1, (Move(0.0, 0.3), Move(0.5, 0.9)))
