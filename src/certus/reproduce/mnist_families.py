@@ -33,7 +33,7 @@ SHORTER = (
 )
 QUICK_FAMILY = "800 training images, 1 or 2 epochs, one seed; attacks on 50 test images."
 _MINUTES = {"erm": 8.0, "wrm": 14.0, "fgm": 7.0, "ifgm": 26.0, "pgm": 26.0}
-_STRENGTHS = {"small": [0.05, 0.1, 0.15, 0.2], "large": [0.1, 0.2, 0.3, 0.4]}
+_STRENGTHS = {"small": [0.05, 0.1, 0.15, 0.2], "large": [0.05, 0.1, 0.2, 0.3, 0.4]}
 
 
 def large_budget_wrm(extent: Extent) -> NetworkRecipe:
