@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "certus"
 
 LAYERS: list[set[str]] = [
     {
+        "bars",
         "evidence",
         "errors",
         "decimals",

@@ -17,7 +17,7 @@ from certus.certificates.certify_options import NetworkOptions, SmoothingOptions
     ("options", "function"), [(NetworkOptions, certify_network), (SmoothingOptions, certify_any)]
 )
 def test_every_option_is_listed_with_its_type(options: type, function: Callable[..., Any]) -> None:
-    said = {"model", "data", "rho", "smoothing"}  # by ``certify`` itself
+    said = {"model", "data", "rho", "smoothing", "progress"}  # by ``certify`` itself
     taken = [name for name in inspect.signature(function).parameters if name not in said]
     hints = get_type_hints(function)
     assert get_type_hints(options) == {name: hints[name] for name in taken}

@@ -191,7 +191,7 @@ def test_an_interrupted_certification_goes_on(folder: Path, tmp_path: Path) -> N
 
     calls = []
 
-    def stop(count: int) -> None:
+    def stop(count: float) -> None:
         calls.append(count)
         if len(calls) == 4:
             raise Stopped

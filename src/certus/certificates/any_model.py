@@ -10,16 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.certificates.attained.noisy_search import find_paths, spaced
+from certus.bars import Told
+from certus.certificates.attained.noisy_search import BLIND_COPIES, COPIES, find_paths, spaced
 from certus.certificates.population import Move
 from certus.certificates.smoothing.ballots import IDEAL_VOTE, ONE_DRAW, Ballot
 from certus.certificates.smoothing.binomial import MOST_DRAWS, Floats
 from certus.certificates.smoothing.counting import mean_low, move_of, upper_means
-from certus.certificates.smoothing.drawing import Advance, ClippedLoss, Draws, Observed, observe
+from certus.certificates.smoothing.drawing import ClippedLoss, Draws, Observed, observe
 from certus.certificates.smoothing.noise import CALIBRATION, CERTIFIED, FRESH, Noise
 from certus.certificates.smoothing.noisy_certificate import Quantity, SmoothedCertificate
 from certus.certificates.smoothing.plan import make_plan
 from certus.certificates.smoothing.predictors import AnyData, Predictor, gather_any
+from certus.certificates.work import Work
 from certus.checks import check_batch, check_label_cost
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.errors import (
@@ -60,7 +62,7 @@ def certify_any(
     calibration: AnyData | None = None,
     seed: int = 0,
     attack_steps: int = 8,
-    progress: Advance | None = None,
+    progress: Told | None = None,
     memory: Draws | None = None,
 ) -> SmoothedCertificate:
     """Bracket how often a model errs with Gaussian noise on its inputs, on all distributions within transport
@@ -81,6 +83,7 @@ def certify_any(
             data if none are given; nothing is then said about it.
         seed: of the noise and of the order of the samples; fix it before you look.
         attack_steps: points on the paths that raise the attained sides; 0 for none.
+        progress: told the share of the work that is done, from 0 to 1.
         memory: where what the model said is kept, so that an interrupted certification can resume.
     """
     rhos = require_numbers("rho", rho, zero=True)
@@ -95,6 +98,12 @@ def certify_any(
 
     asked.predictor.check_apart(asked.data.inputs, labelled=asked.labelled)
 
+    attacked = attack_steps > 0 and max(rhos) > 0
+    walked = BLIND_COPIES if asked.predictor.module is None else COPIES
+    attacks = (attack_steps + 1) * walked + _MOVES * (draws + (votes if asked.labelled else 0))
+    planned = draws * (len(asked.calibration) + len(asked.data)) + attacked * attacks * len(asked.data)
+    work = Work(planned, progress)
+
     def observed(part: Split, copies: int, stream: int, with_loss: ClippedLoss | None) -> Observed:
         return observe(
             asked.predictor,
@@ -104,7 +113,7 @@ def certify_any(
             seed=seed,
             stream=stream,
             loss=with_loss,
-            progress=progress,
+            progress=work.advance,
             memory=memory,
         )
 
@@ -130,7 +139,10 @@ def certify_any(
         if name != "ideal_vote":
             start = mean_low(_badness(name, seen, ballot, asked.data.targets), order, each)
             found[name] = replace(one, start=start)
-    if attack_steps > 0 and max(rhos) > 0:
+    if attacked:
+        gammas = {name: spaced([stake.gamma for stake in plans[name]], _MOVES) for name in plans}
+        more = sum(copies * len(gammas[name]) for name, _, copies in _attacked(found, ballot, draws))
+        work.total = work.done + len(asked.data) * ((attack_steps + 1) * walked + more)
         reach = _REACH * math.sqrt(max(rhos))
         paths = find_paths(
             asked.predictor,
@@ -142,12 +154,12 @@ def certify_any(
             criterion=loss.criterion if loss is not None and not asked.labelled else None,
             others=asked.calibration,
             loss=loss if not asked.labelled else None,
-            progress=progress,
+            progress=work.advance,
         )
         stream = FRESH
         for name, kind, copies in _attacked(found, ballot, draws):
             moves: dict[str, list[Move]] = {}
-            for gamma in spaced([stake.gamma for stake in plans[name]], _MOVES):
+            for gamma in gammas[name]:
                 moved, costs = paths.moved(gamma, kind)
                 split = Split(moved, asked.data.targets)
                 fresh = observed(split, copies, stream, loss if name != "vote" else None)
@@ -158,6 +170,7 @@ def certify_any(
                     moves.setdefault(told, []).append(move)
             for told, several in moves.items():
                 found[told] = replace(found[told], moves=tuple(several))
+    work.finish()
     return SmoothedCertificate(
         rhos=rhos,
         sigma=float(smoothing),

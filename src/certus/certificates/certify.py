@@ -19,6 +19,7 @@ from certus.certificates.lines import Line
 from certus.certificates.population import Population
 from certus.certificates.portions import Portions, readable
 from certus.certificates.proven.problem import Data, Problem
+from certus.certificates.work import Work, whole_work
 from certus.checks import checked_weights
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
@@ -103,6 +104,7 @@ def certify_network(
         attack_steps: gradients of the attacks that raise the attained sides beside the ascents: within
             cost ρ of every sample (from the widest bracket on, as long as it helps), and towards the
             nearest errors; 0 for none.
+        progress: told the share of the work that is done, from 0 to 1.
 
     >>> torch.manual_seed(0)
     <torch._C.Generator object at ...>
@@ -155,9 +157,12 @@ def certify_network(
     if gammas is not None:
         chosen = tuple(sorted(set(gammas), reverse=True))
     grid = make_grid(problem, rhos, [gamma / ends[1] for gamma in chosen], balls)
-    engine = Engine(
-        portions, grid, clip, attack_steps, weights, memory=memory, progress=progress, class_weights=counts
-    )
+    engine = Engine(portions, grid, clip, attack_steps, weights, memory=memory, class_weights=counts)
+    balls = 0 if problem.claimed else len(grid.balls)
+    attacked = attack_steps > 0 and problem.classes is not None
+    planned = whole_work(len(portions), engine.labels, balls, chosen, rhos, refine=refine, attacked=attacked)
+    work = Work(planned, progress)
+    engine.progress = work.advance
     levels = engine.levels(chosen)
     found = None if problem.classes is None else _errors_found(engine, levels)
     known = engine.samples
@@ -203,6 +208,7 @@ def certify_network(
         certificate = _pushed(engine, certificate)
     certificate.curve()  # which raises where a bracket contradicts itself
     certificate.accuracies()
+    work.finish()
     return certificate
 
 

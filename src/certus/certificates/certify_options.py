@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from certus.certificates.engine import Memory, Progress
-from certus.certificates.smoothing.drawing import Advance, Draws
+from certus.certificates.engine import Memory
+from certus.certificates.smoothing.drawing import Draws
 from certus.certificates.smoothing.predictors import AnyData
 from certus.costs import Cost, LabelCost
 from certus.domains import Domain
@@ -36,7 +36,6 @@ class NetworkOptions(TypedDict, total=False):
     refine: int
     attack_steps: int
     memory: Memory | None
-    progress: Progress | None
 
 
 class SmoothingOptions(TypedDict, total=False):
@@ -53,5 +52,4 @@ class SmoothingOptions(TypedDict, total=False):
     calibration: AnyData | None
     seed: int
     attack_steps: int
-    progress: Advance | None
     memory: Draws | None

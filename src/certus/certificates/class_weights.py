@@ -9,6 +9,7 @@ are solved together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -45,6 +46,7 @@ class ByLabel:
 
     Attributes:
         weights: (classes,) w.
+        advance: told of the work that is done around them.
     """
 
     problem: Problem
@@ -52,6 +54,7 @@ class ByLabel:
     clip: float | None
     weights: Tensor
     ascent: Maximizer = DEFAULT_ASCENT
+    advance: Callable[[float], None] | None = None
 
     @cached_property
     def _groups(self) -> list[tuple[Tensor, Surroundings]]:
@@ -60,7 +63,8 @@ class ByLabel:
         for label in self.problem.targets.unique().tolist():
             index = (self.problem.targets == label).nonzero().flatten()
             scales = tuple(self.weights.roll(-label).tolist())
-            part = Surroundings(self.problem.select(index), self.grid, self.clip, self.ascent, scales)
+            few = self.problem.select(index)
+            part = Surroundings(few, self.grid, self.clip, self.ascent, scales, self.advance)
             found.append((index, part))
         return found
 
@@ -68,7 +72,7 @@ class ByLabel:
     def probe(self) -> tuple[Tensor, ByLabel]:
         """A few of the samples of each label, always the same ones."""
         index = torch.cat([each[probed_samples(len(each))] for each, _ in self._groups]).sort().values
-        return index, replace(self, problem=self.problem.select(index))
+        return index, replace(self, problem=self.problem.select(index), advance=None)
 
     @cached_property
     def samples(self) -> Samples:

@@ -29,6 +29,7 @@ from certus.certificates.proven.problem import Problem, gather
 from certus.certificates.recall import disagreement, fault
 from certus.certificates.surroundings import Samples, Surroundings
 from certus.certificates.touching_points import touching_points
+from certus.certificates.work import LEVEL, LOOK, NEAREST, PUSH
 from certus.outward import mean_down, mean_up
 from certus.split import Split
 from certus.surrogate import Maximizer
@@ -37,7 +38,7 @@ _RATIO = 1.1  # of neighbouring edges
 _MOST_RINGS = 160
 HELD = 20  # portions, some 10,000 samples, whose surroundings are kept from one reading to the next
 
-Progress = Callable[[int], None]
+Progress = Callable[[float], None]
 
 
 class Memory(Protocol):
@@ -82,7 +83,7 @@ class Engine:
         weights: (n,) with a mean of 1, of samples that count differently.
         class_weights: (classes,) by which losses count; None if all count alike.
         attack_steps: of the attacks that the lower sides rest on beside the ascents.
-        progress: called with the number of samples done at a level.
+        progress: called with the work that was done, in the units of ``work``.
     """
 
     portions: Portions
@@ -103,6 +104,11 @@ class Engine:
         """The question, about the first samples."""
         return self.portions.question
 
+    @property
+    def labels(self) -> int:
+        """How many each sample may take."""
+        return 1 if self.problem.label_cost is None else self.problem.label_cost.classes
+
     @cached_property
     def samples(self) -> Samples:
         """What is known at the samples, once ``levels`` has read them."""
@@ -116,7 +122,7 @@ class Engine:
         for number, here in enumerate(self._surroundings()):
             if len(self._known) == number:
                 self._known.append(here.samples)
-                self._advance(len(here.problem))
+                self._advance(LOOK * len(here.problem) * self.labels)
             others = [level[first : first + len(here.problem)] for level in self._levels]
             for gamma, parts in zip(gammas, found, strict=True):
                 level = self._level(gamma, number, here, others, first)
@@ -130,9 +136,11 @@ class Engine:
     def _surroundings(self) -> Iterator[Surroundings | ByLabel]:
         """One after the other; those of the first portions stay."""
         for number, portion in enumerate(self.portions):
-            fresh: Surroundings | ByLabel = Surroundings(portion, self.grid, self.clip, self.ascent)
+            # A portion that is looked at again is no part of the plan.
+            told = None if number < len(self._known) else self.progress
+            fresh: Surroundings | ByLabel = Surroundings(portion, self.grid, self.clip, self.ascent, (), told)
             if self.class_weights is not None:
-                fresh = ByLabel(portion, self.grid, self.clip, self.class_weights, self.ascent)
+                fresh = ByLabel(portion, self.grid, self.clip, self.class_weights, self.ascent, told)
             if number < HELD:
                 fresh = self._held.setdefault(number, fresh)
             yield fresh
@@ -151,7 +159,7 @@ class Engine:
             check_level(one, other.transport_cost, other.loss, assumptions, origin, first)
         if self.memory is not None and known is None:
             self.memory.save(level, number)
-        self._advance(len(start))
+        self._advance(LEVEL * len(start) * self.labels)
         return level
 
     def _recalled(self, gamma: float, number: int, here: Surroundings | ByLabel) -> Level | None:
@@ -204,7 +212,7 @@ class Engine:
             losses.append(self._counted(found.losses, portion))
             with torch.no_grad():
                 errors.append(error_cost(portion, found.points))
-            self._advance(len(portion))
+            self._advance(PUSH * len(portion))
         for level in self._levels:
             origin = "an attack in balls"
             check_level(level, torch.cat(costs), torch.cat(losses), self.problem.assumptions, origin)
@@ -217,7 +225,7 @@ class Engine:
         for portion in self.portions:
             costs, touches = nearest_costs(portion, farthest, self.attack_steps), touching_points(portion)
             found.append(costs if touches is None else torch.minimum(costs, costs_beyond(portion, touches)))
-            self._advance(len(portion))
+            self._advance(NEAREST * len(portion))
         return torch.cat(found)
 
     def _counted(self, losses: Tensor, problem: Problem) -> Tensor:
@@ -226,9 +234,9 @@ class Engine:
     def _clipped(self, losses: Tensor) -> Tensor:
         return losses if self.clip is None else losses.clamp_max(self.clip)
 
-    def _advance(self, count: int) -> None:
+    def _advance(self, units: float) -> None:
         if self.progress is not None:
-            self.progress(count)
+            self.progress(units)
 
 
 def _together(parts: Iterable[Split]) -> Split:

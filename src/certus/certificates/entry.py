@@ -13,6 +13,7 @@ from typing import Any, Unpack, overload
 from torch import nn
 from torch.utils.data import Dataset
 
+from certus.bars import Told, share_bar
 from certus.certificates.any_model import certify_any
 from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify_network
@@ -34,6 +35,7 @@ def certify(
     *,
     rho: float | Sequence[float] | None = None,
     smoothing: None = None,
+    progress: bool | Told | None = None,
     **options: Unpack[NetworkOptions],
 ) -> Certificate: ...
 
@@ -45,6 +47,7 @@ def certify(
     *,
     rho: float | Sequence[float] | None = None,
     smoothing: None = None,
+    progress: bool | Told | None = None,
     **options: Unpack[NetworkOptions],
 ) -> Certificate: ...
 
@@ -56,6 +59,7 @@ def certify(
     *,
     rho: float | Sequence[float],
     smoothing: float,
+    progress: bool | Told | None = None,
     **options: Unpack[SmoothingOptions],
 ) -> SmoothedCertificate: ...
 
@@ -66,9 +70,13 @@ def certify(
     *,
     rho: float | Sequence[float] | None = None,
     smoothing: float | None = None,
+    progress: bool | Told | None = None,
     **options: Any,
 ) -> Certificate | SmoothedCertificate:
     """Bracket the worst loss and error rate over all distributions within transport cost ρ of the data.
+
+    In a terminal or a notebook a bar shows what is done; ``progress=False`` is silent, and a function is told
+    the share that is done instead.
 
     Args:
         model: without ``smoothing``, a network of layers that certus can bound, or a linear model or
@@ -91,14 +99,16 @@ def certify(
     True
     """
     if smoothing is None and isinstance(model, nn.Module):
-        return certify_network(model, data, rho=rho, **options)
+        with share_bar(progress, "certifying") as told:
+            return certify_network(model, data, rho=rho, progress=told, **options)
     if smoothing is None:
-        return _certify_read(model, data, rho, options)
+        return _certify_read(model, data, rho, options)  # which is done at once
     require(rho is not None, "rho", "be given with `smoothing`", rho)
     assert rho is not None
     if isinstance(data, Dataset):
         data = read_whole(data)
-    return certify_any(model, data, rho=rho, smoothing=smoothing, **options)
+    with share_bar(progress, "certifying in noise") as told:
+        return certify_any(model, data, rho=rho, smoothing=smoothing, progress=told, **options)
 
 
 def _certify_read(model: Any, data: Any, rho: Any, options: dict[str, Any]) -> Certificate:

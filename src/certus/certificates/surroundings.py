@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,6 +17,7 @@ from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.touching import Touches
 from certus.certificates.recall import probed_samples
 from certus.certificates.touching_points import touching_points
+from certus.certificates.work import BALL
 from certus.outward import FEW, SOME, down, up
 from certus.split import Split
 from certus.surrogate import Maximizer
@@ -64,6 +66,7 @@ class Surroundings:
         clip: B, if it is min(wℓ, B) that is certified.
         scales: w of the label that all of these samples have, and of those that they may take instead, each
             one place further on; all 1 by default.
+        advance: told of the work that is done around them.
     """
 
     problem: Problem
@@ -71,6 +74,7 @@ class Surroundings:
     clip: float | None
     ascent: Maximizer = DEFAULT_ASCENT
     scales: tuple[float, ...] = ()
+    advance: Callable[[float], None] | None = None
 
     def _scale(self, places: int) -> float:
         return self.scales[places] if self.scales else 1.0
@@ -79,7 +83,7 @@ class Surroundings:
         clip, scale = self.clip, self._scale(places)
         if clip is not None and scale != 1:
             clip = up(clip / scale, FEW)
-        return look_around(problem, self.grid, clip, touches)
+        return look_around(problem, self.grid, clip, touches, self._tell)
 
     def _solve(self, gamma: float, places: int) -> tuple[Level, Tensor]:
         scale = self._scale(places)
@@ -100,11 +104,16 @@ class Surroundings:
         first = self._look(self.problem, 0, touching_points(self.problem))
         return [first, *(self._look(self.problem.relabelled(on), on) for on in range(1, labels))]
 
+    def _tell(self) -> None:
+        """A ball around every sample is done."""
+        if self.advance is not None:
+            self.advance(BALL * len(self.problem))
+
     @cached_property
     def probe(self) -> tuple[Tensor, Surroundings]:
         """A few of the samples, always the same ones."""
         index = probed_samples(len(self.problem))
-        return index, replace(self, problem=self.problem.select(index))
+        return index, replace(self, problem=self.problem.select(index), advance=None)
 
     @cached_property
     def samples(self) -> Samples:

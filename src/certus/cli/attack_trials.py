@@ -8,6 +8,7 @@ from typing import Any
 from certus.attacks.budgets import typical_length
 from certus.attacks.outcomes import Outcome
 from certus.attacks.sweeps import ATTACK_OPTIONS, ATTACKS, Trial, sweep
+from certus.bars import counting
 from certus.cli.attack_options import AttackOptions
 from certus.cli.epsilon import read_epsilon, read_norm
 from certus.cli.idle import of_others
@@ -17,7 +18,6 @@ from certus.cli.output import (
     require_picture,
     require_two,
 )
-from certus.cli.progress import counting
 from certus.errors import require
 from certus.runs.trained import TrainedRun
 from certus.split import Split

@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from certus.bars import share_bar
 from certus.certificates.certificate import Certificate
 from certus.certificates.kept import FileMemory
 from certus.cli.output import messages, same_place
-from certus.cli.progress import counting
 from certus.decimals import at_most
 from certus.errors import ContradictionError, FailedCheckError, UnsupportedError, require
 from certus.figures.brackets import draw_bracket
-from certus.runs.certification import CertifySettings, certified_data, certified_source, certify_run
+from certus.runs.certification import CertifySettings, certified_source, certify_run
 from certus.runs.owners import CERTIFICATES, certified_run
 from certus.runs.trained import TrainedRun
 from certus.storage.tensors import digest
@@ -63,18 +63,15 @@ def refuse_above(limit: float | None, bounds: Mapping[float, float | None], what
 def compute(trained: TrainedRun, settings: CertifySettings, memory: FileMemory | None) -> Certificate:
     """With a progress bar, and remembering finished levels."""
     resumed = memory is not None and memory.count > 0
-    count = len(certified_data(trained, settings).data)
-    # What refining will add is not known beforehand: about two γ for each ρ.
-    passes = 20 + 2 * (len(settings.rho) or len(settings.epsilon))
-    with counting(messages, f"certifying {trained.run.path}", count * passes) as advance:
+    with share_bar(None, f"certifying {trained.run.path}", messages) as told:
         try:
-            certificate = certify_run(trained, settings, memory=memory, progress=advance)
+            certificate = certify_run(trained, settings, memory=memory, progress=told)
         except ContradictionError as reason:
             if memory is None or not resumed:
                 raise
             memory.forget()
             messages.print(f"{reason} All kept levels are computed again.")
-            certificate = certify_run(trained, settings, progress=advance)
+            certificate = certify_run(trained, settings, progress=told)
     return certificate
 
 

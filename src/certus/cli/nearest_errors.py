@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from certus.attacks.smallest import nearest_error
+from certus.bars import counting
 from certus.cli.attack_options import AttackOptions
 from certus.cli.attack_table import clipping, describe, save_result
 from certus.cli.epsilon import read_norm
 from certus.cli.output import console, messages, print_json
-from certus.cli.progress import counting
 from certus.domains import Unbounded
 from certus.errors import require_count
 from certus.runs.trained import TrainedRun

@@ -7,10 +7,10 @@ import math
 import torch
 
 from certus.attacks.smallest import largest_penalty
+from certus.bars import counting
 from certus.cli.attack_options import AttackOptions
 from certus.cli.attack_table import clipping, describe, save_result
 from certus.cli.output import console, messages, print_json
-from certus.cli.progress import counting
 from certus.domains import Unbounded
 from certus.runs.trained import TrainedRun
 from certus.subsets import Subset

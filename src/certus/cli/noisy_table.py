@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from certus.bars import share_bar
 from certus.certificates.kept_draws import DrawMemory
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, messages, print_json, show_parts
-from certus.cli.progress import counting
 from certus.errors import UnsupportedError
 from certus.figures.noisy_brackets import draw_smoothed
-from certus.runs.certification import CertifySettings, certified_data, fingerprint
+from certus.runs.certification import CertifySettings, fingerprint
 from certus.runs.noisy_certification import NoisySettings, certify_noisy_run
 from certus.runs.trained import TrainedRun
 from certus.storage.together import appearing_together, complete, remove_files
@@ -73,9 +73,8 @@ def compute_in_noise(
     trained: TrainedRun, settings: CertifySettings, noisy: NoisySettings, memory: DrawMemory | None
 ) -> SmoothedCertificate:
     """With a progress bar."""
-    count = len(certified_data(trained, settings).data)
-    with counting(messages, f"certifying {trained.run.path} in noise", count * noisy.draws) as advance:
-        return certify_noisy_run(trained, settings, noisy, advance, memory)
+    with share_bar(None, f"certifying {trained.run.path} in noise", messages) as told:
+        return certify_noisy_run(trained, settings, noisy, told, memory)
 
 
 def _kept(memory: DrawMemory) -> str:

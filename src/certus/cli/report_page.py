@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
+from certus.bars import counting
 from certus.cli.output import console, messages, require_file, require_folder, same_place
-from certus.cli.progress import counting
 from certus.errors import require, require_count
 from certus.report.findings import find_out, unit_of, work
 from certus.report.printed import draw_figures

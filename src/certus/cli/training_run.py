@@ -12,7 +12,6 @@ from lightning_fabric import Fabric
 
 from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, messages, print_json
-from certus.cli.progress import ProgressBar
 from certus.cli.tensorboard import tensorboard_of
 from certus.cli.verdict_words import show_verdict
 from certus.decimals import at_most
@@ -30,6 +29,7 @@ from certus.storage.lock import LockError
 from certus.storage.writing import WriteError
 from certus.texts.plain_text import number
 from certus.texts.training_words import epoch_table
+from certus.training.epoch_bar import ProgressBar
 
 
 def make_fabric() -> Fabric:

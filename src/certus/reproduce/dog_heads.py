@@ -91,6 +91,7 @@ def _fit(model: nn.Module, data: Split, how: Mapping[str, Any], gamma: float | N
         batch_size=how["batch"],
         optimizer=lambda groups: torch.optim.Adam(groups, lr=how["rate"]),
         seed=how["seed"],
+        progress=False,
     )
 
 

@@ -65,6 +65,7 @@ def fine_tuned(workshop: Workshop, method: str, how: Mapping[str, Any]) -> Kept:
             batch_size=how["batch"],
             optimizer=lambda groups: torch.optim.Adam(groups, lr=how["rate"]),
             seed=how["seed"],
+            progress=False,
         )
         reached = trained.robustness
         return {"epsilon": epsilon, "rho_hat": None if reached is None else reached.rho_hat}

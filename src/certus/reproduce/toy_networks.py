@@ -113,7 +113,7 @@ def measure_toy_certificate(workshop: Workshop, settings: Mapping[str, Any]) -> 
         level = moved.transport_cost.double().mean().item()
         value = moved.value.double().mean().item()
         adversary.append({"gamma": gamma, "rho": level, "worst_case": value + gamma * level})
-    proven = certify(trained.loss.model, test, rho=settings["rhos"])
+    proven = certify(trained.loss.model, test, rho=settings["rhos"], progress=False)
     curve = [proven.bracket(rho) for rho in settings["rhos"]]
     return {
         "rho_hat": trained.rho_hat,

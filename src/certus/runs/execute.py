@@ -142,6 +142,7 @@ def execute(
         seed=settings.seed,
         fabric=fabric,
         observers=[recorder, *(observers or [])],
+        progress=False,
     )
     if fabric.global_rank == 0:
         result = result_of(done, ModelLoss(network, criterion), data)

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 import certus
+from certus.bars import Told
 from certus.certificates.any_model import ENOUGH, certify_any
 from certus.certificates.proven.version import BOUNDS_VERSION
-from certus.certificates.smoothing.drawing import Advance, Draws
+from certus.certificates.smoothing.drawing import Draws
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.costs import LabelCost
 from certus.errors import require, require_number
@@ -43,7 +44,7 @@ def certify_noisy_run(
     trained: TrainedRun,
     settings: CertifySettings,
     noisy: NoisySettings,
-    progress: Advance | None = None,
+    progress: Told | None = None,
     memory: Draws | None = None,
 ) -> SmoothedCertificate:
     """Certify a run in noise. At most 1,000 of its calibration rows, by the seed, choose the plan, unless

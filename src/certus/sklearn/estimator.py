@@ -139,6 +139,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
             seed=seed,
             fabric=Fabric(accelerator="cpu", devices=1),
             observers=watchers,
+            progress=False,
         )
         if inside:
             fold_inputs(module, torch.from_numpy(mean), torch.from_numpy(spread))

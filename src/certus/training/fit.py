@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -131,8 +132,9 @@ def fit(
     seed: int = 0,
     fabric: Fabric | None = None,
     observers: list[Observer] | None = None,
+    progress: bool | None = None,
 ) -> Fit:
-    """Train ``model`` by Algorithm 1.
+    """Train ``model`` by Algorithm 1. A bar shows in a terminal or a notebook; ``progress=False`` is silent.
 
     Args:
         model: trained in place. Give its weights a seed yourself.
@@ -198,59 +200,72 @@ def fit(
     # The ascent runs on the bare model: its passes are no business of a wrapper that synchronises gradients.
     loss, noisy = ModelLoss(model, criterion), training_noise(noise, method)
     seen = loss if noisy is None else NoisyLoss(model, criterion, noisy)
-    watchers = observers or []
-    with torch.random.fork_rng():
-        for watcher in watchers:
-            watcher.start(state, epochs, feed.steps)
-        while state.epoch < epochs and not state.finished:
-            began = time.perf_counter() - state.seconds
-            model.train()
-            method.train()
-            for step, batch, whole in feed.epoch(state.epoch, first=state.step):
-                inputs, targets, weights = batch.inputs, batch.targets, batch.weights
-                if augment is not None:
-                    inputs = augment(inputs)
-                known = {} if weights is None else {"weights": weights}  # a method may not take any
-                found = method.perturb(seen, inputs, targets, **known)
-                assert found.targets is not None
-                moved = found.inputs if noisy is None else found.inputs + fresh_noise(noisy, found.inputs)
-                outputs = wrapped(moved)
-                losses = criterion(outputs, found.targets)
-                if not torch.isfinite(losses).all():
-                    raise DivergedError(
-                        f"The training loss is not finite in epoch {state.epoch + 1}, step {step + 1}: "
-                        "a smaller learning rate, or a projection of the weights, may help."
-                    )
-                # Averaging over processes, as a wrapper does, must give the mean over the whole batch.
-                summed = losses.sum() if weights is None else (losses * weights.to(losses)).sum()
-                fabric.backward(summed * (fabric.world_size / whole))
-                chosen.step()
-                chosen.zero_grad()
-                if projection is not None:
-                    projection(model)
-                told = right_or_wrong(outputs, found.targets)
-                state.sums.add(weights, loss=losses, **told, **found.measured)
-                state.step, state.seconds = step + 1, time.perf_counter() - began
-                for watcher in watchers:
-                    watcher.after_step(state)
-            if state.schedule is not None:
-                state.schedule.step()
-            held_out = data.calibration if isinstance(data, DataSet) else None
-            state.history.append(_close_epoch(state, loss, held_out, fabric))
-            state.epoch, state.step, state.sums, state.seconds = state.epoch + 1, 0, Sums(), 0.0
-            for watcher in watchers:
-                watcher.after_epoch(state)
-    model.eval()
-    method.train(False)
-    robustness, proof = None, None if guard is None else guard.settle()
-    if method.penalty is not None:
-        for watcher in watchers:
-            watcher.measuring()
-        find = measure_robustness if method.penalty.rho is None else calibrate
+    with _bars(progress, fabric) as bars:
+        watchers = [*(observers or []), *bars]
         with torch.random.fork_rng():
-            torch.manual_seed(mix(seed, epochs, 0, fabric.global_rank))
-            robustness = find(method.penalty, seen, feed, feed.batch_size, fabric)
+            for watcher in watchers:
+                watcher.start(state, epochs, feed.steps)
+            while state.epoch < epochs and not state.finished:
+                began = time.perf_counter() - state.seconds
+                model.train()
+                method.train()
+                for step, batch, whole in feed.epoch(state.epoch, first=state.step):
+                    inputs, targets, weights = batch.inputs, batch.targets, batch.weights
+                    if augment is not None:
+                        inputs = augment(inputs)
+                    known = {} if weights is None else {"weights": weights}  # a method may not take any
+                    found = method.perturb(seen, inputs, targets, **known)
+                    assert found.targets is not None
+                    moved = found.inputs if noisy is None else found.inputs + fresh_noise(noisy, found.inputs)
+                    outputs = wrapped(moved)
+                    losses = criterion(outputs, found.targets)
+                    if not torch.isfinite(losses).all():
+                        raise DivergedError(
+                            f"The training loss is not finite in epoch {state.epoch + 1}, step {step + 1}: "
+                            "a smaller learning rate, or a projection of the weights, may help."
+                        )
+                    # Averaging over processes, as a wrapper does, must give the mean over the whole batch.
+                    summed = losses.sum() if weights is None else (losses * weights.to(losses)).sum()
+                    fabric.backward(summed * (fabric.world_size / whole))
+                    chosen.step()
+                    chosen.zero_grad()
+                    if projection is not None:
+                        projection(model)
+                    told = right_or_wrong(outputs, found.targets)
+                    state.sums.add(weights, loss=losses, **told, **found.measured)
+                    state.step, state.seconds = step + 1, time.perf_counter() - began
+                    for watcher in watchers:
+                        watcher.after_step(state)
+                if state.schedule is not None:
+                    state.schedule.step()
+                held_out = data.calibration if isinstance(data, DataSet) else None
+                state.history.append(_close_epoch(state, loss, held_out, fabric))
+                state.epoch, state.step, state.sums, state.seconds = state.epoch + 1, 0, Sums(), 0.0
+                for watcher in watchers:
+                    watcher.after_epoch(state)
+        model.eval()
+        method.train(False)
+        robustness, proof = None, None if guard is None else guard.settle()
+        if method.penalty is not None:
+            for watcher in watchers:
+                watcher.measuring()
+            find = measure_robustness if method.penalty.rho is None else calibrate
+            with torch.random.fork_rng():
+                torch.manual_seed(mix(seed, epochs, 0, fabric.global_rank))
+                robustness = find(method.penalty, seen, feed, feed.batch_size, fabric)
     return Fit(model, state.history, robustness, proof)
+
+
+@contextmanager
+def _bars(progress: bool | None, fabric: Fabric) -> Iterator[list[Observer]]:
+    """A bar, in one of the processes, unless none is wanted."""
+    if progress is False or fabric.global_rank != 0:
+        yield []
+        return
+    from certus.training.epoch_bar import ProgressBar  # which observes a training
+
+    with ProgressBar() as bar:
+        yield [bar]
 
 
 def _check(model: nn.Module, method: Perturber, feed: Feed) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -85,15 +86,27 @@ class Around:
         return self.loss - 2.1 * self.problem.slack(self.loss, self.problem.rounding)
 
 
-def look_around(problem: Problem, grid: Grid, clip: float | None, touches: Touches | None = None) -> Around:
+def look_around(
+    problem: Problem,
+    grid: Grid,
+    clip: float | None,
+    touches: Touches | None = None,
+    told: Callable[[], None] | None = None,
+) -> Around:
     """Evaluate the network and its bounds around every sample of a (small) problem, and from the points that
-    are proposed, if any."""
+    are proposed, if any.
+
+    Args:
+        told: called when the bounds on a ball are found, which takes most of the time.
+    """
     values, balls = Values.at(problem), [everywhere(problem)]
     if not problem.claimed:
         balls = [_with_parabolas(problem, values, balls[0], touches)]
         # What holds on a larger set holds on a smaller one; the list ends with all of space.
         for index in sorted(grid.balls, reverse=True):
             balls.insert(0, _ball(problem, grid, index).within(balls[0]))
+            if told is not None:
+                told()
     rings = len(grid.edges) - 1
     chosen = [next(ball for ball in balls if ball.edge is None or ball.edge > ring) for ring in range(rings)]
     left, right = [], []

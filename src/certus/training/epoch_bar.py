@@ -1,9 +1,8 @@
-"""A progress bar for training, on stderr; silent when that is no terminal."""
+"""A progress bar for training: the epoch on a line that keeps its place, what was measured below it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -17,8 +16,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from certus.printable import printable
-from certus.training import Observer, TrainingState
+from certus.bars import is_watched
+from certus.training.fit import Observer, TrainingState
 
 
 class _TwoLines(Progress):
@@ -31,9 +30,10 @@ class _TwoLines(Progress):
 
 
 class ProgressBar(Observer):
-    """Steps done and to do, with the running means of the present epoch."""
+    """Steps done and to do, with the running means of the present epoch; silent where nobody watches."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console | None = None) -> None:
+        console = console or Console(stderr=True)
         self._progress = _TwoLines(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -41,10 +41,11 @@ class ProgressBar(Observer):
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=console,
-            disable=not console.is_terminal,
+            disable=not is_watched(console),
         )
         self._task = TaskID(0)
-        self._epochs, self._steps = 0, 0
+        self._epochs = 0
+        self._steps: int | None = None
 
     def __enter__(self) -> ProgressBar:
         self._progress.start()
@@ -54,9 +55,9 @@ class ProgressBar(Observer):
         self._progress.stop()
 
     def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
-        assert steps is not None  # the data of a run are in memory
         self._epochs, self._steps = epochs, steps
-        self._task = self._progress.add_task("training", total=epochs * steps, news="")
+        total = None if steps is None else epochs * steps  # a loader may not know its length
+        self._task = self._progress.add_task("training", total=total, news="")
         self._show(state)
 
     def after_step(self, state: TrainingState) -> None:
@@ -75,16 +76,7 @@ class ProgressBar(Observer):
             news += f"  gamma {penalty.gamma:.3g}"
         self._progress.update(
             self._task,
-            completed=state.epoch * self._steps + state.step,
+            completed=state.epoch * (self._steps or 0) + state.step,
             description=f"epoch {min(state.epoch + 1, self._epochs)}/{self._epochs}",
             news=news,
         )
-
-
-@contextmanager
-def counting(console: Console, what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar for work that is counted: ``with counting(...) as advance: … advance(count)``."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(printable(what), total=total)
-        yield lambda count: bar.advance(task, count)
