@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import certus as library
+from certus.figures.canvas import COLOURS
 from certus.report.recipes import train_command
 from certus.runs import RunDirectory
 from certus.runs.moved_feature import move_feature
@@ -92,7 +93,7 @@ def test_what_predict_refuses(shop: Path) -> None:
 def test_fragile_features_are_sorted_and_bracketed(shop: Path) -> None:
     done = certus("features", "run", "--samples", "8", "--json", "--plot", "bars.png", folder=shop)
     assert done.returncode == 0, done.stderr
-    assert pixels_of(shop / "bars.png")["#1F77B4"] > 100
+    assert pixels_of(shop / "bars.png")[COLOURS[0]] > 100
     found = json.loads(done.stdout)["features"]
     assert {one["feature"] for one in found} == {
         "age", "age?", "town", "income", "since", "since (winter)", "since (spring)",

@@ -15,7 +15,8 @@ from tests.pictures import line_of, words_of
 
 def moved(name: str, **bracket: float | None) -> Any:
     known = {"error_low": None, "error_high": None} | bracket
-    return SimpleNamespace(feature=SimpleNamespace(name=name), bracket=SimpleNamespace(**known))
+    feature, ends_of = SimpleNamespace(name=name), SimpleNamespace(**known)
+    return SimpleNamespace(feature=feature, bracket=ends_of, evidence="proven")
 
 
 def ends(figure: Figure) -> dict[str, tuple[float, float]]:
@@ -31,11 +32,11 @@ def test_bars_of_errors(drawn: list[Figure], tmp_path: Path) -> None:
     ]
     draw_fragile(found, {"accuracy": 0.9, "loss": 5.0}, 0.25, tmp_path / "bars.png")
     (figure,) = drawn
-    assert list(ends(figure)) == ["age", "income"]  # from below: the most fragile is on top
-    assert ends(figure)["income"] == pytest.approx((0.3, 0.7))
-    assert ends(figure)["age"] == pytest.approx((0.2, 0.25))
+    assert list(ends(figure)) == ["2. age", "1. income"]  # from below: the most fragile is on top
+    assert ends(figure)["1. income"] == pytest.approx((0.3, 0.7))
+    assert ends(figure)["2. age"] == pytest.approx((0.2, 0.25))
     assert line_of(figure.axes[0], "as the data are")[0] == pytest.approx([0.1, 0.1])
-    assert "error: attained (left end) to proven (right end)" in words_of(figure)
+    assert "error: at least (attained, left end), at most (proven, right end)" in words_of(figure)
     assert "one feature moves by 0.25 of its spread" in words_of(figure)
 
 
@@ -43,6 +44,6 @@ def test_a_regression_has_losses_and_twenty_are_shown(drawn: list[Figure], tmp_p
     found = [moved(f"f{place}", loss_low=1.0, loss_high=2.0 + place) for place in range(22)]
     draw_fragile(found, {"loss": 0.5}, 1.0, tmp_path / "bars.png")
     (figure,) = drawn
-    assert list(ends(figure)) == [f"f{place}" for place in range(19, -1, -1)]
-    assert ends(figure)["f3"] == pytest.approx((1.0, 5.0))
+    assert list(ends(figure)) == [f"{place + 1}. f{place}" for place in range(19, -1, -1)]
+    assert ends(figure)["4. f3"] == pytest.approx((1.0, 5.0))
     assert line_of(figure.axes[0], "as the data are")[0] == pytest.approx([0.5, 0.5])
