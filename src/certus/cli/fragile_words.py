@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,13 @@ import typer
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import console, messages, print_json, require_picture
 from certus.decimals import at_least, at_most
-from certus.errors import require
+from certus.errors import require, require_number
 from certus.figures.fragile_bars import draw_fragile
 from certus.losses import ModelLoss
 from certus.runs.directory import RunDirectory
 from certus.runs.moved_feature import (
     Fragile,
+    bearable_cost,
     chosen_rows,
     cost_of_moving,
     move_feature,
@@ -44,7 +44,7 @@ def list_features(
     as_json: bool,
 ) -> None:
     """Move every feature alone, and sort them by what it may cost."""
-    require(0 < share < math.inf, "--share", "be positive and finite", share)
+    require_number("--share", share)
     if plot is not None:
         require_picture("--plot", plot)
     trained, chosen = _opened(context, run, split, samples, seed, model, run_data)
@@ -53,6 +53,7 @@ def list_features(
         rho = spread_cost(trained.data, chosen.data, feature, share)
         if rho > 0:  # a category of one value has no spread
             messages.print(f"Moving {feature.name}.")
+            rho = bearable_cost("--share", share, rho)
             found.append(move_feature(trained, chosen.data, feature, rho))
     require(len(found) > 0, "run", "have a feature that varies", "none")
     found.sort(key=lambda one: one.rank, reverse=True)

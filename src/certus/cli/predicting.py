@@ -13,7 +13,7 @@ import typer
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import messages, print_json, require_file, same_place
 from certus.decimals import at_least
-from certus.errors import require
+from certus.errors import require, require_number
 from certus.runs.directory import RunDirectory
 from certus.runs.prediction import Said, predict_rows, read_new
 from certus.runs.trained import open_trained
@@ -36,7 +36,8 @@ def predict_table(
         require_file("--output", output)
         own = not same_place(output, os.path.expanduser(data.partition(":")[2] or data))
         require(own, "--output", "be another file than DATA, whose rows would be lost", output)
-    require(reach is None or 0 < reach < math.inf, "--reach", "be positive and finite", reach)
+    if reach is not None:
+        require_number("--reach", reach)
     opened = RunDirectory.open(run, data=run_data)
     trained = open_trained(opened, model=model)
     numbers = trained.data.classes is None

@@ -24,7 +24,7 @@ from certus.data import DataSet, load
 from certus.data.catalogue import TABLES, raw_table
 from certus.data.other_data import load_like, new_rows
 from certus.decimals import at_least, at_most
-from certus.errors import ArgumentError, require
+from certus.errors import ArgumentError, require, require_number
 from certus.runs.building import natural_cost
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import RunDirectory
@@ -62,6 +62,8 @@ def measure_shift(
     with _about("first"):
         data = load(spec) if trained is None else trained.data
     refuse_idle(context, of_labels(data))
+    if label_price is not None:
+        require_number("label_price", label_price)
     require(samples is None or samples >= 2, "samples", "be at least 2", samples)
     chosen = []
     for argument, each in (("first", (spec, name)), ("second", (other, later))):
@@ -178,7 +180,7 @@ def _about(argument: str) -> Iterator[None]:
     try:
         yield
     except ArgumentError as reason:
-        raise ArgumentError(re.sub("`(spec|data)`", f"`{argument}`", str(reason))) from reason
+        raise ArgumentError(re.sub("`(spec|data|split)`", f"`{argument}`", str(reason))) from reason
 
 
 def _names(text: str) -> tuple[str, str]:

@@ -7,7 +7,6 @@ was trained with are left out: how far a feature moves is asked in its own units
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +15,7 @@ from certus.certificates.certificate import Bracket
 from certus.certificates.certify import certify_network
 from certus.costs import Masked
 from certus.data import DataSet
-from certus.errors import require
+from certus.errors import LARGEST, LEAST, require, require_number
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
 from certus.runs.building import natural_cost
 from certus.runs.held_out import named_split
@@ -43,12 +42,19 @@ class Fragile:
 def cost_of_moving(data: DataSet, feature: Feature, by: float) -> float:
     """ρ of a move by so much in root mean square, in the source's units; of a category, the share of rows
     that change it."""
-    require(0 < by < math.inf, "by", "be positive and finite", by)
+    require_number("by", by)
     if feature.category:
         require(by <= 1, "by", "be a share of the rows, at most 1, for a category", by)
         return by
     weight = 1.0 if data.weights is None else float(data.weights[feature.columns[0]])
-    return weight * (by / feature.scale) ** 2
+    return bearable_cost("by", by, weight * (by / feature.scale) * (by / feature.scale))
+
+
+def bearable_cost(name: str, value: float, rho: float) -> float:
+    """ρ, if there is one to certify at; raises ``ArgumentError`` about the value that it comes from."""
+    rule = f"be a move that costs from {LEAST:g} to {LARGEST:g}"
+    require(LEAST <= rho <= LARGEST, name, rule, f"{value}, which costs {rho:g}")
+    return rho
 
 
 def spread_cost(data: DataSet, split: Split, feature: Feature, share: float) -> float:
