@@ -39,7 +39,9 @@ def download_npm(spec: str, folder: Path) -> Path:
     """Let npm download one package into ``folder``, without what it depends on. No code of it runs."""
     if shutil.which("npm") is None:
         raise ClientError("npm is missing (it comes with Node.js, or by apt-get install npm)")
-    run("npm pack", ["npm", "pack", spec, "--ignore-scripts", "--loglevel=error"], folder)
+    # By itself npm tries again for minutes where there is no network.
+    waits = ["--fetch-retries=2", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=4000"]
+    run("npm pack", ["npm", "pack", spec, "--ignore-scripts", "--loglevel=error", *waits], folder)
     return _only(folder, "*.tgz")
 
 
