@@ -117,21 +117,20 @@ class Engine:
     def levels(self, gammas: Sequence[float]) -> list[Level]:
         """φ̄_γ and T̂_γ of all samples at some γ, in one reading: none contradicts what is known from other
         γ."""
-        found: list[list[Level]] = [[] for _ in gammas]
+        found = [Level.blank(gamma, len(self.portions)) for gamma in gammas]
         first = 0
         for number, here in enumerate(self._surroundings()):
             if len(self._known) == number:
                 self._known.append(here.samples)
                 self._advance(LOOK * len(here.problem) * self.labels)
-            others = [level[first : first + len(here.problem)] for level in self._levels]
-            for gamma, parts in zip(gammas, found, strict=True):
-                level = self._level(gamma, number, here, others, first)
-                others.append(level)
-                parts.append(level)
-            first += len(here.problem)
-        whole = [Level.joined(parts) for parts in found]
-        self._levels += whole
-        return whole
+            index = slice(first, first + len(here.problem))
+            others = [level[index] for level in self._levels]
+            for whole in found:
+                whole.fill(index, self._level(whole.gamma, number, here, others, first))
+                others.append(whole[index])
+            first = index.stop
+        self._levels += found
+        return found
 
     def _surroundings(self) -> Iterator[Surroundings | ByLabel]:
         """One after the other; those of the first portions stay."""

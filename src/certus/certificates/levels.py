@@ -41,6 +41,18 @@ class Level:
         return Level(self.gamma, **{name: getattr(self, name)[index] for name in PER_SAMPLE})
 
     @staticmethod
+    def blank(gamma: float, count: int) -> Level:
+        """Room for so many samples, to be filled portion by portion: many small tensors that stay would keep
+        the large ones between them from being given back."""
+        whole = {name: torch.empty(count, dtype=torch.float64) for name in PER_SAMPLE}
+        return Level(gamma, **whole | {"rule": torch.empty(count, dtype=torch.int64)})
+
+    def fill(self, index: slice, part: Level) -> None:
+        """Take over what is known of some samples."""
+        for name in PER_SAMPLE:
+            getattr(self, name)[index] = getattr(part, name)
+
+    @staticmethod
     def joined(parts: Sequence[Level]) -> Level:
         """That of all samples, from the levels of portions of them at one γ."""
         whole = {name: torch.cat([getattr(part, name) for part in parts]) for name in PER_SAMPLE}
