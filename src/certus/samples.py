@@ -111,7 +111,14 @@ def read_whole(data: AnySamples) -> Split:
         return samples
     parts = list(samples)
     require(len(parts) > 0, "data", "hold at least one batch", "none")
-    return Split(torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts]))
+    weights = [part.weights for part in parts if part.weights is not None]
+    rule = "be those of all batches, or of none"
+    require(len(weights) in (0, len(parts)), "weights", rule, f"those of {len(weights)} of {len(parts)}")
+    return Split(
+        torch.cat([part.inputs for part in parts]),
+        torch.cat([part.targets for part in parts]),
+        torch.cat(weights) if weights else None,
+    )
 
 
 def as_batch(pair: Any) -> Split:

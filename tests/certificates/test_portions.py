@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, WeightedRandomSampler
+from torch.utils.data.sampler import BatchSampler, Sampler
 
 from certus import Certificate, certify
 from certus.certificates import engine, portions, surroundings
@@ -237,3 +238,59 @@ def test_all_samples_are_checked_before_anything_is_computed(
 def test_portions_that_are_none(data: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         certify(network("tanh", 1), data, rho=0.1)
+
+
+WEIGHTS = torch.linspace(0.2, 3, COUNT)
+
+
+def _weighted() -> Iterator[Split]:
+    for at in range(0, COUNT, 4):
+        yield Split(INPUTS, LABELS, WEIGHTS)[at : at + 4]
+
+
+def test_weights_of_batches_are_never_lost() -> None:
+    model = network("tanh", 1)
+    whole = certify(model, Split(INPUTS, LABELS, WEIGHTS), **ASK)
+    assert whole.bound(0.1) != certify(model, (INPUTS, LABELS), **ASK).bound(0.1)
+    assert told(certify(model, _weighted(), **ASK)) == told(whole)
+    batches: Any = list(_weighted())
+    with pytest.raises(ArgumentError, match="`data` must be one Split where samples have weights"):
+        certify(model, batches, **ASK)
+    with pytest.raises(ArgumentError, match="those of 1 of 2"):
+        certify(model, iter([next(_weighted()), (INPUTS, LABELS)]), **ASK)
+    with pytest.raises(ArgumentError, match="`data` must have no weights"):
+        certify(model, batches, rho=0.1, smoothing=0.5)
+
+
+class Everywhere(IterableDataset[Any]):
+    """Rows that every worker gives."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        yield from zip(INPUTS, LABELS, strict=True)
+
+
+ROWS = Rows(INPUTS, LABELS)
+REPEATING: dict[str, Sampler[int]] = {
+    "weighted": WeightedRandomSampler(WEIGHTS.tolist(), COUNT),
+    "replacement": RandomSampler(range(COUNT), replacement=True),
+    "more": RandomSampler(range(COUNT), num_samples=2 * COUNT),
+}
+DRAWN: dict[str, Any] = {
+    "weights": Split(INPUTS, LABELS, WEIGHTS),
+    **{name: DataLoader(ROWS, sampler=sampler) for name, sampler in REPEATING.items()},
+    "batches": DataLoader(ROWS, batch_sampler=BatchSampler(REPEATING["weighted"], 4, drop_last=False)),
+    "workers": DataLoader(Everywhere(), num_workers=2),
+}
+
+
+@pytest.mark.parametrize("options", [{"confidence": 0.9}, {"smoothing": 0.5}], ids=["exact", "smoothing"])
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_confidence_needs_independent_draws(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="`data` must be independent draws from a population"):
+        certify(network("tanh", 1), DRAWN[name], rho=0.1, **options)
+
+
+def test_a_loader_that_shuffles_is_an_independent_draw() -> None:
+    loader = DataLoader(ROWS, batch_size=4, shuffle=True)
+    found = certify(network("tanh", 1), loader, rho=0.1, confidence=0.9, balls=0, attack_steps=0)
+    assert found.bracket(0.1).population_loss is not None

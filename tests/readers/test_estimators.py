@@ -30,6 +30,7 @@ from sklearn.svm import LinearSVC
 import certus
 from certus.errors import ArgumentError, UnprovableError
 from certus.readers import Unread, read_estimator
+from certus.sklearn import RobustClassifier
 from certus.split import Split
 
 X, LABELS = load_iris(return_X_y=True)
@@ -154,7 +155,11 @@ class Changed(LogisticRegression):  # type: ignore[misc]
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (Changed(), "Changed is not read exactly"),
+        (Changed(), "Changed is not read exactly$"),
+        (
+            make_pipeline(StandardScaler(), RobustClassifier(network=(), epochs=1)),
+            r"RobustClassifier is not read exactly \(it has a `certify` of its own\)",
+        ),
         (
             make_pipeline(PolynomialFeatures(2), LogisticRegression(max_iter=2000)),
             "PolynomialFeatures is not known",

@@ -13,6 +13,7 @@ from torch import Tensor
 from certus.bars import Told
 from certus.certificates.attained.noisy_search import BLIND_COPIES, COPIES, find_paths, spaced
 from certus.certificates.population import Move
+from certus.certificates.portions import require_one_draw
 from certus.certificates.smoothing.ballots import IDEAL_VOTE, ONE_DRAW, Ballot
 from certus.certificates.smoothing.binomial import MOST_DRAWS, Floats
 from certus.certificates.smoothing.counting import mean_low, move_of, upper_means
@@ -208,6 +209,7 @@ class _Asked:
         label_cost: LabelCost | None,
     ) -> _Asked:
         predictor, noise = Predictor.of(model), Noise(smoothing, cost)
+        require_one_draw(data)
         split = gather_any(data, predictor)
         check_batch(split.inputs, split.targets)
         cost.check_shape(split.inputs)

@@ -17,7 +17,7 @@ from certus.certificates.gamma_grid import default_gammas, refined_levels
 from certus.certificates.levels import Level
 from certus.certificates.lines import Line
 from certus.certificates.population import Population
-from certus.certificates.portions import Portions, readable
+from certus.certificates.portions import Portions, readable, require_one_draw
 from certus.certificates.proven.problem import Data, Problem
 from certus.certificates.work import Work, whole_work
 from certus.checks import checked_weights
@@ -134,7 +134,9 @@ def certify_network(
     require(sensible, "epsilon", rule, epsilon)
     rhos = squares if rho is None else require_numbers("rho", rho, zero=True)
     source = readable(data)
-    weights = sample_weights(source, confidence, epsilon)
+    if confidence is not None:
+        require_one_draw(source)
+    weights = sample_weights(source, epsilon)
 
     def ask(part: Data) -> Problem:
         return Problem.of(model, part, criterion, cost, domain, label_cost, smoothness)
@@ -212,17 +214,10 @@ def certify_network(
     return certificate
 
 
-def sample_weights(
-    data: object, confidence: float | None, epsilon: float | Sequence[float] | None
-) -> Tensor | None:
+def sample_weights(data: object, epsilon: float | Sequence[float] | None) -> Tensor | None:
     """(n,) the weights that data have, with a mean of 1; None if they have none."""
     if not isinstance(data, Split) or data.weights is None:
         return None
-    if confidence is not None:
-        raise ArgumentError(
-            "`confidence` must be left out for a sample with weights: it is no independent draw from a "
-            f"population; got {confidence}."
-        )
     require(epsilon is None, "epsilon", "be left out for a sample with weights", epsilon)
     return checked_weights(data.weights, len(data)).cpu()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
 from certus.certificates.proven.problem import BATCH, Data, Problem
 from certus.errors import ArgumentError, LossError, require
@@ -32,6 +33,28 @@ def readable(data: Data | AnySamples) -> Readable:
         return as_tensor(data[0], "inputs"), None
     found = as_samples(data)
     return read_whole(found) if isinstance(found, Pieces) and not found.again else found
+
+
+def require_one_draw(data: object) -> None:
+    """Refuse weights, and loaders that repeat or prefer samples, for what is said with a confidence."""
+    loader = data.source if isinstance(data, Pieces) else data
+    got = None
+    if isinstance(data, Split) and data.weights is not None:
+        got = "a sample with weights, which is no independent draw"
+    elif isinstance(loader, DataLoader):
+        samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+        if any(map(_repeats, samplers)):
+            got = "a loader whose sampler repeats or prefers samples"
+        elif isinstance(loader.dataset, IterableDataset) and loader.num_workers > 1:
+            got = "an IterableDataset of which each of several workers may give all: set num_workers=0"
+    require(got is None, "data", "be independent draws from a population for a `confidence`", got)
+
+
+def _repeats(sampler: object) -> bool:
+    """Whether a sampler may give one sample twice, or some more often than others."""
+    if isinstance(sampler, RandomSampler):
+        return sampler.replacement or sampler.num_samples > len(sampler.data_source)
+    return isinstance(sampler, WeightedRandomSampler)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +133,7 @@ def _portions(source: Readable) -> Iterator[Data]:
     waiting: list[Split] = []
     shape = None
     for piece in _repeatable(source):
+        require(piece.weights is None, "data", "be one Split where samples have weights", "them in batches")
         own = tuple(piece.inputs.shape[1:])
         shape = own if shape is None else shape
         require(own == shape, "inputs", f"all have the shape {shape} of the first one", own)

@@ -51,7 +51,8 @@ def read_estimator(model: Any) -> Reading:
         last = model.steps[-1][1]
     kind = type(last).__name__
     if not _is_theirs(last, kind) or kind not in _KINDS:
-        raise Unread(f"{kind} is not read exactly")
+        own = " (it has a `certify` of its own)" if callable(getattr(last, "certify", None)) else ""
+        raise Unread(f"{kind} is not read exactly{own}")
     layers, criterion = _KINDS[kind](last)
     first = layers[0]
     assert isinstance(first, AffineMap)

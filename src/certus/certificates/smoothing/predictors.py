@@ -169,7 +169,7 @@ def gather_any(data: AnyData, predictor: Predictor) -> Split:
     elif isinstance(data, tuple) and len(data) == 2:
         inputs, targets = _tensor(_plain(data[0])), data[1]
     else:
-        parts = [(_tensor(_plain(one)), _tensor(_plain(two))) for one, two in data]
+        parts = [_batch(one) for one in data]
         require(len(parts) > 0, "data", "not be empty", "no batches")
         inputs, targets = torch.cat([one for one, _ in parts]), torch.cat([two for _, two in parts])
     if not inputs.is_floating_point():
@@ -184,6 +184,15 @@ def gather_any(data: AnyData, predictor: Predictor) -> Split:
     if not isinstance(told, Tensor) and told.dtype.kind == "f" and predictor.classes is None:
         codes = torch.from_numpy(told)
     return Split(inputs.detach().cpu(), codes.cpu())
+
+
+def _batch(pair: Any) -> tuple[Tensor, Tensor]:
+    """(inputs, targets) of one batch."""
+    if not isinstance(pair, Split):
+        one, two = pair
+        return _tensor(_plain(one)), _tensor(_plain(two))
+    require(pair.weights is None, "data", "have no weights", "them in batches")
+    return pair.inputs, pair.targets
 
 
 def _plain(values: Any) -> Any:
