@@ -14,6 +14,7 @@ import torch
 
 import certus as library
 from certus.certificates import certify_network
+from certus.cli.moved_columns import shifted_features
 from certus.costs import Masked, WeightedL2
 from certus.data import load
 from certus.errors import ArgumentError
@@ -134,3 +135,25 @@ def test_prices_as_they_are_typed() -> None:
     with pytest.raises(ArgumentError, match=r"`price` must be positive"):
         column_prices("town=-1")
     assert isinstance(Masked(WeightedL2(torch.ones(2)), torch.tensor([True, False])).unmasked, WeightedL2)
+
+
+def test_how_far_a_column_moved_is_said_whatever_its_price(people: Path) -> None:
+    data = load(f"csv:{people}/people.csv")
+    here, there = data.train.inputs, data.train.inputs.clone()
+    there[:, 0] += 0.5
+    there[:, 2:] = torch.tensor([1.0, 0.0])
+    share = float((here[:, 3] == 1).double().mean())
+    for prices in ({}, {"age": 4.0, "town": 3.0}):
+        found = {
+            one.feature: one for one in shifted_features(data, here, there, priced_cost(data, dict(prices)))
+        }
+        assert found["age"].moved == pytest.approx(0.5, rel=1e-5)
+        assert found["town"].moved == pytest.approx(share)
+        assert found["town"].cost == pytest.approx(share * prices.get("town", 1.0))
+
+
+def test_a_run_with_a_frozen_column_has_no_distance(people: Path) -> None:
+    done = certus(*TRAIN[:-1], "frozen", "--price", "age=inf", folder=people)
+    assert done.returncode == 0, done.stderr
+    shift = certus("shift", "csv:people.csv@train", "csv:people.csv@test", "--run", "frozen", folder=people)
+    refused(shift, "`--run` must freeze no column: rows that differ in one are infinitely far apart")

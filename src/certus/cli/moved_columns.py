@@ -12,6 +12,7 @@ from certus.cli.output import console
 from certus.costs import Cost
 from certus.data import DataSet
 from certus.decimals import at_least
+from certus.runs.building import natural_cost
 from certus.runs.table_features import features_of
 from certus.texts.plain_text import make_table, number
 
@@ -23,20 +24,24 @@ class MovedFeature:
     """One feature between two samples.
 
     Attributes:
-        cost: W_c of its columns alone, proven for the samples; of a category, the share of rows that changed.
+        cost: W_c of its columns alone, proven for the samples.
+        moved: in root mean square, in standard deviations; of a category, the share of rows that changed.
+            Whatever its price.
         before, after: means in the source's units; None for a category.
     """
 
     feature: str
     cost: float
+    moved: float
     before: float | None
     after: float | None
 
 
 def shifted_features(data: DataSet, first: Tensor, second: Tensor, cost: Cost) -> list[MovedFeature]:
     """The features of a table, the most moved first; none for data without names or another cost."""
-    moved = None if data.feature_names is None else column_shifts(first, second, cost)
-    if moved is None:
+    costs = None if data.feature_names is None else column_shifts(first, second, cost)
+    plain = None if costs is None else column_shifts(first, second, natural_cost(data))
+    if costs is None or plain is None:
         return []
     found = []
     for one in features_of(data):
@@ -47,7 +52,9 @@ def shifted_features(data: DataSet, first: Tensor, second: Tensor, cost: Cost) -
             means = [
                 float(part[:, columns[0]].double().mean()) * one.scale + shift for part in (first, second)
             ]
-        found.append(MovedFeature(one.name, float(moved[columns].sum()), *means))
+        away = float(plain[columns].sum())
+        away = away if one.category else math.sqrt(away)
+        found.append(MovedFeature(one.name, float(costs[columns].sum()), away, *means))
     return sorted(found, key=lambda one: -one.cost)
 
 
@@ -56,9 +63,7 @@ def show_moved(moved: list[MovedFeature], estimate: float | None, second: str) -
     if moved:
         shown = make_table("feature", "moved by", "cost", "mean before", "after")
         for one in moved[:_MOST]:
-            away = (
-                f"{one.cost:.1%} of rows" if one.before is None else f"{math.sqrt(one.cost):.3g} deviations"
-            )
+            away = f"{one.moved:.1%} of rows" if one.before is None else f"{one.moved:.3g} deviations"
             shown.add_row(one.feature, away, number(one.cost, 3), number(one.before), number(one.after))
         console.print(shown)
         total = sum(one.cost for one in moved)

@@ -76,6 +76,8 @@ def measure_shift(
         refuse_idle(context, {"label_price": f"for {second}, which has no labels"})
         here = Split(here.inputs, torch.zeros(len(here)))
     if trained is not None:
+        rule = "freeze no column: rows that differ in one are infinitely far apart (measure without --run)"
+        require(trained.cost.finite, "run", rule, f"the prices {trained.settings.price}")
         outside = int((~trained.domain.contains(there.inputs)).sum())
         rule = f"lie where the inputs of the run may, in {trained.domain}, for its certificate to hold there"
         require(outside == 0, "second", rule, f"{outside} of {len(there)} samples of {second} outside")
