@@ -32,7 +32,7 @@ from certus.certificates.proven.problem import BATCH
 
 @dataclass(frozen=True)
 class Args:
-    rows: Annotated[int, "of the smallest data set"] = 256
+    rows: Annotated[int, "of the smallest data set"] = 1024
     times: Annotated[tuple[int, ...], "how many times as many"] = (1, 10, 100)
     features: Annotated[int, "of each row"] = 256
     hidden: Annotated[int, "units of the network"] = 16
