@@ -65,3 +65,18 @@ def test_the_list_of_commands_has_one_line_each() -> None:
     for line in sentences:
         assert len(line) <= 80, line
         assert line.endswith("."), line
+
+
+_COMMANDS = [
+    command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+]
+
+
+@pytest.mark.parametrize("command", [*_COMMANDS, "data", "data list", "data get"])
+def test_help_fits_a_terminal_and_is_not_cut(command: str) -> None:
+    """Examples are copied from here: a terminal of 80 columns shows each on one line."""
+    done = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "80"})
+    assert done.exit_code == 0
+    for line in done.stdout.splitlines()[1:]:  # the first ends in "[ARGS]..."
+        assert len(line) <= 80, line
+        assert not line.endswith("..."), line

@@ -35,7 +35,8 @@ def attack(
 
     \b
     certus attack runs/digits --epsilon 0.05
-    certus attack runs/digits --attack pgm --attack fgm --norm 2 --epsilon 0.5 --epsilon 1 --plot sweep.png
+    certus attack runs/digits --norm 2 --epsilon 0.5 --epsilon 1 --plot sweep.png
+    certus attack runs/digits --attack pgm --attack fgm --epsilon 0.05
     certus attack runs/digits --norm 2 --epsilon from:runs/digits --no-clip
     certus attack runs/digits --attack wrm --gamma 4 --gamma 2 --gamma 1
     certus attack runs/digits --nearest --norm 2

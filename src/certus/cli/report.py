@@ -31,7 +31,8 @@ def report(
     certus report runs/digits-wrm runs/digits-erm -o compare.html
     certus report runs/digits --figures figures
 
-    Run `certus certify RUN` first: the page shows the certificate in RUN/certificate.
+    Run `certus certify RUN` first: the page shows the certificate in RUN/certificate. Several runs must
+    have the same test data.
     """
     from certus.cli.report_page import make_report
 

@@ -109,7 +109,7 @@ def import_weights(
     """Make a run directory of weights that were trained elsewhere.
 
     \b
-    certus import --model net.py:make --weights net.safetensors --data mnist -o runs/mine
+    certus import --model net.py:Net --weights net.safetensors --data mnist -o net
     """
     from certus.cli.imported_weights import import_into
 
