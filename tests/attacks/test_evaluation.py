@@ -209,8 +209,8 @@ def test_fair_epsilon_of_linear_losses(gamma: float) -> None:
     for norm, value in expected.items():
         assert fair_epsilon(wrm, loss, data, norm, batch_size=2) == pytest.approx(value, rel=1e-6)
     sup = WRM(gamma, cost=SquaredSup(), maximizer=precise)
-    assert fair_epsilon(sup, loss, data, math.inf) == pytest.approx(
-        float(slopes.abs().sum(1).mean()) / (2 * gamma), rel=1e-4
+    assert fair_epsilon(sup, loss, data, math.inf) == pytest.approx(  # √ρ̂: the root of the mean square
+        float((slopes.abs().sum(1) ** 2).mean().sqrt()) / (2 * gamma), rel=1e-4
     )
 
 

@@ -114,4 +114,6 @@ def test_misuse_exits_2(folder: Path) -> None:
 
 def test_the_help_names_the_exit_codes(folder: Path) -> None:
     text = " ".join(certus("verify", "--help", folder=folder).stdout.split())
-    assert "Exit code 0: verified. 1: it is not, or the file is damaged. 2: nothing could be compared" in text
+    assert (
+        "Exit code 0: verified. 1: not verified, or the file is damaged. 2: nothing could be compared" in text
+    )

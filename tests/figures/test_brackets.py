@@ -50,6 +50,9 @@ def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: 
         assert distances[-1] == pytest.approx(1.1 * math.sqrt(0.1))
         for distance, value in list(zip(distances, values, strict=True))[::10]:
             assert value == getattr(found.accuracy_bracket(distance), name), (name, distance)
+    for line in shares.lines:  # between two points nothing is drawn that was not shown
+        below = str(line.get_label()).startswith("at least")
+        assert line.get_drawstyle() == ("steps-pre" if below else "steps-post")
     assert (shares.get_xlabel(), shares.get_ylim()) == ("distance ε (metres)", (0, 1.02))
     assert found.population is not None
     clipped = f"mean loss\n(population: of min(loss, {found.population.clip:.3g}))"

@@ -80,7 +80,9 @@ def _build(choice: random.Random) -> Made:
             layers.append(_residual(choice, now, make))
     if len(now) > 1:
         if choice.random() < 0.5:
-            now = _append(layers, nn.AdaptiveAvgPool2d(2) if len(now) == 3 else nn.AvgPool1d(2), now)
+            now = _append(
+                layers, nn.AdaptiveAvgPool2d(2) if len(now) == 3 else nn.AvgPool1d(min(2, now[1])), now
+            )
         now = _append(layers, nn.Flatten(), now)
     for _ in range(choice.choice((0, 0, 1))):
         now = _append(layers, nn.Linear(now[0], choice.choice((3, 8))), now)

@@ -152,6 +152,9 @@ def test_a_fit(tmp_path: Path) -> None:
     head, *rows = lines(str(plain))
     assert head.split("  ")[0] == "epoch"
     assert "gamma" not in head  # ERM measures none
+    assert "training loss" in head  # and moves nothing
+    assert line_of(plain.plot().axes[0], "training")[0] == [1, 2]
+    assert "loss, moved" in " ".join(str(robust).split())
     assert [row.split()[0] for row in rows] == ["1", "2"]
     assert robust.robustness is not None
     assert f"rho_hat {robust.robustness.rho_hat:.4g} at gamma 2." in str(robust)

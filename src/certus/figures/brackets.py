@@ -130,14 +130,25 @@ def _draw_accuracy(axes: Axes, certificate: Certificate, units: str) -> None:
     distances = [far * index / (_POINTS - 1) for index in range(_POINTS)]
     curve = certificate.accuracies(distances)
     low, high = [one.certified for one in curve], [one.attacked for one in curve]
+    # Both fall with ε: between two points the value at the farther one is proven, at the nearer one attained.
     axes.fill_between(distances, low, high, color=COLOURS[0], alpha=0.12, linewidth=0)
-    axes.plot(distances, low, color=COLOURS[0], label=f"at least ({certificate.evidence})")
-    axes.plot(distances, high, color=COLOURS[1], linestyle=(0, (4, 3)), label="at most (attained)")
+    proven = f"at least ({certificate.evidence})"
+    axes.plot(distances, low, color=COLOURS[0], drawstyle="steps-pre", label=proven)
+    attained, dashes = "at most (attained)", (0, (4, 3))
+    axes.plot(distances, high, color=COLOURS[1], drawstyle="steps-post", linestyle=dashes, label=attained)
     if certificate.population is not None:
         everyone = ([one.population_certified for one in curve], [one.population_attacked for one in curve])
         for values, side in zip(everyone, ("at least", "at most"), strict=True):
             style, label = "--" if side == "at least" else "-.", f"{side}, for the population"
-            axes.plot(distances, _numbers(values), color=COLOURS[2], linestyle=style, label=label)
+            steps = "steps-pre" if side == "at least" else "steps-post"
+            axes.plot(
+                distances,
+                _numbers(values),
+                color=COLOURS[2],
+                drawstyle=steps,
+                linestyle=style,
+                label=label,
+            )
     axes.set(ylabel="accuracy within ε of every sample", xlabel=broken(f"distance ε ({units})", 4.2))
     axes.set(xlim=(0, far), ylim=(0, 1.02))
     axes.spines[["top", "right"]].set_visible(False)

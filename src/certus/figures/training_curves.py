@@ -20,6 +20,12 @@ TRAINING_CURVES = {
 """Name → what its axis says, and its lines: what an epoch calls it, and what the legend does."""
 
 
+def curve_words(words: str, history: Sequence[Mapping[str, Any]]) -> str:
+    """What the legend says of a line; without an adversary nothing is moved."""
+    still = history[-1]["rho_running"] is None
+    return "training" if still and words == _MOVED else words
+
+
 def training_figure(history: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     """One panel for each of the curves; what a method does not measure is left out."""
     require(len(history) > 0, "history", "have an epoch", list(history))
@@ -29,7 +35,7 @@ def training_figure(history: Sequence[Mapping[str, Any]], title: str = "") -> Fi
         for key, words in lines.items():
             values = [entry[key] for entry in history]
             if all(value is not None for value in values):
-                curves[words] = Curve(epochs, values, values, values)
+                curves[curve_words(words, history)] = Curve(epochs, values, values, values)
         if curves:
             panels.append(Panel("", "epoch", quantity, curves, whole=True))
     return sweep_figure(panels, title)

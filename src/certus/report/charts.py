@@ -13,7 +13,7 @@ from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.figures.attack_curves import failed_places
 from certus.figures.canvas import COLOURS
 from certus.figures.noisy_brackets import quantity_words
-from certus.figures.training_curves import TRAINING_CURVES
+from certus.figures.training_curves import TRAINING_CURVES, curve_words
 from certus.report.features import moved_features
 from certus.report.findings import Findings
 
@@ -72,6 +72,8 @@ def accuracy_chart(certificate: Certificate, distances: Sequence[float], units: 
             fill="tonexty",
         )
     )
+    for line, shape in zip(lines, ("hv", "vh"), strict=True):  # between two points: what holds all the way
+        line["line"]["shape"] = shape
     title = f"every sample moves by at most ε ({units})"
     return _chart(lines, title, "certified accuracy", y_from_zero=True)
 
@@ -82,7 +84,7 @@ def training_charts(history: Sequence[dict[str, Any]]) -> dict[str, Chart]:
     charts = {}
     for name, (title, lines) in TRAINING_CURVES.items():
         drawn = [
-            _line(epochs, [entry[key] for entry in history], words, COLOURS[place])
+            _line(epochs, [entry[key] for entry in history], curve_words(words, history), COLOURS[place])
             for place, (key, words) in enumerate(lines.items())
             if any(entry[key] is not None for entry in history)
         ]

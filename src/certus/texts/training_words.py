@@ -32,7 +32,10 @@ def epoch_table(history: Sequence[Mapping[str, Any]]) -> Table:
     names = [name for name in _COLUMNS if last[name] is not None]
     if "calibration_accuracy" in names:
         names.remove("calibration_loss")
-    shown = make_table("epoch", *(_COLUMNS[name] for name in names), "seconds")
+    heads = dict(_COLUMNS)
+    if last["rho_running"] is None:  # nothing is moved
+        heads |= {"loss": "training loss", "accuracy": "training accuracy"}
+    shown = make_table("epoch", *(heads[name] for name in names), "seconds")
     for column in shown.columns:  # heads break between words only
         column.min_width = max(map(len, str(column.header).split()))
     for entry in history[-_EPOCHS:]:

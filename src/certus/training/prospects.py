@@ -16,10 +16,10 @@ from certus.smoothness.stage import Shape
 from certus.smoothness.steps import Step, depth_of
 
 RATIOS = {
-    1: (7.0, 2.6),
-    2: (103.0, 8.4),
-    3: (970.0, 30.0),
-    4: (8034.0, 103.0),
+    1: (7.3, 2.6),
+    2: (103.0, 8.6),
+    3: (1138.0, 27.0),
+    4: (12267.0, 108.0),
     9: (5e7, 3000.0),
     17: (5e7, 4e6),
 }
