@@ -137,7 +137,7 @@ def test_certified_accuracy_is_printed_written_and_verified(folder: Path) -> Non
     done = certus("certify", "run", *ask, "-o", "near", folder=folder)
     assert done.returncode == 0, done.stderr
     words = " ".join(done.stdout.split())
-    for one in ("accuracy at least", "in the norm of SquaredL2", "by DKW", "by Clopper and Pearson"):
+    for one in ("accuracy at least", "in the norm of SquaredL2", "at once (DKW)", "(Clopper and Pearson)"):
         assert one in words
     content = json.loads((folder / "near/certificate.json").read_text())
     assert content["epsilons"] == [0.05, 0.2]

@@ -31,7 +31,8 @@ class AttackOptions:
         bool, typer.Option("--relative", help="Epsilon in units of the mean length of an input.")
     ] = False
     steps: Annotated[
-        int | None, typer.Option(help="Gradient steps of ifgm and pgm; 15 by default, 20 with --nearest.")
+        int | None,
+        typer.Option(help="Gradient steps of ifgm and pgm; 15 by default (20 for attack --nearest)."),
     ] = None
     step_size: Annotated[
         float | None, typer.Option(help="Of ifgm and pgm; 2.5 epsilon / steps by default.")

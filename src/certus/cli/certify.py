@@ -37,7 +37,7 @@ def certify(
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option(help="test (the default), calibration, train, a later sample; all of --data."),
+        typer.Option(help="test (the default), calibration, train or a later sample; of --data, all rows."),
     ] = None,
     samples: Annotated[
         int | None, typer.Option(help="How many samples, chosen by the seed; all by default.")

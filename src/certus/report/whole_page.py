@@ -187,7 +187,7 @@ class Page:
             if found.bound is not None:
                 said.append(
                     f"The curvature of the loss is at most {at_most(found.bound.curvature)} at every input "
-                    f"({found.bound.evidence}): training is inside the theory for γ above "
+                    f"({found.bound.evidence}). So every inner problem is concave for γ above "
                     f"{at_most(found.bound.gamma)}."
                 )
             if found.share is not None:

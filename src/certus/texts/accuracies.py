@@ -43,7 +43,7 @@ def accuracy_words(certificate: Certificate) -> str:
     if people is None:
         return words
     return (
-        f"{words} Of the population, with confidence {people.confidence:g}: for all epsilon, and together "
-        "with all the rest, by DKW; for this epsilon alone, if it was fixed beforehand, by Clopper and "
-        "Pearson."
+        f"{words} Of the population, with confidence {people.confidence:g}: the wider bounds hold for all "
+        "epsilon at once (DKW). The closer ones hold for one epsilon that you chose beforehand (Clopper and "
+        "Pearson)."
     )

@@ -44,10 +44,11 @@ def certificate_parts(certificate: Certificate) -> list[Shown]:
         parts.append(assumed_words(certificate.assumptions))
     if people is not None:
         parts.append(
-            f"Population: with confidence {people.confidence:g} over independent draws of such rows, for the "
-            f"loss, clipped at {people.clip:.4g},{' and the error rate together,' if both else ''} for both "
-            f"sides and all rho; the loss by {people.inequality}"
-            f"{', the error rate by DKW or betting' if both else ''}, in the order of seed {people.seed}."
+            f"Population: with confidence {people.confidence:g} over independent draws of such rows. It "
+            f"covers both sides and all rho{', loss and error rate together' if both else ''}. The loss is "
+            f"clipped at {people.clip:.4g}, and bounded by {people.inequality}"
+            f"{'; the error rate by DKW or betting' if both else ''}. Rows are taken in the order of seed "
+            f"{people.seed}."
         )
     if limit is not None:
         parts.append(f"Vacuous: above ln K = {limit:.4g}, or at 1, a bound says no more than guessing does.")

@@ -59,8 +59,8 @@ def prospects(model: nn.Module, shape: Shape) -> str:
             f"on slopes are {words}. certus.smoothness.smooth(model) makes it smooth."
         )
     return (
-        f"This model can be certified by its slope and its curvature: bounds on slopes are {words}, on "
-        f"curvature {more}{curvature:g} times, unless it is trained with --certified."
+        f"This model can be certified by its slope and its curvature: bounds on slopes are {words}. Bounds "
+        f"on curvature are {more}{curvature:g} times what is attained, unless you train with --certified."
     )
 
 
