@@ -153,7 +153,9 @@ def test_how_far_a_column_moved_is_said_whatever_its_price(people: Path) -> None
 
 
 def test_a_run_with_a_frozen_column_has_no_distance(people: Path) -> None:
-    done = certus(*TRAIN[:-1], "frozen", "--price", "age=inf", folder=people)
+    done = certus(*TRAIN[:-1], "frozen_age", "--price", "age=inf", folder=people)
     assert done.returncode == 0, done.stderr
-    shift = certus("shift", "csv:people.csv@train", "csv:people.csv@test", "--run", "frozen", folder=people)
+    shift = certus(
+        "shift", "csv:people.csv@train", "csv:people.csv@test", "--run", "frozen_age", folder=people
+    )
     refused(shift, "`--run` must freeze no column: rows that differ in one are infinitely far apart")
