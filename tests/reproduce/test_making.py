@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from certus.errors import ArgumentError
 from certus.figures.canvas import new_figure
 from certus.reproduce.making import MEASURED, read_measured, reproduce
-from certus.reproduce.page import markdown_table
+from certus.reproduce.page import WRITTEN_BY, markdown_table
 from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
 from certus.reproduce.reproductions import REPRODUCTIONS, reproduction
 from certus.reproduce.workshop import Workshop
@@ -119,11 +120,30 @@ def test_a_page_of_ones_own_is_never_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("extent", Extent)
 def test_what_the_table_cannot_read_is_said_before_the_work(extent: Extent, tmp_path: Path) -> None:
-    (tmp_path / "results/mine").mkdir(parents=True)
-    (tmp_path / "results/mine" / MEASURED).write_text('{"my": "own"}')
-    with pytest.raises(RunError, match=r"mine/measured\.json"):
+    (tmp_path / "results/other").mkdir(parents=True)
+    (tmp_path / "results/other" / MEASURED).write_text('{"no": "seal"}')
+    (tmp_path / "results/other/README.md").write_text(WRITTEN_BY)
+    with pytest.raises(RunError, match=r"other/measured\.json"):
         make(_squares(2, 3), tmp_path, extent)
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_a_folder_of_ones_own_beside_the_results_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "results/mine").mkdir(parents=True)
+    (tmp_path / "results/mine" / MEASURED).write_text('{"my": "own"}')
+    make(_squares(2, 3), tmp_path)
+    assert "mine" not in (tmp_path / "results/README.md").read_text()
+    assert (tmp_path / "results/mine" / MEASURED).read_text() == '{"my": "own"}'
+
+
+def test_the_committed_results_can_be_added_to(tmp_path: Path) -> None:
+    """What a clone holds in results/ must not stop the command there; and its table of all is not stale."""
+    committed = Path(__file__).parents[2] / "results"
+    shutil.copytree(committed, tmp_path / "results")
+    before = (committed / "README.md").read_text()
+    make(_squares(2, 3), tmp_path)
+    after = (tmp_path / "results/README.md").read_text()
+    assert [line for line in after.splitlines() if "[squares]" not in line] == before.splitlines()
 
 
 def test_what_is_written(tmp_path: Path) -> None:

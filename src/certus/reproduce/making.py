@@ -84,7 +84,9 @@ def read_measured(path: Path) -> dict[str, Any]:
 
 
 def _everything(results: Path) -> list[dict[str, Any]]:
-    return [read_measured(path) for path in sorted(results.glob(f"*/{MEASURED}"))]
+    """What every reproduction in this folder measured; a folder without a page of ours is not ours."""
+    pages = sorted(path for path in results.glob(f"*/{PAGE}") if _is_ours(path))
+    return [read_measured(path.parent / MEASURED) for path in pages]
 
 
 def _is_ours(page_file: Path) -> bool:
