@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from certus.errors import LossError, require, sample_list
+from certus.image_slopes import image_slopes
 
 __all__ = [
     "AnyLoss",
@@ -290,7 +291,9 @@ def loss_and_slope(
         values = evaluate_loss(loss, inputs, targets)
         slope = None
         if values.requires_grad:
-            (slope,) = torch.autograd.grad(values.sum(), inputs, create_graph=keep_graph, allow_unused=True)
+            with image_slopes(getattr(loss, "model", None), inputs):
+                found = torch.autograd.grad(values.sum(), inputs, create_graph=keep_graph, allow_unused=True)
+            slope = found[0]
     if slope is None:
         raise LossError(
             "The loss has no gradient in its inputs: it is detached from them, or not differentiable."

@@ -42,6 +42,14 @@ def test_inner(script: Script, tmp_path: Path) -> None:
     assert found["measured"]["versions"]["torch"] == torch.__version__
 
 
+def test_image_slopes(script: Script, tmp_path: Path) -> None:
+    output = tmp_path / "image_slopes.json"
+    script("benchmarks.image_slopes", "--images", 12, "--repeats", 1, "--output", output)
+    found = read(output)
+    assert len(found["rows"]) == 3
+    assert all(row["ratio"] > 0 for row in found["rows"])
+
+
 def test_proximal(script: Script, tmp_path: Path) -> None:
     output = tmp_path / "proximal.json"
     sizes = ("--batch-size", 2, "--numbers", 8, "--samples", 2, "--train-steps", 1, "--repeats", 1)
