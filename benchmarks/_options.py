@@ -40,11 +40,6 @@ class Entries:
     names: Collection[str]
 
 
-@dataclass(frozen=True)
-class Shows:
-    """Marks a switch that shows a result and measures nothing."""
-
-
 def read_options(kind: type[T], description: str | None, given: list[str] | None = None) -> T:
     """The command line as ``kind``; what is unknown or breaks a rule ends the program with exit code 2."""
     file = Path(inspect.getfile(kind))
@@ -55,13 +50,11 @@ def read_options(kind: type[T], description: str | None, given: list[str] | None
         allow_abbrev=False,
     )
     defaults, hints = kind(), get_type_hints(kind, include_extras=True)
-    deciding, showing = [], []
+    deciding = []
     for name in (one.name for one in fields(kind)):
         value_type, words, *marks = get_args(hints[name])
         _add(parser, name, value_type, words, getattr(defaults, name), marks)
-        if any(isinstance(mark, Shows) for mark in marks):
-            showing.append(name)
-        elif not marks and name not in ("output", "resume", "runs"):
+        if not marks and name not in ("output", "resume", "runs"):
             deciding.append(name)
     found = vars(parser.parse_args(given))
     try:
@@ -69,12 +62,9 @@ def read_options(kind: type[T], description: str | None, given: list[str] | None
     except ArgumentError as reason:
         parser.error(str(reason))
     changed = ", ".join(_flag(name) for name in deciding if getattr(made, name) != getattr(defaults, name))
-    shown = [_flag(name) for name in showing if getattr(made, name)]
-    if changed and shown:
-        parser.error(f"{changed} must be left out with {shown[0]}, which shows what {made.output} holds")
     if changed and made.output == defaults.output:
         parser.error(f"--output must be given with {changed}: {made.output} holds the result of the defaults")
-    if hasattr(made, "resume") and not shown:
+    if hasattr(made, "resume"):
         _check_unfinished(parser, made, made.resume)
     return made
 

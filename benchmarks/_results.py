@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from certus.reproduce.circumstances import circumstances
 from certus.storage.files import read_json
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dataclasses import Field
 
 _PACKAGES = ("torchattacks", "foolbox", "adversarial-robustness-toolbox")
-_NO_PART = ("output", "resume", "runs", "plot", "page")  # of what is measured
+_NO_PART = ("output", "resume", "runs")  # of what is measured
 
 
 class Arguments(Protocol):
@@ -24,9 +24,6 @@ class Arguments(Protocol):
 
     @property
     def output(self) -> Path: ...
-
-
-T = TypeVar("T", bound=Arguments)
 
 
 def chosen_options(args: Arguments) -> dict[str, Any]:
@@ -60,15 +57,6 @@ def write_entry(args: Arguments, name: str, content: dict[str, Any]) -> None:
     known = read_json(args.output) if args.output.exists() else {}
     _write(args.output, known | {name: {"measured": how_measured(args), **content}})
     print(f"entry {name} written to {args.output}")
-
-
-def read_result(args: T) -> tuple[T, dict[str, Any]]:
-    """A result, and the options that it was measured with."""
-    content = read_json(args.output)
-    stored = content["measured"]["options"]
-    options = {one.name: stored.get(one.name, getattr(args, one.name)) for one in fields(args)}
-    fitting = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-    return type(args)(**fitting), content
 
 
 def unfinished_path(args: Arguments) -> Path:

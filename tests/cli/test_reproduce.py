@@ -29,6 +29,9 @@ def test_the_list_says_what_there_is() -> None:
     assert all(name in listed for name in REPRODUCTIONS)
     rows = {row["name"]: row for row in json.loads(say("--json"))}
     assert rows["hardness"]["measured"] is None
+    assert not rows["hardness"]["beyond"]
+    group = listed.partition("beyond the paper")[2]
+    assert all((f"\n{name} " in group) == row["beyond"] for name, row in rows.items())
     assert rows["hardness"]["parts_kept"] == {"quick": 0, "paper": 0}
 
 
@@ -56,7 +59,7 @@ def test_the_toy_data() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nonsense"], r"`NAME` must be all, or one of toy, .*; got 'nonsense'"),
+        (["nonsense"], r"`NAME` must be one of all, beyond, toy, .*; got 'nonsense'"),
         (["toy", "--scale", "huge"], r"`--scale` must be quick or paper; got 'huge'"),
         (["toy", "-o", "file"], r"`--output` must be a folder; got file"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,9 @@ import pytest
 from certus.errors import ArgumentError
 from certus.figures.canvas import new_figure
 from certus.reproduce.making import MEASURED, read_measured, reproduce
-from certus.reproduce.page import WRITTEN_BY, markdown_table
-from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
-from certus.reproduce.reproductions import REPRODUCTIONS, reproduction
+from certus.reproduce.page import WRITTEN_BY, markdown_table, page
+from certus.reproduce.reproduction import Comparison, Extent, Film, Measured, Part, Picture, Reproduction
+from certus.reproduce.reproductions import REPRODUCTIONS, reproductions
 from certus.reproduce.workshop import Workshop
 from certus.storage.files import DamageError, RunError
 
@@ -154,13 +154,13 @@ def test_what_is_written(tmp_path: Path) -> None:
     assert content["measured"] == {"part-0": 4.0, "part-1": 9.0}
     assert content["settings"] == {"part-0": {"number": 2}, "part-1": {"number": 3}}
     assert content["circumstances"]["versions"]["torch"]
-    page, table = (folder / "README.md").read_text(), (tmp_path / "results/README.md").read_text()
-    for text in (page, table):
+    told, table = (folder / "README.md").read_text(), (tmp_path / "results/README.md").read_text()
+    for text in (told, table):
         assert "9 \\| three times three (`eqn:square`)" in text
         assert "| 9 (*estimated*) | yes |" in text
-    assert "Scale: **quick**" in page
-    assert "Few of them." in page
-    assert "certus reproduce squares" in page
+    assert "Scale: **quick**" in told
+    assert "Few of them." in told
+    assert "certus reproduce squares" in told
     assert "[squares](squares/README.md) | quick |" in table
 
 
@@ -169,16 +169,64 @@ def test_a_statement_that_does_not_hold_says_no(tmp_path: Path) -> None:
     assert "| 16 (*estimated*) | no |" in (tmp_path / "results/README.md").read_text()
 
 
+def test_beyond_the_paper_there_is_nothing_to_agree_with(tmp_path: Path) -> None:
+    make(_squares(2, 3), tmp_path)
+    beyond = replace(_squares(2, 3), name="cubes", beyond=True, shows=())
+    make(beyond, tmp_path)
+    told, table = (tmp_path / "results" / name for name in ("cubes/README.md", "README.md"))
+    assert "Beyond the paper. Scale: **quick**." in told.read_text()
+    assert "| asked | we measure |\n" in told.read_text()
+    of_paper, _, others = table.read_text().partition("\n## Beyond the paper\n")
+    assert "[squares]" in of_paper
+    assert "[squares]" not in others
+    assert (
+        "| [cubes](cubes/README.md) | quick | 9 \\| three times three (`eqn:square`) | 9 (*estimated*) |"
+        in others
+    )
+
+
+def test_films_stand_in_the_folder_and_on_the_page(tmp_path: Path) -> None:
+    def write(measured: Measured, path: Path) -> None:
+        path.write_text(f"{measured['part-1']}")
+
+    make(replace(_squares(2, 3), films=(Film("roll", "It rolls.", write),)), tmp_path)
+    assert (tmp_path / "results/squares/roll.gif").read_text() == "9.0"
+    assert "![It rolls.](roll.gif)" in (tmp_path / "results/squares/README.md").read_text()
+
+
+def test_a_note_stands_for_circumstances_that_were_not_recorded() -> None:
+    of = _squares(2, 3)
+    content = {"extent": "paper", "statements": [], "measured": {}, "circumstances": {"note": "Long ago."}}
+    assert page(of, content).endswith("\n\nLong ago.\n")
+
+
+COMMITTED = Path(__file__).parents[2] / "results"
+
+
+@pytest.mark.parametrize("name", [name for name in REPRODUCTIONS if (COMMITTED / name / MEASURED).exists()])
+def test_a_committed_page_is_what_its_numbers_say(name: str) -> None:
+    of, content = REPRODUCTIONS[name], read_measured(COMMITTED / name / MEASURED)
+    assert [asdict(one) for one in of.statements(content["measured"])] == content["statements"]
+    assert (COMMITTED / name / "README.md").read_text() == page(of, content)
+    parts = {part.name: dict(part.settings) for part in of.parts(Extent(content["extent"]))}
+    assert (content["settings"], content["revision"]) == (parts, of.revision)
+    assert list(content["measured"]) == list(parts)
+
+
 def test_all_reproductions_have_what_a_page_needs() -> None:
     for name in REPRODUCTIONS:
-        of = reproduction(name)
+        (of,) = reproductions(name)
         assert of.name == name
         for extent in Extent:
             parts = of.parts(extent)
             assert len({part.name for part in parts}) == len(parts) > 0
             assert of.minutes[extent] > 0
-    with pytest.raises(ArgumentError, match="`NAME` must be all, or one of toy"):
-        reproduction("nonsense")
+    assert {of.name for of in reproductions("all")} | {of.name for of in reproductions("beyond")} == set(
+        REPRODUCTIONS
+    )
+    assert not any(of.beyond for of in reproductions("all"))
+    with pytest.raises(ArgumentError, match="`NAME` must be one of all, beyond, toy"):
+        reproductions("nonsense")
 
 
 def test_a_table_needs_no_rows() -> None:

@@ -12,22 +12,23 @@ from certus.cli.output import console, messages, print_json, require_folder
 from certus.errors import require
 from certus.reproduce.making import MEASURED, read_measured, reproduce, require_place
 from certus.reproduce.reproduction import Extent, Reproduction
-from certus.reproduce.reproductions import REPRODUCTIONS, reproduction
+from certus.reproduce.reproductions import REPRODUCTIONS, reproductions
 from certus.reproduce.workshop import Workshop, require_data
 from certus.texts.plain_text import make_table
 
 
 def list_reproductions(output: Path, work: Path, *, as_json: bool) -> None:
     """What there is, what it costs, and what has been measured already."""
-    rows = [_row(reproduction(name), output, Workshop(work)) for name in REPRODUCTIONS]
+    rows = [_row(of, output, Workshop(work)) for of in REPRODUCTIONS.values()]
     if as_json:
         print_json(rows)
         return
-    shown = make_table("name", "quick", "paper", "measured", "shows")
-    for row in rows:
-        costs = [f"{row[f'minutes_{extent}']:g} min" for extent in Extent]
-        shown.add_row(str(row["name"]), *costs, str(row["measured"] or "–"), str(row["title"]))
-    console.print(shown)
+    for beyond in (False, True):
+        shown = make_table("beyond the paper" if beyond else "name", "quick", "paper", "measured", "shows")
+        for row in (each for each in rows if each["beyond"] == beyond):
+            costs = [f"{row[f'minutes_{extent}']:g} min" for extent in Extent]
+            shown.add_row(str(row["name"]), *costs, str(row["measured"] or "–"), str(row["title"]))
+        console.print(shown)
     console.print(
         "Minutes on two cores, about. `certus reproduce NAME --scale paper` resumes an interrupted one."
     )
@@ -43,8 +44,9 @@ def _row(of: Reproduction, output: Path, workshop: Workshop) -> dict[str, object
     return {
         "name": of.name,
         "title": of.title,
+        "beyond": of.beyond,
         "shows": list(of.shows),
-        "needs": list(of.needs),
+        "needs": of.needed_data(Extent.PAPER),
         **{f"minutes_{extent}": of.minutes[extent] for extent in Extent},
         "measured": measured,
         "parts_kept": begun,
@@ -56,12 +58,12 @@ def carry_out_reproduction(name: str, scale: str, output: Path, work: Path, *, a
     legal = [str(extent) for extent in Extent]
     require(scale in legal, "--scale", f"be {' or '.join(legal)}", repr(scale))
     extent = Extent(scale)
-    chosen = [reproduction(each) for each in (REPRODUCTIONS if name == "all" else (name,))]
+    chosen = reproductions(name)
     require_folder("--output", output)
     require_folder("--work", work)
     for of in chosen:
         require_place(of, extent, output)
-        require_data(of)
+        require_data(of, extent)
     kept = f"{work} keeps the parts that are finished; the same command continues."
     written = []
     with if_interrupted(lambda: kept):
@@ -90,8 +92,9 @@ def _with_bar(of: Reproduction, extent: Extent, workshop: Workshop, output: Path
 def _show(of: Reproduction, output: Path) -> None:
     content = read_measured(output / of.name / MEASURED)
     console.print(f"{of.title} (scale: {content['extent']})")
-    shown = make_table("agrees", "paper", "measured")
+    shown = make_table("", "asked", "measured") if of.beyond else make_table("agrees", "paper", "measured")
     words = {True: "yes", False: "no", None: "–"}
     for one in content["statements"]:
-        shown.add_row(words[one["agrees"]], one["paper"], f"{one['measured']} ({one['evidence']})")
+        agrees = "" if of.beyond else words[one["agrees"]]
+        shown.add_row(agrees, one["paper"], f"{one['measured']} ({one['evidence']})")
     console.print(shown)

@@ -1,7 +1,7 @@
 """Carry out a reproduction: measure what is missing, draw, and write its folder.
 
 results/NAME/measured.json     extent, settings, circumstances, measurements, statements; sealed
-results/NAME/PICTURE.png, .svg
+results/NAME/PICTURE.png, .svg, or .gif
 results/NAME/README.md         the page
 results/README.md              all statements of all folders beside it
 """
@@ -36,7 +36,7 @@ def reproduce(of: Reproduction, extent: Extent, workshop: Workshop, results: Pat
     Returns: the files that were written.
     """
     require_place(of, extent, results)
-    require_data(of)
+    require_data(of, extent)
     parts = of.parts(extent)
     measured = {part.name: workshop.kept(of, extent, part) for part in parts}
     missing = [part for part in parts if measured[part.name] is None]
@@ -47,12 +47,27 @@ def reproduce(of: Reproduction, extent: Extent, workshop: Workshop, results: Pat
         workshop.keep(of, extent, part, measured[part.name])
         done += part.effort
     tell("drawing", whole, whole)
-    return write_folder(of, extent, measured, results)
+    return write_folder(of, _content(of, extent, measured), results)
 
 
-def write_folder(of: Reproduction, extent: Extent, measured: dict[str, Any], results: Path) -> list[Path]:
+def _content(of: Reproduction, extent: Extent, measured: dict[str, Any]) -> dict[str, Any]:
+    """What ``measured.json`` says, without its seal."""
+    return {
+        "name": of.name,
+        "title": of.title,
+        "beyond": of.beyond,
+        "extent": extent,
+        "revision": of.revision,
+        "circumstances": circumstances(*of.needed_packages(extent)),
+        "settings": {part.name: dict(part.settings) for part in of.parts(extent)},
+        "statements": [asdict(one) for one in of.statements(measured)],
+        "measured": measured,
+    }
+
+
+def write_folder(of: Reproduction, content: dict[str, Any], results: Path) -> list[Path]:
     """The pictures, the page and the file of what was measured; then the table of all."""
-    folder = results / of.name
+    folder, measured = results / of.name, content["measured"]
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for picture in of.pictures:
@@ -60,16 +75,9 @@ def write_folder(of: Reproduction, extent: Extent, measured: dict[str, Any], res
         for suffix in (".png", ".svg"):
             written.append(folder / f"{picture.name}{suffix}")
             save_figure(figure, written[-1])
-    content = {
-        "name": of.name,
-        "title": of.title,
-        "extent": extent,
-        "revision": of.revision,
-        "circumstances": circumstances(),
-        "settings": {part.name: dict(part.settings) for part in of.parts(extent)},
-        "statements": [asdict(one) for one in of.statements(measured)],
-        "measured": measured,
-    }
+    for film in of.films:
+        written.append(folder / f"{film.name}.gif")
+        film.write(measured, written[-1])
     write_json(folder / MEASURED, seal(content))
     write_atomically(folder / PAGE, page(of, content).encode())
     write_atomically(results / PAGE, table_of_all(_everything(results)).encode())

@@ -1,13 +1,15 @@
 """Cart-pole (sec:cartpole): nominal and robust agents on the paper's seven systems, and beyond them.
 
 Beyond the paper: the worst of a grid of masses × lengths × gravities, every combination of the paper's own
-factors; and the optimum of the robust MDP on the cells, by robust value iteration, tried on the same systems.
+factors; the optimum of the robust MDP on the cells, by robust value iteration, tried on the same systems; and
+what ends episodes early.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +18,14 @@ from certus.figures.canvas import COLOURS, new_figure
 from certus.mdp.cartpole import ORIGINAL, CartPole, variations
 from certus.mdp.episodes import MeanEstimate, estimate_mean, run_trials
 from certus.mdp.fast import cartpole_learner, fit_cartpole
+from certus.mdp.pictures import animate
 from certus.mdp.policies import Policy
 from certus.mdp.study import NOMINAL, PAPER, PENALTIES, ROBUST
 from certus.mdp.tabular import Landing
 from certus.mdp.value_iteration import cartpole_optimum
+from certus.reproduce.agent_pairs import AgentPair, mean_score, paired_gain, spoken_gain
 from certus.reproduce.page import markdown_table
-from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
+from certus.reproduce.reproduction import Comparison, Extent, Film, Measured, Part, Picture, Reproduction
 from certus.reproduce.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 MASSES = LENGTHS = (0.5, 1.0, 2.0)
 GRAVITIES = (0.2, 1.0, 5.0)
 _BLOCK = 50  # episodes that are averaged for one point of a training curve
+_EPISODES, _GAMMA = 4000, PENALTIES[Landing.ROUND]
 
 
 def combinations() -> dict[str, CartPole]:
@@ -52,8 +57,14 @@ def _measure(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
     seed, found = settings["seed"], {}
     for agent, gamma in ((NOMINAL, None), (ROBUST, settings["gamma"])):
         trained = fit_cartpole(cartpole_learner(gamma, episodes=settings["episodes"]), seed)
+        tried = {
+            name: run_trials(trained.policy, system, trials=settings["trials"], seed=seed)
+            for name, system in variations().items()
+        }
         found[agent] = {
-            "lengths": _tried(trained.policy, variations(), settings["trials"], seed),
+            "lengths": {name: float(one.lengths.mean()) for name, one in tried.items()},
+            "fell": {name: float(one.fell.mean()) for name, one in tried.items()},
+            "ran off": {name: float(one.ran_off.mean()) for name, one in tried.items()},
             "grid": _tried(trained.policy, combinations(), settings["grid_trials"], seed),
             "curve": trained.lengths.reshape(-1, _BLOCK).mean(1).tolist(),
         }
@@ -71,7 +82,7 @@ def _measure_optimum(workshop: Workshop, settings: Mapping[str, Any]) -> dict[st
 def _parts(extent: Extent) -> list[Part]:
     quick = extent is Extent.QUICK
     trials = {"trials": 100 if quick else 1000, "grid_trials": 20 if quick else 200}
-    learning = {"gamma": PENALTIES[Landing.ROUND], "episodes": 4000}
+    learning = {"gamma": _GAMMA, "episodes": _EPISODES}
     agents = [
         Part(f"seed-{seed}", {"seed": seed, **learning, **trials}, _measure)
         for seed in range(3 if quick else 20)
@@ -88,8 +99,20 @@ def _optima(measured: Measured) -> list[Mapping[str, Any]]:
     return [found for name, found in measured.items() if name.startswith("optimum-")]
 
 
-def _mean(measured: Measured, agent: str, system: str) -> MeanEstimate:
-    return estimate_mean([one[agent]["lengths"][system] for one in _agents(measured)])
+def _pairs(measured: Measured) -> Sequence[AgentPair]:
+    return [{agent: one[agent]["lengths"] for agent in (NOMINAL, ROBUST)} for one in _agents(measured)]
+
+
+def _share(measured: Measured, agent: str, end: str, system: str) -> float:
+    """Of the trials of all agents that ended so."""
+    return float(np.mean([one[agent][end][system] for one in _agents(measured)]))
+
+
+def _learning_gain(measured: Measured) -> MeanEstimate:
+    """How much longer the robust agents' episodes in training are, in the mean."""
+    return estimate_mean(
+        [np.mean(one[ROBUST]["curve"]) - np.mean(one[NOMINAL]["curve"]) for one in _agents(measured)]
+    )
 
 
 def _worst(grid: Mapping[str, float]) -> float:
@@ -123,7 +146,7 @@ def _draw(measured: Measured) -> Figure:
 def _statements(measured: Measured) -> list[Comparison]:
     made = []
     for system in ("original", "heavy", "short", "strong g"):
-        nominal, robust = (_mean(measured, agent, system) for agent in (NOMINAL, ROBUST))
+        nominal, robust = (mean_score(_pairs(measured), agent, system) for agent in (NOMINAL, ROBUST))
         before, after = PAPER[system]
         wins = after[0] - before[0] > 5
         agrees = (robust.mean - nominal.mean > 5) if wins else abs(robust.mean - nominal.mean) <= 10
@@ -140,8 +163,7 @@ def _statements(measured: Measured) -> list[Comparison]:
                 else "",
             )
         )
-    areas = [np.mean(one[ROBUST]["curve"]) - np.mean(one[NOMINAL]["curve"]) for one in _agents(measured)]
-    gain = float(np.mean(areas))
+    gain = _learning_gain(measured).mean
     made.append(
         Comparison(
             "sec:cartpole",
@@ -170,20 +192,50 @@ def _statements(measured: Measured) -> list[Comparison]:
 
 
 def _text(measured: Measured) -> str:
-    rows = []
+    rows, pairs = [], _pairs(measured)
     for system, (before, after) in PAPER.items():
-        ours = [_mean(measured, agent, system) for agent in (NOMINAL, ROBUST)]
+        ours = [mean_score(pairs, agent, system) for agent in (NOMINAL, ROBUST)]
         cells = [f"{one.mean:.1f} ± {one.error:.1f}" for one in ours]
+        cells.append(spoken_gain(paired_gain(pairs, system), 1))
         optima = [f"{one['lengths'][system]:.0f}" for one in _optima(measured)]
         rows.append([system, *cells, *(f"{pair[0]} ± {pair[1]}" for pair in (before, after)), *optima])
-    head = ["system", "nominal", "robust", "paper: nominal", "paper: robust"]
+    head = ["system", NOMINAL, ROBUST, "paired gain, 95%", "paper: nominal", "paper: robust"]
     head += [f"optimum, ρ = {one['rho']:g}" for one in _optima(measured)]
     words = (
         "Episode length, at most 400; ± the standard error over agents (the paper's: over trials of "
         "one agent). The last columns: "
         "the policy that robust value iteration finds on the cells, which do not see the cart."
     )
-    return f"{markdown_table(head, rows)}\n\n{words}"
+    learning = (
+        f"In training the robust agents' episodes are longer by {spoken_gain(_learning_gain(measured), 1)}."
+    )
+    return "\n\n".join([markdown_table(head, rows), words, learning, _ends(measured)])
+
+
+def _ends(measured: Measured) -> str:
+    """What ended trials before their 400th step."""
+    kinds = [(agent, end) for agent in (NOMINAL, ROBUST) for end in ("fell", "ran off")]
+    shares = {(*kind, system): _share(measured, *kind, system) for kind in kinds for system in PAPER}
+    rows = [[system, *(f"{shares[(*kind, system)]:.1%}" for kind in kinds)] for system in PAPER]
+    total = {kind: sum(shares[(*kind, system)] for system in PAPER) for kind in kinds}
+    fell, off = total[NOMINAL, "fell"], total[NOMINAL, "ran off"]
+    words = f"Carts that run off the track are {off / (fell + off):.0%} of the nominal agents' early ends."
+    head = [
+        "share of the trials",
+        *(f"{agent}: {'pole' if end == 'fell' else 'cart'} {end}" for agent, end in kinds),
+    ]
+    return f"{markdown_table(head, rows)}\n\n{words if fell + off else ''}".rstrip()
+
+
+def _film(measured: Measured, path: Path) -> None:
+    """The most ordinary pair: the seed whose nominal agent is the median one under strong gravity."""
+    lengths = [one[NOMINAL]["lengths"]["strong g"] for one in _agents(measured)]
+    seed = int(np.argsort(lengths)[len(lengths) // 2])
+    policies = {
+        agent: fit_cartpole(cartpole_learner(gamma, episodes=_EPISODES), seed).policy
+        for agent, gamma in ((NOMINAL, None), (ROBUST, _GAMMA))
+    }
+    animate(policies, variations()["strong g"], path, seed=seed)
 
 
 REPRODUCTION = Reproduction(
@@ -199,7 +251,15 @@ REPRODUCTION = Reproduction(
             _draw,
         ),
     ),
+    films=(
+        Film(
+            "strong-gravity",
+            "The median nominal agent under five-fold gravity, and the robust one beside it.",
+            _film,
+        ),
+    ),
     statements=_statements,
+    revision=2,
     text=_text,
     smaller={Extent.QUICK: "Three agents of each kind, 100 trials."},
 )

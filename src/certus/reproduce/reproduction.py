@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 from certus.evidence import Evidence
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.figure import Figure
 
     from certus.reproduce.workshop import Workshop
@@ -46,12 +48,16 @@ class Part:
         settings: all that it depends on, in JSON types; a part that was kept with others is measured again.
         measure: does the work, given a workshop that trains networks, and the settings; returns JSON types.
         effort: how long it takes, in units of one's own; for the time that is left.
+        packages: what it calls of others, which must be installed and whose versions matter.
+        data: what has to be fetched first, beside what the whole reproduction needs.
     """
 
     name: str
     settings: Mapping[str, Any]
     measure: Callable[[Workshop, Mapping[str, Any]], Any]
     effort: float = 1.0
+    packages: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,12 +70,21 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Film:
+    """One moving picture: its file's name, a caption, and how the GIF is written."""
+
+    name: str
+    caption: str
+    write: Callable[[Measured, Path], None]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """What the paper says, beside what was measured.
 
     Attributes:
-        label: where the paper says it, such as ``fig:toy``.
-        paper, measured: one sentence or number each.
+        label: where the paper says it, such as ``fig:toy``; empty where it says nothing of the kind.
+        paper, measured: one sentence or number each; beyond the paper, what was asked and what was found.
         agrees: None where the two cannot be compared.
         reason: why not, where they differ or cannot be compared.
         evidence: what the measured number is.
@@ -85,7 +100,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One result of the paper; see the top of this file.
+    """One result, of the paper or beyond it; see the top of this file.
 
     Attributes:
         name: on the command line, and of the folder that it is written to.
@@ -96,6 +111,7 @@ class Reproduction:
         revision: raised whenever what is measured changes, so that parts which were kept are measured again.
         text: more for the page, in Markdown, from what was measured.
         needs: data that have to be fetched first.
+        beyond: whether this is a study of our own, which the paper has no figure or table for.
     """
 
     name: str
@@ -109,3 +125,15 @@ class Reproduction:
     revision: int = 1
     text: Callable[[Measured], str] | None = None
     needs: tuple[str, ...] = ()
+    beyond: bool = False
+    films: tuple[Film, ...] = ()
+
+    def needed_data(self, extent: Extent) -> list[str]:
+        """What has to be fetched for it."""
+        return list(
+            dict.fromkeys((*self.needs, *(name for part in self.parts(extent) for name in part.data)))
+        )
+
+    def needed_packages(self, extent: Extent) -> list[str]:
+        """What has to be installed for it."""
+        return sorted({name for part in self.parts(extent) for name in part.packages})

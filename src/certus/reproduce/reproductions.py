@@ -1,9 +1,11 @@
-"""All reproductions by name, in the paper's order."""
+"""All reproductions by name: those of the paper in its order, then those beyond it."""
 
 from __future__ import annotations
 
 from certus.errors import require
 from certus.reproduce import (
+    accuracy_study,
+    certified_study,
     convergence,
     dogs,
     generalization,
@@ -14,7 +16,13 @@ from certus.reproduce import (
     mnist_large,
     mnist_methods,
     mnist_prox,
+    next_year,
+    pendulum,
     pole_agents,
+    pole_gammas,
+    pole_networks,
+    pole_schedules,
+    smoothing_study,
     toy,
     training_cost,
 )
@@ -36,11 +44,23 @@ REPRODUCTIONS = {
         convergence.REPRODUCTION,
         hardness.REPRODUCTION,
         generalization.REPRODUCTION,
+        certified_study.REPRODUCTION,
+        accuracy_study.REPRODUCTION,
+        smoothing_study.REPRODUCTION,
+        next_year.REPRODUCTION,
+        pole_gammas.REPRODUCTION,
+        pole_schedules.REPRODUCTION,
+        pole_networks.REPRODUCTION,
+        pendulum.REPRODUCTION,
     )
 }
 
 
-def reproduction(name: str) -> Reproduction:
-    """The one of this name."""
-    require(name in REPRODUCTIONS, "NAME", f"be all, or one of {', '.join(REPRODUCTIONS)}", repr(name))
-    return REPRODUCTIONS[name]
+def reproductions(name: str) -> list[Reproduction]:
+    """The one of this name; ``all`` are those of the paper, ``beyond`` the others."""
+    groups = {"all": False, "beyond": True}
+    if name in groups:
+        return [of for of in REPRODUCTIONS.values() if of.beyond == groups[name]]
+    names = ", ".join((*groups, *REPRODUCTIONS))
+    require(name in REPRODUCTIONS, "NAME", f"be one of {names}", repr(name))
+    return [REPRODUCTIONS[name]]

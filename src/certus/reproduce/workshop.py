@@ -1,7 +1,7 @@
 """Where reproductions work: networks that are trained once and shared, parts that are measured once and kept.
 
     FOLDER/networks/DATA-METHOD-DIGEST     a run directory, named by its settings
-    FOLDER/numbers/DIGEST.json             one number that several parts need, with what it is of, sealed
+    FOLDER/numbers/DIGEST.json             what several parts need, or a piece of a long one; sealed
     FOLDER/parts/NAME/EXTENT/PART.json     what one part measured, with its settings, sealed
 
 All survive a kill: a training goes on from its checkpoint, and a part that is not there is measured.
@@ -13,11 +13,13 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from certus.data import load
 from certus.data.resnet50_weights import resnet50_weights
+from certus.errors import UnsupportedError
 from certus.reproduce.reproduction import Extent, Part, Reproduction
 from certus.runs import RunLock
 from certus.runs.building import load_data
@@ -56,13 +58,17 @@ class Workshop:
 
     def number(self, about: Mapping[str, Any], compute: Callable[[], float]) -> float:
         """A number that was computed earlier for the same ``about``, or is now."""
+        return float(self.piece(about, compute))
+
+    def piece(self, about: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+        """The same for anything in JSON types."""
         path = self.folder / "numbers" / f"{_digest(_plain(about))}.json"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, seal({"about": _plain(about), "number": compute()}))
         content = read_json(path)
         check_seal(content, path)
-        return float(content["number"])
+        return content["number"]
 
     def kept(self, of: Reproduction, extent: Extent, part: Part) -> Any | None:
         """What a part measured earlier under the same settings; None if it is still to be measured."""
@@ -88,10 +94,21 @@ class Workshop:
         return self.folder / "parts" / of.name / extent / f"{part.name}.json"
 
 
-def require_data(of: Reproduction) -> None:
-    """Raise what ``load`` raises, which says how to get them, unless all data are there."""
-    for name in of.needs:
+def require_data(of: Reproduction, extent: Extent) -> None:
+    """Raise what ``load`` raises, which says how to get them, unless all data are there; and
+    ``UnsupportedError`` for a package that is not."""
+    for package in of.needed_packages(extent):
+        try:
+            version(package)
+        except PackageNotFoundError:
+            how = f"pip install {_INSTALL.get(package, package)}"
+            raise UnsupportedError(f"The result {of.name} needs {package}: {how}.") from None
+    for name in of.needed_data(extent):
         _NEEDED.get(name, load)(name)
+
+
+_INSTALL = {"gymnasium": "'certus[rl]'", "torchattacks": "--no-deps torchattacks"}
+"""What pip is told, where it is not the name."""
 
 
 def _weights(name: str) -> None:

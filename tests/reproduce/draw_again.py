@@ -1,0 +1,28 @@
+"""Pages and pictures of results/ again, from what was measured, after a change of words or pictures alone.
+
+python -m tests.reproduce.draw_again NAME …
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from certus.reproduce.making import MEASURED, read_measured, write_folder
+from certus.reproduce.reproductions import REPRODUCTIONS
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def draw_again(name: str, results: Path = RESULTS) -> list[Path]:
+    """The files that were written."""
+    of, content = REPRODUCTIONS[name], read_measured(results / name / MEASURED)
+    statements = [asdict(one) for one in of.statements(content["measured"])]
+    return write_folder(of, content | {"title": of.title, "statements": statements}, results)
+
+
+if __name__ == "__main__":
+    for chosen in sys.argv[1:]:
+        for path in draw_again(chosen):
+            print(path)
