@@ -241,7 +241,7 @@ REFUSED = {
     "gamma": (["train", "digits", "--gamma", "-1"], "`--gamma` must be positive and finite; got -1.0."),
     "both": (["train", "digits", "--gamma", "1", "--rho", "1"], "Give either `--gamma` or `--rho` for wrm"),
     "erm": (["train", "digits", "--method", "erm", "--rho", "1"], "`--rho` must be left out for erm"),
-    "number": (["train", "digits", "--epochs", "many"], "Invalid value for '--epochs'"),
+    "number": (["train", "digits", "--epochs", "many"], "`--epochs` must be a whole number; got 'many'"),
     "option": (["train", "digits", "--nonsense"], "--nonsense"),
     "command": (["dance"], "dance"),
     "model": (["train", "digits", "--model", "resnet"], "`--model` must be toy, toy-relu, mnist-cnn, mlp:"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from certus.cli.app import app
+from tests.cli.test_cli import certus, refused
 
 SLOW = ("torch", "numpy", "scipy", "sklearn", "matplotlib", "plotly", "lightning_fabric", "rich")
 """Importing torch alone takes seconds; rich is for what commands print at the end."""
@@ -47,6 +49,40 @@ def test_nothing_slow_is_imported(arguments: list[str], code: int, words: str) -
     assert ended == code
     assert words in said
     assert loaded == []
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    {
+        "train": "Missing argument 'DATA'.",
+        "train digits --lr abc": "`--lr` must be a number; got 'abc'.",
+        "train digits --epochs 1.5": "`--epochs` must be a whole number; got '1.5'.",
+        "certify run --rho 1 --rho x": "`--rho` must be a number; got '1', 'x'.",
+        "train digits --method wmr": "got 'wmr'. Did you mean wrm?",
+        "reproduce toi": "got 'toi'. Did you mean toy?",
+        "reproduce toy --scale papr": "`--scale` must be quick or paper; got 'papr'. Did you mean paper?",
+        "data fetch": "No such command 'fetch'. There are list and get.",
+        "data gett": "No such command 'gett'. Did you mean 'get'?",
+        "frobnicate": "No such command 'frobnicate'. `certus --help` lists them.",
+    }.items(),
+)
+def test_mistakes_of_typing(line: str, words: str, tmp_path: Path) -> None:
+    """The value as typed, and what was probably meant."""
+    refused(certus(*line.split(), folder=tmp_path), words)
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ("train", "certus train [OPTIONS] DATA"),
+        ("predict", "certus predict [OPTIONS] RUN DATA"),
+        ("compare", "certus compare [OPTIONS] RUNS..."),
+        ("reproduce", "certus reproduce [OPTIONS] [NAME]"),
+    ],
+)
+def test_usage_names_arguments_as_errors_do(command: str, usage: str) -> None:
+    said = CliRunner().invoke(app, [command, "--help"], prog_name="certus").stdout
+    assert said.splitlines()[0] == f"Usage: {usage}"
 
 
 def test_the_test_would_notice() -> None:

@@ -52,7 +52,10 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 }
 
 
-def test_healthy_runs_and_one_line_for_each_damaged_one(folder: Path) -> None:
+def test_healthy_runs_and_one_line_for_each_damaged_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("certus.cli.output.console._width", 120)
     for name, damage in DAMAGES.items():
         shutil.copytree(folder / "other", folder / name)
         damage(folder / name)
@@ -63,12 +66,29 @@ def test_healthy_runs_and_one_line_for_each_damaged_one(folder: Path) -> None:
     assert [line.split()[0] for line in lines if line.endswith(" complete")] == ["other", "run"]
     for name in DAMAGES:
         assert sum(line.startswith(f"{name}: unreadable: ") for line in lines) == 1, name
-    assert len(lines) == 3 + len(DAMAGES)
+    assert lines[3].startswith("rho_hat: ")
+    assert len(lines) == 4 + len(DAMAGES)
     told = {row["run"]: row for row in json.loads(certus("runs", ".", "--json", folder=folder).stdout)}
     assert told.keys() == {"other", "run", *DAMAGES}
     assert all(told[name]["state"].startswith("unreadable: ") for name in DAMAGES)
     assert told["run"]["state"] == "complete"
     assert told["run"]["epochs"] == "2/2"
+
+
+def test_a_narrow_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all runs have in common is said below the table, and so is what the numbers are."""
+    monkeypatch.setattr("certus.cli.output.console._width", 60)
+    done = certus("runs", ".", folder=folder)
+    head, *rows, common, rho = done.stdout.splitlines()
+    assert head.split() == ["run", "test", "accuracy", "gamma", "rho_hat"]
+    assert [row.split()[0] for row in rows] == ["other", "run"]
+    shared = "data csv:a.csv, model mlp:3:elu, method wrm, epochs 2/2, state complete"
+    assert common == f"All of them: {shared}."
+    assert rho == "rho_hat: the robustness reached on the training data, at gamma (estimated)."
+    shutil.rmtree(folder / "other")
+    alone = certus("runs", ".", folder=folder).stdout.splitlines()
+    assert alone[0] == "run"
+    assert alone[1] == "  data csv:a.csv, model mlp:3:elu, method wrm, epochs 2/2,"
 
 
 def test_a_terminal_that_knows_few_letters(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +99,7 @@ def test_a_terminal_that_knows_few_letters(folder: Path, monkeypatch: pytest.Mon
     (folder / "☃" / "run.json").write_text("{")
     written = io.BytesIO()
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr("certus.cli.output.console._width", 120)
     monkeypatch.setattr(sys, "argv", ["certus", "runs", "."])
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1", write_through=True))
     with pytest.raises(SystemExit, match="0"):

@@ -159,7 +159,10 @@ def test_a_fit(tmp_path: Path) -> None:
     assert robust.robustness is not None
     assert f"rho_hat {robust.robustness.rho_hat:.4g} at gamma 2." in str(robust)
     assert "(estimated)" in str(robust)
-    assert [line.split()[0] for line in lines(str(robust))[1:-1]] == [str(epoch) for epoch in range(3, 13)]
+    begun = [line.split()[0] for line in lines(str(robust)) if line.strip()]
+    assert [int(word) for word in begun if word.isdigit()] == list(range(3, 13))
+    assert "Robust loss: the moved loss less gamma times rho (phi)" in str(robust)
+    assert "Robust loss" not in str(plain)
     figure = robust.plot(tmp_path / "a.png")
     assert [axes.get_ylabel() for axes in figure.axes] == ["mean loss", "accuracy", "gradients per sample"]
     epochs, losses = line_of(figure.axes[0], "training, at moved inputs")

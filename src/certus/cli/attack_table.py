@@ -88,30 +88,40 @@ def describe(trained: TrainedRun, samples: Subset, seed: int) -> dict[str, Any]:
 
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
-    """A table of results; what is the same in every row, or absent, is left out."""
+    """A table of results, and one of the differences to the first run, if there are several."""
     labelled = rows[0]["error"] is not None
-    columns: dict[str, list[str]] = {"run": [row["run"] for row in rows]} if "run" in rows[0] else {}
-    columns["attack"] = [row["attack"] for row in rows]
-    columns["norm"] = [row["norm"] or "–" for row in rows]
-    columns["epsilon"] = [number(row["epsilon"]) for row in rows]
-    columns["gamma"] = [number(row["gamma"]) for row in rows]
-    columns = {name: cells for name, cells in columns.items() if name == "run" or len(set(cells)) > 1}
+    columns = _which(rows)
     for name in ("error", "loss") if labelled else ("loss",):
         digits = ".3f" if name == "error" else ".3g"
         columns[name] = [f"{row[name]['value']:{digits}}" for row in rows]
         if name == "error" or not labelled:
             columns["95%"] = [f"{row[name]['low']:{digits}}–{row[name]['high']:{digits}}" for row in rows]
-    columns["rho_test"] = [f"{row['rho_test']:.3g}" for row in rows]
-    if "run" in rows[0]:
-        columns["minus first, 95%"] = [_difference(row["minus_first"]) for row in rows]
+    columns["mean squared move"] = [f"{row['rho_test']:.3g}" for row in rows]
+    _print_columns(columns)
+    others = [row for row in rows if row.get("minus_first") is not None]
+    if others:
+        gaps = [row["minus_first"] for row in others]
+        columns = _which(rows, others)
+        columns[f"{gaps[0]['of']} minus first"] = [f"{gap['value']:+.3f}" for gap in gaps]
+        columns["95%"] = [f"{gap['low']:+.3f} to {gap['high']:+.3f}" for gap in gaps]
+        _print_columns(columns)
+
+
+def _which(rows: list[dict[str, Any]], shown: list[dict[str, Any]] | None = None) -> dict[str, list[str]]:
+    """What tells the rows apart, column by column; what all of them have, or none, is left out."""
+    columns = {
+        name: [number(row[name]) for row in shown or rows]
+        for name in ("attack", "norm", "epsilon", "gamma")
+        if len({row[name] for row in rows}) > 1
+    }
+    return ({"run": [row["run"] for row in shown or rows]} if "run" in rows[0] else {}) | columns
+
+
+def _print_columns(columns: dict[str, list[str]]) -> None:
     shown = make_table(*columns)
     for cells in zip(*columns.values(), strict=True):
         shown.add_row(*cells)
     console.print(shown)
-
-
-def _difference(gap: dict[str, Any] | None) -> str:
-    return "" if gap is None else f"{gap['value']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})"
 
 
 def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path, title: str, units: str) -> None:

@@ -8,11 +8,14 @@ from typing import Annotated
 import typer
 
 from certus.cli.as_typed import TypedCommand
+from certus.cli.grouped_help import NamedCommands
 from certus.cli.interruption import if_interrupted, interruptible
 from certus.cli.shared_options import Json, NoLock
 
 data_commands = typer.Typer(
-    help="List the data sets, and fetch those that are not bundled.", no_args_is_help=True
+    help="List the data sets, and fetch those that are not bundled.",
+    no_args_is_help=True,
+    cls=NamedCommands,
 )
 
 

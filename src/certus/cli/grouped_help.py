@@ -9,8 +9,26 @@ from typer.core import TyperGroup
 
 import certus
 
+_FEW = 4
+"""So many commands are named in a message."""
 
-class GroupedCommands(TyperGroup):
+
+class NamedCommands(TyperGroup):
+    """Says what commands there are where one is mistyped and none is near."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as reason:
+            told: Any = reason
+            if "No such command" in getattr(told, "message", "") and "Did you mean" not in told.message:
+                known = self.list_commands(ctx)
+                few = f"There are {', '.join(known[:-1])} and {known[-1]}." if len(known) <= _FEW else ""
+                told.message = f"{told.message} {few or '`certus --help` lists them.'}"
+            raise
+
+
+class GroupedCommands(NamedCommands):
     """Lists the commands under the name of their group, each with one sentence that is never cut."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

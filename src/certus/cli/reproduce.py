@@ -12,10 +12,7 @@ from certus.cli.shared_options import Json
 
 def reproduce(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME]", help="Which result, all of the paper, or all beyond it; none lists them."
-        ),
+        str | None, typer.Argument(help="Which result, all of the paper, or all beyond it; none lists them.")
     ] = None,
     scale: Annotated[
         str, typer.Option(help="quick: minutes, for the curious; paper: what the paper's figure is made of.")

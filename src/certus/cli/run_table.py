@@ -9,13 +9,13 @@ from certus.cli.output import console, print_json
 from certus.errors import CertusError, require
 from certus.runs.building import settings_of
 from certus.runs.directory import RunDirectory, find_runs
-from certus.texts.plain_text import make_table, number
+from certus.texts.plain_text import PlainTable, make_table, number
 
 _UNREADABLE = "unreadable"
-_COLUMNS = (
-    *("run", "data", "model", "method", "epochs"),
-    *("test_accuracy", "test_loss", "gamma", "rho_hat", "state"),
-)
+_WORDS = ("data", "model", "method", "epochs", "state")
+_MEASURED = ("test_accuracy", "test_loss", "gamma", "rho_hat")
+_COLUMNS = ("run", *_WORDS[:-1], *_MEASURED, _WORDS[-1])
+_HEADS = {"test_accuracy": "test accuracy", "test_loss": "test loss"}
 
 
 def show_runs(folder: Path, *, as_json: bool) -> None:
@@ -36,28 +36,31 @@ def show_runs(folder: Path, *, as_json: bool) -> None:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    shown = make_table("run", "data", "model", "method", "epochs", "test", "gamma", "rho_hat", "state")
-    shown.columns[-1].no_wrap = True
-    for row in rows:
-        test = row["test_accuracy"] if row["test_accuracy"] is not None else row["test_loss"]
-        cells = [str(row[name]) for name in ("data", "model", "method", "epochs")]
-        measured = [number(value) for value in (test, row["gamma"], row["rho_hat"])]
-        shown.add_row(row["run"], *cells, *measured, row["state"])
-    if console.is_terminal and console.measure(shown).maximum > console.width:
-        for row in rows:
-            console.print(_in_words(row))
-        return
+    """A table; where it is too wide, what all runs have in common is said below it instead."""
+    names = [name for name in _COLUMNS if name != "test_loss" or _some_regression(rows)]
+    names = [name for name in names if name not in _MEASURED or any(row[name] is not None for row in rows)]
+    shown, common = _table(rows, names), {}
+    if not shown.fits(console.width) and len(rows) > 1:
+        common = {name: str(rows[0][name]) for name in _WORDS if len({row[name] for row in rows}) == 1}
+        shown = _table(rows, [name for name in names if name not in common])
     console.print(shown)
+    if common:
+        told = ", ".join(f"{name} {value}" for name, value in common.items())
+        console.print(f"All of them: {told}.")
+    if any(row["rho_hat"] is not None for row in rows):
+        console.print("rho_hat: the robustness reached on the training data, at gamma (estimated).")
 
 
-def _in_words(row: dict[str, Any]) -> str:
-    """A run on two lines, for a terminal that its row would not fit."""
-    accuracy, loss = row["test_accuracy"], row["test_loss"]
-    test = f"test accuracy {number(accuracy)}" if accuracy is not None else f"test loss {number(loss)}"
-    told = [f"{row['data']} by {row['method']}", row["model"], f"epochs {row['epochs']}"]
-    told += [test] if loss is not None else []
-    told += [f"{name} {number(row[name])}" for name in ("gamma", "rho_hat") if row[name] is not None]
-    return f"{row['run']}: {row['state']}\n  {', '.join(told)}"
+def _some_regression(rows: list[dict[str, Any]]) -> bool:
+    """Whether a run has a test loss and no accuracy."""
+    return any(row["test_accuracy"] is None and row["test_loss"] is not None for row in rows)
+
+
+def _table(rows: list[dict[str, Any]], names: list[str]) -> PlainTable:
+    shown = make_table(*(_HEADS.get(name, name) for name in names))
+    for row in rows:
+        shown.add_row(*(number(row[name]) for name in names))
+    return shown
 
 
 def _describe(run: RunDirectory) -> dict[str, Any]:

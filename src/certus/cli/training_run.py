@@ -11,7 +11,7 @@ import torch
 from lightning_fabric import Fabric
 
 from certus.cli.interruption import if_interrupted
-from certus.cli.output import console, messages, print_json
+from certus.cli.output import console, messages, print_json, show_parts
 from certus.cli.tensorboard import tensorboard_of
 from certus.cli.verdict_words import show_verdict
 from certus.decimals import at_most
@@ -28,7 +28,7 @@ from certus.storage.files import RunError
 from certus.storage.lock import LockError
 from certus.storage.writing import WriteError
 from certus.texts.plain_text import number
-from certus.texts.training_words import epoch_table
+from certus.texts.training_words import epoch_parts, reached_words
 from certus.training.epoch_bar import ProgressBar
 
 
@@ -133,10 +133,8 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
         settings = asdict(settings_of(run))
         print_json({"run": str(run.path), "settings": settings, "history": history, "result": result})
         return
+    show_parts(epoch_parts(history))
     if history:
-        console.print(epoch_table(history))
-        if settings_of(run).method != "erm":
-            console.print("Held out: data as they are. Moved: inputs that training moved, which are harder.")
         share = history[-1]["converged"]
         if share is not None and share < 0.5:
             messages.print(
@@ -148,11 +146,7 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
     show_verdict(result)
     level = result["level"]
     if level is not None:
-        console.print(
-            f"Robustness reached on the training data ({level['evidence']}): rho_hat {level['rho_hat']:.4g} "
-            f"(sqrt {level['distance']:.3g} {level['units']}) "
-            f"at gamma {level['gamma']:.4g}; {level['status']}."
-        )
+        console.print(reached_words(level))
     if "smoothed" in result:
         console.print(_smoothed_words(result["smoothed"]))
     if "proof" in result:

@@ -24,8 +24,6 @@ def show_verdict(result: dict[str, Any]) -> None:
         shown = make_table("true, said", *labels, "recall")
         for label, counts, recall in zip(labels, told["confusion"], told["recall"], strict=True):
             shown.add_row(label, *map(str, counts), number(recall, 3))
-        for column in shown.columns[1:]:  # numbers stay whole
-            column.min_width = max(len(str(cell)) for cell in column.cells)
         console.print(shown)
         console.print("A row for each true class, a column for what the model says.")
     console.print(

@@ -18,11 +18,20 @@ _COLUMNS = {
     "calibration_loss": "held-out loss",
     "loss": "loss, moved",
     "accuracy": "accuracy, moved",
-    "phi": "phi",
+    "phi": "robust loss",
     "rho_running": "rho",
     "gamma": "gamma",
     "gradients": "gradients",
 }
+
+
+_MET = {
+    "fixed": "",
+    "reached": "That is the rho asked for, within 5%.",
+    "floor": "The rho asked for is not reached: it would take a gamma below the smallest that is allowed.",
+    "missed": "The rho asked for is not met: this is the nearest that was found.",
+}
+"""How a wanted ρ was met (``RobustnessStatus``), in words."""
 
 
 def epoch_table(history: Sequence[Mapping[str, Any]]) -> Table:
@@ -36,23 +45,46 @@ def epoch_table(history: Sequence[Mapping[str, Any]]) -> Table:
     if last["rho_running"] is None:  # nothing is moved
         heads |= {"loss": "training loss", "accuracy": "training accuracy"}
     shown = make_table("epoch", *(heads[name] for name in names), "seconds")
-    for column in shown.columns:  # heads break between words only
-        column.min_width = max(map(len, str(column.header).split()))
     for entry in history[-_EPOCHS:]:
         cells = [number(entry[name]) for name in names]
         shown.add_row(str(entry["epoch"]), *cells, number(entry["seconds"], 3))
     return shown
 
 
+def epoch_parts(history: Sequence[Mapping[str, Any]]) -> list[Shown]:
+    """The table, and what its columns are; nothing where no epoch was trained."""
+    if not history:
+        return []
+    parts: list[Shown] = [epoch_table(history)]
+    last = history[-1]
+    if last["rho_running"] is not None:
+        parts.append("Held out: data as they are. Moved: inputs that training moved, which are harder.")
+    if last["phi"] is not None:
+        parts.append("Robust loss: the moved loss less gamma times rho (phi); training lowers it.")
+        parts.append("Rho: the mean cost of the moves, by default their squared length.")
+    if last["gradients"] is not None:
+        parts.append("Gradients: how many each sample's move took.")
+    return parts
+
+
+def reached_words(level: Mapping[str, Any]) -> str:
+    """ρ̂ at the final weights, how far that is in the data's units if they are known, and whether it was
+    asked for."""
+    rho, gamma = level["rho_hat"], level["gamma"]
+    found = f"Robustness reached on the training data ({level['evidence']}): "
+    found += f"rho_hat {rho:.4g} at gamma {gamma:.4g}."
+    if "distance" in level:
+        away = f"{level['distance']:.3g} {level['units']}"
+        found += f" The worst case moves inputs by {away}, in root mean square."
+    return f"{found} {_MET[level['status']]}".rstrip()
+
+
 def fit_parts(fit: Fit) -> list[Shown]:
     """The epochs, ρ̂ at the final weights, and what is proven of them."""
-    parts: list[Shown] = [epoch_table([asdict(entry) for entry in fit.history])] if fit.history else []
-    reached = fit.robustness
-    if reached is not None:
-        parts.append(
-            f"Robustness reached on the training data (estimated): rho_hat {reached.rho_hat:.4g} at gamma "
-            f"{reached.gamma:.4g}."
-        )
+    parts = epoch_parts([asdict(entry) for entry in fit.history])
+    if fit.robustness is not None:
+        told = {"gamma": fit.robustness.gamma, "rho_hat": fit.robustness.rho_hat}
+        parts.append(reached_words(told | {"evidence": "estimated", "status": fit.robustness.status.value}))
     if fit.proof is not None:
         parts.append(
             f"Certified training ({fit.proof.evidence}): curvature at most {at_most(fit.proof.curvature, 5)} "
