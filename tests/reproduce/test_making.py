@@ -203,7 +203,7 @@ def test_a_note_stands_for_circumstances_that_were_not_recorded() -> None:
 COMMITTED = Path(__file__).parents[2] / "results"
 
 
-@pytest.mark.parametrize("name", [name for name in REPRODUCTIONS if (COMMITTED / name / MEASURED).exists()])
+@pytest.mark.parametrize("name", sorted(path.name for path in COMMITTED.iterdir() if path.is_dir()))
 def test_a_committed_page_is_what_its_numbers_say(name: str) -> None:
     of, content = REPRODUCTIONS[name], read_measured(COMMITTED / name / MEASURED)
     assert [asdict(one) for one in of.statements(content["measured"])] == content["statements"]
@@ -211,6 +211,9 @@ def test_a_committed_page_is_what_its_numbers_say(name: str) -> None:
     parts = {part.name: dict(part.settings) for part in of.parts(Extent(content["extent"]))}
     assert (content["settings"], content["revision"]) == (parts, of.revision)
     assert list(content["measured"]) == list(parts)
+    drawn = [f"{picture.name}{suffix}" for picture in of.pictures for suffix in (".png", ".svg")]
+    files = {MEASURED, "README.md", *drawn, *(f"{film.name}.gif" for film in of.films)}
+    assert {path.name for path in (COMMITTED / name).iterdir()} == files
 
 
 def test_all_reproductions_have_what_a_page_needs() -> None:

@@ -1,4 +1,4 @@
-"""``certus reproduce``: the paper's figures and tables, measured again."""
+"""``certus reproduce``: the paper's figures and tables, measured again, and studies beyond it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from certus.cli.shared_options import Json
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="Which result, all of the paper, or all beyond it; none lists them.")
+        str | None,
+        typer.Argument(help="Which result; all: those of the paper; beyond: the others. None: the list."),
     ] = None,
     scale: Annotated[
         str, typer.Option(help="quick: minutes, for the curious; paper: what the paper's figure is made of.")
@@ -23,7 +24,7 @@ def reproduce(
     ] = Path("runs/reproduce"),
     as_json: Json = False,
 ) -> None:
-    """Measure a figure or table of the paper again.
+    """Measure a figure or table of the paper again, or a study beyond it.
 
     \b
     certus reproduce

@@ -202,7 +202,7 @@ def _parts(extent: Extent) -> list[Part]:
         Part(f"split-{seed}", {"seed": seed, **drawn, **size}, _measure_split, packages=("scikit-learn",))
         for seed in range(1 if quick else 5)
     ]
-    return [Part("shifts", drawn, _measure_shifts), *splits]
+    return [Part("shifts", drawn, _measure_shifts, packages=("POT",)), *splits]
 
 
 REPRODUCTION = Reproduction(

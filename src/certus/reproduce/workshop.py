@@ -107,7 +107,11 @@ def require_data(of: Reproduction, extent: Extent) -> None:
         _NEEDED.get(name, load)(name)
 
 
-_INSTALL = {"gymnasium": "'certus[rl]'", "torchattacks": "--no-deps torchattacks"}
+_INSTALL = {
+    "gymnasium": "'certus[rl]'",
+    "POT": "'certus[transport]'",
+    "torchattacks": "--no-deps torchattacks",
+}
 """What pip is told, where it is not the name."""
 
 
