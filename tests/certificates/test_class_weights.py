@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from certus import Certificate, certify
 from certus.certificates import engine, portions
 from certus.certificates.kept import FileMemory
 from certus.certificates.record import as_json
+from certus.certificates.surroundings import lowered
 from certus.costs import LabelCost
 from certus.errors import ArgumentError
 from certus.losses import CrossEntropy, SquaredError
@@ -169,6 +171,18 @@ def test_it_is_told_kept_and_streamed(
     # Alone in its portion, a sample has a bound on balls that differs by some 10⁻⁸.
     assert first.bound(0.1) == pytest.approx(weighted.bound(0.1), rel=1e-6)
     assert first.lower(0.1) == pytest.approx(weighted.lower(0.1), rel=1e-9)
+
+
+def test_attained_products_are_rounded_down() -> None:
+    """Of any size and sign, and 0 stays 0: beside exact fractions."""
+    generator = torch.Generator().manual_seed(0)
+    first, second = torch.randn(2, 400, generator=generator, dtype=torch.float64)
+    first = first * 10 ** torch.linspace(-9, 9, 400, dtype=torch.float64)
+    found = lowered(first * second)
+    for value, one, other in zip(found.tolist(), first.tolist(), second.tolist(), strict=True):
+        truth = Fraction(one) * Fraction(other)
+        assert truth - abs(truth) / 10**14 <= Fraction(value) <= truth
+    assert float(lowered(torch.zeros(1))) == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 import certus
 from certus.layers import LogCosh, Residual
@@ -89,6 +89,41 @@ def test_calls_that_are_not_torchs_own_are_refused(kind: type[nn.Linear]) -> Non
     with pytest.raises(certus.errors.UnsupportedError, match=r"layer 2 \(.*\) has .* functions of its own"):
         certus.input_smoothness(model)
     assert [found.path for found in certus.smoothness.validate(model)] == ["2"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("__call__", "_wrapped_call_impl", "_call_impl", "_slow_forward", "__getattribute__", "__getattr__"),
+        "_conv_forward",
+    ],
+)
+def test_each_function_that_torch_calls_counts(name: str) -> None:
+    """Even one that only passes on what it is given: what it does is not known."""
+    torchs = getattr(nn.Conv1d, name)
+    kind = type("Own", (nn.Conv1d,), {name: lambda self, *given: torchs(self, *given)})
+    layers = [nn.Flatten(), nn.Linear(2, 2)]
+    with pytest.raises(certus.errors.UnsupportedError, match="functions of its own"):
+        certus.input_smoothness(nn.Sequential(kind(1, 1, 2), *layers), input_shape=(1, 3))
+    plain = type("Own", (nn.Conv1d,), {})
+    assert certus.input_smoothness(nn.Sequential(plain(1, 1, 2), *layers), input_shape=(1, 3)).lipschitz > 0
+
+
+def before_it(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (far_out(module, inputs, inputs[0]),)
+
+
+def test_hooks_that_run_before_are_refused() -> None:
+    model = small()
+    model[0].register_forward_pre_hook(before_it)
+    with pytest.raises(certus.errors.UnsupportedError, match="The container 0 has hooks"):
+        certus.input_smoothness(model)
+    hook = register_module_forward_pre_hook(before_it)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(certus.errors.UnsupportedError, match="has hooks"):
+            certus.input_smoothness(small())
+    finally:
+        hook.remove()
 
 
 def test_a_container_that_runs_more_than_it_holds_is_refused() -> None:

@@ -105,6 +105,26 @@ def test_a_chain_whose_product_cancels() -> None:
     assert 1 <= chain.norm < 1000
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_a_long_chain_whose_products_round_down(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 150 factors is the one of 20 whose product with all before it loses most of its last bit."""
+    if large:
+        monkeypatch.setattr(operators, "_SMALL_SIDE", 0)
+    monkeypatch.setattr(spectral, "_CACHE", type(spectral._CACHE)())
+    generator = torch.Generator().manual_seed(0)
+    value, truth, factors = 1.0, Fraction(1), []
+    for _ in range(150):
+        choice = (0.5 + torch.rand(20, generator=generator, dtype=torch.float64)).tolist()
+        factor = min(choice, key=lambda each: Fraction(each * value) / (Fraction(each) * Fraction(value)))
+        factors.append(factor)
+        value, truth = value * factor, truth * Fraction(factor)
+    assert value < truth * (1 - Fraction(80, 2**53))
+    found = Chain([Diagonal(torch.tensor([each], dtype=torch.float64), None, (1,)) for each in factors])
+    assert found.small is not large
+    for norm in (found.norm, float(found.row_norms), float(found.column_norms)):
+        assert truth <= Fraction(norm) <= truth * (1 + Fraction(1, 10**11))
+
+
 def test_rows_of_zeros_and_tiny_numbers() -> None:
     """Squares of 10⁻²⁰⁰ vanish unless they are scaled by the largest."""
     found = Dense(torch.tensor([[0.0, 3e-200, 4e-200]], dtype=torch.float64), None)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import certus
 from certus.layers import Normalize, Scale
+from certus.smoothness.chain import Chain
 from certus.smoothness.merging import merge
 from certus.smoothness.operators import Dense, Diagonal, Reshape
 from tests.smoothness.test_norms import dense, operator
@@ -94,6 +95,14 @@ def test_rounding_counts_every_term(name: str) -> None:
     points = torch.rand(3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     least = points.flatten(1) @ matrix.abs().T + shift.abs()
     assert (found.sizes(points).flatten(1) >= least * (1 - 1e-14)).all()
+
+
+def test_a_chain_rounds_as_often_as_its_parts_do() -> None:
+    """Sums of 300 products with sums of 400: 1 + u to the power of 700, at least."""
+    parts = [Dense(torch.ones(300, 400, dtype=torch.float64), None), Diagonal(torch.ones(300), None, (300,))]
+    found = Chain([*parts, Dense(torch.ones(2, 300, dtype=torch.float64), None)])
+    assert found.terms >= 400 + 1 + 300
+    assert found.rounding >= (400 + 1 + 300) * 2.0**-53
 
 
 def test_a_shift_that_cancels_keeps_its_size() -> None:
