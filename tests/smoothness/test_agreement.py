@@ -38,12 +38,12 @@ class Changed(nn.Module):
 
 
 def off_by(share: float, size: float) -> Change:
-    """By a share of 1 + the largest output, at points of about this size."""
+    """One output, by a share of 1 + the largest, at points of about this size."""
 
     def change(points: Tensor, outputs: Tensor) -> Tensor:
         there = (points.norm(dim=1, keepdim=True) / size).log10().abs() < 1
-        moved: Tensor = outputs + there * share * (1 + outputs.abs().amax(1, keepdim=True))
-        return moved
+        room = there * share * (1 + outputs.abs().amax(1, keepdim=True))
+        return torch.cat([outputs[:, :1], outputs[:, 1:] + room], 1)
 
     return change
 
@@ -56,13 +56,16 @@ def steps(model: nn.Module) -> list[Step]:
     return read_network(model, (2,))
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("size", [1e-3, 1.0, 30.0, 1e3, 1e6])
-def test_the_tolerance_is_a_ten_millionth(size: float) -> None:
-    read = steps(plain())
-    check_agreement(Changed(plain(), off_by(0.9e-7, size)), read, (2,))
+def test_the_tolerance_is_a_ten_millionth(size: float, kind: torch.dtype) -> None:
+    """A model in float32 is tried in float64, too."""
+    model = plain().to(kind)
+    read = steps(model)
+    check_agreement(Changed(model, off_by(0.9e-7, size)), read, (2,))
     for sign in (-1, 1):
         with pytest.raises(UnsupportedError, match=OTHER):
-            check_agreement(Changed(plain(), off_by(sign * 1.2e-7, size)), read, (2,))
+            check_agreement(Changed(model, off_by(sign * 1.2e-7, size)), read, (2,))
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])

@@ -94,6 +94,21 @@ def test_a_loss_is_in_its_own_units(linear: nn.Linear) -> None:
     assert plain.bound(0.05, "loss") <= 1
 
 
+def test_a_loss_that_counts_errors_is_bounded_as_they_are() -> None:
+    """3 for an error and 0 otherwise: three times both sides, at every ρ, though errors are counted."""
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return 3.0 * (outputs.argmax(1) != targets)
+
+    model = nn.Linear(2, 2, bias=False)
+    model.weight.data = torch.tensor([[-4.0, 0.0], [4.0, 0.0]])
+    found = certus.certify(model, samples(), **ASK | {"criterion": loss, "clip": 3.0, "attack_steps": 2})
+    assert 0 < found.lower(0.1, "loss") < found.bound(0.1, "loss") < 3
+    for rho in (0.0, 0.01, 0.05, 0.1, 0.3, 2.0):
+        assert found.bound(rho, "loss") == pytest.approx(3 * found.bound(rho, "error"), rel=1e-9)
+        assert found.lower(rho, "loss") == pytest.approx(3 * found.lower(rho, "error"), rel=1e-9)
+
+
 def test_more_may_move_at_a_larger_rho_and_at_a_finite_label_price() -> None:
     plain = certus.certify(signs, samples(), **ASK)
     priced = certus.certify(signs, samples(), **ASK, label_cost=LabelCost(0.2, 2))
@@ -191,6 +206,17 @@ def test_no_error_among_n_samples_leaves_room_for_some() -> None:
     for name in ("error", "vote", "ideal_vote"):
         assert found.lower(0.0) == 0
         assert least <= found.bound(0.0, name) <= 5 * least
+
+
+def test_errors_at_all_of_n_samples_prove_no_more_than_they_can() -> None:
+    """The same from the other side: with probability pⁿ all are errors though only a share p of them is."""
+    inputs, _ = samples(80)
+    data = inputs, torch.ones(len(inputs), dtype=torch.int64)
+    found = certus.certify(lambda x: np.zeros(len(x), dtype=int), data, **ASK | {"confidence": 0.999})
+    most = 0.001 ** (1 / found.samples)
+    for name in ("error", "vote"):
+        assert found.bound(0.0, name) == 1
+        assert 1 - 5 * (1 - most) <= found.lower(0.0, name) <= most
 
 
 def test_what_costs_nothing_is_attained_everywhere() -> None:
