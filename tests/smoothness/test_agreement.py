@@ -95,6 +95,16 @@ def test_outputs_of_another_shape() -> None:
             check_agreement(Changed(plain(), change), steps(plain()), (2,))
 
 
+def test_a_model_that_knows_no_batch_of_one() -> None:
+    def several(points: Tensor, outputs: Tensor) -> Tensor:
+        if len(points) < 2:
+            raise ValueError("one is too few")
+        return outputs
+
+    with pytest.raises(UnsupportedError, match="differently for a batch of one"):
+        check_agreement(Changed(plain(), several), steps(plain()), (2,))
+
+
 class Single(Changed):
     """Runs in float32 alone."""
 
