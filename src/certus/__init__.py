@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from certus.losses import CrossEntropy, ModelLoss
     from certus.runs.trained import load_run as load
     from certus.smoothness import input_smoothness
+    from certus.split import Split
     from certus.surrogate import WRM
     from certus.training import fit
 
@@ -51,6 +52,7 @@ __all__ = [
     "Evidence",
     "ModelLoss",
     "Smoothed",
+    "Split",
     "SquaredL2",
     "attacks",
     "certificates",
@@ -80,6 +82,7 @@ _HOMES = {
     "Evidence": "evidence",
     "ModelLoss": "losses",
     "Smoothed": "certificates",
+    "Split": "split",
     "SquaredL2": "costs",
     "certify": "certificates",
     "fit": "training",

@@ -53,12 +53,13 @@ def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: 
     for line in shares.lines:  # between two points nothing is drawn that was not shown
         below = str(line.get_label()).startswith("at least")
         assert line.get_drawstyle() == ("steps-pre" if below else "steps-post")
-    assert (shares.get_xlabel(), shares.get_ylim()) == ("distance ε (metres)", (0, 1.02))
+    assert (shares.get_xlabel(), shares.get_ylim()) == ("distance ε (metres)", (-0.02, 1.02))
     assert found.population is not None
     clipped = f"mean loss\n(population: of min(loss, {found.population.clip:.3g}))"
     assert (losses.get_ylabel(), errors.get_ylabel()) == (clipped, "error rate")
     assert {*lines, "Two brackets"} <= set(words_of(figure))
-    assert errors.get_ylim() == (0, 1.02)
+    assert errors.get_ylim() == (-0.02, 1.02)  # a line at 0 is not hidden by the axis
+    assert losses.get_ylim()[0] < 0
     pixels = pixels_of(tmp_path / "deep" / "a.png")
     assert all(pixels[colour] > 100 for colour in COLOURS[:3])
 

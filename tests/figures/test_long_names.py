@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +16,14 @@ import certus
 from certus import certify
 from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 from certus.figures.brackets import draw_bracket
+from certus.figures.canvas import save_figure
 from certus.figures.curvature import draw_bound
 from certus.figures.fragile_bars import draw_fragile
+from certus.figures.nearest_steps import nearest_figure
 from certus.figures.noisy_brackets import draw_smoothed
 from certus.losses import SquaredError
 from tests.certificates.problems import network, samples
-from tests.pictures import cut_or_covered
+from tests.pictures import cut_or_covered, line_of
 
 UNITS = "standard deviations of each feature, in which a category changes for the price of one deviation"
 QUICK: dict[str, Any] = {"balls": 1, "refine": 0, "attack_steps": 2}
@@ -32,6 +35,23 @@ def test_a_bracket_with_long_units(drawn: list[Figure], tmp_path: Path) -> None:
     draw_bracket(found, tmp_path / "a.png", UNITS, f"{NAMES[0]}, on {NAMES[1]}, {NAMES[2]} and {NAMES[3]}")
     assert cut_or_covered(drawn[0]) == []
     assert "population: of min(loss, " in drawn[0].axes[0].get_ylabel()
+
+
+def test_units_in_brackets_stay_together(drawn: list[Figure], tmp_path: Path) -> None:
+    found = certify(network("tanh", 0), samples(0, 12), rho=0.01, **QUICK)
+    draw_bracket(found, tmp_path / "a.png", "pixels in [0, 1]")
+    labels = [axes.get_xlabel() for axes in drawn[0].axes]
+    assert labels[:2] == ["root mean squared distance √ρ\n(pixels in [0, 1])"] * 2
+
+
+def test_nearest_errors(drawn: list[Figure], tmp_path: Path) -> None:
+    """A step for each error that was found, from 0 on."""
+    figure = nearest_figure({NAMES[0]: [0.2, math.inf, 0.1], NAMES[1]: [0.3]}, UNITS, "; ".join(NAMES))
+    save_figure(figure, tmp_path / "a.png")
+    assert cut_or_covered(figure) == []
+    (axes,) = figure.axes
+    assert line_of(axes, f"{NAMES[0]} (none found for 1 of 3)") == ([0, 0.1, 0.2], [0, 1 / 3, 2 / 3])
+    assert line_of(axes, NAMES[1]) == ([0, 0.3], [0, 1])
 
 
 def test_the_bracket_of_a_regression(drawn: list[Figure], tmp_path: Path) -> None:

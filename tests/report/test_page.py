@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from certus.certificates import SmoothedCertificate
 from certus.certificates.record import read_certificate
@@ -165,15 +167,77 @@ def test_refused(place: Path) -> None:
     refused(certus("report", "run", "-o", "run/run.json", folder=place), "which belongs to a run")
 
 
+def test_runs_on_other_data_are_refused_before_any_are_loaded(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both runs are named, with their data."""
+    again = ("import", "--model", "mlp:6:tanh", "--weights", "net.safetensors", "--data", "npz:data.npz")
+    done = certus(*again, "--no-standardize", "--seed", "1", "-o", "other", folder=place)
+    assert done.returncode == 0, done.stderr
+    for command in ("report", "compare"):
+        monkeypatch.setattr("certus.runs.trained.open_trained", lambda *_, **__: pytest.fail("loaded"))
+        monkeypatch.setattr("certus.cli.report_page.open_trained", lambda *_, **__: pytest.fail("loaded"))
+        refused(
+            certus(command, "run", "other", folder=place),
+            "`RUNS` must have the same test samples, to be compared; got run with 12 samples of "
+            "npz:data.npz, split by seed 0; other with 12 samples of npz:data.npz, split by seed 1.",
+        )
+
+
+def test_nearest_errors_are_steps(text: str) -> None:
+    """From no error at 0; a slanted line would claim errors between two that were found."""
+    for line in _told(text)["charts"]["nearest"]["data"]:
+        assert line["line"]["shape"] == "hv"
+        assert (line["x"][0], line["y"][0]) == (0, 0)
+        assert line["y"] == sorted(line["y"])
+
+
+def test_only_failed_attacks_look_hollow(text: str) -> None:
+    for line in _told(text)["charts"]["attacks"]["data"]:
+        marker = line["marker"]
+        assert (marker["color"], marker["opacity"]) == (line["line"]["color"], 1)
+        hollow = [symbol == "circle-open" for symbol in marker["symbol"]]
+        assert [width > 0 for width in marker["line"]["width"]] == hollow
+
+
+def test_words_for_people(text: str) -> None:
+    """No symbol or number that only the code explains."""
+    layers = _told(text)["charts"]["layers-0"]["data"][0]["y"]
+    assert layers == ["the loss", "2 (Tanh)"]
+    for word in ("T_γ", "version of the bounds", "of the inner problem"):
+        assert word not in text
+
+
 def test_figures_in_three_formats(place: Path) -> None:
     done = certus("report", "run", "--samples", "4", "-o", "one.html", "--figures", "drawn", folder=place)
     assert done.returncode == 0, done.stderr
     names = {path.name for path in (place / "drawn").iterdir()}
     assert names == {
         f"{name}.{kind}"
-        for name in ("attacks", "brackets", "fragile", "smoothing", "smoothness")
+        for name in ("attacks", "brackets", "fragile", "nearest", "smoothing", "smoothness")
         for kind in ("png", "svg", "pdf")
     }
+
+
+_EDGE = """
+for (const box of document.querySelectorAll('.scroll')) {
+  if (box.scrollWidth <= box.clientWidth) continue;
+  box.scrollIntoView({block: 'center'});
+  box.scrollLeft = arguments[0];
+  const at = box.getBoundingClientRect();
+  return [at.right, at.top + box.clientHeight];
+}
+"""
+
+
+def _shadow(driver: Any, scrolled: int) -> int:
+    """How much darker than its middle the right edge of the first table is that is wider than its box."""
+    right, bottom = driver.execute_script(_EDGE, scrolled)
+    until(driver, "true")
+    with Image.open(io.BytesIO(driver.get_screenshot_as_png())) as page:
+        row = page.convert("L").crop((int(right) - 60, int(bottom) - 3, int(right) - 1, int(bottom) - 2))
+        levels = np.asarray(row).ravel().tolist()
+    return int(max(levels) - levels[-1])
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -214,6 +278,9 @@ def test_in_a_browser(place: Path, tmp_path: Path, width: int) -> None:
         assert driver.execute_script(OVERLAPS) == []
         wide = driver.execute_script("return document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0
+        if width == 390:
+            assert _shadow(driver, 0) > 20  # the table goes on to the right, and that shows
+            assert _shadow(driver, 10_000) < 5  # its end is reached
         dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)  # everything is drawn again
         driver.execute_script("window.dispatchEvent(new Event('resize'))")

@@ -169,8 +169,9 @@ def test_a_fit(tmp_path: Path) -> None:
     assert epochs == list(range(1, 13))
     assert losses == [entry.loss for entry in robust.history]
     assert figure.axes[0].get_ylim()[1] > max(losses)  # no mark is cut
-    ticks = figure.axes[0].get_xticks()
-    assert all(float(tick).is_integer() for tick in ticks)
+    assert list(figure.axes[0].get_xticks()) == [1, 2, 4, 6, 8, 10, 12]
+    assert figure.axes[0].get_xlim() == (0.5, 12.5)
+    assert list(plain.plot().axes[0].get_xticks()) == [1, 2]
     assert (tmp_path / "a.png").exists()
 
 

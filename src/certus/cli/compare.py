@@ -49,6 +49,7 @@ def compare(
         some_samples,
     )
     from certus.cli.idle import of_data, refuse_idle
+    from certus.cli.same_data import require_same_test
     from certus.runs.directory import RunDirectory
     from certus.runs.networks import own_model
     from certus.runs.trained import open_trained
@@ -63,14 +64,11 @@ def compare(
     own = {name: own_model(folder, models or []) for name, folder in folders.items()}
     unused = [text for text in models or [] if text not in own.values()]
     require(not unused, "--model", f"be of one of the runs {named}", ", ".join(unused))
+    require_same_test(list(folders.values()))
     opened = {name: open_trained(folder, model=own[name]) for name, folder in folders.items()}
     first = next(iter(opened.values()))
     refuse_idle(context, of_data(first.data))
     for name, other in opened.items():
-        same = other.data.sha256 == first.data.sha256 and torch.equal(
-            other.data.rows["test"], first.data.rows["test"]
-        )
-        require(same, "runs", f"have the test samples of {runs[0]}", f"{name}, which has others")
         alike = torch.equal(other.data.test.inputs, first.data.test.inputs)
         require(alike, "runs", f"have inputs scaled as those of {runs[0]}", f"{name}, which scales otherwise")
     chosen = some_samples(first, asked)

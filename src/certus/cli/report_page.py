@@ -10,6 +10,7 @@ import torch
 
 from certus.bars import counting
 from certus.cli.output import console, messages, require_file, require_folder, same_place
+from certus.cli.same_data import require_same_test
 from certus.errors import require, require_count
 from certus.report.findings import find_out, unit_of, work
 from certus.report.printed import draw_figures
@@ -43,13 +44,13 @@ def make_report(
         require(not taken, "--figures", "be a folder of its own", taken)
     plotly_js()  # what is missing is said before anything is attacked
     folders = [RunDirectory.open(path, data=run_data) for path in runs]
+    require_same_test(folders)
     opened = [open_trained(folder, model=own_model(folder, models)) for folder in folders]
     first = opened[0]
     for other in opened[1:]:
-        same = other.data.sha256 == first.data.sha256 and torch.equal(
-            other.data.test.inputs, first.data.test.inputs
-        )
-        require(same, "runs", f"have the test samples of {runs[0]}", f"{other.run.path}, which has others")
+        same = torch.equal(other.data.test.inputs, first.data.test.inputs)
+        rule = f"have inputs scaled as those of {runs[0]}"
+        require(same, "runs", rule, f"{other.run.path}, which scales otherwise")
     total = sum(work(one, samples) for one in opened)
     with counting(messages, "measuring", total) as advance:
         findings = [find_out(one, unit_of(first), samples, seed, advance) for one in opened]

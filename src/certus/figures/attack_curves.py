@@ -51,7 +51,7 @@ def failed_places(strengths: Sequence[float], values: Sequence[float], towards: 
 @dataclass(frozen=True)
 class Panel:
     """One pair of axes; ``marked`` draws a vertical line, and ``mark`` says what it is; ``logarithmic`` is
-    about the strengths, ``whole`` says that they are whole numbers, ``towards`` which of them are stronger
+    about the strengths, ``marks`` are those that the axis names, ``towards`` says which of them are stronger
     (``failed_places``)."""
 
     title: str
@@ -61,7 +61,7 @@ class Panel:
     marked: float | None = None
     logarithmic: bool = False
     mark: str = "budget of training"
-    whole: bool = False
+    marks: Sequence[float] = ()
     towards: int = 0
 
 
@@ -99,8 +99,6 @@ def sweep_figure(panels: Sequence[Panel], title: str = "", columns: int | None =
 
 
 def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, tuple[str, str]]) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     for name, curve in panel.curves.items():
         colour, marker = styles[name]
         axes.plot(curve.strengths, curve.values, color=colour, marker=marker, markersize=4, label=name)
@@ -125,7 +123,10 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, tuple[str, str]])
     axes.set_ylabel(broken(panel.quantity, 3.0))
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(0, max(1.05 * max((max(curve.high) for curve in panel.curves.values()), default=0.0), 1e-9))
-    if panel.whole:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if panel.marks:
+        axes.set_xticks(list(panel.marks))
+        axes.set_xlim(
+            panel.marks[0] - 0.5, max(max(curve.strengths) for curve in panel.curves.values()) + 0.5
+        )
     if panel.logarithmic:
         axes.set_xscale("log")

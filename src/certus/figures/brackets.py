@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _POINTS = 60
+_BELOW = 0.02  # room under 0, where a line would lie on the axis and not be seen
 _Values = Sequence[float | None]
 
 
@@ -55,7 +56,7 @@ def bracket_figure(certificate: Certificate, units: str, title: str = "") -> Fig
     if most is not None:
         tops = [one.loss_high for one in curve] + [one.population_loss or 0.0 for one in curve]
         ceiling = min(1.6 * most, 1.1 * max(tops))
-        grid[0].set_ylim(0, ceiling)
+        grid[0].set_ylim(-_BELOW * ceiling, ceiling)
         if most < ceiling:
             grid[0].axhline(most, color=COLOURS[6], linewidth=0.8)
             place = (0.02, most)
@@ -71,7 +72,7 @@ def bracket_figure(certificate: Certificate, units: str, title: str = "") -> Fig
             "error rate",
             certificate,
         )
-        grid[1].set_ylim(0, 1.02)
+        grid[1].set_ylim(-_BELOW, 1.02)
         _draw_accuracy(grid[2], certificate, units)
     for axes in grid[:2]:
         axes.set_xlabel(broken(f"root mean squared distance √ρ ({units})", 4.2))
@@ -150,7 +151,7 @@ def _draw_accuracy(axes: Axes, certificate: Certificate, units: str) -> None:
                 label=label,
             )
     axes.set(ylabel="accuracy within ε of every sample", xlabel=broken(f"distance ε ({units})", 4.2))
-    axes.set(xlim=(0, far), ylim=(0, 1.02))
+    axes.set(xlim=(0, far), ylim=(-_BELOW, 1.02))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="lower left", frameon=False, fontsize=8)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -58,7 +59,22 @@ def broken(text: str, width: float, size: float = 10.0) -> str:
     'standard\\ndeviations of\\neach feature'
     """
     letters = max(8, int(width / (_LETTER * size / 10)))
-    return "\n".join(textwrap.fill(line, letters) for line in text.split("\n"))
+    return "\n".join("\n".join(folded(line, letters)) for line in text.split("\n"))
+
+
+def folded(text: str, letters: int) -> list[str]:
+    """Text in lines of at most so many letters; what stands in brackets stays together if a line holds it.
+
+    >>> folded("the data move by a distance (pixels in [0, 1])", 30)
+    ['the data move by a distance', '(pixels in [0, 1])']
+    """
+
+    def together(found: re.Match[str]) -> str:
+        return found[0].replace(" ", "\N{NO-BREAK SPACE}") if len(found[0]) <= letters else found[0]
+
+    for brackets in (r"\[[^\[\]]*\]", r"\([^()]*\)"):
+        text = re.sub(brackets, together, text)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in textwrap.wrap(text, letters)]
 
 
 def save_figure(figure: Figure, path: Path, dpi: float = 150) -> None:

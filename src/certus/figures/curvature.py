@@ -7,9 +7,14 @@ from pathlib import Path
 
 from certus.errors import ArgumentError
 from certus.figures.canvas import COLOURS, broken, new_figure, save_figure, title_above
-from certus.smoothness.results import SmoothnessBound, assumed_words
+from certus.smoothness.results import LayerBound, SmoothnessBound, assumed_words
 
 _SAMPLED = "sampled (estimated)"
+
+
+def layer_words(layer: LayerBound) -> str:
+    """``2 (ELU)``: where the layer is in the network, and what it is; the loss has no place in it."""
+    return f"{layer.path} ({layer.kind})" if layer.path else f"the {layer.kind}"
 
 
 def draw_bound(bound: SmoothnessBound, sampled: float | None, path: Path) -> Path:
@@ -24,7 +29,7 @@ def draw_bound(bound: SmoothnessBound, sampled: float | None, path: Path) -> Pat
     if sampled is not None and sampled > 0:
         bars[_SAMPLED] = sampled
     lines = [layer for layer in bound.layers if 0 < layer.curvature < math.inf]
-    labels = [broken(f"{layer.path} {layer.kind}".strip(), 2.6) for layer in lines]
+    labels = [broken(layer_words(layer), 2.6) for layer in lines]
     figure = new_figure(11, max(3.6, 1.4 + 0.34 * sum(label.count("\n") + 1 for label in labels)))
     left, right = figure.subplots(1, 2)
     names = [name if name == _SAMPLED else f"{name} ({bound.evidence})" for name in bars]

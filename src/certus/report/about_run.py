@@ -24,5 +24,6 @@ def run_facts(found: Findings) -> str:
     if found.certificate is not None:
         lines.append(certify_command(found.certificate.about["settings"], found.name))
         entries["certificate of"] = found.certificate.about["rows"]["words"]
-        entries["version of the bounds"] = found.certificate.about["bounds_version"]
+        version = found.certificate.about["bounds_version"]
+        entries["certificate by"] = f"version {version} of the code that computes bounds"
     return facts(entries) + commands(lines)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import html
 import math
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.figures.attack_curves import failed_places
-from certus.figures.canvas import COLOURS
+from certus.figures.canvas import COLOURS, folded
+from certus.figures.curvature import layer_words
+from certus.figures.nearest_steps import nearest_line
 from certus.figures.noisy_brackets import quantity_words
-from certus.figures.training_curves import TRAINING_CURVES, curve_words
+from certus.figures.training_curves import TRAINING_CURVES, curve_words, epoch_marks
 from certus.report.features import moved_features
 from certus.report.findings import Findings
 
@@ -90,6 +91,8 @@ def training_charts(history: Sequence[dict[str, Any]]) -> dict[str, Chart]:
         ]
         if drawn:
             charts[name] = _chart(drawn, "epoch", title, y_from_zero=True)
+            around = {"range": [0.5, epochs[-1] + 0.5], "tickvals": epoch_marks(epochs[-1])}
+            charts[name]["layout"]["xaxis"] |= around
     return charts
 
 
@@ -105,6 +108,9 @@ def attack_chart(findings: Sequence[Findings], units: str) -> Chart:
         line["marker"] = {
             "symbol": ["circle-open" if at in failed else "circle" for at in range(len(values))],
             "size": [12 if at in failed else 8 for at in range(len(values))],
+            "line": {"width": [2 if at in failed else 0 for at in range(len(values))]},
+            "color": _colour(place),
+            "opacity": 1,  # marks of many sizes are pale otherwise
         }
         line["error_y"] = {
             "type": "data",
@@ -124,11 +130,10 @@ def nearest_chart(findings: Sequence[Findings], units: str) -> Chart | None:
     lines = []
     for place, found in enumerate(findings):
         if found.nearest is not None:
-            found_at = sorted(value for value in found.nearest.tolist() if math.isfinite(value))
-            total = len(found.nearest)
-            shares = [(index + 1) / total for index in range(len(found_at))]
-            none = f" (none found for {total - len(found_at)} of {total})" if len(found_at) < total else ""
-            lines.append(_line(found_at, shares, f"{found.name}{none}", _colour(place)))
+            distances, shares, words = nearest_line(found.name, found.nearest.tolist())
+            line = _line([0.0, *distances], [0.0, *shares], words, _colour(place))
+            line["line"]["shape"] = "hv"  # between two errors no more are found
+            lines.append(line)
     if not lines:
         return None
     title = f"distance to the nearest error that was found ({units})"
@@ -140,7 +145,7 @@ def layer_chart(found: Findings) -> Chart | None:
     if found.bound is None:
         return None
     layers = [layer for layer in found.bound.layers if 0 < layer.curvature < math.inf]
-    names = [f"{layer.path} {layer.kind}".strip() for layer in layers]
+    names = [layer_words(layer) for layer in layers]
     return _bars(names, [layer.curvature for layer in layers], "adds to the curvature (sum rule)", COLOURS[4])
 
 
@@ -246,7 +251,8 @@ def _chart(lines: list[dict[str, Any]], x: str, y: str, *, y_from_zero: bool) ->
 def _bars(names: Sequence[str], values: Sequence[float], title: str, colour: str) -> Chart:
     """Horizontal, the first on top, with the value on each; names are shortened in the middle."""
     short = [name if len(name) <= 28 else f"{name[:16]}…{name[-10:]}" for name in names]
-    places = [f"{index + 1}. {name}" for index, name in enumerate(short)]  # two may be short for one name
+    alike = len(set(short)) < len(short)  # two may be short for one name
+    places = [f"{index + 1}. {name}" if alike else name for index, name in enumerate(short)]
     bar = {
         "type": "bar",
         "orientation": "h",
@@ -255,6 +261,7 @@ def _bars(names: Sequence[str], values: Sequence[float], title: str, colour: str
         "customdata": list(names)[::-1],
         "text": [f"{value:.3g}" for value in values][::-1],
         "textposition": "auto",
+        "textangle": 0,
         "hovertemplate": "%{customdata}: %{x:.4g}<extra></extra>",
         "marker": {"color": colour},
         "name": title,
@@ -269,7 +276,7 @@ def _bars(names: Sequence[str], values: Sequence[float], title: str, colour: str
 
 def _lines(title: str) -> str:
     """A title in lines that fit a phone."""
-    return "<br>".join(textwrap.wrap(html.escape(title, quote=False), _LETTERS))
+    return "<br>".join(html.escape(line, quote=False) for line in folded(title, _LETTERS))
 
 
 def _marker() -> dict[str, Any]:

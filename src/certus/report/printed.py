@@ -11,6 +11,7 @@ from certus.figures.brackets import draw_bracket
 from certus.figures.canvas import save_figure
 from certus.figures.curvature import draw_bound
 from certus.figures.fragile_bars import draw_fragile
+from certus.figures.nearest_steps import nearest_figure
 from certus.figures.noisy_brackets import draw_smoothed
 from certus.figures.training_curves import training_figure
 from certus.report.findings import Findings
@@ -23,6 +24,8 @@ KINDS = ("png", "svg", "pdf")
 def draw_figures(findings: Sequence[Findings], folder: Path) -> list[str]:
     """Draw what there is data for. Returns: the names of the figures, without endings."""
     wanted: dict[str, Callable[[Path], object]] = {"attacks": lambda path: _draw_attacks(findings, path)}
+    if any(found.nearest is not None for found in findings):
+        wanted["nearest"] = lambda path: _draw_nearest(findings, path)
     for place, found in enumerate(findings, 1):
         mark = "" if len(findings) == 1 else f"-{place}"
         wanted |= {f"{name}{mark}": draw for name, draw in _of_one(found).items()}
@@ -50,6 +53,13 @@ def _of_one(found: Findings) -> dict[str, Callable[[Path], object]]:
         history = found.trained.run.history
         drawn["training"] = lambda path: save_figure(training_figure(history, found.name), path)
     return drawn
+
+
+def _draw_nearest(findings: Sequence[Findings], path: Path) -> None:
+    first = findings[0]
+    runs = {found.name: found.nearest.tolist() for found in findings if found.nearest is not None}
+    said = f"nearest errors of {first.chosen.words}, by PGM with bisection (attained)"
+    save_figure(nearest_figure(runs, first.trained.data.units, said), path)
 
 
 def _draw_attacks(findings: Sequence[Findings], path: Path) -> None:

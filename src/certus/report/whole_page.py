@@ -229,8 +229,9 @@ class Page:
             for place, found in enumerate(self.findings)
         ]
         words = (
-            "The same samples before and after T_γ, which moves each to where the loss, less the price of "
-            "moving, is largest. Shown are those whose answer changes, then those that move farthest."
+            "The same samples as they are, and where the worst case moves them: to where the loss, less γ "
+            "times the cost of moving, is largest. Those whose answer changes come first, then those that "
+            "move farthest."
         )
         return section("What the worst case changes", *_if_any(side_by_side(cards), paragraphs([words])))
 

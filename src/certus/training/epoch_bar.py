@@ -68,7 +68,7 @@ class ProgressBar(Observer):
 
     def _show(self, state: TrainingState) -> None:
         means = {name: total / count for name, (total, count) in state.sums.totals.items()}
-        shown = ("loss", "accuracy", "phi", "rho_running", "gradients")
+        shown = ("loss", "accuracy", "rho_running", "gradients")
         told = [f"{name.partition('_')[0]} {means[name]:.3g}" for name in shown if name in means]
         news = ("moved inputs: " if "phi" in means else "") + "  ".join(told)
         penalty = state.method.penalty
