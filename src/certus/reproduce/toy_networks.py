@@ -24,8 +24,9 @@ METHOD_NAMES = {"erm": "ERM", "fgm": "FGM", "wrm": "WRM"}
 
 def measure_boundaries(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Three networks of one activation and seed: where their boundaries are, and how often they err."""
-    networks = _networks(workshop, settings["activation"], settings["seed"], settings["epochs"])
-    found: dict[str, Any] = {"activation": settings["activation"], "methods": {}}
+    schedule = settings.get("schedule", "constant")
+    networks = _networks(workshop, settings["activation"], settings["seed"], settings["epochs"], schedule)
+    found: dict[str, Any] = {"activation": settings["activation"], "schedule": schedule, "methods": {}}
     for name, trained in networks.items():
         radii = boundary_radii(trained.loss.model)
         found["methods"][name] = {
@@ -48,13 +49,16 @@ def measure_boundaries(workshop: Workshop, settings: Mapping[str, Any]) -> dict[
     return found
 
 
-def _networks(workshop: Workshop, activation: str, seed: int, epochs: int) -> dict[str, TrainedRun]:
+def _networks(
+    workshop: Workshop, activation: str, seed: int, epochs: int, schedule: str = "constant"
+) -> dict[str, TrainedRun]:
     def train(**options: Any) -> TrainedRun:
         common: dict[str, Any] = {
             "data": "rings",
             "model": TOY_MODELS[activation],
             "epochs": epochs,
             "learning_rate": 0.01,
+            "schedule": schedule,
         }
         return workshop.network(Settings(**common, seed=seed, **options))
 
