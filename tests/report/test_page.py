@@ -286,5 +286,8 @@ def test_in_a_browser(place: Path, tmp_path: Path, width: int) -> None:
         driver.execute_script("window.dispatchEvent(new Event('resize'))")
         until(driver, "getComputedStyle(document.body).color !== 'rgb(27, 31, 36)'")
         assert driver.execute_script(OVERLAPS) == []
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", **dark})
+        words = "getComputedStyle(document.querySelector('.chart .xtick text')).fill"
+        assert driver.execute_script(f"return {words}") == "rgb(0, 0, 0)"  # on white paper
         assert driver.get_log("browser") == []
         assert requested(driver) == []

@@ -24,8 +24,8 @@ def draw_fragile(found: Sequence[Any], now: Mapping[str, float], share: float, p
     low = [getattr(one.bracket, f"{what}_low") for one in shown]
     high = [getattr(one.bracket, f"{what}_high") for one in shown]
     count = len(shown)  # two long names may be alike where they are broken: they are numbered
-    names = [broken(f"{count - place}. {one.feature.name}", 2.6) for place, one in enumerate(shown)]
-    figure = new_figure(7, 1.6 + 0.34 * sum(name.count("\n") + 1 for name in names))
+    names = [broken(f"{count - place}. {one.feature.name}", 3.4) for place, one in enumerate(shown)]
+    figure = new_figure(7.8, 1.6 + 0.34 * sum(name.count("\n") + 1 for name in names))
     axes = figure.subplots()
     axes.barh(
         names, [top - bottom for top, bottom in zip(high, low, strict=True)], left=low, color=COLOURS[0]

@@ -21,6 +21,7 @@ from certus.report.findings import Findings
 Chart = dict[str, Any]
 _GREY = COLOURS[6]
 _LETTERS = 38
+_BESIDE = 46  # letters of a phone that bars leave to the title, less those of the longest name
 
 
 def bracket_charts(certificate: Certificate, curve: Sequence[Bracket], units: str) -> dict[str, Chart]:
@@ -266,17 +267,19 @@ def _bars(names: Sequence[str], values: Sequence[float], title: str, colour: str
         "marker": {"color": colour},
         "name": title,
     }
-    layout = {
-        "xaxis": {"title": {"text": _lines(title)}, "automargin": True, "rangemode": "tozero"},
+    longest = max(map(len, places), default=0)
+    layout: dict[str, Any] = {
+        "xaxis": {"title": {"text": _lines(title, _BESIDE - longest)}, "automargin": True},
         "yaxis": {"automargin": True},
         "height": 120 + 28 * len(names),
     }
+    layout["xaxis"] |= {"rangemode": "tozero", "nticks": 4}  # marks of a phone do not touch
     return {"data": [bar], "layout": layout}
 
 
-def _lines(title: str) -> str:
+def _lines(title: str, letters: int = _LETTERS) -> str:
     """A title in lines that fit a phone."""
-    return "<br>".join(html.escape(line, quote=False) for line in folded(title, _LETTERS))
+    return "<br>".join(html.escape(line, quote=False) for line in folded(title, max(14, letters)))
 
 
 def _marker() -> dict[str, Any]:
