@@ -36,7 +36,7 @@ def smoothed_figure(certificate: SmoothedCertificate, units: str, title: str = "
             axes.plot(distances, tops, color=COLOURS[2], linestyle="--", label="at most, ideal vote (proven)")
         axes.set_xlabel(broken(f"root mean squared distance √ρ ({units})", 4.2))
         axes.set_ylabel(quantity_words(one, certificate))
-        axes.set(xlim=(0, far), ylim=(0, 1.02 * one.ceiling))
+        axes.set(xlim=(0, far), ylim=(-0.02 * one.ceiling, 1.02 * one.ceiling))  # a line at 0 shows
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(loc="upper left", frameon=False, fontsize=8)
     sure = (
