@@ -250,7 +250,7 @@ REFUSED = {
     "nearest at a radius": (["attack", "wrm", "--nearest", "--epsilon", "1"], "be left out with --nearest"),
     "other data": (
         ["compare", "wrm", "numbers", "--epsilon", "1"],
-        "`RUNS` must have the test samples of wrm",
+        "`RUNS` must have the same test samples, to be compared; got wrm with",
     ),
     "train norm": (
         ["train", "digits", "--method", "pgm", "--norm", "3", "--epsilon", "1"],
