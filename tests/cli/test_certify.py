@@ -137,7 +137,12 @@ def test_certified_accuracy_is_printed_written_and_verified(folder: Path) -> Non
     done = certus("certify", "run", *ask, "-o", "near", folder=folder)
     assert done.returncode == 0, done.stderr
     words = " ".join(done.stdout.split())
-    for one in ("accuracy at least", "in the norm of SquaredL2", "at once (DKW)", "(Clopper and Pearson)"):
+    for one in (
+        "accuracy at least",
+        "of the cost SquaredL2",
+        "at once (DKW)",
+        "(Clopper and Pearson)",
+    ):
         assert one in words
     content = json.loads((folder / "near/certificate.json").read_text())
     assert content["epsilons"] == [0.05, 0.2]
@@ -295,3 +300,5 @@ def test_fail_above(tmp_path: Path) -> None:
     refused(
         certus(*ask, "--fail-above", "-1", folder=tmp_path), "`--fail-above` must be finite and not negative"
     )
+    # In per cent it would never fail.
+    refused(certus(*ask, "--fail-above", "20", folder=tmp_path), "at most 1 (0.2 for 20%); got 20")

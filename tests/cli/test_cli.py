@@ -128,7 +128,8 @@ def test_the_bound_of_a_run(trained: Path, drawn: list[Figure]) -> None:
     places = np.asarray(rules.collections[0].get_offsets(), dtype=np.float64)
     assert places[:, 0].tolist() == pytest.approx([*printed["bounds"].values(), printed["sampled"]["value"]])
     assert [tick.get_text() for tick in rules.get_yticklabels()][-1] == SAMPLED
-    added = {f"{one['path']} {one['kind']}".strip(): one["curvature"] for one in printed["layers"]}
+    names = [f"{one['path']} ({one['kind']})" if one["path"] else "the loss" for one in printed["layers"]]
+    added = dict(zip(names, (one["curvature"] for one in printed["layers"]), strict=True))
     assert bars_of(layers) == pytest.approx({name: value for name, value in added.items() if value})
     assert "<!-- largest curvature of the loss -->" in (trained / "b.svg").read_text()
     refused(certus("bound", "runs/none", folder=trained), "runs/none is no run directory")
@@ -269,7 +270,10 @@ REFUSED = {
         "`--gamma` must lie between 1e-30 and 1e30; got 1e+300.",
     ),
     "long name": (["train", "digits", "-o", "n" * 300], "File name too long"),
-    "exists": (["train", "digits", "-o", "runs/robust"], "`certus resume runs/robust` continues it"),
+    "exists": (
+        ["train", "digits", "-o", "runs/robust"],
+        "it holds a complete run; choose another `--output`",
+    ),
     "no run": (["resume", "runs/none"], "runs/none is no run directory"),
     "fetch": (["data", "get", "nothing"], "got 'nothing'"),
 }

@@ -82,7 +82,7 @@ REFUSED = {
     "train into a pipe": (["train", "wine", "-o", "pipe"], "pipe is taken: it is no folder; choose another"),
     "import into a run": (
         ["import", "--weights", "x", "--data", "wine", "--model", "toy", "-o", "run"],
-        "run is taken: it holds a run; `certus resume run` continues it",
+        "run is taken: it holds a complete run; choose another `--output`",
     ),
     "settings": ([*ATTACK, "-o", "run/run.json"], "run/run.json, which belongs to a run"),
     "result": ([*ATTACK, "-o", "run/result.json"], "run/result.json, which belongs to a run"),

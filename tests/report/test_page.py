@@ -69,6 +69,10 @@ def test_it_opens_with_what_is_proven(place: Path, text: str) -> None:
     assert (
         f"the error is at least {low}% (attained: such data were found) and at most {high}% (proven)" in text
     )
+    assert "If the data move by a distance of" in text
+    now = found.bracket(0.0).error_low
+    assert now is not None
+    assert f"As these samples are, the model errs in {100 * now:.1f}% of them (attained)." in text
     assert "Nothing is assumed about the network." in text
     assert "No certificate yet: certus certify &lt;b&gt;&amp;amp; --rho 0.01 makes one." in text
 

@@ -66,7 +66,7 @@ def test_the_first_to_finish_making_it_has_it(others: int, exists: bool, tmp_pat
         assert one.go_on() == 2
         *before, said = one.log.read_text().splitlines()
         assert len(before) == 1  # which certificates the model can have
-        taken = f"{place} is taken: it holds a run; `certus resume {place}` continues it."
+        taken = f"{place} is taken: it holds a complete run; choose another `--output`."
         assert said == f"certus: error: {taken}"
     assert RunDirectory.open(place).settings["settings"]["seed"] == (0 if exists else 7)
     assert names(place) == WHOLE
@@ -81,7 +81,7 @@ def test_an_empty_folder_that_was_filled_meanwhile(tmp_path: Path) -> None:
     assert run(train(place, 7), tmp_path / "log") == 0
     before = {path.name: path.read_bytes() for path in place.iterdir() if path.name[0] != "."}
     assert held.go_on() == 2
-    taken = f"certus: error: {place} is taken: it holds a run; `certus resume {place}` continues it."
+    taken = f"certus: error: {place} is taken: it holds a complete run; choose another `--output`."
     assert held.log.read_text().splitlines()[-1] == taken
     assert {path.name: path.read_bytes() for path in place.iterdir() if path.name != ".lock"} == before
 

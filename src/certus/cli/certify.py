@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from certus.cli.interruption import if_interrupted
 from certus.cli.shared_options import Json, ModelFile, NoLock, RunData
-from certus.errors import ArgumentError, require
+from certus.errors import ArgumentError
 
 CertifySeed = Annotated[
     int, typer.Option(help="Chooses the samples, and the order of the population bound; fix it beforehand.")
@@ -72,7 +71,9 @@ def certify(
     abstain: Annotated[float, typer.Option(help="With --smoothing: the level at which it abstains.")] = 0.001,
     fail_above: Annotated[
         float | None,
-        typer.Option(help="Exit with code 1 if the error (of a regression the loss) may exceed this."),
+        typer.Option(
+            help="Exit with code 1 if the error (0.2 is 20%) or a regression's loss may exceed this."
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the files; RUN/certificate by default.")
@@ -104,6 +105,7 @@ def certify(
         draw_certificate,
         kept_levels,
         refuse_above,
+        require_limit,
         require_same_run,
         say_notes,
         sha256_of,
@@ -127,8 +129,6 @@ def certify(
         raise ArgumentError("`--rho` or `--epsilon` must be given: how far the data may move; got neither.")
     if smoothing is not None and confidence is None:
         confidence = 0.95
-    valid = fail_above is None or 0 <= fail_above < math.inf
-    require(valid, "--fail-above", "be finite and not negative", fail_above)
     opened, people = RunDirectory.open(run, data=run_data), confidence is not None
     folder = run / "certificate" if output is None else output
     require_folder("--output", folder)
@@ -166,6 +166,7 @@ def certify(
         class_weights=class_weights,
     )
     trained = open_trained(opened, model=model)
+    require_limit(fail_above, trained.data)
     unbounded = isinstance(trained.domain, Unbounded)
     nothing_new = f"for {run}, whose inputs may lie anywhere already" if unbounded else None
     refuse_idle(context, {"everywhere": nothing_new} | of_labels(trained.data))

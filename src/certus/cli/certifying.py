@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from certus.bars import share_bar
 from certus.certificates.certificate import Certificate
 from certus.certificates.kept import FileMemory
 from certus.cli.output import messages, same_place
+from certus.data import DataSet
 from certus.decimals import at_most
 from certus.errors import ContradictionError, FailedCheckError, UnsupportedError, require
 from certus.figures.brackets import draw_bracket
@@ -50,6 +52,14 @@ def kept_levels(memory: FileMemory) -> str:
         return "nothing is kept; the same command starts again."
     kept, them = ("levels are", "them") if count > 1 else ("level is", "it")
     return f"{count} finished {kept} kept in {memory.folder}; the same command continues with {them}."
+
+
+def require_limit(limit: float | None, data: DataSet) -> None:
+    """Raise ``ArgumentError`` for a limit that no bound could exceed, or every one: it would test nothing."""
+    valid = limit is None or 0 <= limit < math.inf
+    require(valid, "--fail-above", "be finite and not negative", limit)
+    share = limit is None or data.classes is None or limit <= 1
+    require(share, "--fail-above", "be a share of errors, at most 1 (0.2 for 20%)", limit)
 
 
 def refuse_above(limit: float | None, bounds: Mapping[float, float | None], what: str) -> None:

@@ -58,8 +58,8 @@ def _in_noise(certificate: SmoothedCertificate, data: DataSet) -> str:
 
 def _promise(one: Bracket, certificate: Certificate, data: DataSet) -> str:
     """ "If the data move by …, the error is at least … and at most …"."""
-    far = f"{one.distance:.3g} {data.units}"
-    start = f"If the data move by {far} ({distance_words(one.distance, data)}), "
+    words = f"{distance_words(one.distance, data)}; in {data.units}"
+    start = f"If the data move by a distance of {one.distance:.3g} on average ({words}), "
     if certificate.no_proof is not None:
         low, what = one.error_low, "the error" if one.error_low is not None else "the mean loss"
         found = f"{_percent_down(low)}" if low is not None else at_least(one.loss_low)
@@ -94,6 +94,9 @@ def _grounds(certificate: Certificate) -> list[str]:
         f"These numbers are about {certificate.about['rows']['words']}, and about every way to move them "
         "by so much on average: some samples may move farther if others stay."
     ]
+    now = None if certificate.no_proof is not None else certificate.bracket(0.0).error_low
+    if now is not None:
+        said.append(f"As these samples are, the model errs in {_percent(now)} of them (attained).")
     if certificate.population is not None:
         said.append(_for_everyone(certificate))
     if certificate.no_proof is not None:

@@ -31,7 +31,9 @@ def require_free(path: Path) -> None:
     """Raise ``TakenError`` unless a run can be made there."""
     if os.path.lexists(path) and not _is_free(path):
         if (path / SETTINGS).exists():
-            hint = f"it holds a run; `certus resume {path}` continues it"
+            complete = (path / RESULT).exists()
+            go_on = "choose another `--output`" if complete else f"`certus resume {path}` continues it"
+            hint = f"it holds a {'complete ' if complete else ''}run; {go_on}"
         else:
             hint = f"{'the folder is not empty' if path.is_dir() else 'it is no folder'}; choose another"
         raise TakenError(f"{path} is taken: {hint}.")

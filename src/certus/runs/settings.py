@@ -58,7 +58,7 @@ class Settings:
     epsilon: Annotated[
         float | None, "How far fgm, ifgm and pgm move; from:RUN is as far as that run's wrm."
     ] = None
-    steps: Annotated[int, "Of ifgm, pgm and the ascent paper; 15 by default."] = 15
+    steps: Annotated[int, "Of ifgm, pgm and --ascent paper; 15 by default."] = 15
     step_size: Annotated[float | None, "Of ifgm and pgm; 2.5 epsilon / steps by default."] = None
     clip: Annotated[bool, "Keep inputs that a method moves where the data live, e.g. in [0, 1]."] = True
     epochs: Annotated[int, "Passes over the training data; 10 by default, more for small data."] = 10

@@ -30,9 +30,7 @@ def accuracy_words(certificate: Certificate) -> str:
     """What the table says, and on what evidence."""
     cost = certificate.about.get("cost")
     norm = (
-        "of the cost, which is its root"
-        if cost is None
-        else f"of {cost['type']}, which is the root of the cost"
+        "of the cost, which is its root" if cost is None else f"of the cost {cost['type']}, which is its root"
     )
     words = (
         "Accuracy: the share of the samples that are classified rightly whatever moves each by at most "

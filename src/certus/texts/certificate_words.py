@@ -9,7 +9,7 @@ from certus.certificates.certificate import Bracket, Certificate
 from certus.decimals import at_least, at_most
 from certus.smoothness.results import assumed_words
 from certus.texts.accuracies import accuracy_tables, accuracy_words
-from certus.texts.plain_text import Shown, make_table
+from certus.texts.plain_text import Shown, cells_of, make_table
 
 
 def certificate_parts(certificate: Certificate) -> list[Shown]:
@@ -50,7 +50,10 @@ def certificate_parts(certificate: Certificate) -> list[Shown]:
             f"{'; the error rate by DKW or betting' if both else ''}. Rows are taken in the order of seed "
             f"{people.seed}."
         )
-    if limit is not None:
+    tables = [part for part in parts if not isinstance(part, str)]
+    if limit is not None and any(
+        "vacuous" in cell for one in tables for row in cells_of(one)[1] for cell in row
+    ):
         parts.append(f"Vacuous: above ln K = {limit:.4g}, or at 1, a bound says no more than guessing does.")
     return parts
 
