@@ -94,7 +94,7 @@ def test_the_trained_model_is_loaded_back(trained: Path) -> None:
     assert torch.equal(rows["test"], digits().rows["test"])
 
 
-def test_json_and_the_table_of_runs(trained: Path) -> None:
+def test_json_and_the_table_of_runs(trained: Path, tmp_path: Path) -> None:
     done = certus("train", "digits", *QUICK, "--method", "erm", "--json", folder=trained)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
@@ -109,7 +109,8 @@ def test_json_and_the_table_of_runs(trained: Path) -> None:
     table = certus("runs", folder=trained).stdout
     assert "runs/robust" in table
     assert "1/1" in table
-    assert "No runs in" in certus("runs", "elsewhere", folder=trained).stdout
+    assert "There is no folder elsewhere." in certus("runs", "elsewhere", folder=trained).stdout
+    assert f"No runs in {tmp_path}." in certus("runs", str(tmp_path), folder=trained).stdout
 
 
 def test_the_bound_of_a_run(trained: Path, drawn: list[Figure]) -> None:

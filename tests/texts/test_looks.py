@@ -163,6 +163,11 @@ def test_a_fit(tmp_path: Path) -> None:
     assert [int(word) for word in begun if word.isdigit()] == list(range(3, 13))
     assert "Robust loss: the moved loss less gamma times rho (phi)" in str(robust)
     assert "Robust loss" not in str(plain)
+    assert "These are the last 10 of 12 epochs." in str(robust)
+    assert "epochs" not in str(plain)
+    assert "Gamma follows" not in str(robust)
+    guided = fit(nn.Linear(2, 2), (inputs, targets), method=WRM(rho=0.01), epochs=2)
+    assert "Gamma follows the rho that was asked for" in str(guided)
     figure = robust.plot(tmp_path / "a.png")
     assert [axes.get_ylabel() for axes in figure.axes] == ["mean loss", "accuracy", "gradients per sample"]
     epochs, losses = line_of(figure.axes[0], "training, at moved inputs")

@@ -25,7 +25,8 @@ def show_runs(folder: Path, *, as_json: bool) -> None:
         print_json(rows)
         return
     if not rows:
-        console.print(f"No runs in {folder}. `certus train digits` makes one.")
+        where = f"No runs in {folder}." if folder.is_dir() else f"There is no folder {folder}."
+        console.print(f"{where} `certus train digits` makes a run.")
         return
     healthy = [row for row in rows if not row["state"].startswith(_UNREADABLE)]
     if healthy:

@@ -56,12 +56,16 @@ def epoch_parts(history: Sequence[Mapping[str, Any]]) -> list[Shown]:
     if not history:
         return []
     parts: list[Shown] = [epoch_table(history)]
+    if len(history) > _EPOCHS:
+        parts.append(f"These are the last {_EPOCHS} of {len(history)} epochs.")
     last = history[-1]
     if last["rho_running"] is not None:
         parts.append("Held out: data as they are. Moved: inputs that training moved, which are harder.")
     if last["phi"] is not None:
         parts.append("Robust loss: the moved loss less gamma times rho (phi); training lowers it.")
         parts.append("Rho: the mean cost of the moves, by default their squared length.")
+        if len({entry["gamma"] for entry in history}) > 1:
+            parts.append("Gamma follows the rho that was asked for; in the end it is set anew (below).")
     if last["gradients"] is not None:
         parts.append("Gradients: how many each sample's move took.")
     return parts
@@ -74,7 +78,7 @@ def reached_words(level: Mapping[str, Any]) -> str:
     found = f"Robustness reached on the training data ({level['evidence']}): "
     found += f"rho_hat {rho:.4g} at gamma {gamma:.4g}."
     if "distance" in level:
-        away = f"{level['distance']:.3g} {level['units']}"
+        away = f"a distance of {level['distance']:.3g} ({level['units']})"
         found += f" The worst case moves inputs by {away}, in root mean square."
     return f"{found} {_MET[level['status']]}".rstrip()
 
