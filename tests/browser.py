@@ -47,6 +47,18 @@ return found;
 """
 """Pairs of texts that lie on each other."""
 
+CUT = """
+return Array.from(document.querySelectorAll('.chart')).flatMap(chart => {
+  const edge = chart.getBoundingClientRect();
+  return Array.from(chart.querySelectorAll('svg text')).filter(one => {
+    const box = one.getBoundingClientRect();
+    return box.width > 0 && (box.left < edge.left - 1 || box.right > edge.right + 1
+      || box.top < edge.top - 1 || box.bottom > edge.bottom + 1);
+  }).map(one => one.textContent);
+});
+"""
+"""Texts of charts that go on beyond their chart."""
+
 
 @contextmanager
 def opened(page: Path, folder: Path, width: int) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import re
@@ -15,11 +16,13 @@ from PIL import Image
 from certus.certificates import SmoothedCertificate
 from certus.certificates.record import read_certificate
 from certus.decimals import at_least, at_most
-from tests.browser import OVERLAPS, opened, requested, until
+from certus.report.slider import Reader, slider_part
+from tests.browser import CUT, OVERLAPS, opened, requested, until
 from tests.certificates.small_run import certify_small, make_run
 from tests.cli.test_cli import certus, refused
 
 WIDTHS = (1280, 390)
+LONG = "od280/od315_of_diluted_wines"
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +91,20 @@ def test_the_slider_reads_out_the_certificate(place: Path, text: str) -> None:
         assert reading["marks"]["bracket-0-loss"] == one.distance
 
 
+def test_the_read_out_is_one_table(place: Path) -> None:
+    """Certificates with and without a population have the same columns, with a dash where nothing is said."""
+    found = read_certificate(place / "run/certificate/certificate.json")
+    both = [
+        Reader.of(at, "run", one, [])
+        for at, one in enumerate((found, dataclasses.replace(found, population=None)))
+    ]
+    part = slider_part(both, [0.0, *found.rhos])
+    assert part.count("<table>") == 1
+    head, *rows = re.findall(r"<tr>(.*?)</tr>", part)
+    assert [len(re.findall("<td", row)) for row in rows] == [head.count("<th>")] * 2
+    assert [row.count("<td>–</td>") for row in rows] == [0, 2]
+
+
 def test_sections_without_data_are_absent(text: str) -> None:
     """Imported runs have no history and no γ."""
     headings = re.findall(r"<h2>(.*?)</h2>", text)
@@ -122,7 +139,7 @@ def test_features_of_a_table_are_moved_alone(place: Path, tmp_path: Path) -> Non
     """With the numbers of ``certus features``; a name of a column is text."""
     with np.load(place / "data.npz") as data:
         rows = zip(data["inputs"].tolist(), data["targets"].tolist(), strict=True)
-        lines = ["a<i>,b,label", *(f"{x},{y},{'abc'[label]}" for (x, y), label in rows)]
+        lines = [f"a<i>,{LONG},label", *(f"{x},{y},{'abc'[label]}" for (x, y), label in rows)]
     (tmp_path / "data.csv").write_text("\n".join(lines))
     (tmp_path / "net.safetensors").write_bytes((place / "net.safetensors").read_bytes())
     made = ("import", "--model", "mlp:6:tanh", "--weights", "net.safetensors", "--data", "csv:data.csv")
@@ -140,6 +157,10 @@ def test_features_of_a_table_are_moved_alone(place: Path, tmp_path: Path) -> Non
         assert f"<td>{at_most(one['loss_high'])}</td>" in page
     assert "<td>a&lt;i&gt;</td>" in page
     assert "<i>," not in page[page.index("<body>") : page.index("<script")]
+    with opened(tmp_path / "page.html", tmp_path, 390) as driver:
+        assert LONG in driver.execute_script("return document.getElementById('fragile-0').textContent")
+        assert driver.execute_script(CUT) == []
+        assert driver.execute_script(OVERLAPS) == []
 
 
 def test_the_commands_make_it_again(text: str) -> None:
@@ -204,8 +225,17 @@ def test_only_failed_attacks_look_hollow(text: str) -> None:
         assert [width > 0 for width in marker["line"]["width"]] == hollow
 
 
+def test_runs_side_by_side_have_one_scale(text: str) -> None:
+    first, second = (_told(text)["charts"][f"layers-{place}"] for place in (0, 1))
+    low, high = first["layout"]["xaxis"]["range"]
+    assert second["layout"]["xaxis"]["range"] == [low, high]
+    assert low == 0
+    assert max(*first["data"][0]["x"], *second["data"][0]["x"]) < high
+
+
 def test_words_for_people(text: str) -> None:
     """No symbol or number that only the code explains."""
+    assert "The vertical dotted line is where the slider stands." in text
     layers = _told(text)["charts"]["layers-0"]["data"][0]["y"]
     assert layers == ["the loss", "2 (Tanh)"]
     for word in ("T_γ", "version of the bounds", "of the inner problem"):
@@ -280,6 +310,7 @@ def test_in_a_browser(place: Path, tmp_path: Path, width: int) -> None:
         drawn = driver.execute_script("return document.querySelectorAll('.chart .main-svg').length")
         assert drawn >= len(_told((place / "page.html").read_text())["charts"])
         assert driver.execute_script(OVERLAPS) == []
+        assert driver.execute_script(CUT) == []
         wide = driver.execute_script("return document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0
         if width == 390:

@@ -58,18 +58,13 @@ class Reader:
         """Element → its text, at one ρ."""
         return {f"read-{self.place}-{column}": read_out(column, one) for column in self.columns}
 
-    def row(self) -> str:
-        """The empty read-out, to be filled by the slider."""
-        body = "".join(f'<td id="read-{self.place}-{column}"></td>' for column in self.columns)
-        return f"<tr><td>{escaped(self.name)}</td>{body}</tr>"
-
-    def head(self) -> str:
-        """The names of its columns."""
-        return (
-            "<tr><th>run</th>"
-            + "".join(f"<th>{escaped(_COLUMNS[one])}</th>" for one in self.columns)
-            + "</tr>"
+    def row(self, columns: Sequence[str]) -> str:
+        """The empty read-out, to be filled by the slider; a dash for what the certificate does not say."""
+        body = "".join(
+            f'<td id="read-{self.place}-{column}"></td>' if column in self.columns else "<td>–</td>"
+            for column in columns
         )
+        return f"<tr><td>{escaped(self.name)}</td>{body}</tr>"
 
 
 def read_out(column: str, one: Bracket) -> str:
@@ -98,13 +93,13 @@ def slider_part(readers: Sequence[Reader], grid: Sequence[float]) -> str:
     """The slider, and one row for each certificate; it starts at the largest ρ that was asked for."""
     asked = max(rho for reader in readers for rho in reader.certificate.rhos)
     start = min(range(len(grid)), key=lambda place: abs(grid[place] - asked))
-    groups = []
-    for head in dict.fromkeys(reader.head() for reader in readers):
-        rows = "".join(reader.row() for reader in readers if reader.head() == head)
-        groups.append(f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>")
+    columns = [column for column in _COLUMNS if any(column in reader.columns for reader in readers)]
+    head = "".join(f"<th>{escaped(_COLUMNS[column])}</th>" for column in columns)
+    rows = "".join(reader.row(columns) for reader in readers)
+    table = f"<table><thead><tr><th>run</th>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return (
         '<div class="slider"><label for="slider">Mean squared distance by which the data move: '
         '<output id="where"></output></label>'
         f'<input id="slider" type="range" min="0" max="{len(grid) - 1}" step="1" value="{start}">'
-        f'<div class="scroll">{"".join(groups)}</div></div>'
+        f'<div class="scroll">{table}</div></div>'
     )

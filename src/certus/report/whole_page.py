@@ -14,6 +14,7 @@ from certus.figures.attack_curves import FAILED
 from certus.report import charts as drawn
 from certus.report.about_run import run_facts
 from certus.report.before_after import moved_images, moved_table
+from certus.report.common_axes import share_axes
 from certus.report.findings import STRENGTHS, Findings
 from certus.report.fragile_rows import SHARE, fragile_rows
 from certus.report.sections import (
@@ -55,6 +56,7 @@ class Page:
                 self._about(),
             )
         )
+        share_axes(self.charts)
         title = "certus report: " + ", ".join(found.name for found in self.findings)
         told = json.dumps({"charts": self.charts, "readings": self.readings}, allow_nan=False)
         here = files("certus.report")
@@ -100,7 +102,7 @@ class Page:
         words = (
             "Over all distributions within transport cost ρ of the certified samples. “At least” is attained "
             "by data that were found. “At most” is proven, or assumed where it says so. "
-            "The truth lies in the shaded band."
+            "The truth lies in the shaded band. The vertical dotted line is where the slider stands."
         )
         return section(
             "The worst case, from below and from above",
