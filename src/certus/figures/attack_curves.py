@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +77,8 @@ def sweep_figure(panels: Sequence[Panel], title: str = "", columns: int | None =
         columns: panels in a row; at most three when None.
     """
     require(len(panels) > 0, "panels", "not be empty", list(panels))
+    if len(panels) == 1 and panels[0].title in title:  # said once is enough
+        panels = [replace(panels[0], title="")]
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     styles = {name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
     columns = columns or (min(3, len(panels)) if len(panels) != 4 else 2)

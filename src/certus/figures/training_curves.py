@@ -11,7 +11,7 @@ from certus.figures.attack_curves import Curve, Panel, sweep_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOVED, _HELD_OUT = "training, at moved inputs", "held out, as it is"
+_MOVED, _HELD_OUT = "training, at moved inputs", "held out, data as they are"
 TRAINING_CURVES = {
     "loss": ("mean loss", {"loss": _MOVED, "calibration_loss": _HELD_OUT}),
     "accuracy": ("accuracy", {"accuracy": _MOVED, "calibration_accuracy": _HELD_OUT}),

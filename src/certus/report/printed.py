@@ -71,5 +71,6 @@ def _draw_attacks(findings: Sequence[Findings], path: Path) -> None:
         curves[found.name] = Curve(strengths, values, low, high)
     first = findings[0]
     quantity = "error under attack" if first.trained.data.classes is not None else "mean loss under attack"
-    panel = Panel("pgm, norm 2", f"ε ({first.trained.data.units})", quantity, curves, towards=1)
+    strength = f"every sample moves by at most ε ({first.trained.data.units})"
+    panel = Panel("pgm, norm 2", strength, quantity, curves, towards=1)
     draw_sweeps([panel], path, f"{first.chosen.words}; 95% intervals")
