@@ -33,7 +33,9 @@ napoleon_use_ivar = True  # a documented attribute is no second object
 suppress_warnings = ["ref.python"]  # several classes have a gamma
 
 _HERE = Path(__file__).parent
-shutil.copytree(_HERE.parent / "results", _HERE / "_results", dirs_exist_ok=True)
+for _written in ("_results", "_api"):  # pages of an earlier build may be gone
+    shutil.rmtree(_HERE / _written, ignore_errors=True)
+shutil.copytree(_HERE.parent / "results", _HERE / "_results")
 
 # Those in certus.__all__, and six that are imported by their path.
 _PARTS = [name for name in certus.__all__ if isinstance(getattr(certus, name), ModuleType)]
@@ -46,7 +48,7 @@ _PAGE = """# {part}
    :exclude-members: set_fit_request, set_score_request
 ```
 """
-(_HERE / "_api").mkdir(exist_ok=True)
+(_HERE / "_api").mkdir()
 for _part in _PARTS:
     (_HERE / "_api" / f"{_part}.md").write_text(_PAGE.format(part=_part))
 
