@@ -105,6 +105,23 @@ def test_the_read_out_is_one_table(place: Path) -> None:
     assert [row.count("<td>–</td>") for row in rows] == [0, 2]
 
 
+def test_certified_accuracy_falls_at_the_radii_of_the_certificate(place: Path, text: str) -> None:
+    """As drawn, against a count of the radii: what is proven at ε, and what attacks leave."""
+    found = read_certificate(place / "run/certificate/certificate.json")
+    assert found.error_floor is not None
+    assert found.error_found is not None
+    left, right = _told(text)["charts"]["accuracy-0"]["data"]
+    far, count = right["x"][-1], 0
+    for line, costs, side in ((left, found.error_found, -1), (right, found.error_floor, 0)):
+        radii = np.sqrt(costs.numpy() / found.unit_price)  # "hv" draws the value before, "vh" that after
+        for radius in radii[(radii > 0) & (radii < far)]:
+            for distance in (radius * (1 - 1e-5), radius * (1 + 1e-5)):
+                after = int(np.searchsorted(line["x"], distance))
+                assert line["y"][after + side] == pytest.approx((radii > distance).mean())
+                count += 1
+    assert count > 0
+
+
 def test_sections_without_data_are_absent(text: str) -> None:
     """Imported runs have no history and no γ."""
     headings = re.findall(r"<h2>(.*?)</h2>", text)

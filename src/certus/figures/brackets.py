@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certus.certificates import Bracket, Certificate
+from certus.figures.accuracy_steps import step_places
 from certus.figures.canvas import COLOURS, broken, legend_below, new_figure, save_figure, title_above
 from certus.smoothness.results import assumed_words
 
@@ -128,7 +129,7 @@ def _draw_accuracy(axes: Axes, certificate: Certificate, units: str) -> None:
     """The share that no move of length ε misleads: certified, and left by attacks."""
     roots = [math.sqrt(rho / certificate.unit_price) for rho in certificate.rhos]
     far = 1.1 * max(*certificate.epsilons, *roots, 1e-3)
-    distances = [far * index / (_POINTS - 1) for index in range(_POINTS)]
+    distances = step_places(certificate, far)
     curve = certificate.accuracies(distances)
     low, high = [one.certified for one in curve], [one.attacked for one in curve]
     # Both fall with ε: between two points the value at the farther one is proven, at the nearer one attained.

@@ -9,6 +9,7 @@ from typing import Any
 
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
+from certus.figures.accuracy_steps import step_places
 from certus.figures.attack_curves import failed_places
 from certus.figures.canvas import COLOURS, folded
 from certus.figures.curvature import layer_words
@@ -61,9 +62,10 @@ def bracket_charts(certificate: Certificate, curve: Sequence[Bracket], units: st
     return charts
 
 
-def accuracy_chart(certificate: Certificate, distances: Sequence[float], units: str) -> Chart:
+def accuracy_chart(certificate: Certificate, far: float, units: str) -> Chart:
     """The share of samples that no move of length ε misleads: certified, and left by attacks."""
-    curve = certificate.accuracies(list(distances))
+    distances = step_places(certificate, far)
+    curve = certificate.accuracies(distances)
     lines = [_line(distances, [one.attacked for one in curve], "at most (attained by attacks)", COLOURS[1])]
     lines.append(
         _line(

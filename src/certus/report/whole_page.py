@@ -112,14 +112,23 @@ class Page:
         )
 
     def _accuracy(self) -> str:
+        certified = {
+            place: found.certificate
+            for place, found in enumerate(self.findings)
+            if found.certificate is not None
+            and found.certificate.classes is not None
+            and found.certificate.no_proof is None
+        }
+        asked = [
+            distance
+            for one in certified.values()
+            for distance in (*one.epsilons, *(bracket.distance for bracket in one.curve()))
+        ]
+        far = 1.25 * max(asked, default=0.0) or 0.1
         cards = []
-        for place, found in enumerate(self.findings):
-            certificate = found.certificate
-            if certificate is None or certificate.classes is None or certificate.no_proof is not None:
-                continue
-            far = 1.25 * max([*certificate.epsilons, *(one.distance for one in certificate.curve())]) or 0.1
-            distances = sorted({*certificate.epsilons, *(far * step / 48 for step in range(49))})
-            chart = drawn.accuracy_chart(certificate, distances, found.trained.data.units)
+        for place, certificate in certified.items():
+            found = self.findings[place]
+            chart = drawn.accuracy_chart(certificate, far, found.trained.data.units)
             rows = [
                 (f"{one.epsilon:g}", at_least(one.certified), at_most(one.attacked))
                 for one in certificate.accuracies()
