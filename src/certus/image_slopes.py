@@ -1,11 +1,11 @@
 """Slopes in images cost more than they should: oneDNN pads the channels of a convolution to a multiple of 16.
 
-The input gradient of a first convolution has one channel, or three, and 16 are computed. On the paper's MNIST
-network that is a third of the whole gradient. Written as a product and a sum over windows, it costs a sixth:
+The input gradient of a first convolution has one channel, or three, and 16 are computed. It can be written
+as a product and a sum over windows, which pads nothing:
 
     ∂ℓ/∂x = fold(Wᵀ ∂ℓ/∂y),    fold: the sum of windows where they lie,    the adjoint of F.unfold
 
-``benchmarks.image_slopes`` compares the two. Windows of 3 × 3 gain nothing, and neither does float64, which
+``benchmarks.image_slopes`` compares the two. Small windows keep PyTorch's own way, and so does float64, which
 oneDNN does not have.
 """
 

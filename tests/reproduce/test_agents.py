@@ -39,7 +39,7 @@ def small(of: Reproduction, folder: Path, begin: str = "", **sizes: Any) -> dict
 
 def heights(axes: Axes) -> list[list[float]]:
     """Of the marks of every line with error bars."""
-    lines = [one.lines[0] for one in axes.containers]  # type: ignore[attr-defined]
+    lines = [one.lines[0] for one in axes.containers]  # type: ignore[attr-defined]  # of error bars
     return [np.asarray(line.get_ydata(), dtype=np.float64).tolist() for line in lines]
 
 

@@ -118,7 +118,7 @@ def test_hooks_that_run_before_are_refused() -> None:
     model[0].register_forward_pre_hook(before_it)
     with pytest.raises(certus.errors.UnsupportedError, match="The container 0 has hooks"):
         certus.input_smoothness(model)
-    hook = register_module_forward_pre_hook(before_it)  # type: ignore[arg-type]
+    hook = register_module_forward_pre_hook(before_it)  # type: ignore[arg-type]  # may return inputs
     try:
         with pytest.raises(certus.errors.UnsupportedError, match="has hooks"):
             certus.input_smoothness(small())

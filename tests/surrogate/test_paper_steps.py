@@ -28,7 +28,7 @@ def waves(theta: Tensor, z: Tensor) -> Tensor:
     return A * torch.cos(z + theta).sum(1)
 
 
-def moved(theta: Tensor, z: Tensor, gamma: float, domain: Domain = Unbounded()) -> Tensor:  # noqa: B008
+def moved(theta: Tensor, z: Tensor, gamma: float, domain: Domain = Unbounded()) -> Tensor:  # noqa: B008 (frozen)
     return certus.surrogate.transport_map(
         lambda at: waves(theta, at), z, gamma=gamma, domain=domain, maximizer=PRECISE
     )
