@@ -48,8 +48,8 @@ REFUSED = {
         "must be a readable Parquet file; got it is a device, a pipe",
     ),
     "pipe as CSV": (["train", "csv:pipe"], "must be a readable UTF-8 file; got it is a device, a pipe"),
-    "no Parquet": (["train", "parquet:x"], "must be a readable Parquet file; got No such file or directory."),
-    "folder as Parquet": (["train", "parquet:."], "must be a readable Parquet file; got Is a directory."),
+    "no Parquet": (["train", "parquet:x"], "must be a readable Parquet file; got no file at that path."),
+    "folder as Parquet": (["train", "parquet:."], "must be a readable Parquet file; got a folder."),
 }
 
 

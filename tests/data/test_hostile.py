@@ -120,9 +120,7 @@ def test_what_never_ends_is_not_read(tmp_path: Path, kind: str) -> None:
     for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()):
         file.unlink(missing_ok=True)
         make(file)
-        with pytest.raises(
-            ArgumentError, match=r"a device, a pipe|Is a directory|existing file|must hold the"
-        ):
+        with pytest.raises(ArgumentError, match=r"a device, a pipe|a folder|existing file|must hold the"):
             load(spec)
         if make is not os.mkfifo:
             (file.rmdir if file.is_dir() and not file.is_symlink() else file.unlink)()

@@ -165,7 +165,7 @@ def test_a_pickle_is_never_read(tmp_path: Path) -> None:
 
 
 def test_files_that_are_not_whole(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"must be a complete .npz file; got No such file or directory"):
+    with pytest.raises(ArgumentError, match=r"must be a complete .npz file; got no file at that path"):
         load(f"npz:{tmp_path}/none.npz")
     spec = save(tmp_path, x=noise(30, 4), y=LABELS)
     content = (tmp_path / "a.npz").read_bytes()

@@ -16,6 +16,7 @@ from PIL import Image
 from certus.certificates import SmoothedCertificate
 from certus.certificates.record import read_certificate
 from certus.decimals import at_least, at_most
+from certus.report.sentences import grounds
 from certus.report.slider import Reader, slider_part
 from tests.browser import CUT, OVERLAPS, opened, requested, until
 from tests.certificates.small_run import certify_small, make_run
@@ -73,11 +74,21 @@ def test_it_opens_with_what_is_proven(place: Path, text: str) -> None:
         f"the error is at least {low}% (attained: such data were found) and at most {high}% (proven)" in text
     )
     assert "If the data move by a distance of" in text
-    now = found.bracket(0.0).error_low
-    assert now is not None
-    assert f"As these samples are, the model errs in {100 * now:.1f}% of them (attained)." in text
     assert "Nothing is assumed about the network." in text
     assert "No certificate yet: certus certify &lt;b&gt;&amp;amp; --rho 0.01 makes one." in text
+
+
+def test_how_often_it_errs_now_is_said_once_of_the_same_samples(place: Path, text: str) -> None:
+    found = read_certificate(place / "run/certificate/certificate.json")
+    now = found.bracket(0.0).error_low
+    assert now is not None
+    again = f"As these samples are, the model errs in {100 * now:.1f}% of them (attained)."
+    assert found.about["rows"]["words"].startswith("all ")
+    assert f"it errs in {100 * now:.1f}% of the cases" in text
+    assert again not in text
+    assert again not in grounds(found)
+    for other in ({"total": 10**6}, {"source": "other.csv@all"}):
+        assert again in grounds(dataclasses.replace(found, about={"rows": found.about["rows"] | other}))
 
 
 def test_the_slider_reads_out_the_certificate(place: Path, text: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from certus.data.arrays import Bytes
 from certus.data.base import DataSet
 from certus.data.images import image_set
+from certus.data.reasons import why_not
 from certus.data.splits import digest_arrays, in_fifths
 from certus.data.targets import labelled
 from certus.errors import ArgumentError, require
@@ -89,7 +90,7 @@ def _read(source: str, root: Path, files: list[Path]) -> Bytes:
                 f"`{file}` must {rule}; got another kind of file, or a damaged one."
             ) from None
         except Exception as problem:  # whatever a decoder makes of damage: pillow raises a dozen kinds
-            found = str(problem) if isinstance(problem, OSError) else f"{type(problem).__name__}: {problem}"
+            found = why_not(problem) if isinstance(problem, OSError) else f"{type(problem).__name__}: {problem}"
             raise ArgumentError(f"`{file}` must be a complete image; got {found}.") from problem
         pictures.append(pixels)
     if all(picture.ndim == 2 for picture in pictures):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
@@ -37,7 +38,7 @@ def opening(found: Findings) -> list[str]:
     for one in certificate.curve():
         if one.rho > 0:
             said.append(_promise(one, certificate, data))
-    return [*said, *_grounds(certificate), *noisy]
+    return [*said, *grounds(certificate), *noisy]
 
 
 def _in_noise(certificate: SmoothedCertificate, data: DataSet) -> str:
@@ -88,14 +89,14 @@ def distance_words(distance: float, data: DataSet) -> str:
     return "the root of the mean squared distance"
 
 
-def _grounds(certificate: Certificate) -> list[str]:
+def grounds(certificate: Certificate) -> list[str]:
     """What the numbers are about, and what is assumed."""
     said = [
         f"These numbers are about {certificate.about['rows']['words']}, and about every way to move them "
         "by so much on average: some samples may move farther if others stay."
     ]
     now = None if certificate.no_proof is not None else certificate.bracket(0.0).error_low
-    if now is not None:
+    if now is not None and not _are_all_test_samples(certificate.about["rows"]):  # of those it is said above
         said.append(f"As these samples are, the model errs in {_percent(now)} of them (attained).")
     if certificate.population is not None:
         said.append(_for_everyone(certificate))
@@ -106,6 +107,10 @@ def _grounds(certificate: Certificate) -> list[str]:
     else:
         said.append("Nothing is assumed about the network.")
     return said
+
+
+def _are_all_test_samples(rows: dict[str, Any]) -> bool:
+    return bool(rows["source"].endswith("@test") and rows["count"] == rows["total"])
 
 
 def _for_everyone(certificate: Certificate) -> str:
