@@ -90,7 +90,9 @@ def _read(source: str, root: Path, files: list[Path]) -> Bytes:
                 f"`{file}` must {rule}; got another kind of file, or a damaged one."
             ) from None
         except Exception as problem:  # whatever a decoder makes of damage: pillow raises a dozen kinds
-            found = why_not(problem) if isinstance(problem, OSError) else f"{type(problem).__name__}: {problem}"
+            found = (
+                why_not(problem) if isinstance(problem, OSError) else f"{type(problem).__name__}: {problem}"
+            )
             raise ArgumentError(f"`{file}` must be a complete image; got {found}.") from problem
         pictures.append(pixels)
     if all(picture.ndim == 2 for picture in pictures):
