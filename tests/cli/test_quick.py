@@ -116,3 +116,4 @@ def test_help_fits_a_terminal_and_is_not_cut(command: str) -> None:
     for line in done.stdout.splitlines()[1:]:  # the first ends in "[ARGS]..."
         assert len(line) <= 80, line
         assert not line.endswith("..."), line
+        assert "list[" not in line, line  # a type of Python

@@ -33,6 +33,7 @@ class TypedCommand(TyperCommand):
             if one.param_type_name == "argument":
                 one.metavar = _typed(one)
             one.process_value = _checked(one, one.process_value)
+            one.get_help_record = _plainly(one.get_help_record)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """``[OPTIONS] RUN...``, and ``[NAME]`` for what may be left out."""
@@ -87,6 +88,18 @@ def _typed(parameter: Any) -> str:
     """``--lr`` of an option, ``DATA`` of an argument."""
     options = [one for one in parameter.opts if one.startswith("--")]
     return options[0] if options else str(parameter.name).upper()
+
+
+def _plainly(record: Callable[[Any], tuple[str, str] | None]) -> Callable[[Any], tuple[str, str] | None]:
+    """A line of ``--help`` that says ``<float>``, not Python's type, of what may be given several times."""
+
+    def told(context: Any) -> tuple[str, str] | None:
+        line = record(context)
+        if line is None:
+            return None
+        return re.sub(r"<list\[(\w+)\]>", lambda found: f"<{found[1].lower()}>", line[0]), line[1]
+
+    return told
 
 
 def _rule(refusal: str) -> str:
