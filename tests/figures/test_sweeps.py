@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from certus.errors import ArgumentError, UnsupportedError
-from certus.figures.attack_curves import FAILED, Curve, Panel, draw_sweeps
-from certus.figures.canvas import COLOURS
+from certus.figures.attack_curves import FAILED, Curve, Panel, draw_sweeps, sweep_figure
+from certus.figures.canvas import COLOURS, lowered
 from tests.pictures import pixels_of
 
 CURVE = Curve([0.0, 1.0], [0.1, 0.5], [0.0, 0.4], [0.2, 0.6])
@@ -98,3 +99,26 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UnsupportedError, match=r"Pictures need matplotlib: pip install 'certus\[report\]'"):
         draw_sweeps(PANELS, tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(("marked", "logarithmic"), [(0.1, False), (0.9, False), (0.05, True), (0.9, True)])
+def test_the_words_of_a_mark_stay_within_the_axes(marked: float, logarithmic: bool) -> None:
+    curve = Curve([0.01, 0.1, 1.0], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3])
+    figure = sweep_figure(
+        [Panel("", "epsilon", "error", {"fgm": curve}, marked=marked, logarithmic=logarithmic)]
+    )
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    (words,) = axes.texts
+    said, room = words.get_window_extent(), axes.get_window_extent()
+    assert room.x0 <= said.x0
+    assert said.x1 <= room.x1
+
+
+def test_labels_of_small_strengths_do_not_overlap() -> None:
+    curve = Curve([0.0, 0.00025, 0.004], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3])
+    figure = sweep_figure([Panel("", lowered("ε_adv / C_∞"), "error", {"fgm": curve})] * 2)
+    figure.canvas.draw()
+    for axes in figure.axes:
+        shown = [label.get_window_extent() for label in axes.get_xticklabels()]
+        assert all(left.x1 < right.x0 for left, right in pairwise(shown))

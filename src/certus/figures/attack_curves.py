@@ -117,10 +117,6 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, tuple[str, str]])
         if len(curve.values) == 1:  # a band has no width there
             axes.vlines(curve.strengths, curve.low, curve.high, color=colour)
         axes.fill_between(curve.strengths, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
-    if panel.marked is not None:
-        axes.axvline(panel.marked, color="#5f5f5f", linewidth=1, linestyle=":")
-        place = ("data", "axes fraction")
-        axes.annotate(f" {panel.mark}", (panel.marked, 0.99), xycoords=place, va="top", fontsize=8)
     axes.set(title=broken(panel.title, 3.8, 12), xlabel=broken(panel.strength, 3.8))
     axes.set_ylabel(broken(panel.quantity, 3.0))
     axes.spines[["top", "right"]].set_visible(False)
@@ -130,5 +126,23 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, tuple[str, str]])
         axes.set_xlim(
             panel.marks[0] - 0.5, max(max(curve.strengths) for curve in panel.curves.values()) + 0.5
         )
+    elif not panel.logarithmic:
+        axes.locator_params(axis="x", nbins=5)  # more labels of small numbers would overlap
     if panel.logarithmic:
         axes.set_xscale("log")
+    if panel.marked is not None:
+        _mark(axes, panel.marked, panel.mark)
+
+
+def _mark(axes: Axes, place: float, words: str) -> None:
+    """A vertical line; its words stand on the side that has more room."""
+    axes.axvline(place, color="#5f5f5f", linewidth=1, linestyle=":")
+    across = axes.transAxes.inverted().transform(axes.transData.transform((place, 0.5)))[0]
+    axes.annotate(
+        f" {words} ",
+        (place, 0.99),
+        xycoords=("data", "axes fraction"),
+        ha="left" if across < 0.5 else "right",
+        va="top",
+        fontsize=8,
+    )

@@ -77,6 +77,15 @@ def folded(text: str, letters: int) -> list[str]:
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in textwrap.wrap(text, letters)]
 
 
+def lowered(formula: str) -> str:
+    """A formula as a picture shows it: what stands behind _ is set lower.
+
+    >>> lowered("ε_adv / C_∞")
+    'ε$_{\\\\mathrm{adv}}$ / C$_∞$'
+    """
+    return re.sub(r"_(\w+)", r"$_{\\mathrm{\1}}$", formula.replace("_∞", "$_∞$"))
+
+
 def save_figure(figure: Figure, path: Path, dpi: float = 150) -> None:
     """Write a picture, whole or not at all; the suffix says which kind."""
     from matplotlib import rc_context
