@@ -18,7 +18,13 @@ from certus.reproduce.dog_ascent import draw_ascent, measure_ascent
 from certus.reproduce.dog_attacks import attacked, table_of_errors, two_panels
 from certus.reproduce.dog_features import DOG, DOG_BREEDS, photo_features
 from certus.reproduce.dog_heads import HEADS, head_features, trained_head
-from certus.reproduce.dog_pixels import PIXEL_GAMMA, PIXEL_METHODS, enlarged_photographs, fine_tuned
+from certus.reproduce.dog_pixels import (
+    PIXEL_GAMMAS,
+    PIXEL_METHODS,
+    enlarged_photographs,
+    fine_tuned,
+    moves_of_wrm,
+)
 from certus.reproduce.dog_statements import dog_statements
 from certus.reproduce.page import markdown_table
 from certus.reproduce.reproduction import Extent, Measured, Part, Picture, Reproduction
@@ -117,8 +123,9 @@ def _parts(extent: Extent) -> list[Part]:
                 _measure_pixels,
                 effort=7.0,
             )
-            for name in ("wrm", "erm", "fgm", "pgm")
+            for name in ("wrm", "erm", "fgm", "pgm", "gentle")
         ),
+        Part("moves", {"how": pixels, "samples": 16 if quick else 100}, moves_of_wrm, effort=1.0),
     ]
 
 
@@ -139,7 +146,7 @@ def _draw_theory(measured: Measured) -> Figure:
 
 
 def _draw_hacky(measured: Measured) -> Figure:
-    mark = {"wrm": measured["pixels-wrm"]["C_2"] / PIXEL_GAMMA}
+    mark = {"wrm": measured["pixels-wrm"]["C_2"] / PIXEL_GAMMAS["wrm"]}
     return two_panels(pixel_sweeps(measured), "Attacks on pixels", mark)
 
 
