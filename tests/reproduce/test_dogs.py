@@ -16,7 +16,7 @@ from certus.reproduce.dog_ascent import literal_ascent, trace_of_first_epoch
 from certus.reproduce.dog_attacks import attacked, farthest_behind
 from certus.reproduce.dog_features import photo_features, read_portion, scaled, write_portion
 from certus.reproduce.dog_heads import head, train_above_bound
-from certus.reproduce.dog_pixels import fine_tuned, fit_last_layer
+from certus.reproduce.dog_pixels import fine_tuned, fit_last_layer, moves_of_wrm
 from certus.reproduce.kept_networks import kept_network
 from certus.reproduce.workshop import Workshop
 from certus.split import Split
@@ -215,16 +215,35 @@ def test_the_last_layer_is_fitted_alone() -> None:
     assert changed == {"last.weight", "last.bias"}
 
 
-def test_others_may_move_as_far_as_wrm_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+SMALL = {"train": 8, "side": 32, "epochs": 1, "batch": 4, "rate": 1e-5, "seed": 0, "probe": 1}
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    """With eight small photographs, and a small network."""
     drawn = torch.Generator().manual_seed(0)
     pictures = Split(torch.rand(8, 3, 32, 32, generator=drawn), torch.arange(8) % 2)
     monkeypatch.setattr(dog_pixels, "resnet50_weights", dict)
     monkeypatch.setattr(dog_pixels, "pretrained", lambda weights, outputs: Resnet50(outputs, 8, (1,)))
     monkeypatch.setattr(dog_pixels, "photographs", lambda part, count: pictures[:count])
-    how = {"train": 8, "side": 32, "epochs": 1, "batch": 4, "rate": 1e-5, "seed": 0, "probe": 1}
-    facts = {method: fine_tuned(Workshop(tmp_path), method, how).facts for method in ("fgm", "wrm", "erm")}
+    return Workshop(tmp_path)
+
+
+def test_others_may_move_as_far_as_wrm_does(workshop: Workshop) -> None:
+    facts = {method: fine_tuned(workshop, method, SMALL).facts for method in ("fgm", "wrm", "gentle", "erm")}
     assert facts["fgm"]["epsilon"] ** 2 == pytest.approx(facts["wrm"]["rho_hat"]) != 0
+    assert facts["gentle"]["rho_hat"] < facts["wrm"]["rho_hat"] / 100, "ρ̂ is nearly ‖∇ℓ‖²/4γ²"
     assert facts["erm"] == {"epsilon": None, "rho_hat": None}
+
+
+def test_the_moves_of_wrm_are_those_before_and_after_training(workshop: Workshop) -> None:
+    quick, slow = ({**SMALL, "rate": rate} for rate in (3e-2, 1e-9))
+    found = moves_of_wrm(workshop, {"how": quick, "samples": 8})
+    reached = fine_tuned(workshop, "wrm", quick).facts["rho_hat"]  # by an ascent of more steps
+    assert found["end"]["rho"] == pytest.approx(reached, rel=0.05)
+    untrained = moves_of_wrm(workshop, {"how": slow, "samples": 8})
+    assert untrained["start"] == pytest.approx(untrained["end"], rel=1e-3)
+    assert untrained["start"] == found["start"] != found["end"]
 
 
 def test_a_network_is_trained_once_and_kept_with_its_facts(tmp_path: Path) -> None:
