@@ -191,7 +191,7 @@ REPRODUCTION = Reproduction(
     name="dogs",
     title="Features of ResNet-50, and pixels (CIFAR-10 in place of Stanford Dogs)",
     shows=("section:dogs", "fig:supremum", "fig:dogs-theory", "fig:dogs-hacky"),
-    minutes={Extent.QUICK: 2, Extent.PAPER: 80},
+    minutes={Extent.QUICK: 2, Extent.PAPER: 95},
     parts=_parts,
     pictures=(
         Picture(
@@ -208,7 +208,7 @@ REPRODUCTION = Reproduction(
         ),
         Picture(
             "hacky",
-            "Test error of fine-tuned networks under two attacks on pixels; the bar is at the γ of training. "
+            "Test error of fine-tuned networks under two attacks on pixels; the bar is at the paper's γ = 1. "
             "CIFAR-10 in place of Stanford Dogs.",
             _draw_hacky,
         ),
