@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 
 from certus.cli.app import app
 from certus.errors import ArgumentError
+from certus.reproduce.reproduction import Extent
 from certus.reproduce.reproductions import REPRODUCTIONS
+from certus.reproduce.workshop import Workshop
 
 
 def say(*arguments: str) -> str:
@@ -42,6 +44,15 @@ def test_one_result_is_measured_shown_and_listed() -> None:
     rows = {row["name"]: row for row in json.loads(say("--json"))}
     assert rows["hardness"]["measured"] == "quick"
     assert rows["hardness"]["parts_kept"]["quick"] == 8
+
+
+def test_the_list_says_how_much_has_begun() -> None:
+    of, workshop = REPRODUCTIONS["hardness"], Workshop(Path("work"))
+    parts = of.parts(Extent.PAPER)
+    for part in parts[:2]:
+        workshop.keep(of, Extent.PAPER, part, {})
+    (line,) = [line for line in say("--work", "work").splitlines() if line.startswith("hardness")]
+    assert f"  2 of {len(parts)} parts  {of.title[:10]}" in line
 
 
 def test_the_toy_data() -> None:

@@ -196,3 +196,10 @@ def test_no_colours_in_text(monkeypatch: pytest.MonkeyPatch) -> None:
     made = make_table("name")
     made.add_row("a")
     assert as_text([made, "b"]) == "name\na\nb"
+
+
+def test_words_begin_on_the_left_and_numbers_end_on_the_right() -> None:
+    made = make_table("name", "size", "what it is", words=("what it is",))
+    made.add_row("a", "1", "rings")
+    made.add_row("b", "100", "a")
+    assert as_text([made]).splitlines()[1:] == ["a        1  rings", "b      100  a"]

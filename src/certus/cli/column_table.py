@@ -11,8 +11,7 @@ def show_columns(data: DataSet) -> None:
     """Column, kind, gaps, different values and what becomes of it; nothing for data without a recipe."""
     if data.recipe is None:
         return
-    shown = make_table("column", "kind", "missing", "distinct", "becomes")
-    shown.columns[1].justify = shown.columns[4].justify = "left"
+    shown = make_table("column", "kind", "missing", "distinct", "becomes", words=("kind", "becomes"))
     for one in data.recipe.columns:
         kind = "–" if one.kind == "dropped" else one.kind
         shown.add_row(one.name, kind, str(one.missing), str(one.distinct), one.becomes)

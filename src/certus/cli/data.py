@@ -35,8 +35,7 @@ def list_names(as_json: Json = False) -> None:
     if as_json:
         print_json([asdict(entry) for entry in entries])
         return
-    shown = make_table("name", "state", "what it is")
-    shown.columns[2].justify = "left"
+    shown = make_table("name", "state", "what it is", words=("state", "what it is"))
     for entry in entries:
         state = (
             "bundled"

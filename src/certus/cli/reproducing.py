@@ -4,6 +4,7 @@ that is left."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -24,17 +25,24 @@ def list_reproductions(output: Path, work: Path, *, as_json: bool) -> None:
         print_json(rows)
         return
     for beyond in (False, True):
-        shown = make_table("beyond the paper" if beyond else "name", "quick", "paper", "measured", "shows")
+        first = "beyond the paper" if beyond else "name"
+        shown = make_table(first, "quick", "paper", "measured", "shows", words=("measured", "shows"))
         for row in (each for each in rows if each["beyond"] == beyond):
             costs = [f"{row[f'minutes_{extent}']:g} min" for extent in Extent]
-            shown.add_row(str(row["name"]), *costs, str(row["measured"] or "–"), str(row["title"]))
+            shown.add_row(str(row["name"]), *costs, _state(row), str(row["title"]))
         console.print(shown)
     console.print(
         "Minutes on two cores, about. `certus reproduce NAME --scale paper` resumes an interrupted one."
     )
 
 
-def _row(of: Reproduction, output: Path, workshop: Workshop) -> dict[str, object]:
+def _state(row: dict[str, Any]) -> str:
+    """At which scale it is there; else how much of the paper's scale is."""
+    kept, parts = row["parts_kept"][Extent.PAPER], row["parts"][Extent.PAPER]
+    return row["measured"] or (f"{kept} of {parts} parts" if kept else "–")
+
+
+def _row(of: Reproduction, output: Path, workshop: Workshop) -> dict[str, Any]:
     path = output / of.name / MEASURED
     measured = read_measured(path)["extent"] if path.exists() else None
     begun = {
@@ -49,6 +57,7 @@ def _row(of: Reproduction, output: Path, workshop: Workshop) -> dict[str, object
         "needs": of.needed_data(Extent.PAPER),
         **{f"minutes_{extent}": of.minutes[extent] for extent in Extent},
         "measured": measured,
+        "parts": {str(extent): len(of.parts(extent)) for extent in Extent},
         "parts_kept": begun,
     }
 
@@ -92,7 +101,8 @@ def _with_bar(of: Reproduction, extent: Extent, workshop: Workshop, output: Path
 def _show(of: Reproduction, output: Path) -> None:
     content = read_measured(output / of.name / MEASURED)
     console.print(f"{of.title} (scale: {content['extent']})")
-    shown = make_table("", "asked", "measured") if of.beyond else make_table("agrees", "paper", "measured")
+    heads = ("", "asked", "measured") if of.beyond else ("agrees", "paper", "measured")
+    shown = make_table(*heads, words=heads)
     words = {True: "yes", False: "no", None: "–"}
     for one in content["statements"]:
         agrees = "" if of.beyond else words[one["agrees"]]

@@ -58,7 +58,9 @@ def _some_regression(rows: list[dict[str, Any]]) -> bool:
 
 
 def _table(rows: list[dict[str, Any]], names: list[str]) -> PlainTable:
-    shown = make_table(*(_HEADS.get(name, name) for name in names))
+    shown = make_table(
+        *(_HEADS.get(name, name) for name in names), words=("data", "model", "method", "state")
+    )
     for row in rows:
         shown.add_row(*(number(row[name]) for name in names))
     return shown

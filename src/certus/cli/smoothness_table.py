@@ -93,7 +93,8 @@ def bound_run(
 
 
 def _show(found: SmoothnessBound, sampled: float | None, gamma: float | None, drawn: str | None) -> None:
-    lines = make_table("layer", "kind", "norm", "bend", "slope so far", "adds to the curvature")
+    heads = ("layer", "kind", "norm", "bend", "slope so far", "adds to the curvature")
+    lines = make_table(*heads, words=("kind",))
     for layer in found.layers:
         cells = (layer.norm, layer.bend, layer.lipschitz, layer.curvature)
         lines.add_row(layer.path or "–", layer.kind, *(_cell(value) for value in cells))

@@ -8,7 +8,7 @@ each behind the head of its column.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -90,12 +90,17 @@ class PlainTable(Table):
         return [line for line in lines if line]
 
 
-def make_table(*columns: str) -> PlainTable:
-    """A plain table: names on the left, numbers on the right."""
+def make_table(*columns: str, words: Collection[str] = ()) -> PlainTable:
+    """A plain table: names begin on the left, numbers end on the right.
+
+    Args:
+        words: columns that hold words, not numbers; they begin on the left, as the first does.
+    """
     made = PlainTable(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         shown = printable(column).replace("\n", "\\n")
-        made.add_column(shown, justify="left" if index == 0 else "right", overflow="fold", no_wrap=index == 0)
+        begins = index == 0 or column in words
+        made.add_column(shown, justify="left" if begins else "right", overflow="fold", no_wrap=index == 0)
     return made
 
 
