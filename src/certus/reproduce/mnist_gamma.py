@@ -89,7 +89,7 @@ def _statements(measured: Measured) -> list[Comparison]:
         Comparison(
             "fig:mnist4",
             "(b) Gains diminish as γ falls.",
-            f"The first step gains {-falls[0]:.1%}, the last {-falls[-1]:.1%}.",
+            f"The first step gains {-falls[0]:.1%}, the last {round(-falls[-1], 3) + 0.0:.1%}.",
             -falls[-1] < -falls[0],
             evidence=Evidence.ATTAINED,
         ),
