@@ -206,7 +206,7 @@ REPRODUCTION = Reproduction(
     name="convergence",
     title="Convergence of Algorithm 1: the theorem's step and rate as numbers",
     shows=("thm:convergence", "sec:optimization", "assumption:smoothness"),
-    minutes={Extent.QUICK: 0.5, Extent.PAPER: 15},
+    minutes={Extent.QUICK: 0.5, Extent.PAPER: 20},
     parts=_parts,
     pictures=(
         Picture(
@@ -216,5 +216,5 @@ REPRODUCTION = Reproduction(
     statements=_statements,
     text=_text,
     smaller={Extent.QUICK: "At most 1,000 steps."},
-    revision=2,
+    revision=3,
 )

@@ -37,7 +37,7 @@ from certus.split import Split
 from certus.surrogate import WRM, BarzilaiBorwein
 from certus.training.theory import ConvergenceConstants
 
-STEP_GAMMA, NORM_BOUND = 6.0, 4.0
+STEP_GAMMA, NORM_BOUND = 4.0, 3.3
 CAREFUL = BarzilaiBorwein(1e-10, 200)
 _LOOKS = 100  # how often ∇F is computed during a run
 
