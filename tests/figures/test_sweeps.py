@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from certus.errors import ArgumentError, UnsupportedError
 from certus.figures.attack_curves import FAILED, Curve, Panel, draw_sweeps, sweep_figure
-from certus.figures.canvas import COLOURS, lowered
+from certus.figures.canvas import COLOURS, subscripted
 from tests.pictures import pixels_of
 
 CURVE = Curve([0.0, 1.0], [0.1, 0.5], [0.0, 0.4], [0.2, 0.6])
@@ -117,7 +117,7 @@ def test_the_words_of_a_mark_stay_within_the_axes(marked: float, logarithmic: bo
 
 def test_labels_of_small_strengths_do_not_overlap() -> None:
     curve = Curve([0.0, 0.00025, 0.004], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3])
-    figure = sweep_figure([Panel("", lowered("ε_adv / C_∞"), "error", {"fgm": curve})] * 2)
+    figure = sweep_figure([Panel("", subscripted("ε_adv / C_∞"), "error", {"fgm": curve})] * 2)
     figure.canvas.draw()
     for axes in figure.axes:
         shown = [label.get_window_extent() for label in axes.get_xticklabels()]

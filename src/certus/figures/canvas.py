@@ -77,10 +77,10 @@ def folded(text: str, letters: int) -> list[str]:
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in textwrap.wrap(text, letters)]
 
 
-def lowered(formula: str) -> str:
+def subscripted(formula: str) -> str:
     """A formula as a picture shows it: what stands behind _ is set lower.
 
-    >>> lowered("ε_adv / C_∞")
+    >>> subscripted("ε_adv / C_∞")
     'ε$_{\\\\mathrm{adv}}$ / C$_∞$'
     """
     return re.sub(r"_(\w+)", r"$_{\\mathrm{\1}}$", formula.replace("_∞", "$_∞$"))

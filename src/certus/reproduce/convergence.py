@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from certus.figures.canvas import COLOURS, lowered, new_figure
+from certus.figures.canvas import COLOURS, new_figure, subscripted
 from certus.reproduce.convergence_runs import (
     NORM_BOUND,
     STEP_GAMMA,
@@ -86,7 +86,7 @@ def _draw(measured: Measured) -> Figure:
     convex.plot(steps, gaps, "o-", color=COLOURS[1], label="F at the average iterate, less min F")
     line = [gaps[0] * math.sqrt(steps[0] / one) for one in steps]
     convex.plot(steps, line, "--", color="#5f5f5f", label="a rate of 1/√T")
-    convex.set(xscale="log", yscale="log", xlabel="steps T", ylabel=lowered("F(W̄_T) − min F"))
+    convex.set(xscale="log", yscale="log", xlabel="steps T", ylabel=subscripted("F(W̄_T) − min F"))
     convex.set_title("The convex case")
     for axes in (rate, convex):
         axes.spines[["top", "right"]].set_visible(False)

@@ -14,7 +14,7 @@ from torch import nn
 from certus.attacks.budgets import typical_length
 from certus.attacks.sweeps import Trial, sweep
 from certus.figures.attack_curves import Curve, Panel, sweep_figure
-from certus.figures.canvas import lowered
+from certus.figures.canvas import subscripted
 from certus.losses import CrossEntropy, ModelLoss
 from certus.reproduce.page import markdown_table
 from certus.split import Split
@@ -72,8 +72,8 @@ def two_panels(
     """
     panels = [
         Panel(
-            lowered(TITLES[attack]),
-            lowered(AXES[attack]),
+            subscripted(TITLES[attack]),
+            subscripted(AXES[attack]),
             "test error",
             {name: _curve(found[attack]) for name, found in sweeps.items()},
             mark.get(attack),

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from certus.evidence import Evidence
-from certus.figures.canvas import COLOURS, lowered, new_figure
+from certus.figures.canvas import COLOURS, new_figure, subscripted
 from certus.reproduce.mnist_families import FEWER_EPOCHS
 from certus.reproduce.mnist_networks import MEAN_LENGTH, SMALL_BUDGET, recipe
 from certus.reproduce.mnist_surface import surface_part
@@ -45,7 +45,7 @@ def _draw(measured: Measured) -> Figure:
     figure = new_figure(9.4, 3.9)
     left, right = figure.subplots(1, 2)
     left.plot(across, [one["rows"][0]["rho_test"] for one in rows], "o-", color=COLOURS[0])
-    left.set(title="(a) ρ̂ under the adversary", ylabel=lowered("ρ̂_test"), yscale="log")
+    left.set(title="(a) ρ̂ under the adversary", ylabel=subscripted("ρ̂_test"), yscale="log")
     errors = [one["rows"][0] for one in rows]
     right.plot(across, [one["error"] for one in errors], "o-", color=COLOURS[0], label="under the adversary")
     right.fill_between(
@@ -55,7 +55,7 @@ def _draw(measured: Measured) -> Figure:
     right.set(title="(b) test error", ylabel="test error")
     right.set_ylim(bottom=0)
     for axes in (left, right):
-        axes.axvline(MEAN_LENGTH / SMALL_BUDGET, color="#5f5f5f", linestyle=":", label=lowered("γ_adv"))
+        axes.axvline(MEAN_LENGTH / SMALL_BUDGET, color="#5f5f5f", linestyle=":", label=subscripted("γ_adv"))
         axes.set_xlabel("C₂ / γ of training")
         axes.spines[["top", "right"]].set_visible(False)
     right.legend(frameon=False, fontsize="small")

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from certus.attacks.smallest import largest_penalty
 from certus.attacks.sweeps import Trial, sweep
-from certus.figures.canvas import COLOURS, MARKERS, lowered, new_figure
+from certus.figures.canvas import COLOURS, MARKERS, new_figure, subscripted
 from certus.losses import ModelLoss, predicted
 from certus.norms import L2
 from certus.reproduce.mnist_networks import (
@@ -195,7 +195,7 @@ def draw_stability(measured: Measured) -> Figure:
     axes.axvline(
         MEAN_LENGTH / measured["surface-wrm"]["gamma"], color="#5f5f5f", linestyle=":", label="γ of training"
     )
-    axes.set(yscale="log", xlabel=lowered("C₂ / γ_adv"), ylabel=lowered("ρ̂_test"))
+    axes.set(yscale="log", xlabel=subscripted("C₂ / γ_adv"), ylabel=subscripted("ρ̂_test"))
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=6, frameon=False, fontsize="small")
     return figure

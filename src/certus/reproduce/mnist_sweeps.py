@@ -14,7 +14,7 @@ from certus.attacks.budgets import typical_length
 from certus.attacks.sweeps import Trial, sweep
 from certus.evidence import Evidence
 from certus.figures.attack_curves import Curve, Panel
-from certus.figures.canvas import lowered
+from certus.figures.canvas import subscripted
 from certus.reproduce.mnist_networks import MNIST_METHODS, NetworkRecipe, mnist_network, random_images
 from certus.reproduce.page import markdown_table
 from certus.reproduce.reproduction import Comparison, Measured, Part
@@ -132,8 +132,10 @@ def attack_panels(
                 continue
             letter = "abcdef"[len(panels)]
             title = f"({letter}) {attack.upper()}, ‖·‖{_SIGNS[norm]}" + (", clipped" if clipped else "")
-            strength = lowered(f"ε_adv / C{_SIGNS[norm]}")
-            panels.append(Panel(lowered(title), strength, "test error", curves, marks.get(norm), towards=1))
+            strength = subscripted(f"ε_adv / C{_SIGNS[norm]}")
+            panels.append(
+                Panel(subscripted(title), strength, "test error", curves, marks.get(norm), towards=1)
+            )
     return panels
 
 
