@@ -126,7 +126,7 @@ def _why_longer(measured: Measured) -> str:
     one = (_ratio(measured, "paper") - 1) / gradients
     return (
         f"a gradient in the inputs takes {one:.2f} of ERM's whole step on this processor. The paper's ratio "
-        f"would need {(10 - 1) / gradients:.2f}; it does not say how it was timed."
+        f"would need at most {(10 - 1) / gradients:.2f}; it does not say how it was timed."
     )
 
 
