@@ -8,7 +8,8 @@ A linear softmax classifier ℓ(W; x, y) = lse(Wx) − (Wx)_y has constants that
 since the softmax Hessian is at most ½, and ∇_W ℓ = (p − e_y)xᵀ with ‖p − e_y‖₂ ≤ √2. The samples have
 norm at most R₀, and T_γ moves them by at most √2b/(2γ): R = R₀ + b/(√2γ). σ² = 2R² bounds the variance of a
 gradient, and at W = 0 the surrogate is ln K, so Δ = ln K. That the iterates stay within ‖W‖₂ ≤ b is
-checked, step by step. Then the theorem says, for its constant step and an ε-approximate maximiser,
+looked at a hundred times in each run. Then the theorem says, for its constant step and an ε-approximate
+maximiser,
 
     (1/T) Σ_t E‖∇F(W_t)‖² ≤ 4σ√(L_φΔ/T) + 4L_θx² ε/μ                                     [thm:convergence]
 
