@@ -87,7 +87,7 @@ def test_an_interrupted_certified_run_ends_in_the_same_weights(
     ("options", "message"),
     [
         (["--certified", "--gamma", "1", "--model", "mlp:8:relu"], "The layer 2 (ReLU) cannot be certified"),
-        (["--certified", "--method", "erm"], "Give either `--gamma` or `--rho` for erm"),
+        (["--certified", "--method", "erm"], "Give either `--gamma` or `--rho` for erm; got neither."),
         (["--certified", "--gamma", "1", "--cost", "linf"], "`--cost` must be strongly convex"),
         (["--gamma", "1", "--margin", "-1"], "`--margin` must be finite and not negative"),
         (

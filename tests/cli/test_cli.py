@@ -241,7 +241,10 @@ REFUSED = {
     ),
     "epochs": (["train", "digits", "--epochs", "0"], "`--epochs` must be at least 1; got 0."),
     "gamma": (["train", "digits", "--gamma", "-1"], "`--gamma` must be positive and finite; got -1.0."),
-    "both": (["train", "digits", "--gamma", "1", "--rho", "1"], "Give either `--gamma` or `--rho` for wrm"),
+    "both": (
+        ["train", "digits", "--gamma", "1", "--rho", "1"],
+        "Give either `--gamma` or `--rho` for wrm; got both, 1.0 and 1.0.",
+    ),
     "erm": (["train", "digits", "--method", "erm", "--rho", "1"], "`--rho` must be left out for erm"),
     "number": (["train", "digits", "--epochs", "many"], "`--epochs` must be a whole number; got 'many'"),
     "option": (["train", "digits", "--nonsense"], "--nonsense"),

@@ -186,7 +186,7 @@ def _text(measured: Measured) -> str:
         f"L_θθ = {constants.parameter_smoothness:.3g}, L_θx = {constants.cross_smoothness:.3g}, "
         f"μ = {constants.modulus:.3g}, L_φ = {constants.smoothness:.3g}, σ = {constants.noise:.3g}, "
         f"Δ = {constants.initial_gap:.3g}. The bound on ‖W‖₂ was chosen after the longest run had left a "
-        "smaller ball (3). That the iterates stay within this one is looked at 100 times in each run."
+        "smaller ball (3). That the iterates stay within this one is checked at every step."
     )
     rows = [
         [
@@ -217,5 +217,5 @@ REPRODUCTION = Reproduction(
     statements=_statements,
     text=_text,
     smaller={Extent.QUICK: "At most 1,000 steps."},
-    revision=3,
+    revision=4,
 )

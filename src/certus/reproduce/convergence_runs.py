@@ -8,7 +8,7 @@ A linear softmax classifier ℓ(W; x, y) = lse(Wx) − (Wx)_y has constants that
 since the softmax Hessian is at most ½, and ∇_W ℓ = (p − e_y)xᵀ with ‖p − e_y‖₂ ≤ √2. The samples have
 norm at most R₀, and T_γ moves them by at most √2b/(2γ): R = R₀ + b/(√2γ). σ² = 2R² bounds the variance of a
 gradient, and at W = 0 the surrogate is ln K, so Δ = ln K. That the iterates stay within ‖W‖₂ ≤ b is
-looked at a hundred times in each run. Then the theorem says, for its constant step and an ε-approximate
+checked at every step of each run. Then the theorem says, for its constant step and an ε-approximate
 maximiser,
 
     (1/T) Σ_t E‖∇F(W_t)‖² ≤ 4σ√(L_φΔ/T) + 4L_θx² ε/μ                                     [thm:convergence]
@@ -89,9 +89,9 @@ def measure_run(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, An
     for step in range(steps):
         row = torch.randint(len(data), (1,), generator=generator)
         inputs, targets = data.inputs[row], data.targets[row]
+        largest = max(largest, torch.linalg.matrix_norm(model.weight.detach(), 2).item())
         if step in looks:
             squares.append(surrogate_gradient(model, data)[1].square().sum().item())
-            largest = max(largest, torch.linalg.matrix_norm(model.weight.detach(), 2).item())
         solved = method.solve(loss, inputs, targets)
         gap = solved.gradient_norm.square() / (2 * constants.modulus)
         missed = max(missed, gap.max().item())  # φ − f ≤ ‖∇f‖²/2μ

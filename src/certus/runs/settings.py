@@ -174,9 +174,8 @@ class Settings:
         require_count("jitter", self.jitter, least=0)
         require(0 <= self.warp < 0.5, "warp", "be at least 0 and below 0.5", self.warp)
         if (self.method == "wrm" or self.certified) and len(given) != 1:
-            raise ArgumentError(
-                f"Give either `gamma` or `rho` for {self.method}; got gamma={self.gamma} and rho={self.rho}."
-            )
+            got = f"both, {self.gamma} and {self.rho}" if given else "neither"
+            raise ArgumentError(f"Give either `gamma` or `rho` for {self.method}; got {got}.")
         for name in given:
             value = getattr(self, name)
             require(0 < value < math.inf, name, "be positive and finite", value)

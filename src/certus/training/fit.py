@@ -108,7 +108,7 @@ class Fit(Lookable):
         proof: of a certified training, the smoothness of the final θ, *proven* or *assumed*; else None.
     """
 
-    model: nn.Module
+    model: nn.Module = field(repr=False)
     history: list[EpochMetrics]
     robustness: Robustness | None
     proof: SmoothnessBound | None = None
