@@ -66,3 +66,16 @@ def test_a_crossed_bracket_is_seen() -> None:
     """As one stood in certificates.json, when betting took MNIST's test images in the order of their file."""
     wrong = {"mlp": {"brackets": [{"rho": 0.001, "population_loss_low": 0.3523, "population_loss": 0.3419}]}}
     assert crossed(wrong) == [".mlp.brackets.0.population_loss_low: at least 0.3523, at most 0.3419"]
+
+
+PAGES = sorted((ROOT / "results").glob("*/measured.json"))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.parent.name)
+def test_whatever_does_not_agree_with_the_paper_says_why(path: Path) -> None:
+    content = json.loads(path.read_text())
+    if not content.get("beyond", False):
+        bare = [
+            one["paper"] for one in content["statements"] if one["agrees"] is not True and not one["reason"]
+        ]
+        assert bare == []

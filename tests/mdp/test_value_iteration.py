@@ -65,3 +65,13 @@ def test_refused() -> None:
         robust_optimum(following, rewards, costs, rho=-1.0)
     with pytest.raises(ArgumentError, match="`discount` must lie in"):
         robust_optimum(following, rewards, costs, rho=0.1, discount=1.0)
+
+
+def test_values_that_do_not_settle_are_refused() -> None:
+    """Two states by turns, one of them with a reward: 10,000 sweeps are too few for this discount."""
+    turns, rewards = np.array([[1], [0]]), np.array([1.0, 0.0])
+    rule = r"`discount` must be smaller, or `tolerance` larger: .* after 10,000 sweeps; got 0\.99999\."
+    with pytest.raises(ArgumentError, match=rule):
+        worst_case_values(turns, rewards, np.zeros((2, 2)), rho=0.0, discount=0.99999)
+    with pytest.raises(ArgumentError, match=rule):
+        robust_optimum(turns[:, None], rewards, np.zeros((2, 2)), rho=0.0, discount=0.99999)

@@ -6,10 +6,10 @@ python -m tests.reproduce.draw_again NAME …
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
-from certus.reproduce.making import MEASURED, read_measured, write_folder
+from certus.reproduce.making import MEASURED, read_measured, statements_of, write_folder
+from certus.reproduce.reproduction import Extent
 from certus.reproduce.reproductions import REPRODUCTIONS
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 def draw_again(name: str, results: Path = RESULTS) -> list[Path]:
     """The files that were written."""
     of, content = REPRODUCTIONS[name], read_measured(results / name / MEASURED)
-    statements = [asdict(one) for one in of.statements(content["measured"])]
+    statements = statements_of(of, Extent(content["extent"]), content["measured"])
     return write_folder(of, content | {"title": of.title, "statements": statements}, results)
 
 

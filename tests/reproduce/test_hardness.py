@@ -10,6 +10,7 @@ import torch
 from certus.reproduce.hardness import (
     Clause,
     ascended_value,
+    clauses_held,
     formula_network,
     largest_value,
     random_formula,
@@ -44,7 +45,27 @@ def test_no_point_inside_the_box_is_better(seed: int) -> None:
     axis = torch.linspace(0, 1, 11, dtype=torch.float64)
     grid = torch.cartesian_prod(axis, axis, axis, axis)
     assert network(grid).max().item() <= most + 1e-9
-    assert ascended_value(network, 4, 50, generator) <= most + 1e-9
+    origin = torch.rand(50, 4, generator=generator, dtype=torch.float64)
+    assert ascended_value(formula, 4, origin) <= most + 1e-9
+
+
+def test_with_the_whole_penalty_an_ascent_only_rounds_its_start() -> None:
+    """And with one that is raised from 0 it finds what guesses miss."""
+    gains = 0.0
+    for seed in range(6):
+        generator = torch.Generator().manual_seed(seed)
+        formula = random_formula(14, 60, generator)
+        origin = torch.rand(10, 14, generator=generator, dtype=torch.float64)
+        guess = clauses_held(formula, origin.round()).max().item()
+        assert ascended_value(formula, 14, origin, strengths=[1.0]) == pytest.approx(guess)
+        gains += ascended_value(formula, 14, origin) - guess
+    assert gains >= 10
+
+
+def test_clauses_are_counted_as_by_hand() -> None:
+    formula = random_formula(5, 12, torch.Generator().manual_seed(0))
+    counted = clauses_held(formula, vertices(5)).tolist()
+    assert counted == [satisfied(formula, tuple(bool(one) for one in row)) for row in vertices(5).tolist()]
 
 
 def test_a_contradiction_cannot_be_satisfied() -> None:

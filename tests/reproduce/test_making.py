@@ -13,6 +13,7 @@ import pytest
 
 from certus.errors import ArgumentError
 from certus.figures.canvas import new_figure
+from certus.reproduce.circumstances import of_several
 from certus.reproduce.making import MEASURED, read_measured, reproduce
 from certus.reproduce.page import WRITTEN_BY, markdown_table, page
 from certus.reproduce.reproduction import Comparison, Extent, Film, Measured, Part, Picture, Reproduction
@@ -93,8 +94,59 @@ def test_a_damaged_part_is_refused(tmp_path: Path) -> None:
     make(_squares(2, 3), tmp_path)
     path = tmp_path / "work/parts/squares/quick/part-0.json"
     path.write_text(path.read_text().replace("4.0", "5.0"))
-    with pytest.raises(DamageError, match=r"part-0\.json is corrupt"):
+    with pytest.raises(DamageError, match=r"part-0\.json is corrupt, .* remove it, and the part is measured"):
         make(_squares(2, 3), tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"sha256": 1', "{}", "null"])
+def test_what_is_no_part_is_refused_with_the_remedy(content: str, tmp_path: Path) -> None:
+    make(_squares(2, 3), tmp_path)
+    path = tmp_path / "work/parts/squares/quick/part-0.json"
+    path.write_text(content)
+    with pytest.raises(RunError, match=r"part-0\.json is corrupt, or not of certus: remove it, and the part"):
+        make(_squares(2, 3), tmp_path)
+    path.unlink()
+    assert make(_squares(2, 3), tmp_path) == ["2"]
+
+
+def test_a_page_says_when_its_parts_were_measured_not_when_it_was_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("certus.__version__", "7.7.7")
+    make(_squares(2, 3), tmp_path)
+    monkeypatch.setattr("certus.__version__", "8.8.8")
+    make(_squares(2, 3), tmp_path)
+    text = (tmp_path / "results/squares/README.md").read_text()
+    assert "certus 7.7.7," in text
+    assert "8.8.8" not in text
+    make(_squares(2, 3, 4), tmp_path)
+    assert "certus 7.7.7 and 8.8.8," in (tmp_path / "results/squares/README.md").read_text()
+
+
+def test_several_circumstances_become_one() -> None:
+    first = {
+        "versions": {"certus": "1", "torch": "2"},
+        "threads": 1,
+        "machine": {"processor": "A"},
+        "date": "2026-01-02",
+    }
+    assert of_several([first, first]) == first
+    later = first | {"threads": 2, "date": "2026-01-03", "versions": {"certus": "1", "numpy": "3"}}
+    assert of_several([later, first, None]) == {
+        "versions": {"certus": "1", "numpy": "3", "torch": "2"},
+        "threads": "2 and 1",
+        "machine": {"processor": "A"},
+        "date": "2026-01-02 to 2026-01-03",
+        "note": "Of 1 of 3 parts it was not recorded when.",
+    }
+    assert of_several([None]) == {"note": "Of 1 of 1 parts it was not recorded when."}
+
+
+def test_only_a_quick_look_may_disagree_without_a_reason(tmp_path: Path) -> None:
+    make(_squares(2, 4), tmp_path)
+    assert "no: a quick look is too small to tell." in (tmp_path / "results/squares/README.md").read_text()
+    make(_squares(2, 4), tmp_path, Extent.PAPER)
+    assert "too small" not in (tmp_path / "results/squares/README.md").read_text()
 
 
 def test_a_quick_look_never_replaces_the_papers_scale(tmp_path: Path) -> None:
@@ -165,7 +217,7 @@ def test_what_is_written(tmp_path: Path) -> None:
 
 
 def test_a_statement_that_does_not_hold_says_no(tmp_path: Path) -> None:
-    make(_squares(2, 4), tmp_path)
+    make(_squares(2, 4), tmp_path, Extent.PAPER)
     assert "| 16 (*estimated*) | no |" in (tmp_path / "results/README.md").read_text()
 
 

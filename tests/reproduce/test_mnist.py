@@ -146,6 +146,72 @@ def test_claims_about_attacks(changed: dict[str, tuple[float, ...]], agrees: boo
     assert [one.agrees for one in claims] == [agrees] * 2
 
 
+WINS = {"wrm": (0.01, 0.2, 0.8), "fgm": (0.02, 0.3, 0.7), "ifgm": (0.02, 0.4, 0.9), "pgm": (0.02, 0.3, 0.8)}
+
+
+SATURATED = dict.fromkeys(WINS, (0.02, 0.96, 1.0)) | {"wrm": (0.01, 0.9, 1.0)}
+
+
+def family_of_errors(name: str, errors: dict[str, tuple[float, float, float]]) -> dict[str, Any]:
+    """Made up: the error rates of four networks, clean and under two attacks."""
+    sweeps = {f"{name}:pgm-{method}-0": sweep_of(method, 0, *values) for method, values in errors.items()}
+    clean = {f"{name}:network-{method}-0": {"test_error": values[0]} for method, values in errors.items()}
+    return sweeps | clean
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, ""),
+        ({"wrm": (0.01, 0.3, 0.8)}, "So it is not on small attacks."),  # as good as the best is not better
+        ({"wrm": (0.03, 0.2, 0.8)}, "So it is not on natural images."),
+        ({"wrm": (0.01, 0.2, 0.6)}, "So it is not on large attacks."),
+        (SATURATED, "So it is not on large attacks."),
+    ],
+    ids=["agrees", "small", "clean", "large", "saturated"],
+)
+def test_the_claim_about_the_large_budget_can_fail(
+    changed: dict[str, tuple[float, float, float]], reason: str
+) -> None:
+    claims = mnist_inf.sup_claims(family_of_errors("large", WINS | changed), {"large": "fig:x"})
+    assert [(one.agrees, one.reason) for one in claims] == [(not reason, reason)] * 2
+
+
+@pytest.mark.parametrize(("strongest", "agrees"), [(0.74, True), (0.76, False)])
+def test_wrm_matches_only_if_it_does_at_every_strength(strongest: float, agrees: bool) -> None:
+    errors = WINS | {"wrm": (0.01, 0.2, strongest)}
+    claims = mnist_inf.sup_claims(family_of_errors("small", errors), {"small": "fig:x"})
+    assert [one.agrees for one in claims] == [agrees] * 2
+    assert all(bool(one.reason) != agrees for one in claims)
+
+
+@pytest.mark.parametrize(
+    ("errors", "agrees"),
+    [
+        ([0.30, 0.27, 0.25, 0.24], [None, True, True]),
+        ([0.95, 0.05, 0.05, 0.05], [None, False, True]),  # a cliff before γ_adv
+        ([0.30, 0.29, 0.28, 0.05], [None, True, False]),  # beyond it; but gains do not diminish
+    ],
+)
+def test_claims_about_many_gammas(errors: list[float], agrees: list[bool | None]) -> None:
+    measured = {
+        f"gamma-{share}": {"gamma": share * 9.2147, "rows": [{"error": error, "rho_test": 1.0}]}
+        for share, error in zip((0.16, 0.08, 0.04, 0.01), errors, strict=True)
+    }
+    assert [one.agrees for one in mnist_gamma.REPRODUCTION.statements(measured)] == agrees
+
+
+@pytest.mark.parametrize(("bar", "agrees"), [(1.97e6, True), (5e6, True), (1e7, False), (1e5, False)])
+def test_the_papers_bound_must_be_alike(bar: float, agrees: bool) -> None:
+    errors = {"unclipped": [0.0, 0.5], "clipped": [0.0, 0.5]}
+    common = {"table": "tab:mnist-extra1", "errors": errors, "strengths": [0.0, 0.1], "clean_error": 0.0}
+    erm = common | {"method": "erm", "gamma": None, "bounds": {"paper": bar}, "needed": bar / 9}
+    wrm = common | {"method": "wrm", "gamma": 1.0, "bounds": {"paper": bar}, "needed": bar / 9}
+    first, second, *_ = mnist_bounds.REPRODUCTION.statements({"a": erm, "b": wrm})
+    assert (first.agrees, second.agrees) == (agrees, False)
+    assert second.reason
+
+
 def page_of(of: Reproduction, folder: Path) -> str:
     """All figures and statements of a result, from made-up measurements of every part."""
     tiny = replace(of, needs=(), parts=lambda extent: [made_up(part) for part in of.parts(extent)])
@@ -156,7 +222,9 @@ def page_of(of: Reproduction, folder: Path) -> str:
 
 def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
     page = page_of(mnist_methods.REPRODUCTION, tmp_path)
-    assert "At 97.0% of 100 random training images (one seed). (*estimated*) | yes" in page
+    assert (
+        "At 97.0% of 100 random training images (one seed); 0 could not be told. (*estimated*) | yes" in page
+    )
     assert "ERM's is up to 20 times WRM's. WRM's is the smallest at every γ_adv. (*attained*)" in page
     assert "ERM 98.00%, FGM 98.00%, IFGM 98.00%, PGM 98.00%, WRM 98.00%. (*estimated*) | no" in page
     assert "above what WRM attains on test data at 1 of 2 levels ρ" in page
@@ -165,8 +233,11 @@ def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("of", "words"),
     [
-        (mnist_gamma.REPRODUCTION, "it falls at 0 of 2 steps. (*attained*) | no"),
-        (mnist_large.REPRODUCTION, "It is not at 3.0% of 100 random training images. (*estimated*) | no"),
+        (mnist_gamma.REPRODUCTION, "it falls at 0 of 2 steps. (*attained*) | cannot be compared"),
+        (
+            mnist_large.REPRODUCTION,
+            "It is not at 3.0% of 100 random training images; 0 could not be told. (*estimated*) | no",
+        ),
         (mnist_inf.REPRODUCTION, "less that of the best other: +0.0% at 0.1 C, +0.0% at 0.2 C; clean 2.00%"),
         (mnist_prox.REPRODUCTION, "less that of the best other: +0.0% at 0.1 C, +0.0% at 0.2 C; clean 2.00%"),
         (mnist_bounds.REPRODUCTION, "Of these: tab:mnist-extra1 γ = 1e+07, tab:mnist-extra4 γ = 1000."),

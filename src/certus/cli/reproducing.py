@@ -3,6 +3,8 @@ that is left."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,15 @@ from certus.reproduce.reproduction import Extent, Reproduction
 from certus.reproduce.reproductions import REPRODUCTIONS, reproductions
 from certus.reproduce.workshop import Workshop, require_data
 from certus.texts.plain_text import make_table
+from certus.training import Observer, TrainingState
+
+_SELDOM = 60  # seconds between lines about epochs
 
 
 def list_reproductions(output: Path, work: Path, *, as_json: bool) -> None:
     """What there is, what it costs, and what has been measured already."""
+    require_folder("--output", output)
+    require_folder("--work", work)
     rows = [_row(of, output, Workshop(work)) for of in REPRODUCTIONS.values()]
     if as_json:
         print_json(rows)
@@ -77,7 +84,7 @@ def carry_out_reproduction(name: str, scale: str, output: Path, work: Path, *, a
     written = []
     with if_interrupted(lambda: kept):
         for of in chosen:
-            written += _with_bar(of, extent, Workshop(work), output)
+            written += _with_bar(of, extent, work, output)
     if as_json:
         print_json({of.name: read_measured(output / of.name / MEASURED) for of in chosen})
         return
@@ -87,15 +94,45 @@ def carry_out_reproduction(name: str, scale: str, output: Path, work: Path, *, a
     console.print(f"Pages: {pages}")
 
 
-def _with_bar(of: Reproduction, extent: Extent, workshop: Workshop, output: Path) -> list[Path]:
+def _with_bar(of: Reproduction, extent: Extent, work: Path, output: Path) -> list[Path]:
+    """A bar in a terminal; a line for each part elsewhere, as in the file of ``nohup``."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=messages, disable=not messages.is_terminal) as bar:
-        task = bar.add_task(of.name, total=None)
+        task, part, told = bar.add_task(of.name, total=None), "", 0.0
 
-        def tell(part: str, done: float, whole: float) -> None:
-            bar.update(task, description=f"{of.name}: {part}", completed=done, total=whole or 1.0)
+        def say(words: str, *, seldom: bool = False) -> None:
+            nonlocal told
+            bar.update(task, description=f"{of.name}: {words}")
+            if not messages.is_terminal and (not seldom or time.monotonic() - told > _SELDOM):
+                told = time.monotonic()
+                messages.print(f"{of.name}: {words}")
 
-        return reproduce(of, extent, workshop, output, tell)
+        def tell(name: str, done: float, whole: float) -> None:
+            nonlocal part
+            part = name
+            bar.update(task, completed=done, total=whole or 1.0)
+            say(name if messages.is_terminal or not whole else f"{name} ({done / whole:.0%} done)")
+
+        def watch() -> list[Observer]:
+            return [_Epochs(lambda words: say(f"{part}, {words}", seldom=True))]
+
+        def waiting() -> None:
+            say(f"{part}, waits for another process that trains its network")
+
+        return reproduce(of, extent, Workshop(work, watch, waiting), output, tell)
+
+
+class _Epochs(Observer):
+    """Says which epoch a training is in."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._epochs = say, 0
+
+    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+        self._epochs = epochs
+
+    def after_epoch(self, state: TrainingState) -> None:
+        self._say(f"epoch {len(state.history)} of {self._epochs} done")
 
 
 def _show(of: Reproduction, output: Path) -> None:
@@ -106,5 +143,6 @@ def _show(of: Reproduction, output: Path) -> None:
     words = {True: "yes", False: "no", None: "–"}
     for one in content["statements"]:
         agrees = "" if of.beyond else words[one["agrees"]]
-        shown.add_row(agrees, one["paper"], f"{one['measured']} ({one['evidence']})")
+        why = f" Why not: {one['reason']}" if one["agrees"] is False else ""
+        shown.add_row(agrees, one["paper"], f"{one['measured']} ({one['evidence']}){why}")
     console.print(shown)

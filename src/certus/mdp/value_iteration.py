@@ -24,6 +24,7 @@ from certus.mdp.worst_case import (
     MOST_SWEEPS,
     cell_model,
     check_ball,
+    unsettled,
     value_at_start,
     worst_expectations,
 )
@@ -64,14 +65,14 @@ def robust_optimum(
     array([2.])
     """
     check_ball(rho, discount)
-    values, table = rewards / (1 - discount), np.empty(following.shape[:2])
+    values = rewards / (1 - discount)
     for _ in range(MOST_SWEEPS):
         table = rewards[:, None] + discount * worst_expectations(values, following, costs, rho, gammas)
         change = np.abs(table.max(1) - values).max()
         values = table.max(1)
         if change <= tolerance * (1 - discount):
-            break
-    return RobustOptimum(values, table)
+            return RobustOptimum(values, table)
+    raise unsettled(discount)
 
 
 def cartpole_optimum(

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from certus.errors import require
+from certus.errors import ArgumentError, require
 from certus.mdp.cartpole import ORIGINAL, START, CartPole, advance, fallen
 from certus.mdp.compiled import compiled
 from certus.mdp.covering import Covering, Points
@@ -59,8 +59,16 @@ def worst_case_values(
         change = np.abs(updated - values).max()
         values = updated
         if change <= tolerance * (1 - discount):
-            break
-    return values
+            return values
+    raise unsettled(discount)
+
+
+def unsettled(discount: float) -> ArgumentError:
+    """To be raised where the sweeps have not come to rest."""
+    return ArgumentError(
+        f"`discount` must be smaller, or `tolerance` larger: values still change after {MOST_SWEEPS:,} "
+        f"sweeps; got {discount}."
+    )
 
 
 def check_ball(rho: float, discount: float) -> None:

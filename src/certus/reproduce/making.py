@@ -16,7 +16,7 @@ from typing import Any
 
 from certus.errors import ArgumentError
 from certus.figures.canvas import save_figure
-from certus.reproduce.circumstances import circumstances
+from certus.reproduce.circumstances import of_several
 from certus.reproduce.page import WRITTEN_BY, page, table_of_all
 from certus.reproduce.reproduction import Extent, Reproduction
 from certus.reproduce.workshop import Workshop, require_data
@@ -47,10 +47,13 @@ def reproduce(of: Reproduction, extent: Extent, workshop: Workshop, results: Pat
         workshop.keep(of, extent, part, measured[part.name])
         done += part.effort
     tell("drawing", whole, whole)
-    return write_folder(of, _content(of, extent, measured), results)
+    when = of_several(workshop.circumstances_of(of, extent))
+    return write_folder(of, _content(of, extent, measured, when), results)
 
 
-def _content(of: Reproduction, extent: Extent, measured: dict[str, Any]) -> dict[str, Any]:
+def _content(
+    of: Reproduction, extent: Extent, measured: dict[str, Any], when: dict[str, Any]
+) -> dict[str, Any]:
     """What ``measured.json`` says, without its seal."""
     return {
         "name": of.name,
@@ -58,11 +61,20 @@ def _content(of: Reproduction, extent: Extent, measured: dict[str, Any]) -> dict
         "beyond": of.beyond,
         "extent": extent,
         "revision": of.revision,
-        "circumstances": circumstances(*of.needed_packages(extent)),
+        "circumstances": when,
         "settings": {part.name: dict(part.settings) for part in of.parts(extent)},
-        "statements": [asdict(one) for one in of.statements(measured)],
+        "statements": statements_of(of, extent, measured),
         "measured": measured,
     }
+
+
+def statements_of(of: Reproduction, extent: Extent, measured: dict[str, Any]) -> list[dict[str, Any]]:
+    """In JSON types. A quick look that disagrees needs no reason of its own."""
+    made = [asdict(one) for one in of.statements(measured)]
+    for one in made:
+        if extent is Extent.QUICK and one["agrees"] is False:
+            one["reason"] = one["reason"] or "a quick look is too small to tell."
+    return made
 
 
 def write_folder(of: Reproduction, content: dict[str, Any], results: Path) -> list[Path]:

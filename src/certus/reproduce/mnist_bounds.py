@@ -26,6 +26,7 @@ from certus.smoothness import input_smoothness
 STRENGTHS_OF_TABLES = (0.0, 0.05, 0.1, 0.15, 0.2)
 _BOUND_EPOCHS, _CERTIFIED_GAMMA = 3, 1.5
 _LATE = 0.01
+_ALIKE = 3.0
 _TABLES: Mapping[str, tuple[float | None, tuple[float, ...]]] = {
     "tab:mnist-extra1": (None, (1, 1e2, 1e4, 1e6, 1e7)),
     "tab:mnist-extra2": (0.05, (1, 1e1, 1e2, 1e3, 1e4)),
@@ -33,10 +34,10 @@ _TABLES: Mapping[str, tuple[float | None, tuple[float, ...]]] = {
     "tab:mnist-extra4": (0.5, (1, 1e1, 1e2, 5e2, 1e3)),
 }
 _PAPER = {  # γ̄ of ERM, and its errors at 0 and 0.05; errors of WRM at γ = 1
-    "tab:mnist-extra1": ("1.97e6", "0.015, 0.965", "0.015, 0.112"),
-    "tab:mnist-extra2": ("7.77e3", "0.045, 0.318", "0.041, 0.183"),
-    "tab:mnist-extra3": ("5.06e3", "0.059, 0.353", "0.056, 0.225"),
-    "tab:mnist-extra4": ("5.76e2", "0.117, 0.433", "0.117, 0.364"),
+    "tab:mnist-extra1": (1.97e6, "0.015, 0.965", "0.015, 0.112"),
+    "tab:mnist-extra2": (7.77e3, "0.045, 0.318", "0.041, 0.183"),
+    "tab:mnist-extra3": (5.06e3, "0.059, 0.353", "0.056, 0.225"),
+    "tab:mnist-extra4": (5.76e2, "0.117, 0.433", "0.117, 0.364"),
 }
 _OURS = "three wishes"
 _CERTIFIED: Mapping[str, dict[str, Any]] = {
@@ -140,18 +141,19 @@ def _statements(measured: Measured) -> list[Comparison]:
             continue
         erm, wrm = rows[0], next(one for one in rows if one["gamma"] == 1)
         ours = [f"{one['clean_error']:.3f}, {one['errors']['unclipped'][1]:.3f}" for one in (erm, wrm)]
-        paper_bar = erm["bounds"]["paper"]
         strength = f"{erm['strengths'][1]:g}"
-        made.append(
+        robust = wrm["errors"]["unclipped"][1] < erm["errors"]["unclipped"][1]
+        made += [
+            _about_bar(label, bar, erm),
             Comparison(
                 label,
-                f"γ̄ of ERM {bar}; errors at 0 and 0.05: ERM {erm_errors}, WRM with γ = 1 {wrm_errors}.",
-                f"γ̄ {paper_bar:.3g} by the paper's rule, {erm['needed']:.3g} needed by ours; errors at 0 and "
-                f"{strength}: {ours[0]} and {ours[1]}.",
-                wrm["errors"]["unclipped"][1] < erm["errors"]["unclipped"][1],
+                f"Errors at 0 and 0.05: ERM {erm_errors}, WRM with γ = 1 {wrm_errors}: less at 0.05.",
+                f"Errors at 0 and {strength}: {ours[0]} and {ours[1]}.",
+                robust,
+                reason="" if robust else "the penalty on the weights leaves WRM little to add.",
                 evidence=Evidence.ATTAINED,
-            )
-        )
+            ),
+        ]
     tables = [one for label in _TABLES for one in _wishes(_of(measured, label))]
     named = ", ".join(f"{one['table']} γ = {one['gamma']:g}" for one in tables) or "none"
     made.append(
@@ -175,6 +177,24 @@ def _statements(measured: Measured) -> list[Comparison]:
         )
     )
     return made
+
+
+def _about_bar(label: str, bar: float, erm: Mapping[str, Any]) -> Comparison:
+    """Weights differ from training to training, and γ̄ is a product over layers: alike is within a factor."""
+    ours = erm["bounds"]["paper"]
+    alike = bar / _ALIKE <= ours <= bar * _ALIKE
+    return Comparison(
+        label,
+        f"γ̄ of ERM is {bar:.3g}.",
+        f"{ours:.3g} by the paper's rule (alike: within a factor of {_ALIKE:g}). Ours asks for γ ≥ "
+        f"{erm['needed']:.3g}.",
+        alike,
+        reason=""
+        if alike
+        else f"{_BOUND_EPOCHS} epochs; the paper says neither how long its own were trained nor whose "
+        "convention its multiplier follows.",
+        evidence=Evidence.PROVEN,
+    )
 
 
 def _text(measured: Measured) -> str:
@@ -233,8 +253,8 @@ REPRODUCTION = Reproduction(
     statements=_statements,
     text=_text,
     smaller={
-        Extent.QUICK: "Three rows of two tables, and one certified network; 800 training images, 2 epochs; "
-        "50 test images.",
+        Extent.QUICK: "Three rows of two tables, and one pair of certified networks; 800 training images, "
+        "2 epochs; 50 test images.",
         Extent.PAPER: "24 models of 3 epochs and four certified ones, one seed; attacks on 1,000 random "
         "test images.",
     },

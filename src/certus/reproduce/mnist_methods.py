@@ -21,13 +21,13 @@ from certus.reproduce.mnist_networks import (
     training_part,
 )
 from certus.reproduce.mnist_surface import (
+    certificate_claim,
     concavity_part,
     digits_part,
     draw_digits,
     draw_paper_certificate,
     draw_stability,
     length_words,
-    paper_certificate,
     surface_part,
 )
 from certus.reproduce.mnist_sweeps import (
@@ -129,27 +129,38 @@ def _about_networks(measured: Measured) -> list[Comparison]:
             "All methods achieve over 99% test accuracy.",
             f"{shown}.",
             max(errors.values()) < 0.01,
+            reason="" if max(errors.values()) < 0.01 else _why_below(measured),
         ),
         Comparison(
             "sec:mnist-real",
             "φ_γ is strongly concave for 98% of the training data.",
             f"At {', '.join(f'{one:.1%}' for one in concave)} of {shares[0]['count']:,} random training "
-            f"images ({'one seed' if len(concave) == 1 else f'{len(concave)} seeds'}).",
+            f"images ({'one seed' if len(concave) == 1 else f'{len(concave)} seeds'}); "
+            f"{sum(one['unresolved'] for one in shares)} could not be told.",
             min(concave) >= 0.96,
         ),
     ]
 
 
+def _why_below(measured: Measured) -> str:
+    """ERM is one of those that err more, or it is not."""
+    errors = [one["test_error"] for one in _trained(measured, "erm")]
+    if max(errors) < 0.01:
+        return "here robustness costs accuracy."
+    return (
+        f"ERM itself has {', '.join(f'{1 - one:.2%}' for one in errors)}: these networks were trained for 10 "
+        "epochs at a constant step, and the paper does not say how long its own were."
+    )
+
+
 def _about_surface(measured: Measured) -> list[Comparison]:
-    found = measured["surface-wrm"]
     rows = {name: measured[f"surface-{name}"]["rows"] for name in MNIST_METHODS}
     levels = {name: [row["rho_test"] for row in rows[name]] for name in MNIST_METHODS}
     ratio = max(high / low for high, low in zip(levels["erm"], levels["wrm"], strict=True))
     steadiest = all(
         levels["wrm"][place] <= min(levels[name][place] for name in MNIST_METHODS)
-        for place in range(len(found["rows"]))
+        for place in range(len(rows["wrm"]))
     )
-    held = [paper_certificate(found, row["rho_test"]) >= row["loss"] for row in found["rows"]]
     digits = measured["digits"]["methods"]
     far = ", ".join(f"{MNIST_METHODS[name]} {length_words(one)}" for name, one in digits.items())
     return [
@@ -169,16 +180,7 @@ def _about_surface(measured: Measured) -> list[Comparison]:
             reason="whether they look like it is for the eye.",
             evidence=Evidence.ATTAINED,
         ),
-        Comparison(
-            "fig:loss-bound",
-            "(b) The certificate bounds the worst case on the test data at every ρ.",
-            f"It is above what WRM attains on test data at {sum(held)} of {len(held)} levels ρ.",
-            all(held),
-            reason=""
-            if all(held)
-            else "The curve is an estimate from below, without ε_n: no bound by itself.",
-            evidence=Evidence.ATTAINED,
-        ),
+        certificate_claim(measured["surface-wrm"], "fig:loss-bound", "(b) "),
     ]
 
 
@@ -191,6 +193,11 @@ def _text(measured: Measured) -> str:
         errors = ", ".join(f"{one['test_error']:.2%}" for one in ones)
         rows.append([words, str(ones[0]["epochs"]), reach, errors])
     networks = markdown_table(["method", "epochs", "ε, and √ρ̂ of WRM", "test error by seed"], rows)
+
+    def errors_of(name: str) -> str:
+        rows = measured[f"surface-{name}"]["rows"]
+        return f"{min(rows, key=lambda row: abs(row['gamma'] - SMALL_BUDGET))['error']:.1%}"
+
     kept = measured["pgm-erm-0"]["rows"]
     sides = [side for side in (False, True) if any(row["clipped"] == side for row in kept)]
     tables = [error_table(measured, "pgm", norm, side) for norm in NORMS_SHOWN for side in sides]
@@ -198,7 +205,11 @@ def _text(measured: Measured) -> str:
         f"Test error in percent on {measured['pgm-erm-0']['samples']:,} random test images. Where a method "
         "has several seeds, this is their mean, and the bands of the figures are their range; else they "
         "are 95% intervals. Methods are compared beyond the budget of training, from 0.1 C on. An attack "
-        "only finds errors: where an attack that may do more finds less, it failed."
+        "only finds errors: where an attack that may do more finds less, it failed. So do WRM attacks on "
+        "networks that are sure of themselves, whose cross-entropy has no gradient left: at γ_adv = γ they "
+        f"find {errors_of('erm')} of errors with ERM and {errors_of('wrm')} with WRM, though the few images "
+        "of ERM that do move go far. For that reason the smallest perturbations of ten digits climb the "
+        "margin."
     )
     return "\n\n".join([networks, words, *tables])
 
@@ -225,7 +236,7 @@ REPRODUCTION = Reproduction(
         Picture(
             "digits",
             "The smallest WRM perturbation that each network misreads, and what it reads (fig:mnist2 b, "
-            "fig:mnist3).",
+            "fig:mnist3); the attack climbs the margin.",
             draw_digits,
         ),
         Picture(

@@ -190,7 +190,7 @@ def attack_claims(
             made.append(
                 Comparison(
                     label,
-                    f"{attack.upper()} attacks in {_WORDS[norm]}: {claim}",
+                    f"{attack.upper()} attacks in {_WORDS[norm]}, beyond {above:g} C: {claim}",
                     f"Of the strengths {_listed(shares)} C: all beat ERM at {_listed(behind)}; WRM errs "
                     f"least at {_listed(best)}.",
                     behind == best == shares,

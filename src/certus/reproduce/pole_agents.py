@@ -145,12 +145,10 @@ def _draw(measured: Measured) -> Figure:
 
 def _statements(measured: Measured) -> list[Comparison]:
     made = []
-    for system in ("original", "heavy", "short", "strong g"):
+    for system, (before, after) in PAPER.items():
         nominal, robust = (mean_score(_pairs(measured), agent, system) for agent in (NOMINAL, ROBUST))
-        before, after = PAPER[system]
         wins = after[0] - before[0] > 5
         agrees = (robust.mean - nominal.mean > 5) if wins else abs(robust.mean - nominal.mean) <= 10
-        heavy = system == "heavy" and not agrees
         made.append(
             Comparison(
                 "sec:cartpole",
@@ -158,9 +156,7 @@ def _statements(measured: Measured) -> list[Comparison]:
                 f"Nominal {nominal.mean:.1f}, robust {robust.mean:.1f} ({len(_agents(measured))} "
                 f"agents each).",
                 agrees,
-                reason="gymnasium's pole weighs a tenth of its cart; doubling it hurts nobody."
-                if heavy
-                else "",
+                reason="" if agrees else _why_otherwise(measured, system),
             )
         )
     gain = _learning_gain(measured).mean
@@ -170,25 +166,32 @@ def _statements(measured: Measured) -> list[Comparison]:
             "The robust agent also learns more efficiently on the original system (Fig. 5).",
             f"Its training episodes are {gain:+.0f} steps longer in the mean.",
             gain > 0,
+            reason="" if gain > 0 else "Agents differ by chance as much.",
         )
     )
     worst = {
         agent: np.mean([_worst(one[agent]["grid"]) for one in _agents(measured)])
         for agent in (NOMINAL, ROBUST)
     }
-    best = max(_optima(measured), key=lambda one: _worst(one["grid"]))
+    optima = ", ".join(f"{_worst(one['grid']):.0f} at ρ = {one['rho']:g}" for one in _optima(measured))
     made.append(
         Comparison(
-            "unlabelled: robust MDP",
+            "sec:cartpole",
             "The goal is the worst case over an ambiguity set of transitions.",
-            f"Worst of 27 systems: nominal {worst[NOMINAL]:.0f}, robust {worst[ROBUST]:.0f} steps; "
-            f"the optimum of the "
-            f"robust MDP on the cells {_worst(best['grid']):.0f} (ρ = {best['rho']:g}).",
+            f"Worst of 27 systems: nominal {worst[NOMINAL]:.0f}, robust {worst[ROBUST]:.0f} steps; the "
+            f"optimum of the robust MDP on the cells {optima}.",
             None,
             reason="the paper has no such number.",
         )
     )
     return made
+
+
+def _why_otherwise(measured: Measured, system: str) -> str:
+    if system == "heavy":
+        return "gymnasium's pole weighs a tenth of its cart; doubling it hurts nobody."
+    off = _share(measured, NOMINAL, "ran off", system)
+    return f"In {off:.0%} of the nominal agents' trials the cart runs off the track, which no cell sees."
 
 
 def _text(measured: Measured) -> str:
@@ -202,9 +205,10 @@ def _text(measured: Measured) -> str:
     head = ["system", NOMINAL, ROBUST, "paired gain, 95%", "paper: nominal", "paper: robust"]
     head += [f"optimum, ρ = {one['rho']:g}" for one in _optima(measured)]
     words = (
-        "Episode length, at most 400; ± the standard error over agents (the paper's: over trials of "
-        "one agent). The last columns: "
-        "the policy that robust value iteration finds on the cells, which do not see the cart."
+        f"γ = {_GAMMA:g}, chosen by looking at these very systems, not held out; λ = 0.99; {_EPISODES:,} "
+        "episodes. The paper gives none of these. Episode length, at most 400; ± the standard error over "
+        "agents (the paper's: over trials of one agent). The last columns: the "
+        "policy that robust value iteration finds on the cells, which do not see the cart."
     )
     learning = (
         f"In training the robust agents' episodes are longer by {spoken_gain(_learning_gain(measured), 1)}."

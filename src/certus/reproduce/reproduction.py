@@ -86,7 +86,7 @@ class Comparison:
         label: where the paper says it, such as ``fig:toy``; empty where it says nothing of the kind.
         paper, measured: one sentence or number each; beyond the paper, what was asked and what was found.
         agrees: None where the two cannot be compared.
-        reason: why not, where they differ or cannot be compared.
+        reason: why not, where they differ or cannot be compared; needed there, at the paper's extent.
         evidence: what the measured number is.
     """
 
@@ -109,6 +109,7 @@ class Reproduction:
         minutes: about how long each extent takes on two cores.
         smaller: where an extent is less than the paper's, in words; the page says it.
         revision: raised whenever what is measured changes, so that parts which were kept are measured again.
+            Networks are named by their settings, and stay.
         text: more for the page, in Markdown, from what was measured.
         needs: data that have to be fetched first.
         beyond: whether this is a study of our own, which the paper has no figure or table for.

@@ -20,6 +20,7 @@ from typing import Any
 from certus.data import load
 from certus.data.resnet50_weights import resnet50_weights
 from certus.errors import UnsupportedError
+from certus.reproduce.circumstances import circumstances
 from certus.reproduce.reproduction import Extent, Part, Reproduction
 from certus.runs import RunLock
 from certus.runs.building import load_data
@@ -27,7 +28,7 @@ from certus.runs.directory import RunDirectory
 from certus.runs.execute import execute, start_run
 from certus.runs.settings import Settings
 from certus.runs.trained import TrainedRun, open_trained
-from certus.storage.files import RunError, read_json
+from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.sealed import check_seal, seal
 from certus.storage.writing import write_json
 from certus.training import Observer
@@ -38,11 +39,13 @@ class Workshop:
     """A folder for networks and parts.
 
     Attributes:
-        watch: makes an observer for each training, such as a progress bar.
+        watch: makes observers for each training, such as a progress bar.
+        waiting: called once before waiting for another process that trains a network; None refuses instead.
     """
 
     folder: Path
     watch: Callable[[], list[Observer]] = list
+    waiting: Callable[[], None] | None = None
 
     def network(self, settings: Settings) -> TrainedRun:
         """The network of these settings: found, finished, or trained."""
@@ -50,11 +53,12 @@ class Workshop:
         path = self.folder / "networks" / name
         if not (path / "run.json").exists():
             start_run(path, settings, load_data(settings))
-        run = RunDirectory.open(path)
-        if run.result is None:
-            with RunLock(path):
-                execute(run, observers=self.watch())
-        return open_trained(run)
+        if RunDirectory.open(path).result is None:
+            with RunLock(path, waiting=self.waiting):
+                run = RunDirectory.open(path)
+                if run.result is None:  # who was waited for may have finished it
+                    execute(run, observers=self.watch())
+        return open_trained(RunDirectory.open(path))
 
     def number(self, about: Mapping[str, Any], compute: Callable[[], float]) -> float:
         """A number that was computed earlier for the same ``about``, or is now."""
@@ -72,23 +76,38 @@ class Workshop:
 
     def kept(self, of: Reproduction, extent: Extent, part: Part) -> Any | None:
         """What a part measured earlier under the same settings; None if it is still to be measured."""
+        content = self._read(of, extent, part)
+        return None if content is None else content["measured"]
+
+    def circumstances_of(self, of: Reproduction, extent: Extent) -> list[dict[str, Any] | None]:
+        """When and with what each kept part was measured; None where it does not say."""
+        found = [self._read(of, extent, part) for part in of.parts(extent)]
+        return [one.get("circumstances") for one in found if one is not None]
+
+    def keep(self, of: Reproduction, extent: Extent, part: Part, measured: Any) -> None:
+        """Write down what a part measured, just now."""
+        path = self._path(of, extent, part)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = {
+            "settings": _plain(part.settings),
+            "revision": of.revision,
+            "circumstances": circumstances(*of.needed_packages(extent)),
+            "measured": measured,
+        }
+        write_json(path, seal(content))
+
+    def _read(self, of: Reproduction, extent: Extent, part: Part) -> dict[str, Any] | None:
         path = self._path(of, extent, part)
         if not path.exists():
             return None
-        content = read_json(path)
         try:
+            content = read_json(path)
             check_seal(content, path)
             known = content["settings"] == _plain(part.settings) and content["revision"] == of.revision
-        except (KeyError, TypeError):
-            raise RunError(f"{path} is corrupt: remove it, and the part is measured again.") from None
-        return content["measured"] if known else None
-
-    def keep(self, of: Reproduction, extent: Extent, part: Part, measured: Any) -> None:
-        """Write down what a part measured."""
-        path = self._path(of, extent, part)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = {"settings": _plain(part.settings), "revision": of.revision, "measured": measured}
-        write_json(path, seal(content))
+        except (RunError, KeyError, TypeError):
+            words = f"{path} is corrupt, or not of certus: remove it, and the part is measured again."
+            raise DamageError(words) from None
+        return content if known else None
 
     def _path(self, of: Reproduction, extent: Extent, part: Part) -> Path:
         return self.folder / "parts" / of.name / extent / f"{part.name}.json"
