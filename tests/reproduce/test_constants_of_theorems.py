@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from scipy.optimize import minimize
+from scipy.special import logsumexp
 from torch import Tensor
 from torch.func import grad, jacrev
 
 from certus.reproduce import convergence_runs, generalization
+from certus.reproduce.reproduction import Extent
+from certus.reproduce.workshop import Workshop
 from certus.split import Split
 
 
@@ -58,3 +64,66 @@ def test_the_bound_for_one_network_is_hoeffdings() -> None:
     t = generalization.fixed_bound(500)
     assert 2 * math.exp(-2 * 500 * t**2 / generalization.REACH**4) == pytest.approx(0.05)
     assert generalization.uniform_bound(500) > 10 * t
+
+
+def test_the_surrogate_and_its_gradient_are_those_of_another_solver() -> None:
+    """φ by scipy for each of three samples; ∇F by differences of that."""
+    generator = torch.Generator().manual_seed(1)
+    weights = torch.randn(3, 4, generator=generator, dtype=torch.float64)
+    weights /= torch.linalg.matrix_norm(weights, 2)
+    data = Split(torch.rand(3, 4, generator=generator, dtype=torch.float64), torch.tensor([0, 2, 1]))
+
+    def mean_of_phi(at: Tensor) -> float:
+        total = 0.0
+        for point, label in zip(data.inputs.numpy(), data.targets.tolist(), strict=True):
+
+            def fall(moved: Any, point: Any = point, label: int = label) -> float:
+                outputs = at.numpy() @ moved
+                gap = float(logsumexp(outputs) - outputs[label])
+                return convergence_runs.STEP_GAMMA * float(((moved - point) ** 2).sum()) - gap
+
+            total -= minimize(fall, point, tol=1e-12).fun / 3
+        return total
+
+    model = torch.nn.Linear(4, 3, bias=False).double()
+    with torch.no_grad():
+        model.weight.copy_(weights)
+    value, slope = convergence_runs.surrogate_gradient(model, data)
+    assert value == pytest.approx(mean_of_phi(weights), abs=1e-9)
+    for row, column in ((0, 0), (1, 3), (2, 1)):
+        step = torch.zeros_like(weights)
+        step[row, column] = 1e-4
+        difference = (mean_of_phi(weights + step) - mean_of_phi(weights - step)) / 2e-4
+        assert slope[row, column].item() == pytest.approx(difference, abs=1e-6)
+
+
+def test_a_run_of_the_theorem(tmp_path: Path) -> None:
+    """From W = 0, where ‖∇F‖ is largest; its norm is that of all iterates, not of some."""
+    settings = {"steps": 300, "seed": 0, "gradients": 50, "tolerance": 1e-8}
+    found = convergence_runs.measure_run(Workshop(tmp_path), settings)
+    known = convergence_runs.softmax_constants(1.0, 10)
+    assert found["step_size"] == known.step_size(300)
+    assert 0 < found["mean_square"] < found["bound"] == known.bound(300, found["accuracy"])
+    assert found["accuracy"] < 1e-6
+    assert 0 < found["largest_norm"] <= 300 * found["step_size"] * known.noise
+    assert found["average_value"] < math.log(10), "F at the start, W = 0"
+    short = convergence_runs.measure_run(Workshop(tmp_path), settings | {"steps": 30})
+    assert found["mean_square"] < short["mean_square"]
+
+
+def test_the_least_of_a_convex_surrogate(tmp_path: Path) -> None:
+    found = convergence_runs.measure_best(Workshop(tmp_path), {"iterations": 60})
+    run = convergence_runs.measure_run(
+        Workshop(tmp_path), {"steps": 100, "seed": 0, "gradients": 50, "tolerance": 1e-8}
+    )
+    assert found["value"] < run["average_value"]
+    assert found["gradient_norm"] < 1e-3
+
+
+def test_samples_come_nearer_to_the_population(tmp_path: Path) -> None:
+    settings = {"seed": 0, "networks": 3, "repetitions": 2, "population": 20_000, "counts": [50, 5000]}
+    (part,) = generalization.REPRODUCTION.parts(Extent.QUICK)
+    few, many = part.measure(Workshop(tmp_path), settings)["rows"]
+    assert many["mean_deviation"] < few["mean_deviation"] / 3
+    assert max(few["largest"]) >= few["mean_deviation"]
+    assert few["missed"] == many["missed"] == 0

@@ -176,7 +176,8 @@ def _draw(measured: Measured) -> Figure:
     for colour, count in zip(COLOURS, starts, strict=False):
         chosen = _of_starts(measured, count)
         sizes, missed = [one["variables"] for one in chosen], [100 * _missed(one) for one in chosen]
-        axes.plot(sizes, missed, marker="o", color=colour, label=f"best of {count} ascents")
+        words = "one ascent" if count == 1 else f"best of {count} ascents"
+        axes.plot(sizes, missed, marker="o", color=colour, label=words)
     guessed = [100 * _missed(one, "guess") for one in _of_starts(measured, starts[-1])]
     axes.plot(sizes, guessed, "--", color="#5f5f5f", label=f"best of {starts[-1]} guesses")
     axes.set(xlabel="variables of the formula = inputs of the network", ylim=(-3, 103))
