@@ -19,7 +19,10 @@ from certus.reproduce.page import WRITTEN_BY, markdown_table, page
 from certus.reproduce.reproduction import Comparison, Extent, Film, Measured, Part, Picture, Reproduction
 from certus.reproduce.reproductions import REPRODUCTIONS, reproductions
 from certus.reproduce.workshop import Workshop
+from certus.runs.settings import Settings
 from certus.storage.files import DamageError, RunError
+from certus.storage.lock import LockError, RunLock
+from certus.training import Observer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -286,3 +289,26 @@ def test_all_reproductions_have_what_a_page_needs() -> None:
 
 def test_a_table_needs_no_rows() -> None:
     assert markdown_table(["a"], []) == "| a |\n|---|"
+
+
+def test_a_network_that_another_process_trains_is_waited_for(tmp_path: Path) -> None:
+    """Whoever waits finds it finished; whoever does not is refused."""
+    settings = Settings(data="rings", model="toy", method="erm", epochs=1)
+    first = Workshop(tmp_path).network(settings)
+    kept = tmp_path / "networks" / first.run.path.name
+    with RunLock(kept):  # nothing to train, nothing to wait for
+        assert Workshop(tmp_path).network(settings).run.path == first.run.path
+    (kept / "result.json").rename(tmp_path / "result.json")
+    other = RunLock(kept)
+    other.__enter__()
+    with pytest.raises(LockError, match="is in use by another process"):
+        Workshop(tmp_path).network(settings)
+
+    def finished() -> None:
+        (tmp_path / "result.json").rename(kept / "result.json")
+        other.__exit__(None, None, None)
+
+    def never() -> list[Observer]:
+        raise AssertionError("it is trained again")
+
+    assert Workshop(tmp_path, never, finished).network(settings).run.result == first.run.result
