@@ -38,9 +38,15 @@ def test_the_list_says_what_there_is() -> None:
 
 
 def test_one_result_is_measured_shown_and_listed() -> None:
-    said = say("hardness")
-    assert "3-SAT becomes such a network" in said
-    assert "results/hardness/README.md" in said
+    """Off a terminal every part is told, on stderr."""
+    done = CliRunner().invoke(app, ["reproduce", "hardness"], catch_exceptions=False)
+    assert "3-SAT becomes such a network" in done.stdout
+    assert "results/hardness/README.md" in done.stdout
+    assert "% done" not in done.stdout
+    told = done.stderr.splitlines()
+    assert told[0] == "hardness: 4-variables-1-starts (0% done)"
+    assert told[-1] == "hardness: drawing (100% done)"
+    assert len(told) == len(REPRODUCTIONS["hardness"].parts(Extent.QUICK)) + 1
     rows = {row["name"]: row for row in json.loads(say("--json"))}
     assert rows["hardness"]["measured"] == "quick"
     assert rows["hardness"]["parts_kept"]["quick"] == 8
@@ -73,6 +79,8 @@ def test_the_toy_data() -> None:
         (["nonsense"], r"`NAME` must be one of all, beyond, toy, .*; got 'nonsense'"),
         (["toy", "--scale", "huge"], r"`--scale` must be quick or paper; got 'huge'"),
         (["toy", "-o", "file"], r"`--output` must be a folder; got file"),
+        (["-o", "file"], r"`--output` must be a folder; got file"),
+        (["--work", "file"], r"`--work` must be a folder; got file"),
     ],
 )
 def test_refused(arguments: list[str], words: str) -> None:
