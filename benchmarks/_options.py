@@ -1,4 +1,4 @@
-"""Options of the scripts in benchmarks/ and experiments/, read from the command line.
+"""Options of the scripts in benchmarks/, read from the command line.
 
 They are the fields of a script's frozen dataclass ``Args``, each with a word of help:
 
@@ -28,7 +28,6 @@ from certus.errors import ArgumentError
 
 OUTPUT = "where the result is written"
 RESUME = "go on with an interrupted measurement"
-RUNS = "the folder in which runs are kept"
 
 T = TypeVar("T", bound=Arguments)
 
@@ -54,7 +53,7 @@ def read_options(kind: type[T], description: str | None, given: list[str] | None
     for name in (one.name for one in fields(kind)):
         value_type, words, *marks = get_args(hints[name])
         _add(parser, name, value_type, words, getattr(defaults, name), marks)
-        if not marks and name not in ("output", "resume", "runs"):
+        if not marks and name not in ("output", "resume"):
             deciding.append(name)
     found = vars(parser.parse_args(given))
     try:

@@ -1,4 +1,4 @@
-"""Results of the scripts in benchmarks/ and experiments/: JSON files that say how they were measured."""
+"""Results of the scripts in benchmarks/: JSON files that say how they were measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dataclasses import Field
 
 _PACKAGES = ("torchattacks", "foolbox", "adversarial-robustness-toolbox")
-_NO_PART = ("output", "resume", "runs")  # of what is measured
+_NO_PART = ("output", "resume")  # of what is measured
 
 
 class Arguments(Protocol):
@@ -60,34 +60,29 @@ def write_entry(args: Arguments, name: str, content: dict[str, Any]) -> None:
 
 
 def unfinished_path(args: Arguments) -> Path:
-    """Where parts of a long measurement wait until all are there, or the folder of its runs."""
-    return getattr(args, "runs", args.output.with_suffix(".unfinished.json"))
+    """Where parts of a long measurement wait until all are there."""
+    return args.output.with_suffix(".unfinished.json")
 
 
 def unfinished_options(args: Arguments) -> Any:
     """What the unfinished measurement was called with; None if nobody knows."""
-    file = _unfinished_file(args)
+    file = unfinished_path(args)
     return read_json(file)["options"] if file.exists() else None
 
 
 def read_unfinished(args: Arguments) -> dict[str, Any]:
     """The parts that an interrupted measurement has left: none unless it is resumed."""
-    file = _unfinished_file(args)
+    file = unfinished_path(args)
     return dict(read_json(file)["parts"]) if file.exists() else {}
 
 
 def write_unfinished(args: Arguments, parts: dict[str, Any]) -> None:
-    _write(_unfinished_file(args), {"options": chosen_options(args), "parts": parts})
+    _write(unfinished_path(args), {"options": chosen_options(args), "parts": parts})
 
 
 def forget_unfinished(args: Arguments) -> None:
-    """All parts are in the result. Runs stay: they are results themselves."""
-    if not hasattr(args, "runs"):
-        _unfinished_file(args).unlink(missing_ok=True)
-
-
-def _unfinished_file(args: Arguments) -> Path:
-    return args.runs / "options.json" if hasattr(args, "runs") else unfinished_path(args)
+    """All parts are in the result."""
+    unfinished_path(args).unlink(missing_ok=True)
 
 
 def _write(path: Path, content: object) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of benchmarks/ and experiments/ share."""
+"""What the tests of benchmarks/ share."""
 
 from __future__ import annotations
 

@@ -8,11 +8,7 @@ import pytest
 
 from tests.scripts import ROOT, Script
 
-SCRIPTS = sorted(
-    f"{folder}.{file.stem}"
-    for folder in ("benchmarks", "experiments")
-    for file in (ROOT / folder).glob("[!_]*.py")
-)
+SCRIPTS = sorted(f"benchmarks.{file.stem}" for file in (ROOT / "benchmarks").glob("[!_]*.py"))
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -58,15 +54,3 @@ def test_interrupted_work_is_resumed_only_when_asked_for(
     left.write_text('{"options": {"batch_size": 8}, "parts": {}}')
     assert f"{left} is left of an earlier measurement: add --resume, or remove it" in refused()
     assert f"--resume needs the options that {left} was begun with" in refused("--resume", "--batch-size", 4)
-
-
-def test_runs_of_an_earlier_measurement_are_not_taken_for_new_ones(
-    script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "runs"
-    folder.mkdir()
-    with pytest.raises(SystemExit):
-        script("experiments.mnist_attacks", "--runs", folder, "--output", tmp_path / "result.json")
-    assert (
-        f"{folder} is left of an earlier measurement: add --resume, or remove it" in capsys.readouterr().err
-    )

@@ -206,10 +206,10 @@ def _text(measured: Measured) -> str:
         "has several seeds, this is their mean, and the bands of the figures are their range; else they "
         "are 95% intervals. Methods are compared beyond the budget of training, from 0.1 C on. An attack "
         "only finds errors: where an attack that may do more finds less, it failed. So do WRM attacks on "
-        "networks that are sure of themselves, whose cross-entropy has no gradient left: at γ_adv = γ they "
-        f"find {errors_of('erm')} of errors with ERM and {errors_of('wrm')} with WRM, though the few images "
-        "of ERM that do move go far. For that reason the smallest perturbations of ten digits climb the "
-        "margin."
+        "networks that are sure of themselves, whose cross-entropy has no gradient left: the error they "
+        f"find at γ_adv = γ is {errors_of('erm')} with ERM and {errors_of('wrm')} with WRM, though the few "
+        "images of ERM that do move go far. For that reason the smallest perturbations of ten digits climb "
+        "the margin."
     )
     return "\n\n".join([networks, words, *tables])
 

@@ -246,7 +246,7 @@ def draw_paper_certificate(measured: Measured) -> Figure:
         label="worst case found on test data (attained)",
     )
     axes.axvline(found["rho_hat"], color="#5f5f5f", linewidth=1, label="ρ̂ reached in training")
-    axes.set(xlabel="ρ, mean squared distance", ylabel="expected loss", xlim=(0, max(rhos)))
+    axes.set(xlabel="ρ, mean squared distance", ylabel="expected loss", xlim=(0, 1.03 * max(rhos)))
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=1, frameon=False, fontsize="small")
