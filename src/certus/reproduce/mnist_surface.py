@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -83,8 +83,11 @@ def _measure_surface(workshop: Workshop, settings: Mapping[str, Any]) -> dict[st
 
 
 def concavity_part(name: str, how: NetworkRecipe, samples: int) -> Part:
-    """At how many training images ℓ − γc is strongly concave, at the network's own γ."""
-    settings = {"network": how, "samples": samples}
+    """At how many training images ℓ − γc is strongly concave, at the network's own γ.
+
+    The paper does not say at which points it looked: here at the images, and halfway to where T_γ takes them.
+    """
+    settings = {"network": how, "samples": samples, "halfway": True}
     return Part(name, settings, _measure_concavity, effort=samples * 5e-2 / 60)
 
 
@@ -92,8 +95,30 @@ def _measure_concavity(workshop: Workshop, settings: Mapping[str, Any]) -> dict[
     trained = mnist_network(workshop, settings["network"])
     assert trained.gamma is not None
     data = random_images(trained, "train", settings["samples"])
-    found = concave_share(trained.loss, data.inputs, data.targets, gamma=trained.gamma, max_products=25)
-    return {"concave": found.concave, "unresolved": found.unresolved, "count": found.count}
+    moved = torch.cat(
+        [trained.wrm.solve(trained.loss, part.inputs, part.targets).inputs for part in _pieces(data)]
+    )
+    found = {}
+    for where, points in (("image", data.inputs), ("halfway", (data.inputs + moved) / 2)):
+        share = concave_share(trained.loss, points, data.targets, gamma=trained.gamma, max_products=25)
+        found[where] = {"concave": share.concave, "unresolved": share.unresolved}
+    return found | {"count": len(data)}
+
+
+def _pieces(data: Split) -> Iterator[Split]:
+    return (data[first : first + 500] for first in range(0, len(data), 500))
+
+
+def share_not_concave(found: Mapping[str, Any], where: str) -> float:
+    """Of the points at an "image", or "halfway": those at which ℓ − γc curves upwards in some direction."""
+    rest = found["count"] - found[where]["concave"] - found[where]["unresolved"]
+    return float(rest / found["count"])
+
+
+def unresolved_words(shares: Sequence[Mapping[str, Any]]) -> str:
+    """How many points a bounded number of products could not tell."""
+    count = sum(one[where]["unresolved"] for one in shares for where in ("image", "halfway"))
+    return f"{count} points could not be told" if count != 1 else "one point could not be told"
 
 
 def digits_part(name: str, networks: Mapping[str, NetworkRecipe]) -> Part:
