@@ -177,6 +177,13 @@ def test_the_claim_about_the_large_budget_can_fail(
     assert [(one.agrees, one.reason) for one in claims] == [(not reason, reason)] * 2
 
 
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_where_all_err_always_there_is_nothing_to_compare(name: str) -> None:
+    errors = dict.fromkeys(WINS, (0.9, 0.96, 1.0))
+    claims = mnist_inf.sup_claims(family_of_errors(name, errors), {name: "fig:x"})
+    assert [(one.agrees, one.reason) for one in claims] == [(None, "there is nothing to compare.")] * 2
+
+
 @pytest.mark.parametrize(("strongest", "agrees"), [(0.74, True), (0.76, False)])
 def test_wrm_matches_only_if_it_does_at_every_strength(strongest: float, agrees: bool) -> None:
     errors = WINS | {"wrm": (0.01, 0.2, strongest)}

@@ -24,7 +24,7 @@ from certus.reproduce.mnist_surface import (
     surface_part,
     unresolved_words,
 )
-from certus.reproduce.mnist_sweeps import NORMS_SHOWN, curve_of, sweeps_of
+from certus.reproduce.mnist_sweeps import NORM_WORDS, NORMS_SHOWN, curve_of, sweeps_of
 from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
 
 
@@ -72,10 +72,9 @@ def _distinction(measured: Measured, norm: str) -> Comparison:
         errors = {method: curve.values[place] for method, curve in known.items()}
         best = MNIST_METHODS[min(errors, key=lambda method: errors[method])]
         told.append(f"{share:g} C: {max(errors.values()) - min(errors.values()):.1%}, {best} least")
-    where = "L2" if norm == "2" else "the sup-norm"
     return Comparison(
         "fig:mnist-big",
-        f"PGM attacks in {where}: the distinctions between methods are less apparent.",
+        f"PGM attacks in {NORM_WORDS[norm]}: the distinctions between methods are less apparent.",
         f"Difference between the largest and the least error of FGM, IFGM, PGM and WRM: {'; '.join(told)}.",
         None,
         reason="the paper has no number; the small budget is in `mnist`.",

@@ -25,7 +25,8 @@ from certus.spoken import NORMS
 
 SWEPT_ATTACKS = ("pgm", "fgm", "ifgm")
 NORMS_SHOWN = ("2", "inf")
-_SIGNS, _WORDS = {"2": "₂", "inf": "_∞"}, {"2": "L2", "inf": "the sup-norm"}
+NORM_WORDS = {"2": "L2", "inf": "the sup-norm"}
+_SIGNS = {"2": "₂", "inf": "_∞"}
 
 
 def sweep_part(
@@ -190,7 +191,7 @@ def attack_claims(
             made.append(
                 Comparison(
                     label,
-                    f"{attack.upper()} attacks in {_WORDS[norm]}, beyond {above:g} C: {claim}",
+                    f"{attack.upper()} attacks in {NORM_WORDS[norm]}, beyond {above:g} C: {claim}",
                     f"Of the strengths {_listed(shares)} C: all beat ERM at {_listed(behind)}; WRM errs "
                     f"least at {_listed(best)}.",
                     behind == best == shares,

@@ -144,7 +144,7 @@ def _about_concavity(measured: Measured) -> list[Comparison]:
             "With ELUs γ = 2 makes the inner problem strongly concave over the training data.",
             f"At {shown} of the training points ({_spoken_seeds(len(chosen))}).",
             whole,
-            reason="" if whole else "At nearly all points; the network depends on the seed.",
+            reason="" if whole else "It is not at all of them, and the network depends on the seed.",
         ),
         Comparison(
             "section:examples",
