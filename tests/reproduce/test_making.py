@@ -13,7 +13,6 @@ import pytest
 
 from certus.errors import ArgumentError
 from certus.figures.canvas import new_figure
-from certus.reproduce.circumstances import of_several
 from certus.reproduce.making import MEASURED, read_measured, reproduce
 from certus.reproduce.page import WRITTEN_BY, markdown_table, page
 from certus.reproduce.reproduction import Comparison, Extent, Film, Measured, Part, Picture, Reproduction
@@ -124,25 +123,6 @@ def test_a_page_says_when_its_parts_were_measured_not_when_it_was_drawn(
     assert "8.8.8" not in text
     make(_squares(2, 3, 4), tmp_path)
     assert "certus 7.7.7 and 8.8.8," in (tmp_path / "results/squares/README.md").read_text()
-
-
-def test_several_circumstances_become_one() -> None:
-    first = {
-        "versions": {"certus": "1", "torch": "2"},
-        "threads": 1,
-        "machine": {"processor": "A"},
-        "date": "2026-01-02",
-    }
-    assert of_several([first, first]) == first
-    later = first | {"threads": 2, "date": "2026-01-03", "versions": {"certus": "1", "numpy": "3"}}
-    assert of_several([later, first, None]) == {
-        "versions": {"certus": "1", "numpy": "3", "torch": "2"},
-        "threads": "2 and 1",
-        "machine": {"processor": "A"},
-        "date": "2026-01-02 to 2026-01-03",
-        "note": "Of 1 of 3 parts it was not recorded when.",
-    }
-    assert of_several([None]) == {"note": "Of 1 of 1 parts it was not recorded when."}
 
 
 def test_only_a_quick_look_may_disagree_without_a_reason(tmp_path: Path) -> None:

@@ -1,0 +1,26 @@
+"""Sweeps of attacks that nobody measured, for tests of what is said of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from certus.reproduce.mnist_sweeps import NORMS_SHOWN
+
+
+def sweep_of(method: str, seed: int, *errors: float) -> dict[str, Any]:
+    """Made up: the same errors in both norms, clipped and not, at 0, 0.1 and 0.2 of C."""
+    rows = [
+        {
+            "norm": norm,
+            "clipped": side,
+            "share": share,
+            "epsilon": share,
+            "error": error,
+            "low": error,
+            "high": error,
+        }
+        for norm in NORMS_SHOWN
+        for side in (False, True)
+        for share, error in zip((0.0, 0.1, 0.2), errors, strict=True)
+    ]
+    return {"method": method, "seed": seed, "attack": "pgm", "samples": 100, "rows": rows}
