@@ -7,8 +7,8 @@ from typing import Any
 from certus.reproduce.mnist_sweeps import NORMS_SHOWN
 
 
-def sweep_of(method: str, seed: int, *errors: float) -> dict[str, Any]:
-    """Made up: the same errors in both norms, clipped and not, at 0, 0.1 and 0.2 of C."""
+def sweep_of(method: str, seed: int, *errors: float, half: float = 0.0) -> dict[str, Any]:
+    """Made up: the same errors ± half in both norms, clipped and not, at 0, 0.1 and 0.2 of C."""
     rows = [
         {
             "norm": norm,
@@ -16,8 +16,8 @@ def sweep_of(method: str, seed: int, *errors: float) -> dict[str, Any]:
             "share": share,
             "epsilon": share,
             "error": error,
-            "low": error,
-            "high": error,
+            "low": error - half,
+            "high": error + half,
         }
         for norm in NORMS_SHOWN
         for side in (False, True)

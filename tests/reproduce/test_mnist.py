@@ -14,7 +14,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from certus.attacks import Margin
+from certus.attacks import GradientAttack, Margin
 from certus.losses import ModelLoss
 from certus.reproduce import (
     mnist_bounds,
@@ -26,8 +26,9 @@ from certus.reproduce import (
     training_cost,
 )
 from certus.reproduce.making import reproduce
-from certus.reproduce.mnist_networks import MEAN_LENGTH, MNIST_METHODS, mnist_network, reach
+from certus.reproduce.mnist_networks import MEAN_LENGTH, MNIST_METHODS, mnist_network, random_images, reach
 from certus.reproduce.mnist_surface import first_errors
+from certus.reproduce.mnist_sweeps import sweep_part
 from certus.reproduce.reproduction import Extent, Part, Reproduction
 from certus.reproduce.workshop import Workshop
 from certus.split import Split
@@ -74,6 +75,18 @@ def test_budgets_follow_from_how_far_wrm_moves_its_training_data(workshop: Works
     }
     assert mnist_network(workshop, sup).settings.rho == reach(workshop, WRM, "inf") ** 2
     assert reach(workshop, sup, "inf") == math.sqrt(mnist_network(workshop, sup).rho_hat or 0.0)
+
+
+@pytest.mark.parametrize("step", [None, 1 / 15])
+def test_the_length_of_a_step_is_a_share_of_the_radius(step: float | None, workshop: Workshop) -> None:
+    part = sweep_part("short", WRM, "ifgm", {"2": [0.3]}, 20, step=step)
+    clean, attacked = part.measure(workshop, part.settings)["rows"]
+    trained = mnist_network(workshop, WRM)
+    data, radius = random_images(trained, "test", 20), attacked["epsilon"]
+    length = radius * (2.5 / 15 if step is None else step)
+    moved = GradientAttack(radius, 2.0, steps=15, step_size=length)(trained.loss, data.inputs, data.targets)
+    for row, inputs in ((clean, data.inputs), (attacked, moved)):
+        assert row["error"] == float((trained.model(inputs).argmax(1) != data.targets).double().mean())
 
 
 def test_a_number_is_computed_once(tmp_path: Path) -> None:
@@ -128,8 +141,8 @@ def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
             mnist_large.REPRODUCTION,
             "to where the ascent takes them; one point could not be told. (*estimated*) | no",
         ),
-        (mnist_inf.REPRODUCTION, "less that of the best other: +0.0% at 0.1 C, +0.0% at 0.2 C; clean 2.00%"),
-        (mnist_prox.REPRODUCTION, "less that of the best other: +0.0% at 0.1 C, +0.0% at 0.2 C; clean 2.00%"),
+        (mnist_inf.REPRODUCTION, "less that of the best other: +0.0% (95%: +0.0% to +0.0%) at 0.2 C"),
+        (mnist_prox.REPRODUCTION, "less that of the best other: +0.0% (95%: +0.0% to +0.0%) at 0.2 C"),
         (mnist_bounds.REPRODUCTION, "Of these: tab:mnist-extra1 γ = 1e+07, tab:mnist-extra4 γ = 1000."),
         (
             training_cost.REPRODUCTION,
@@ -150,7 +163,7 @@ def test_the_papers_multipliers_are_those_of_keras() -> None:
 
 def made_up(part: Part) -> Part:
     """The same part, that measures nothing."""
-    kind, _, rest = part.name.rpartition(":")[2].partition("-")
+    kind, _, rest = part.name.rpartition(":")[2].removeprefix("short-").partition("-")
     method = rest.partition("-")[0]
     found: dict[str, Any] = {
         "image": {"concave": 97, "unresolved": 0},

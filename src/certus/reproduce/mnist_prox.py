@@ -14,13 +14,13 @@ from certus.reproduce.mnist_families import (
     SHORTER,
     draw_family,
     family_of,
-    family_parts,
     family_text,
     large_budget_wrm,
     small_budget_wrm,
+    sup_family_parts,
 )
-from certus.reproduce.mnist_inf import sup_claims
 from certus.reproduce.mnist_networks import recipe
+from certus.reproduce.mnist_sup_claims import sup_claims
 from certus.reproduce.reproduction import Extent, Measured, Part, Picture, Reproduction
 
 _LABELS = {"small": "fig:mnist-proxsmall", "large": "fig:mnist-proxbig"}
@@ -31,7 +31,7 @@ def _parts(extent: Extent) -> list[Part]:
     parts = []
     for name, like in budgets.items():
         wrm = recipe(extent, "wrm", FEWER_EPOCHS, cost="linf", norm="inf", as_far_as=like)
-        parts += family_parts(extent, name, family_of(extent, wrm, "inf", budget=like))
+        parts += sup_family_parts(extent, name, family_of(extent, wrm, "inf", budget=like))
     return parts
 
 

@@ -36,30 +36,35 @@ def sweep_part(
     shares: Mapping[str, Sequence[float]],
     samples: int,
     clipped: Sequence[bool] = (False,),
+    step: float | None = None,
 ) -> Part:
     """Attack one network in both norms.
 
     Args:
         shares: norm → strengths in units of C_p; 0 is added.
         samples: test images, chosen at random.
+        step: the length of one step in units of ε; the attack's own when None.
     """
     strengths = {norm: [0.0, *values] for norm, values in shares.items()}
     settings = {"network": how, "attack": attack, "shares": strengths, "samples": samples}
     gradients = (1 if attack == "fgm" else 15) * sum(len(values) for values in shares.values())
     effort = gradients * samples * len(clipped) * 1e-3 / 60
-    return Part(name, settings | {"clipped": list(clipped)}, _measure_sweep, effort)
+    length = {} if step is None else {"step": step}
+    return Part(name, settings | {"clipped": list(clipped)} | length, _measure_sweep, effort)
 
 
 def _measure_sweep(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
     trained = mnist_network(workshop, settings["network"])
     data = random_images(trained, "test", settings["samples"])
+    attack, step = settings["attack"], settings.get("step")
     rows = []
     for norm, shares in settings["shares"].items():
         unit = typical_length(trained.data.train, NORMS[norm])
         for clipped in settings["clipped"]:
-            trials = [
-                Trial(settings["attack"], NORMS[norm], share * unit, clipped=clipped) for share in shares
-            ]
+            trials = []
+            for epsilon in (share * unit for share in shares):
+                length = None if step is None else step * epsilon
+                trials.append(Trial(attack, NORMS[norm], epsilon, step_size=length, clipped=clipped))
             done = sweep(trained.loss, data, trials, domain=trained.data.domain)
             for share, (trial, outcome) in zip(shares, done, strict=True):
                 error = outcome.error()
@@ -68,7 +73,7 @@ def _measure_sweep(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str,
                 about = {"norm": norm, "clipped": clipped, "share": share, "epsilon": trial.epsilon}
                 rows.append(about | {"error": error.value, "low": error.low, "high": error.high})
     known = {"method": trained.settings.method, "seed": trained.settings.seed}
-    return known | {"attack": settings["attack"], "samples": len(data), "rows": rows}
+    return known | {"attack": attack, "samples": len(data), "rows": rows}
 
 
 def error_at_strengths(
