@@ -7,8 +7,10 @@ from typing import Any
 from certus.reproduce.mnist_sweeps import NORMS_SHOWN
 
 
-def sweep_of(method: str, seed: int, *errors: float, half: float = 0.0) -> dict[str, Any]:
-    """Made up: the same errors ± half in both norms, clipped and not, at 0, 0.1 and 0.2 of C."""
+def sweep_of(
+    method: str, seed: int, *errors: float, half: float = 0.0, shares: tuple[float, ...] = (0.0, 0.1, 0.2)
+) -> dict[str, Any]:
+    """Made up: the same errors ± half in both norms, clipped and not, at shares of C."""
     rows = [
         {
             "norm": norm,
@@ -21,6 +23,6 @@ def sweep_of(method: str, seed: int, *errors: float, half: float = 0.0) -> dict[
         }
         for norm in NORMS_SHOWN
         for side in (False, True)
-        for share, error in zip((0.0, 0.1, 0.2), errors, strict=True)
+        for share, error in zip(shares, errors, strict=True)
     ]
     return {"method": method, "seed": seed, "attack": "pgm", "samples": 100, "rows": rows}

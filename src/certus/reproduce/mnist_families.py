@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from certus.figures.attack_curves import sweep_figure
 from certus.reproduce.mnist_methods import small_budget_network
 from certus.reproduce.mnist_networks import (
@@ -16,10 +18,13 @@ from certus.reproduce.mnist_networks import (
     MNIST_METHODS,
     SMALL_BUDGET,
     NetworkRecipe,
+    mnist_network,
+    random_images,
     recipe,
     training_part,
 )
 from certus.reproduce.mnist_sweeps import (
+    NORM_WORDS,
     NORMS_SHOWN,
     SWEPT_ATTACKS,
     attack_panels,
@@ -29,6 +34,7 @@ from certus.reproduce.mnist_sweeps import (
 )
 from certus.reproduce.page import markdown_table
 from certus.reproduce.reproduction import Extent, Measured, Part
+from certus.reproduce.workshop import Workshop
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,16 +91,41 @@ def family_parts(extent: Extent, name: str, family: Family) -> list[Part]:
 
 
 def sup_family_parts(extent: Extent, name: str, family: Family) -> list[Part]:
-    """The same, and at the large budget a weaker attack: what is said of large attacks may turn on it."""
-    parts = family_parts(extent, name, family)
+    """The same, with two looks behind the figures: how far WRM moves each image, and a weaker attack."""
+    strengths, samples = _strengths_of(extent, name)
+    settings = {"network": family["wrm"], "samples": samples}
+    parts = [
+        *family_parts(extent, name, family),
+        Part(f"{name}:lengths-wrm-0", settings, _measure_lengths, 0.5),
+    ]
     if name == "small":
         return parts
-    strengths, samples = _strengths_of(extent, name)
     return parts + [
         sweep_part(f"{name}:{SHORT_STEPS}-{method}-0", how, "ifgm", strengths, samples, step=1 / 15)
         for method, how in family.items()
         if method != "erm"
     ]
+
+
+def _measure_lengths(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Percentiles 0 to 100 of how far WRM moves training images, in the sup-norm."""
+    trained = mnist_network(workshop, settings["network"])
+    data = random_images(trained, "train", settings["samples"])
+    moved = trained.wrm.solve(trained.loss, data.inputs, data.targets).inputs
+    lengths = (moved - data.inputs).abs().flatten(1).amax(1)
+    places = torch.linspace(0, 1, 101, dtype=lengths.dtype)
+    return {"samples": len(data), "percentiles": torch.quantile(lengths, places).tolist()}
+
+
+def moved_unevenly(found: Measured) -> str:
+    """How the budgets of WRM and of the others differ, though they are equal on average."""
+    lengths, epsilon = found["lengths-wrm-0"]["percentiles"], found["network-fgm-0"]["epsilon"]
+    beyond = sum(length > epsilon for length in lengths) / len(lengths)
+    return (
+        f"WRM keeps its budget on average only: it moves half of the images by less than {lengths[50]:.3f} "
+        f"in the sup-norm, and {beyond:.0%} by more than {epsilon:.3f}, up to {lengths[-1]:.2f}. The others "
+        f"move each by {epsilon:.3f}."
+    )
 
 
 def _strengths_of(extent: Extent, name: str) -> tuple[dict[str, list[float]], int]:
@@ -120,16 +151,31 @@ def draw_family(name: str, marks: Callable[[Measured], Mapping[str, float | None
     return draw
 
 
-def family_text(measured: Measured, name: str, norms: Sequence[str] = NORMS_SHOWN) -> str:
-    """The networks, and tables of their errors under PGM attacks."""
+def family_text(
+    measured: Measured, name: str, wrm_norm: str, norm: str, shown: Sequence[str] = NORMS_SHOWN
+) -> str:
+    """The networks, and tables of their errors under PGM attacks.
+
+    Args:
+        wrm_norm, norm: in which WRM and the others were trained.
+        shown: norms of attacks.
+    """
     found, rows = of_family(measured, name), []
     for method, words in MNIST_METHODS.items():
         one = found[f"network-{method}-0"]
-        reach = one["epsilon"] or (one["rho_hat"] or 0.0) ** 0.5
-        rows.append([words, str(one["epochs"]), f"{reach:.3f}" if reach else "–", f"{one['test_error']:.2%}"])
-    head = [f"{name} budget", "epochs", "ε, and √ρ̂ of WRM", "test error"]
-    told = [markdown_table(head, rows), *(error_table(found, "pgm", norm, False) for norm in norms)]
+        budget = gamma = "–"
+        if one["epsilon"]:
+            budget = f"ε = {one['epsilon']:.4f} in {NORM_WORDS[norm]}"
+        elif one["rho_hat"]:
+            budget = f"√ρ̂ = {one['rho_hat'] ** 0.5:.4f} in {NORM_WORDS[wrm_norm]}"
+            gamma = f"{one['gamma']:.4g}"
+        rows.append([words, str(one["epochs"]), gamma, budget, f"{one['test_error']:.2%}"])
+    head = [f"{name} budget", "epochs", "γ", "budget", "test error"]
+    told = [markdown_table(head, rows)]
+    if "lengths-wrm-0" in found:
+        told.append(f"On {found['lengths-wrm-0']['samples']} training images {moved_unevenly(found)}")
+    told += [error_table(found, "pgm", one, False) for one in shown]
     if sweeps_of(found, MNIST_METHODS, SHORT_STEPS):
         told.append(_SHORT_WORDS)
-        told += [error_table(found, SHORT_STEPS, norm, False) for norm in norms]
+        told += [error_table(found, SHORT_STEPS, one, False) for one in shown]
     return "\n\n".join(told)

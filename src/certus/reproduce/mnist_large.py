@@ -97,7 +97,7 @@ REPRODUCTION = Reproduction(
         Picture("attacks", "Test error under attacks (fig:mnist-big).", draw_family("large", _marks)),
     ),
     statements=_statements,
-    text=lambda measured: family_text(measured, "large"),
+    text=lambda measured: family_text(measured, "large", "2", "2"),
     smaller={Extent.QUICK: QUICK_FAMILY, Extent.PAPER: SHORTER},
     needs=("mnist",),
 )

@@ -1,0 +1,138 @@
+"""What mnist-bounds says: of the paper's own numbers, and of numbers that contradict it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from certus.reproduce import mnist_bounds
+from certus.reproduce.mnist_bounds_claims import FIFTH_TABLE, LONGER, PAPER_TABLES, bounds_claims
+from certus.reproduce.reproduction import Extent
+
+Rows = dict[str, dict[str, Any]]
+BARS, ERRORS = slice(0, 8, 2), slice(1, 8, 2)
+TOP, BOTTOM, FALLS, CLEAN, ROBUST, TABLES, FIFTH = range(8, 15)
+
+
+def row(table: str, name: str, bar: float, clean: float, *errors: float) -> dict[str, Any]:
+    """Made up: kept in the box, errors are half as many; the tightest bound is that of the paper's rule."""
+    method = "erm" if "ERM" in name else "wrm"
+    return {
+        "table": table,
+        "row": name,
+        "method": method,
+        "gamma": None if method == "erm" else float(name) if table != FIFTH_TABLE else 1.5,
+        "bounds": {"paper": bar},
+        "needed": bar / 2,
+        "clean_error": clean,
+        "strengths": [0.0, 0.05, 0.1, 0.15, 0.2],
+        "samples": 1000,
+        "errors": {"unclipped": [clean, *errors], "clipped": [clean, *(error / 2 for error in errors)]},
+    }
+
+
+@pytest.fixture
+def rows() -> Rows:
+    """As if we had measured what the paper prints."""
+    return {
+        f"{table}-{name}": row(table, name, *numbers)
+        for table, printed in PAPER_TABLES.items()
+        for name, numbers in printed.items()
+    }
+
+
+def test_the_paper_agrees_with_itself_but_for_a_misprint(rows: Rows) -> None:
+    """Large γ are said to be robust in its fourth table, where they err as much as ERM."""
+    claims = bounds_claims(rows)
+    assert [one.agrees for one in claims] == [True] * ROBUST + [False, True, None]
+    assert claims[ROBUST].reason == "nor in the paper's own table: 0.436, ERM 0.433."
+
+
+def test_one_more_row_is_inside_than_the_paper_counts() -> None:
+    """2γ > γ̄ is the condition, not γ > γ̄."""
+    inside = {
+        factor: [
+            (table[-1], name)
+            for table, printed in PAPER_TABLES.items()
+            for name, (bar, *_) in printed.items()
+            if name != "ERM" and factor * float(name) > bar
+        ]
+        for factor in (1, 2)
+    }
+    assert set(inside[2]) - set(inside[1]) == {("1", "1e+06"), ("4", "500")}
+
+
+@pytest.mark.parametrize(
+    ("where", "changed", "claim", "agrees", "reason"),
+    [
+        ("1-ERM", {"bounds": {"paper": 6e5}}, 0, False, "neither how long"),
+        ("1-ERM", {"bounds": {"paper": 7e5}}, 0, True, ""),
+        ("1-ERM", {"bounds": {"paper": 6e6}}, 0, False, "neither how long"),
+        ("1-ERM", {"clean_error": 0.07}, 1, False, "not known; 3 epochs"),
+        ("4-1", {"errors": {"unclipped": [0.117, 0.43, 1, 1, 1]}}, TOP, None, "cannot tell: 0"),
+        ("4-1", {"errors": {"unclipped": [0.117, 0.5, 1, 1, 1]}}, TOP, False, "penalty"),
+        ("4-1000", {"errors": {"unclipped": [0.115, 0.49, 1, 1, 1]}}, BOTTOM, None, "the limit lies"),
+        ("4-1000", {"errors": {"unclipped": [0.115, 0.30, 1, 1, 1]}}, BOTTOM, False, "not known"),
+        ("4-1000", {"errors": {"unclipped": [0.115, 0.30, 1, 1, 1]}}, ROBUST, True, ""),
+        ("3-ERM", {"bounds": {"paper": 8e3}}, FALLS, False, "not known"),
+        ("4-100", {"clean_error": 0.09}, CLEAN, False, "convention"),
+        ("2-10000", {"errors": {"unclipped": [0.048, 0.3, 0.75, 1, 1]}}, TABLES, False, "our bound"),
+        ("2-10000", {"errors": {"unclipped": [0.048, 0.3, 0.76, 1, 1]}}, TABLES, True, ""),
+        ("2-1000", {"errors": {"unclipped": [0.048, 0.3, 0.7, 1, 1]}}, TABLES, True, ""),  # γ is below
+    ],
+)
+def test_each_claim_can_fail(
+    where: str, changed: dict[str, Any], claim: int, agrees: bool | None, reason: str, rows: Rows
+) -> None:
+    one = rows[f"tab:mnist-extra{where}"]
+    if "errors" in changed:
+        changed = {"errors": one["errors"] | changed["errors"]}
+    found = bounds_claims(rows | {f"tab:mnist-extra{where}": one | changed})[claim]
+    assert found.agrees is agrees
+    assert reason in found.reason
+    assert bool(found.reason) != bool(found.agrees)
+
+
+def test_where_no_gamma_is_above_the_bound_nothing_is_said_of_it(rows: Rows) -> None:
+    far = {name: one | {"bounds": {"paper": 1e9}} for name, one in rows.items()}
+    assert (bounds_claims(far)[BOTTOM].agrees, bounds_claims(far)[BOTTOM].measured) == (None, "Nothing.")
+
+
+def test_a_longer_training_is_looked_at(rows: Rows) -> None:
+    longer = row("tab:mnist-extra1", LONGER, 9.59e5, 0.012, 0.4, 0.8, 1, 1)
+    rows["tab:mnist-extra1-ERM"]["bounds"] = {"paper": 8.4e4}
+    rows["tab:mnist-extra1-ERM"]["clean_error"] = 0.07
+    bar, errors, *_ = bounds_claims(rows | {"longer": longer})
+    assert "9.59e+05 after 10 epochs, not 3" in bar.reason
+    assert "ERM has 0.012 and 0.400 after 10 epochs" in errors.reason
+
+
+@pytest.mark.parametrize(
+    ("gain", "bar", "said"), [(0.1, 2.0, "net"), (0.09, 2.0, "none"), (0.1, 3.1, "none")]
+)
+def test_the_fifth_table(gain: float, bar: float, said: str, rows: Rows) -> None:
+    erm = row(FIFTH_TABLE, "net, ERM", bar, 0.02, 0.2, 0.6, 0.8, 1)
+    wrm = row(FIFTH_TABLE, "net, WRM", bar, 0.02, 0.2, 0.6 - gain - 1e-9, 0.8, 1)
+    assert bounds_claims(rows | {"a": erm, "b": wrm})[FIFTH].measured == f"In the fifth table: {said}."
+
+
+def test_the_page_at_the_papers_scale(rows: Rows) -> None:
+    """Every part of it has its row; clipped errors come second, and the paper's own in brackets."""
+    parts = mnist_bounds.REPRODUCTION.parts(Extent.PAPER)
+    found = {
+        part.name: row(part.settings["table"], part.settings["row"], 10.0, 0.01, 0.2, 0.4, 0.6, 0.8)
+        for part in parts
+    }
+    text = mnist_bounds.REPRODUCTION.text
+    assert text is not None
+    page = text(found)
+    assert len(parts) == 29
+    assert page.count("0.200 / 0.100") == 29
+    assert (
+        "| 1 | 10 (1.23e+06) | 5 | clean | 0.010 (0.015) | 0.200 / 0.100 (0.112) | 0.400 / 0.200 (0.484) |"
+        in page
+    )
+    assert "| 10 | 10 (6.56e+03) | 5 | γ, clean | 0.010 (0.046) | 0.200 / 0.100 (0.303) |" in page
+    assert "| the paper's CNN, ERM | 10 | 5 | – | 0.010 | 0.200 / 0.100 |" in page
+    assert "as in Keras: a `--weight-decay` of 2λ" in page
