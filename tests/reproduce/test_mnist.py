@@ -159,11 +159,11 @@ def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
         ),
         (
             mnist_inf.REPRODUCTION,
-            "by less than 0.500 in the sup-norm, and 50% by more than 0.500, up to",
+            "by less than 0.500 in the sup-norm; it moves 50% of the images by",
         ),
         (
             mnist_prox.REPRODUCTION,
-            "by less than 0.500 in the sup-norm, and 50% by more than 0.500, up to",
+            "by less than 0.500 in the sup-norm; it moves 50% of the images by",
         ),
         (mnist_bounds.REPRODUCTION, "Of these: tab:mnist-extra1 γ = 1e+07, tab:mnist-extra4 γ = 1000."),
         (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from certus.attacks.outcomes import Interval, wilson
-from certus.reproduce.mnist_families import SHORT_STEPS, moved_unevenly, of_family
+from certus.reproduce.mnist_families import SHORT_STEPS, moved_beyond, of_family
 from certus.reproduce.mnist_sweeps import NORM_WORDS, NORMS_SHOWN, curve_of, sweeps_of
 from certus.reproduce.reproduction import Comparison, Measured
 from certus.reproduce.shares import UNTOLD, clear_sign, difference_of_shares, gap_words, is_within
@@ -73,7 +73,7 @@ def _matches(found: Measured, label: str, norm: str, trained_in: str) -> list[Co
     agrees = is_within(list(gaps.values()), _MATCH)
     reason = "" if agrees else UNTOLD.format("the limit")
     if agrees is False:
-        reason = moved_unevenly(found) if gaps[at].value < 0 else _why_worse(norm, trained_in)
+        reason = _larger(found) if gaps[at].value < 0 else _why_worse(found, norm, trained_in)
     measured = (
         f"Error of WRM less that of the best of them: {gap_words(gaps[at])} at {at:g} C, the largest of "
         f"{len(gaps)} strengths (a match: within {_MATCH:.0%})."
@@ -91,7 +91,7 @@ def _natural_images(found: Measured, label: str) -> Comparison:
     best = min(shares, key=lambda method: shares[method].value)
     gap = difference_of_shares(own, shares[best])
     agrees = None if gap.low <= 0 <= gap.high else gap.value < 0
-    reason = UNTOLD.format(0) if agrees is None else moved_unevenly(found)
+    reason = UNTOLD.format(0) if agrees is None else _larger(found)
     return Comparison(
         label,
         "WRM outperforms the others on natural images.",
@@ -120,7 +120,8 @@ def _order(found: Measured, label: str, norm: str, size: str, trained_in: str) -
     agrees = False if -1 in signs else True if 1 in signs else None
     reason = "" if agrees else UNTOLD.format(0)
     if agrees is False:
-        reason = _why_worse(norm, trained_in) if size == "small" else _by_short_steps(found, norm)
+        small = size == "small"
+        reason = _why_worse(found, norm, trained_in) if small else _why_better(found, norm, trained_in)
     measured = f"Error of WRM less that of the best other: {_listed(gaps)}."
     return Comparison(label, words, measured, agrees, reason)
 
@@ -136,17 +137,24 @@ def _listed(gaps: Gaps) -> str:
     return "; ".join(f"{gap_words(gap)} at {share:g} C" for share, gap in gaps.items())
 
 
-def _why_worse(norm: str, trained_in: str) -> str:
-    if trained_in == "2" and norm == "inf":
-        return "the others were trained in this norm, WRM in L2."
-    return "not known; one seed, and short trainings."
+def _larger(found: Measured) -> str:
+    return f"WRM trains for larger attacks: {moved_beyond(found)}."
 
 
-def _by_short_steps(found: Measured, norm: str) -> str:
-    """What the shorter steps say of large attacks."""
+def _why_worse(found: Measured, norm: str, trained_in: str) -> str:
+    """On small attacks."""
+    if trained_in == "2":
+        return "the others were trained in this norm, WRM in L2." if norm == "inf" else "not known; one seed."
+    return _larger(found)
+
+
+def _why_better(found: Measured, norm: str, trained_in: str) -> str:
+    """On large attacks: whether shorter steps say the same."""
     gaps = _of_size(error_gaps(found, norm, SHORT_STEPS), "large")
     if not gaps:
         return "not known; shorter steps were not tried."
     signs = {clear_sign(gap) for gap in gaps.values()}
-    verdict = "it depends on the attack." if 1 in signs and -1 not in signs else "not known."
-    return f"{verdict} With the shorter steps of SHORT-IFGM: {_listed(gaps)}."
+    why = "not known." if trained_in == "2" else _larger(found)
+    if 1 in signs and -1 not in signs:
+        why = "it depends on the attack."
+    return f"{why} With the shorter steps of SHORT-IFGM: {_listed(gaps)}."
