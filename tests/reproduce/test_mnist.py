@@ -78,14 +78,13 @@ def test_budgets_follow_from_how_far_wrm_moves_its_training_data(workshop: Works
     assert reach(workshop, sup, "inf") == math.sqrt(mnist_network(workshop, sup).rho_hat or 0.0)
 
 
-@pytest.mark.parametrize("step", [None, 1 / 15])
-def test_the_length_of_a_step_is_a_share_of_the_radius(step: float | None, workshop: Workshop) -> None:
-    part = sweep_part("short", WRM, "ifgm", {"2": [0.3]}, 20, step=step)
+def test_errors_under_attack_are_those_of_the_attack(workshop: Workshop) -> None:
+    part = sweep_part("sweep", WRM, "ifgm", {"2": [0.3]}, 20)
     clean, attacked = part.measure(workshop, part.settings)["rows"]
     trained = mnist_network(workshop, WRM)
     data, radius = random_images(trained, "test", 20), attacked["epsilon"]
-    length = radius * (2.5 / 15 if step is None else step)
-    moved = GradientAttack(radius, 2.0, steps=15, step_size=length)(trained.loss, data.inputs, data.targets)
+    attack = GradientAttack(radius, 2.0, steps=15, step_size=radius * 2.5 / 15)
+    moved = attack(trained.loss, data.inputs, data.targets)
     for row, inputs in ((clean, data.inputs), (attacked, moved)):
         assert row["error"] == float((trained.model(inputs).argmax(1) != data.targets).double().mean())
 
@@ -159,11 +158,11 @@ def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
         ),
         (
             mnist_inf.REPRODUCTION,
-            "by less than 0.500 in the sup-norm; it moves 50% of the images by",
+            "by less than 0.500 in the sup-norm; it moves about 50% of the images",
         ),
         (
             mnist_prox.REPRODUCTION,
-            "by less than 0.500 in the sup-norm; it moves 50% of the images by",
+            "by less than 0.500 in the sup-norm; it moves about 50% of the images",
         ),
         (mnist_bounds.REPRODUCTION, "Of these: tab:mnist-extra1 γ = 1e+07, tab:mnist-extra4 γ = 1000."),
         (
@@ -185,7 +184,7 @@ def test_the_papers_multipliers_are_those_of_keras() -> None:
 
 def made_up(part: Part) -> Part:
     """The same part, that measures nothing."""
-    kind, _, rest = part.name.rpartition(":")[2].removeprefix("short-").partition("-")
+    kind, _, rest = part.name.rpartition(":")[2].partition("-")
     method = rest.partition("-")[0]
     found: dict[str, Any] = {
         "image": {"concave": 97, "unresolved": 0},

@@ -83,38 +83,48 @@ def test_each_claim_about_the_large_budget_can_fail(
 ) -> None:
     claims = sup_claims(family_of_errors("large", WINS | changed, half), {"large": "fig:x"}, "2")
     clean, small, large = agrees
-    assert [one.agrees for one in claims] == [clean, small, large, small, large]
+    assert [one.agrees for one in claims] == [clean, small, large, small, large, None]
     assert all(bool(one.reason) != bool(one.agrees) for one in claims)
 
 
 @pytest.mark.parametrize(
     ("trained_in", "words"),
-    [("2", "the others were trained in this norm"), ("inf", "WRM trains for larger attacks: it moves 10%")],
+    [("2", "not known; one seed."), ("inf", "not known; one seed. WRM may train for")],
 )
-def test_why_wrm_is_worse_on_small_attacks_in_the_sup_norm(trained_in: str, words: str) -> None:
-    found = family_of_errors("large", WINS | {"wrm": (0.01, 0.3, 0.4, 0.8)})
-    *_, small, _ = sup_claims(found, {"large": "fig:x"}, trained_in)
-    assert small.agrees is False
-    assert small.reason.startswith(words)
+def test_a_disagreement_is_not_explained_by_what_is_not_known(trained_in: str, words: str) -> None:
+    found = family_of_errors("large", WINS | {"wrm": (0.03, 0.3, 0.4, 0.6)})
+    claims = sup_claims(found, {"large": "fig:x"}, trained_in)
+    assert [one.agrees for one in claims] == [False] * 5 + [None]
+    assert all(one.reason.startswith(words) for one in claims[:5])
+    assert all(one.paper.startswith("Similar trends: ") == (trained_in == "inf") for one in claims)
 
 
-@pytest.mark.parametrize(
-    ("short", "words"),
-    [
-        (None, "not known; shorter steps were not tried."),
-        (0.8, "it depends on the attack. With the shorter steps of SHORT-IFGM: +10.0% (95%: +10.0%"),
-        (0.6, "not known. With the shorter steps of SHORT-IFGM: -10.0%"),
-    ],
-)
-def test_a_disagreement_on_large_attacks_is_tried_with_a_weaker_one(short: float | None, words: str) -> None:
-    found = family_of_errors("large", WINS | {"wrm": (0.01, 0.1, 0.2, 0.6)})
-    if short is not None:
-        found |= family_of_errors("large", WINS | {"wrm": (0.01, 0.1, 0.2, short)}, attack="short-ifgm")
-    claims = sup_claims(found, {"large": "fig:x"}, "2")
-    assert [one.agrees for one in claims[2::2]] == [False, False]
-    assert all(one.reason.startswith(words) for one in claims[2::2])
-    larger = "WRM trains for larger attacks" if short == 0.6 else words
-    assert all(one.reason.startswith(larger) for one in sup_claims(found, {"large": "fig:x"}, "inf")[2::2])
+def test_a_longer_training_is_told_beside_a_disagreement() -> None:
+    found = family_of_errors("small", WINS | {"wrm": (0.01, 0.2, 0.3, 0.9)})
+    found["small:pgm-longer-0"] = sweep_of("wrm", 0, 0.01, 0.2, 0.31, 0.7, shares=(0.0, 0.05, 0.1, 0.3))
+    for one in sup_claims(found, {"small": "fig:x"}, "2"):
+        assert one.agrees is False
+        assert one.reason == "WRM had 4 epochs. After 10: PGM +1.0 (+1.0 to +1.0) at 0.1 C."
+
+
+def test_one_attack_against_the_claim_is_enough() -> None:
+    """And the one that has the order of the paper is named."""
+    found = family_of_errors("large", WINS)
+    found |= family_of_errors("large", WINS | {"wrm": (0.01, 0.1, 0.2, 0.6)}, attack="fgm")
+    *_, large, _ = sup_claims(found, {"large": "fig:x"}, "2")
+    assert large.agrees is False
+    assert large.reason == "it depends on the attack: it is so under PGM."
+    assert "PGM +10.0 (+10.0 to +10.0) at 0.3 C; FGM -10.0 (-10.0 to -10.0) at 0.3 C" in large.measured
+
+
+@pytest.mark.parametrize(("extra", "agrees"), [(0.1, True), (0.0, None), (-0.2, False)])
+def test_large_attacks_are_worst_in_the_sup_norm(extra: float, agrees: bool | None) -> None:
+    found = family_of_errors("large", WINS)
+    rows = found["large:pgm-wrm-0"]["rows"]
+    for one in rows:
+        if one["norm"] == "inf" and one["share"] == 0.3:
+            one |= {name: one[name] + extra for name in ("error", "low", "high")}
+    assert sup_claims(found, {"large": "fig:x"}, "2")[-1].agrees is agrees
 
 
 def test_newcombes_interval() -> None:
@@ -123,7 +133,7 @@ def test_newcombes_interval() -> None:
     assert (gap.value, gap.low, gap.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=5e-5)
 
 
-@pytest.mark.parametrize(("name", "count"), [("small", 2), ("large", 4)])
+@pytest.mark.parametrize(("name", "count"), [("small", 2), ("large", 5)])
 def test_where_all_err_always_there_is_nothing_to_compare(name: str, count: int) -> None:
     errors = dict.fromkeys(WINS, (0.9, 0.96, 1.0, 1.0))
     claims = sup_claims(family_of_errors(name, errors), {name: "fig:x"}, "2")[-count:]
@@ -135,11 +145,11 @@ def test_where_all_err_always_there_is_nothing_to_compare(name: str, count: int)
     ("strongest", "half", "agrees", "reason"),
     [
         (0.74, 0.0, True, ""),
-        (0.76, 0.0, False, "WRM trains for larger attacks"),
-        (0.76, 0.01, None, "the images cannot tell: the limit lies"),  # 0.06 ± 0.014
+        (0.74, 0.01, None, "the images cannot tell: the limit lies"),  # 0.04 ± 0.014
+        (0.76, 0.01, None, "the images cannot tell: the limit lies"),
+        (0.76, 0.0, False, "not known; one seed. WRM may train for larger attacks: it moves about 10%"),
         (0.66, 0.0, True, ""),
-        (0.64, 0.0, False, "WRM trains for larger attacks: it moves 10% of the images"),
-        (0.2, 0.1, False, "WRM trains"),  # far better is not a match
+        (0.64, 0.0, False, "not known"),  # better is not a match
     ],
 )
 def test_wrm_matches_only_within_a_limit_on_both_sides(

@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from certus.reproduce.mnist_families import (
+    ATTACK_UNITS,
     QUICK_FAMILY,
     SHORTER,
     draw_family,
     family_of,
     family_text,
     large_budget_wrm,
+    longer_wrm_parts,
     small_budget_wrm,
     sup_family_parts,
 )
 from certus.reproduce.mnist_networks import MEAN_LENGTH
-from certus.reproduce.mnist_sup_claims import sup_claims
+from certus.reproduce.mnist_sup_claims import SUP_RULES, sup_claims
 from certus.reproduce.reproduction import Extent, Measured, Part, Picture, Reproduction
 
 _BARS = "Dotted: √ρ̂ of WRM in L2, ε of the others in the sup-norm; shaded: 95% intervals."
@@ -30,7 +32,7 @@ def _parts(extent: Extent) -> list[Part]:
     parts = []
     for name, wrm in wrms.items():
         parts += sup_family_parts(extent, name, family_of(extent, wrm, "inf"))
-    return parts
+    return parts if extent is Extent.QUICK else parts + longer_wrm_parts()
 
 
 def _marks(found: Measured) -> Mapping[str, float | None]:
@@ -52,7 +54,9 @@ REPRODUCTION = Reproduction(
         for name, words in (("small", "Small budget, γ = 0.04 C₂"), ("large", "Large budget, γ = 0.02 C₂"))
     ),
     statements=lambda measured: sup_claims(measured, _LABELS, trained_in="2"),
-    text=lambda measured: "\n\n".join(family_text(measured, name, "2", "inf") for name in _LABELS),
+    text=lambda measured: "\n\n".join(
+        [ATTACK_UNITS, SUP_RULES, *(family_text(measured, name, "2", "inf") for name in _LABELS)]
+    ),
     smaller={Extent.QUICK: QUICK_FAMILY, Extent.PAPER: SHORTER},
     needs=("mnist",),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from certus.reproduce.mnist_families import (
+    ATTACK_UNITS,
     FEWER_EPOCHS,
     QUICK_FAMILY,
     SHORTER,
@@ -21,7 +22,7 @@ from certus.reproduce.mnist_families import (
     sup_family_parts,
 )
 from certus.reproduce.mnist_networks import recipe
-from certus.reproduce.mnist_sup_claims import sup_claims
+from certus.reproduce.mnist_sup_claims import SUP_RULES, sup_claims
 from certus.reproduce.reproduction import Extent, Measured, Part, Picture, Reproduction
 
 _BARS = "Dotted, in the sup-norm: √ρ̂ of WRM; shaded: 95% intervals."
@@ -52,7 +53,9 @@ def _text(measured: Measured) -> str:
         "`mnist-inf` (eq:inf-from-2), so that the others are the same networks, and WRM finds the γ at which "
         f"√ρ̂ is ε. It reached {' and '.join(budgets)}."
     )
-    return "\n\n".join([words, *(family_text(measured, name, "inf", "inf") for name in _LABELS)])
+    return "\n\n".join(
+        [ATTACK_UNITS, SUP_RULES, words, *(family_text(measured, name, "inf", "inf") for name in _LABELS)]
+    )
 
 
 REPRODUCTION = Reproduction(

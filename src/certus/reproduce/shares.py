@@ -13,6 +13,7 @@ def difference_of_shares(one: Interval, other: Interval) -> Interval:
     """``one`` less ``other`` by Newcombe's interval from those of both: as if each had images of its own.
 
     Both saw the same images, so that what is hard for both would cancel: the interval errs on the wide side.
+    It knows nothing of other seeds, nor of a choice of the best among several.
     """
     value = one.value - other.value
     down = math.hypot(one.value - one.low, other.high - other.value)
@@ -26,12 +27,13 @@ def clear_sign(gap: Interval) -> int:
 
 
 def is_within(gaps: list[Interval], limit: float) -> bool | None:
-    """No if an interval lies beyond ±limit, yes if no difference does; None if that cannot be told."""
+    """No if an interval lies beyond ±limit, yes if all lie inside; None if that cannot be told."""
     if any(gap.low > limit or gap.high < -limit for gap in gaps):
         return False
-    return True if all(abs(gap.value) <= limit for gap in gaps) else None
+    return True if all(-limit <= gap.low and gap.high <= limit for gap in gaps) else None
 
 
-def gap_words(gap: Interval) -> str:
-    """In percent, with its interval."""
-    return f"{gap.value:+.1%} (95%: {gap.low:+.1%} to {gap.high:+.1%})"
+def gap_words(gap: Interval, digits: int = 1) -> str:
+    """In points, with its interval."""
+    value, low, high = (f"{100 * one:+.{digits}f}" for one in (gap.value, gap.low, gap.high))
+    return f"{value} ({low} to {high})"
