@@ -257,7 +257,7 @@ REPRODUCTION = Reproduction(
         Extent.QUICK: "800 training images, 1 or 2 epochs, one seed; attacks on 50 test images.",
         Extent.PAPER: "Plain cross-entropy, as the paper is written (its authors' code smooths the labels). "
         "10 epochs, and 4 for IFGM and PGM; three seeds for ERM and WRM, one for the others; attacks on "
-        "1,000 random test images.",
+        "1,000 random test images. Clipped attacks, FGM and IFGM are on the first seed alone.",
     },
     needs=("mnist",),
 )
