@@ -180,6 +180,7 @@ def test_the_papers_multipliers_are_those_of_keras() -> None:
     """λ‖w‖² has the gradient 2λw; torch's decay adds its own number times w."""
     assert mnist_bounds.layer_decay(None) == 0
     assert mnist_bounds.layer_decay(0.05) == "0=0.1,2=0.1,4=0.02,7=0.02"
+    assert mnist_bounds.layer_decay(0.05, factor=1) == "0=0.05,2=0.05,4=0.01,7=0.01"
 
 
 def made_up(part: Part) -> Part:
