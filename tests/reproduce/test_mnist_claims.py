@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from certus.attacks.outcomes import wilson
-from certus.reproduce import mnist_gamma
+from certus.reproduce import mnist_gamma, mnist_large
 from certus.reproduce.mnist_networks import MNIST_METHODS
-from certus.reproduce.mnist_sup_claims import sup_claims
-from certus.reproduce.mnist_sweeps import attack_claims, curve_of
+from certus.reproduce.mnist_sup_claims import SUP_RULES, sup_claims
+from certus.reproduce.mnist_sweeps import NORMS_SHOWN, attack_claims, curve_of
 from certus.reproduce.shares import difference_of_shares
 from tests.reproduce.made_up import sweep_of
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_seeds_become_their_mean_and_range() -> None:
@@ -37,6 +41,25 @@ def test_claims_about_attacks(changed: dict[str, tuple[float, ...]], agrees: boo
     measured = {f"pgm-{name}-0": sweep_of(name, 0, *values) for name, values in (errors | changed).items()}
     claims = attack_claims(measured, {"pgm": "fig:mnist"}, "so.", above=0.05)
     assert [one.agrees for one in claims] == [agrees] * 2
+
+
+def test_leads_beyond_the_sampling_error_are_named() -> None:
+    """Of 100 images: 20 errors cannot be told from 30, 10 can from 50."""
+    errors = dict.fromkeys(MNIST_METHODS, (0.0, 0.3, 0.5)) | {"wrm": (0.0, 0.2, 0.1)}
+    measured = {f"pgm-{name}-0": sweep_of(name, 0, *values) for name, values in errors.items()}
+    for one in attack_claims(measured, {"pgm": "fig:mnist"}, "so.", above=0.05):
+        assert "WRM errs least at 0.1, 0.2, by more than the images' sampling error at 0.2." in one.measured
+
+
+@pytest.mark.parametrize(
+    ("image", "halfway", "agrees"), [(11, 0, True), (3, 11, None), (10, 10, False)], ids=str
+)
+def test_concavity_is_judged_at_the_images(image: int, halfway: int, agrees: bool | None) -> None:
+    places = {"image": image, "halfway": halfway}
+    share = {where: {"concave": 100 - count, "unresolved": 0} for where, count in places.items()}
+    found = mnist_large.concavity_claim(share | {"count": 100})
+    assert found.agrees is agrees
+    assert bool(found.reason) != bool(agrees)
 
 
 # Clean, at 0.05 and 0.1 C (small attacks), and at 0.3 C (a large one).
@@ -99,12 +122,28 @@ def test_a_disagreement_is_not_explained_by_what_is_not_known(trained_in: str, w
     assert all(one.paper.startswith("Similar trends: ") == (trained_in == "inf") for one in claims)
 
 
-def test_a_longer_training_is_told_beside_a_disagreement() -> None:
+@pytest.mark.parametrize(
+    ("strongest", "reason"),
+    [
+        (0.71, "WRM had 4 epochs. After 10: PGM +1.0 (+1.0 to +1.0) at 0.3 C."),
+        (0.8, "not known; one seed. After 10: PGM +10.0 (+10.0 to +10.0) at 0.3 C."),
+    ],
+)
+def test_a_longer_training_explains_only_what_it_mends(strongest: float, reason: str) -> None:
     found = family_of_errors("small", WINS | {"wrm": (0.01, 0.2, 0.3, 0.9)})
-    found["small:pgm-longer-0"] = sweep_of("wrm", 0, 0.01, 0.2, 0.31, 0.7, shares=(0.0, 0.05, 0.1, 0.3))
-    for one in sup_claims(found, {"small": "fig:x"}, "2"):
-        assert one.agrees is False
-        assert one.reason == "WRM had 4 epochs. After 10: PGM +1.0 (+1.0 to +1.0) at 0.1 C."
+    shares = (0.0, 0.05, 0.1, 0.3)
+    found["small:pgm-longer-0"] = sweep_of("wrm", 0, 0.01, 0.2, 0.3, strongest, shares=shares)
+    claims = sup_claims(found, {"small": "fig:x"}, "2")
+    assert [(one.agrees, one.reason) for one in claims] == [(False, reason)] * 2
+
+
+def test_the_spread_of_seeds_is_that_of_mnist() -> None:
+    measured = json.loads((ROOT / "results/mnist/measured.json").read_text())["measured"]
+    curves = [
+        curve_of([measured[f"pgm-wrm-{seed}"] for seed in range(3)], norm, False) for norm in NORMS_SHOWN
+    ]
+    spread = max(high - low for one in curves if one for low, high in zip(one.low, one.high, strict=True))
+    assert f"differ by up to {100 * spread:.0f} points" in SUP_RULES
 
 
 def test_one_attack_against_the_claim_is_enough() -> None:
