@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 
 def at_most(value: float, places: int = 4) -> str:
@@ -13,6 +13,18 @@ def at_most(value: float, places: int = 4) -> str:
     ('0.0655', '2.997', '0.2500')
     """
     return _rounded(value, places, ROUND_CEILING)
+
+
+def at_most_in(value: float, digits: int = 3) -> str:
+    """An upper bound with so many digits that count, rounded up.
+
+    >>> at_most_in(84105.8), at_most_in(2.9961, 4), at_most_in(389.0)
+    ('8.42e+04', '2.997', '389')
+    """
+    if not math.isfinite(value):
+        return str(value)
+    short = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(value))
+    return f"{float(short):.{digits}g}"
 
 
 def at_least(value: float, places: int = 4) -> str:
