@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from certus.cli import reproducing
 from certus.cli.app import app
 from certus.errors import ArgumentError
+from certus.reproduce.page import WRITTEN_BY
 from certus.reproduce.reproduction import Extent
 from certus.reproduce.reproductions import REPRODUCTIONS
 from certus.reproduce.workshop import Workshop
+from certus.storage.files import DamageError
 
 
 def say(*arguments: str) -> str:
@@ -46,6 +49,7 @@ def test_one_result_is_measured_shown_and_listed() -> None:
     told = done.stderr.splitlines()
     assert told[0] == "hardness: 4-variables-1-starts (0% done)"
     assert told[-1] == "hardness: drawing (100% done)"
+    assert all(line.endswith(" left)") for line in told[1:-1])
     assert len(told) == len(REPRODUCTIONS["hardness"].parts(Extent.QUICK)) + 1
     rows = {row["name"]: row for row in json.loads(say("--json"))}
     assert rows["hardness"]["measured"] == "quick"
@@ -59,6 +63,29 @@ def test_the_list_says_how_much_has_begun() -> None:
         workshop.keep(of, Extent.PAPER, part, {})
     (line,) = [line for line in say("--work", "work").splitlines() if line.startswith("hardness")]
     assert f"  2 of {len(parts)} parts  {of.title[:10]}" in line
+
+
+def test_a_damaged_result_is_named_with_its_remedy() -> None:
+    """It does not hide the others from the list."""
+    path = Path("results/hardness/measured.json")
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    (path.parent / "README.md").write_text(WRITTEN_BY)
+    (line,) = [line for line in say().splitlines() if line.startswith("hardness")]
+    assert "damaged" in line
+    with pytest.raises(DamageError, match=r"has no sha256: remove results/hardness, and the same command"):
+        say("hardness")
+
+
+@pytest.mark.parametrize(
+    ("done", "seconds", "words"),
+    [(0, 60, "0% done"), (1, 59, "25% done, about 3 min left"), (3, 120, "75% done, under a minute left")],
+)
+def test_the_time_that_is_left(
+    done: float, seconds: float, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("certus.cli.reproducing.time.monotonic", lambda: 1000.0 + seconds)
+    assert reproducing._progress(done, 4, 1000.0) == words
 
 
 def test_the_toy_data() -> None:

@@ -18,8 +18,9 @@ RESULTS = Path(__file__).parents[2] / "results"
 def draw_again(name: str, results: Path = RESULTS) -> list[Path]:
     """The files that were written."""
     of, content = REPRODUCTIONS[name], read_measured(results / name / MEASURED)
-    statements = statements_of(of, Extent(content["extent"]), content["measured"])
-    return write_folder(of, content | {"title": of.title, "statements": statements}, results)
+    extent = Extent(content["extent"])
+    now = {"statements": statements_of(of, extent, content["measured"]), "training": of.training_at(extent)}
+    return write_folder(of, content | {"title": of.title} | now, results)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def reproduce(
 
     \b
     certus reproduce
-    certus reproduce toy
+    certus reproduce toy -o mine
     certus reproduce all --scale paper
 
     Each result becomes a folder with a page, its pictures and all numbers. If it is interrupted, give the

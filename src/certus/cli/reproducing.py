@@ -17,6 +17,7 @@ from certus.reproduce.making import MEASURED, read_measured, reproduce, require_
 from certus.reproduce.reproduction import Extent, Reproduction
 from certus.reproduce.reproductions import REPRODUCTIONS, reproductions
 from certus.reproduce.workshop import Workshop, require_data
+from certus.storage.files import DamageError
 from certus.texts.plain_text import make_table
 from certus.training import Observer, TrainingState
 
@@ -51,7 +52,12 @@ def _state(row: dict[str, Any]) -> str:
 
 def _row(of: Reproduction, output: Path, workshop: Workshop) -> dict[str, Any]:
     path = output / of.name / MEASURED
-    measured = read_measured(path)["extent"] if path.exists() else None
+    measured = None
+    if path.exists():
+        try:
+            measured = read_measured(path)["extent"]
+        except DamageError:
+            measured = "damaged"
     begun = {
         str(extent): sum(workshop.kept(of, extent, part) is not None for part in of.parts(extent))
         for extent in Extent
@@ -98,7 +104,7 @@ def _with_bar(of: Reproduction, extent: Extent, work: Path, output: Path) -> lis
     """A bar in a terminal; a line for each part elsewhere, as in the file of ``nohup``."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=messages, disable=not messages.is_terminal) as bar:
-        task, part, told = bar.add_task(of.name, total=None), "", 0.0
+        task, part, told, begun = bar.add_task(of.name, total=None), "", 0.0, time.monotonic()
 
         def say(words: str, *, seldom: bool = False) -> None:
             nonlocal told
@@ -111,7 +117,7 @@ def _with_bar(of: Reproduction, extent: Extent, work: Path, output: Path) -> lis
             nonlocal part
             part = name
             bar.update(task, completed=done, total=whole or 1.0)
-            say(name if messages.is_terminal or not whole else f"{name} ({done / whole:.0%} done)")
+            say(name if messages.is_terminal or not whole else f"{name} ({_progress(done, whole, begun)})")
 
         def watch() -> list[Observer]:
             return [_Epochs(lambda words: say(f"{part}, {words}", seldom=True))]
@@ -120,6 +126,15 @@ def _with_bar(of: Reproduction, extent: Extent, work: Path, output: Path) -> lis
             say(f"{part}, waits for another process that trains its network")
 
         return reproduce(of, extent, Workshop(work, watch, waiting), output, tell)
+
+
+def _progress(done: float, whole: float, begun: float) -> str:
+    """What is done, and from the second part on about how long the rest takes."""
+    told = f"{done / whole:.0%} done"
+    if done in (0, whole):
+        return told
+    left = (time.monotonic() - begun) * (whole - done) / done
+    return f"{told}, about {left / 60:.0f} min left" if left >= 60 else f"{told}, under a minute left"
 
 
 class _Epochs(Observer):

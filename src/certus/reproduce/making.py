@@ -20,7 +20,7 @@ from certus.reproduce.circumstances import of_several
 from certus.reproduce.page import WRITTEN_BY, page, table_of_all
 from certus.reproduce.reproduction import Extent, Reproduction
 from certus.reproduce.workshop import Workshop, require_data
-from certus.storage.files import read_json
+from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.reading import open_regular
 from certus.storage.sealed import check_seal, seal
 from certus.storage.writing import write_atomically, write_json
@@ -62,6 +62,7 @@ def _content(
         "extent": extent,
         "revision": of.revision,
         "circumstances": when,
+        "training": of.training_at(extent),
         "settings": {part.name: dict(part.settings) for part in of.parts(extent)},
         "statements": statements_of(of, extent, measured),
         "measured": measured,
@@ -97,10 +98,16 @@ def write_folder(of: Reproduction, content: dict[str, Any], results: Path) -> li
 
 
 def read_measured(path: Path) -> dict[str, Any]:
-    """A file that ``write_folder`` wrote, checked."""
-    content = read_json(path)
-    check_seal(content, path)
-    return dict(content)
+    """A file that ``write_folder`` wrote, checked; ``DamageError`` says what to do where it is not."""
+    try:
+        content = read_json(path)
+        check_seal(content, path)
+        return dict(content)
+    except (RunError, TypeError) as reason:
+        words = (
+            f"{str(reason).removesuffix('.')}: remove {path.parent}, and the same command writes it again."
+        )
+        raise DamageError(words) from None
 
 
 def _everything(results: Path) -> list[dict[str, Any]]:
@@ -130,5 +137,5 @@ def require_place(of: Reproduction, extent: Extent, results: Path) -> None:
     if extent is Extent.QUICK and path.exists() and read_measured(path)["extent"] == Extent.PAPER:
         raise ArgumentError(
             f"`--output` must be another folder for a quick look: {path.parent} holds the paper's scale; "
-            f"got {results}."
+            f"got {results}. Give `-o` a folder of your own, or take `--scale paper`."
         )

@@ -32,7 +32,13 @@ from certus.reproduce.mnist_bounds_claims import (
     wishes_of,
 )
 from certus.reproduce.mnist_methods import small_budget_network
-from certus.reproduce.mnist_networks import NetworkRecipe, mnist_network, random_images, recipe
+from certus.reproduce.mnist_networks import (
+    NetworkRecipe,
+    mnist_network,
+    mnist_training,
+    random_images,
+    recipe,
+)
 from certus.reproduce.mnist_sweeps import error_at_strengths
 from certus.reproduce.page import markdown_table
 from certus.reproduce.reproduction import Extent, Measured, Part, Reproduction
@@ -223,4 +229,5 @@ REPRODUCTION = Reproduction(
         "seed; attacks on 1,000 random test images.",
     },
     needs=("mnist",),
+    training=mnist_training,
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from certus.evidence import Evidence
 from certus.figures.canvas import COLOURS, new_figure, subscripted
 from certus.reproduce.mnist_families import FEWER_EPOCHS
-from certus.reproduce.mnist_networks import MEAN_LENGTH, SMALL_BUDGET, recipe
+from certus.reproduce.mnist_networks import MEAN_LENGTH, SMALL_BUDGET, mnist_training, recipe
 from certus.reproduce.mnist_surface import surface_part
 from certus.reproduce.page import markdown_table
 from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
@@ -149,4 +149,5 @@ REPRODUCTION = Reproduction(
         Extent.PAPER: "Eight models of 4 epochs, one seed; 1,000 random test images, not clipped.",
     },
     needs=("mnist",),
+    training=mnist_training,
 )

@@ -11,6 +11,7 @@ from certus.reproduce.mnist_families import (
     ATTACK_UNITS,
     QUICK_FAMILY,
     SHORTER,
+    attacks_in,
     draw_family,
     family_of,
     family_parts,
@@ -19,7 +20,7 @@ from certus.reproduce.mnist_families import (
     of_family,
 )
 from certus.reproduce.mnist_methods import small_budget_sweeps
-from certus.reproduce.mnist_networks import MEAN_LENGTH, MNIST_METHODS
+from certus.reproduce.mnist_networks import MEAN_LENGTH, MNIST_METHODS, mnist_training
 from certus.reproduce.mnist_surface import (
     certificate_claim,
     concavity_part,
@@ -28,7 +29,7 @@ from certus.reproduce.mnist_surface import (
     surface_part,
     unresolved_words,
 )
-from certus.reproduce.mnist_sweeps import NORM_WORDS, NORMS_SHOWN, SWEPT_ATTACKS, curve_of, sweeps_of
+from certus.reproduce.mnist_sweeps import NORM_WORDS, NORMS_SHOWN, curve_of, sweeps_of
 from certus.reproduce.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
 from certus.reproduce.shares import UNTOLD, clear_sign, difference_of_shares, gap_words
 
@@ -70,10 +71,11 @@ def concavity_claim(share: Mapping[str, Any]) -> Comparison:
 
 
 def _statements(measured: Measured) -> list[Comparison]:
+    large = of_family(measured, "large")
     return [
         concavity_claim(measured["concavity-0"]),
         certificate_claim(measured["surface-wrm"], "fig:mnist_bound_big"),
-        *(distinction(measured, attack, norm) for attack in SWEPT_ATTACKS for norm in NORMS_SHOWN),
+        *(distinction(measured, attack, norm) for attack in attacks_in(large) for norm in NORMS_SHOWN),
     ]
 
 
@@ -132,4 +134,5 @@ REPRODUCTION = Reproduction(
     text=lambda measured: f"{ATTACK_UNITS}\n\n{family_text(measured, 'large', '2', '2')}",
     smaller={Extent.QUICK: QUICK_FAMILY, Extent.PAPER: SHORTER},
     needs=("mnist",),
+    training=mnist_training,
 )

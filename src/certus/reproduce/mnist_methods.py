@@ -16,6 +16,7 @@ from certus.reproduce.mnist_networks import (
     MNIST_METHODS,
     SMALL_BUDGET,
     NetworkRecipe,
+    mnist_training,
     recipe,
     training_part,
 )
@@ -184,8 +185,10 @@ REPRODUCTION = Reproduction(
     smaller={
         Extent.QUICK: "800 training images, 1 or 2 epochs, one seed; attacks on 50 test images.",
         Extent.PAPER: "Plain cross-entropy, as the paper is written (its authors' code smooths the labels). "
-        "10 epochs, and 4 for IFGM and PGM; three seeds for ERM and WRM, one for the others; attacks on "
-        "1,000 random test images. Clipped attacks, FGM and IFGM are on the first seed alone.",
+        "10 epochs, and 4 for IFGM and PGM, which may cost them robustness; three seeds for ERM and WRM, one "
+        "for the others; attacks on 1,000 random test images. Clipped attacks, FGM and IFGM are on the first "
+        "seed alone.",
     },
     needs=("mnist",),
+    training=mnist_training,
 )

@@ -19,6 +19,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,10 @@ SMALL_BUDGET, LARGE_BUDGET = 0.04 * MEAN_LENGTH, 0.02 * MEAN_LENGTH
 MNIST_METHODS = {"erm": "ERM", "fgm": "FGM", "ifgm": "IFGM", "pgm": "PGM", "wrm": "WRM"}
 NetworkRecipe = dict[str, Any]
 _QUICK_IMAGES, _MEASURED_ON = 1000, 5000
+_TOLD = (
+    *("model", "optimizer", "learning_rate", "schedule", "batch_size", "label_smoothing", "clip"),
+    *("ascent", "tolerance"),  # of WRM
+)
 _SLOW = ("ifgm", "pgm")  # fifteen gradients for each step
 
 
@@ -70,13 +75,19 @@ def mnist_network(workshop: Workshop, how: Mapping[str, Any]) -> TrainedRun:
         options["rho"] = reach(workshop, like, options.pop("norm")) ** 2
     elif like is not None:
         options["epsilon"] = reach(workshop, like, options["norm"])
-    common: dict[str, Any] = {
-        "data": "mnist" if images is None else _few_images(workshop, images),
-        "model": "mnist-cnn",
-        "batch_size": 256 if images is None else 64,
-        "clip": False,
-    }
-    return workshop.network(Settings(**common | options))
+    data = "mnist" if images is None else _few_images(workshop, images)
+    return workshop.network(Settings(**_common(data, images) | options))
+
+
+def _common(data: str, images: int | None) -> dict[str, Any]:
+    return {"data": data, "model": "mnist-cnn", "batch_size": 256 if images is None else 64, "clip": False}
+
+
+def mnist_training(extent: Extent) -> dict[str, Any]:
+    """How networks are trained unless their recipe says otherwise: the settings that matter."""
+    common = _common("mnist", None if extent is Extent.PAPER else _QUICK_IMAGES)
+    known = asdict(Settings(method="erm", **common))
+    return {name: known[name] for name in _TOLD}
 
 
 def reach(workshop: Workshop, wrm: Mapping[str, Any], norm: str) -> float:

@@ -21,7 +21,7 @@ from certus.reproduce.mnist_families import (
     small_budget_wrm,
     sup_family_parts,
 )
-from certus.reproduce.mnist_networks import recipe
+from certus.reproduce.mnist_networks import mnist_training, recipe
 from certus.reproduce.mnist_sup_claims import SUP_RULES, sup_claims
 from certus.reproduce.reproduction import Extent, Measured, Part, Picture, Reproduction
 
@@ -72,4 +72,5 @@ REPRODUCTION = Reproduction(
     text=_text,
     smaller={Extent.QUICK: QUICK_FAMILY, Extent.PAPER: SHORTER},
     needs=("mnist",),
+    training=mnist_training,
 )

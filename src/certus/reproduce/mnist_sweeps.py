@@ -213,7 +213,7 @@ def _attack_claim(sweeps: Sweeps, attack: str, norm: str, label: str, claim: str
         f"{attack.upper()} attacks in {NORM_WORDS[norm]}: {claim}",
         f"Judged beyond {above:g} C, at {_listed(shares)} C: all beat ERM at {_listed(behind)}; WRM errs "
         f"least at {_listed([share for share in best if share > above])}, by more than the images' sampling "
-        f"error at {_listed(clear)}. Below, it errs least at "
+        f"error at {_listed(clear)}. Up to {above:g} C it errs least at "
         f"{_listed([share for share in best if share <= above])} of "
         f"{_listed([share for share in errors if share <= above])} C.",
         agrees,

@@ -112,6 +112,7 @@ class Reproduction:
             Networks are named by their settings, and stay.
         text: more for the page, in Markdown, from what was measured.
         needs: data that have to be fetched first.
+        training: how its networks are trained at an extent, unless a part's settings say otherwise.
         beyond: whether this is a study of our own, which the paper has no figure or table for.
     """
 
@@ -126,8 +127,13 @@ class Reproduction:
     revision: int = 1
     text: Callable[[Measured], str] | None = None
     needs: tuple[str, ...] = ()
+    training: Callable[[Extent], Mapping[str, Any]] | None = None
     beyond: bool = False
     films: tuple[Film, ...] = ()
+
+    def training_at(self, extent: Extent) -> dict[str, Any]:
+        """For the file of what was measured; empty where no network is trained by settings."""
+        return {} if self.training is None else dict(self.training(extent))
 
     def needed_data(self, extent: Extent) -> list[str]:
         """What has to be fetched for it."""
