@@ -18,7 +18,7 @@ from torch import Tensor
 
 from certus.figures.canvas import COLOURS, new_figure
 from certus.losses import CrossEntropy, ModelLoss, loss_and_slope
-from certus.reproduce.dog_heads import PAPER_GAMMA, head, head_features, trained_head
+from certus.reproduce.dog_heads import PAPER_GAMMA, head, head_features, spoken_gamma, trained_head
 from certus.reproduce.reproduction import Measured
 from certus.reproduce.workshop import Workshop
 from certus.split import Split
@@ -120,14 +120,16 @@ def draw_ascent(measured: Measured) -> Figure:
         left.plot(range(1, len(falls)), falls[1:], "o-", markersize=4, color=COLOURS[colour], label=label)
     left.set(yscale="log", title="as printed: γ = 10⁵, step 10", ylabel="how far f has fallen below f(z₀)")
     left.legend(frameon=False, fontsize="small")
-    titles = {"paper": "γ = 10⁵, steps of 1/(2γ√t)", "proven": "γ = {gamma:.3g}, from a proven bound"}
+    titles = {"paper": "γ = 10⁵, steps of 1/(2γ√t)", "proven": "γ = {gamma}, from a proven bound"}
     for axes, (name, title) in zip(others, titles.items(), strict=True):
         trace = found[name]
         mean, error = torch.tensor(trace["mean"]), torch.tensor(trace["standard_error"])
         steps = range(len(mean))
         axes.plot(steps, mean, color=COLOURS[0], label="mean of f")
         axes.fill_between(steps, mean - error, mean + error, color=COLOURS[0], alpha=0.2, linewidth=0)
-        axes.set(title=title.format(gamma=trace["gamma"]), ylabel="ℓ − γc, mean and standard error")
+        axes.set(
+            title=title.format(gamma=spoken_gamma(trace["gamma"])), ylabel="ℓ − γc, mean and standard error"
+        )
     for axes in (left, *others):
         axes.set(xlabel="inner iteration", xlim=(0, PAPER_STEPS))
         axes.spines[["top", "right"]].set_visible(False)

@@ -15,11 +15,13 @@ Features are not kept in [0, 1] while they are moved: nothing in the paper says 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import torch
 from torch import nn
 
+from certus.decimals import at_least, at_most
 from certus.reproduce.dog_features import Features, photo_features
 from certus.reproduce.kept_networks import Facts, Kept, kept_network
 from certus.reproduce.workshop import Workshop
@@ -41,6 +43,29 @@ def head(units: int, seed: int) -> nn.Sequential:
         return nn.Sequential(
             nn.Flatten(), nn.Linear(2048 * 7 * 7, units), nn.ELU(), nn.Linear(units, _CLASSES)
         )
+
+
+def spoken_gamma(gamma: float, places: int = 2) -> str:
+    """With so many decimals, rounded down; as it is, if it has six digits or fewer.
+
+    >>> spoken_gamma(1e5), spoken_gamma(17.8499999)
+    ('100000', '17.84')
+    """
+    return f"{gamma:g}" if float(f"{gamma:g}") == gamma else at_least(gamma, places)
+
+
+def spoken_condition(gamma: float, *bounds: float) -> list[str]:
+    """γ rounded down, then each L̄ rounded up: with as many digits as show 2γ > L̄ of those that are so.
+
+    >>> spoken_condition(17.8425912, 33.5531), spoken_condition(17.8425912, 99.0, 35.6849)
+    (['17.84', '33.56'], ['17.8425', '99.0000', '35.6849'])
+    """
+    below = [bound for bound in bounds if bound < 2 * gamma]
+    for places in range(2, 16):
+        shown = spoken_gamma(gamma, places)
+        if all(2 * Decimal(shown) > Decimal(at_most(bound, places)) for bound in below):
+            break
+    return [shown, *(at_most(bound, places) for bound in bounds)]
 
 
 def head_features(workshop: Workshop, how: Mapping[str, Any]) -> Features:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from certus.data.resnet50_weights import resnet50_weights
+from certus.decimals import at_most
 from certus.reproduce.dog_ascent import draw_ascent, measure_ascent
 from certus.reproduce.dog_attacks import attacked, table_of_errors, two_panels
 from certus.reproduce.dog_features import DOG, DOG_BREEDS, photo_features
-from certus.reproduce.dog_heads import HEADS, head_features, trained_head
+from certus.reproduce.dog_heads import HEADS, head_features, spoken_condition, trained_head
 from certus.reproduce.dog_pixels import (
     PIXEL_GAMMAS,
     PIXEL_METHODS,
@@ -154,13 +155,16 @@ def _text(measured: Measured) -> str:
     rows = []
     for name, words in HEADS.items():
         found = measured[f"head-{name}"]
-        gamma, reached = found["gamma"], found["rho_hat"]
+        reached = found["rho_hat"]
+        gamma, curvature = "", at_most(found["curvature"], 2)
+        if found["gamma"] is not None:
+            gamma, curvature = spoken_condition(found["gamma"], found["curvature"])
         rows.append(
             [
                 words,
-                "" if gamma is None else f"{gamma:.4g}",
-                f"{found['curvature']:.4g}",
-                f"{found['printed_bound']:.4g}",
+                gamma,
+                curvature,
+                at_most(found["printed_bound"], 1),
                 "" if reached is None else f"{reached:.3g}" if reached else "0, to the ascent's tolerance",
                 f"{100 * found['test_error']:.1f}%",
             ]
