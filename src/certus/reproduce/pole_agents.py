@@ -8,7 +8,7 @@ what ends episodes early.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +16,24 @@ import numpy as np
 
 from certus.figures.canvas import COLOURS, new_figure
 from certus.mdp.cartpole import ORIGINAL, CartPole, variations
-from certus.mdp.episodes import MeanEstimate, estimate_mean, run_trials
+from certus.mdp.episodes import run_trials
 from certus.mdp.fast import cartpole_learner, fit_cartpole
 from certus.mdp.pictures import animate
 from certus.mdp.policies import Policy
 from certus.mdp.study import NOMINAL, PAPER, PENALTIES, ROBUST
 from certus.mdp.tabular import Landing
 from certus.mdp.value_iteration import cartpole_optimum
-from certus.reproduce.agent_pairs import AgentPair, mean_score, paired_gain, spoken_gain
+from certus.reproduce.agent_pairs import mean_score, paired_gain, spoken_gain
 from certus.reproduce.page import markdown_table
-from certus.reproduce.reproduction import Comparison, Extent, Film, Measured, Part, Picture, Reproduction
+from certus.reproduce.pole_claims import (
+    RULE,
+    agents_of,
+    optima_of,
+    pairs_of,
+    pole_statements,
+    share_of,
+)
+from certus.reproduce.reproduction import Extent, Film, Measured, Part, Picture, Reproduction
 from certus.reproduce.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -91,43 +99,15 @@ def _parts(extent: Extent) -> list[Part]:
     return [*agents, *(Part(f"optimum-{rho:g}", {"rho": rho, **trials}, _measure_optimum) for rho in rhos)]
 
 
-def _agents(measured: Measured) -> list[Mapping[str, Any]]:
-    return [found for name, found in measured.items() if name.startswith("seed-")]
-
-
-def _optima(measured: Measured) -> list[Mapping[str, Any]]:
-    return [found for name, found in measured.items() if name.startswith("optimum-")]
-
-
-def _pairs(measured: Measured) -> Sequence[AgentPair]:
-    return [{agent: one[agent]["lengths"] for agent in (NOMINAL, ROBUST)} for one in _agents(measured)]
-
-
-def _share(measured: Measured, agent: str, end: str, system: str) -> float:
-    """Of the trials of all agents that ended so."""
-    return float(np.mean([one[agent][end][system] for one in _agents(measured)]))
-
-
-def _learning_gain(measured: Measured) -> MeanEstimate:
-    """How much longer the robust agents' episodes in training are, in the mean."""
-    return estimate_mean(
-        [np.mean(one[ROBUST]["curve"]) - np.mean(one[NOMINAL]["curve"]) for one in _agents(measured)]
-    )
-
-
-def _worst(grid: Mapping[str, float]) -> float:
-    return min(grid.values())
-
-
 def _draw(measured: Measured) -> Figure:
     figure = new_figure(10.4, 4.0)
     training, across = figure.subplots(1, 2)
     for agent, colour in ((NOMINAL, COLOURS[1]), (ROBUST, COLOURS[0])):
-        curves = np.array([one[agent]["curve"] for one in _agents(measured)])
+        curves = np.array([one[agent]["curve"] for one in agents_of(measured)])
         at = (np.arange(curves.shape[1]) + 0.5) * _BLOCK
         training.plot(at, curves.mean(0), color=colour, label=agent)
         training.fill_between(at, *np.quantile(curves, [0.25, 0.75], axis=0), color=colour, alpha=0.2, lw=0)
-        sizes = [sorted(one[agent]["grid"].values()) for one in _agents(measured)]
+        sizes = [sorted(one[agent]["grid"].values()) for one in agents_of(measured)]
         across.plot(
             range(1, len(sizes[0]) + 1), np.mean(sizes, axis=0), "o-", ms=3, color=colour, label=agent
         )
@@ -143,83 +123,29 @@ def _draw(measured: Measured) -> Figure:
     return figure
 
 
-def _statements(measured: Measured) -> list[Comparison]:
-    made = []
-    for system, (before, after) in PAPER.items():
-        nominal, robust = (mean_score(_pairs(measured), agent, system) for agent in (NOMINAL, ROBUST))
-        wins = after[0] - before[0] > 5
-        agrees = (robust.mean - nominal.mean > 5) if wins else abs(robust.mean - nominal.mean) <= 10
-        made.append(
-            Comparison(
-                "sec:cartpole",
-                f"{system.capitalize()}: nominal {before[0]:g}, robust {after[0]:g} of 400 steps.",
-                f"Nominal {nominal.mean:.1f}, robust {robust.mean:.1f} ({len(_agents(measured))} "
-                f"agents each).",
-                agrees,
-                reason="" if agrees else _why_otherwise(measured, system),
-            )
-        )
-    gain = _learning_gain(measured).mean
-    made.append(
-        Comparison(
-            "sec:cartpole",
-            "The robust agent also learns more efficiently on the original system (Fig. 5).",
-            f"Its training episodes are {gain:+.0f} steps longer in the mean.",
-            gain > 0,
-            reason="" if gain > 0 else "Agents differ by chance as much.",
-        )
-    )
-    worst = {
-        agent: np.mean([_worst(one[agent]["grid"]) for one in _agents(measured)])
-        for agent in (NOMINAL, ROBUST)
-    }
-    optima = ", ".join(f"{_worst(one['grid']):.0f} at ρ = {one['rho']:g}" for one in _optima(measured))
-    made.append(
-        Comparison(
-            "sec:cartpole",
-            "The goal is the worst case over an ambiguity set of transitions.",
-            f"Worst of 27 systems: nominal {worst[NOMINAL]:.0f}, robust {worst[ROBUST]:.0f} steps; the "
-            f"optimum of the robust MDP on the cells {optima}.",
-            None,
-            reason="the paper has no such number.",
-        )
-    )
-    return made
-
-
-def _why_otherwise(measured: Measured, system: str) -> str:
-    if system == "heavy":
-        return "gymnasium's pole weighs a tenth of its cart; doubling it hurts nobody."
-    off = _share(measured, NOMINAL, "ran off", system)
-    return f"In {off:.0%} of the nominal agents' trials the cart runs off the track, which no cell sees."
-
-
 def _text(measured: Measured) -> str:
-    rows, pairs = [], _pairs(measured)
+    rows, pairs = [], pairs_of(measured)
     for system, (before, after) in PAPER.items():
         ours = [mean_score(pairs, agent, system) for agent in (NOMINAL, ROBUST)]
         cells = [f"{one.mean:.1f} ± {one.error:.1f}" for one in ours]
         cells.append(spoken_gain(paired_gain(pairs, system), 1))
-        optima = [f"{one['lengths'][system]:.0f}" for one in _optima(measured)]
+        optima = [f"{one['lengths'][system]:.0f}" for one in optima_of(measured)]
         rows.append([system, *cells, *(f"{pair[0]} ± {pair[1]}" for pair in (before, after)), *optima])
     head = ["system", NOMINAL, ROBUST, "paired gain, 95%", "paper: nominal", "paper: robust"]
-    head += [f"optimum, ρ = {one['rho']:g}" for one in _optima(measured)]
+    head += [f"optimum, ρ = {one['rho']:g}" for one in optima_of(measured)]
     words = (
         f"γ = {_GAMMA:g}, chosen by looking at these very systems, not held out; λ = 0.99; {_EPISODES:,} "
         "episodes. The paper gives none of these. Episode length, at most 400; ± the standard error over "
         "agents (the paper's: over trials of one agent). The last columns: the "
         "policy that robust value iteration finds on the cells, which do not see the cart."
     )
-    learning = (
-        f"In training the robust agents' episodes are longer by {spoken_gain(_learning_gain(measured), 1)}."
-    )
-    return "\n\n".join([markdown_table(head, rows), words, learning, _ends(measured)])
+    return "\n\n".join([RULE, markdown_table(head, rows), words, _ends(measured)])
 
 
 def _ends(measured: Measured) -> str:
     """What ended trials before their 400th step."""
     kinds = [(agent, end) for agent in (NOMINAL, ROBUST) for end in ("fell", "ran off")]
-    shares = {(*kind, system): _share(measured, *kind, system) for kind in kinds for system in PAPER}
+    shares = {(*kind, system): share_of(measured, *kind, system) for kind in kinds for system in PAPER}
     rows = [[system, *(f"{shares[(*kind, system)]:.1%}" for kind in kinds)] for system in PAPER]
     total = {kind: sum(shares[(*kind, system)] for system in PAPER) for kind in kinds}
     fell, off = total[NOMINAL, "fell"], total[NOMINAL, "ran off"]
@@ -233,7 +159,7 @@ def _ends(measured: Measured) -> str:
 
 def _film(measured: Measured, path: Path) -> None:
     """The most ordinary pair: the seed whose nominal agent is the median one under strong gravity."""
-    lengths = [one[NOMINAL]["lengths"]["strong g"] for one in _agents(measured)]
+    lengths = [one[NOMINAL]["lengths"]["strong g"] for one in agents_of(measured)]
     seed = int(np.argsort(lengths)[len(lengths) // 2])
     policies = {
         agent: fit_cartpole(cartpole_learner(gamma, episodes=_EPISODES), seed).policy
@@ -262,7 +188,7 @@ REPRODUCTION = Reproduction(
             _film,
         ),
     ),
-    statements=_statements,
+    statements=pole_statements,
     revision=2,
     text=_text,
     smaller={Extent.QUICK: "Three agents of each kind, 100 trials."},
