@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from certus.attacks.outcomes import wilson
-from certus.reproduce import mnist_gamma, mnist_large
+from certus.reproduce import mnist_large
 from certus.reproduce.mnist_networks import MNIST_METHODS
 from certus.reproduce.mnist_sup_claims import SUP_RULES, sup_claims
 from certus.reproduce.mnist_sweeps import NORMS_SHOWN, attack_claims, curve_of
@@ -228,19 +228,3 @@ def test_wrm_matches_only_within_a_limit_on_both_sides(
     claims = sup_claims(found, {"small": "fig:x"}, "inf")
     assert [one.agrees for one in claims] == [agrees] * 2
     assert all(one.reason.startswith(reason) and bool(one.reason) == bool(reason) for one in claims)
-
-
-@pytest.mark.parametrize(
-    ("errors", "agrees"),
-    [
-        ([0.30, 0.27, 0.25, 0.24], [None, True, True]),
-        ([0.95, 0.05, 0.05, 0.05], [None, False, True]),  # a cliff before γ_adv
-        ([0.30, 0.29, 0.28, 0.05], [None, True, False]),  # beyond it; but gains do not diminish
-    ],
-)
-def test_claims_about_many_gammas(errors: list[float], agrees: list[bool | None]) -> None:
-    measured = {
-        f"gamma-{share}": {"gamma": share * 9.2147, "rows": [{"error": error, "rho_test": 1.0}]}
-        for share, error in zip((0.16, 0.08, 0.04, 0.01), errors, strict=True)
-    }
-    assert [one.agrees for one in mnist_gamma.REPRODUCTION.statements(measured)] == agrees

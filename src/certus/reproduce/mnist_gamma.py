@@ -1,4 +1,7 @@
-"""WRM models of many γ under one fixed WRM adversary, γ_adv = 0.04 C₂ (fig:mnist4)."""
+"""WRM models of many γ under one fixed WRM adversary, γ_adv = 0.04 C₂ (fig:mnist4).
+
+The paper's panel (a) has ρ̂_n, the mean transport cost on training data; here it is ρ̂_test, on test images.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ADVERSARY = 0.04
-_SMOOTH = 0.05  # of the error, from one network to the next
+_SMOOTH = 2.0  # the steepest step, in units of the mean steepness
 _SHARES = (0.02, 0.04, 0.16, 0.08, 0.03, 0.06, 0.015, 0.01)  # of C₂; those that other results need come first
 
 
@@ -46,7 +49,7 @@ def _draw(measured: Measured) -> Figure:
     figure = new_figure(9.4, 3.9)
     left, right = figure.subplots(1, 2)
     left.plot(across, [one["rows"][0]["rho_test"] for one in rows], "o-", color=COLOURS[0])
-    left.set(title="(a) ρ̂ under the adversary", ylabel=subscripted("ρ̂_test"), yscale="log")
+    left.set(title="(a) ρ̂ on test images, under the adversary", ylabel=subscripted("ρ̂_test"), yscale="log")
     errors = [one["rows"][0] for one in rows]
     right.plot(across, [one["error"] for one in errors], "o-", color=COLOURS[0], label="under the adversary")
     right.fill_between(
@@ -67,34 +70,21 @@ def _statements(measured: Measured) -> list[Comparison]:
     rows = _rows(measured)
     errors = [one["rows"][0]["error"] for one in rows]
     levels = [one["rows"][0]["rho_test"] for one in rows]
-    falls = [after - before for before, after in pairwise(errors)]
     shown = ", ".join(
         f"{one['gamma'] / MEAN_LENGTH:g} C₂: {error:.1%}" for one, error in zip(rows, errors, strict=True)
     )
-    outmatched = [
-        abs(step) for one, step in zip(rows[1:], falls, strict=True) if one["gamma"] >= SMALL_BUDGET
-    ]
     early, late = _gains(rows, errors)
-    smooth = max(outmatched) <= _SMOOTH
     return [
         Comparison(
             "fig:mnist4",
-            "(a) Stability: ρ̂ against 1/γ.",
-            f"ρ̂_test from {levels[0]:.3g} down to {min(levels):.3g}; it falls at "
+            "(a) Stability: ρ̂_n against 1/γ.",
+            f"On test images, ρ̂_test at γ_adv: from {levels[0]:.3g} down to {min(levels):.3g}; it falls at "
             f"{sum(after < before for before, after in pairwise(levels))} of {len(levels) - 1} steps.",
             None,
-            reason="the paper shows it in a figure, and says nothing of it.",
+            reason="the paper's ρ̂_n is of training data, and it says nothing of it in words.",
             evidence=Evidence.ATTAINED,
         ),
-        Comparison(
-            "fig:mnist4",
-            "(b) Degradation is smooth where the adversary has more budget than training had.",
-            f"Test error by γ of training: {shown}. There the largest step is {max(outmatched):.1%} (smooth: "
-            f"at most {_SMOOTH:.0%}).",
-            smooth,
-            reason="" if smooth else "the step is a jump.",
-            evidence=Evidence.ATTAINED,
-        ),
+        _about_smoothness([one for one in rows if one["gamma"] >= SMALL_BUDGET], shown),
         Comparison(
             "fig:mnist4",
             "(b) Gains diminish as γ falls.",
@@ -105,6 +95,42 @@ def _statements(measured: Measured) -> list[Comparison]:
             evidence=Evidence.ATTAINED,
         ),
     ]
+
+
+def _about_smoothness(rows: list[Mapping[str, Any]], shown: str) -> Comparison:
+    """Of networks that were trained with no more budget than the adversary has: is one step a jump?"""
+    across = [MEAN_LENGTH / float(one["gamma"]) for one in rows]
+    times = steepest(across, [one["rows"][0]["error"] for one in rows])
+    agrees = None if times is None else times <= _SMOOTH
+    reasons = {
+        True: "",
+        False: "that step is a jump; why is not known.",
+        None: "a single step has nothing to be compared with.",
+    }
+    found = "" if times is None else f"the steepest step is {times:.1f} times as steep as the whole way "
+    return Comparison(
+        "fig:mnist4",
+        "(b) Degradation is smooth where the adversary has more budget than training had.",
+        f"Test error by γ of training: {shown}. There, over C₂/γ, {found or 'there is one step '}"
+        f"(smooth: no step is more than {_SMOOTH:g} times as steep as the whole way).",
+        agrees,
+        reason=reasons[agrees],
+        evidence=Evidence.ATTAINED,
+    )
+
+
+def steepest(across: list[float], heights: list[float]) -> float | None:
+    """How many times as steep as the whole way the steepest step is; None of a single step.
+
+    >>> steepest([0.0, 1.0, 4.0], [8.0, 5.0, 4.0])
+    3.0
+    """
+    if len(across) < 3:
+        return None
+    climbs = [abs(last - first) for first, last in pairwise(heights)]
+    whole = sum(climbs) / (across[-1] - across[0])
+    slopes = [climb / (last - first) for climb, (first, last) in zip(climbs, pairwise(across), strict=True)]
+    return max(slopes) / whole if whole else 1.0
 
 
 def _gains(rows: list[Mapping[str, Any]], errors: list[float]) -> tuple[float, float]:
@@ -140,7 +166,12 @@ REPRODUCTION = Reproduction(
     minutes={Extent.QUICK: 0.7, Extent.PAPER: 65},
     parts=_parts,
     pictures=(
-        Picture("gammas", "Stability and test error against 1/γ; the bar is γ_adv (fig:mnist4).", _draw),
+        Picture(
+            "gammas",
+            "Stability and test error against 1/γ; the bar is γ_adv (fig:mnist4). (a) shows ρ̂_test, of test "
+            "images; the paper's has ρ̂_n, of training data.",
+            _draw,
+        ),
     ),
     statements=_statements,
     text=_text,
