@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from certus.figures.attack_curves import Curve, Panel, sweep_figure
 from certus.losses import CrossEntropy, ModelLoss
 from certus.models.resnet50 import Resnet50
-from certus.reproduce import dog_features, dog_pixels
+from certus.reproduce import dog_features, dogs
 from certus.reproduce.dog_ascent import literal_ascent, trace_of_first_epoch
-from certus.reproduce.dog_attacks import attacked, farthest_behind
+from certus.reproduce.dog_attacks import attacked, farthest_behind, two_panels
 from certus.reproduce.dog_features import photo_features, read_portion, scaled, write_portion
 from certus.reproduce.dog_heads import head, train_above_bound
-from certus.reproduce.dog_pixels import fine_tuned, fit_last_layer, moves_of_wrm
-from certus.reproduce.kept_networks import kept_network
+from certus.reproduce.reproduction import Extent
 from certus.reproduce.workshop import Workshop
 from certus.split import Split
 from certus.storage.files import RunError
@@ -65,9 +65,32 @@ def test_an_interrupted_pass_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with torch.no_grad():
         grown = torch.nn.functional.interpolate(pictures["train"], (224, 224), mode="bilinear")
         whole = network.features(grown)
-    assert found.train.inputs.max() == 1
+    assert found.train.inputs.max() == 1, "a division by the largest of the training photographs"
+    with torch.no_grad():
+        other = network.features(
+            torch.nn.functional.interpolate(pictures["test"], (224, 224), mode="bilinear")
+        )
+    torch.testing.assert_close(
+        found.test.inputs, (other / whole.max()).clamp(max=1), rtol=2e-3, atol=2e-3, msg="the same division"
+    )
     assert found.largest == pytest.approx(float(whole.max()), rel=1e-3)  # float16
     torch.testing.assert_close(found.train.inputs, whole / whole.max(), rtol=2e-3, atol=2e-3)
+
+
+def test_the_last_layer_sees_features_before_they_were_divided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three photographs with one feature, 2, 8 and 6; ImageNet's last layer says "a breed" above 5."""
+    divided = Split(torch.tensor([0.2, 0.8, 0.6]).reshape(3, 1, 1, 1), torch.tensor([5, 5, 0]))
+    kernel, bias = np.zeros((1, 1000), np.float32), np.full(1000, -100.0, np.float32)
+    kernel[0, 200], bias[[0, 200]] = 1.0, (0.0, -5.0)  # class 200 is a breed, class 0 is none
+    monkeypatch.setattr(dogs, "photo_features", lambda *_: dog_features.Features(divided, divided, 10.0))
+    monkeypatch.setattr(dogs, "resnet50_weights", lambda: {"fc1000/kernel": kernel, "fc1000/bias": bias})
+    part = dogs.REPRODUCTION.parts(Extent.QUICK)[0]
+    found = part.measure(Workshop(tmp_path), part.settings)
+    assert (found["largest"], found["dogs"]) == (10.0, 2)
+    assert (found["dogs_as_breeds"], found["others_as_breeds"]) == (0.5, 1.0)
+    assert found["mean_length"] == pytest.approx((0.2 + 0.8 + 0.6) / 3)
 
 
 def test_portions_that_changed_are_refused(tmp_path: Path) -> None:
@@ -199,72 +222,21 @@ def test_how_far_behind_is_the_worst_over_all_strengths() -> None:
     assert farthest_behind(sweeps, "fgm") == pytest.approx(0.2)
 
 
-def test_the_last_layer_is_fitted_alone() -> None:
-    torch.manual_seed(0)
-    network = Resnet50(2, width=8, stages=(1,))
-    bright = torch.rand(8, 3, 32, 32) * 0.2 + 0.8 * (torch.arange(8) % 2)[:, None, None, None]
-    data = Split(bright, torch.arange(8) % 2)
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-
-    def right() -> int:
-        return int((network(data.inputs).argmax(1) == data.targets).sum())
-
-    fit_last_layer(network, data, 300)
-    assert right() == 8
-    changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
-    assert changed == {"last.weight", "last.bias"}
-
-
-SMALL = {"train": 8, "side": 32, "epochs": 1, "batch": 4, "rate": 1e-5, "seed": 0, "probe": 1}
-
-
-@pytest.fixture
-def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
-    """With eight small photographs, and a small network."""
-    drawn = torch.Generator().manual_seed(0)
-    pictures = Split(torch.rand(8, 3, 32, 32, generator=drawn), torch.arange(8) % 2)
-    monkeypatch.setattr(dog_pixels, "resnet50_weights", dict)
-    monkeypatch.setattr(dog_pixels, "pretrained", lambda weights, outputs: Resnet50(outputs, 8, (1,)))
-    monkeypatch.setattr(dog_pixels, "photographs", lambda part, count: pictures[:count])
-    return Workshop(tmp_path)
-
-
-def test_others_may_move_as_far_as_wrm_does(workshop: Workshop) -> None:
-    facts = {method: fine_tuned(workshop, method, SMALL).facts for method in ("fgm", "wrm", "gentle", "erm")}
-    assert facts["fgm"]["epsilon"] ** 2 == pytest.approx(facts["wrm"]["rho_hat"]) != 0
-    assert facts["gentle"]["rho_hat"] < facts["wrm"]["rho_hat"] / 100, "ρ̂ is nearly ‖∇ℓ‖²/4γ²"
-    assert facts["erm"] == {"epsilon": None, "rho_hat": None}
-
-
-def test_the_moves_of_wrm_are_those_before_and_after_training(workshop: Workshop) -> None:
-    quick, slow = ({**SMALL, "rate": rate} for rate in (3e-2, 1e-9))
-    found = moves_of_wrm(workshop, {"how": quick, "samples": 8})
-    reached = fine_tuned(workshop, "wrm", quick).facts["rho_hat"]  # by an ascent of more steps
-    assert found["end"]["rho"] == pytest.approx(reached, rel=0.05)
-    untrained = moves_of_wrm(workshop, {"how": slow, "samples": 8})
-    assert untrained["start"] == pytest.approx(untrained["end"], rel=1e-3)
-    assert untrained["start"] == found["start"] != found["end"]
-
-
-def test_a_network_is_trained_once_and_kept_with_its_facts(tmp_path: Path) -> None:
-    calls = []
-
-    def train(model: nn.Module) -> dict[str, float]:
-        calls.append(1)
-        nn.init.constant_(model.weight, 7.0)  # type: ignore[arg-type]
-        return {"gamma": 2.5}
-
-    def ask(recipe: dict[str, int]) -> tuple[float, dict[str, float]]:
-        kept = kept_network(Workshop(tmp_path), "small", recipe, lambda: nn.Linear(2, 1), train)
-        assert isinstance(kept.model, nn.Linear)
-        assert not kept.model.training
-        return kept.model.weight[0, 0].item(), kept.facts
-
-    assert ask({"seed": 0}) == ask({"seed": 0}) == (7.0, {"gamma": 2.5})
-    assert len(calls) == 1
-    ask({"seed": 1})
-    assert len(calls) == 2, "another recipe"
-    for path in (tmp_path / "own-networks").iterdir():
-        path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(RunError, match="is corrupt: remove it, and it is trained again"):
-        ask({"seed": 0})
+def test_a_method_has_the_colour_that_it_has_in_the_figures_of_mnist() -> None:
+    rows = [{"strength": 0.0, "error": 0.1, "low": 0.0, "high": 0.2}]
+    names = ("ERM", "PGM", "WRM, γ = 9", "WRM, γ = 1")
+    sweeps = {name: {"pgm": rows, "wrm": rows} for name in names}
+    drawn = two_panels(sweeps, "title", "WRM, γ = 1", {}).axes[0].lines
+    curve = Curve([0.0], [0.1], [0.0], [0.2])
+    methods = dict.fromkeys(("ERM", "FGM", "IFGM", "PGM", "WRM"), curve)
+    mnist = {
+        line.get_label(): (line.get_color(), line.get_marker())
+        for line in sweep_figure([Panel("", "strength", "error", methods)]).axes[0].lines
+    }
+    found = {line.get_label(): (line.get_color(), line.get_marker()) for line in drawn}
+    assert [found[name] for name in ("ERM", "PGM", "WRM, γ = 1")] == [
+        mnist[one] for one in ("ERM", "PGM", "WRM")
+    ]
+    assert found["WRM, γ = 9"][0] == mnist["WRM"][0]
+    assert found["WRM, γ = 9"][1] not in {marker for _, marker in mnist.values()}
+    assert [line.get_linestyle() for line in drawn] == ["-", "-", "--", "-"]

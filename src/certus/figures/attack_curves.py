@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,15 @@ class Curve:
     values: Sequence[float]
     low: Sequence[float]
     high: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a name is drawn: as matplotlib calls colours, markers and lines."""
+
+    colour: str
+    marker: str
+    line: str = "-"
 
 
 FAILED = "hollow: found less than a weaker attack did, so this one failed"
@@ -70,17 +79,31 @@ def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
     save_figure(sweep_figure(panels, title), path)
 
 
-def sweep_figure(panels: Sequence[Panel], title: str = "", columns: int | None = None) -> Figure:
+def numbered_styles(names: Iterable[str]) -> dict[str, Style]:
+    """The next colour and the next marker for each name."""
+    return {
+        name: Style(COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)])
+        for place, name in enumerate(names)
+    }
+
+
+def sweep_figure(
+    panels: Sequence[Panel],
+    title: str = "",
+    columns: int | None = None,
+    styles: Mapping[str, Style] | None = None,
+) -> Figure:
     """Panels side by side, with one legend: a name has one colour everywhere.
 
     Args:
         columns: panels in a row; at most three when None.
+        styles: of every name; by their order when None.
     """
     require(len(panels) > 0, "panels", "not be empty", list(panels))
     if len(panels) == 1 and panels[0].title in title:  # said once is enough
         panels = [replace(panels[0], title="")]
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
-    styles = {name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
+    styles = numbered_styles(names) if styles is None else styles
     columns = columns or (min(3, len(panels)) if len(panels) != 4 else 2)
     rows = -(-len(panels) // columns)
     figure = new_figure(4.6 * columns, 3.8 * rows)
@@ -100,10 +123,13 @@ def sweep_figure(panels: Sequence[Panel], title: str = "", columns: int | None =
     return figure
 
 
-def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, tuple[str, str]]) -> None:
+def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style]) -> None:
     for name, curve in panel.curves.items():
-        colour, marker = styles[name]
-        axes.plot(curve.strengths, curve.values, color=colour, marker=marker, markersize=4, label=name)
+        style = styles[name]
+        colour, marker = style.colour, style.marker
+        axes.plot(
+            curve.strengths, curve.values, style.line, color=colour, marker=marker, markersize=4, label=name
+        )
         failed = failed_places(curve.strengths, curve.values, panel.towards)
         if failed:
             where = ([curve.strengths[place] for place in failed], [curve.values[place] for place in failed])

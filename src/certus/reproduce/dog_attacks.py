@@ -6,16 +6,18 @@ are not clipped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from certus.attacks.budgets import typical_length
 from certus.attacks.sweeps import Trial, sweep
-from certus.figures.attack_curves import Curve, Panel, sweep_figure
-from certus.figures.canvas import subscripted
+from certus.figures.attack_curves import Curve, Panel, Style, numbered_styles, sweep_figure
+from certus.figures.canvas import MARKERS, subscripted
 from certus.losses import CrossEntropy, ModelLoss
+from certus.reproduce.mnist_networks import MNIST_METHODS
 from certus.reproduce.page import markdown_table
 from certus.split import Split
 
@@ -61,13 +63,27 @@ def attacked(model: nn.Module, data: Split, train: Split, how: Mapping[str, Any]
     return found
 
 
+def method_styles(names: Iterable[str], bold: str) -> dict[str, Style]:
+    """A method has the colour that it has in the figures of MNIST; beside ``bold``, its others are dashed.
+
+    Args:
+        names: such as "WRM, γ = 1": the method stands before the comma.
+    """
+    known, found = numbered_styles(MNIST_METHODS.values()), {}
+    for name in names:
+        style, aside = known[name.partition(",")[0]], name != bold and name not in known
+        found[name] = replace(style, marker=MARKERS[len(known)], line="--") if aside else style
+    return found
+
+
 def two_panels(
-    sweeps: Mapping[str, Mapping[str, Any]], title: str, mark: Mapping[str, float | None]
+    sweeps: Mapping[str, Mapping[str, Any]], title: str, bold: str, mark: Mapping[str, float | None]
 ) -> Figure:
     """The paper's two panels.
 
     Args:
         sweeps: legend → what ``attacked`` found.
+        bold: whose training the mark is about.
         mark: attack → the strength that training was for, if any.
     """
     panels = [
@@ -80,7 +96,8 @@ def two_panels(
         )
         for attack in TITLES
     ]
-    return sweep_figure(panels, f"{title}: CIFAR-10 in place of Stanford Dogs")
+    styles = method_styles(sweeps, bold)
+    return sweep_figure(panels, f"{title}: CIFAR-10 in place of Stanford Dogs", styles=styles)
 
 
 def _curve(rows: Sequence[Mapping[str, float]]) -> Curve:

@@ -143,12 +143,12 @@ def pixel_sweeps(measured: Measured) -> dict[str, Mapping[str, Any]]:
 def _draw_theory(measured: Measured) -> Figure:
     gamma = measured["head-proven"]["gamma"]
     mark = {"wrm": measured["attack-proven"]["C_2"] / gamma}
-    return two_panels(head_sweeps(measured), "Attacks on features", mark)
+    return two_panels(head_sweeps(measured), "Attacks on features", HEADS["proven"], mark)
 
 
 def _draw_hacky(measured: Measured) -> Figure:
     mark = {"wrm": measured["pixels-wrm"]["C_2"] / PIXEL_GAMMAS["wrm"]}
-    return two_panels(pixel_sweeps(measured), "Attacks on pixels", mark)
+    return two_panels(pixel_sweeps(measured), "Attacks on pixels", PIXEL_METHODS["wrm"], mark)
 
 
 def _text(measured: Measured) -> str:
@@ -206,8 +206,8 @@ REPRODUCTION = Reproduction(
         ),
         Picture(
             "theory",
-            "Test error of heads on features under two attacks; the bar is at the proven γ. Where a "
-            "curve is missing, it lies under another. CIFAR-10 in place of Stanford Dogs.",
+            "Test error of heads on features under two attacks; the bar is at the proven γ. Where "
+            "dashes lie on another colour, two curves coincide. CIFAR-10 in place of Stanford Dogs.",
             _draw_theory,
         ),
         Picture(
