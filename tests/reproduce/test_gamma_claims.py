@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from certus.reproduce.mnist_gamma import REPRODUCTION, steepest
+from certus.reproduce.mnist_gamma import REPRODUCTION, steepness_of_steps
 from tests.pictures import line_of, words_of
 
 SHARES = (0.16, 0.08, 0.04, 0.02, 0.01)  # of C₂ = 9.2147; C₂/γ is 6.25, 12.5, 25, 50, 100; γ_adv is the third
@@ -82,7 +82,7 @@ def test_one_step_decides_nothing() -> None:
     assert found.agrees is None
     assert found.reason == "a single step has nothing to be compared with."
     assert "There, over C₂/γ, there is one step (smooth" in found.measured
-    assert steepest([0.0, 1.0], [1.0, 0.5]) is None
+    assert steepness_of_steps([0.0, 1.0], [1.0, 0.5]) is None
 
 
 @pytest.mark.parametrize(

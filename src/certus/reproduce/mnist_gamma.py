@@ -100,7 +100,7 @@ def _statements(measured: Measured) -> list[Comparison]:
 def _about_smoothness(rows: list[Mapping[str, Any]], shown: str) -> Comparison:
     """Of networks that were trained with no more budget than the adversary has: is one step a jump?"""
     across = [MEAN_LENGTH / float(one["gamma"]) for one in rows]
-    times = steepest(across, [one["rows"][0]["error"] for one in rows])
+    times = steepness_of_steps(across, [one["rows"][0]["error"] for one in rows])
     agrees = None if times is None else times <= _SMOOTH
     reasons = {
         True: "",
@@ -119,10 +119,10 @@ def _about_smoothness(rows: list[Mapping[str, Any]], shown: str) -> Comparison:
     )
 
 
-def steepest(across: list[float], heights: list[float]) -> float | None:
+def steepness_of_steps(across: list[float], heights: list[float]) -> float | None:
     """How many times as steep as the whole way the steepest step is; None of a single step.
 
-    >>> steepest([0.0, 1.0, 4.0], [8.0, 5.0, 4.0])
+    >>> steepness_of_steps([0.0, 1.0, 4.0], [8.0, 5.0, 4.0])
     3.0
     """
     if len(across) < 3:
