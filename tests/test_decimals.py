@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certus.decimals import at_least, at_most, at_most_in
+from certus.decimals import at_least, at_most, at_most_digits
 
 
 @given(value=st.floats(-1e6, 1e6), places=st.integers(0, 8))
@@ -19,11 +19,17 @@ def test_rounding_goes_outwards(value: float, places: int) -> None:
     assert 0 <= exact - below < unit
 
 
-@given(value=st.floats(1e-9, 1e9), digits=st.integers(1, 8))
-def test_digits_that_count_are_rounded_up(value: float, digits: int) -> None:
-    exact, above = Fraction(value), Fraction(at_most_in(value, digits))
-    assert 0 <= above - exact < above / 10 ** (digits - 1)
+@given(value=st.floats(1e-9, 1e9), digits=st.integers(1, 6))
+def test_significant_digits(value: float, digits: int) -> None:
+    """What is added is less than one unit of the last digit that is shown."""
+    exact, above = Fraction(value), Fraction(at_most_digits(value, digits))
+    assert 0 <= above - exact < exact / 10 ** (digits - 1)
+    assert len(f"{float(above):.15g}".partition("e")[0].replace(".", "").strip("0")) <= digits
+
+
+def test_bounds_without_digits() -> None:
+    assert [at_most_digits(value) for value in (0.0, math.inf, -0.55)] == ["0", "inf", "-0.55"]
 
 
 def test_infinite_bounds() -> None:
-    assert (at_most(math.inf), at_most_in(math.inf), at_least(-math.inf)) == ("inf", "inf", "-inf")
+    assert (at_most(math.inf), at_least(-math.inf)) == ("inf", "-inf")

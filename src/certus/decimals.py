@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 
 def at_most(value: float, places: int = 4) -> str:
@@ -15,18 +15,6 @@ def at_most(value: float, places: int = 4) -> str:
     return _rounded(value, places, ROUND_CEILING)
 
 
-def at_most_in(value: float, digits: int = 3) -> str:
-    """An upper bound with so many digits that count, rounded up.
-
-    >>> at_most_in(84105.8), at_most_in(2.9961, 4), at_most_in(389.0)
-    ('8.42e+04', '2.997', '389')
-    """
-    if not math.isfinite(value):
-        return str(value)
-    short = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(value))
-    return f"{float(short):.{digits}g}"
-
-
 def at_least(value: float, places: int = 4) -> str:
     """A lower bound with so many decimals, rounded down.
 
@@ -34,6 +22,20 @@ def at_least(value: float, places: int = 4) -> str:
     ('0.0867', '-inf')
     """
     return _rounded(value, places, ROUND_FLOOR)
+
+
+def at_most_digits(value: float, digits: int = 2) -> str:
+    """An upper bound with so many significant digits, rounded up; for bounds that differ in size.
+
+    >>> at_most_digits(0.1113), at_most_digits(0.0009801), at_most_digits(4239.1, 3), at_most_digits(1.34e-10)
+    ('0.12', '0.00099', '4240', '1.4e-10')
+    >>> at_most_digits(84105.8, 3), at_most_digits(1296420.5, 3)
+    ('84200', '1.30e+06')
+    """
+    if value == 0 or not math.isfinite(value):
+        return at_most(value, 0)
+    shown = at_most(value, digits - 1 - Decimal(value).adjusted())
+    return shown if 1e-4 <= abs(value) < 1e5 else f"{float(shown):.{digits - 1}e}"
 
 
 def _rounded(value: float, places: int, way: str) -> str:

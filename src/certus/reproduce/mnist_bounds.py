@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import nn
 
-from certus.decimals import at_most_in
+from certus.decimals import at_most_digits
 from certus.reproduce.mnist_bounds_claims import (
     FIFTH_TABLE,
     HALVED,
@@ -164,7 +164,7 @@ def _text(measured: Measured) -> str:
         "convention it uses.",
         "The paper does not say how it takes ‖θ‖ of a convolution with a stride. Here it is the norm of what "
         "the layer does; as if every stride were 1, and every other output left out afterwards, γ̄ of ERM is "
-        f"{', '.join(at_most_in(bar) for bar in measured[STRIDES].values())} in these tables. The network is "
+        f"{', '.join(at_most_digits(bar, 3) for bar in measured[STRIDES].values())} in these tables. The network is "
         "the same, so that this is proven, too.",
         *(
             f"{_heading(label)}\n\n{_table(rows)}"
@@ -210,7 +210,7 @@ def _cells(one: Row, rows: Mapping[str, Row]) -> list[str]:
 
 
 def _number(value: float | None, digits: int = 3) -> str:
-    return "–" if value is None else at_most_in(value, digits)
+    return "–" if value is None else at_most_digits(value, digits)
 
 
 REPRODUCTION = Reproduction(

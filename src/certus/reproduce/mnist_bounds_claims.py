@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from certus.attacks.outcomes import Interval, wilson
-from certus.decimals import at_most_in
+from certus.decimals import at_most_digits
 from certus.evidence import Evidence
 from certus.reproduce.reproduction import Comparison, Measured
 from certus.reproduce.shares import UNTOLD, clear_sign, difference_of_shares, gap_words, is_within
@@ -119,12 +119,12 @@ def _bar(label: str, rows: Mapping[str, Row], apart: float) -> Comparison:
     reason = "not known; one seed."
     if _is_alike(apart, bar):
         reason = "the norms of strided convolutions, it seems: as if every stride were 1, it is "
-        reason += f"{at_most_in(apart)}."
+        reason += f"{at_most_digits(apart, 3)}."
     return Comparison(
         label,
         f"γ̄ of ERM is {bar:.3g}.",
-        f"{at_most_in(ours)} by the paper's rule (alike: within a factor of {_ALIKE_BARS:g}), "
-        f"{'nothing' if needed is None else at_most_in(2 * needed)} by the tightest of ours.",
+        f"{at_most_digits(ours, 3)} by the paper's rule (alike: within a factor of {_ALIKE_BARS:g}), "
+        f"{'nothing' if needed is None else at_most_digits(2 * needed, 3)} by the tightest of ours.",
         alike,
         reason="" if alike else reason,
         evidence=Evidence.PROVEN,
@@ -224,7 +224,7 @@ def _penalties(tables: Mapping[str, Mapping[str, Row]]) -> list[Comparison]:
         Comparison(
             _WHOLE,
             "A penalty on the weights lowers γ̄, the more the heavier.",
-            f"γ̄ of ERM: {', '.join(at_most_in(bar) for bar in bars)}.",
+            f"γ̄ of ERM: {', '.join(at_most_digits(bar, 3) for bar in bars)}.",
             falls,
             reason="" if falls else "not known; one seed.",
             evidence=Evidence.PROVEN,
