@@ -6,14 +6,16 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from torch import Tensor
 from torch.func import grad, jacrev
 
-from certus.reproduce import convergence_runs, generalization
+from certus.data import load
+from certus.reproduce import convergence_runs, generalization, generalization_samples
 from certus.reproduce.reproduction import Extent
 from certus.reproduce.workshop import Workshop
 from certus.split import Split
@@ -53,17 +55,19 @@ def test_they_are_not_idle() -> None:
 def test_no_sample_moves_further_than_claimed() -> None:
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(200, 2, generator=generator, dtype=torch.float64)
-    data = Split(points / points.norm(dim=1, keepdim=True) * generalization.RADIUS, torch.arange(200) % 2)
-    for weights in generalization.random_weights(20, generator):
+    data = Split(
+        points / points.norm(dim=1, keepdim=True) * generalization_samples.RADIUS, torch.arange(200) % 2
+    )
+    for weights in generalization_samples.random_weights(20, generator):
         assert torch.linalg.matrix_norm(weights) <= 1 + 1e-12
-        assert generalization.moved_costs(weights, data).max() <= generalization.REACH**2
+        assert generalization_samples.moved_costs(weights, data).max() <= generalization_samples.REACH**2
 
 
 def test_the_bound_for_one_network_is_hoeffdings() -> None:
     """P(|mean − E| > t) ≤ 2 exp(−2nt²/r⁴) = δ."""
-    t = generalization.fixed_bound(500)
-    assert 2 * math.exp(-2 * 500 * t**2 / generalization.REACH**4) == pytest.approx(0.05)
-    assert generalization.uniform_bound(500) > 10 * t
+    t = generalization_samples.fixed_bound(500)
+    assert 2 * math.exp(-2 * 500 * t**2 / generalization_samples.REACH**4) == pytest.approx(0.05)
+    assert generalization_samples.uniform_bound(500) > 10 * t
 
 
 def test_the_surrogate_and_its_gradient_are_those_of_another_solver() -> None:
@@ -109,6 +113,41 @@ def test_a_run_of_the_theorem(tmp_path: Path) -> None:
     assert found["average_value"] < math.log(10), "F at the start, W = 0"
     short = convergence_runs.measure_run(Workshop(tmp_path), settings | {"steps": 30})
     assert found["mean_square"] < short["mean_square"]
+
+
+def test_the_average_iterate_is_that_of_another_program(tmp_path: Path) -> None:
+    """Ten steps in numpy, inner problems by their fixed point x = x₀ + Wᵀ(p − e_y)/2γ."""
+    train = load("digits").train
+    inputs, labels = train.inputs.flatten(1).double().numpy(), train.targets.numpy()
+    inputs = inputs / np.linalg.norm(inputs, axis=1).max()
+
+    def moved(weights: Any, points: Any, wanted: Any) -> tuple[Any, Any]:
+        """T_γ, and p − e_y there."""
+        at = points
+        for _ in range(100):
+            errors = softmax(at @ weights.T, axis=1) - np.eye(10)[wanted]
+            at = points + errors @ weights / (2 * convergence_runs.STEP_GAMMA)
+        return at, errors
+
+    def surrogate(weights: Any) -> float:
+        at, _ = moved(weights, inputs, labels)
+        outputs = at @ weights.T
+        losses = logsumexp(outputs, axis=1) - outputs[np.arange(len(labels)), labels]
+        return float((losses - convergence_runs.STEP_GAMMA * ((at - inputs) ** 2).sum(1)).mean())
+
+    steps, generator = 10, torch.Generator().manual_seed(3)
+    rate = convergence_runs.softmax_constants(1.0, 10).step_size(steps)
+    iterates = [np.zeros((10, 64))]
+    for _ in range(steps):
+        row = torch.randint(len(labels), (1,), generator=generator).numpy()
+        at, errors = moved(iterates[-1], inputs[row], labels[row])
+        iterates.append(iterates[-1] - rate * errors.T @ at)
+    settings = {"steps": steps, "seed": 3, "gradients": 50, "tolerance": 1e-12}
+    found = convergence_runs.measure_run(Workshop(tmp_path), settings)
+    average, last = surrogate(np.mean(iterates[:steps], axis=0)), surrogate(iterates[-1])
+    assert abs(average - last) > 1e-4, "else the two could not be told apart"
+    assert found["average_value"] == pytest.approx(average, abs=1e-7)
+    assert found["largest_norm"] == pytest.approx(max(np.linalg.norm(one, 2) for one in iterates[:steps]))
 
 
 def test_the_least_of_a_convex_surrogate(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
-"""The network of a formula against the formula itself, and against points inside the box."""
+"""The network of a formula against the formula itself and points inside the box; what is said of it."""
 
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from certus.reproduce.hardness import (
+    REPRODUCTION,
     Clause,
     ascended_value,
     clauses_held,
@@ -16,6 +19,8 @@ from certus.reproduce.hardness import (
     random_formula,
     vertices,
 )
+from certus.reproduce.reproduction import Extent
+from certus.reproduce.workshop import Workshop
 
 
 def satisfied(formula: list[Clause], truth: tuple[bool, ...]) -> int:
@@ -76,3 +81,43 @@ def test_a_contradiction_cannot_be_satisfied() -> None:
 
 def test_vertices_are_all_corners() -> None:
     assert len({tuple(row) for row in vertices(4).tolist()}) == 16
+
+
+def formulas(variables: int, starts: int, *rows: tuple[int, float, float, int]) -> dict[str, Any]:
+    """(clauses that hold at once, the network's largest value, what ascents find, what guesses find)."""
+    names = ("held", "most", "ascent", "guess")
+    made = [{"clauses": 9, **dict(zip(names, row, strict=True))} for row in rows]
+    return {"variables": variables, "starts": starts, "formulas": made}
+
+
+@pytest.mark.parametrize(
+    ("most", "agrees", "words"), [(8.0, True, "for 4 of 4 formulas."), (8.5, False, "for 3 of 4 formulas.")]
+)
+def test_formulas_are_counted_once(most: float, agrees: bool, words: str) -> None:
+    """Two of each size, whatever the number of starts; one that is wrong anywhere is wrong."""
+    alike = [(9, 9.0, 9.0, 8), (8, 8.0, 7.0, 6)]
+    measured = {
+        "a": formulas(6, 10, *alike),
+        "b": formulas(6, 1, *alike),
+        "c": formulas(4, 10, (9, 9.0, 9.0, 9), (8, most, 8.0, 8)),
+        "d": formulas(4, 1, *alike),
+    }
+    network, hard = REPRODUCTION.statements(measured)
+    assert network.agrees is agrees
+    assert words in network.measured
+    assert network.reason == ("" if agrees else "the network does not say what the formula says.")
+    assert (hard.agrees, "show that it can be hard" in hard.reason) == (None, True)
+    assert hard.measured == (
+        "At 6 variables the best of 10 projected ascents misses 50% of the maxima, and the best of 10 "
+        "guesses 100%."
+    )
+
+
+def test_more_starts_have_the_same_formulas(tmp_path: Path) -> None:
+    """What the count above rests on."""
+    part = REPRODUCTION.parts(Extent.QUICK)[0]
+    few, many = (
+        part.measure(Workshop(tmp_path), {"variables": 4, "formulas": 3, "starts": starts})["formulas"]
+        for starts in (1, 5)
+    )
+    assert [(row["held"], row["most"]) for row in few] == [(row["held"], row["most"]) for row in many]

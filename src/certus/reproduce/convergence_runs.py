@@ -40,7 +40,7 @@ from certus.training.theory import ConvergenceConstants
 
 STEP_GAMMA, NORM_BOUND = 4.0, 3.3
 CAREFUL = BarzilaiBorwein(1e-10, 200)
-_LOOKS = 100  # how often ∇F is computed during a run
+LOOKS = 100  # how often ∇F is computed during a run
 
 
 def softmax_constants(largest_input: float, classes: int) -> ConvergenceConstants:
@@ -83,7 +83,7 @@ def measure_run(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, An
     model, rate = _linear(64, 10), constants.step_size(steps)
     loss, average = ModelLoss(model, CrossEntropy()), torch.zeros_like(model.weight)
     generator = torch.Generator().manual_seed(settings["seed"])
-    looks = set(torch.linspace(0, steps - 1, min(_LOOKS, steps)).long().tolist())
+    looks = set(torch.linspace(0, steps - 1, min(LOOKS, steps)).long().tolist())
     squares, largest, missed = [], 0.0, 0.0
     method = WRM(STEP_GAMMA, maximizer=BarzilaiBorwein(settings["tolerance"], settings["gradients"]))
     for step in range(steps):
