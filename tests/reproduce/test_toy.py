@@ -1,14 +1,21 @@
-"""The boundary of networks that are known: a circle, an ellipse, none."""
+"""The boundary of networks that are known: a circle, an ellipse, none; and how networks are trained."""
 
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.reproduce.toy_networks import FARTHEST, boundary_radii
+from certus.data import load
+from certus.reproduce.reproduction import Extent
+from certus.reproduce.toy import REPRODUCTION
+from certus.reproduce.toy_networks import FARTHEST, boundary_radii, three_networks
+from certus.reproduce.workshop import Workshop
+from certus.runs.settings import Settings
 
 
 class Conic(nn.Module):
@@ -35,3 +42,45 @@ def test_an_ellipse() -> None:
 
 def test_no_boundary_within_reach() -> None:
     assert boundary_radii(Conic(9.0, 9.0)).tolist() == pytest.approx([FARTHEST] * 360)
+
+
+class Recorder:
+    """In place of a workshop: no network is trained, and every one moves its data by 0.3 on average."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Settings] = {}
+
+    def network(self, settings: Settings) -> Any:
+        self.asked[settings.method] = settings
+        return SimpleNamespace(rho_hat=0.09, settings=settings)
+
+
+def test_fgm_moves_by_the_root_of_the_level_of_wrm() -> None:
+    """ε² = ρ̂_n(θ_WRM) = 0.09, in the 2-norm [eqn:fgm-fair]."""
+    recorder = Recorder()
+    found = three_networks(cast(Workshop, recorder), "elu", seed=4, epochs=7, schedule="cosine")
+    assert {name: cast(Any, one).settings.method for name, one in found.items()} == {
+        name: name for name in ("erm", "fgm", "wrm")
+    }
+    fgm, wrm = recorder.asked["fgm"], recorder.asked["wrm"]
+    assert fgm.epsilon == pytest.approx(0.3)
+    assert fgm.norm == "2"
+    assert (wrm.gamma, wrm.rho, wrm.cost) == (2.0, None, "natural")
+    for one in recorder.asked.values():
+        assert (one.data, one.model, one.seed, one.epochs, one.schedule) == ("rings", "toy", 4, 7, "cosine")
+
+
+def test_the_page_says_how_networks_are_trained() -> None:
+    """As they are: not by the paper's 15 steps."""
+    recorder = Recorder()
+    three_networks(cast(Workshop, recorder), "relu", seed=0, epochs=30)
+    wrm = recorder.asked["wrm"]
+    assert (wrm.model, wrm.schedule, wrm.ascent, wrm.tolerance) == ("toy-relu", "constant", "adaptive", 0.005)
+    assert (wrm.optimizer, wrm.learning_rate, wrm.batch_size) == ("adam", 0.01, 128)
+    assert len(load("rings").train) == 10_000
+    said = REPRODUCTION.smaller[Extent.PAPER]
+    assert said.startswith("10,000 training points; Adam with a step of 0.01 and batches of 128, 30 epochs: ")
+    assert "until ‖∇f‖²/2γ, an estimate of what f still lacks, is at most 0.005, or for 8 gradients." in said
+    assert "batches of 128, 3 epochs: " in REPRODUCTION.smaller[Extent.QUICK]
+    for extent, epochs in ((Extent.QUICK, 3), (Extent.PAPER, 30)):
+        assert {part.settings["epochs"] for part in REPRODUCTION.parts(extent)} == {epochs}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from certus.data.rings import INNER_RADIUS, OUTER_RADIUS, rings
-from certus.figures.canvas import COLOURS, new_figure
+from certus.figures.canvas import COLOURS, new_figure, subscripted
 from certus.reproduce.reproduction import Measured
 from certus.reproduce.toy_networks import METHOD_NAMES, TOY_GAMMA
 
@@ -60,25 +60,39 @@ def _boundaries(axes: Axes, methods: Mapping[str, Any]) -> None:
 
 
 def draw_toy_certificate(measured: Measured) -> Figure:
+    """Near ρ̂, where the bracket was computed; and with all γ_adv, of which some move far beyond."""
     found = measured["certificate"]
-    figure = new_figure(6.4, 4.6)
-    axes = figure.subplots()
     bracket = found["bracket"]
+    figure = new_figure(9.6, 4.8)
+    near, far = figure.subplots(1, 2)
+    moved = [one["rho"] for one in found["adversary"]]
+    reach = max(one["rho"] for one in bracket)
+    _certificate(near, found, [0.0, reach])
+    ends = min(moved), max(reach, *moved)
+    _certificate(far, found, [ends[0] * (ends[1] / ends[0]) ** (step / 100) for step in range(101)])
+    near.locator_params(axis="x", nbins=5)
+    near.set(xlim=(0, 1.02 * reach), ylim=(0, 1.05 * bracket[-1]["at_most"]))
+    far.set(xscale="log", yscale="log")
+    for axes in (near, far):
+        axes.set(xlabel="ρ, mean squared distance", ylabel="expected loss")
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, names = far.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    return figure
+
+
+def _certificate(axes: Axes, found: Mapping[str, Any], along: Sequence[float]) -> None:
+    """The certificate as a line; what was measured as marks."""
+    line = [found["intercept"] + TOY_GAMMA * rho for rho in along]
+    axes.plot(along, line, color=COLOURS[0], label=f"the paper's certificate, γ = {TOY_GAMMA:g} (estimated)")
+    bracket = [one for one in found["bracket"] if one["rho"] >= along[0]]  # logarithmic axes have no 0
     rhos = [one["rho"] for one in bracket]
-    line = [found["intercept"] + TOY_GAMMA * rho for rho in rhos]
-    axes.plot(rhos, line, color=COLOURS[0], label="the paper's certificate, γ = 2 (estimated)")
-    points = sorted((one for one in found["adversary"]), key=lambda one: one["rho"])
-    shown = [one for one in points if one["rho"] <= max(rhos)]
-    across, up = [one["rho"] for one in shown], [one["worst_case"] for one in shown]
-    axes.plot(across, up, "s--", color=COLOURS[1], label="the paper's worst case on test data (estimated)")
     low, high = [one["at_least"] for one in bracket], [one["at_most"] for one in bracket]
     axes.fill_between(rhos, low, high, color=COLOURS[2], alpha=0.25, linewidth=0)
-    axes.plot(rhos, high, color=COLOURS[2], label="worst case on test data: at most (proven)")
-    axes.plot(rhos, low, color=COLOURS[2], linestyle=":", label="at least (attained)")
-    if found["rho_hat"] <= max(rhos):
-        axes.axvline(found["rho_hat"], color="#5f5f5f", linewidth=1, label="ρ̂ reached in training")
-    axes.set(xlabel="ρ, mean squared distance", ylabel="expected loss", xlim=(0, max(rhos)))
-    axes.set_ylim(bottom=0)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
-    return figure
+    above = "worst case on test data: at most (proven)"
+    axes.plot(rhos, high, ".-", color=COLOURS[2], label=above)
+    axes.plot(rhos, low, ".:", color=COLOURS[2], label="at least (attained)")
+    points = [(one["rho"], one["worst_case"]) for one in found["adversary"]]
+    words = subscripted("the paper's worst case on test data, one for each γ_adv (attained)")
+    axes.plot(*zip(*points, strict=True), "s", ms=5, mfc="none", color=COLOURS[1], label=words)
+    axes.axvline(found["rho_hat"], color="#5f5f5f", linewidth=1, label="ρ̂ reached in training")

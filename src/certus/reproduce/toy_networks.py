@@ -25,7 +25,9 @@ METHOD_NAMES = {"erm": "ERM", "fgm": "FGM", "wrm": "WRM"}
 def measure_boundaries(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Three networks of one activation and seed: where their boundaries are, and how often they err."""
     schedule = settings.get("schedule", "constant")
-    networks = _networks(workshop, settings["activation"], settings["seed"], settings["epochs"], schedule)
+    networks = three_networks(
+        workshop, settings["activation"], settings["seed"], settings["epochs"], schedule
+    )
     found: dict[str, Any] = {"activation": settings["activation"], "schedule": schedule, "methods": {}}
     for name, trained in networks.items():
         radii = boundary_radii(trained.loss.model)
@@ -49,18 +51,26 @@ def measure_boundaries(workshop: Workshop, settings: Mapping[str, Any]) -> dict[
     return found
 
 
-def _networks(
+def toy_settings(activation: str, seed: int, epochs: int, schedule: str, **method: Any) -> Settings:
+    """How every network of the rings is trained; the paper gives no optimizer, step or batch."""
+    return Settings(
+        data="rings",
+        model=TOY_MODELS[activation],
+        epochs=epochs,
+        learning_rate=0.01,
+        schedule=schedule,
+        seed=seed,
+        **method,
+    )
+
+
+def three_networks(
     workshop: Workshop, activation: str, seed: int, epochs: int, schedule: str = "constant"
 ) -> dict[str, TrainedRun]:
-    def train(**options: Any) -> TrainedRun:
-        common: dict[str, Any] = {
-            "data": "rings",
-            "model": TOY_MODELS[activation],
-            "epochs": epochs,
-            "learning_rate": 0.01,
-            "schedule": schedule,
-        }
-        return workshop.network(Settings(**common, seed=seed, **options))
+    """ERM, FGM and WRM; FGM moves by ε with ε² = ρ̂_n(θ_WRM) [eqn:fgm-fair]."""
+
+    def train(**method: Any) -> TrainedRun:
+        return workshop.network(toy_settings(activation, seed, epochs, schedule, **method))
 
     wrm = train(method="wrm", gamma=TOY_GAMMA)
     assert wrm.rho_hat is not None
@@ -105,7 +115,7 @@ def _error(trained: TrainedRun) -> float:
 
 def measure_toy_certificate(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
     """fig:loss-bound (a): the paper's two curves, and the bracket of this library, for WRM with ELUs."""
-    trained = _networks(workshop, "elu", settings["seed"], settings["epochs"])["wrm"]
+    trained = three_networks(workshop, "elu", settings["seed"], settings["epochs"])["wrm"]
     train, test = trained.data.train, trained.data.test[torch.arange(settings["test"])]
     solved = trained.wrm.solve(trained.loss, train.inputs, train.targets)
     adversary = []
