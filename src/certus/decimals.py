@@ -30,12 +30,12 @@ def at_most_digits(value: float, digits: int = 2) -> str:
     >>> at_most_digits(0.1113), at_most_digits(0.0009801), at_most_digits(4239.1, 3), at_most_digits(1.34e-10)
     ('0.12', '0.00099', '4240', '1.4e-10')
     >>> at_most_digits(84105.8, 3), at_most_digits(1296420.5, 3)
-    ('84200', '1.30e+06')
+    ('84200', '1.30e+6')
     """
     if value == 0 or not math.isfinite(value):
         return at_most(value, 0)
     shown = at_most(value, digits - 1 - Decimal(value).adjusted())
-    return shown if 1e-4 <= abs(value) < 1e5 else f"{float(shown):.{digits - 1}e}"
+    return shown if 1e-4 <= abs(value) < 1e5 else f"{Decimal(shown):.{digits - 1}e}"
 
 
 def _rounded(value: float, places: int, way: str) -> str:

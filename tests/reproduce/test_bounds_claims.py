@@ -129,8 +129,8 @@ def test_other_trainings_are_looked_at(rows: Rows) -> None:
     ("apart", "reason"),
     [
         (6.56e5, "not known; one seed."),  # 1.97e6 / 3 is 6.567e5
-        (6.57e5, "the norms of strided convolutions, it seems: as if every stride were 1, it is 6.57e+05."),
-        (5.91e6, "the norms of strided convolutions, it seems: as if every stride were 1, it is 5.91e+06."),
+        (6.57e5, "the norms of strided convolutions, it seems: as if every stride were 1, it is 6.57e+5."),
+        (5.91e6, "the norms of strided convolutions, it seems: as if every stride were 1, it is 5.91e+6."),
         (5.92e6, "not known; one seed."),
     ],
 )
@@ -174,9 +174,9 @@ def test_the_page_at_the_papers_scale(rows: Rows) -> None:
     assert len(parts) == 33
     assert page.count("0.200 / 0.100") == 32
     assert (
-        "| 1 | 10 (1.23e+06) | 10 | clean | 0.010 (0.015) | 0.200 / 0.100 (0.112) | 0.400 / 0.200 (0.484) |"
+        "| 1 | 10.0 (1.23e+06) | 10.00 | clean | 0.010 (0.015) | 0.200 / 0.100 (0.112) | 0.400 / 0.200 "
         in page
     )
-    assert "| 10 | 10 (6.56e+03) | 10 | γ, clean | 0.010 (0.046) | 0.200 / 0.100 (0.303) |" in page
-    assert "| the paper's CNN, ERM | 10 | 10 | – | 0.010 | 0.200 / 0.100 |" in page
+    assert "| 10 | 10.0 (6.56e+03) | 10.00 | γ, clean | 0.010 (0.046) | 0.200 / 0.100 (0.303) |" in page
+    assert "| the paper's CNN, ERM | 10.0 | 10.00 | – | 0.010 | 0.200 / 0.100 |" in page
     assert "as in Keras: a `--weight-decay` of 2λ" in page

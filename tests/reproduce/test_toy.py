@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from certus.data import load
 from certus.reproduce.reproduction import Extent
+from certus.reproduce.told_settings import training_words
 from certus.reproduce.toy import REPRODUCTION
 from certus.reproduce.toy_networks import FARTHEST, boundary_radii, three_networks
 from certus.reproduce.workshop import Workshop
@@ -78,9 +79,13 @@ def test_the_page_says_how_networks_are_trained() -> None:
     assert (wrm.model, wrm.schedule, wrm.ascent, wrm.tolerance) == ("toy-relu", "constant", "adaptive", 0.005)
     assert (wrm.optimizer, wrm.learning_rate, wrm.batch_size) == ("adam", 0.01, 128)
     assert len(load("rings").train) == 10_000
-    said = REPRODUCTION.smaller[Extent.PAPER]
-    assert said.startswith("10,000 training points; Adam with a step of 0.01 and batches of 128, 30 epochs: ")
-    assert "until ‖∇f‖²/2γ, an estimate of what f still lacks, is at most 0.005, or for 8 gradients." in said
-    assert "batches of 128, 3 epochs: " in REPRODUCTION.smaller[Extent.QUICK]
+    told = REPRODUCTION.training_at(Extent.PAPER)
+    assert {name: getattr(wrm, name) for name in told} == told | {"model": "toy-relu"}
+    said = training_words(told)
+    assert "optimizer adam, learning rate 0.01, schedule constant, batch size 128" in said
+    assert "at most the tolerance, or for 8 gradients; the paper takes 15 steps." in said
+    assert "the paper takes" not in training_words(told | {"ascent": "paper"})
+    assert REPRODUCTION.smaller[Extent.PAPER].startswith("10,000 training points, 30 epochs.")
+    assert "10,000 training points, 3 epochs." in REPRODUCTION.smaller[Extent.QUICK]
     for extent, epochs in ((Extent.QUICK, 3), (Extent.PAPER, 30)):
         assert {part.settings["epochs"] for part in REPRODUCTION.parts(extent)} == {epochs}

@@ -164,8 +164,8 @@ def _text(measured: Measured) -> str:
         "convention it uses.",
         "The paper does not say how it takes ‖θ‖ of a convolution with a stride. Here it is the norm of what "
         "the layer does; as if every stride were 1, and every other output left out afterwards, γ̄ of ERM is "
-        f"{', '.join(at_most_digits(bar, 3) for bar in measured[STRIDES].values())} in these tables. The network is "
-        "the same, so that this is proven, too.",
+        f"{', '.join(at_most_digits(bar, 3) for bar in measured[STRIDES].values())} in these tables. The "
+        "network is the same, so that this is proven, too.",
         *(
             f"{_heading(label)}\n\n{_table(rows)}"
             for label in (*_TABLES, FIFTH_TABLE)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ import torch
 from certus.attacks.budgets import fair_epsilon
 from certus.data import load
 from certus.reproduce.reproduction import Extent, Part
+from certus.reproduce.told_settings import told_settings
 from certus.reproduce.workshop import Workshop
 from certus.runs.settings import Settings
 from certus.runs.trained import TrainedRun, recorded_rho_hat
@@ -46,10 +46,6 @@ SMALL_BUDGET, LARGE_BUDGET = 0.04 * MEAN_LENGTH, 0.02 * MEAN_LENGTH
 MNIST_METHODS = {"erm": "ERM", "fgm": "FGM", "ifgm": "IFGM", "pgm": "PGM", "wrm": "WRM"}
 NetworkRecipe = dict[str, Any]
 _QUICK_IMAGES, _MEASURED_ON = 1000, 5000
-_TOLD = (
-    *("model", "optimizer", "learning_rate", "schedule", "batch_size", "label_smoothing", "clip"),
-    *("ascent", "tolerance"),  # of WRM
-)
 _SLOW = ("ifgm", "pgm")  # fifteen gradients for each step
 
 
@@ -86,8 +82,7 @@ def _common(data: str, images: int | None) -> dict[str, Any]:
 def mnist_training(extent: Extent) -> dict[str, Any]:
     """How networks are trained unless their recipe says otherwise: the settings that matter."""
     common = _common("mnist", None if extent is Extent.PAPER else _QUICK_IMAGES)
-    known = asdict(Settings(method="erm", **common))
-    return {name: known[name] for name in _TOLD}
+    return told_settings(Settings(method="erm", **common))
 
 
 def reach(workshop: Workshop, wrm: Mapping[str, Any], norm: str) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from certus.reproduce.reproduction import Extent, Reproduction
+from certus.reproduce.told_settings import training_words
 
 WRITTEN_BY = "<!-- Written by `certus reproduce`; changes made here are lost. -->"
 
@@ -23,7 +24,7 @@ def page(of: Reproduction, content: dict[str, Any]) -> str:
     if extent in of.smaller:
         lines.append(of.smaller[extent])
     if content.get("training"):
-        lines.append(_training(content["training"]))
+        lines.append(training_words(content["training"]))
     lines.append(f"```sh\n{fetched}{command}\n```")
     lines.append(markdown_table(_head(content), _rows(content)))
     if of.text is not None:
@@ -32,18 +33,6 @@ def page(of: Reproduction, content: dict[str, Any]) -> str:
     lines += [f"![{film.caption}]({film.name}.gif)\n\n{film.caption}" for film in of.films]
     lines.append(_circumstances(content["circumstances"]))
     return "\n\n".join(lines) + "\n"
-
-
-def _training(settings: dict[str, Any]) -> str:
-    """How networks are trained, and by which ascent: the paper's is another one."""
-    told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
-    words = f"Training, unless said otherwise: {told}."
-    if settings.get("ascent") == "adaptive":
-        words += (
-            " The adaptive ascent solves each inner problem of WRM until its gap is about the tolerance; the "
-            "paper takes 15 steps. `mnist-inf` puts the two side by side."
-        )
-    return words
 
 
 def _place(of: Reproduction) -> str:
@@ -57,8 +46,8 @@ def table_of_all(contents: Sequence[dict[str, Any]]) -> str:
     """``results/README.md``: every statement of every reproduction, and what lies beyond the paper."""
     words = (
         "What the paper says, and what was measured here. `certus reproduce` lists the results. `certus "
-        "reproduce NAME -o mine` takes a quick look at one, in a folder of its own; `--scale paper` measures "
-        "it again as it is here."
+        "reproduce NAME -o FOLDER` takes a quick look at one, in another folder; `--scale paper` measures it "
+        "again as it is here."
     )
     parts = [
         WRITTEN_BY,

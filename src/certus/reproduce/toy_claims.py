@@ -12,7 +12,7 @@ from certus.evidence import Evidence
 from certus.reproduce.reproduction import Comparison, Measured
 from certus.reproduce.toy_networks import METHOD_NAMES, TOY_GAMMA, TOY_MODELS
 
-FAILED = 0.01
+NOT_LEARNT = 0.01
 """An error from which on a network of the rings has not learnt them."""
 
 _SPOKEN = {"relu": "ReLU", "elu": "ELU"}
@@ -29,7 +29,7 @@ def networks_of(measured: Measured, activation: str, schedule: str = "constant")
 
 def has_learnt(network: Mapping[str, Any]) -> bool:
     """A boundary that is not closed has no radius, and one in the wrong place says nothing of a method."""
-    return bool(network["open_rays"] == 0 and network["test_error"] < FAILED)
+    return bool(network["open_rays"] == 0 and network["test_error"] < NOT_LEARNT)
 
 
 def network_claims(measured: Measured) -> list[Comparison]:
