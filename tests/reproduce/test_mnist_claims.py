@@ -154,7 +154,10 @@ def test_what_larger_moves_do_to_pgm_is_told() -> None:
 @pytest.mark.parametrize(
     ("longer", "reason"),
     [
-        ((0.01, 0.2, 0.3, 0.8), "WRM had 4 epochs. After 10, beside the same others: PGM +0.0"),
+        (
+            (0.01, 0.2, 0.3, 0.8),
+            "WRM had 4 epochs, and with more it cannot be told. After 10, beside the same",
+        ),
         ((0.01, 0.3, 0.3, 0.8), "not known; one seed. After 10, beside the same others: PGM +10.0"),
     ],
 )

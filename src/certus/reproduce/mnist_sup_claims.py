@@ -33,6 +33,7 @@ _MATCH, _SATURATED = 0.05, 0.95
 _SMALL, _LARGE = 0.1, 0.3
 _WANTED = {"small": -1, "large": 1}
 _NOTHING = f"there is nothing to compare: all err at {_SATURATED:.0%} or more."
+_SHORT = f"WRM had {FEWER_EPOCHS} epochs"
 _LEAD = "Error of WRM less that of the best other, in points (95%): "
 SUP_RULES = (
     f"Small attacks are those up to {_SMALL:g} C, large ones those from {_LARGE:g} C: our choice. "
@@ -114,7 +115,7 @@ def _matches(found: Measured, label: str, prefix: str, norm: str, why: str) -> C
     longer = _by_attack(found, norm, wrm=LONGER_WRM)
     if longer:
         matches = all(abs(gap.value) <= _MATCH for gaps in longer.values() for gap in gaps.values())
-        why = _with_more_epochs(why, matches, _largest(longer))
+        why = _with_more_epochs(_SHORT + "." if matches else why, _largest(longer))
     largest = _told(_largest(by_attack))
     return Comparison(
         label,
@@ -176,7 +177,7 @@ def _order(found: Measured, label: str, prefix: str, norm: str, size: str, why: 
         against = [
             gap for gaps in longer.values() for gap in gaps.values() if clear_sign(gap) * _WANTED[size] < 0
         ]
-        why = _with_more_epochs(why, not against, longer)
+        why = _with_more_epochs(why if against else f"{_SHORT}, and with more it cannot be told.", longer)
     if agrees is False and as_said:
         why = f"it depends on the attack: it is so under {' and '.join(as_said)}."
     reason = "" if agrees else UNTOLD.format(0) if agrees is None else why
@@ -211,9 +212,8 @@ def _told(by_attack: Mapping[str, Gaps]) -> str:
     )
 
 
-def _with_more_epochs(why: str, mended: bool, longer: Mapping[str, Gaps]) -> str:
-    """What a longer training of WRM has to do with a disagreement."""
-    cause = f"WRM had {FEWER_EPOCHS} epochs." if mended else why
+def _with_more_epochs(cause: str, longer: Mapping[str, Gaps]) -> str:
+    """A cause, and what a longer training of WRM brings."""
     return f"{cause} After {LONGER_EPOCHS}, beside the same others: {_told(longer)}."
 
 
