@@ -129,9 +129,9 @@ def _with_bar(of: Reproduction, extent: Extent, work: Path, output: Path) -> lis
 
 
 def _progress(done: float, whole: float, begun: float) -> str:
-    """What is done, and from the second part on about how long the rest takes."""
+    """What is done, and, once that is a twentieth, about how long the rest takes."""
     told = f"{done / whole:.0%} done"
-    if done in (0, whole):
+    if done < whole / 20 or done == whole:
         return told
     left = (time.monotonic() - begun) * (whole - done) / done
     return f"{told}, about {left / 60:.0f} min left" if left >= 60 else f"{told}, under a minute left"

@@ -41,9 +41,9 @@ def _parts(extent: Extent) -> list[Part]:
     wrm = large_budget_wrm(extent)
     gammas = [0.08, 0.04, 0.02] if quick else [0.12, 0.08, 0.06, 0.04, 0.03, 0.025, 0.02, 0.015]
     return [
+        *family_parts(extent, "large", family_of(extent, wrm, "2")),
         concavity_part("concavity-0", wrm, 100 if quick else 2000),
         surface_part("surface-wrm", wrm, gammas, 50 if quick else 1000),
-        *family_parts(extent, "large", family_of(extent, wrm, "2")),
         *(replace(part, name=f"small:{part.name}") for part in small_budget_sweeps(extent, _ADVERSARIAL)),
     ]
 
