@@ -73,7 +73,10 @@ def test_a_damaged_result_is_named_with_its_remedy() -> None:
     (path.parent / "README.md").write_text(WRITTEN_BY)
     (line,) = [line for line in say().splitlines() if line.startswith("hardness")]
     assert "damaged" in line
-    with pytest.raises(DamageError, match=r"has no sha256: remove results/hardness, and the same command"):
+    with pytest.raises(DamageError, match=r"has no sha256: remove results/hardness, and `certus reproduce h"):
+        say("toy")
+    path.write_text("null")
+    with pytest.raises(DamageError, match=r"measured\.json is corrupt: it is no file of certus: remove re"):
         say("hardness")
 
 

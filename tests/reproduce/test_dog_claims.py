@@ -84,13 +84,13 @@ def test_all_that_can_be_compared_agrees(measured: Found) -> None:
     assert words[PROVEN].startswith("Of ERM's head L⁺ ≤ 30.01 is proven. WRM is trained at γ = 15.01; ")
     assert "L⁺ ≤ 29.01, below 2γ. ρ̂ = 0.004, test error 18.0%." in words[PROVEN]
     assert words[STEPS] == "f goes from 2 to 3 in 20 steps; divided by γ, to 3 in 20 steps."
-    assert words[HEADS_ATTACKED].endswith("PGM 30.0%, 40.0%, 50.0%; WRM 30.0%, 40.0%, 50.0%.")
+    assert words[HEADS_ATTACKED].endswith("PGM 30.0% / 40.0% / 50.0%; WRM 30.0% / 40.0% / 50.0%.")
 
 
 def test_proven_numbers_are_rounded_to_the_safe_side(measured: Found) -> None:
     """30.001/2 = 15.0005; 8.1/(2·10⁵) = 4.05·10⁻⁵; and 150.01 is no bound of 150.0."""
     found = dog_statements(measured)
-    assert "our head is 150.1 (822.5" in found[ENOUGH].measured
+    assert "the head trained so here is 150.1 (822.5" in found[ENOUGH].measured
     assert found[ENOUGH].measured.endswith("proven is L⁺ ≤ 30.01. Every γ > 15.01 would do.")
     assert "next to nothing: features of length 4 by at most 0.000041." in found[MOVES].measured
     far = changed(measured, "head-paper", slope=8.1e5)

@@ -59,8 +59,9 @@ def test_accuracy_is_judged_of_the_worst_method(found: Found) -> None:
     worse = claim(found, ACCURACY, network_wrm_0={"test_error": 0.011, "epochs": 7})
     assert (worse.agrees, worse.reason) == (False, "here robustness costs accuracy.")
     assert "WRM 98.90%" in worse.measured
-    both = claim(found, ACCURACY, network_erm_0={"test_error": 0.012, "epochs": 7})
-    assert both.reason.startswith("ERM itself has 98.80%: it was trained for 7 epochs at a constant step")
+    both = claim(found, ACCURACY, network_erm_1={"test_error": 0.012, "epochs": 7})
+    assert "ERM 98.95%" in both.measured
+    assert both.reason.startswith("ERM itself has 99.10%, 98.80%: it was trained for 7 epochs at a constant")
 
 
 @pytest.mark.parametrize(("concave", "unresolved", "agrees"), [(96, 0, True), (95, 5, False)])
@@ -72,6 +73,13 @@ def test_what_could_not_be_told_is_not_called_concave(
     assert one.agrees is agrees
     assert f"At {concave}.0% of 100" in one.measured
     assert f"{2 * unresolved} points could not be told" in one.measured
+
+
+def test_the_worst_of_several_seeds_decides(found: Found) -> None:
+    worse = {where: {"concave": 95, "unresolved": 0} for where in ("image", "halfway")}
+    one = claim(found, CONCAVE, concavity_1=worse | {"count": 100})
+    assert one.agrees is False
+    assert "At 98.0%, 95.0% of 100 random training images (2 seeds)" in one.measured
 
 
 @pytest.mark.parametrize(
@@ -125,6 +133,20 @@ def test_attacks(
     l2, sup = method_claims(found | sweeps)[2:4]
     assert (l2.agrees, sup.agrees) == (agrees, agrees)
     assert reason in l2.reason
+
+
+def test_strengths_at_which_wrm_errs_least_are_named(found: Found) -> None:
+    """Ties are no lead."""
+    shares = (0.0, 0.025, 0.05, 0.1, 0.2)
+    errors = dict.fromkeys(MNIST_METHODS, (0.01, 0.2, 0.2, 0.3, 0.5)) | {"erm": (0.01, 0.4, 0.4, 0.6, 0.9)}
+    errors["wrm"] = (0.01, 0.1, 0.2, 0.3, 0.2)
+    sweeps = {f"pgm-{name}-0": sweep_of(name, 0, *ones, shares=shares) for name, ones in errors.items()}
+    one = method_claims(found | sweeps)[2]
+    assert one.agrees is True
+    assert one.measured == (
+        "Beyond 0.05 C, at 0.1, 0.2 C: all beat ERM at 0.1, 0.2; WRM errs least at 0.2, by more than the "
+        "images' sampling error at 0.2. At smaller strengths, which do not count, it errs least at 0.025."
+    )
 
 
 @pytest.mark.parametrize(

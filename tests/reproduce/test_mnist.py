@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from torch import nn
+from torch import Tensor, nn
 
 from certus.attacks import GradientAttack, Margin
 from certus.losses import ModelLoss
@@ -29,7 +29,7 @@ from certus.reproduce.making import reproduce
 from certus.reproduce.mnist_families import sup_family_parts
 from certus.reproduce.mnist_networks import MEAN_LENGTH, MNIST_METHODS, mnist_network, random_images, reach
 from certus.reproduce.mnist_surface import first_errors
-from certus.reproduce.mnist_sweeps import sweep_part
+from certus.reproduce.mnist_sweeps import error_at_strengths, sweep_part
 from certus.reproduce.reproduction import Extent, Part, Reproduction
 from certus.reproduce.workshop import Workshop
 from certus.split import Split
@@ -87,6 +87,37 @@ def test_errors_under_attack_are_those_of_the_attack(workshop: Workshop) -> None
     moved = attack(trained.loss, data.inputs, data.targets)
     for row, inputs in ((clean, data.inputs), (attacked, moved)):
         assert row["error"] == float((trained.model(inputs).argmax(1) != data.targets).double().mean())
+
+
+def test_the_papers_rule_with_strides_apart(workshop: Workshop) -> None:
+    """By hand: the norm of each whole convolution, by its Fourier transform on the padded image."""
+    how = {"method": "erm", "epochs": 1, "seed": 0, "images": 100}
+    found = mnist_bounds.measure_strides(workshop, {"networks": {"a": {"ERM": how}}})["a"]["ERM"]
+    layers = [layer for layer in mnist_network(workshop, how).model.modules() if hasattr(layer, "weight")]
+    weights = [cast(Tensor, layer.weight).detach().double() for layer in layers]
+    norms = [torch.linalg.matrix_norm(weights[2].flatten(1), 2), torch.linalg.matrix_norm(weights[3], 2)]
+    for weight, size in ((weights[1], 14), (weights[0], 34)):  # 28 and 3 pixels on each side
+        places = torch.fft.fft2(weight, s=(size, size)).permute(2, 3, 0, 1)
+        norms.insert(0, torch.linalg.matrix_norm(places, 2).max())
+    length, bend = 1.0, 0.0
+    for place, norm in enumerate(float(norm) for norm in norms):
+        bend = norm * bend + (place < 3) * (norm * length) ** 2
+        length *= norm
+    assert found == pytest.approx(math.sqrt(2) * bend + length**2, rel=2e-2)
+
+
+def test_a_smoothed_loss_does_not_mislead_the_attack(workshop: Workshop) -> None:
+    """Errors in the tables are those under plain cross-entropy, whatever a network was trained with."""
+    how = {"method": "erm", "epochs": 1, "seed": 0, "images": 100, "label_smoothing": 0.3}
+    trained = mnist_network(workshop, how)
+    data = random_images(trained, "test", None)
+
+    def plain(inputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(trained.model(inputs), targets, reduction="none")
+
+    moved = GradientAttack(0.1, math.inf, steps=15)(plain, data.inputs, data.targets)
+    errors = (trained.model(moved).argmax(1) != data.targets).double().mean().item()
+    assert error_at_strengths(trained, data, [0.1], clipped=False) == [pytest.approx(errors)]
 
 
 def test_how_far_wrm_moves_each_image(workshop: Workshop) -> None:
@@ -211,7 +242,7 @@ def made_up(part: Part) -> Part:
         found = {"digits": list(range(10)), "original": [blank] * 10}
         found["methods"] = dict.fromkeys(MNIST_METHODS, image)
     elif kind == "strides":
-        found = dict.fromkeys(part.settings["networks"], 1000.0)
+        found = {label: dict.fromkeys(rows, 1000.0) for label, rows in part.settings["networks"].items()}
     elif kind.startswith("table"):
         found = row_of(part.settings)
     elif kind == "seed":

@@ -47,8 +47,8 @@ def _about_gamma(measured: Measured) -> list[Comparison]:
         Comparison(
             "section:dogs",
             "γ = 10⁵ satisfies the smoothness bound, which is 822.5.",
-            f"The paper's bound of our head is {at_most(paper['printed_bound'], 1)} (822.5 is of its own "
-            f"head); proven is L⁺ ≤ {at_most(paper['curvature'], 2)}. Every γ > "
+            f"The paper's bound of the head trained so here is {at_most(paper['printed_bound'], 1)} (822.5 "
+            f"is of its own head); proven is L⁺ ≤ {at_most(paper['curvature'], 2)}. Every γ > "
             f"{at_most(paper['curvature'] / 2, 2)} would do.",
             enough,
             reason="" if enough else "2γ = 2·10⁵ is not above what is proven of this head.",
@@ -132,7 +132,7 @@ def _errors(measured: Measured) -> list[Comparison]:
     pixels = {name: measured[f"pixels-{name}"] for name in PIXEL_METHODS}
     worst = {attack: [heads[name][attack][-1]["error"] for name in HEADS] for attack in TITLES}
     words = "; ".join(
-        f"{attack.upper()} {', '.join(f'{value:.1%}' for value in values)}"
+        f"{attack.upper()} {' / '.join(f'{value:.1%}' for value in values)}"
         for attack, values in worst.items()
     )
     rivals = {name: found for name, found in pixels.items() if name not in PIXEL_GAMMAS}
@@ -142,7 +142,7 @@ def _errors(measured: Measured) -> list[Comparison]:
         Comparison(
             "fig:dogs-theory",
             "Classification errors under PGM and WRM attacks on the features.",
-            f"At the strongest attack, {', '.join(HEADS.values())}: {words}.",
+            f"At the strongest attack, of {' / '.join(HEADS.values())}: {words}.",
             None,
             reason=_OTHER_PHOTOGRAPHS,
             evidence=Evidence.ATTAINED,

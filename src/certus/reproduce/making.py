@@ -101,13 +101,13 @@ def read_measured(path: Path) -> dict[str, Any]:
     """A file that ``write_folder`` wrote, checked; ``DamageError`` says what to do where it is not."""
     try:
         content = read_json(path)
+        if not isinstance(content, dict):
+            raise DamageError(f"{path} is corrupt: it is no file of certus.")
         check_seal(content, path)
-        return dict(content)
-    except (RunError, TypeError) as reason:
-        words = (
-            f"{str(reason).removesuffix('.')}: remove {path.parent}, and the same command writes it again."
-        )
-        raise DamageError(words) from None
+        return content
+    except RunError as reason:
+        again = f"remove {path.parent}, and `certus reproduce {path.parent.name}` writes it again"
+        raise DamageError(f"{str(reason).removesuffix('.')}: {again}.") from None
 
 
 def _everything(results: Path) -> list[dict[str, Any]]:

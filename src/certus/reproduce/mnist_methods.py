@@ -139,8 +139,9 @@ def _text(measured: Measured) -> str:
     words = (
         f"Test error in percent on {measured['pgm-erm-0']['samples']:,} random test images. Where a method "
         "has several seeds, this is their mean, and the bands of the figures are their range; else they "
-        "are 95% intervals. An attack "
-        "only finds errors: where an attack that may do more finds less, it failed. So do WRM attacks on "
+        "are 95% intervals. The order of methods is judged beyond 0.05 C: a clear lead of WRM somewhere is a "
+        "yes, unless another one leads it clearly. An attack only finds errors: where an attack that may do "
+        "more finds less, it failed. So do WRM attacks on "
         "networks that are sure of themselves, whose cross-entropy has no gradient left: the error they "
         f"find at γ_adv = γ is {errors_of('erm')} with ERM and {errors_of('wrm')} with WRM, though the few "
         "images of ERM that do move go far. For that reason the smallest perturbations of ten digits climb "

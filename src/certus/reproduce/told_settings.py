@@ -29,6 +29,6 @@ def training_words(told: Mapping[str, Any]) -> str:
         words += (
             " The adaptive ascent goes on, sample by sample, until an estimate of what f = ℓ − γc still "
             f"lacks is at most the tolerance, or for {MonotoneAscent.max_gradients} gradients; the paper "
-            "takes 15 steps. `mnist-inf` puts the two side by side."
+            "takes 15 steps. `mnist-inf`, at the paper's scale, puts the two side by side."
         )
     return words
