@@ -198,6 +198,6 @@ def test_the_papers_ascent_beside_ours() -> None:
         for attack in ("pgm", "fgm", "ifgm"):
             measured[f"small:{attack}-{kind}-0"] = sweep_of(kind, 0, clean, 10 * clean, 20 * clean)
     words = mnist_inf.by_paper_text(measured)
-    assert "ours / the paper's: test error 1.00% / 2.00%, √ρ̂ 0.5000 / 0.5000" in words
+    assert "ours / the paper's: test error 1.00% / 2.00%; √ρ̂ 0.5000 / 0.5000, each" in words
     assert "| PGM, L2 | 1.0 / 2.0 | 10.0 / 20.0 | 20.0 / 40.0 |" in words
     assert mnist_inf.by_paper_text({}) == ""

@@ -69,8 +69,9 @@ def by_paper_text(measured: Measured) -> str:
     shares = [row["share"] for row in found["pgm-wrm-0"]["rows"] if row["norm"] == "2"]
     return (
         "**The ascent.** The paper takes 15 steps for every inner problem of WRM; this library stops when it "
-        f"is solved well enough. At the small budget, ours / the paper's: test error {clean}, √ρ̂ {reached}; "
-        "errors under attack:\n\n" + markdown_table(["attack", *(f"{share:g} C" for share in shares)], rows)
+        f"is solved well enough. At the small budget, ours / the paper's: test error {clean}; √ρ̂ {reached}, "
+        "each by its own ascent; errors under attack:\n\n"
+        + markdown_table(["attack", *(f"{share:g} C" for share in shares)], rows)
     )
 
 
