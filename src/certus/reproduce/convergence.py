@@ -148,12 +148,16 @@ def _about_the_bound(runs: list[Mapping[str, Any]], last: Mapping[str, Any]) -> 
         "The mean of ‖∇F‖² over T steps is at most 4σ√(L_φΔ/T) + 4L_θz²ε/μ.",
         f"At T = {last['steps']:,}: {last['mean_square']:.2g} measured, at most "
         f"{at_most_digits(last['bound'])} by the theorem. It is {held} {len(runs)} runs (one seed; ∇F at "
-        f"{LOOKS} iterates of each). The bound is {ratios[0]:,.0f} to {ratios[-1]:,.0f} times as large"
-        f"{loose if most < least else ''}. ‖W‖ reached {max(one['largest_norm'] for one in runs):.2f} of the "
+        f"{LOOKS} iterates of each). The bound is {_spoken(ratios[0])} to {_spoken(ratios[-1])} times as "
+        f"large{loose if most < least else ''}. ‖W‖ reached {max(one['largest_norm'] for one in runs):.2f} of the "
         f"{NORM_BOUND:g} assumed.",
         False if broken else None if left else True,
         reason,
     )
+
+
+def _spoken(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2g}"
 
 
 def _about_accuracy(exact: list[Mapping[str, Any]], rough: list[Mapping[str, Any]]) -> Comparison:
