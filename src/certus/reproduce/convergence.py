@@ -149,8 +149,8 @@ def _about_the_bound(runs: list[Mapping[str, Any]], last: Mapping[str, Any]) -> 
         f"At T = {last['steps']:,}: {last['mean_square']:.2g} measured, at most "
         f"{at_most_digits(last['bound'])} by the theorem. It is {held} {len(runs)} runs (one seed; ∇F at "
         f"{LOOKS} iterates of each). The bound is {_spoken(ratios[0])} to {_spoken(ratios[-1])} times as "
-        f"large{loose if most < least else ''}. ‖W‖ reached {max(one['largest_norm'] for one in runs):.2f} of the "
-        f"{NORM_BOUND:g} assumed.",
+        f"large{loose if most < least else ''}. ‖W‖ reached {max(one['largest_norm'] for one in runs):.2f} "
+        f"of the {NORM_BOUND:g} assumed.",
         False if broken else None if left else True,
         reason,
     )
