@@ -40,7 +40,8 @@ def list_reproductions(output: Path, work: Path, *, as_json: bool) -> None:
             shown.add_row(str(row["name"]), *costs, _state(row), str(row["title"]))
         console.print(shown)
     console.print(
-        "Minutes on two cores, about. `certus reproduce NAME --scale paper` resumes an interrupted one."
+        "Minutes on two cores, about; those of mnist-… once mnist is there, whose networks they share. "
+        "`certus reproduce NAME --scale paper` resumes an interrupted one."
     )
 
 

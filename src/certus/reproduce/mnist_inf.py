@@ -85,7 +85,7 @@ REPRODUCTION = Reproduction(
     name="mnist-inf",
     title="MNIST: L2-WRM beside methods trained in the sup-norm",
     shows=("sec:infElse-2WRM", "eq:inf-from-2", "fig:mnist-infwrm2", "fig:mnist-infwrm2big"),
-    minutes={Extent.QUICK: 1.5, Extent.PAPER: 75},
+    minutes={Extent.QUICK: 1.5, Extent.PAPER: 120},
     parts=_parts,
     pictures=tuple(
         Picture(name, f"{words} ({_LABELS[name]}). {_BARS}", draw_family(name, _marks))
