@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from certus.cli import reproducing
 from certus.cli.app import app
 from certus.errors import ArgumentError
 from certus.reproduce.page import WRITTEN_BY
@@ -78,22 +77,6 @@ def test_a_damaged_result_is_named_with_its_remedy() -> None:
     path.write_text("null")
     with pytest.raises(DamageError, match=r"measured\.json is corrupt: it is no file of certus: remove re"):
         say("hardness")
-
-
-@pytest.mark.parametrize(
-    ("done", "seconds", "words"),
-    [
-        (0.1, 60, "2% done"),
-        (1, 59, "25% done, about 3 min left"),
-        (3, 120, "75% done, under a minute left"),
-        (4, 120, "100% done"),
-    ],
-)
-def test_the_time_that_is_left(
-    done: float, seconds: float, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("certus.cli.reproducing.time.monotonic", lambda: 1000.0 + seconds)
-    assert reproducing._progress(done, 4, 1000.0) == words
 
 
 def test_the_toy_data() -> None:

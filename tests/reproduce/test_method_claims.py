@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -10,6 +10,7 @@ from certus.reproduce import mnist_inf, mnist_large
 from certus.reproduce.mnist_claims import method_claims
 from certus.reproduce.mnist_networks import MNIST_METHODS, mnist_network, mnist_training, recipe
 from certus.reproduce.reproduction import Comparison, Extent
+from certus.reproduce.workshop import Workshop
 from certus.runs.settings import Settings
 from tests.reproduce.made_up import sweep_of
 
@@ -182,7 +183,7 @@ def test_networks_are_trained_as_the_pages_say() -> None:
             asked.append(settings)
 
     how = recipe(Extent.PAPER, "erm", 3, label_smoothing=0.1)
-    mnist_network(Asked(), how)  # type: ignore[arg-type]
+    mnist_network(cast(Workshop, Asked()), how)
     (one,) = asked
     told = mnist_training(Extent.PAPER)
     assert {name: getattr(one, name) for name in told} == told | {"label_smoothing": 0.1}

@@ -118,7 +118,12 @@ def _with_bar(of: Reproduction, extent: Extent, work: Path, output: Path) -> lis
             nonlocal part
             part = name
             bar.update(task, completed=done, total=whole or 1.0)
-            say(name if messages.is_terminal or not whole else f"{name} ({_progress(done, whole, begun)})")
+            spent = time.monotonic() - begun
+            say(
+                name
+                if messages.is_terminal or not whole
+                else f"{name} ({spoken_progress(done, whole, spent)})"
+            )
 
         def watch() -> list[Observer]:
             return [_Epochs(lambda words: say(f"{part}, {words}", seldom=True))]
@@ -129,12 +134,16 @@ def _with_bar(of: Reproduction, extent: Extent, work: Path, output: Path) -> lis
         return reproduce(of, extent, Workshop(work, watch, waiting), output, tell)
 
 
-def _progress(done: float, whole: float, begun: float) -> str:
-    """What is done, and, once that is a twentieth, about how long the rest takes."""
+def spoken_progress(done: float, whole: float, seconds: float) -> str:
+    """What is done after so many seconds; once that is a twentieth, also about how long the rest takes.
+
+    >>> spoken_progress(0.1, 4, 60), spoken_progress(1, 4, 59), spoken_progress(3, 4, 120)
+    ('2% done', '25% done, about 3 min left', '75% done, under a minute left')
+    """
     told = f"{done / whole:.0%} done"
     if done < whole / 20 or done == whole:
         return told
-    left = (time.monotonic() - begun) * (whole - done) / done
+    left = seconds * (whole - done) / done
     return f"{told}, about {left / 60:.0f} min left" if left >= 60 else f"{told}, under a minute left"
 
 

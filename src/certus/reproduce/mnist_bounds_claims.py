@@ -104,7 +104,7 @@ def _bar(label: str, rows: Mapping[str, Row], apart: Mapping[str, float]) -> Com
 
 
 def _bars_of_wrm(tables: Mapping[str, Mapping[str, Row]]) -> Comparison:
-    """γ̄ of WRM with the smallest γ over that of ERM: no rule for norms changes on which side of 1 it is."""
+    """γ̄ of WRM with the smallest γ over that of ERM: a factor that norms share is not in it."""
     said = [PAPER_TABLES[label][_LEAST][0] / PAPER_TABLES[label][_ERM][0] for label in tables]
     found = [rows[_LEAST]["bounds"]["paper"] / rows[_ERM]["bounds"]["paper"] for rows in tables.values()]
     agrees = all((one > 1) == (other > 1) for one, other in zip(said, found, strict=True))

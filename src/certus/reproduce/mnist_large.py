@@ -19,6 +19,7 @@ from certus.reproduce.mnist_families import (
     large_budget_wrm,
     of_family,
 )
+from certus.reproduce.mnist_methods import REPRODUCTION as SMALL
 from certus.reproduce.mnist_methods import small_budget_sweeps
 from certus.reproduce.mnist_networks import MEAN_LENGTH, MNIST_METHODS, mnist_training
 from certus.reproduce.mnist_surface import (
@@ -44,7 +45,10 @@ def _parts(extent: Extent) -> list[Part]:
         *family_parts(extent, "large", family_of(extent, wrm, "2")),
         concavity_part("concavity-0", wrm, 100 if quick else 2000),
         surface_part("surface-wrm", wrm, gammas, 50 if quick else 1000),
-        *(replace(part, name=f"small:{part.name}") for part in small_budget_sweeps(extent, _ADVERSARIAL)),
+        *(
+            replace(part, name=f"small:{part.name}", home=(SMALL, part.name))
+            for part in small_budget_sweeps(extent, _ADVERSARIAL)
+        ),
     ]
 
 
@@ -120,9 +124,9 @@ def _text(measured: Measured) -> str:
     small = of_family(measured, "small")
     images = small["pgm-wrm-0"]["samples"]
     words = (
-        "**The small budget**, which distinctions are compared with, is that of `mnist`: the same methods, "
-        "trained for longer, not clipped, one seed, attacked as far as its figures go, on "
-        f"{images:,} images. Each budget is taken at the strength where its methods are farthest apart."
+        "**The small budget**, which distinctions are compared with, is that of `mnist`: trained and "
+        f"attacked as there, not clipped, the first seed, on {images:,} images. Each budget is taken at the "
+        "strength where its methods are farthest apart."
     )
     tables = [error_table(small, attack, norm, False) for attack in attacks_in(small) for norm in NORMS_SHOWN]
     return "\n\n".join([ATTACK_UNITS, family_text(measured, "large", "2", "2"), words, *tables])

@@ -54,12 +54,7 @@ def sweep_part(
     return Part(name, settings | {"clipped": list(clipped)}, _measure_sweep, effort)
 
 
-def _measure_sweep(workshop: Workshop, settings: Mapping[str, Any]) -> Any:
-    """Measured once, also where several results have it."""
-    return workshop.piece({"sweep": settings}, lambda: _sweep(workshop, settings))
-
-
-def _sweep(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _measure_sweep(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
     trained = mnist_network(workshop, settings["network"])
     data = random_images(trained, "test", settings["samples"])
     rows = []

@@ -50,6 +50,8 @@ class Part:
         effort: how long it takes, in units of one's own; for the time that is left.
         packages: what it calls of others, which must be installed and whose versions matter.
         data: what has to be fetched first, beside what the whole reproduction needs.
+        home: the reproduction whose part this is, and its name there, where two have the same one: it is
+            measured once, and kept there.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Part:
     effort: float = 1.0
     packages: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
+    home: tuple[Reproduction, str] | None = None
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ def _apart(layer: nn.Module) -> list[nn.Module]:
     if not isinstance(layer, nn.Conv2d) or set(layer.stride) == {1}:
         return [layer]
     channels = layer.out_channels
+    # torch declares a stride of any length where it takes two numbers.
     every = nn.Conv2d(channels, channels, 1, stride=layer.stride, groups=channels, bias=False)  # type: ignore[arg-type]
     nn.init.ones_(every.weight)
     layer.stride = (1, 1)

@@ -2,7 +2,8 @@
 
     FOLDER/networks/DATA-METHOD-DIGEST     a run directory, named by its settings
     FOLDER/numbers/DIGEST.json             what several parts need, or a piece of a long one; sealed
-    FOLDER/parts/NAME/EXTENT/PART.json     what one part measured, with its settings, sealed
+    FOLDER/parts/NAME/EXTENT/PART.json     what one part measured, with its settings, sealed; once for results
+                                           that share it
 
 All survive a kill: a training goes on from its checkpoint, and a part that is not there is measured.
 """
@@ -86,12 +87,12 @@ class Workshop:
 
     def keep(self, of: Reproduction, extent: Extent, part: Part, measured: Any) -> None:
         """Write down what a part measured, just now."""
-        path = self._path(of, extent, part)
+        path, home = self._path(of, extent, part), _home(of, part)[0]
         path.parent.mkdir(parents=True, exist_ok=True)
         content = {
             "settings": _plain(part.settings),
-            "revision": of.revision,
-            "circumstances": circumstances(*of.needed_packages(extent)),
+            "revision": home.revision,
+            "circumstances": circumstances(*home.needed_packages(extent)),
             "measured": measured,
         }
         write_json(path, seal(content))
@@ -103,14 +104,21 @@ class Workshop:
         try:
             content = read_json(path)
             check_seal(content, path)
-            known = content["settings"] == _plain(part.settings) and content["revision"] == of.revision
+            revision = _home(of, part)[0].revision
+            known = content["settings"] == _plain(part.settings) and content["revision"] == revision
         except (RunError, KeyError, TypeError):
             words = f"{path} is corrupt, or not of certus: remove it, and the part is measured again."
             raise DamageError(words) from None
         return content if known else None
 
     def _path(self, of: Reproduction, extent: Extent, part: Part) -> Path:
-        return self.folder / "parts" / of.name / extent / f"{part.name}.json"
+        home, name = _home(of, part)
+        return self.folder / "parts" / home.name / extent / f"{name}.json"
+
+
+def _home(of: Reproduction, part: Part) -> tuple[Reproduction, str]:
+    """Where a part of ``of`` is kept, and under which name."""
+    return (of, part.name) if part.home is None else part.home
 
 
 def require_data(of: Reproduction, extent: Extent) -> None:
