@@ -11,16 +11,15 @@ from tests.mutation.forks import warm_up
 from tests.mutation.listing import write_list
 from tests.mutation.mutants import Mutant, draw
 from tests.mutation.results import Result, append, read_results, rewrite
-from tests.mutation.targets import NOT_TESTS, ROOT, TARGETS, TESTS
+from tests.mutation.targets import CAMPAIGNS, ROOT, Campaign
 from tests.mutation.trial import attempt
-
-CALLS = ROOT / "build" / "calls.json"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.mutation", description="Mutants of what proofs rest on."
+        prog="python -m tests.mutation", description="Small mistakes, and whether the tests notice."
     )
+    parser.add_argument("--campaign", choices=CAMPAIGNS, default="bounds", help="which code is mutated")
     commands = parser.add_subparsers(dest="command", required=True)
     calls = commands.add_parser("calls", help="watch which tests call which functions")
     calls.add_argument("tests", nargs="*", help="those that are new or changed; all unless given")
@@ -36,26 +35,28 @@ def main() -> None:
     explain.add_argument("why")
     commands.add_parser("list", help="write the list of survivors")
     options = parser.parse_args()
+    campaign = CAMPAIGNS[options.campaign]
     if options.command == "calls":
-        CALLS.parent.mkdir(exist_ok=True)
+        campaign.calls.parent.mkdir(exist_ok=True)
         warm_up()
-        raise SystemExit(record_calls(options.tests or TESTS, NOT_TESTS, CALLS, fresh=not options.tests))
+        tests = options.tests or campaign.tests
+        raise SystemExit(record_calls(tests, campaign.skipped, campaign.calls, fresh=not options.tests))
     if options.command == "explain":
-        results = read_results()
+        results = read_results(campaign.results)
         results[options.id].why = options.why
-        rewrite(results.values())
+        rewrite(results.values(), campaign.results)
     elif options.command == "list":
-        write_list(read_results())
+        write_list(read_results(campaign.results), campaign.survivors)
     else:
         warm_up()
-        _try(options)
+        _try(campaign, options)
 
 
-def _try(options: argparse.Namespace) -> None:
-    calls, known = read_calls(CALLS), read_results()
+def _try(campaign: Campaign, options: argparse.Namespace) -> None:
+    calls, known = read_calls(campaign.calls), read_results(campaign.results)
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
-    targets = [target for target in TARGETS if not options.files or target.path in options.files]
-    drawn = draw(options.count, options.seed, targets)
+    targets = [target for target in campaign.targets if not options.files or target.path in options.files]
+    drawn = draw(options.count, options.seed, targets, campaign.per_file)
     wanted = [mutant for mutant in drawn if options.only in mutant.id]
     if options.command == "again":
         wanted = [m for m in wanted if m.id in known and known[m.id].outcome == "survived"]
@@ -69,7 +70,7 @@ def _try(options: argparse.Namespace) -> None:
             mutant.id, commit, before, after, trial.outcome, trial.by, round(trial.seconds, 1), why
         )
         known[mutant.id] = result
-        append(result)
+        append(result, campaign.results)
         print(
             f"{number}/{len(wanted)} {trial.outcome} {trial.seconds:.0f} s {mutant.id} {trial.by}", flush=True
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -19,9 +20,7 @@ from cosmic_ray.ast import ast_nodes
 from cosmic_ray.mutating import mutate_code
 
 from tests.mutation.operators import BY_NAME, OPERATORS
-from tests.mutation.targets import SOURCES, TARGETS, Target
-
-LEAST = 6  # sites of a file, if it has as many
+from tests.mutation.targets import SOURCES, Target
 
 Place = tuple[int, int]
 
@@ -92,25 +91,37 @@ def mutants(target: Target) -> list[Mutant]:
     return found
 
 
-def draw(count: int, seed: int, targets: Sequence[Target] = TARGETS) -> list[Mutant]:
-    """At least ``count`` mutants, one for each site, from every file in proportion to its sites.
+def draw(count: int, seed: int, targets: Sequence[Target], per_file: int | None) -> list[Mutant]:
+    """Mutants drawn by a seed, one for each site.
 
-    With the same seed a larger sample begins with the smaller one, file by file.
+    With the same seed a larger sample contains the smaller one.
+
+    Args:
+        per_file: draw at least ``count`` mutants, from every file in proportion to its sites and at least
+            this number; None: draw ``count`` mutants uniformly from the sites of all files.
     """
     sites: dict[str, dict[Place, list[Mutant]]] = {}
     for target in targets:
         sites[target.path] = defaultdict(list)
         for mutant in mutants(target):
             sites[target.path][mutant.place].append(mutant)
+    if per_file is None:
+        everywhere = [options for places in sites.values() for _, options in sorted(places.items())]
+        compiling = filter(_compiles, _shuffled(everywhere, str(seed)))
+        return list(itertools.islice(compiling, count))
     total = sum(map(len, sites.values()))
     drawn = []
     for path, places in sites.items():
-        chance = random.Random(f"{seed} {path}")
-        order = sorted(places)
-        chance.shuffle(order)
-        chosen = [chance.choice(places[place]) for place in order]
-        drawn += chosen[: max(LEAST, -(-count * len(places) // total))]
+        order = _shuffled([places[place] for place in sorted(places)], f"{seed} {path}")
+        drawn += order[: max(per_file, -(-count * len(places) // total))]
     return [mutant for mutant in drawn if _compiles(mutant)]
+
+
+def _shuffled(sites: list[list[Mutant]], seed: str) -> list[Mutant]:
+    """The sites in random order, and one mutant of each."""
+    chance = random.Random(seed)
+    chance.shuffle(sites)
+    return [chance.choice(options) for options in sites]
 
 
 def _compiles(mutant: Mutant) -> bool:

@@ -7,10 +7,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results.jsonl"
-LIST = HERE / "survivors.md"
-
 
 @dataclass
 class Result:
@@ -33,17 +29,17 @@ class Result:
     why: str = ""
 
 
-def read_results(path: Path = RESULTS) -> dict[str, Result]:
+def read_results(path: Path) -> dict[str, Result]:
     """By id; the last line of an id counts."""
     lines = path.read_text().splitlines() if path.exists() else []
     results = (Result(**json.loads(line)) for line in lines)
     return {result.id: result for result in results}
 
 
-def append(result: Result, path: Path = RESULTS) -> None:
+def append(result: Result, path: Path) -> None:
     with path.open("a") as file:
         file.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
 
 
-def rewrite(results: Iterable[Result], path: Path = RESULTS) -> None:
+def rewrite(results: Iterable[Result], path: Path) -> None:
     path.write_text("".join(json.dumps(asdict(result), ensure_ascii=False) + "\n" for result in results))

@@ -1,4 +1,4 @@
-"""What is mutated: the code that an upper bound rests on, and the tests that must notice."""
+"""What is mutated, in two campaigns: the code that upper bounds rest on, and the code around it."""
 
 from __future__ import annotations
 
@@ -138,3 +138,69 @@ NOT_TESTS = (
     *(f"tests/certificates/test_{name}.py" for name in ("bounds_version", "kept", "verification")),
 )
 """Those that compare the code with itself."""
+
+
+_AROUND = (
+    *("training", "surrogate", "attacks", "data", "runs", "models", "sklearn", "readers", "mdp"),
+    "certificates/attained",
+)
+
+AROUND_TARGETS = tuple(
+    Target(path)
+    for part in _AROUND
+    for path in sorted(str(file.relative_to(SOURCES)) for file in (SOURCES / part).rglob("*.py"))
+    if path not in {target.path for target in TARGETS}
+)
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A set of targets with the tests that must notice.
+
+    Attributes:
+        per_file: the least number of sites drawn from each file; with None, sites are drawn uniformly.
+        skipped: tests that compare the code with itself.
+    """
+
+    name: str
+    targets: tuple[Target, ...]
+    tests: tuple[str, ...]
+    skipped: tuple[str, ...]
+    per_file: int | None
+
+    @property
+    def calls(self) -> Path:
+        return ROOT / "build" / f"calls-{self.name}.json"
+
+    @property
+    def results(self) -> Path:
+        return Path(__file__).parent / f"{self.name}.jsonl"
+
+    @property
+    def survivors(self) -> Path:
+        return Path(__file__).parent / f"{self.name}-survivors.md"
+
+
+CAMPAIGNS = {
+    campaign.name: campaign
+    for campaign in (
+        Campaign("bounds", TARGETS, TESTS, NOT_TESTS, per_file=6),
+        Campaign(
+            "around",
+            AROUND_TARGETS,
+            (
+                *(f"tests/{part.split('/')[0]}" for part in _AROUND if part != "models"),
+                *("tests/test_models.py", "tests/test_perturbers.py", "tests/test_losses.py"),
+                *(
+                    "tests/test_subsets.py",
+                    "tests/cli",
+                    "tests/report",
+                    "tests/texts",
+                    "tests/test_examples.py",
+                ),
+            ),
+            ("tests/certificates/test_bounds_version.py",),
+            per_file=None,
+        ),
+    )
+}

@@ -72,14 +72,21 @@ def test_what_decides_nothing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_seed_fixes_the_sample() -> None:
     some = [target for target in TARGETS if target.path in ("norms.py", "certificates/knapsack.py")]
-    small, large, other = draw(10, 1, some), draw(20, 1, some), draw(10, 2, some)
-    assert small == draw(10, 1, some)
+    small, large, other = draw(10, 1, some, 6), draw(20, 1, some, 6), draw(10, 2, some, 6)
+    assert small == draw(10, 1, some, 6)
     assert set(small) < set(large)
     assert small != other
     assert len({mutant.id for mutant in large}) == len(large) >= 20
     for mutant in small:
         before, after = mutant.change()
         assert before != after
+
+
+def test_a_uniform_sample_has_the_count_asked_for() -> None:
+    some = [target for target in TARGETS if target.path in ("norms.py", "outward.py")]
+    small, large = draw(10, 1, some, None), draw(20, 1, some, None)
+    assert (len(small), len(large)) == (10, 20)
+    assert small == large[:10]
 
 
 def test_every_target_is_there() -> None:
