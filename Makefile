@@ -94,7 +94,7 @@ bench: $(VENV)/.has-bench
 
 clean:
 	rm -rf $(VENV) build dist docs/_api docs/_build docs/_results .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null || \
