@@ -36,7 +36,7 @@ class Network(nn.Module):
     bounded.
 
     Not the module itself: torch's own softplus, for one, is off by 2·10⁻⁹ where it switches to a straight
-        line.
+    line, which the bounds allow for.
     """
 
     def __init__(self, analysis: Analysis) -> None:
