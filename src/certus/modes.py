@@ -85,7 +85,7 @@ def _parts(value: object) -> Iterator[object]:
         case types.MethodType():
             yield from (value.__self__, value.__func__)
         case types.FunctionType():
-            yield from _parts_of_function(value)
+            yield from parts_of_function(value)
         case _:
             yield from getattr(value, "__dict__", {}).values()
             call = getattr(type(value), "__call__", None)  # noqa: B004  (its code, not whether there is one)
@@ -93,7 +93,8 @@ def _parts(value: object) -> Iterator[object]:
                 yield call
 
 
-def _parts_of_function(function: types.FunctionType) -> Iterator[object]:
+def parts_of_function(function: types.FunctionType) -> Iterator[object]:
+    """Values that a function refers to: in its closure, as defaults, or as globals that its code names."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
@@ -101,14 +102,14 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[object]:
             continue
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
-    for name in _names(function.__code__):
+    for name in names_in(function.__code__):
         if name in function.__globals__:
             yield function.__globals__[name]
 
 
-def _names(code: types.CodeType) -> Iterator[str]:
-    """Names that the code, or code inside of it, looks up."""
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """Names that the code, or code inside of it, looks up: globals, attributes and methods."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _names(constant)
+            yield from names_in(constant)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,8 +17,9 @@ class _Functional(nn.Module):
 
     def __init__(self, layers: nn.Sequential) -> None:
         super().__init__()
-        self.first, self.last = layers[0], layers[2]
-        self.beta = layers[1].beta
+        self.first, softplus, self.last = layers
+        assert isinstance(softplus, nn.Softplus)
+        self.beta = softplus.beta
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = self.last(functional.softplus(self.first(inputs), beta=self.beta))
@@ -27,10 +30,10 @@ def _steep(beta: float, sign: float, scale: float) -> nn.Sequential:
     """Outputs 0 and ± scale·(softplus(x) − 20/b): the jump at 20/b counts scale·2·10⁻⁹/b."""
     network = nn.Sequential(nn.Linear(1, 1), nn.Softplus(beta), nn.Linear(1, 2)).double()
     with torch.no_grad():
-        network[0].weight.fill_(1.0)
-        network[0].bias.zero_()
-        network[2].weight.copy_(torch.tensor([[0.0], [sign * scale]]))
-        network[2].bias.copy_(torch.tensor([0.0, -sign * scale * 20 / beta]))
+        network.get_parameter("0.weight").fill_(1.0)
+        network.get_parameter("0.bias").zero_()
+        network.get_parameter("2.weight").copy_(torch.tensor([[0.0], [sign * scale]]))
+        network.get_parameter("2.bias").copy_(torch.tensor([0.0, -sign * scale * 20 / beta]))
     return network
 
 
@@ -38,7 +41,9 @@ def _steep(beta: float, sign: float, scale: float) -> nn.Sequential:
 @pytest.mark.parametrize("beta", [1.0, 1e-3, 7.0])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("scale", [1e8, 1e9])
-def test_both_sides_hold_for_the_model_itself_at_the_jump(form, beta, sign, scale) -> None:
+def test_both_sides_hold_for_the_model_itself_at_the_jump(
+    form: Callable[[nn.Sequential], nn.Module], beta: float, sign: float, scale: float
+) -> None:
     """The model itself, on a grid of points around the threshold, is the oracle."""
     model = form(_steep(beta, sign, scale * beta))
     around = torch.linspace(-3e-12, 3e-12, 5, dtype=torch.float64)[:, None] / beta
@@ -58,6 +63,7 @@ def test_both_sides_hold_for_the_model_itself_at_the_jump(form, beta, sign, scal
     found, weights = certificate.worst_case_data(rho)
     assert certificate.lower(rho) <= (losses(found.inputs) * weights).sum()
     assert certificate.start[0] <= losses(inputs).mean() <= certificate.start[1]
+    assert certificate.error_floor is not None
     for point, floor in zip(inputs, certificate.error_floor, strict=True):
         near = point + moves[moves.abs() < floor**0.5][:, None]
         assert not (model(near).argmax(1) != 0).any()

@@ -204,12 +204,14 @@ def certify_network(
         levels=tuple(levels),
         weights=weights,
         class_weights=None if counts is None else tuple(counts.tolist()),
+        differing=engine.differing,
         source=engine,
     )
     if attack_steps > 0:
         certificate = _pushed(engine, certificate)
     certificate.curve()  # which raises where a bracket contradicts itself
     certificate.accuracies()
+    problem.caller.release()
     work.finish()
     return certificate
 

@@ -65,6 +65,7 @@ class Analysis:
 
     Attributes:
         softmax: the constants of the criterion; None for a squared error.
+        normalized: whether the model ends in a log-softmax, which the bounds leave out.
         assumptions: what all of it rests on that certus did not derive itself, by name.
     """
 
@@ -80,7 +81,8 @@ class Analysis:
         self.softmax, self.cost = read_criterion(criterion), cost
         self.shape = infer_shape(model) if input_shape is None else tuple(input_shape)
         steps = read_network(model, self.shape)
-        if steps and isinstance(steps[-1].stage, LogSoftmax):
+        self.normalized = bool(steps) and isinstance(steps[-1].stage, LogSoftmax)
+        if self.normalized:
             if self.softmax is None or self.softmax.logistic:
                 refuse_log_softmax()
             steps = steps[:-1]

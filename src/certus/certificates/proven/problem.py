@@ -21,6 +21,7 @@ from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, predicted
 from certus.outward import SOME, slack
 from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
+from certus.smoothness.agreement import CallersModel
 from certus.smoothness.criteria import Softmax, check_targets
 from certus.smoothness.steps import run_steps
 from certus.split import Split
@@ -57,6 +58,7 @@ class Problem:
         predicted: whether the targets are the network's own predictions, for want of others.
         smoothness: bounds that hold everywhere; analysis: for those on balls.
         claimed: whether ``smoothness`` is the caller's claim.
+        caller: the model itself, asked at every sample and every point that is attained.
     """
 
     loss: ModelLoss
@@ -69,6 +71,7 @@ class Problem:
     smoothness: SmoothnessBound
     analysis: Analysis
     claimed: bool
+    caller: CallersModel
 
     @staticmethod
     def of(
@@ -104,6 +107,7 @@ class Problem:
             smoothness=bound,
             analysis=analysis,
             claimed=smoothness is not None,
+            caller=CallersModel(model, analysis.shape, normalized=analysis.normalized),
         )
         return question.about((inputs, targets))
 
