@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.utils import parametrize
 
 _DEPTH = 6  # how deep a model may hide in what a loss refers to
@@ -51,6 +52,23 @@ def _switched(models: list[nn.Module]) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside of ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``.
+
+    It computes the same with the same weights. A wrapper with hooks does not, and is returned as it is.
+
+    >>> unwrapped(DataParallel(nn.ReLU()))
+    ReLU()
+    """
+    compiled = type(model).__module__.startswith("torch._dynamo.") and "_orig_mod" in model._modules
+    inner = model._modules["_orig_mod"] if compiled else None
+    if isinstance(model, DataParallel | DistributedDataParallel):
+        inner = model.module
+    if inner is None or model._forward_hooks or model._forward_pre_hooks:
+        return model
+    return unwrapped(inner)
 
 
 def models_in(loss: object) -> list[nn.Module]:

@@ -36,6 +36,7 @@ from certus.errors import (
     require_seed,
 )
 from certus.losses import Criterion, CrossEntropy
+from certus.modes import unwrapped
 from certus.outward import TINY, mean_down, mean_up
 from certus.samples import AnySamples, read_whole
 from certus.smoothness import SmoothnessBound
@@ -113,6 +114,7 @@ def certify_network(
     >>> bool(found.lower(0.1) <= found.bound(0.1))
     True
     """
+    model = unwrapped(model)
     epsilons = () if epsilon is None else require_numbers("epsilon", epsilon, zero=True)
     require(rho is not None or len(epsilons) > 0, "rho", "be given, or `epsilon`", rho)
     rule = "be left out without `confidence`: it is how the population is bounded"

@@ -25,6 +25,7 @@ from certus.costs.metric import Whitened
 from certus.domains import Unbounded
 from certus.errors import require, require_numbers
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
+from certus.modes import unwrapped
 from certus.outward import FEW, SOME, TINY, down, mean_down, mean_up, slack, up
 from certus.smoothness.agreement import CallersModel
 from certus.smoothness.altered import is_altered
@@ -51,6 +52,7 @@ def certify_straight(
     **options: Any,
 ) -> Certificate:
     """The exact worst case where the score is linear; else, or with other options, ``certify_network``."""
+    model = unwrapped(model)
     split = data if isinstance(data, Split) else None
     inputs, targets = (split.inputs, split.targets) if split is not None else data  # type: ignore[misc]
     asked = any(value is not None for value in options.values())

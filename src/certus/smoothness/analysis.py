@@ -23,6 +23,7 @@ from certus.costs import Cost, SquaredL2
 from certus.costs.claims import cost_assumptions
 from certus.errors import UnprovableError, require
 from certus.losses import Criterion, CrossEntropy
+from certus.modes import unwrapped
 from certus.outward import FEW, up
 from certus.smoothness.criteria import Softmax, check_targets, check_values, read_criterion
 from certus.smoothness.geometry import geometry_of
@@ -78,6 +79,7 @@ class Analysis:
         cost: Cost = _L2,
     ) -> None:
         require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
+        model = unwrapped(model)
         self.softmax, self.cost = read_criterion(criterion), cost
         self.shape = infer_shape(model) if input_shape is None else tuple(input_shape)
         steps = read_network(model, self.shape)
