@@ -24,7 +24,7 @@ from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
 from certus.smoothness.agreement import CallersModel
 from certus.smoothness.criteria import Softmax, check_targets
 from certus.smoothness.steps import run_steps
-from certus.split import Split
+from certus.split import Split, require_real
 
 Data = Split | tuple[Tensor, Tensor | None] | Iterable[tuple[Tensor, Tensor]]
 """Samples: a ``Split``, inputs with targets or None, or batches of both."""
@@ -273,6 +273,7 @@ def gather(data: Data) -> tuple[Tensor, Tensor | None]:
         inputs = torch.cat([part[0] for part in parts])
         targets = torch.cat([part[1] for part in parts])
     require(isinstance(inputs, Tensor), "data", "hold tensors", type(inputs))
+    require_real(inputs=inputs, targets=targets)
     require(
         inputs.dim() >= 2 and len(inputs) > 0, "data", "hold samples of shape (n, …)", tuple(inputs.shape)
     )
