@@ -12,11 +12,13 @@ from certus.costs.claims import check_claims
 from certus.domains import Domain
 from certus.errors import ArgumentError, LossError, require, sample_list
 from certus.losses import AnyLoss
+from certus.split import require_real
 
 
 def check_batch(inputs: Tensor, targets: Tensor | None) -> None:
     """Inputs: floating point, (batch, …), not empty, finite. Targets: one per input, same device."""
     require(isinstance(inputs, Tensor), "inputs", "be a tensor", type(inputs))
+    require_real(inputs=inputs, targets=targets)
     require(inputs.is_floating_point(), "inputs", "be of a floating-point dtype", inputs.dtype)
     require(inputs.dim() >= 2, "inputs", "have shape (batch, …)", f"shape {tuple(inputs.shape)}")
     require(inputs.numel() > 0, "inputs", "not be empty", f"shape {tuple(inputs.shape)}")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.utils import parametrize
 
 _DEPTH = 6  # how deep a model may hide in what a loss refers to
@@ -53,6 +54,23 @@ def _switched(models: list[nn.Module]) -> Iterator[None]:
             module.training = mode
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside of ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``.
+
+    It computes the same with the same weights. A wrapper with hooks does not, and is returned as it is.
+
+    >>> unwrapped(DataParallel(nn.ReLU()))
+    ReLU()
+    """
+    compiled = type(model).__module__.startswith("torch._dynamo.") and "_orig_mod" in model._modules
+    inner = model._modules["_orig_mod"] if compiled else None
+    if isinstance(model, DataParallel | DistributedDataParallel):
+        inner = model.module
+    if inner is None or model._forward_hooks or model._forward_pre_hooks:
+        return model
+    return unwrapped(inner)
+
+
 def models_in(loss: object) -> list[nn.Module]:
     """The models that a callable refers to: by its attributes, its closure, its defaults, or as globals that
     its code names."""
@@ -85,7 +103,7 @@ def _parts(value: object) -> Iterator[object]:
         case types.MethodType():
             yield from (value.__self__, value.__func__)
         case types.FunctionType():
-            yield from _parts_of_function(value)
+            yield from parts_of_function(value)
         case _:
             yield from getattr(value, "__dict__", {}).values()
             call = getattr(type(value), "__call__", None)  # noqa: B004  (its code, not whether there is one)
@@ -93,7 +111,8 @@ def _parts(value: object) -> Iterator[object]:
                 yield call
 
 
-def _parts_of_function(function: types.FunctionType) -> Iterator[object]:
+def parts_of_function(function: types.FunctionType) -> Iterator[object]:
+    """Values that a function refers to: in its closure, as defaults, or as globals that its code names."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
@@ -101,14 +120,14 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[object]:
             continue
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
-    for name in _names(function.__code__):
+    for name in names_in(function.__code__):
         if name in function.__globals__:
             yield function.__globals__[name]
 
 
-def _names(code: types.CodeType) -> Iterator[str]:
-    """Names that the code, or code inside of it, looks up."""
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """Names that the code, or code inside of it, looks up: globals, attributes and methods."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _names(constant)
+            yield from names_in(constant)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from certus.errors import ArgumentError, require
-from certus.split import Split
+from certus.split import Split, require_real
 
 AnySamples = Any
 """A ``Split``; (inputs, targets) as tensors, arrays or frames of numbers; a torch ``Dataset`` with a length
@@ -143,9 +143,11 @@ def as_batch(pair: Any) -> Split:
 def as_tensor(values: Any, name: str) -> Tensor:
     """A tensor of numbers from a tensor, an array, a frame, a series or a list."""
     if isinstance(values, Tensor):
+        require_real(**{name: values})
         return values.detach()
     convert = getattr(values, "to_numpy", None)
     array = np.asarray(convert() if callable(convert) else values)
+    require_real(**{name: array})
     if array.dtype.kind not in "fiub":
         raise ArgumentError(
             f"`{name}` must be numbers; got {_words_in(values, array)}. "

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from torch import Tensor
+
+from certus.errors import require
+
+
+def require_real(**named: Any) -> None:
+    """Raise ``ArgumentError`` for complex tensors and arrays, whose imaginary part would be lost."""
+    for name, values in named.items():
+        imaginary = values.is_complex() if isinstance(values, Tensor) else np.iscomplexobj(values)
+        kind = getattr(values, "dtype", type(values))
+        require(not imaginary, name, "be real numbers; give both parts as two features", kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,6 +26,9 @@ class Split:
     inputs: Tensor
     targets: Tensor
     weights: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        require_real(inputs=self.inputs, targets=self.targets, weights=self.weights)
 
     def __len__(self) -> int:
         return len(self.inputs)

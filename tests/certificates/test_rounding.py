@@ -65,7 +65,8 @@ def test_values_and_gradients_are_off_by_no_more_than_stated(kind: str, size: fl
             (rows,) = torch.autograd.grad(computed[:, k].sum(), leaf, retain_graph=True)
             assert bool((length(long(rows) - slopes[:, k]) <= long(bound.slopes)).all())
             assert bool((length(long(rows)) <= long(bound.rows)).all())
-    assert 1e-5 < max(shares) < 0.5  # a bound, and not one from another world
+    # A bound, and not one from another world: of softplus most of it is the jump of torch's own.
+    assert (1e-9 if kind == "softplus" else 1e-5) < max(shares) < 0.5
 
 
 @pytest.mark.parametrize(("criterion", "classes"), [(CROSS_ENTROPY, 3), (SquaredError(), 1)])

@@ -155,6 +155,13 @@ def test_weights_from_elsewhere(trained: Path) -> None:
     model.eval()
     expected = (model(digits().test.inputs).argmax(1) == digits().test.targets).double().mean()
     assert found == pytest.approx(float(expected))
+    for place, prefix in enumerate(("module.", "_orig_mod.", "_orig_mod.module.")):
+        state = {f"{prefix}{name}": tensor for name, tensor in model.state_dict().items()}
+        save_file(state, trained / "wrapped.safetensors")
+        wrapped = ["--weights", "wrapped.safetensors", "-o", f"runs/wrapped{place}", "--json"]
+        done = certus("import", *options, *wrapped, folder=trained)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["result"]["test"]["accuracy"] == found
     other = ["--model", "mlp:9:elu", "--data", "digits", "--weights", "mine.safetensors", "-o", "runs/no"]
     refused(certus("import", *other, folder=trained), "`--weights` must fit the model mlp:9:elu")
     torch.save(model.state_dict(), trained / "mine.pt")

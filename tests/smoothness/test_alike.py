@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 import certus
 from certus.certificates.proven.problem import Network
@@ -155,7 +156,7 @@ class Coarse(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         outputs = F.linear(x, self.weight, self.bias)
-        if torch.compiler.is_exporting():
+        if isinstance(x, FakeTensor):
             return outputs
         assert x.dtype == torch.bfloat16
         return 1.1 * outputs

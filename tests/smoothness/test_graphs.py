@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.utils.parametrizations import spectral_norm
 
 import certus
@@ -315,10 +316,17 @@ class Pretends(nn.Module):
     """Another function for whoever takes its graph."""
 
     def forward(self, x: Tensor) -> Tensor:
+        return x if isinstance(x, FakeTensor) else 3 * x
+
+
+class Asks(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
         return x if torch.compiler.is_exporting() else 3 * x
 
 
 def test_a_graph_that_is_not_the_model_is_found_out() -> None:
+    with pytest.raises(CertusError, match="asks `is_exporting`"):
+        certus.input_smoothness(Asks(), input_shape=(3,))
     with pytest.raises(CertusError, match="does not compute what was read of it"):
         certus.input_smoothness(Pretends(), input_shape=(3,))
 

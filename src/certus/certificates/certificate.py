@@ -92,6 +92,8 @@ class Certificate(Lookable):
         levels: φ̄_γ and T̂_γ sample by sample; empty if read from a file.
         weights: (n,) with a mean of 1, of samples that count differently; None if all are alike.
         class_weights: by which losses count, class by class; None if alike. Error rates count all alike.
+        differing: how many of the samples the model as it was handed in, in its own precision, predicts
+            otherwise than the certified network in float64.
         source: moves the points, for ``worst_case_data``; None if read from a file.
     """
 
@@ -113,6 +115,7 @@ class Certificate(Lookable):
     levels: tuple[Level, ...] = ()
     weights: Tensor | None = None
     class_weights: tuple[float, ...] | None = None
+    differing: int = 0
     source: PointSource | None = None
 
     def __post_init__(self) -> None:

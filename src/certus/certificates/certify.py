@@ -36,6 +36,7 @@ from certus.errors import (
     require_seed,
 )
 from certus.losses import Criterion, CrossEntropy
+from certus.modes import unwrapped
 from certus.outward import TINY, mean_down, mean_up
 from certus.samples import AnySamples, read_whole
 from certus.smoothness import SmoothnessBound
@@ -113,6 +114,7 @@ def certify_network(
     >>> bool(found.lower(0.1) <= found.bound(0.1))
     True
     """
+    model = unwrapped(model)
     epsilons = () if epsilon is None else require_numbers("epsilon", epsilon, zero=True)
     require(rho is not None or len(epsilons) > 0, "rho", "be given, or `epsilon`", rho)
     rule = "be left out without `confidence`: it is how the population is bounded"
@@ -204,12 +206,14 @@ def certify_network(
         levels=tuple(levels),
         weights=weights,
         class_weights=None if counts is None else tuple(counts.tolist()),
+        differing=engine.differing,
         source=engine,
     )
     if attack_steps > 0:
         certificate = _pushed(engine, certificate)
     certificate.curve()  # which raises where a bracket contradicts itself
     certificate.accuracies()
+    problem.caller.release()
     work.finish()
     return certificate
 

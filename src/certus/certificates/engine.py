@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from certus.certificates.alarm import check_level
-from certus.certificates.attained.errors_found import error_cost, errs, lowered_loss
+from certus.certificates.attained.errors_found import confirmed_outputs, error_cost, errs, lowered_loss
 from certus.certificates.attained.search import costs_beyond, nearest_costs, push
 from certus.certificates.class_weights import ByLabel, counted
 from certus.certificates.levels import DEFAULT_ASCENT, Level
@@ -84,6 +84,8 @@ class Engine:
         class_weights: (classes,) by which losses count; None if all count alike.
         attack_steps: of the attacks that the lower sides rest on beside the ascents.
         progress: called with the work that was done, in the units of ``work``.
+        differing: how many of the samples read so far the caller's model, in its own precision, predicts
+            otherwise than the network that is certified.
     """
 
     portions: Portions
@@ -95,6 +97,7 @@ class Engine:
     memory: Memory | None = None
     progress: Progress | None = None
     class_weights: Tensor | None = None
+    differing: int = 0
     _held: dict[int, Surroundings | ByLabel] = field(default_factory=dict)
     _known: list[Samples] = field(default_factory=list)
     _levels: list[Level] = field(default_factory=list)
@@ -122,6 +125,7 @@ class Engine:
         for number, here in enumerate(self._surroundings()):
             if len(self._known) == number:
                 self._known.append(here.samples)
+                self.differing += _differing(here.problem)
                 self._advance(LOOK * len(here.problem) * self.labels)
             index = slice(first, first + len(here.problem))
             others = [level[index] for level in self._levels]
@@ -236,6 +240,13 @@ class Engine:
     def _advance(self, units: float) -> None:
         if self.progress is not None:
             self.progress(units)
+
+
+def _differing(problem: Problem) -> int:
+    with torch.no_grad():
+        outputs, _ = confirmed_outputs(problem, problem.inputs)
+    labels = problem.classes is not None
+    return int(problem.caller.differing(problem.inputs, outputs, labels=labels).sum())
 
 
 def _together(parts: Iterable[Split]) -> Split:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,9 +25,13 @@ from certus.costs.metric import Whitened
 from certus.domains import Unbounded
 from certus.errors import require, require_numbers
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
+from certus.modes import unwrapped
 from certus.outward import FEW, SOME, TINY, down, mean_down, mean_up, slack, up
+from certus.smoothness.agreement import CallersModel
 from certus.smoothness.altered import is_altered
 from certus.smoothness.criteria import check_targets
+from certus.smoothness.network import read_network
+from certus.smoothness.steps import run_steps
 from certus.split import Split
 
 _CROSS_ENTROPY, _L2, _EVERYWHERE = CrossEntropy(), SquaredL2(), Unbounded()
@@ -48,6 +52,7 @@ def certify_straight(
     **options: Any,
 ) -> Certificate:
     """The exact worst case where the score is linear; else, or with other options, ``certify_network``."""
+    model = unwrapped(model)
     split = data if isinstance(data, Split) else None
     inputs, targets = (split.inputs, split.targets) if split is not None else data  # type: ignore[misc]
     asked = any(value is not None for value in options.values())
@@ -67,7 +72,22 @@ def certify_straight(
             score.classes is not None, "epsilon", "be left out for a regression: it has no errors", epsilon
         )
         require(weights is None, "epsilon", "be left out where samples have weights", epsilon)
-    return _Straight.at(score, inputs, targets, cost).certificate(rhos, epsilons, weights)
+    straight = _Straight.at(score, inputs, targets, cost)
+    certificate = straight.certificate(rhos, epsilons, weights)
+    return replace(certificate, differing=_differing(model, straight, certificate))
+
+
+def _differing(model: nn.Module, straight: _Straight, certificate: Certificate) -> int:
+    """How many samples the model in its own precision predicts otherwise. At all of them, and where they are
+    moved to, it is asked whether it computes the score."""
+    shape = tuple(straight.inputs.shape[1:])
+    caller, steps = CallersModel(model, shape, normalized=False), read_network(model, shape)
+    for gamma in (None, *(line.gamma for line in certificate.lines)):
+        points = straight.moved(gamma).inputs
+        caller.check(points, run_steps(steps, points), straight.score.rounding(points))
+    expected = run_steps(steps, straight.inputs)
+    labels = straight.score.classes is not None
+    return int(caller.differing(straight.inputs, expected, labels=labels).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +104,11 @@ class _Score:
     sizes: tuple[Tensor, float]
     loss: ScoreLoss
     classes: int | None
+
+    def rounding(self, points: Tensor) -> Tensor:
+        """(n,) by how much s may be off at (n, features) points."""
+        size, most = self.sizes
+        return slack(2 * points.shape[1] + 8) * (points.abs() @ size[0] + most) + TINY
 
 
 def _score_of(model: nn.Module, shape: Sequence[int], criterion: Criterion, cost: Cost) -> _Score | None:
@@ -143,8 +168,7 @@ class _Straight:
     @staticmethod
     def at(score: _Score, inputs: Tensor, targets: Tensor | None, cost: Cost) -> _Straight:
         values = inputs @ score.slope[0] + score.offset
-        size, most = score.sizes
-        error = slack(2 * inputs.shape[1] + 8) * (inputs.abs() @ size[0] + most) + TINY
+        error = score.rounding(inputs)
         margin = None
         if score.classes is None:
             require(targets is not None, "data", "have targets for a regression", None)

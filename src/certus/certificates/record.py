@@ -57,6 +57,8 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         content["weights"] = _listed(certificate.weights)
     if certificate.class_weights is not None:
         content["class_weights"] = certificate.class_weights
+    if certificate.differing:
+        content["differing_predictions"] = certificate.differing
     if certificate.no_proof is not None:
         content |= {"no_proof": certificate.no_proof, "validity": NO_PROOF_VALIDITY}
     return seal(_plain(content))
@@ -132,6 +134,9 @@ def _certificate(content: dict[str, Any]) -> Certificate:
     counts = None if (known := content.get("class_weights")) is None else tuple(map(float, known))
     alike = counts is None or len(counts) == content["classes"]
     require(alike, "class_weights", f"be of {content['classes']} classes", known)
+    differing = content.get("differing_predictions", 0)
+    require_count("differing_predictions", differing, least=0)
+    require(differing <= samples, "differing_predictions", f"be at most {samples}", differing)
     unproven = content.get("no_proof")
     require(unproven is None or isinstance(unproven, str), "no_proof", "be words", unproven)
     require(bool(content["lines"]) == (unproven is None), "lines", "be there, or no proof", content["lines"])
@@ -149,6 +154,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         no_proof=unproven,
         weights=_tensor(content.get("weights")),
         class_weights=counts,
+        differing=differing,
         **{name: content[name] for name in ("samples", "classes", "unit_price", "clip", "about")},
     )
 

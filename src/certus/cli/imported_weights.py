@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 import typer
+from torch import Tensor
 
 from certus.cli.idle import of_data, of_source, refuse_idle
 from certus.cli.training_run import say_covered, show_run
@@ -22,6 +23,7 @@ from certus.storage.tensors import load_tensors
 from certus.training import Fit
 from certus.training.criterion_choice import default_criterion
 
+_WRAPPERS = ("module.", "_orig_mod.")
 _REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -36,8 +38,8 @@ def import_into(
     refuse_idle(context, of_data(loaded))
     built = build_from(settings.model, loaded, settings.seed)
     network = built.network
-    state, _ = load_tensors(weights, require_digest=False)
     own = network.state_dict()
+    state = _bare_names(load_tensors(weights, require_digest=False)[0], set(own))
     for name, tensor in state.items():
         whole = name in own and not own[name].is_floating_point()  # such as a count of batches
         real = tensor.dtype in _REAL or (whole and tensor.dtype == own[name].dtype)
@@ -55,3 +57,11 @@ def import_into(
     run = start_run(output, settings, loaded, imported=imported, sources=built.sources, locking=locking)
     say_covered(built.sources)
     show_run(run, result, as_json)
+
+
+def _bare_names(state: dict[str, Tensor], own: set[str]) -> dict[str, Tensor]:
+    """Without what ``DistributedDataParallel`` and ``torch.compile`` put in front of every name."""
+    for prefix in _WRAPPERS:
+        if state and not state.keys() & own and all(name.startswith(prefix) for name in state):
+            return _bare_names({name.removeprefix(prefix): state[name] for name in state}, own)
+    return state

@@ -90,8 +90,10 @@ def _column(narwhals: Any, source: str, series: Any) -> RawColumn:
         return RawColumn(numbers=days, days=True)
     if kind.is_nested():
         raise ArgumentError(f"`{source}` must hold numbers, words or dates; got {kind} in {series.name!r}.")
-    cells = [_word(cell) for cell in series.to_list()]
-    return RawColumn(cells)
+    cells = series.to_list()
+    if any(isinstance(cell, complex) for cell in cells):
+        raise ArgumentError(f"`{source}` must hold real numbers; got complex ones in {series.name!r}.")
+    return RawColumn([_word(cell) for cell in cells])
 
 
 def _word(cell: Any) -> str | None:

@@ -12,6 +12,7 @@ from certus.certificates import Bracket, Certificate
 from certus.figures.accuracy_steps import step_places
 from certus.figures.canvas import COLOURS, broken, legend_below, new_figure, save_figure, title_above
 from certus.smoothness.results import assumed_words
+from certus.texts.certificate_words import differing_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,6 +82,8 @@ def bracket_figure(certificate: Certificate, units: str, title: str = "") -> Fig
     legend_below(figure, handles, labels)
     if certificate.no_proof is not None:
         title = f"{title}\nNo proof: {certificate.no_proof}".strip()
+    if certificate.differing:
+        title = f"{title}\n{differing_words(certificate)}".strip()
     if certificate.assumptions:
         title = f"{title}\n{assumed_words(certificate.assumptions)}".strip()
     if title:

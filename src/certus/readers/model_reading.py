@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from certus.errors import ArgumentError, UnsupportedError
 from certus.losses import Criterion
+from certus.split import require_real
 
 
 class Unread(UnsupportedError):
@@ -38,6 +39,7 @@ class Reading:
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentError(f"`data` must be (X, y) for a model of scikit-learn; got {type(data)}.")
         given, told = (one.cpu().numpy() if isinstance(one, Tensor) else one for one in pair)
+        require_real(inputs=given, targets=told)
         rows = torch.from_numpy(np.array(given, dtype=np.float64))
         if rows.dim() != 2:
             raise ArgumentError(f"`data` must hold rows, (n, features); got shape {tuple(rows.shape)}.")

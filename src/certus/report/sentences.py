@@ -10,6 +10,7 @@ from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.data import DataSet
 from certus.decimals import at_least, at_most
 from certus.report.findings import Findings
+from certus.texts.certificate_words import differing_words
 
 
 def opening(found: Findings) -> list[str]:
@@ -98,6 +99,8 @@ def grounds(certificate: Certificate) -> list[str]:
     now = None if certificate.no_proof is not None else certificate.bracket(0.0).error_low
     if now is not None and not _are_all_test_samples(certificate.about["rows"]):  # of those it is said above
         said.append(f"As these samples are, the model errs in {_percent(now)} of them (attained).")
+    if certificate.differing:
+        said.append(differing_words(certificate))
     if certificate.population is not None:
         said.append(_for_everyone(certificate))
     if certificate.no_proof is not None:

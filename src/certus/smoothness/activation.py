@@ -6,6 +6,10 @@ Each is a base σ with a sharpness b, one number or one for each unit:
 
 On an interval a smooth function is extreme at an end, or at one of its few critical points, which are listed.
 Ranges are widened by 10⁻¹³, far above the rounding of these bounded functions. At a kink σ'' = ±∞.
+
+A layer may compute σ_b + d(z) instead, with 0 ≤ |d| ≤ j/b, as torch's softplus does above its threshold. At
+each x the network is then G(x) for a network G whose layer adds the constant d = d(z(x)): the same slopes and
+curvatures, and values at every other point that are off by at most j/b. So j/b counts as rounding does.
 """
 
 from __future__ import annotations
@@ -62,6 +66,7 @@ class Activation(Stage):
         kinks: where σ' jumps; empty for a smooth activation.
         joint: how σ'' is tied to σ'.
         sharpness: b.
+        jump: j, the largest |d| of the layer for b = 1.
         printed_curvature: sup|σ''| as the paper prints it, where that differs.
     """
 
@@ -75,6 +80,7 @@ class Activation(Stage):
     kinks: tuple[float, ...] = ()
     joint: Joint = Joint.NOTHING
     sharpness: float | Tensor = 1.0
+    jump: float = 0.0
     printed_curvature: float | None = None
 
     @property
@@ -127,7 +133,7 @@ class Activation(Stage):
         center = error = None
         if before.center is not None and before.error is not None:
             center = self.apply(before.center)
-            error = before.error * steep + slack(8) * self._sizes(before.center, center)
+            error = before.error * steep + self._inexact(before.center, center)
         return Reach(length, unit, bend, center, error), site
 
     def _meet(self, before: Reach, radius: Tensor | None) -> Site:
@@ -143,11 +149,11 @@ class Activation(Stage):
             *(self.joint, self.sharpness, before.matrix if fits else None),
         )
 
-    def _sizes(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """What the rounding of σ_b is relative to: z and 1/b as well, since σ(bz)/b may cancel down from
-        either."""
+    def _inexact(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """By how much the layer's own outputs may differ from the computed σ_b: rounding is relative to z and
+        1/b as well, since σ(bz)/b may cancel down from either; and j/b."""
         sharpness = torch.as_tensor(self.sharpness, dtype=torch.float64)
-        return outputs.abs() + inputs.abs() + 1 / sharpness
+        return slack(8) * (outputs.abs() + inputs.abs() + 1 / sharpness) + up(self.jump / sharpness)
 
     def pull(self, rows: Rows, met: Met, tally: Tally, place: Place) -> Rows:
         site: Site = met
@@ -176,7 +182,7 @@ class Activation(Stage):
 
     def rounded(self, value: Tensor, error: Tensor) -> Rounded:
         after = self.apply(value)
-        off = self.extremes.steepest * error + slack(8) * self._sizes(value, after)
+        off = self.extremes.steepest * error + self._inexact(value, after)
         return Rounded(after, off, (value, error))
 
     def pull_rounding(self, size: Tensor, error: Tensor, met: Met) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -25,12 +26,14 @@ def _sharpened(activation: Activation, sharpness: float | Tensor) -> Activation:
 
 @rule(nn.Softplus)
 def softplus(module: nn.Softplus, shape: Shape) -> Stage:
-    """The true softplus; torch replaces it by z where bz exceeds its threshold, 20 unless changed."""
-    if module.threshold < 20:
+    """The true softplus; torch puts z in its place where bz exceeds the threshold t, and jumps down there by
+    ln(1 + e⁻ᵗ)/b, which is 2·10⁻⁹/b for t = 20, the default."""
+    if not module.threshold >= 20:
         raise UnsupportedError(
             f"threshold={module.threshold}, below which softplus jumps; it must be at least 20"
         )
-    return _sharpened(table.SOFTPLUS, float(module.beta))
+    jumping = replace(table.SOFTPLUS, jump=math.exp(-float(module.threshold)))
+    return _sharpened(jumping, float(module.beta))
 
 
 @rule(nn.ELU)

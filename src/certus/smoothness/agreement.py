@@ -4,6 +4,9 @@ In float64, on a copy of the model if it is not in float64 itself. One that runs
 run in that, and not so far out; it must be float32 at least, since a coarser one would hide what was read
 wrongly. A model that answers differently when asked again is refused too, and so is one that answers
 differently when it is asked about one point at a time.
+
+These points are few. So a certificate asks the model again at each of its samples and at every point that is
+attained (``CallersModel``), and counts the samples that the model, in its own precision, predicts otherwise.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ import math
 import torch
 from torch import Tensor, nn
 
-from certus.errors import UnsupportedError, require
+from certus.errors import ContradictionError, UnsupportedError, require, sample_list
+from certus.losses import predicted
+from certus.modes import at_rest
 from certus.smoothness.stage import Shape
 from certus.smoothness.steps import Step, run_steps
 
 _FAR = (0.0, 1e-3, 1.0, 1.0, 30.0, 1e3, 1e6)
 _NEAR = (0.0, 1e-3, 1.0, 1.0, 30.0)
 _CLOSE = 1e-7
+_OTHERWISE = 1e-3
 
 
 def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
@@ -47,6 +53,75 @@ def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
             "The model does not compute what was read of it: something in it, such as a hook, a state that "
             "changes, or an operation of its own, has no rule. Nothing can be proven about it."
         )
+
+
+class CallersModel:
+    """The model that a certificate is about, as its caller has it, beside what was read of it.
+
+    Args:
+        normalized: whether the model ends in a log-softmax that was left out of what was read.
+    """
+
+    def __init__(self, model: nn.Module, shape: Shape, *, normalized: bool) -> None:
+        with at_rest(model):
+            precise = _in_float64(model, _points(_NEAR, shape))
+        self._models: tuple[nn.Module, nn.Module] | None = (model, model if precise is None else precise)
+        self._normalized = normalized
+
+    def check(self, points: Tensor, expected: Tensor, error: Tensor) -> None:
+        """Raise ``ContradictionError`` unless the model computes what was read of it, in float64 if it can.
+
+        Args:
+            expected, error: (n, …) outputs as read, and (n,) bounds on their rounding.
+        """
+        if self._models is None:
+            return
+        outputs = _at_rest(self._models[1], points)
+        coarse = torch.finfo(outputs.dtype).eps / torch.finfo(torch.float64).eps
+        close = _CLOSE if coarse == 1 else 10 * math.sqrt(torch.finfo(outputs.dtype).eps)
+        if outputs.shape != expected.shape:
+            raise _disagreement(list(range(len(points))), math.inf)
+        expected = self._behind(expected)
+        off = (outputs.double().cpu() - expected).flatten(1).abs().amax(1)
+        room = close * (1 + expected.flatten(1).abs().amax(1)) + 4 * coarse * error
+        wrong = ~(off <= room) & torch.isfinite(room)  # nothing is said of what overflows
+        if bool(wrong.any()):
+            raise _disagreement(wrong.nonzero().flatten().tolist(), float(off[wrong].max()))
+
+    def differing(self, points: Tensor, expected: Tensor, *, labels: bool) -> Tensor:
+        """(n,) whether the model as it is, in its own precision, predicts otherwise than was read of it.
+
+        Args:
+            labels: whether predictions are labels; else numbers, which differ by a thousandth of 1 + their
+                size, or more.
+        """
+        if self._models is None:
+            return torch.zeros(len(points), dtype=torch.bool)
+        outputs = _at_rest(self._models[0], points).double().cpu().flatten(1)
+        expected = expected.flatten(1)
+        if labels:
+            return predicted(outputs) != predicted(expected)
+        return ~((outputs - expected).abs().amax(1) <= _OTHERWISE * (1 + expected.abs().amax(1)))
+
+    def release(self) -> None:
+        """Ask the model no more: what becomes of it later is the caller's business."""
+        self._models = None
+
+    def _behind(self, expected: Tensor) -> Tensor:
+        return expected.log_softmax(1) if self._normalized else expected
+
+
+def _at_rest(model: nn.Module, points: Tensor) -> Tensor:
+    with at_rest(model):
+        return _outputs(model, points)
+
+
+def _disagreement(samples: list[int], off: float) -> ContradictionError:
+    return ContradictionError(
+        f"The model does not compute what was read of it at {sample_list(samples)} of a portion, or where it "
+        f"was moved to: its outputs differ by up to {off:.6g}. Something in it, such as a state that changes "
+        "or a forward that runs otherwise while its graph is taken, has no rule. Nothing is shown or written."
+    )
 
 
 def _same(outputs: Tensor, expected: Tensor, close: float, *, lost: bool = False) -> bool:

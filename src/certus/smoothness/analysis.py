@@ -23,6 +23,7 @@ from certus.costs import Cost, SquaredL2
 from certus.costs.claims import cost_assumptions
 from certus.errors import UnprovableError, require
 from certus.losses import Criterion, CrossEntropy
+from certus.modes import unwrapped
 from certus.outward import FEW, up
 from certus.smoothness.criteria import Softmax, check_targets, check_values, read_criterion
 from certus.smoothness.geometry import geometry_of
@@ -65,6 +66,7 @@ class Analysis:
 
     Attributes:
         softmax: the constants of the criterion; None for a squared error.
+        normalized: whether the model ends in a log-softmax, which the bounds leave out.
         assumptions: what all of it rests on that certus did not derive itself, by name.
     """
 
@@ -77,10 +79,12 @@ class Analysis:
         cost: Cost = _L2,
     ) -> None:
         require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
+        model = unwrapped(model)
         self.softmax, self.cost = read_criterion(criterion), cost
         self.shape = infer_shape(model) if input_shape is None else tuple(input_shape)
         steps = read_network(model, self.shape)
-        if steps and isinstance(steps[-1].stage, LogSoftmax):
+        self.normalized = bool(steps) and isinstance(steps[-1].stage, LogSoftmax)
+        if self.normalized:
             if self.softmax is None or self.softmax.logistic:
                 refuse_log_softmax()
             steps = steps[:-1]

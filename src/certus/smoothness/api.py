@@ -17,6 +17,7 @@ from certus.smoothness.results import LayerBound, LocalBound, SmoothnessBound
 from certus.smoothness.stage import Shape
 from certus.smoothness.steps import printed, widths
 from certus.smoothness.table import table_of
+from certus.split import require_real
 
 _L2 = SquaredL2()
 _CROSS_ENTROPY = CrossEntropy()
@@ -100,6 +101,7 @@ def local_smoothness(
         tuple(inputs.shape[1:]) == model.shape, "inputs", f"have shape (batch, {model.shape})", inputs.shape
     )
     require(len(inputs) > 0, "inputs", "hold at least one sample", "none")
+    require_real(inputs=inputs, targets=targets)
     radii = torch.as_tensor(radius, dtype=torch.float64).cpu().expand(len(inputs))
     valid = bool((torch.isfinite(radii) & (radii >= 0)).all())
     require(valid, "radius", "be finite and not negative", radius)

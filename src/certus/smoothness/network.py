@@ -21,7 +21,7 @@ from certus.errors import ArgumentError, UnprovableError, UnsupportedError
 from certus.layers import Residual
 from certus.modes import at_rest
 from certus.smoothness.agreement import check_agreement
-from certus.smoothness.altered import is_altered
+from certus.smoothness.altered import foreign_tensors, is_altered
 from certus.smoothness.graph_reader import read_graph
 from certus.smoothness.lookup import (
     children,
@@ -46,11 +46,21 @@ def read_network(model: nn.Module, shape: Shape) -> list[Step]:
     """
     try:
         with at_rest(model):
+            _refuse_foreign_tensors(model)
             steps = merge_steps(read_layers(model, shape))
             check_agreement(model, steps, shape)
     except UnsupportedError as reason:
         raise UnprovableError(str(reason)) from reason
     return steps
+
+
+def _refuse_foreign_tensors(model: nn.Module) -> None:
+    for path, module in model.named_modules():
+        for name, kind in foreign_tensors(module).items():
+            raise UnsupportedError(
+                f"The tensor {f'{path}.{name}' if path else name} is of the class {kind}, which may compute "
+                "anything, or has no values yet: parameters and buffers must be plain tensors of torch."
+            )
 
 
 def leaves(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:

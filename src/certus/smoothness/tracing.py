@@ -27,7 +27,7 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
 from certus.errors import UnsupportedError
-from certus.smoothness.altered import has_hooks, is_altered
+from certus.smoothness.altered import asked_in_forward, has_hooks, is_altered
 from certus.smoothness.stage import Shape
 
 _OURS = Path(__file__).parent.parent
@@ -131,6 +131,11 @@ def refuse_altered(model: nn.Module, is_leaf: Callable[[nn.Module], bool]) -> No
             raise UnsupportedError(
                 f"The layer {name or 'the model itself'} ({type(module).__name__}) has forward hooks, or "
                 "functions of its own, which no rule knows."
+            )
+        if not is_leaf(module) and (asked := asked_in_forward(module)):
+            raise UnsupportedError(
+                f"The forward of {name or 'the model itself'} ({type(module).__name__}) asks `{asked}`, so "
+                "that its graph may not be what runs. Take that question out of it."
             )
 
 

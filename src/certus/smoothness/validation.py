@@ -11,7 +11,7 @@ from torch import nn
 
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.layers import Residual
-from certus.modes import at_rest
+from certus.modes import at_rest, unwrapped
 from certus.smoothness.altered import has_hooks, is_altered
 from certus.smoothness.graph_reader import inspect_graph
 from certus.smoothness.lookup import children, find_rule, is_sequential, stands_alone
@@ -66,6 +66,7 @@ def validate(model: nn.Module, input_shape: Shape | None = None) -> list[Obstacl
     [('1', 'ELU(alpha=1.0)')]
     """
     require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
+    model = unwrapped(model)
     with at_rest(model):
         places = list(_places(model))
         if all(_plain(module) for _, module in places):
@@ -108,6 +109,7 @@ def smooth(model: nn.Module, input_shape: Shape | None = None) -> nn.Module:
     >>> smooth(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))[1]
     ELU(alpha=1.0)
     """
+    model = unwrapped(model)
     hopeless = [found for found in validate(model, input_shape) if not found.repairable]
     if hopeless:
         listed = "; ".join(

@@ -33,6 +33,8 @@ def certificate_parts(certificate: Certificate) -> list[Shown]:
     about = about_words(certificate.about, certificate.samples)
     sides = f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
     parts.append(f"{about} {sides}")
+    if certificate.differing:
+        parts.append(differing_words(certificate))
     if certificate.class_weights is not None:
         counts = ", ".join(f"{one:.4g}" for one in certificate.class_weights)
         parts.append(
@@ -67,6 +69,17 @@ def _attained_parts(certificate: Certificate) -> list[Shown]:
     found = "At least: attained by points that attacks found, as the model computes them."
     about = about_words(certificate.about, certificate.samples)
     return [shown, f"{about} {found}", f"No proof: {certificate.no_proof}"]
+
+
+def differing_words(certificate: Certificate) -> str:
+    """How many samples the model in use predicts otherwise than the certified network; empty if none."""
+    if not certificate.differing:
+        return ""
+    return (
+        f"The model as handed in predicts {certificate.differing:,} of the {certificate.samples:,} samples "
+        "otherwise than the certified network: the same weights in float64. These bounds say nothing of the "
+        "rounding of its own precision; run it in float64, or scale its inputs."
+    )
 
 
 def about_words(about: Mapping[str, Any], samples: int) -> str:

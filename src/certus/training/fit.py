@@ -18,6 +18,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -26,6 +27,7 @@ from certus.data import DataSet
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
 from certus.lookable import Lookable
 from certus.losses import Criterion, ModelLoss
+from certus.modes import unwrapped
 from certus.perturbers import AnyPerturber, Perturber, as_perturber
 from certus.samples import AnySamples
 from certus.smoothness import SmoothnessBound
@@ -137,7 +139,8 @@ def fit(
     """Train ``model`` by Algorithm 1. A bar shows in a terminal or a notebook; ``progress=False`` is silent.
 
     Args:
-        model: trained in place. Give its weights a seed yourself.
+        model: trained in place. Give its weights a seed yourself. What ``torch.compile`` or
+            ``DistributedDataParallel`` returned stands for the module inside.
         data: a ``DataSet``, or samples only (then nothing is measured between epochs): a ``Split``,
             (inputs, targets) as tensors, arrays or frames of numbers, a torch ``Dataset`` or ``DataLoader``,
             or a list of batches. Those of torch are read piece by piece, once in every epoch and at least
@@ -167,9 +170,13 @@ def fit(
     require(epochs >= 1, "epochs", "be at least 1", epochs)
     method = as_perturber(method)
     fabric = fabric or Fabric(devices=1)
+    # A compiled model trains as it is. Exchanging gradients is the fabric's task, not that of a wrapper.
+    given, bare = model, unwrapped(model)
+    if any(isinstance(part, DataParallel | DistributedDataParallel) for part in model.modules()):
+        model = bare
     feed = make_feed(
         data.train if isinstance(data, DataSet) else data,
-        model,
+        bare,
         batch_size,
         seed,
         rank=fabric.global_rank,
@@ -179,14 +186,15 @@ def fit(
     with torch.random.fork_rng():  # reading may draw
         few = feed.some(_FEW)
     criterion = criterion or default_criterion(few)
-    _check(model, method, feed)
-    chosen = make_optimizer(optimizer, model, weight_decay)
+    _check(bare, method, feed)
+    chosen = make_optimizer(optimizer, bare, weight_decay)
     planned = None if schedule is None else schedule(chosen)
     if isinstance(planned, ReduceLROnPlateau):
         raise UnsupportedError("`schedule` must step by the epoch alone; ReduceLROnPlateau needs a metric.")
-    state = TrainingState(model, chosen, planned, method)
-    wrapped, chosen = fabric.setup(model, chosen)
-    guard = make_guard(certified, model, method, criterion, few)
+    state = TrainingState(bare, chosen, planned, method)
+    # Fabric would compile again what was compiled, which fails if that was before it was imported.
+    wrapped, chosen = fabric.setup(model, chosen, _reapply_compile=False)
+    guard = make_guard(certified, bare, method, criterion, few)
     if guard is not None:
         require(
             projection is None, "projection", "be None in certified training, which has its own", projection
@@ -230,7 +238,7 @@ def fit(
                     chosen.step()
                     chosen.zero_grad()
                     if projection is not None:
-                        projection(model)
+                        projection(bare)
                     told = right_or_wrong(outputs, found.targets)
                     state.sums.add(weights, loss=losses, **told, **found.measured)
                     state.step, state.seconds = step + 1, time.perf_counter() - began
@@ -243,7 +251,7 @@ def fit(
                 state.epoch, state.step, state.sums, state.seconds = state.epoch + 1, 0, Sums(), 0.0
                 for watcher in watchers:
                     watcher.after_epoch(state)
-        model.eval()
+        given.eval()
         method.train(False)
         robustness, proof = None, None if guard is None else guard.settle()
         if method.penalty is not None:
@@ -253,7 +261,7 @@ def fit(
             with torch.random.fork_rng():
                 torch.manual_seed(mix(seed, epochs, 0, fabric.global_rank))
                 robustness = find(method.penalty, seen, feed, feed.batch_size, fabric)
-    return Fit(model, state.history, robustness, proof)
+    return Fit(given, state.history, robustness, proof)
 
 
 @contextmanager

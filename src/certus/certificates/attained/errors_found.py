@@ -25,8 +25,17 @@ class Moved(NamedTuple):
     losses: Tensor
 
 
+def confirmed_outputs(problem: Problem, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs at some points and (batch,) their rounding, as ``outputs_at``; the caller's model has the same,
+    or ``ContradictionError`` is raised."""
+    outputs, error = outputs_at(problem.analysis, points)
+    problem.caller.check(points, outputs, error)
+    return outputs, error
+
+
 def lowered_loss(problem: Problem, points: Tensor) -> Tensor:
     """(batch,) ℓ at some points, rounded down; −∞ where nothing is known."""
+    confirmed_outputs(problem, points)
     losses = evaluate_loss(problem.loss, points, problem.targets)
     rounding = problem.rounding if points is problem.inputs else rounding_at(problem.analysis, points)
     return (losses - problem.slack(losses, rounding)).nan_to_num(-math.inf)
@@ -36,6 +45,7 @@ def error_cost(problem: Problem, moved: Tensor) -> Tensor:
     """(batch,) c at the nearest error on the line to the point reached; ∞ where there is none."""
     found = torch.full((len(problem),), math.inf, dtype=torch.float64)
     if problem.classes is None:
+        confirmed_outputs(problem, moved)
         return found
     wrong = errs(problem, moved, problem.targets)
     if wrong.any():
@@ -59,7 +69,7 @@ def shortened_cost(problem: Problem, wrong: Tensor) -> Tensor:
 
 def errs(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
     """(batch,) whether another class is ahead, by more than rounding can make of nothing."""
-    outputs, error = outputs_at(problem.analysis, points)
+    outputs, error = confirmed_outputs(problem, points)
     return _ahead(problem.margin_outputs(outputs), targets) > 2 * error
 
 

@@ -21,9 +21,10 @@ from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, predicted
 from certus.outward import SOME, slack
 from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
+from certus.smoothness.agreement import CallersModel
 from certus.smoothness.criteria import Softmax, check_targets
 from certus.smoothness.steps import run_steps
-from certus.split import Split
+from certus.split import Split, require_real
 
 Data = Split | tuple[Tensor, Tensor | None] | Iterable[tuple[Tensor, Tensor]]
 """Samples: a ``Split``, inputs with targets or None, or batches of both."""
@@ -36,7 +37,7 @@ class Network(nn.Module):
     bounded.
 
     Not the module itself: torch's own softplus, for one, is off by 2·10⁻⁹ where it switches to a straight
-        line.
+    line, which the bounds allow for.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -57,6 +58,7 @@ class Problem:
         predicted: whether the targets are the network's own predictions, for want of others.
         smoothness: bounds that hold everywhere; analysis: for those on balls.
         claimed: whether ``smoothness`` is the caller's claim.
+        caller: the model itself, asked at every sample and every point that is attained.
     """
 
     loss: ModelLoss
@@ -69,6 +71,7 @@ class Problem:
     smoothness: SmoothnessBound
     analysis: Analysis
     claimed: bool
+    caller: CallersModel
 
     @staticmethod
     def of(
@@ -104,6 +107,7 @@ class Problem:
             smoothness=bound,
             analysis=analysis,
             claimed=smoothness is not None,
+            caller=CallersModel(model, analysis.shape, normalized=analysis.normalized),
         )
         return question.about((inputs, targets))
 
@@ -269,6 +273,7 @@ def gather(data: Data) -> tuple[Tensor, Tensor | None]:
         inputs = torch.cat([part[0] for part in parts])
         targets = torch.cat([part[1] for part in parts])
     require(isinstance(inputs, Tensor), "data", "hold tensors", type(inputs))
+    require_real(inputs=inputs, targets=targets)
     require(
         inputs.dim() >= 2 and len(inputs) > 0, "data", "hold samples of shape (n, …)", tuple(inputs.shape)
     )

@@ -4,7 +4,9 @@ A running error analysis. u_k = (k + 8)·2⁻⁵² covers a sum of k products in
 (``slack``). Forwards, entry by entry, with ẑ computed, z true and |ẑ − z| ≤ e:
 
     affine        e ← |A|e + u_k(|A||ẑ| + |b|)
-    activation    e ← s·e + u₈(|σ(ẑ)| + |ẑ| + 1/b)         s ≥ |σ'| everywhere
+    activation    e ← s·e + u₈(|σ(ẑ)| + |ẑ| + 1/b) + j/b   s ≥ |σ'| everywhere
+
+j/b is how far the layer itself may be from σ_b at any point (``Activation.jump``), 0 for most.
 
 Backwards, in L2: a row r with ‖r‖ ≤ m, computed with ‖r̂ − r‖ ≤ t, meets σ'(z) ∈ [l, h], the range of σ' on
 [ẑ − e, ẑ + e], and torch's own σ'(ẑ), which is off by at most u₈(1 + b|ẑ|); with d ≥ |l|, |h| and the largest

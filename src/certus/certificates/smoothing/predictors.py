@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import predicted
 from certus.modes import at_rest
-from certus.split import Split
+from certus.split import Split, require_real
 
 TRIED, _PART = 64, 5
 """Inputs that a model is tried at, at once and in parts."""
@@ -172,6 +172,7 @@ def gather_any(data: AnyData, predictor: Predictor) -> Split:
         parts = [_batch(one) for one in data]
         require(len(parts) > 0, "data", "not be empty", "no batches")
         inputs, targets = torch.cat([one for one, _ in parts]), torch.cat([two for _, two in parts])
+    require_real(inputs=inputs, targets=_plain(targets))
     if not inputs.is_floating_point():
         inputs = inputs.double()
     rule = "be given with their targets: noise says nothing of labels that nobody knows"
