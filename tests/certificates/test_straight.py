@@ -319,6 +319,8 @@ def test_one_layer_in_sequences_is_exact() -> None:
 class _OnlyThere(Tensor):
     """A weight that counts twice in products with rows that have a first entry of 7, and 70."""
 
+    mark: float
+
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         plain = [each.as_subclass(Tensor) if isinstance(each, cls) else each for each in args]
@@ -334,7 +336,7 @@ def test_nothing_is_proven_of_a_layer_that_differs_at_the_data_alone(mark: float
     layer, rows = linear(SLOPE[None]), INPUTS.clone()
     rows[3, 0] = 7.0
     marked = type("Marked", (_OnlyThere,), {"mark": mark})
-    layer._parameters["weight"] = layer.weight.detach().as_subclass(marked)  # type: ignore[assignment]
+    layer._parameters["weight"] = layer.weight.detach().as_subclass(marked)
     try:
         bound = certify_straight(layer, (rows, LABELS), rho=0.1, criterion=Logistic()).bound(0.1)
     except UnsupportedError:
