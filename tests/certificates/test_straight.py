@@ -19,7 +19,7 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.exact import certify_straight
 from certus.certificates.proven.straight import Positive, PositiveSquare, ScoreLoss, Softplus
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, UnsupportedError
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, ModelLoss, SquaredError
 from certus.split import Split
 
@@ -267,6 +267,81 @@ def test_a_layer_that_does_not_run_as_its_class_says(model: Callable[[], nn.Modu
     assert loss > 4
     assert loss <= found.bound(0.0) <= found.bound(0.1)
     assert "exact" not in found.bracket(0.1).rules
+
+
+def _nested(outputs: int) -> nn.Module:
+    """Two layers, of which the first is in a sequence of its own."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(11)
+        first = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        return nn.Sequential(first, nn.Linear(4, outputs)).double().requires_grad_(False)
+
+
+def _repeated() -> nn.Module:
+    layer = linear(torch.tensor([[0.0, 1.0], [-1.0, 0.5]], dtype=torch.float64))
+    return nn.Sequential(nn.Sequential(layer), layer).requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "criterion", "targets"),
+    [
+        (_nested(2), INPUTS, CrossEntropy(), LABELS),
+        (_nested(1), INPUTS, SquaredError(), NUMBERS),
+        (_repeated(), INPUTS[:, :2].contiguous(), CrossEntropy(), LABELS),
+    ],
+    ids=["classes", "numbers", "one layer twice"],
+)
+def test_sequences_in_sequences(
+    model: nn.Module, inputs: Tensor, criterion: Criterion, targets: Tensor
+) -> None:
+    """The loss that the whole model has at the data, and at rows that gradient ascent moves within ρ."""
+    certificate = certify_straight(model, (inputs, targets), rho=0.01, criterion=criterion)
+    loss = ModelLoss(model, criterion)
+    own = float(loss(inputs, targets).mean())
+    assert certificate.lower(0.0) <= own <= certificate.bound(0.0)
+    rows = inputs.clone()
+    for _ in range(20):
+        rows.requires_grad_()
+        (slope,) = torch.autograd.grad(loss(rows, targets).sum(), rows)
+        move = (rows + slope).detach() - inputs
+        rows = inputs + move * min(1.0, 0.1 / float((move**2).sum(1).mean().sqrt()))
+    assert own < float(loss(rows, targets).mean()) <= certificate.bound(0.01)
+
+
+def test_one_layer_in_sequences_is_exact() -> None:
+    model = nn.Sequential(nn.Sequential(nn.Identity(), linear(SLOPE[None])), nn.Sequential())
+    inside = certify_straight(model, (INPUTS, LABELS), rho=0.1, criterion=Logistic())
+    alone = certified(Logistic(), SquaredL2(), rho=0.1)
+    assert inside.bound(0.1) == pytest.approx(alone.bound(0.1), rel=1e-9)
+    assert "exact" in inside.bracket(0.1).rules
+
+
+class _OnlyThere(Tensor):
+    """A weight that counts twice in products with rows that have a first entry of 7, and 70."""
+
+    mark: float
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        plain = [each.as_subclass(Tensor) if isinstance(each, cls) else each for each in args]
+        outputs = func(*plain, **(kwargs or {}))
+        if func is nn.functional.linear:
+            return torch.where(plain[0][:, :1].abs() == cls.mark, 2.0, 1.0) * outputs
+        return outputs
+
+
+@pytest.mark.parametrize("mark", [7.0, 70.0], ids=["at the rows", "far from them"])
+def test_nothing_is_proven_of_a_layer_that_differs_at_the_data_alone(mark: float) -> None:
+    """No random point has these entries: only the rows themselves, or ten times them, tell."""
+    layer, rows = linear(SLOPE[None]), INPUTS.clone()
+    rows[3, 0] = 7.0
+    marked = type("Marked", (_OnlyThere,), {"mark": mark})
+    layer._parameters["weight"] = layer.weight.detach().as_subclass(marked)
+    try:
+        bound = certify_straight(layer, (rows, LABELS), rho=0.1, criterion=Logistic()).bound(0.1)
+    except UnsupportedError:
+        bound = math.inf
+    assert bound == math.inf
 
 
 def test_images_of_one_layer_are_bracketed() -> None:

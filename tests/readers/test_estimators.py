@@ -15,6 +15,7 @@ from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.metrics import log_loss
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -32,6 +33,7 @@ from certus.errors import ArgumentError, UnprovableError
 from certus.readers import Unread, read_estimator
 from certus.sklearn import RobustClassifier
 from certus.split import Split
+from tests.readers.parameter_space import CLASSES
 
 X, LABELS = load_iris(return_X_y=True)
 WORDS = np.array(["setosa", "versicolor", "virginica"])[LABELS]
@@ -166,9 +168,12 @@ class Changed(LogisticRegression):  # type: ignore[misc]
         ),
         (
             make_pipeline(MinMaxScaler(clip=True), LogisticRegression()),
-            r"MinMaxScaler\(clip=True\) is not linear",
+            r"MinMaxScaler\(clip=True\) has no rule",
         ),
-        (make_pipeline(FunctionTransformer(np.sqrt), LogisticRegression()), "FunctionTransformer runs code"),
+        (
+            make_pipeline(FunctionTransformer(np.sqrt), LogisticRegression()),
+            r"FunctionTransformer\(func=<ufunc 'sqrt'>\) has no rule",
+        ),
     ],
 )
 def test_what_is_not_read(model: Any, words: str) -> None:
@@ -183,6 +188,100 @@ def test_a_model_that_says_something_else_is_refused() -> None:
     model.decision_function = lambda rows: -rows[:, :3]
     with pytest.raises(UnprovableError, match="does not say what was read from it: outputs differ by"):
         read_estimator(model)
+
+
+def test_a_scaler_that_clips_is_refused() -> None:
+    """Linear within the range of the data that it was fitted on, however wide, and constant outside."""
+    rows = 100 * X
+    model = make_pipeline(MaxAbsScaler(clip=True), Ridge(1e-6)).fit(rows, NUMBERS)
+    far, numbers = 10 * rows, Ridge(1e-6).fit(rows, NUMBERS).predict(10 * rows)
+    assert ((model.predict(far) - numbers) ** 2).mean() > 100
+    for data in ((rows, NUMBERS), (far, numbers)):
+        with pytest.raises(ArgumentError, match=r"MaxAbsScaler\(clip=True\)"):
+            certus.certify(model, data, rho=0.0)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        ColumnTransformer([("a", StandardScaler(), [0, 1, 2, 3])], transformer_weights={"a": 2.0}),
+        MinMaxScaler(clip=np.True_),
+    ],
+    ids=["weights", "clip"],
+)
+def test_values_that_have_no_rule(step: Any) -> None:
+    model = make_pipeline(step, LogisticRegression(max_iter=1000)).fit(X, LABELS)
+    with pytest.raises(ArgumentError, match=r"(transformer_weights|clip)=.*\) has no rule"):
+        certus.certify(model, (X, LABELS), rho=0.0)
+
+
+@pytest.mark.parametrize("kind", [StandardScaler, LogisticRegression])
+def test_a_parameter_of_a_later_version_is_refused(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if scikit-learn had given the class a new parameter, whatever it does."""
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, LABELS)
+    names = kind._get_param_names()  # type: ignore[attr-defined]
+    monkeypatch.setattr(kind, "_get_param_names", classmethod(lambda cls: [*names, "tempering"]))
+    monkeypatch.setattr(kind, "tempering", None, raising=False)
+    with pytest.raises(ArgumentError, match=f"{kind.__name__} has a parameter `tempering`"):
+        certus.certify(model, (X, LABELS), rho=0.0)
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("same_name", [False, True])
+def test_subclasses_are_refused(kind: type, same_name: bool) -> None:
+    """Also one that changes nothing, has the same name and says that it is scikit-learn's."""
+    place = {"__module__": kind.__module__ if same_name else __name__, "__init__": kind.__init__}  # type: ignore[misc]
+    model = CLASSES[kind]()
+    assert type(model) is kind
+    model.__class__ = type(kind.__name__ if same_name else "Own", (kind,), place)
+    if not hasattr(model, "predict"):
+        model = make_pipeline(model, LogisticRegression())
+    model = fitted(model, X, LABELS)
+    with pytest.raises(ArgumentError, match=r"is not read exactly|is not known to be linear"):
+        certus.certify(model, (X, LABELS), rho=0.0)
+
+
+def test_parameters_that_were_changed_after_the_fit() -> None:
+    """What a step does follows the parameters that it has now."""
+    model = make_pipeline(StandardScaler(), RobustScaler(), PCA(3), LogisticRegression()).fit(
+        X[TWO], LABELS[TWO]
+    )
+    model.set_params(standardscaler__with_std=False, robustscaler__with_centering=False, pca__whiten=True)
+    loss = log_loss(LABELS[TWO], model.predict_proba(X[TWO]))
+    assert certus.certify(model, (X[TWO], LABELS[TWO]), rho=0.0).bound(0.0) == pytest.approx(loss)
+
+
+def test_rows_are_left_as_they_are() -> None:
+    """Also by a scaler that overwrites what it is given."""
+    rows = X[TWO].copy()
+    model = make_pipeline(StandardScaler(copy=False), LogisticRegression()).fit(rows.copy(), LABELS[TWO])
+    loss = log_loss(LABELS[TWO], model.predict_proba(rows.copy()))
+    assert certus.certify(model, (rows, LABELS[TWO]), rho=0.0).bound(0.0) == pytest.approx(loss)
+    assert (rows == X[TWO]).all()
+
+
+def test_coefficients_that_are_sparse() -> None:
+    model = LogisticRegression(max_iter=1000).fit(X, LABELS).sparsify()
+    outputs = read_estimator(model).network(torch.from_numpy(ROWS)).detach().numpy()
+    assert np.allclose(outputs, model.decision_function(ROWS), atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["predict", "decision_function", "predict_proba"])
+@pytest.mark.parametrize("factor", [1.0, 10.0, -10.0])
+def test_a_model_that_says_something_else_at_the_data_is_refused(method: str, factor: float) -> None:
+    """At one row of the caller's, or a multiple of it, and nowhere else."""
+    model = LogisticRegression(max_iter=1000).fit(X, LABELS)
+    own, marked = getattr(model, method), factor * X[17]
+
+    def changed(rows: Any) -> Any:
+        outputs, there = own(rows), (rows == marked).all(1)
+        outputs[there] = (outputs[there] + 1) % 3 if method == "predict" else outputs[there][:, ::-1] + 1
+        return outputs
+
+    read_estimator(model)
+    setattr(model, method, changed)
+    with pytest.raises(UnprovableError, match="does not say what was read from it"):
+        certus.certify(model, (X, LABELS), rho=0.0)
 
 
 def test_labels_that_the_model_does_not_know() -> None:

@@ -73,6 +73,26 @@ def test_the_network_takes_rows_as_they_come(plain: RobustClassifier) -> None:
     assert np.allclose(plain.feature_prices_, 1 / X.var(0))
 
 
+@pytest.mark.parametrize("kind", [RobustClassifier, RobustRegressor])
+def test_a_network_with_a_sequence_inside_is_certified_as_a_whole(kind: Any) -> None:
+    """Against the mean loss of its own predictions."""
+    rows, two = X[LABELS > 0], LABELS[LABELS > 0] - 1
+    targets = two if kind is RobustClassifier else np.sin(rows[:, 0])
+
+    def network(outputs: int) -> nn.Module:
+        return nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), nn.Linear(4, outputs))
+
+    model = kind(rho=0.0, network=network, epochs=5, random_state=0).fit(rows, targets)
+    if kind is RobustClassifier:
+        loss = -np.log(model.predict_proba(rows)[np.arange(len(rows)), two]).mean()
+    else:
+        loss = ((model.predict(rows) - targets) ** 2).mean()
+    bracket = model.certify(rows, targets, 1e-8).bracket(1e-8)
+    assert bracket.loss_low <= bracket.loss_high
+    assert bracket.loss_low == pytest.approx(loss, rel=1e-2)
+    assert bracket.loss_high == pytest.approx(loss, rel=1e-2)
+
+
 def test_units_do_not_matter() -> None:
     """Default prices count standard deviations: rows in other units give the same predictions."""
     factors, offsets = np.array([1000.0, 0.01, 5.0, 1.0]), np.array([3.0, -70.0, 0.0, 1.0])

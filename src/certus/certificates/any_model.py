@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ from certus.errors import (
     require_number,
     require_numbers,
 )
+from certus.feature_names import fitted_names, in_fitted_order
 from certus.losses import Criterion, CrossEntropy, MissProbability, SquaredError
 from certus.split import Split
 from certus.subsets import choose_rows, random_order
@@ -210,7 +212,7 @@ class _Asked:
     ) -> _Asked:
         predictor, noise = Predictor.of(model), Noise(smoothing, cost)
         require_one_draw(data)
-        split = gather_any(data, predictor)
+        split = gather_any(_by_name(model, data), predictor)
         check_batch(split.inputs, split.targets)
         cost.check_shape(split.inputs)
         if label_cost is not None:
@@ -222,7 +224,7 @@ class _Asked:
             chosen[choose_rows(len(split), count, seed)] = True
             others, split = split[chosen], split[~chosen]
         else:
-            others = gather_any(calibration, predictor)
+            others = gather_any(_by_name(model, calibration), predictor)
             check_batch(others.inputs, others.targets)
             require(
                 others.inputs.shape[1:] == split.inputs.shape[1:],
@@ -231,6 +233,26 @@ class _Asked:
                 tuple(others.inputs.shape[1:]),
             )
         return _Asked(predictor, split, others, noise, not split.targets.is_floating_point())
+
+
+def _by_name(model: object, data: AnyData) -> AnyData:
+    """The data with columns of frames as an estimator of scikit-learn's kind, which knows names, has them."""
+    if isinstance(data, Split) or not callable(getattr(model, "get_params", None)):
+        return data
+
+    named = fitted_names(model) is not None
+
+    def by_name(pair: Any) -> Any:
+        if isinstance(pair, Split):
+            return pair
+        inputs, targets = pair
+        asked = hasattr(inputs, "columns") or (named and isinstance(inputs, np.ndarray))
+        return in_fitted_order(model, inputs) if asked else inputs, targets
+
+    if isinstance(data, tuple) and len(data) == 2:
+        pair: AnyData = by_name(data)
+        return pair
+    return [by_name(pair) for pair in data]
 
 
 def _clipped(criterion: Criterion | None, clip: float | None, asked: _Asked) -> ClippedLoss | None:

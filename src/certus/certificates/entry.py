@@ -24,7 +24,7 @@ from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.certificates.smoothing.predictors import AnyData
 from certus.errors import ArgumentError, require
 from certus.modes import unwrapped
-from certus.readers import Unread, read_estimator
+from certus.readers import Unread, read_estimator, read_samples
 from certus.samples import AnySamples, read_whole
 from certus.split import Split
 
@@ -124,6 +124,6 @@ def _certify_read(model: Any, data: Any, rho: Any, options: dict[str, Any]) -> C
             f"`smoothing` must be given, the σ of noise on the inputs: {reason}, and noise certifies any "
             "model; got None."
         ) from None
-    inputs, targets, weights = reading.samples(data)
+    inputs, targets, weights = read_samples(reading, data)
     samples = (inputs, targets) if targets is None else Split(inputs, targets, weights)
     return certify_straight(reading.network, samples, rho=rho, **({"criterion": reading.criterion} | options))

@@ -7,7 +7,7 @@ The moves of its two sides, mixed so that they cost ρ, attain what γρ + E φ_
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from certus.costs import Bregman, Cost, SquaredL2
 from certus.costs.claims import is_own
 from certus.costs.metric import Whitened
 from certus.domains import Unbounded
-from certus.errors import require, require_numbers
+from certus.errors import UnprovableError, require, require_numbers
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
 from certus.modes import unwrapped
 from certus.outward import FEW, SOME, TINY, down, mean_down, mean_up, slack, up
@@ -38,6 +38,7 @@ _CROSS_ENTROPY, _L2, _EVERYWHERE = CrossEntropy(), SquaredL2(), Unbounded()
 _HALVINGS = 80
 _STIFFEST = 1e12  # of κ above its floor: where a search begins
 _SOFTEST = 1e-9  # and where it ends
+_FAR = (1.0, 10.0, -10.0)  # multiples of the rows at which a model is compared with its linear layer
 _BESIDE = 2.0  # how far beyond the ρ asked for the lines go
 
 
@@ -56,7 +57,7 @@ def certify_straight(
     split = data if isinstance(data, Split) else None
     inputs, targets = (split.inputs, split.targets) if split is not None else data  # type: ignore[misc]
     asked = any(value is not None for value in options.values())
-    score = None if asked else _score_of(model, inputs.shape[1:], criterion, cost)
+    score = None if asked or rho is None else _score_of(model, inputs.shape[1:], criterion, cost)
     if score is None or rho is None:
         return certify_network(
             model, data, rho=rho, criterion=criterion, cost=cost, epsilon=epsilon, **options
@@ -66,6 +67,7 @@ def certify_straight(
     inputs = inputs.detach().double().cpu()
     check_batch(inputs, targets)
     check_geometry(inputs, cost, _EVERYWHERE)
+    _check_rows(model, inputs)
     weights = None if split is None or split.weights is None else checked_weights(split.weights, len(inputs))
     if epsilons:
         require(
@@ -118,10 +120,7 @@ def _score_of(model: nn.Module, shape: Sequence[int], criterion: Criterion, cost
         return None
     if not is_own(cost) or isinstance(cost.unmasked, Bregman):
         return None
-    weight, kind = layer.weight.detach().double().cpu(), type(criterion)
-    bias = torch.zeros(len(weight), dtype=torch.float64)
-    if layer.bias is not None:
-        bias = layer.bias.detach().double().cpu()
+    (weight, bias), kind = _coefficients(layer), type(criterion)
     if len(weight) == 2 and criterion == CrossEntropy():
         sizes = weight.abs().sum(0, keepdim=True), float(bias.abs().sum())
         return _Score(weight[1:] - weight[:1], float(bias[1] - bias[0]), sizes, Softplus(), 2)
@@ -135,12 +134,52 @@ def _score_of(model: nn.Module, shape: Sequence[int], criterion: Criterion, cost
 
 
 def _only_layer(model: nn.Module) -> nn.Linear | None:
-    """The layer that a model is, if all of it is torch's own and runs as its class says."""
-    parts = [model, *model] if type(model) is nn.Sequential else [model]
+    """The layer that a model is, if all of it is torch's own, runs as its class says, and agrees when run."""
+    parts = list(_parts(model))
     layers = [part for part in parts if type(part) not in (nn.Sequential, nn.Flatten, nn.Identity)]
     if len(layers) != 1 or type(layers[0]) is not nn.Linear or any(map(is_altered, parts)):
         return None
+    try:
+        read_network(model, (layers[0].in_features,))
+    except UnprovableError:
+        return None  # ``certify_network`` gives the reason
     return layers[0]
+
+
+def _parts(model: nn.Module) -> Iterator[nn.Module]:
+    """A module and, of sequences in sequences, each module as often as it is used."""
+    yield model
+    if type(model) is nn.Sequential:
+        for child in model:
+            yield from _parts(child)
+
+
+def _coefficients(layer: nn.Linear) -> tuple[Tensor, Tensor]:
+    """(outputs, inputs) weights and (outputs,) offsets in float64."""
+    weight = layer.weight.detach().double().cpu()
+    if layer.bias is None:
+        return weight, torch.zeros(len(weight), dtype=torch.float64)
+    return weight, layer.bias.detach().double().cpu()
+
+
+def _check_rows(model: nn.Module, inputs: Tensor) -> None:
+    """Raise unless the model, in its own precision, gives the scores of its layer at the rows and far from
+    them."""
+    layer = next(part for part in _parts(model) if isinstance(part, nn.Linear))
+    weight, bias = _coefficients(layer)
+    for factor in _FAR:
+        rows = factor * inputs
+        with torch.no_grad():
+            outputs = model(rows.to(layer.weight)).cpu()
+        kind = torch.finfo(outputs.dtype)
+        sizes = rows.abs() @ weight.abs().T + bias.abs()
+        off = (outputs.double() - rows @ weight.T - bias).abs()
+        agree = (off <= 10 * math.sqrt(kind.eps) * sizes + kind.tiny) | (sizes > kind.max / 16)
+        if not bool(agree.all()):
+            raise UnprovableError(
+                "The model does not compute what was read of it: at the data, or at a multiple of them, its "
+                f"outputs differ by {float(off[~agree].max()):.3g} from those of its linear layer."
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,10 @@
 | LinearRegression, Ridge | linear outputs | squared error |
 | MLPClassifier, MLPRegressor | its layers | logistic or cross-entropy; squared error |
 
-alone, or at the end of a ``Pipeline`` of linear steps, which are folded into the first layer. What was read
-is run beside the model itself on random rows and must agree with it, so that a version of scikit-learn that
-means something else by an attribute is refused and not misread.
+alone, or at the end of a ``Pipeline`` of linear steps, which are folded into the first layer. Parameters that
+are not known are refused (``parameters``). What was read is run beside the model itself, on random rows and
+on the caller's (``equivalence``), so that a version of scikit-learn that means something else by an attribute
+is refused and not misread.
 """
 
 from __future__ import annotations
@@ -23,14 +24,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from certus.errors import UnprovableError
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
-from certus.readers.model_reading import Reading, Unread
-from certus.readers.steps_before import AffineMap, read_step, unchanged
+from certus.readers.equivalence import check_random_rows
+from certus.readers.model_reading import AffineMap, Reading, Unread
+from certus.readers.parameters import check_parameters, is_exactly
+from certus.readers.steps_before import read_step, unchanged
 
-_CLOSE = 1e-6  # how far outputs may be apart, relative to their size
-_ROWS = 64
-_Array = np.ndarray[Any, Any]
 _UNITS: dict[str, type[nn.Module]] = {
     "identity": nn.Identity,
     "logistic": nn.Sigmoid,
@@ -45,27 +44,25 @@ def read_estimator(model: Any) -> Reading:
     if count is None:
         raise Unread(f"{type(model).__name__} is not fitted")
     last, before = model, unchanged(int(count))
-    if _is_theirs(model, "Pipeline"):
+    if is_exactly(model, "Pipeline"):
+        check_parameters(model)
         for _, step in model.steps[:-1]:
             before = read_step(step, len(before.offset)).after(before)
         last = model.steps[-1][1]
     kind = type(last).__name__
-    if not _is_theirs(last, kind) or kind not in _KINDS:
+    if kind not in _KINDS or not is_exactly(last, kind):
         own = " (it has a `certify` of its own)" if callable(getattr(last, "certify", None)) else ""
         raise Unread(f"{kind} is not read exactly{own}")
+    check_parameters(last)
     layers, criterion = _KINDS[kind](last)
     first = layers[0]
     assert isinstance(first, AffineMap)
     parts = [first.after(before), *layers[1:]]
     network = nn.Sequential(*(_layer(part) if isinstance(part, AffineMap) else part for part in parts))
-    reading = Reading(network.double().eval(), criterion, getattr(last, "classes_", None))
-    _compare(model, reading, int(count))
+    classes = getattr(last, "classes_", None)
+    reading = Reading(network.double().eval(), criterion, classes, model, before)
+    check_random_rows(reading)
     return reading
-
-
-def _is_theirs(model: Any, kind: str) -> bool:
-    """Of the library itself: a subclass may compute anything."""
-    return type(model).__name__ == kind and type(model).__module__.startswith("sklearn.")
 
 
 def _layer(part: AffineMap) -> nn.Linear:
@@ -80,17 +77,22 @@ _Layers = list[AffineMap | nn.Module]
 
 
 def _linear(model: Any) -> AffineMap:
-    weights = np.atleast_2d(np.asarray(model.coef_, dtype=np.float64))
+    dense = model.coef_.toarray() if hasattr(model.coef_, "toarray") else model.coef_  # after ``sparsify``
+    weights = np.atleast_2d(np.asarray(dense, dtype=np.float64))
     return AffineMap(weights, np.broadcast_to(np.asarray(model.intercept_, np.float64), len(weights)).copy())
 
 
 def _logistic(model: Any) -> tuple[_Layers, Criterion]:
+    if len(model.classes_) == 2 and getattr(model, "multi_class", "auto") == "multinomial":
+        raise Unread("LogisticRegression(multi_class='multinomial') of two classes has no rule")
     return [_linear(model)], Logistic() if len(model.classes_) == 2 else CrossEntropy()
 
 
 def _support_vectors(model: Any) -> tuple[_Layers, Criterion]:
     if len(model.classes_) > 2:
         return [_linear(model)], CrossEntropy()
+    if model.multi_class == "crammer_singer":  # which has a loss of its own
+        raise Unread("LinearSVC(multi_class='crammer_singer') of two classes has no rule")
     return [_linear(model)], Hinge(squared=model.loss == "squared_hinge")
 
 
@@ -99,8 +101,6 @@ def _least_squares(model: Any) -> tuple[_Layers, Criterion]:
 
 
 def _perceptron(model: Any) -> tuple[_Layers, Criterion]:
-    if model.activation not in _UNITS:
-        raise Unread(f"{type(model).__name__} with the activation {model.activation!r} is not read")
     layers: _Layers = []
     for weights, bias in zip(model.coefs_, model.intercepts_, strict=True):
         layers += [AffineMap(np.asarray(weights, np.float64).T, np.asarray(bias, np.float64))]
@@ -110,9 +110,9 @@ def _perceptron(model: Any) -> tuple[_Layers, Criterion]:
         "softmax": CrossEntropy(),
         "identity": SquaredError(),
     }
-    several = model.out_activation_ == "logistic" and len(model.classes_) != 2
-    if several or model.out_activation_ not in criteria or getattr(model, "loss", "") == "poisson":
-        raise Unread(f"{type(model).__name__} with this output or loss is not read")
+    several = model.out_activation_ == "logistic" and model.n_outputs_ != 1
+    if several or model.out_activation_ not in criteria:
+        raise Unread(f"{type(model).__name__} with this output is not read")
     return layers[:-1], criteria[model.out_activation_]
 
 
@@ -124,37 +124,3 @@ _KINDS: dict[str, Callable[[Any], tuple[_Layers, Criterion]]] = {
     "MLPClassifier": _perceptron,
     "MLPRegressor": _perceptron,
 }
-
-
-def _compare(model: Any, reading: Reading, count: int) -> None:
-    """Run both on random rows."""
-    rows = 3 * np.random.default_rng(0).standard_normal((_ROWS, count))
-    with torch.no_grad():
-        ours = reading.network(torch.from_numpy(rows)).numpy()
-    named = getattr(model, "feature_names_in_", None)
-    given: Any = rows if named is None else _frame(model, rows, named)
-    if reading.classes is None:
-        theirs, mine = np.asarray(model.predict(given), np.float64).reshape(len(rows), -1), ours
-    elif callable(getattr(model, "predict_proba", None)):
-        theirs = np.asarray(model.predict_proba(given), np.float64)
-        logits = torch.from_numpy(ours if ours.shape[1] > 1 else np.concatenate([0 * ours, ours], 1))
-        mine = logits.softmax(1).numpy()
-    else:
-        theirs = np.asarray(model.decision_function(given), np.float64).reshape(len(rows), -1)
-        mine = ours
-    apart = float(np.abs(mine - theirs).max()) if mine.shape == theirs.shape else np.inf
-    if not apart <= _CLOSE * (1 + float(np.abs(theirs).max())):
-        raise UnprovableError(
-            f"{type(model).__name__} does not say what was read from it: outputs differ by {apart:.3g}. "
-            "Please report it with the version of scikit-learn; `smoothing` certifies the model without "
-            "reading it."
-        )
-
-
-def _frame(model: Any, rows: _Array, names: _Array) -> Any:
-    """Rows under the names that the model was fitted with, where there is a library for it."""
-    try:
-        import pandas
-    except ImportError:
-        raise Unread(f"{type(model).__name__} was fitted on named columns, and pandas is not there") from None
-    return pandas.DataFrame(rows, columns=list(names))

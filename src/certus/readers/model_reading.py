@@ -11,11 +11,22 @@ from torch import Tensor, nn
 
 from certus.errors import ArgumentError, UnsupportedError
 from certus.losses import Criterion
-from certus.split import require_real
 
 
 class Unread(UnsupportedError):
     """A model, or a step of a pipeline, that no reader knows; smoothing needs none."""
+
+
+@dataclass(frozen=True, eq=False)
+class AffineMap:
+    """x ↦ matrix·x + offset, with a matrix (outputs, inputs)."""
+
+    matrix: np.ndarray[Any, Any]
+    offset: np.ndarray[Any, Any]
+
+    def after(self, first: AffineMap) -> AffineMap:
+        """The map that takes the one given first."""
+        return AffineMap(self.matrix @ first.matrix, self.matrix @ first.offset + self.offset)
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,24 +37,14 @@ class Reading:
         network: (n, features) → (n, outputs); linear models are one ``nn.Linear``, whatever scaled the rows.
         criterion: the loss that the model is fitted by, without its regularisation.
         classes: the labels that codes 0, 1, … stand for; None for a regression.
+        model: the fitted model itself; before: the linear steps before its last one, together.
     """
 
     network: nn.Sequential
     criterion: Criterion
     classes: np.ndarray[Any, Any] | None
-
-    def samples(self, data: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Rows, targets as the criterion takes them, and weights of a ``Split`` or of (X, y)."""
-        weights = getattr(data, "weights", None)
-        pair = (data.inputs, data.targets) if hasattr(data, "inputs") else data
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise ArgumentError(f"`data` must be (X, y) for a model of scikit-learn; got {type(data)}.")
-        given, told = (one.cpu().numpy() if isinstance(one, Tensor) else one for one in pair)
-        require_real(inputs=given, targets=told)
-        rows = torch.from_numpy(np.array(given, dtype=np.float64))
-        if rows.dim() != 2:
-            raise ArgumentError(f"`data` must hold rows, (n, features); got shape {tuple(rows.shape)}.")
-        return rows, None if told is None else self.encoded(told), weights
+    model: Any
+    before: AffineMap
 
     def encoded(self, y: Any) -> Tensor:
         """(n,) codes of labels, or the numbers of a regression."""

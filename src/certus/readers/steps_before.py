@@ -7,26 +7,14 @@ transformer stacks the maps of its columns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from certus.readers.model_reading import Unread
+from certus.readers.model_reading import AffineMap, Unread
+from certus.readers.parameters import check_parameters, is_exactly
 
 _Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class AffineMap:
-    """x ↦ matrix·x + offset, with a matrix (outputs, inputs)."""
-
-    matrix: _Array
-    offset: _Array
-
-    def after(self, first: AffineMap) -> AffineMap:
-        """The map that takes the one given first."""
-        return AffineMap(self.matrix @ first.matrix, self.matrix @ first.offset + self.offset)
 
 
 def scaling(factors: _Array, offset: _Array) -> AffineMap:
@@ -41,23 +29,22 @@ def unchanged(count: int) -> AffineMap:
 
 def read_step(step: Any, count: int) -> AffineMap:
     """A fitted transformer of ``count`` columns; raises ``Unread`` for one that is not known to be linear."""
-    if step is None or step == "passthrough":
+    if step is None or (isinstance(step, str) and step == "passthrough"):
         return unchanged(count)
     kind = type(step).__name__
-    if not type(step).__module__.startswith("sklearn.") or kind not in _STEPS:
+    if kind not in _STEPS or not is_exactly(step, kind):
         raise Unread(f"{kind} is not known to be linear")
+    check_parameters(step)
     return _STEPS[kind](step, count)
 
 
 def _standard(step: Any, count: int) -> AffineMap:
-    scale = np.ones(count) if step.scale_ is None else step.scale_
+    scale = step.scale_ if step.with_std else np.ones(count)
     mean = np.zeros(count) if not step.with_mean else step.mean_
     return scaling(1 / scale, -mean / scale)
 
 
 def _min_max(step: Any, count: int) -> AffineMap:
-    if step.clip:
-        raise Unread("MinMaxScaler(clip=True) is not linear")
     return scaling(step.scale_, step.min_)
 
 
@@ -66,8 +53,8 @@ def _max_abs(step: Any, count: int) -> AffineMap:
 
 
 def _robust(step: Any, count: int) -> AffineMap:
-    scale = np.ones(count) if step.scale_ is None else step.scale_
-    centre = np.zeros(count) if step.center_ is None else step.center_
+    scale = step.scale_ if step.with_scaling else np.ones(count)
+    centre = step.center_ if step.with_centering else np.zeros(count)
     return scaling(1 / scale, -centre / scale)
 
 
@@ -75,7 +62,8 @@ def _components(step: Any, count: int) -> AffineMap:
     """PCA: rows of ``components_`` on centred data, each divided by its spread if whitened."""
     matrix = np.asarray(step.components_, dtype=np.float64)
     if step.whiten:
-        matrix = matrix / np.sqrt(np.maximum(step.explained_variance_, np.finfo(np.float64).eps))[:, None]
+        spread = np.sqrt(step.explained_variance_)
+        matrix = matrix / np.maximum(spread, np.finfo(spread.dtype).eps)[:, None]
     return AffineMap(matrix, -matrix @ step.mean_)
 
 
@@ -84,8 +72,6 @@ def _truncated(step: Any, count: int) -> AffineMap:
 
 
 def _function(step: Any, count: int) -> AffineMap:
-    if step.func is not None:
-        raise Unread("FunctionTransformer runs code of its own")
     return unchanged(count)
 
 

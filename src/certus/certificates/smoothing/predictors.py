@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.errors import ArgumentError, UnsupportedError, require
+from certus.feature_names import named_rows
 from certus.losses import predicted
 from certus.modes import at_rest
 from certus.split import Split, require_real
@@ -135,7 +136,7 @@ def _of_estimator(model: Any) -> Callable[[Tensor], Any]:
     """Log-probabilities where the estimator has probabilities: their softmax is the probabilities."""
 
     def outputs(inputs: Tensor) -> Any:
-        rows = inputs.flatten(1).numpy().copy()
+        rows = named_rows(model, inputs.flatten(1).numpy().copy())
         if callable(getattr(model, "predict_proba", None)):
             with np.errstate(divide="ignore"):
                 return np.log(np.maximum(np.asarray(model.predict_proba(rows), dtype=np.float64), 1e-300))
