@@ -156,7 +156,7 @@ def test_an_estimator_may_have_classes_of_any_number() -> None:
 
 
 def test_a_regressor_of_another_library_is_searched_for_a_worse_loss() -> None:
-    """Squared errors of 1 + x₁ for targets x₁ with noise have the mean (1 + d)² + σ² after a move by d along x₁:
+    """Squared errors of 1 + x₁ for targets x₁, with noise, have the mean (1 + d)² + σ² once x₁ moved by d:
     at most (1 + √ρ)² + σ² where moves cost ρ on average."""
     inputs, _ = rows(400, 9)
 
