@@ -160,8 +160,8 @@ def _masses(data: Split) -> Tensor:
 
 
 def _blocks(masses: Tensor, pieces: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
-    """A sample of (n,) masses, cut into pieces of mass 1/pieces: (indices, masses that sum to 1) of each. Pieces
-    may share a row."""
+    """Cut a sample of (n,) masses into pieces of mass 1/pieces: (indices, masses that sum to 1) of each.
+    Pieces may share a row."""
     order = torch.randperm(len(masses), generator=generator)
     ends = masses[order].cumsum(0)
     starts = ends - masses[order]
