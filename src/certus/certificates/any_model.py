@@ -146,6 +146,7 @@ def certify_any(
         more = sum(copies * len(gammas[name]) for name, _, copies in _attacked(found, ballot, draws))
         work.total = work.done + len(asked.data) * ((attack_steps + 1) * walked + more)
         reach = _REACH * math.sqrt(max(rhos))
+        most = 1.001 * reach**2
         paths = find_paths(
             asked.predictor,
             asked.data,
@@ -162,13 +163,13 @@ def certify_any(
         for name, kind, copies in _attacked(found, ballot, draws):
             moves: dict[str, list[Move]] = {}
             for gamma in gammas[name]:
-                moved, costs = paths.moved(gamma, kind)
+                moved, costs = paths.moved(gamma, kind, most)
                 split = Split(moved, asked.data.targets)
                 fresh = observed(split, copies, stream, loss if name != "vote" else None)
                 stream += 1
                 for told in [name] if name == "vote" else [one for one in ("error", "loss") if one in found]:
                     values = _badness(told, fresh, ballot, asked.data.targets)
-                    move = move_of(costs, values, 1.001 * reach**2, order, each)
+                    move = move_of(costs, values, most, order, each)
                     moves.setdefault(told, []).append(move)
             for told, several in moves.items():
                 found[told] = replace(found[told], moves=tuple(several))

@@ -12,6 +12,7 @@ independent. What they attain is measured at fresh noise, by whoever called.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -47,10 +48,11 @@ class Paths:
     costs: Tensor
     badness: Tensor
 
-    def moved(self, gamma: float, ballot: Ballot) -> tuple[Tensor, Tensor]:
-        """(n, …) points that are best for γ by the estimates, and what they cost."""
+    def moved(self, gamma: float, ballot: Ballot, most: float) -> tuple[Tensor, Tensor]:
+        """(n, …) points that are best for γ by the estimates, and what they cost: at most ``most``, which
+        points that were rounded to coarse numbers may exceed."""
         chances = _lost(self.badness, ballot)
-        best = (chances - gamma * self.costs).argmax(0)
+        best = (chances - gamma * self.costs).where(self.costs <= most, -math.inf).argmax(0)
         rows = torch.arange(self.points.shape[1])
         return self.points[best, rows], self.costs[best, rows]
 
