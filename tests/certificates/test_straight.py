@@ -13,8 +13,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from sklearn.linear_model import LinearRegression
 from torch import Tensor, nn
 
+import certus
 from certus.certificates.certificate import Certificate
 from certus.certificates.exact import certify_straight
 from certus.certificates.proven.straight import Positive, PositiveSquare, ScoreLoss, Softplus
@@ -369,3 +371,30 @@ def test_what_is_refused(data: Split, options: dict[str, object], words: str) ->
     options = {"criterion": Logistic()} | options
     with pytest.raises(ArgumentError, match=words):
         certify_straight(linear(SLOPE[None]), data, rho=0.1, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6, 1e9, 1e12, 1e13])
+def test_worst_cases_cost_no_more_than_rho_wherever_the_features_are(scale: float) -> None:
+    """In rational arithmetic, at the numbers as they are returned: 1e12 + 0.1 lies between two of them."""
+    source = np.random.default_rng(0)
+    rows = scale + source.standard_normal((30, 3))
+    model = LinearRegression().fit(source.standard_normal((9, 3)), source.standard_normal(9))
+    model.intercept_ = -float(model.coef_.sum()) * scale
+    targets = model.predict(rows) + source.standard_normal(30)
+    exact_slope, offset = [Fraction(one) for one in model.coef_.tolist()], Fraction(model.intercept_)
+    for rho in (1e-4, 0.01, 1.0):
+        certificate = certus.certify(model, (rows, targets), rho=rho)
+        data, weights = certificate.worst_case_data(rho)
+        origins = np.tile(rows, (len(data) // len(rows), 1)).tolist()
+        cost = loss = Fraction(0)
+        for point, origin, target, weight in zip(
+            data.inputs.tolist(), origins, data.targets.flatten().tolist(), weights.tolist(), strict=True
+        ):
+            cost += Fraction(weight) * sum(
+                (Fraction(one) - Fraction(other)) ** 2 for one, other in zip(point, origin, strict=True)
+            )
+            score = offset + sum(a * Fraction(one) for a, one in zip(exact_slope, point, strict=True))
+            loss += Fraction(weight) * (score - Fraction(target)) ** 2
+        assert cost <= Fraction(rho)
+        assert loss >= Fraction(certificate.lower(rho))
+        assert certificate.lower(rho) <= certificate.bound(rho)

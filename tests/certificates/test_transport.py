@@ -12,6 +12,7 @@ from scipy.integrate import quad
 
 from certus import SquaredL2
 from certus.certificates.paper_terms import level_error, lipschitz_cover, lipschitz_error, uniform_error
+from certus.certificates.shift_estimate import estimated_distance
 from certus.certificates.transport import transport_distance
 from certus.costs import Masked, WeightedL2
 from certus.data import Split
@@ -53,6 +54,95 @@ def test_a_translation_is_known_and_blocks_bound_it() -> None:
         assert whole.high == pytest.approx(exact, rel=1e-6)
         assert found.low <= whole.high <= found.high
         assert found.spread > 0
+
+
+def weighted(data: Split, seed: int) -> Split:
+    """With whole weights from 0 to 3, which stand for as many rows of the same kind."""
+    source = torch.Generator().manual_seed(seed)
+    return Split(data.inputs, data.targets, torch.randint(0, 4, (len(data),), generator=source))
+
+
+def test_all_weight_on_one_row_is_that_row() -> None:
+    points = torch.tensor([[0.0], [7.0]]).double()
+    first, second = (
+        Split(points, torch.zeros(2), torch.tensor(weights)) for weights in ([1.0, 0.0], [0.0, 5.0])
+    )
+    found = transport_distance(first, second, SquaredL2())
+    assert found.exact
+    assert found.low <= 49 <= found.high
+    assert found.high == pytest.approx(49)
+
+
+@pytest.mark.parametrize("labels", ["priced", "none"])
+def test_weights_against_pot_and_against_repeated_rows(labels: str) -> None:
+    first, second = weighted(sample(40, 0), 5), weighted(sample(50, 1, 0.5), 6)
+    price = 0.7 if labels == "priced" else None
+    if labels == "none":
+        first, second = (Split(part.inputs, torch.zeros(len(part)), part.weights) for part in (first, second))
+    costs = ot.dist(first.inputs.numpy(), second.inputs.numpy())
+    costs = costs + (price or 0) * (first.targets[:, None] != second.targets[None]).numpy()
+    assert first.weights is not None
+    assert second.weights is not None
+    masses = [(part / part.sum()).double().numpy() for part in (first.weights, second.weights)]
+    found = transport_distance(first, second, SquaredL2(), label_price=price)
+    exact = ot.emd2(*masses, costs)
+    assert found.exact
+    assert found.low <= exact <= found.high
+    repeated = [
+        Split(part.inputs.repeat_interleave(weights, 0), part.targets.repeat_interleave(weights, 0))
+        for part, weights in ((first, first.weights), (second, second.weights))
+    ]
+    plain = transport_distance(repeated[0], repeated[1], SquaredL2(), label_price=price)
+    assert found.high == pytest.approx(plain.high, rel=1e-6)
+    assert found.labels == (None if labels == "none" else pytest.approx(plain.labels))
+    blocks = transport_distance(first, second, SquaredL2(), label_price=price, exact_up_to=20, block=15)
+    assert not blocks.exact
+    assert 0 < blocks.low <= exact <= blocks.high
+
+
+def test_weights_decide_on_the_shares_of_labels() -> None:
+    """Three quarters of label 0 in each, though the rows of both are halves; each class moves to itself."""
+    first, second = sample(40, 0), sample(60, 1, 0.5)
+    heavy = [torch.where(part.targets == 0, 3.0, 1.0) for part in (first, second)]
+    found = transport_distance(
+        Split(first.inputs, first.targets, heavy[0]),
+        Split(second.inputs, second.targets, heavy[1]),
+        SquaredL2(),
+    )
+    costs = ot.dist(first.inputs.numpy(), second.inputs.numpy())
+    parts = [
+        ot.emd2([], [], costs[first.targets == label][:, (second.targets == label).numpy()])
+        for label in (0, 1)
+    ]
+    assert found.low <= 0.75 * parts[0] + 0.25 * parts[1] <= found.high
+    plain = transport_distance(Split(first.inputs, first.targets, heavy[0]), second, SquaredL2())
+    assert plain.high == math.inf
+    assert plain.labels == pytest.approx(0.25)
+
+
+def test_weights_that_cannot_be_used_are_refused() -> None:
+    first = sample(4, 0)
+    for weights in ([1.0, 1.0, 1.0, -1.0], [0.0] * 4, [1.0, 1.0, 1.0, 1e-12], [1.0] * 3):
+        odd = Split(first.inputs, first.targets, torch.tensor(weights))
+        with pytest.raises(ArgumentError, match="weights"):
+            transport_distance(first, odd, SquaredL2(), label_price=1.0)
+    with pytest.raises(ArgumentError, match="`second` must hold at least one row"):
+        transport_distance(first, first[:0], SquaredL2(), label_price=1.0)
+    with pytest.raises(ArgumentError, match="`second` must have no weights"):
+        estimated_distance(first, Split(first.inputs, first.targets, torch.ones(4)), SquaredL2())
+
+
+@pytest.mark.parametrize(("count", "block"), [(150, 500), (150, 151), (150, 150), (150, 149), (101, 50)])
+def test_blocks_that_do_not_divide_a_sample(count: int, block: int) -> None:
+    """Larger than ``exact_up_to`` and smaller than a block: one coupling. Else as many as are needed."""
+    first, second = sample(count, 2), sample(count // 2, 3, 0.2)
+    points = [Split(part.inputs, torch.zeros(len(part))) for part in (first, second)]
+    exact = ot.emd2([], [], ot.dist(*(part.inputs.numpy() for part in points)))
+    found = transport_distance(points[0], points[1], SquaredL2(), exact_up_to=100, block=block)
+    assert found.blocks == math.ceil(count / block)
+    assert found.exact == (found.blocks == 1)
+    assert found.low <= exact <= found.high
+    assert math.isfinite(found.spread)
 
 
 def test_labels_that_cannot_move() -> None:

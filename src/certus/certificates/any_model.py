@@ -19,10 +19,10 @@ from certus.certificates.smoothing.ballots import IDEAL_VOTE, ONE_DRAW, Ballot
 from certus.certificates.smoothing.binomial import MOST_DRAWS, Floats
 from certus.certificates.smoothing.counting import mean_low, move_of, upper_means
 from certus.certificates.smoothing.drawing import ClippedLoss, Draws, Observed, observe
-from certus.certificates.smoothing.noise import CALIBRATION, CERTIFIED, FRESH, Noise
+from certus.certificates.smoothing.noise import CALIBRATION, CERTIFIED, FRESH, Noise, noisy_batches
 from certus.certificates.smoothing.noisy_certificate import Quantity, SmoothedCertificate
 from certus.certificates.smoothing.plan import make_plan
-from certus.certificates.smoothing.predictors import AnyData, Predictor, gather_any
+from certus.certificates.smoothing.predictors import TRIED, AnyData, Predictor, gather_any
 from certus.certificates.work import Work
 from certus.checks import check_batch, check_label_cost
 from certus.costs import Cost, LabelCost, SquaredL2
@@ -43,6 +43,7 @@ _L2 = SquaredL2()
 _ABOVE = 0.8  # the share of δ that the upper sides have
 _MOVES = 3  # γ that moves are looked for at
 _REACH = 2.0  # how far a path goes, in units of the largest √ρ
+_TRIED_COPIES = 16  # of each sample at which a model is asked again
 _EIGHTH = 8  # calibration: an eighth of the samples, no more than ENOUGH
 ENOUGH = 1000
 """Samples that choose a plan: more would cost predictions and change little."""
@@ -99,7 +100,7 @@ def certify_any(
     if not asked.labelled and loss is None:
         raise ArgumentError("`clip` must be given for a regression: a squared error has no bound; got None.")
 
-    asked.predictor.check_apart(asked.data.inputs, labelled=asked.labelled)
+    asked.predictor.check_apart(asked.tried(seed), labelled=asked.labelled, scored=loss is not None)
 
     attacked = attack_steps > 0 and max(rhos) > 0
     walked = BLIND_COPIES if asked.predictor.module is None else COPIES
@@ -147,6 +148,7 @@ def certify_any(
         more = sum(copies * len(gammas[name]) for name, _, copies in _attacked(found, ballot, draws))
         work.total = work.done + len(asked.data) * ((attack_steps + 1) * walked + more)
         reach = _REACH * math.sqrt(max(rhos))
+        most = 1.001 * reach**2
         paths = find_paths(
             asked.predictor,
             asked.data,
@@ -163,13 +165,13 @@ def certify_any(
         for name, kind, copies in _attacked(found, ballot, draws):
             moves: dict[str, list[Move]] = {}
             for gamma in gammas[name]:
-                moved, costs = paths.moved(gamma, kind)
+                moved, costs = paths.moved(gamma, kind, most)
                 split = Split(moved, asked.data.targets)
                 fresh = observed(split, copies, stream, loss if name != "vote" else None)
                 stream += 1
                 for told in [name] if name == "vote" else [one for one in ("error", "loss") if one in found]:
                     values = _badness(told, fresh, ballot, asked.data.targets)
-                    move = move_of(costs, values, 1.001 * reach**2, order, each)
+                    move = move_of(costs, values, most, order, each)
                     moves.setdefault(told, []).append(move)
             for told, several in moves.items():
                 found[told] = replace(found[told], moves=tuple(several))
@@ -233,6 +235,12 @@ class _Asked:
                 tuple(others.inputs.shape[1:]),
             )
         return _Asked(predictor, split, others, noise, not split.targets.is_floating_point())
+
+    def tried(self, seed: int) -> Tensor:
+        """Some of the samples, and noisy copies of them, as many as fit into one batch."""
+        some = self.data.inputs[:TRIED]
+        noisy = noisy_batches(some, self.noise, copies=_TRIED_COPIES, seed=seed, stream=CERTIFIED)
+        return torch.cat([some, next(noisy).points])
 
 
 def _by_name(model: object, data: AnyData) -> AnyData:

@@ -112,6 +112,22 @@ class _Score:
         size, most = self.sizes
         return slack(2 * points.shape[1] + 8) * (points.abs() @ size[0] + most) + TINY
 
+    def at(self, inputs: Tensor) -> Tensor:
+        """(n,) s at (n, features) inputs."""
+        return inputs @ self.slope[0] + self.offset
+
+    def levels(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """(n,) level, error, margin and sign at the inputs; see ``_Straight``."""
+        values, error = self.at(inputs), self.rounding(inputs)
+        if self.classes is None:
+            residual = values - targets.flatten()
+            error = error + slack(1) * (values.abs() + targets.flatten().abs())
+            return residual.abs(), error, None, torch.where(residual < 0, -1.0, 1.0).double()
+        sign = torch.where(targets == 1, -1.0, 1.0).double()
+        margin = -sign * values
+        level = -margin if isinstance(self.loss, Softplus) else 1 - margin
+        return level, error + slack(1) * (1 + values.abs()), margin, sign
+
 
 def _score_of(model: nn.Module, shape: Sequence[int], criterion: Criterion, cost: Cost) -> _Score | None:
     """The score of a model that is one linear layer of (features,); None for others, and other losses."""
@@ -190,7 +206,8 @@ class _Straight:
         level: (n,) v, and error: (n,) by how much it may be off.
         margin: (n,) how far the score is on the right side, negative on the wrong one; None for a regression.
         sign: (n,) the direction in which the loss rises with the score.
-        reach: α, at least and at most; direction: (features,) the move per unit of score.
+        reach: α, at least and at most; rounding: relative, of costs.
+        direction: (features,) the move per unit of score.
     """
 
     score: _Score
@@ -202,36 +219,28 @@ class _Straight:
     margin: Tensor | None
     sign: Tensor
     reach: tuple[float, float]
+    rounding: float
     direction: Tensor
 
     @staticmethod
     def at(score: _Score, inputs: Tensor, targets: Tensor | None, cost: Cost) -> _Straight:
-        values = inputs @ score.slope[0] + score.offset
-        error = score.rounding(inputs)
-        margin = None
         if score.classes is None:
             require(targets is not None, "data", "have targets for a regression", None)
             assert targets is not None
             targets = targets.detach().double().cpu()
             shape = tuple(targets.shape)
             require(targets.numel() == len(inputs), "targets", f"be {len(inputs)} numbers", f"shape {shape}")
-            residual = values - targets.flatten()
-            error = error + slack(1) * (values.abs() + targets.flatten().abs())
-            level, sign = residual.abs(), torch.where(residual < 0, -1.0, 1.0).double()
         else:
             if targets is None:
-                targets = (values > 0).long()
+                targets = (score.at(inputs) > 0).long()
             targets = check_targets(targets.detach().cpu(), len(inputs), 2)
-            sign = torch.where(targets == 1, -1.0, 1.0).double()
-            margin = -sign * values
-            level = -margin if isinstance(score.loss, Softplus) else 1 - margin
-            error = error + slack(1) * (1 + values.abs())
         metric = cost.metric(tuple(inputs.shape[1:]))
         slope = cost.freed(score.slope)
         cancelled = FEW * float(metric.dual(cost.freed(score.sizes[0]))[0])
         most = float(metric.dual(slope)[0]) + cancelled
         lost = 4 * (metric.rounding + (metric.length - 1 if isinstance(metric, Whitened) else 0.0)) + SOME
         least = max(0.0, down(most, lost) - 2 * cancelled)
+        level, error, margin, sign = score.levels(inputs, targets)
         return _Straight(
             score,
             cost,
@@ -242,6 +251,7 @@ class _Straight:
             margin,
             sign,
             (least, most),
+            metric.rounding,
             _direction(slope, inputs, cost),
         )
 
@@ -258,12 +268,14 @@ class _Straight:
 
     def line(self, gamma: float, weights: Tensor | None) -> Line:
         """What γ proves, and what its moves attain."""
-        loss, (least, most) = self.score.loss, self.reach
+        loss, most = self.score.loss, self.reach[1]
         above = self.level + self.error
         above = loss.supremum(above, down(gamma / most**2, SOME)) if most > 0 else loss.raised(above)
-        moved = self.shift(gamma)
-        costs = torch.zeros_like(moved) if self._still else up((moved / least) ** 2, SOME)
-        found = loss.lowered(self.level + moved - self.error - SOME * moved)
+        # At the points as float64 has them: the ideal ones may lie between its numbers.
+        points = self.moved(gamma).inputs
+        costs = up(self.cost.value(points, self.inputs), self.rounding)
+        level, error, _, _ = self.score.levels(points, self.targets)
+        found = loss.lowered(level - error)
         return Line(
             gamma, mean_up(above, weights), mean_up(costs, weights), mean_down(found, weights), {"exact": 1.0}
         )

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from certus.certificates.transport import transport_distance
 from certus.costs import Cost, SquaredL2, WeightedL2
+from certus.errors import require
 from certus.outward import SOME, down
 from certus.split import Split
 from certus.subsets import halves
@@ -33,11 +34,13 @@ def estimated_distance(
     seed: int = 0,
     rounds: int = 3,
 ) -> float | None:
-    """Ŵ between the populations of two samples; without a label price, of the inputs alone.
+    """Ŵ between the populations of two samples without weights; without a label price, of the inputs alone.
 
     Returns: None where a half of a sample has fewer than 2 rows. It may come out negative, where nothing has
     moved.
     """
+    for name, data in (("first", first), ("second", second)):
+        require(data.weights is None, name, "have no weights: its halves would not be alike", "them")
     size = min(len(first), len(second)) // 2
     if size < 2:
         return None

@@ -14,15 +14,16 @@ The distance from one half of A to the other shows how much.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from certus.checks import checked_weights
 from certus.costs import Cost
 from certus.costs.claims import is_own
 from certus.errors import ArgumentError, UnsupportedError, require, require_count
-from certus.outward import FEW, SOME, down, up
+from certus.outward import FEW, MANY, SOME, down, up
 from certus.split import Split
 
 _SOLVED = 1e-7  # how exactly POT is taken to solve a transport problem, relative to its value
@@ -59,7 +60,7 @@ def transport_distance(
     block: int = 500,
     seed: int = 0,
 ) -> Shift:
-    """W_c between two samples of one kind.
+    """W_c between two samples of one kind, each row by its weight where a sample has weights.
 
     Args:
         label_price: λ; without one labels never move, and samples with different label shares are infinitely
@@ -79,6 +80,7 @@ def transport_distance(
         raise UnsupportedError(
             "Masked costs are infinite between most samples: measure the free features alone."
         )
+    first, second = _weighed(first, "first"), _weighed(second, "second")
     same = first.inputs.shape[1:] == second.inputs.shape[1:]
     require(
         same,
@@ -99,7 +101,7 @@ def transport_distance(
     largest = max(len(first), len(second))
     pieces = 1 if largest <= exact_up_to else -(-largest // block)
     generator = torch.Generator().manual_seed(seed)
-    left, right = (_blocks(len(data), pieces, generator) for data in (first, second))
+    left, right = (_blocks(_masses(data), pieces, generator) for data in (first, second))
     values = [
         _exact(first, mine, second, yours, cost, label_price if labelled else None)
         for mine, yours in zip(left, right, strict=True)
@@ -122,10 +124,10 @@ def _by_class(first: Split, second: Split, cost: Cost, options: dict[str, int]) 
     """Labels stay, and have the same shares: each class moves to itself."""
     parts, shares = [], []
     for label in first.targets.unique():
-        mine, yours = (data.inputs[data.targets == label] for data in (first, second))
-        blank = (torch.zeros(len(mine)), torch.zeros(len(yours)))  # no labels within a class
-        parts.append(transport_distance(Split(mine, blank[0]), Split(yours, blank[1]), cost, **options))
-        shares.append(len(mine) / len(first))
+        mine, yours = (data[data.targets == label] for data in (first, second))
+        mine, yours = (replace(data, targets=torch.zeros(len(data))) for data in (mine, yours))  # no labels
+        parts.append(transport_distance(mine, yours, cost, **options))
+        shares.append(float(_masses(first)[first.targets == label].sum()))
 
     def mean(values: list[float]) -> float:
         return sum(share * value for share, value in zip(shares, values, strict=True))
@@ -140,17 +142,32 @@ def _by_class(first: Split, second: Split, cost: Cost, options: dict[str, int]) 
     )
 
 
-def _blocks(count: int, pieces: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
-    """A sample of mass 1 cut into pieces of mass 1/pieces: (indices, masses that sum to 1) of each. A
-    sample may be shared."""
-    order = torch.randperm(count, generator=generator)
-    ends = torch.arange(1, count + 1, dtype=torch.float64) / count
-    starts = ends - 1 / count
+def _weighed(data: Split, name: str) -> Split:
+    """The rows that count, all of them if there are no weights."""
+    require(len(data) > 0, name, "hold at least one row", "none")
+    if data.weights is None:
+        return data
+    masses = checked_weights(data.weights, len(data)) / len(data)
+    rule = f"have weights that are 0, or at least {MANY:g} of their sum: smaller ones are lost in the solver"
+    require(bool(((masses == 0) | (masses >= MANY)).all()), name, rule, "smaller ones")
+    return data[masses > 0]
+
+
+def _masses(data: Split) -> Tensor:
+    """(n,) the shares of a distribution that the rows have."""
+    weights = torch.ones(len(data)) if data.weights is None else data.weights
+    return checked_weights(weights, len(data)) / len(data)
+
+
+def _blocks(masses: Tensor, pieces: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+    """Cut a sample of (n,) masses into pieces of mass 1/pieces: (indices, masses that sum to 1) of each.
+    Pieces may share a row."""
+    order = torch.randperm(len(masses), generator=generator)
+    ends = masses[order].cumsum(0)
+    starts = ends - masses[order]
     parts = []
     for piece in range(pieces):
-        share = torch.minimum(ends, torch.tensor((piece + 1) / pieces)) - torch.maximum(
-            starts, torch.tensor(piece / pieces)
-        )
+        share = ends.clamp_max((piece + 1) / pieces) - starts.clamp_min(piece / pieces)
         inside = share > FEW
         parts.append((order[inside], share[inside] / share[inside].sum()))
     return parts
@@ -184,9 +201,7 @@ def _exact(
 
 def _label_distance(first: Split, second: Split) -> float:
     classes = int(max(first.targets.max(), second.targets.max())) + 1
-    shares = [
-        torch.bincount(data.targets, minlength=classes).double() / len(data) for data in (first, second)
-    ]
+    shares = [torch.bincount(data.targets, _masses(data), minlength=classes) for data in (first, second)]
     return float((shares[0] - shares[1]).abs().sum()) / 2
 
 
@@ -194,5 +209,8 @@ def _jensen(first: Split, second: Split, cost: Cost) -> float:
     """g‖mean A − mean B‖², a lower bound on the transport of the inputs."""
     if not is_own(cost):
         return 0.0  # it would rest on a growth that is only claimed
-    move = (second.inputs.double().mean(0) - first.inputs.double().mean(0)).unsqueeze(0)
-    return down(float(cost.growth / 2 * cost.norm(move) ** 2))
+    centre = first.inputs[:1].double()  # or means of large numbers would cancel
+    means = [
+        torch.einsum("n,n...->...", _masses(data), data.inputs.double() - centre) for data in (first, second)
+    ]
+    return down(float(cost.growth / 2 * cost.norm((means[1] - means[0]).unsqueeze(0)) ** 2))

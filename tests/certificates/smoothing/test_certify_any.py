@@ -272,7 +272,7 @@ def test_misuse_is_named(change: dict[str, Any], message: str) -> None:
 def test_models_that_answer_otherwise_are_refused() -> None:
     with pytest.raises(ArgumentError, match=r"`model` must be a torch.nn.Module, an estimator"):
         certus.certify(3, samples(20), **ASK)
-    with pytest.raises(ArgumentError, match="one label, or one row of scores, for each of 18 inputs"):
+    with pytest.raises(ArgumentError, match="one label, or one row of scores, for each of"):
         certus.certify(lambda points: np.zeros(3), samples(20), **ASK)
     with pytest.raises(UnsupportedError, match="got SquaredSup"):
         certus.certify(signs, samples(20), **ASK, cost=SquaredSup())
@@ -301,16 +301,6 @@ def test_models_that_look_at_their_batch_are_refused(name: str) -> None:
         certus.certify(LOOKING[name], samples(100), **ASK)
     with pytest.raises(UnsupportedError, match="`model` must answer for each input by itself"):
         certus.Smoothed(LOOKING[name], sigma=0.5).radius(samples(3)[0])
-
-
-def test_models_that_draw_numbers_of_their_own_are_not_refused() -> None:
-    source = np.random.default_rng(0)
-    found = certus.certify(
-        lambda points: (points[:, 0] > 0.1 * source.standard_normal(len(points))).astype(int),
-        samples(100),
-        **ASK,
-    )
-    assert found.lower(0.0) <= found.bound(0.0) < 1
 
 
 def test_labels_that_no_target_has_are_errors() -> None:

@@ -9,7 +9,8 @@ from scipy.stats import binom, norm
 
 import certus
 from certus.certificates.smoothing.ballots import Ballot
-from certus.certificates.smoothing.drawing import ABSTAINED, vote_labels
+from certus.certificates.smoothing.drawing import vote_labels
+from certus.certificates.smoothing.predictors import ABSTAINED
 from certus.errors import ArgumentError, UnsupportedError
 from tests.certificates.smoothing.test_certify_any import signs
 

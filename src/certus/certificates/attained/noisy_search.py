@@ -12,6 +12,7 @@ independent. What they attain is measured at fresh noise, by whoever called.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -47,10 +48,11 @@ class Paths:
     costs: Tensor
     badness: Tensor
 
-    def moved(self, gamma: float, ballot: Ballot) -> tuple[Tensor, Tensor]:
-        """(n, …) points that are best for γ by the estimates, and what they cost."""
+    def moved(self, gamma: float, ballot: Ballot, most: float) -> tuple[Tensor, Tensor]:
+        """(n, …) points that are best for γ by the estimates, and what they cost: at most ``most``, which
+        points that were rounded to coarse numbers may exceed."""
         chances = _lost(self.badness, ballot)
-        best = (chances - gamma * self.costs).argmax(0)
+        best = (chances - gamma * self.costs).where(self.costs <= most, -math.inf).argmax(0)
         rows = torch.arange(self.points.shape[1])
         return self.points[best, rows], self.costs[best, rows]
 
@@ -132,7 +134,11 @@ class _Walk:
         noisy = (point[:, None] + self.draws).flatten(0, 1)
         if self.predictor.module is not None:
             return self._look_inside(noisy, point)
-        bad = self._badness(self.predictor.outputs(noisy)).reshape(len(point), -1)
+        if self.loss is not None:
+            bad = self.loss(self.predictor.scores(noisy), self.targets)
+        else:
+            bad = (self.predictor.labels(noisy) != self.targets).double()
+        bad = bad.reshape(len(point), -1)
         weights = bad - bad.mean(1, keepdim=True)
         return bad.mean(1), torch.einsum("nc,nc...->n...", weights.to(self.draws), self.draws)
 
@@ -145,15 +151,14 @@ class _Walk:
             outputs = module(asked.clone())
             value = self.criterion(outputs, self.targets.to(outputs.device)).sum()
             slope = torch.autograd.grad(value, asked)[0] if value.requires_grad else torch.zeros_like(asked)
-        bad = self._badness(outputs.detach().cpu()).reshape(len(point), -1).mean(1)
+        told = outputs.detach().cpu()
+        if self.loss is not None:
+            bad = self.loss(told, self.targets)
+        else:
+            bad = (self.predictor.label_codes(told, len(noisy)) != self.targets).double()
+        bad = bad.reshape(len(point), -1).mean(1)
         mean = slope.cpu().to(point.dtype).reshape(len(point), -1, *point.shape[1:]).mean(1)
         return bad, self.noise.cost.whiten(self.noise.cost.whiten(mean))
-
-    def _badness(self, outputs: object) -> Tensor:
-        if self.loss is not None:
-            assert isinstance(outputs, Tensor)
-            return self.loss(outputs, self.targets)
-        return (self.predictor.label_codes(outputs, len(self.targets)) != self.targets).double()
 
     def _unit(self, course: Tensor) -> Tensor:
         """Directions of length 1 in the cost's norm; none where there is none."""

@@ -10,14 +10,15 @@ from torch import Tensor
 
 from certus.certificates.smoothing.ballots import Ballot
 from certus.certificates.smoothing.binomial import normal_score_floor, success_floor
-from certus.certificates.smoothing.drawing import ABSTAINED, vote_labels
+from certus.certificates.smoothing.drawing import vote_labels
 from certus.certificates.smoothing.noise import Noise
-from certus.certificates.smoothing.predictors import TRIED, Predictor
+from certus.certificates.smoothing.predictors import ABSTAINED, TRIED, Predictor
 from certus.costs import Cost, SquaredL2
 from certus.errors import require, require_count, require_seed
 from certus.outward import MANY, down
 
 _L2 = SquaredL2()
+_POINTS = 16  # inputs near which a model is tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,9 +89,10 @@ class Smoothed:
         """
         require_count("draws", draws, least=2)
         require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
-        for point in inputs[:1]:
-            copies = Noise(self.sigma, self.cost).draws(point, TRIED, np.random.default_rng(self.seed))
-            Predictor.of(self.model).check_apart(point + copies)
+        noise, source = Noise(self.sigma, self.cost), np.random.default_rng(self.seed)
+        tried = [point + noise.draws(point, TRIED, source) for point in inputs[:_POINTS]]
+        if tried:
+            Predictor.of(self.model).check_apart(torch.cat(tried))
         labels, radii = [], []
         for point in inputs:
             first = self._labels(point, max(1, draws // 10))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from certus.certificates.smoothing.ballots import Ballot
 from certus.certificates.smoothing.noise import Noise, noisy_batches
-from certus.certificates.smoothing.predictors import Predictor
+from certus.certificates.smoothing.predictors import ABSTAINED, Predictor
 from certus.errors import require
 from certus.losses import Criterion
 from certus.split import Split
@@ -99,7 +99,7 @@ def observe(
             if labelled:
                 labels = (
                     predictor.labels(batch.points)
-                    if scores is None
+                    if scores is None or predictor.predict is not None
                     else predictor.label_codes(scores, len(batch.points))
                 )
                 found["labels"][place] = labels.int().reshape(size)
@@ -122,10 +122,6 @@ def observe(
             progress(len(rows) * copies)
     errors = (found["labels"] != data.targets[:, None]).sum(1) if labelled else None
     return Observed(found.get("labels"), errors, found.get("losses"))
-
-
-ABSTAINED = -2
-"""What a vote gives that abstains; no label has this code."""
 
 
 def vote_labels(labels: Tensor, ballot: Ballot) -> Tensor:

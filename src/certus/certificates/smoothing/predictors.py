@@ -1,14 +1,15 @@
 """Any model at all, as a function from inputs to labels or scores.
 
 A torch module is taken in eval mode: batch statistics would tie the copies of a sample together. An estimator
-has ``predict``, and is given rows of numbers. Any other callable is given an array of the inputs' own shape.
-Scores have one column for each class, and the largest wins. What models are given is theirs to write over.
+is given rows of numbers; its labels are those of ``predict``, its scores those of ``predict_proba``, and the
+two may disagree. Any other callable is given an array of the inputs' own shape. Scores have one column for
+each class, and the largest wins. What models are given is theirs to write over.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,12 @@ from certus.modes import at_rest
 from certus.split import Split, require_real
 
 TRIED, _PART = 64, 5
-"""Inputs that a model is tried at, at once and in parts."""
+"""Inputs that a model is tried at, and those of them that are given together."""
+
+_STRAY = 1e-3  # the share of labels that rounding may change on a boundary
+
+ABSTAINED = -2
+"""The mark of a vote that abstains; no label has this code."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +40,13 @@ class Predictor:
         outputs: (n, …) → (n,) labels or (n, classes) scores, as a tensor or an array.
         module: the torch module behind it; None for others.
         classes: the labels that codes 0, 1, … stand for; None if labels are their own codes.
+        predict: (n, …) → (n,) labels of a model that does not take them from its scores; None for others.
     """
 
     outputs: Callable[[Tensor], Any]
     module: nn.Module | None = None
     classes: Any = None
+    predict: Callable[[Tensor], Any] | None = None
 
     @staticmethod
     def of(model: object) -> Predictor:
@@ -49,7 +57,7 @@ class Predictor:
         if isinstance(model, nn.Module):
             return Predictor(_of_module(model), model)
         if callable(getattr(model, "predict", None)):
-            return Predictor(_of_estimator(model), None, getattr(model, "classes_", None))
+            return _of_estimator(model)
         rule = "be a torch.nn.Module, an estimator with `predict`, or a callable of arrays"
         require(callable(model) and not isinstance(model, type), "model", rule, type(model))
         assert callable(model)
@@ -67,56 +75,74 @@ class Predictor:
 
     def labels(self, inputs: Tensor) -> Tensor:
         """(n,) codes of the labels; −1 for one that no target has."""
-        return self.label_codes(self.outputs(inputs), len(inputs))
+        return self.label_codes((self.predict or self.outputs)(inputs), len(inputs))
 
     def label_codes(self, found: Any, count: int) -> Tensor:
-        """The labels that outputs stand for, as codes."""
+        """The labels that outputs stand for, as codes. Where labels have names, columns are no scores."""
         told = found if isinstance(found, Tensor) else np.asarray(found)
-        if len(told.shape) == 2 and (self.module is not None or told.shape[1] > 1):
+        scores = self.module is not None or (len(told.shape) == 2 and told.shape[1] > 1)
+        if len(told.shape) == 2 and scores and self.classes is None:
             return predicted(_tensor(told)).long().cpu()
-        shape = tuple(told.shape)
-        if shape not in ((count,), (count, 1)):
-            rule = f"give one label, or one row of scores, for each of {count} inputs"
-            raise ArgumentError(f"`model` must {rule}; got shape {shape}.")
+        if tuple(told.shape) not in ((count,), (count, 1)):
+            raise _misshapen(count, told.shape)
         flat = told.reshape(count)
         if self.module is not None:
             return predicted(_tensor(flat)).long().cpu()
         return self.encode(flat)
 
-    def check_apart(self, inputs: Tensor, *, labelled: bool = True) -> None:
-        """Raise if what the model says of an input depends on those beside it: then noisy copies would not be
-        independent. A model that answers differently when asked again cannot be told."""
+    def check_apart(self, inputs: Tensor, *, labelled: bool = True, scored: bool = False) -> None:
+        """Raise if an answer depends on the inputs beside it, or on when it is asked for: the noisy copies
+        would not be independent, and no confidence would follow.
 
-        def told(batch: Tensor) -> Tensor:
-            """Scores of a module, or of a regression; labels of other models, which round as they like."""
-            if self.module is None and labelled:
-                return self.labels(batch).double()
-            found = _tensor(self.outputs(batch))
-            return found if found.is_floating_point() else found.double()
-
-        some = inputs[:TRIED]
-        whole = told(some)
-        close = 10 * math.sqrt(torch.finfo(whole.dtype).eps) * (1 + float(whole.abs().max()))
-        if not _within(whole, told(some), close):
-            return
-        parts = torch.cat([told(part) for part in some.split(_PART)])
-        for other in (parts, told(some.flip(0)).flip(0)):
-            if not _within(whole, other, close):
+        Args:
+            labelled: whether labels are asked for; scored: whether scores are.
+        """
+        asked: list[tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], bool]]] = []
+        if labelled and self.module is None:
+            asked.append((self.labels, _same_labels))
+        if scored or not labelled or self.module is not None:
+            asked.append((self._rows, _same_scores))
+        for ask, agree in asked:
+            whole, few = ask(inputs), inputs[:TRIED]
+            backwards = torch.cat([ask(part) for part in inputs.flip(0).split(TRIED)]).flip(0)
+            parts = torch.cat([ask(part) for part in few.split(_PART)])
+            again = ask(inputs)
+            if not (agree(whole, again) and agree(whole, backwards) and agree(whole[:TRIED], parts)):
                 raise UnsupportedError(
-                    "`model` must answer for each input by itself: in another batch it says something else "
-                    "of the same inputs. Take out what looks at the batch, such as its mean."
+                    "`model` must answer for each input by itself, and the same whenever it is asked: asked "
+                    "again, in other batches or in another order, it says something else of the same inputs. "
+                    "Take out what looks at the batch, such as its mean, and random numbers of its own."
                 )
 
-    def encode(self, labels: Any) -> Tensor:
-        """(n,) labels as codes: their place among ``classes``, or themselves."""
+    def _rows(self, inputs: Tensor) -> Tensor:
+        """Outputs as they are, one for each input."""
+        found = _tensor(self.outputs(inputs))
+        if found.dim() == 0 or len(found) != len(inputs):
+            raise _misshapen(len(inputs), found.shape)
+        return found
+
+    def encode(self, labels: Any, name: str = "model") -> Tensor:
+        """(n,) labels as codes: their place among ``classes``, or themselves.
+
+        Args:
+            name: of the argument that has them, for errors.
+        """
         if self.classes is None:
             tensor = _tensor(labels)
-            whole = not tensor.is_floating_point() or bool((tensor == tensor.round()).all())
-            require(whole, "model", "give labels that are whole numbers, as the targets are", tensor[:3])
+            whole = tensor == tensor.long().int()
+            rule = "have labels that are whole numbers of at most 32 bits, as the targets are"
+            require(bool(whole.all()), name, rule, tensor[~whole][:3])
+            rule = f"have labels other than {ABSTAINED}, the mark of an abstention: number them otherwise"
+            require(not bool((tensor == ABSTAINED).any()), name, rule, ABSTAINED)
             return tensor.long().cpu()
         told, known = np.asarray(labels), np.asarray(self.classes)
         place = np.searchsorted(known, told).clip(0, len(known) - 1)
         return torch.from_numpy(np.where(known[place] == told, place, -1).astype(np.int64))
+
+
+def _misshapen(count: int, shape: Sequence[int]) -> ArgumentError:
+    rule = f"give one label, or one row of scores, for each of {count} inputs"
+    return ArgumentError(f"`model` must {rule}; got shape {tuple(shape)}.")
 
 
 def _of_module(model: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -132,25 +158,43 @@ def _of_module(model: nn.Module) -> Callable[[Tensor], Tensor]:
     return outputs
 
 
-def _of_estimator(model: Any) -> Callable[[Tensor], Any]:
-    """Log-probabilities where the estimator has probabilities: their softmax is the probabilities."""
+def _of_estimator(model: Any) -> Predictor:
+    """Labels as ``predict`` gives them. Scores are log-probabilities where the estimator has probabilities:
+    their softmax is the probabilities."""
 
-    def outputs(inputs: Tensor) -> Any:
-        rows = named_rows(model, inputs.flatten(1).numpy().copy())
-        if callable(getattr(model, "predict_proba", None)):
-            with np.errstate(divide="ignore"):
-                return np.log(np.maximum(np.asarray(model.predict_proba(rows), dtype=np.float64), 1e-300))
-        return model.predict(rows)
+    def rows(inputs: Tensor) -> Any:
+        return named_rows(model, inputs.flatten(1).numpy().copy())
 
-    return outputs
+    def predict(inputs: Tensor) -> Any:
+        return model.predict(rows(inputs))
+
+    def log_chances(inputs: Tensor) -> Any:
+        chances = np.asarray(model.predict_proba(rows(inputs)), dtype=np.float64)
+        return np.log(np.maximum(chances, 1e-300))
+
+    classes = getattr(model, "classes_", None)
+    if callable(getattr(model, "predict_proba", None)):
+        return Predictor(log_chances, None, classes, predict)
+    return Predictor(predict, None, classes)
 
 
-def _within(one: Tensor, other: Tensor, close: float) -> bool:
-    """Whether two answers agree; numbers that are not finite must be the same."""
+def _same_labels(one: Tensor, other: Tensor) -> bool:
+    """Whether two answers agree, but for labels that rounding may have changed."""
+    return one.shape == other.shape and int((one != other).sum()) <= _STRAY * len(one)
+
+
+def _same_scores(one: Tensor, other: Tensor) -> bool:
+    """Whether two answers agree up to rounding, relative to how far apart the scores of an input are, or the
+    numbers of a regression; those that are not finite must be the same."""
     if one.shape != other.shape:
         return False
+    close = 10 * math.sqrt(torch.finfo(one.dtype).eps if one.is_floating_point() else 0.0)
+    one, other = (each.reshape(len(each), -1).double() for each in (one, other))
+    known = one.nan_to_num(0.0, 0.0, 0.0)
+    along = 1 if one.shape[1] > 1 else 0
+    spread = known.amax(along, keepdim=True) - known.amin(along, keepdim=True)
     same = (one == other) | (one.isnan() & other.isnan())
-    return bool((same | ((one - other).abs() <= close)).all())
+    return bool((same | ((one - other).abs() <= close * (1 + spread))).all())
 
 
 def _tensor(values: Any) -> Tensor:
@@ -182,7 +226,10 @@ def gather_any(data: AnyData, predictor: Predictor) -> Split:
     require(
         len(told) == len(inputs), "targets", f"have one entry for each of {len(inputs)} inputs", len(told)
     )
-    codes = told if isinstance(told, Tensor) and told.is_floating_point() else predictor.encode(told)
+    if isinstance(told, Tensor) and told.is_floating_point():
+        codes = told
+    else:
+        codes = predictor.encode(told, "targets")
     if not isinstance(told, Tensor) and told.dtype.kind == "f" and predictor.classes is None:
         codes = torch.from_numpy(told)
     return Split(inputs.detach().cpu(), codes.cpu())
