@@ -24,7 +24,7 @@ LAYERS: list[set[str]] = [
         "spoken",
         "table_options",
     },
-    {"batches", "split", "samples", "norms", "losses", "image_slopes", "modes", "subsets"},
+    {"batches", "split", "samples", "norms", "losses", "image_slopes", "modes", "row_encoding", "subsets"},
     {"domains", "storage"},
     {"costs", "layers", "readers"},
     {"checks", "perturbers"},

@@ -155,6 +155,7 @@ def certify_any(
             criterion=loss.criterion if loss is not None and not asked.labelled else None,
             others=asked.calibration,
             loss=loss if not asked.labelled else None,
+            encoding=asked.data.encoding,
             progress=work.advance,
         )
         stream = FRESH
@@ -211,6 +212,8 @@ class _Asked:
         predictor, noise = Predictor.of(model), Noise(smoothing, cost)
         require_one_draw(data)
         split = gather_any(data, predictor)
+        if isinstance(data, Split):
+            split = replace(split, encoding=data.encoding)
         check_batch(split.inputs, split.targets)
         cost.check_shape(split.inputs)
         if label_cost is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from certus.costs import Bregman, Cost, SquaredL2
 from certus.costs.claims import is_own
 from certus.costs.metric import Whitened
 from certus.domains import Unbounded
-from certus.errors import require, require_numbers
+from certus.errors import UnsupportedError, require, require_numbers
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
 from certus.outward import FEW, SOME, TINY, down, mean_down, mean_up, slack, up
 from certus.smoothness.altered import is_altered
@@ -47,7 +47,11 @@ def certify_straight(
     epsilon: float | Sequence[float] | None = None,
     **options: Any,
 ) -> Certificate:
-    """The exact worst case where the score is linear; else, or with other options, ``certify_network``."""
+    """The exact worst case where the score is linear; else, or with other options, ``certify_network``.
+
+    Of a table with categories, gaps or dates (``Split.encoding``) the worst case consists of points that
+    encode no row: then the attained side is that of the rows as they are.
+    """
     split = data if isinstance(data, Split) else None
     inputs, targets = (split.inputs, split.targets) if split is not None else data  # type: ignore[misc]
     asked = any(value is not None for value in options.values())
@@ -67,7 +71,19 @@ def certify_straight(
             score.classes is not None, "epsilon", "be left out for a regression: it has no errors", epsilon
         )
         require(weights is None, "epsilon", "be left out where samples have weights", epsilon)
-    return _Straight.at(score, inputs, targets, cost).certificate(rhos, epsilons, weights)
+    found = _Straight.at(score, inputs, targets, cost).certificate(rhos, epsilons, weights)
+    table = split is not None and split.encoding is not None and not split.encoding.plain
+    return _unmoved(found) if table else found
+
+
+def _unmoved(certificate: Certificate) -> Certificate:
+    """With the samples as they are for an attained side."""
+    costs, start = certificate.error_found, certificate.start[0]
+    return replace(
+        certificate,
+        lines=tuple(replace(line, rho_hat=0.0, loss=start) for line in certificate.lines),
+        error_found=None if costs is None else torch.where(costs == 0, 0.0, math.inf),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,6 +296,9 @@ class _Straight:
     def pushed(self, rho: float) -> Split:
         """Nothing is pushed: there are no attacks where the worst case is known."""
         return self.moved(None)
+
+    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Split]:
+        raise UnsupportedError("The errors of a linear model are known by their costs; no points are kept.")
 
     def met(self, data: Split) -> tuple[float, float | None]:
         """Of other samples as they are: mean loss, rounded down, and share of errors beyond doubt."""

@@ -20,6 +20,7 @@ from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, predicted
 from certus.outward import SOME, slack
+from certus.row_encoding import RowEncoding
 from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
 from certus.smoothness.criteria import Softmax, check_targets
 from certus.smoothness.steps import run_steps
@@ -57,6 +58,7 @@ class Problem:
         predicted: whether the targets are the network's own predictions, for want of others.
         smoothness: bounds that hold everywhere; analysis: for those on balls.
         claimed: whether ``smoothness`` is the caller's claim.
+        encoding: of the rows of a table, for searches of attained sides; no bound rests on it.
     """
 
     loss: ModelLoss
@@ -69,6 +71,7 @@ class Problem:
     smoothness: SmoothnessBound
     analysis: Analysis
     claimed: bool
+    encoding: RowEncoding | None = None
 
     @staticmethod
     def of(
