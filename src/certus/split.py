@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from certus.errors import require
+from certus.row_encoding import RowEncoding
 
 
 def require_real(**named: Any) -> None:
@@ -21,11 +22,16 @@ def require_real(**named: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Inputs (n, …) and targets (n,); where some count more than others, (n,) weights with a mean of 1."""
+    """Inputs (n, …) and targets (n,); where some count more than others, (n,) weights with a mean of 1.
+
+    Attributes:
+        encoding: how inputs encode the rows of a table; None for others.
+    """
 
     inputs: Tensor
     targets: Tensor
     weights: Tensor | None = None
+    encoding: RowEncoding | None = None
 
     def __post_init__(self) -> None:
         require_real(inputs=self.inputs, targets=self.targets, weights=self.weights)
@@ -35,4 +41,4 @@ class Split:
 
     def __getitem__(self, index: slice | Tensor) -> Split:
         weights = None if self.weights is None else self.weights[index]
-        return Split(self.inputs[index], self.targets[index], weights)
+        return Split(self.inputs[index], self.targets[index], weights, self.encoding)

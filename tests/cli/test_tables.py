@@ -95,9 +95,7 @@ def test_fragile_features_are_sorted_and_bracketed(shop: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert pixels_of(shop / "bars.png")[COLOURS[0]] > 100
     found = json.loads(done.stdout)["features"]
-    assert {one["feature"] for one in found} == {
-        "age", "age?", "town", "income", "since", "since (winter)", "since (spring)",
-    }  # fmt: skip
+    assert {one["feature"] for one in found} == {"age", "town", "income", "since"}
     highs = [one["error_high"] for one in found]
     assert highs == sorted(highs, reverse=True)
     for one in found:
@@ -129,7 +127,7 @@ def test_what_if_a_feature_moves(shop: Path) -> None:
         loss = float(trained.loss(moved, rows.targets).detach().mean())
         assert loss <= move_feature(trained, rows, feature, told["rho"]).bracket.loss_high
     town = certus("whatif", "run", "--feature", "town", "--by", "0.1", "--samples", "8", folder=shop)
-    assert "If 10.0% of the rows change town" in town.stdout
+    assert "If 10.0% of the rows (0 of 8) change town" in town.stdout
     refused(
         certus("whatif", "run", "--feature", "shoe", "--by", "1", folder=shop),
         "`--feature` must be one of age",
@@ -182,6 +180,6 @@ def test_a_shift_without_labels_says_which_columns_moved(shop: Path) -> None:
         certus("shift", "csv:old.csv", "csv:new.csv", "--run", "run", "--json", folder=shop).stdout
     )
     moved = {one["feature"]: one["cost"] for one in found["features"]}
-    # A quarter of the rows is in Basel, which no row was: at least an eighth of a change of category.
-    assert moved["town"] > 0.1
+    # A quarter of the rows is in Basel, which no row was: that is as much of a change of category.
+    assert moved["town"] >= 0.25 - 1e-9
     assert moved["income"] == pytest.approx(0, abs=1e-9)

@@ -57,7 +57,7 @@ def test_what_a_move_costs(people: Path) -> None:
 
 
 def test_a_run_with_prices_against_brute_force(people: Path) -> None:
-    """Every point of a fine grid of the box, at the prices as they were typed."""
+    """Every point of a fine grid of the box, at the prices as they were typed; attained by rows alone."""
     done = certus(*TRAIN, "--price", "town=0.3,age=inf,rate=2", folder=people)
     assert done.returncode == 0, done.stderr
     kept = json.loads((people / "run/run.json").read_text())["settings"]
@@ -85,13 +85,15 @@ def test_a_run_with_prices_against_brute_force(people: Path) -> None:
         with torch.no_grad():
             outputs = trained.loss.model.double()(torch.from_numpy(points))
         label = rows.targets[index].expand(len(points))
+        real = (points[:, 2:].sum(1) == 1) & np.isin(points[:, 2], (0, 1))
         losses = torch.nn.functional.cross_entropy(outputs, label, reduction="none").numpy()
         for level in found.levels:
             best = float((losses - level.gamma * costs).max())
             attained = float(level.loss[index] - level.gamma * level.transport_cost[index])
             assert attained <= float(level.bound[index])
             assert best <= float(level.bound[index])
-            assert attained >= best - 1e-3  # of the grid's own coarseness
+            best = float((losses - level.gamma * costs)[real].max())
+            assert abs(attained - best) < 1e-3  # of the grid's own coarseness
 
 
 def test_one_feature_alone_moves_in_its_own_units(people: Path) -> None:

@@ -39,6 +39,8 @@ class GradientAttack(Perturber):
         random_start: begin at a uniform point of the ball, drawn by torch's own generator.
         restarts: runs; of each sample the one with the largest loss is kept.
         targeted: lower the loss at the given targets instead: move *towards* them.
+        free: bool tensor that broadcasts to the shape of one input: the coordinates that may move; all when
+            None.
 
     Like every perturber it is a method to train with, and it leaves the model as it was.
 
@@ -56,6 +58,7 @@ class GradientAttack(Perturber):
     random_start: bool = False
     restarts: int = 1
     targeted: bool = False
+    free: Tensor | None = None
 
     def __post_init__(self) -> None:
         balls.check_norm(self.norm)
@@ -102,16 +105,19 @@ class GradientAttack(Perturber):
         """One run of all steps."""
         point = origin
         if self.random_start:
-            point = self._keep(origin + balls.uniform(origin, radius, self.norm), origin, radius)
+            point = self._keep(origin + self._freed(balls.uniform(origin, radius, self.norm)), origin, radius)
         for _ in range(self.steps):
             # The values are not kept: their graph would live on beside that of the next step.
-            slope = loss_and_slope(loss, point.detach().requires_grad_(), targets)[1]
+            slope = self._freed(loss_and_slope(loss, point.detach().requires_grad_(), targets)[1])
             point = self._keep(balls.steepest_step(point, slope, length, self.norm), origin, radius)
         return point
 
     def _keep(self, point: Tensor, origin: Tensor, radius: Tensor) -> Tensor:
         """Inside the ball, then inside Z: the second cannot lead out of the first, since x₀ is in Z."""
         return self.domain.project(balls.retract(point, origin, radius, self.norm))
+
+    def _freed(self, moves: Tensor) -> Tensor:
+        return moves if self.free is None else torch.where(self.free.to(moves.device), moves, 0)
 
     def _height(self, loss: AnyLoss, points: Tensor, targets: Tensor | None) -> Tensor:
         values = evaluate_loss(loss, points, targets)

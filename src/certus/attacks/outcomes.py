@@ -69,6 +69,9 @@ def attack_data(
 ) -> Outcome:
     """Attack every sample of the data. Random starts are drawn from ``seed``, and nothing else is changed.
 
+    Rows of a table (``Split.encoding``) stay rows: of a moved one the numbers count, while categories, gaps
+    and dates are as they were.
+
     Args:
         loss: what the attack raises, and what is reported; its model runs in eval mode.
         attack: any perturber; what it holds for each sample, such as an ε, must fit every batch.
@@ -84,6 +87,8 @@ def attack_data(
         for first in range(0, len(data), batch_size):
             batch = data[first : first + batch_size]
             moved = attack(loss, batch.inputs, batch.targets)
+            if data.encoding is not None and not data.encoding.plain:
+                moved = data.encoding.with_numbers(moved, batch.inputs)
             with torch.no_grad(), evaluation_mode(loss):
                 outputs = loss.outputs(moved)
                 losses = evaluate_loss(loss.criterion, outputs, batch.targets)

@@ -76,6 +76,7 @@ def nearest_error(
     rounds: int = 12,
     seed: int = 0,
     random_start: bool = True,
+    free: Tensor | None = None,
 ) -> SmallestPerturbation:
     """The nearest error that PGM finds, by bisection on ε for each sample.
 
@@ -89,6 +90,7 @@ def nearest_error(
         seed: of the random starts; torch's own generator is left alone.
         random_start: False begins at the inputs: then what is found depends on nothing but the input itself,
             if ``largest`` is given.
+        free: the coordinates that may move; see ``GradientAttack``.
     """
     require_count("rounds", rounds)
     GradientAttack(0.0, norm, steps, domain=domain, random_start=random_start, restarts=restarts)  # checks
@@ -113,7 +115,13 @@ def nearest_error(
                 break
             radius = torch.where(found, (low + high) / 2, largest / 4**turn)[open_]
             attack = GradientAttack(
-                radius, norm, steps, domain=domain, random_start=random_start, restarts=restarts
+                radius,
+                norm,
+                steps,
+                domain=domain,
+                random_start=random_start,
+                restarts=restarts,
+                free=free,
             )
             moved = _shorten(margin, inputs[open_], targets[open_], attack)
             success = _errs(loss, moved, targets[open_])

@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from torch import Tensor
+
 from certus.attacks.balls import check_norm
 from certus.attacks.gradient import default_step, fgm, ifgm, pgm
 from certus.attacks.outcomes import Outcome, attack_data, worst_of
 from certus.costs import Cost, SquaredL2
+from certus.costs.masked import masked_to
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require, require_count
 from certus.evidence import Evidence
@@ -92,10 +95,18 @@ class Trial:
         assert strength is not None
         return strength
 
-    def perturber(self, domain: Domain, cost: Cost) -> Perturber:
-        """The attack itself, in the domain if it is clipped to it."""
+    def perturber(self, domain: Domain, cost: Cost, free: Tensor | None = None) -> Perturber:
+        """The attack itself, in the domain if it is clipped to it.
+
+        Args:
+            free: the coordinates that may move; all when None.
+        """
         where = domain if self.clipped else Unbounded()
         if self.attack == "wrm":
+            moving = cost if free is None else masked_to(cost, free)
+            if moving is None:
+                return ERM()
+            cost = moving
             careful = default_maximizer(cost, where, tolerance=1e-3, max_gradients=30)
             return WRM(self.gamma, cost=cost, domain=where, maximizer=careful)
         require(self.attack in ATTACKS, "attack", f"be one of {', '.join(ATTACKS)}", repr(self.attack))
@@ -104,10 +115,11 @@ class Trial:
         if self.epsilon == 0:
             return ERM()
         if self.attack == "fgm":
-            return fgm(self.epsilon, self.norm, domain=where)
+            return replace(fgm(self.epsilon, self.norm, domain=where), free=free)
         if self.attack == "ifgm":
-            return ifgm(self.epsilon, self.norm, steps=self.steps, step_size=self.step_size, domain=where)
-        return pgm(
+            step = ifgm(self.epsilon, self.norm, steps=self.steps, step_size=self.step_size, domain=where)
+            return replace(step, free=free)
+        attack = pgm(
             self.epsilon,
             self.norm,
             steps=self.steps,
@@ -115,6 +127,7 @@ class Trial:
             domain=where,
             restarts=self.restarts,
         )
+        return replace(attack, free=free)
 
 
 def sweep(
@@ -127,12 +140,16 @@ def sweep(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> list[tuple[Trial, Outcome]]:
-    """The outcome of every trial; where several attacks share a strength, then also the worst of them."""
+    """The outcome of every trial; where several attacks share a strength, then also the worst of them.
+
+    Rows of a table with categories, gaps or dates (``Split.encoding``) move in their other numbers alone.
+    """
     require(len(data) >= 2, "data", "have at least 2 samples, for intervals", len(data))
     done: list[tuple[Trial, Outcome]] = []
     where, price = domain or Unbounded(), cost or SquaredL2()
+    free = None if data.encoding is None else data.encoding.attackable
     for trial in trials:
-        attack = trial.perturber(where, price)
+        attack = trial.perturber(where, price, free)
         done.append((trial, attack_data(loss, data, attack, seed=seed, progress=progress)))
     shared: dict[tuple[Any, ...], list[tuple[Trial, Outcome]]] = {}
     for trial, outcome in done:

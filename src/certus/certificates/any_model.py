@@ -100,13 +100,14 @@ def certify_any(
     if not asked.labelled and loss is None:
         raise ArgumentError("`clip` must be given for a regression: a squared error has no bound; got None.")
 
-    asked.predictor.check_apart(asked.tried(seed), labelled=asked.labelled, scored=loss is not None)
+    checked = asked.predictor.check_apart(asked.tried(seed), labelled=asked.labelled, scored=loss is not None)
 
     attacked = attack_steps > 0 and max(rhos) > 0
     walked = BLIND_COPIES if asked.predictor.module is None else COPIES
     attacks = (attack_steps + 1) * walked + _MOVES * (draws + (votes if asked.labelled else 0))
     planned = draws * (len(asked.calibration) + len(asked.data)) + attacked * attacks * len(asked.data)
-    work = Work(planned, progress)
+    work = Work(planned + checked, progress)
+    work.advance(checked)
 
     def observed(part: Split, copies: int, stream: int, with_loss: ClippedLoss | None) -> Observed:
         return observe(
@@ -159,6 +160,7 @@ def certify_any(
             criterion=loss.criterion if loss is not None and not asked.labelled else None,
             others=asked.calibration,
             loss=loss if not asked.labelled else None,
+            encoding=asked.data.encoding,
             progress=work.advance,
         )
         stream = FRESH
@@ -215,6 +217,8 @@ class _Asked:
         predictor, noise = Predictor.of(model), Noise(smoothing, cost)
         require_one_draw(data)
         split = gather_any(_by_name(model, data), predictor)
+        if isinstance(data, Split):
+            split = replace(split, encoding=data.encoding)
         check_batch(split.inputs, split.targets)
         cost.check_shape(split.inputs)
         if label_cost is not None:

@@ -231,15 +231,10 @@ class Certificate(Lookable):
     def worst_case_data(self, rho: float) -> tuple[Split, Tensor]:
         """P*_n as data: moved samples and their weights (they sum to 1), of mean cost at most ρ and mean
         loss ``lower(rho)``."""
-        if self.no_proof is not None:
-            raise ArgumentError("A certificate without a proof keeps no points: attack the model instead.")
-        if self.source is None:
-            raise ArgumentError(
-                "A certificate read from a file has no data; certify again for its worst case."
-            )
+        source = self._points_source()
         moved, weights = [], []
         for part, share in self._mixture(checked_rho(rho))[1]:
-            split = part.points(self.source)
+            split = part.points(source)
             moved.append(split)
             each = torch.ones(len(split), dtype=torch.float64) if self.weights is None else self.weights
             weights.append(each * (share / len(split)))
@@ -247,6 +242,35 @@ class Certificate(Lookable):
             torch.cat([part.inputs for part in moved]), torch.cat([part.targets for part in moved])
         )
         return together, torch.cat(weights)
+
+    def worst_error_data(self, rho: float) -> tuple[Split, Tensor]:
+        """The same for the error rate: the samples that are cheapest to turn into errors are moved, the last
+        of them in part; of error rate ``error_lower(rho)``. For labels without a price."""
+        source = self._points_source()
+        costs, errors = source.erring([push.rho for push in self.pushes])
+        samples = source.moved(None)
+        shares = torch.zeros_like(costs)
+        left = checked_rho(rho) * len(costs) * (1 - slack(len(costs)))
+        weights = torch.ones_like(costs) if self.weights is None else self.weights
+        for place in torch.argsort(costs).tolist():
+            price = float(costs[place] * weights[place])
+            shares[place] = 0.0 if costs[place] == math.inf else 1.0 if price <= left else left / price
+            left -= price * float(shares[place]) if costs[place] < math.inf else 0.0
+        mass = weights / len(costs)
+        together = Split(
+            torch.cat([errors.inputs, samples.inputs]), torch.cat([errors.targets, samples.targets])
+        )
+        return together, torch.cat([mass * shares, mass * (1 - shares)])
+
+    def _points_source(self) -> PointSource:
+        """What moves the samples again."""
+        if self.no_proof is not None:
+            raise ArgumentError("A certificate without a proof keeps no points: attack the model instead.")
+        if self.source is None:
+            raise ArgumentError(
+                "A certificate read from a file has no data; certify again for its worst case."
+            )
+        return self.source
 
     def _best(self, rho: float) -> tuple[float, Line]:
         """The bound at any ρ, also at a ρ̂ beyond what may be asked for, and the γ that proves it."""

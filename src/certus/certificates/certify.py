@@ -38,6 +38,7 @@ from certus.errors import (
 from certus.losses import Criterion, CrossEntropy
 from certus.modes import unwrapped
 from certus.outward import TINY, mean_down, mean_up
+from certus.row_encoding import RowEncoding
 from certus.samples import AnySamples, read_whole
 from certus.smoothness import SmoothnessBound
 from certus.split import Split
@@ -66,6 +67,7 @@ def certify_network(
     balls: int = 6,
     refine: int = 1,
     attack_steps: int = 10,
+    encoding: RowEncoding | None = None,
     memory: Memory | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
@@ -105,6 +107,8 @@ def certify_network(
         attack_steps: gradients of the attacks that raise the attained sides beside the ascents: within
             cost ρ of every sample (from the widest bracket on, as long as it helps), and towards the
             nearest errors; 0 for none.
+        encoding: of the rows of a table, which attained sides then consist of: numbers are moved, and single
+            categories swapped. That of the ``Split`` by default; other data are moved as points of a space.
         progress: told the share of the work that is done, from 0 to 1.
 
     >>> torch.manual_seed(0)
@@ -139,9 +143,12 @@ def certify_network(
     if confidence is not None:
         require_one_draw(source)
     weights = sample_weights(source, epsilon)
+    if encoding is None and isinstance(source, Split):
+        encoding = source.encoding
 
     def ask(part: Data) -> Problem:
-        return Problem.of(model, part, criterion, cost, domain, label_cost, smoothness)
+        question = Problem.of(model, part, criterion, cost, domain, label_cost, smoothness)
+        return replace(question, encoding=encoding)
 
     try:
         portions = Portions.of(source, ask)
@@ -149,7 +156,9 @@ def certify_network(
         if weights is not None or class_weights is not None:
             raise
         whole = source if isinstance(source, tuple) else read_whole(source)
-        side = attain(model, whole, rhos, criterion, cost, domain, clip=clip, steps=attack_steps)
+        side = attain(
+            model, whole, rhos, criterion, cost, domain, clip=clip, steps=attack_steps, encoding=encoding
+        )
         return replace(_without_proof(side, rhos, clip, str(reason)), epsilons=epsilons)
     problem = portions.question
     if epsilons and problem.classes is None:

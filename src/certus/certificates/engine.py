@@ -17,9 +17,16 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from certus.batches import per_sample
 from certus.certificates.alarm import check_level
-from certus.certificates.attained.errors_found import confirmed_outputs, error_cost, errs, lowered_loss
-from certus.certificates.attained.search import costs_beyond, nearest_costs, push
+from certus.certificates.attained.errors_found import (
+    confirmed_outputs,
+    error_cost,
+    errs,
+    lowered_loss,
+    nearest_on_line,
+)
+from certus.certificates.attained.search import costs_beyond, near_errors, nearest_costs, points_beyond, push
 from certus.certificates.class_weights import ByLabel, counted
 from certus.certificates.levels import DEFAULT_ASCENT, Level
 from certus.certificates.lines import Push
@@ -30,6 +37,7 @@ from certus.certificates.recall import disagreement, fault
 from certus.certificates.surroundings import Samples, Surroundings
 from certus.certificates.touching_points import touching_points
 from certus.certificates.work import LEVEL, LOOK, NEAREST, PUSH
+from certus.errors import UnsupportedError
 from certus.outward import mean_down, mean_up
 from certus.split import Split
 from certus.surrogate import Maximizer
@@ -226,10 +234,39 @@ class Engine:
         """(n,) costs of errors that a search of the nearest one finds."""
         found, farthest = [], float(self.grid.edges[-1])
         for portion in self.portions:
-            costs, touches = nearest_costs(portion, farthest, self.attack_steps), touching_points(portion)
+            costs = nearest_costs(portion, farthest, self.attack_steps)
+            touches = touching_points(portion) if _is_space(portion) else None
             found.append(costs if touches is None else torch.minimum(costs, costs_beyond(portion, touches)))
             self._advance(NEAREST * len(portion))
         return torch.cat(found)
+
+    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Split]:
+        """(n,) the least cost at which an error was found, and the errors; the samples where none was.
+
+        Args:
+            rhos: those of the attacks in balls.
+        """
+        if self.problem.label_cost is not None:
+            raise UnsupportedError("Where labels have a price, an error may be a label that was changed.")
+        farthest, costs, points = float(self.grid.edges[-1]), [], []
+        for here in self._surroundings():
+            problem = here.problem
+            cost = torch.full((len(problem),), math.inf, dtype=torch.float64)
+            moved = [problem.inputs, *(here.level(level.gamma)[1].inputs for level in self._levels)]
+            if self.attack_steps > 0:
+                touches = touching_points(problem) if _is_space(problem) else None
+                moved += [] if touches is None else points_beyond(problem, touches)
+                moved += near_errors(problem, farthest, self.attack_steps)
+                moved += [push(problem, rho, self.attack_steps).points for rho in rhos]
+            best = problem.inputs
+            with torch.no_grad():
+                for each in moved:
+                    found, errors = nearest_on_line(problem, each)
+                    best = torch.where(per_sample(found < cost, best), errors, best)
+                    cost = torch.minimum(found, cost)
+            costs.append(cost)
+            points.append(Split(best, problem.targets))
+        return torch.cat(costs), _together(points)
 
     def _counted(self, losses: Tensor, problem: Problem) -> Tensor:
         return self._clipped(counted(losses, problem.targets, self.class_weights))
@@ -247,6 +284,11 @@ def _differing(problem: Problem) -> int:
         outputs, _ = confirmed_outputs(problem, problem.inputs)
     labels = problem.classes is not None
     return int(problem.caller.differing(problem.inputs, outputs, labels=labels).sum())
+
+
+def _is_space(problem: Problem) -> bool:
+    """Whether inputs move as points do: all of them, or those of a table of numbers."""
+    return problem.encoding is None or problem.encoding.plain
 
 
 def _together(parts: Iterable[Split]) -> Split:

@@ -125,5 +125,6 @@ def _certify_read(model: Any, data: Any, rho: Any, options: dict[str, Any]) -> C
             "model; got None."
         ) from None
     inputs, targets, weights = read_samples(reading, data)
-    samples = (inputs, targets) if targets is None else Split(inputs, targets, weights)
+    encoding = data.encoding if isinstance(data, Split) else None
+    samples = (inputs, targets) if targets is None else Split(inputs, targets, weights, encoding)
     return certify_straight(reading.network, samples, rho=rho, **({"criterion": reading.criterion} | options))

@@ -23,7 +23,7 @@ from certus.costs import Bregman, Cost, SquaredL2
 from certus.costs.claims import is_own
 from certus.costs.metric import Whitened
 from certus.domains import Unbounded
-from certus.errors import UnprovableError, require, require_numbers
+from certus.errors import UnprovableError, UnsupportedError, require, require_numbers
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
 from certus.modes import unwrapped
 from certus.outward import FEW, SOME, TINY, down, mean_down, mean_up, slack, up
@@ -52,7 +52,11 @@ def certify_straight(
     epsilon: float | Sequence[float] | None = None,
     **options: Any,
 ) -> Certificate:
-    """The exact worst case where the score is linear; else, or with other options, ``certify_network``."""
+    """The exact worst case where the score is linear; else, or with other options, ``certify_network``.
+
+    Of a table with categories, gaps or dates (``Split.encoding``) the worst case consists of points that
+    encode no row: then the attained side is that of the rows as they are.
+    """
     model = unwrapped(model)
     split = data if isinstance(data, Split) else None
     inputs, targets = (split.inputs, split.targets) if split is not None else data  # type: ignore[misc]
@@ -76,7 +80,19 @@ def certify_straight(
         require(weights is None, "epsilon", "be left out where samples have weights", epsilon)
     straight = _Straight.at(score, inputs, targets, cost)
     certificate = straight.certificate(rhos, epsilons, weights)
-    return replace(certificate, differing=_differing(model, straight, certificate))
+    certificate = replace(certificate, differing=_differing(model, straight, certificate))
+    table = split is not None and split.encoding is not None and not split.encoding.plain
+    return _unmoved(certificate) if table else certificate
+
+
+def _unmoved(certificate: Certificate) -> Certificate:
+    """With the samples as they are for an attained side."""
+    costs, start = certificate.error_found, certificate.start[0]
+    return replace(
+        certificate,
+        lines=tuple(replace(line, rho_hat=0.0, loss=start) for line in certificate.lines),
+        error_found=None if costs is None else torch.where(costs == 0, 0.0, math.inf),
+    )
 
 
 def _differing(model: nn.Module, straight: _Straight, certificate: Certificate) -> int:
@@ -355,6 +371,9 @@ class _Straight:
     def pushed(self, rho: float) -> Split:
         """Nothing is pushed: there are no attacks where the worst case is known."""
         return self.moved(None)
+
+    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Split]:
+        raise UnsupportedError("The errors of a linear model are known by their costs; no points are kept.")
 
     def met(self, data: Split) -> tuple[float, float | None]:
         """Of other samples as they are: mean loss, rounded down, and share of errors beyond doubt."""

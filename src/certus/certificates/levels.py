@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
 from certus.batches import per_sample
-from certus.certificates.attained.errors_found import Moved, error_cost
+from certus.certificates.attained.errors_found import Moved, error_cost, lowered_loss
+from certus.certificates.attained.real_rows import real_transport, settled
 from certus.certificates.proven.constants import Around
 from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.gap import Proposal, Rule, bounds_by_rule
 from certus.certificates.proven.problem import Problem
+from certus.costs import Cost
 from certus.surrogate import BarzilaiBorwein, Maximizer, Objective
 
 DEFAULT_ASCENT = BarzilaiBorwein(tolerance=3e-5, max_gradients=16)
@@ -70,6 +72,8 @@ def solve_level(around: Around, gamma: float, ascent: Maximizer = DEFAULT_ASCENT
         rules = bounds_by_rule(around, proposal)
         bound, rule = torch.stack([rules[rule] for rule in Rule]).min(0)
         found = _attained(around, proposal)
+        if problem.encoding is not None:
+            found = _attained_rows(problem, gamma, ascent, found)
         loss = found.losses
         if clip is not None:
             bound, loss = bound.clamp_max(clip), loss.clamp_max(clip)
@@ -100,4 +104,35 @@ def _attained(around: Around, proposal: Proposal) -> Moved:
         torch.where(per_sample(good, proposal.point), proposal.point, problem.inputs),
         torch.where(good, raised_cost(problem, proposal.point), 0.0),
         torch.where(good, losses, around.start),
+    )
+
+
+def _attained_rows(problem: Problem, gamma: float, ascent: Maximizer, hull: Moved) -> Moved:
+    """The same with rows of the table, near those of the hull of their encodings."""
+    encoding = problem.encoding
+    assert encoding is not None
+
+    def reach(base: Tensor, cost: Cost) -> Tensor:
+        return climb(replace(problem, inputs=base, cost=cost), gamma, ascent)
+
+    if encoding.plain:
+        points = settled(encoding, hull.points, problem.inputs, problem.domain)
+    else:
+        points = real_transport(
+            problem.loss,
+            problem.inputs,
+            problem.targets,
+            encoding,
+            reach,
+            gamma=gamma,
+            cost=problem.cost,
+            domain=problem.domain,
+        )
+    costs, losses = raised_cost(problem, points), lowered_loss(problem, points)
+    start = lowered_loss(problem, problem.inputs)
+    better = losses - gamma * costs > start
+    return Moved(
+        torch.where(per_sample(better, points), points, problem.inputs),
+        torch.where(better, costs, 0.0),
+        torch.where(better, losses, start),
     )

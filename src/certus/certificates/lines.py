@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +22,8 @@ class PointSource(Protocol):
     def moved(self, gamma: float | None) -> Split: ...
 
     def pushed(self, rho: float) -> Split: ...
+
+    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Split]: ...
 
     def met(self, data: Split) -> tuple[float, float | None]: ...
 

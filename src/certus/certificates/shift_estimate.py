@@ -12,6 +12,8 @@ its one-dimensional parts are exact, by sorting, and hardly biased.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -45,7 +47,7 @@ def estimated_distance(
     if size < 2:
         return None
     if label_price is None:
-        first, second = (Split(part.inputs, torch.zeros(len(part.inputs))) for part in (first, second))
+        first, second = (replace(part, targets=torch.zeros(len(part.inputs))) for part in (first, second))
     size, found = min(size, _LARGEST), []
     for turn in range(rounds):
         (a, b), (c, d) = (_equal_halves(part, size, seed + turn) for part in (first, second))

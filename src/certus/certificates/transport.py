@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from certus.certificates.unknown_categories import with_unknown
 from certus.checks import checked_weights
 from certus.costs import Cost
 from certus.costs.claims import is_own
@@ -62,6 +63,9 @@ def transport_distance(
 ) -> Shift:
     """W_c between two samples of one kind, each row by its weight where a sample has weights.
 
+    In a table (``Split.encoding``) a value that is not known to its encoding is a category, too: a row that
+    gets one pays as for any other change.
+
     Args:
         label_price: λ; without one labels never move, and samples with different label shares are infinitely
             far apart.
@@ -95,6 +99,7 @@ def transport_distance(
     if apart is not None and apart > SOME and label_price is None:
         reason = f"the label shares differ by {apart:.4f} in total variation, and labels stay unless priced"
         return Shift(math.inf, math.inf, True, 0.0, 0, apart, reason)
+    first, second, cost = with_unknown(first, second, cost)
     options = {"exact_up_to": exact_up_to, "block": block, "seed": seed}
     if apart is not None and label_price is None:
         return _by_class(first, second, cost, options)

@@ -44,7 +44,7 @@ def attack(
 
     What an attack finds is attained: a lower bound on the worst case, never a certificate.
     """
-    from certus.cli.attack_table import describe, make_rows, tell
+    from certus.cli.attack_table import describe, frozen_words, make_rows, tell
     from certus.cli.attack_trials import (
         check_places,
         idle_in_attacks,
@@ -81,5 +81,5 @@ def attack(
     done = run_attacks(trained, chosen.data, trials, asked.seed)
     rows = make_rows(done, trained.cost)
     about = {"run": str(run), **describe(trained, chosen, asked.seed), "rows": rows}
-    last = "Attained by actual points: a lower bound."
+    last = f"Attained by actual points: a lower bound.{frozen_words(chosen.data)}"
     tell(asked, {str(run): done}, about, chosen.words, trained.data.domain, last, as_json=as_json)

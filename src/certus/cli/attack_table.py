@@ -15,6 +15,7 @@ from certus.evidence import Evidence
 from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
+from certus.split import Split
 from certus.storage.writing import write_json
 from certus.subsets import Subset
 from certus.texts.plain_text import make_table, number
@@ -85,6 +86,13 @@ def describe(trained: TrainedRun, samples: Subset, seed: int) -> dict[str, Any]:
         "seed": seed,
         "evidence": Evidence.ATTAINED,
     }
+
+
+def frozen_words(data: Split) -> str:
+    """Which columns of a table attacks leave alone, as a sentence; nothing if none."""
+    if data.encoding is None or data.encoding.plain:
+        return ""
+    return " Numbers without gaps move alone: categories, gaps and dates stay as they are."
 
 
 def print_rows(rows: list[dict[str, Any]]) -> None:

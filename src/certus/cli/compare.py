@@ -40,7 +40,7 @@ def compare(
     import torch
 
     from certus.attacks.paired import paired_differences
-    from certus.cli.attack_table import describe, make_rows, tell
+    from certus.cli.attack_table import describe, frozen_words, make_rows, tell
     from certus.cli.attack_trials import (
         check_places,
         idle_in_attacks,
@@ -88,5 +88,5 @@ def compare(
                 {"run": name, **row, "minus_first": None if difference is None else asdict(difference)}
             )
     about = {**describe(first, chosen, asked.seed), "rows": content}
-    last = f"Differences are paired, to {runs[0]}."
+    last = f"Differences are paired, to {runs[0]}.{frozen_words(chosen.data)}"
     tell(asked, done, about, chosen.words, first.data.domain, last, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -106,14 +107,18 @@ def say_what_if(
     """One feature, moved by so much."""
     trained, chosen = _opened(context, run, split, samples, seed, model, run_data)
     feature = named_feature(trained.data, name)
-    found = move_feature(trained, chosen.data, feature, cost_of_moving(trained.data, feature, by))
+    rho, changed = cost_of_moving(trained.data, feature, by), 0
+    if feature.category:
+        changed = math.floor(round(by * len(chosen.data), 9))  # whole rows; 0.29 · 100 is 28.999…
+        rho = changed / len(chosen.data)
+    found = move_feature(trained, chosen.data, feature, rho)
     now = evaluate(trained.loss, chosen.data)
     if as_json:
         print_json({"run": str(run), "by": by, "rows": chosen.as_json(), "now": now, **_told(found)})
         return
     how = f"{name} moves by {by:g} in root mean square"
     if feature.category:
-        how = f"{by:.1%} of the rows change {name}"
+        how = f"{by:.1%} of the rows ({changed} of {len(chosen.data)}) change {name}"
     bracket = found.bracket
     sides = []
     if bracket.error_low is not None and bracket.error_high is not None:

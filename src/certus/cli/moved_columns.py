@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from certus.certificates.shift_estimate import column_shifts
+from certus.certificates.unknown_categories import wider_cost
 from certus.cli.output import console
 from certus.costs import Cost
 from certus.data import DataSet
@@ -24,9 +26,9 @@ class MovedFeature:
     """One feature between two samples.
 
     Attributes:
-        cost: W_c of its columns alone, proven for the samples.
-        moved: in root mean square, in standard deviations; of a category, the share of rows that changed.
-            Whatever its price.
+        cost: W_c of its inputs alone, those that tell gaps and seasons included; proven for the samples.
+        moved: in root mean square, in standard deviations (of a date, its day); of a category, the share of
+            rows that changed. Whatever its price.
         before, after: means in the source's units; None for a category.
     """
 
@@ -39,22 +41,28 @@ class MovedFeature:
 
 def shifted_features(data: DataSet, first: Tensor, second: Tensor, cost: Cost) -> list[MovedFeature]:
     """The features of a table, the most moved first; none for data without names or another cost."""
-    costs = None if data.feature_names is None else column_shifts(first, second, cost)
-    plain = None if costs is None else column_shifts(first, second, natural_cost(data))
+    if data.feature_names is None:
+        return []
+    encoding, natural, unknown = data.train.encoding, natural_cost(data), {}
+    if encoding is not None and encoding.categories:
+        width = first.shape[1]
+        unknown = {column.name: [width + at] for at, column in enumerate(encoding.categories)}
+        first, second = (torch.cat([part, encoding.unknown(part)], 1) for part in (first, second))
+        cost, natural = wider_cost(cost, encoding), wider_cost(natural, encoding)
+    costs, plain = column_shifts(first, second, cost), column_shifts(first, second, natural)
     if costs is None or plain is None:
         return []
     found = []
     for one in features_of(data):
-        columns = list(one.columns)
+        columns = [*one.columns, *unknown.get(one.name, ())]
         means: list[float | None] = [None, None]
         if not one.category:
             shift = 0.0 if data.input_scale is None else float(data.input_scale[0][columns[0]])
             means = [
                 float(part[:, columns[0]].double().mean()) * one.scale + shift for part in (first, second)
             ]
-        away = float(plain[columns].sum())
-        away = away if one.category else math.sqrt(away)
-        found.append(MovedFeature(one.name, float(costs[columns].sum()), away, *means))
+        away = float(plain[columns].sum()) if one.category else math.sqrt(float(plain[columns[0]]))
+        found.append(MovedFeature(one.name, float(costs[[*columns, *one.mark]].sum()), away, *means))
     return sorted(found, key=lambda one: -one.cost)
 
 

@@ -10,7 +10,7 @@ import torch
 from certus.attacks.smallest import nearest_error
 from certus.bars import counting
 from certus.cli.attack_options import AttackOptions
-from certus.cli.attack_table import clipping, describe, save_result
+from certus.cli.attack_table import clipping, describe, frozen_words, save_result
 from certus.cli.epsilon import read_norm
 from certus.cli.output import console, messages, print_json
 from certus.domains import Unbounded
@@ -39,6 +39,7 @@ def show_nearest(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *, a
                 norm=read_norm(norm),
                 domain=domain,
                 seed=seed,
+                free=None if data.encoding is None else data.encoding.attackable,
                 **options,
             )
             distances.append(found.distance)
@@ -55,7 +56,10 @@ def show_nearest(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *, a
         else:
             _print_nearest(lengths)
             kept = clipping(clip, trained.data.domain)
-            console.print(f"{chosen.words}; norm {norm}, {kept}. Attained: no nearest error is farther.")
+            console.print(
+                f"{chosen.words}; norm {norm}, {kept}. Attained: no nearest error is farther."
+                f"{frozen_words(data)}"
+            )
 
 
 def _print_nearest(lengths: list[float]) -> None:

@@ -9,9 +9,11 @@ import torch
 from certus.attacks.smallest import largest_penalty
 from certus.bars import counting
 from certus.cli.attack_options import AttackOptions
-from certus.cli.attack_table import clipping, describe, save_result
+from certus.cli.attack_table import clipping, describe, frozen_words, save_result
 from certus.cli.output import console, messages, print_json
+from certus.costs.masked import masked_to
 from certus.domains import Unbounded
+from certus.errors import ArgumentError
 from certus.runs.trained import TrainedRun
 from certus.subsets import Subset
 from certus.texts.plain_text import make_table, number
@@ -20,13 +22,17 @@ from certus.texts.plain_text import make_table, number
 def show_penalties(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *, as_json: bool) -> None:
     """Look for them, write them and print their quantiles, the most fragile samples first."""
     domain = trained.data.domain if asked.clip else Unbounded()
+    encoding, cost = chosen.data.encoding, trained.cost
+    if encoding is not None and encoding.attackable is not None:
+        moving = masked_to(cost, encoding.attackable)
+        if moving is None:
+            raise ArgumentError(f"`run` must have a number without gaps to move; got {trained.data.name}.")
+        cost = moving
     penalties, distances = [], []
     with counting(messages, f"attacking {trained.run.path}", len(chosen.data)) as advance:
         for start in range(0, len(chosen.data), 256):
             batch = chosen.data[start : start + 256]
-            found = largest_penalty(
-                trained.loss, batch.inputs, batch.targets, cost=trained.cost, domain=domain
-            )
+            found = largest_penalty(trained.loss, batch.inputs, batch.targets, cost=cost, domain=domain)
             penalties.append(found.gamma)
             distances.append(found.distance)
             advance(len(batch))
@@ -42,7 +48,10 @@ def show_penalties(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *,
         else:
             _print_penalties(gammas, lengths)
             kept = clipping(asked.clip, trained.data.domain)
-            console.print(f"{chosen.words}; {trained.cost}, {kept}. Attained: a larger gamma may do as well.")
+            console.print(
+                f"{chosen.words}; {trained.cost}, {kept}. Attained: a larger gamma may do as well."
+                f"{frozen_words(chosen.data)}"
+            )
 
 
 def _print_penalties(gammas: list[float], lengths: list[float]) -> None:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ def measure_shift(
     unlabelled = data.classes is not None and there.targets.is_floating_point()
     if unlabelled:
         refuse_idle(context, {"label_price": f"for {second}, which has no labels"})
-        here = Split(here.inputs, torch.zeros(len(here)))
+        here = replace(here, targets=torch.zeros(len(here)))
     if trained is not None:
         rule = "freeze no column: rows that differ in one are infinitely far apart (measure without --run)"
         require(trained.cost.finite, "run", rule, f"the prices {trained.settings.price}")
@@ -206,7 +206,7 @@ def _read(data: DataSet, spec: str, name: str, trained: TrainedRun | None, own: 
             messages.print(
                 f"{spec} has no target column: inputs are compared alone, and nothing is certified."
             )
-            return Split(rows.inputs, torch.zeros(len(rows.inputs)))
+            return Split(rows.inputs, torch.zeros(len(rows.inputs)), encoding=data.train.encoding)
     seed, target = (0, None) if trained is None else (trained.settings.seed, trained.settings.target)
     return named_split(load_like(data, spec, seed=seed, target=target, options=options), name)
 

@@ -150,6 +150,17 @@ class Masked(Cost):
         return Box(torch.where(mask, lower, fixed), torch.where(mask, upper, fixed))
 
 
+def masked_to(cost: Cost, mask: Tensor) -> Cost | None:
+    """The cost with no other coordinates free than those of a mask; None if none of them is.
+
+    >>> from certus.costs.quadratic import SquaredL2
+    >>> masked_to(Masked(SquaredL2(), torch.tensor([True, False])), torch.tensor([False, True])) is None
+    True
+    """
+    free = cost.mask & mask if isinstance(cost, Masked) else mask
+    return Masked(cost.unmasked, free) if bool(free.any()) else None
+
+
 def feature_mask(count: int, free: Iterable[int]) -> Tensor:
     """Mask of ``count`` features in which only those in ``free`` may move.
 

@@ -138,9 +138,3 @@ def numbers_in(cells: Cells, kind: str) -> Array:
     read = READERS[kind]
     found = (None if cell is None else read(cell) for cell in cells)
     return np.array([math.nan if value is None else value for value in found], dtype=np.float64)
-
-
-def season(days: Array) -> tuple[Array, Array]:
-    """cos and sin of the place in the year: neighbours are near each other, also over New Year."""
-    angle = 2 * np.pi * (days / 365.2425 % 1.0)
-    return np.cos(angle), np.sin(angle)

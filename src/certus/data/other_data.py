@@ -86,8 +86,8 @@ def load_like(
     def alike(split: Split) -> Split:
         inputs = _scaled(split.inputs, ours.input_scale)
         if ours.classes is None:
-            return Split(inputs, _scaled(split.targets, ours.target_scale))
-        return Split(inputs, _relabelled(split.targets, ours, theirs))
+            return Split(inputs, _scaled(split.targets, ours.target_scale), encoding=ours.train.encoding)
+        return Split(inputs, _relabelled(split.targets, ours, theirs), encoding=ours.train.encoding)
 
     return replace(
         theirs,
@@ -107,7 +107,7 @@ def _like_table(ours: DataSet, table: RawTable, seed: int) -> DataSet:
         raise ArgumentError(
             f"`{table.source}` must have the target column {ours.recipe.target!r}; got only {known}."
         )
-    everything = Split(found.inputs, found.targets)
+    everything = Split(found.inputs, found.targets, encoding=ours.train.encoding)
     rows = in_fifths(table.source, len(table), seed)
     return replace(
         ours,

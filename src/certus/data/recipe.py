@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from certus.data.arrays import Array
-from certus.data.cell_kinds import numbers_in, season
+from certus.data.cell_kinds import numbers_in
 from certus.data.columns import Categorical, Column, Numeric
 from certus.data.raw_table import RawColumn, RawTable, TableProblem, refuse
+from certus.row_encoding import season
 
 GAP = "(missing)"
 """The category of a missing word."""
@@ -77,10 +79,13 @@ class ColumnRecipe:
         filled = np.where(gaps, self.median, values)
         found: list[Column] = [Numeric(self.name, filled)]
         if self.kind.startswith("date"):
-            for part, wave in zip(("winter", "spring"), season(filled), strict=True):
-                found.append(Numeric(f"{self.name} ({part})", wave))
+            for part, wave in zip(("winter", "spring"), season(torch.from_numpy(filled)), strict=True):
+                found.append(Numeric(f"{self.name} ({part})", wave.numpy(), part_of=self.name))
         if self.missing:
-            found.append(Categorical(f"{self.name}?", gaps.astype(np.int64), ("known", "missing")))
+            mark = Categorical(
+                f"{self.name}?", gaps.astype(np.int64), ("known", "missing"), part_of=self.name
+            )
+            found.append(mark)
         return found
 
 

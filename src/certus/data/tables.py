@@ -23,6 +23,7 @@ from certus.data.columns import Column, Numeric
 from certus.data.precision import single
 from certus.data.targets import Targets
 from certus.domains import Box, Domain, Unbounded
+from certus.row_encoding import EncodedColumn, RowEncoding
 from certus.split import Split
 
 ONE_HOT_WEIGHT = 0.5
@@ -52,6 +53,7 @@ def table(
     everything = Split(
         single(name, encode_columns(columns, means.numpy(), scales.numpy())),
         Targets(values, targets.classes).tensor(name),
+        encoding=RowEncoding(_groups(columns), means, scales),
     )
     return DataSet(
         name=name,
@@ -128,6 +130,27 @@ def encode_columns(columns: Sequence[Column], means: Array, scales: Array) -> Ar
             matrix[known, start + column.codes[known].astype(np.int64)] = 1
             start += len(column.categories)
     return matrix
+
+
+def _groups(columns: Sequence[Column]) -> tuple[EncodedColumn, ...]:
+    """Which inputs belong to one column of the table: what is derived from it stands behind it."""
+    groups: dict[str, list[Column]] = {}
+    places: dict[str, list[int]] = {}
+    start = 0
+    for column in columns:
+        width, owner = len(_one_hot_flags(column)), column.part_of or column.name
+        groups.setdefault(owner, []).append(column)
+        places.setdefault(owner, []).extend(range(start, start + width))
+        start += width
+    found = []
+    for name, parts in groups.items():
+        if not isinstance(parts[0], Numeric):
+            found.append(EncodedColumn(name, "category", tuple(places[name])))
+            continue
+        numbers = sum(isinstance(part, Numeric) for part in parts)
+        kind = "number" if numbers == 1 else "date"
+        found.append(EncodedColumn(name, kind, tuple(places[name][:numbers]), tuple(places[name][numbers:])))
+    return tuple(found)
 
 
 def _one_hot_flags(column: Column) -> list[bool]:

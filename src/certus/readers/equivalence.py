@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from certus.errors import ArgumentError, UnprovableError
 from certus.feature_names import in_fitted_order, named_rows
@@ -19,6 +19,7 @@ from certus.split import require_real
 
 _CLOSE = 1e-6  # how far outputs may be apart, relative to their size
 _COARSE = 1e-3  # the same, for rows that the model may take in single precision
+_ULPS = 1e-13  # rounding in float64, relative to the terms that are added
 _RANDOM_ROWS = 64
 _MANY = 1000  # of the caller's rows, at most, that are multiplied
 _MULTIPLES = (10.0, -10.0, 1e3, -1e3, 1e6)
@@ -67,7 +68,8 @@ def _check(reading: Reading, rows: _Array) -> None:
     moved: Any = named_rows(model, rows.copy())
     for _, step in getattr(model, "steps", [])[:-1]:
         moved = moved if step is None or isinstance(step, str) else step.transform(moved)
-    _require_close(model, rows @ before.matrix.T + before.offset, moved, _CLOSE)
+    sizes = np.abs(rows) @ np.abs(before.matrix).T + np.abs(before.offset)
+    _require_close(model, rows @ before.matrix.T + before.offset, moved, _CLOSE, sizes)
 
 
 def _compare(reading: Reading, rows: _Array, given: Any, close: float) -> None:
@@ -79,28 +81,38 @@ def _compare(reading: Reading, rows: _Array, given: Any, close: float) -> None:
 
     with torch.no_grad():
         ours = reading.network(torch.from_numpy(rows)).numpy()
+        sizes = _sizes(reading, rows)
     if reading.classes is None:
-        _require_close(model, ours, asked("predict"), close)
+        _require_close(model, ours, asked("predict"), close, sizes)
         return
     if callable(getattr(model, "decision_function", None)):
-        _require_close(model, ours, asked("decision_function"), close)
+        _require_close(model, ours, asked("decision_function"), close, sizes)
     scores = ours if ours.shape[1] > 1 else np.concatenate([0 * ours, ours], 1)
     if callable(getattr(model, "predict_proba", None)):
         probabilities = torch.from_numpy(scores).softmax(1).numpy()
-        _require_close(model, probabilities, asked("predict_proba"), close)
+        _require_close(model, probabilities, asked("predict_proba"), close, sizes.max(1, keepdims=True))
     best = np.sort(scores, 1)
-    sure = best[:, -1] - best[:, -2] > 2 * close * (1 + np.abs(best).max(1))
+    sure = best[:, -1] - best[:, -2] > 2 * (close * (1 + np.abs(best).max(1)) + _ULPS * sizes.max(1))
     others = sure & (reading.classes[scores.argmax(1)] != np.asarray(asked("predict")))
     if others.any():
         raise _disagreement(model, f"it predicts other labels for {int(others.sum())} of {len(rows)} rows")
 
 
-def _require_close(model: Any, ours: _Array, outputs: Any, close: float) -> None:
+def _sizes(reading: Reading, rows: _Array) -> _Array:
+    """(n, outputs) sums of the absolute terms behind each output, which the rounding of both is relative to."""
+    sizes = torch.from_numpy(np.abs(rows))
+    for layer in reading.network:
+        linear = isinstance(layer, nn.Linear)  # an activation is 1-Lipschitz, and at most 1 at 0
+        sizes = sizes @ layer.weight.abs().T + layer.bias.abs() if linear else sizes + 1
+    return sizes.numpy()
+
+
+def _require_close(model: Any, ours: _Array, outputs: Any, close: float, sizes: _Array) -> None:
     theirs = np.asarray(outputs, dtype=np.float64).reshape(len(ours), -1)
     if theirs.shape != ours.shape:
         raise _disagreement(model, f"outputs have the shape {theirs.shape} instead of {ours.shape}")
     apart = np.abs(ours - theirs)
-    agree = apart <= close * (1 + np.abs(theirs).max(1, keepdims=True))
+    agree = apart <= close * (1 + np.abs(theirs).max(1, keepdims=True)) + _ULPS * sizes
     if not agree.all():
         raise _disagreement(model, f"outputs differ by {np.max(apart[~agree]):.3g}")
 

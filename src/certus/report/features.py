@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from certus.report.findings import Findings, Worst
+from certus.runs.table_features import Feature, features_of
 
 _FEATURES, _CELLS = 12, 4
 
@@ -14,9 +15,14 @@ def moved_features(found: Findings) -> list[tuple[str, float]] | None:
     names, worst = found.trained.data.feature_names, found.worst
     if worst is None or not names or worst.before.dim() != 2:
         return None
-    sizes = (worst.after - worst.before).abs().double().mean(0)
-    order = torch.argsort(sizes, descending=True)[:_FEATURES].tolist()
-    return [(names[place], float(sizes[place])) for place in order if sizes[place] > 0] or None
+    moves = (worst.after - worst.before).abs().double().mean(0)
+    # A changed category moves two of its inputs by 1; the season of a date goes with its day.
+    sizes = {
+        one.name: float(moves[list(one.columns)].sum()) / 2 if one.category else float(moves[one.columns[0]])
+        for one in features_of(found.trained.data)
+    }
+    order = sorted(sizes, key=lambda name: -sizes[name])[:_FEATURES]
+    return [(name, sizes[name]) for name in order if sizes[name] > 0] or None
 
 
 def moved_rows(found: Findings, count: int) -> list[tuple[str, str, str]]:
@@ -26,14 +32,13 @@ def moved_rows(found: Findings, count: int) -> list[tuple[str, str, str]]:
         return []
     rows = []
     for place in most_moved(worst, count):
-        moves = worst.after[place].double() - worst.before[place].double()
+        moves = (worst.after[place].double() - worst.before[place].double()).abs()
+        ranked = sorted(features_of(data), key=lambda one: -float(moves[list(one.columns)].max()))
         cells = []
-        for column in torch.argsort(moves.abs(), descending=True)[:_CELLS].tolist():
-            if moves[column] != 0:
-                before, after = (
-                    _raw(found, side[place][column], column) for side in (worst.before, worst.after)
-                )
-                cells.append(f"{data.feature_names[column]} {before:.4g} → {after:.4g}")
+        for one in ranked[:_CELLS]:
+            if bool((moves[list(one.columns)] != 0).any()):
+                before, after = (_cell(found, side[place], one) for side in (worst.before, worst.after))
+                cells.append(f"{one.name} {before} → {after}")
         rows.append((label_words(found, worst.targets[place]), said_words(found, place), "; ".join(cells)))
     return rows
 
@@ -63,7 +68,12 @@ def said_words(found: Findings, place: int) -> str:
     return f"{before} → {after}"
 
 
-def _raw(found: Findings, value: torch.Tensor, column: int) -> float:
-    """In the units of the source."""
-    scale = found.trained.data.input_scale
-    return float(value) if scale is None else float(value) * float(scale[1][column]) + float(scale[0][column])
+def _cell(found: Findings, row: torch.Tensor, feature: Feature) -> str:
+    """What the table has there: a number in the units of the source, or the name of a category."""
+    data, first = found.trained.data, feature.columns[0]
+    if feature.category:
+        hot = [place for place in feature.columns if row[place] == 1]
+        assert data.feature_names is not None
+        return data.feature_names[hot[0]].removeprefix(f"{feature.name}=") if hot else "unknown"
+    mean = 0.0 if data.input_scale is None else float(data.input_scale[0][first])
+    return f"{float(row[first]) * feature.scale + mean:.4g}"

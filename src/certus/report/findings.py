@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,15 +19,18 @@ from certus.attacks.budgets import typical_length
 from certus.attacks.outcomes import Outcome
 from certus.attacks.smallest import nearest_error
 from certus.attacks.sweeps import Trial, sweep
+from certus.certificates.attained.real_rows import real_transport
 from certus.certificates.certificate import Certificate
 from certus.certificates.record import read_certificate
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
+from certus.costs import Cost
 from certus.errors import UnsupportedError
 from certus.losses import predicted
 from certus.report.fragile_rows import fragile_features, steepest_features
 from certus.runs.moved_feature import Fragile
 from certus.runs.trained import TrainedRun
 from certus.smoothness import SmoothnessBound, input_smoothness
+from certus.split import Split
 from certus.storage.files import RunError
 from certus.storage.tensors import digest
 from certus.subsets import Subset
@@ -42,7 +45,8 @@ STRENGTHS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2)
 
 @dataclass(frozen=True, eq=False)
 class Worst:
-    """Samples before and after T_γ: where the loss, less the price of moving, is largest.
+    """Samples before and after T_γ: where the loss, less the price of moving, is largest; rows of a table
+    become other rows.
 
     Attributes:
         said: what the network answers before and after, (n,) labels or values.
@@ -115,7 +119,13 @@ def find_out(
     nearest = None
     if data.classes is not None:
         nearest = nearest_error(
-            trained.loss, chosen.data.inputs, chosen.data.targets, domain=data.domain, seed=seed, rounds=8
+            trained.loss,
+            chosen.data.inputs,
+            chosen.data.targets,
+            domain=data.domain,
+            seed=seed,
+            rounds=8,
+            free=None if chosen.data.encoding is None else chosen.data.encoding.attackable,
         ).distance
     told(len(chosen.data))
     return Findings(
@@ -201,9 +211,31 @@ def _worst(trained: TrainedRun, chosen: Subset) -> Worst | None:
     if trained.gamma is None:
         return None
     data = chosen.data
-    moved = trained.wrm(trained.loss, data.inputs, data.targets)
+    moved = _transported(trained, data)
     with torch.no_grad():
         outputs = [trained.loss.model(inputs) for inputs in (data.inputs, moved)]
     labelled = trained.data.classes is not None
     before, after = (predicted(each) if labelled else each.flatten() for each in outputs)
     return Worst(data.inputs, moved, data.targets, (before, after), trained.gamma)
+
+
+def _transported(trained: TrainedRun, data: Split) -> Tensor:
+    """T_γ of some samples; of a table, over its rows."""
+    encoding = data.encoding
+    if encoding is None or encoding.plain:
+        return trained.wrm(trained.loss, data.inputs, data.targets)
+
+    def climb(rows: Tensor, cost: Cost) -> Tensor:
+        return replace(trained, cost=cost).wrm(trained.loss, rows, data.targets)
+
+    assert trained.gamma is not None
+    return real_transport(
+        trained.loss,
+        data.inputs,
+        data.targets,
+        encoding,
+        climb,
+        gamma=trained.gamma,
+        cost=trained.cost,
+        domain=trained.domain,
+    )

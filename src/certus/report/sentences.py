@@ -83,10 +83,12 @@ def distance_words(distance: float, data: DataSet) -> str:
     if data.train.inputs.dim() == 4:
         count = math.prod(data.train.inputs.shape[1:])
         return f"as when one pixel changes by {distance:.3g}, or all {count} by {distance / count**0.5:.2g}"
-    if data.feature_names and data.input_scale is not None:
-        scale = data.input_scale[1]
-        place = int(scale.argmax())
-        return f"as when {data.feature_names[place]} alone changes by {distance * float(scale[place]):.3g}"
+    encoding = data.train.encoding
+    names = [] if encoding is None else [one for one in encoding.columns if one.kind == "number"]
+    if encoding is not None and names and data.input_scale is not None:
+        widest = max(names, key=lambda one: float(encoding.scales[one.inputs[0]]))
+        scale = float(encoding.scales[widest.inputs[0]])
+        return f"as when {widest.name} alone changes by {distance * scale:.3g}"
     return "the root of the mean squared distance"
 
 

@@ -176,6 +176,7 @@ def certify_run(
         balls=settings.balls,
         refine=settings.refine,
         attack_steps=settings.attack_steps,
+        encoding=data.encoding,
         memory=memory,
         progress=progress,
     )

@@ -34,7 +34,8 @@ def named_split(data: DataSet, name: str) -> Split:
     if name != "all":
         return known[name]
     parts = (data.train, data.calibration, data.test)
-    return Split(torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts]))
+    inputs, targets = (torch.cat([getattr(part, side) for part in parts]) for side in ("inputs", "targets"))
+    return Split(inputs, targets, encoding=data.train.encoding)
 
 
 def check_held_out(trained: TrainedRun, data: Split | str, *, raw: bool = False) -> None:

@@ -1,22 +1,28 @@
 """Which features a run is fragile in: what happens if one moves, and nothing else.
 
-The cost is the run's own with a mask: only the columns of one feature may move, by ρ in the mean. A number
-has one column, a category has one for each of its values; changing it altogether costs 1. Prices that the run
-was trained with are left out: how far a feature moves is asked in its own units, frozen ones too.
+A number moves in the natural cost of the table with a mask: only its own inputs may move, by ρ in the mean.
+A date moves with its season; a missing value stays missing. A category is changed in a share of the rows, and
+every value of it is tried. Prices that the run was trained with are left out: how far a feature moves is
+asked in its own units, frozen ones too.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 
+from certus.certificates.category_swaps import bracket_swaps
 from certus.certificates.certificate import Bracket
 from certus.certificates.certify import certify_network
+from certus.certificates.proven.problem import Problem
 from certus.costs import Masked
 from certus.data import DataSet
-from certus.errors import LARGEST, LEAST, require, require_number
+from certus.errors import LARGEST, LEAST, UnprovableError, require, require_number
+from certus.evidence import Evidence
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
+from certus.row_encoding import YEAR
 from certus.runs.building import natural_cost
 from certus.runs.held_out import named_split
 from certus.runs.table_features import Feature
@@ -46,8 +52,19 @@ def cost_of_moving(data: DataSet, feature: Feature, by: float) -> float:
     if feature.category:
         require(by <= 1, "by", "be a share of the rows, at most 1, for a category", by)
         return by
-    weight = 1.0 if data.weights is None else float(data.weights[feature.columns[0]])
-    return bearable_cost("by", by, weight * (by / feature.scale) * (by / feature.scale))
+    return bearable_cost("by", by, by * by * _unit_cost(data, feature))
+
+
+def _unit_cost(data: DataSet, feature: Feature) -> float:
+    """The cost of a move by one of the source's units; of a date by a day, at most: on the circle of the year
+    a chord is no longer than its arc."""
+    encoding, columns = data.train.encoding, list(feature.columns)
+    weights = torch.ones(len(columns)) if data.weights is None else data.weights[columns]
+    scales = torch.tensor([feature.scale], dtype=torch.float64)
+    if encoding is not None:
+        scales = encoding.scales[columns]
+    prices = (weights.double() / scales**2).tolist()
+    return float(prices[0] + (2 * math.pi / YEAR) ** 2 * max(prices[1:], default=0.0))
 
 
 def bearable_cost(name: str, value: float, rho: float) -> float:
@@ -74,18 +91,31 @@ def chosen_rows(trained: TrainedRun, split: str, samples: int | None, seed: int)
 def move_feature(
     trained: TrainedRun, rows: Split, feature: Feature, rho: float, attack_steps: int = 5
 ) -> Fragile:
-    """The bracket of loss and error where only this feature moves."""
+    """The bracket of loss and error where only this feature moves.
+
+    Args:
+        rho: mean cost of the moves; of a category, the share of rows that change it.
+    """
     mask = torch.zeros(rows.inputs.shape[1], dtype=torch.bool)
     mask[list(feature.columns)] = True
     criterion: Criterion = trained.loss.criterion
     if isinstance(criterion, CrossEntropy | SmoothMargin | MissProbability):
         criterion = CrossEntropy()  # smoothing and margins are devices of training, not to be certified
+    cost = Masked(natural_cost(trained.data), mask)
+    if feature.category:
+        try:
+            problem = Problem.of(trained.loss.model, rows, criterion, cost, trained.domain)
+        except UnprovableError:
+            pass  # nothing is proven then, and what is attained is said below
+        else:
+            bracket = bracket_swaps(problem, feature.columns, rho * len(rows), rho)
+            return Fragile(feature, bracket, str(Evidence.resting_on(problem.assumptions)))
     found = certify_network(
         trained.loss.model,
         rows,
         rho=rho,
         criterion=criterion,
-        cost=Masked(natural_cost(trained.data) if trained.settings.price else trained.cost, mask),
+        cost=cost,
         domain=trained.domain,
         balls=2,
         refine=0,

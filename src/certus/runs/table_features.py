@@ -1,4 +1,4 @@
-"""The features of a table: numbers, and categories with all of their columns; and what moving one costs."""
+"""The features of a table: its columns with all of their inputs; and what moving one costs."""
 
 from __future__ import annotations
 
@@ -10,40 +10,42 @@ import torch
 
 from certus.costs import Cost, Masked, SquaredL2, WeightedL2
 from certus.data import DataSet
-from certus.data.tables import ONE_HOT_WEIGHT
 from certus.errors import ArgumentError, require
 
 
 @dataclass(frozen=True)
 class Feature:
-    """A number, or a category with all of its columns.
+    """A column of a table, and where it is among the inputs.
 
     Attributes:
-        columns: where it is among the inputs.
+        columns: a number has one, a date three (day and season), a category one for each value.
         category: whether it is one.
         scale: how many of the source's units a move by 1 is; 1 for a category.
+        mark: the inputs that say whether its value is missing; empty if none is.
     """
 
     name: str
     columns: tuple[int, ...]
     category: bool
     scale: float
+    mark: tuple[int, ...] = ()
 
 
 def features_of(data: DataSet, option: str = "run") -> list[Feature]:
-    """The features of a table: columns ``town=Bern``, ``town=Chur`` … that share a category are one."""
+    """The features of a table: its columns, each with all inputs that were made of it."""
     if data.feature_names is None:
         rule = "be on a table" if option == "run" else "be left out but for a table"
         raise ArgumentError(f"`{option}` must {rule}, whose features have names; got {data.name}.")
-    found: dict[str, list[int]] = {}
-    weights = data.weights if data.weights is not None else torch.ones(len(data.feature_names))
-    hot = (weights == ONE_HOT_WEIGHT).tolist()
-    for at, name in enumerate(data.feature_names):
-        found.setdefault(name.rpartition("=")[0] if hot[at] else name, []).append(at)
-    scales = None if data.input_scale is None else data.input_scale[1]
+    encoding = data.train.encoding
+    if encoding is None:
+        scales = torch.ones(len(data.feature_names)) if data.input_scale is None else data.input_scale[1]
+        return [
+            Feature(name, (place,), False, float(scales[place]))
+            for place, name in enumerate(data.feature_names)
+        ]
     return [
-        Feature(name, tuple(columns), hot[columns[0]], 1.0 if scales is None else float(scales[columns[0]]))
-        for name, columns in found.items()
+        Feature(one.name, one.inputs, one.kind == "category", float(encoding.scales[one.inputs[0]]), one.mark)
+        for one in encoding.columns
     ]
 
 
@@ -58,13 +60,15 @@ def priced_cost(data: DataSet, prices: Mapping[str, float]) -> Cost:
     """Squared L2, weighted where the data have features of different kinds, times a price for some of them.
 
     Args:
-        prices: of a move by one standard deviation, or of another category; ∞ freezes. Others cost 1.
+        prices: of a move by one standard deviation, of another category, or of a gap; ∞ freezes. Others
+            cost 1. They hold for all inputs of a column: a date has the price of its day and of its season.
     """
     width = math.prod(data.train.inputs.shape[1:])
     weights = torch.ones(width) if data.weights is None else data.weights.clone()
     free = torch.ones(width, dtype=torch.bool)
     for name, price in prices.items():
-        columns = list(named_feature(data, name, "price").columns)
+        feature = named_feature(data, name, "price")
+        columns = [*feature.columns, *feature.mark]
         if math.isinf(price):
             free[columns] = False
         else:

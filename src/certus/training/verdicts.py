@@ -91,7 +91,7 @@ def regression_verdict(loss: ModelLoss, data: DataSet) -> dict[str, float]:
 
 def balanced(data: DataSet) -> DataSet:
     """With weights on the training samples that make every class count alike; their mean is 1."""
-    train = Split(data.train.inputs, data.train.targets, balancing_weights(data)[data.train.targets])
+    train = replace(data.train, weights=balancing_weights(data)[data.train.targets])
     return replace(data, train=train)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from certus.attacks.smallest import shorten
 from certus.batches import per_sample
+from certus.certificates.attained.real_rows import settled
 from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.rounding import outputs_at, rounding_at
@@ -43,34 +44,54 @@ def lowered_loss(problem: Problem, points: Tensor) -> Tensor:
 
 def error_cost(problem: Problem, moved: Tensor) -> Tensor:
     """(batch,) c at the nearest error on the line to the point reached; ∞ where there is none."""
-    found = torch.full((len(problem),), math.inf, dtype=torch.float64)
+    return nearest_on_line(problem, moved)[0]
+
+
+def nearest_on_line(problem: Problem, moved: Tensor) -> tuple[Tensor, Tensor]:
+    """(batch,) that cost, and (batch, …) the error; the sample itself where there is none."""
+    costs, points = torch.full((len(problem),), math.inf, dtype=torch.float64), problem.inputs.clone()
     if problem.classes is None:
         confirmed_outputs(problem, moved)
-        return found
+        return costs, points
     wrong = errs(problem, moved, problem.targets)
     if wrong.any():
         part = problem.select(wrong)
-        found[wrong] = shortened_cost(part, moved[wrong])
-    return found
+        points[wrong] = _shortened(part, moved[wrong])
+        costs[wrong] = raised_cost(part, points[wrong])
+    return costs, points
 
 
-def shortened_cost(problem: Problem, wrong: Tensor) -> Tensor:
-    """(batch,) c at an error on the line from each sample to one, (batch, …)."""
+def _shortened(problem: Problem, wrong: Tensor) -> Tensor:
+    """(batch, …) an error on the line from each sample to one, (batch, …); in a table, from the row with
+    the categories of the error."""
     _, error = outputs_at(problem.analysis, wrong)
+    start = problem.inputs if problem.encoding is None else problem.encoding.returned(wrong, problem.inputs)
+
+    def real(points: Tensor) -> Tensor:
+        return (
+            points if problem.encoding is None else settled(problem.encoding, points, start, problem.domain)
+        )
 
     def surely(points: Tensor) -> Tensor:
-        return _ahead(problem.outputs(points), problem.targets) > 4 * error
+        return _ahead(problem.outputs(real(points)), problem.targets) > 4 * error
 
     # Looked for with the rounding at the end of the line, and checked with its own.
-    nearer = shorten(surely, problem.inputs, wrong)
-    nearer = torch.where(per_sample(errs(problem, nearer, problem.targets), wrong), nearer, wrong)
-    return raised_cost(problem, nearer)
+    nearer = real(shorten(surely, start, wrong))
+    if problem.encoding is not None:  # a swap alone may be an error
+        nearer = torch.where(per_sample(errs(problem, start, problem.targets), start), start, nearer)
+    return torch.where(per_sample(errs(problem, nearer, problem.targets), wrong), nearer, wrong)
 
 
 def errs(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
     """(batch,) whether another class is ahead, by more than rounding can make of nothing."""
     outputs, error = confirmed_outputs(problem, points)
     return _ahead(problem.margin_outputs(outputs), targets) > 2 * error
+
+
+def may_err(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
+    """(batch,) whether rounding cannot exclude that another class is ahead, or level."""
+    outputs, error = outputs_at(problem.analysis, points)
+    return ~(_ahead(problem.margin_outputs(outputs), targets) < -2 * error)
 
 
 def _ahead(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from certus.certificates.smoothing.predictors import Predictor
 from certus.losses import Criterion, CrossEntropy
 from certus.modes import at_rest
 from certus.outward import MANY, up
+from certus.row_encoding import RowEncoding
 from certus.split import Split
 
 COPIES, BLIND_COPIES = 24, 96  # draws of noise that a path is found with: with gradients, and without
@@ -68,6 +69,7 @@ def find_paths(
     criterion: Criterion | None,
     others: Split,
     loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+    encoding: RowEncoding | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Paths:
     """Paths of ``steps`` points, out to ``radius`` in the cost's norm.
@@ -76,11 +78,12 @@ def find_paths(
         criterion: what a module's gradients are of; cross-entropy for labels, if None.
         others: samples of which the nearest of another label is the first heading.
         loss: of outputs and targets, between 0 and 1: what is bad; errors if None.
+        encoding: of the rows of a table, of which only numbers without gaps then move.
     """
     parts = []
     for start in range(0, len(data), _BATCH):
         rows = slice(start, min(start + _BATCH, len(data)))
-        walk = _Walk(predictor, data[rows], noise, seed, start, criterion, loss)
+        walk = _Walk(predictor, data[rows], noise, seed, start, criterion, loss, encoding)
         parts.append(walk.outwards(radius, steps, _headings(data[rows], others, noise)))
         if progress is not None:
             progress((steps + 1) * walk.copies * (rows.stop - rows.start))
@@ -103,7 +106,9 @@ class _Walk:
         first: int,
         criterion: Criterion | None,
         loss: Callable[[Tensor, Tensor], Tensor] | None,
+        encoding: RowEncoding | None,
     ) -> None:
+        self.encoding = encoding
         self.predictor, self.data, self.noise, self.loss = predictor, data, noise, loss
         self.criterion = criterion or CrossEntropy()
         self.copies = BLIND_COPIES if predictor.module is None else COPIES
@@ -126,6 +131,8 @@ class _Walk:
             course = course + self._unit(slope)
             point = origin + radius * (step + 1) / steps * self._unit(course)
             point = self.noise.cost.pinned(point.to(origin.dtype), origin)
+            if self.encoding is not None:
+                point = self.encoding.with_numbers(point, origin)
         costs = [up(self.noise.cost.value(one.double(), origin.double()), MANY) for one in points]
         return Paths(torch.stack(points), torch.stack(costs), torch.stack(badness))
 

@@ -7,6 +7,8 @@ a function of that sample, so that it may enter a statement about the population
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +17,14 @@ from certus.attacks.gradient import GradientAttack
 from certus.attacks.margin import Margin
 from certus.attacks.smallest import largest_penalty, nearest_error
 from certus.batches import per_sample
-from certus.certificates.attained.errors_found import Moved, error_cost, errs, lowered_loss, shortened_cost
+from certus.certificates.attained.errors_found import Moved, error_cost, errs, lowered_loss
+from certus.certificates.attained.real_rows import best_swap, settled
 from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.touching import Touches
+from certus.costs.masked import masked_to
 from certus.domains import Box, Intervals
-from certus.losses import ModelLoss
+from certus.losses import ModelLoss, evaluate_loss
 from certus.surrogate import default_maximizer
 
 _ROUNDS = 6
@@ -31,15 +35,44 @@ def push(problem: Problem, rho: float, steps: int) -> Moved:
     """PGM in the ball c(x, x₀) ≤ ρ around every sample (eqn:certify-tests, left side); one stays where it is
     if nothing better was found."""
     with torch.no_grad():
-        points = _into_ball(problem, _attacked(problem, rho, steps), rho)
-        costs = raised_cost(problem, points)
-        losses, start = lowered_loss(problem, points), lowered_loss(problem, problem.inputs)
-        better = (losses > start) & (costs <= rho)
-        return Moved(
-            torch.where(per_sample(better, points), points, problem.inputs),
-            torch.where(better, costs, 0.0),
-            torch.where(better, losses, start),
-        )
+        start = lowered_loss(problem, problem.inputs)
+        found = Moved(problem.inputs, torch.zeros_like(start), start)
+        for points in _pushes(problem, rho, steps):
+            costs, losses = raised_cost(problem, points), lowered_loss(problem, points)
+            better = (losses > found.losses) & (costs <= rho)
+            found = Moved(
+                torch.where(per_sample(better, points), points, found.points),
+                torch.where(better, costs, found.costs),
+                torch.where(better, losses, found.losses),
+            )
+        return found
+
+
+def _pushes(problem: Problem, rho: float, steps: int) -> Iterator[Tensor]:
+    """Points that may be within cost ρ: of a table, rows with their numbers moved, or a single swap."""
+    encoding, numbers = problem.encoding, _of_numbers(problem)
+    if numbers is not None:
+        points = _into_ball(numbers, _attacked(numbers, rho, steps), rho)
+        if encoding is not None:
+            points = settled(encoding, points, problem.inputs, problem.domain)
+        yield points
+    if encoding is not None and not encoding.plain:
+
+        def worth(rows: Tensor) -> Tensor:
+            losses = evaluate_loss(problem.loss, rows, problem.targets)
+            return torch.where(raised_cost(problem, rows) <= rho, losses, -math.inf)
+
+        yield best_swap(encoding, problem.inputs, worth, problem.cost, problem.domain)
+
+
+def _of_numbers(problem: Problem, base: Tensor | None = None) -> Problem | None:
+    """The problem, from other rows if some are given, with categories, gaps and seasons frozen; None if
+    nothing else may move."""
+    inputs = problem.inputs if base is None else base
+    if problem.encoding is None or problem.encoding.plain:
+        return replace(problem, inputs=inputs)
+    cost = masked_to(problem.cost, problem.encoding.movable())
+    return None if cost is None else replace(problem, inputs=inputs, cost=cost)
 
 
 def _attacked(problem: Problem, rho: float, steps: int) -> Tensor:
@@ -72,17 +105,61 @@ def _into_ball(problem: Problem, points: Tensor, rho: float) -> Tensor:
 def nearest_costs(problem: Problem, farthest: float, steps: int) -> Tensor:
     """(batch,) c at the nearest error that a search finds; ∞ where it finds none.
 
-    Where attacks know the norm they bisect on its balls; for any other cost γ is bisected on, with the margin
-    for a loss, and the way to the point reached is shortened.
+    In a table numbers move from the row itself, from the cheapest swap that is an error, and from the swap
+    that comes nearest to one.
 
     Args:
         farthest: the largest distance to look at, in the cost's norm.
     """
     found = torch.full((len(problem),), math.inf, dtype=torch.float64)
+    with torch.no_grad():
+        for points in near_errors(problem, farthest, steps):
+            found = torch.minimum(found, error_cost(problem, points))
+    return found
+
+
+def near_errors(problem: Problem, farthest: float, steps: int) -> Iterator[Tensor]:
+    """(batch, …) points that may be errors; see ``nearest_costs``."""
+    encoding = problem.encoding
+    if encoding is None:
+        yield _nearest_points(problem, farthest, steps)
+        return
+    for base in (problem.inputs, *_swapped(problem)):
+        numbers = _of_numbers(problem, base)
+        yield base
+        if numbers is not None:
+            yield settled(encoding, _nearest_points(numbers, farthest, steps), base, problem.domain)
+
+
+def _swapped(problem: Problem) -> list[Tensor]:
+    """(n, features) rows with a single swap: the cheapest that is an error, and the nearest to one."""
+    encoding = problem.encoding
+    if encoding is None or not encoding.categories:
+        return []
+
+    def ahead(rows: Tensor) -> Tensor:
+        return Margin()(problem.outputs(rows), problem.targets)
+
+    def cheap(rows: Tensor) -> Tensor:
+        wrong = errs(problem, rows, problem.targets)
+        return torch.where(wrong, -raised_cost(problem, rows), -math.inf)
+
+    found = [
+        best_swap(encoding, problem.inputs, worth, problem.cost, problem.domain) for worth in (cheap, ahead)
+    ]
+    return [rows for rows in found if not torch.equal(rows, problem.inputs)]
+
+
+def _nearest_points(problem: Problem, farthest: float, steps: int) -> Tensor:
+    """(batch, …) the nearest errors that a search finds; the samples where it finds none.
+
+    Where attacks know the norm they bisect on its balls; for any other cost γ is bisected on, with the margin
+    for a loss.
+    """
     loss, inputs, targets = ModelLoss(_Labels(problem), Margin()), problem.inputs, problem.targets
     ball = problem.cost.stepping(problem.domain)
     if ball.own:
-        points = nearest_error(
+        return nearest_error(
             loss,
             inputs,
             targets,
@@ -93,36 +170,45 @@ def nearest_costs(problem: Problem, farthest: float, steps: int) -> Tensor:
             rounds=_ROUNDS,
             random_start=False,
         ).inputs
-    else:
-        slope = problem.smoothness.output_lipschitz * math.sqrt(2) / (2 * problem.unit_price * farthest)
-        slope = slope if 0 < slope < math.inf else 1.0
-        points = largest_penalty(
-            loss,
-            inputs,
-            targets,
-            cost=problem.cost,
-            domain=problem.domain,
-            smallest=slope / 4,
-            largest=slope * 4096,
-            maximizer=default_maximizer(problem.cost, problem.domain, tolerance=1e-4, max_gradients=steps),
-            rounds=2 * _ROUNDS,
-        ).inputs
-    with torch.no_grad():
-        wrong = errs(problem, points, targets)
-        if wrong.any():
-            found[wrong] = shortened_cost(problem.select(wrong), points[wrong])
-    return found
+    slope = problem.smoothness.output_lipschitz * math.sqrt(2) / (2 * problem.unit_price * farthest)
+    slope = slope if 0 < slope < math.inf else 1.0
+    return largest_penalty(
+        loss,
+        inputs,
+        targets,
+        cost=problem.cost,
+        domain=problem.domain,
+        smallest=slope / 4,
+        largest=slope * 4096,
+        maximizer=default_maximizer(problem.cost, problem.domain, tolerance=1e-4, max_gradients=steps),
+        rounds=2 * _ROUNDS,
+    ).inputs
 
 
 def costs_beyond(problem: Problem, touches: Touches) -> Tensor:
     """(n,) c at the nearest error on the lines that lead a little beyond proposed points; ∞ where none is."""
     part = problem.select(touches.sample)
-    move = (touches.point - part.inputs) * (1 + _BEYOND)
     with torch.no_grad():
-        points = problem.domain.project(problem.cost.pinned(part.inputs + move, part.inputs))
-        costs = error_cost(part, points)
+        costs = error_cost(part, _beyond(part, touches.point))
     found = torch.full((len(problem),), math.inf, dtype=torch.float64)
     return found.scatter_reduce(0, touches.sample, costs, "amin")
+
+
+def points_beyond(problem: Problem, touches: Touches) -> Iterator[Tensor]:
+    """(n, …) the ends of these lines, one for each class that they lead to; else the samples."""
+    for rival in touches.rival.unique():
+        chosen = touches.rival == rival
+        points, sample = problem.inputs.clone(), touches.sample[chosen]
+        points[sample] = _beyond(problem.select(sample), touches.point[chosen])
+        yield points
+
+
+def _beyond(problem: Problem, touched: Tensor) -> Tensor:
+    """(batch, …) a little beyond points that are proposed for each sample."""
+    inputs, move = problem.inputs, (touched - problem.inputs) * (1 + _BEYOND)
+    points = problem.domain.project(problem.cost.pinned(inputs + move, inputs))
+    encoding = problem.encoding
+    return points if encoding is None else settled(encoding, points, inputs, problem.domain)
 
 
 class _Labels(nn.Module):

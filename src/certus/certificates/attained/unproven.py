@@ -19,13 +19,16 @@ from certus.attacks.gradient import GradientAttack
 from certus.attacks.margin import Margin
 from certus.attacks.smallest import nearest_error
 from certus.batches import per_sample
+from certus.certificates.attained.real_rows import settled
 from certus.certificates.lines import Push
 from certus.certificates.proven.problem import BATCH, Data, gather
 from certus.costs import Cost
+from certus.costs.masked import masked_to
 from certus.domains import Domain
 from certus.errors import LossError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, SquaredError, predicted
 from certus.outward import MANY, down, up
+from certus.row_encoding import RowEncoding
 
 _ROUNDS = 6
 _BEYOND = 1.001
@@ -63,9 +66,21 @@ def attain(
     *,
     clip: float | None,
     steps: int,
+    encoding: RowEncoding | None = None,
 ) -> AttainedSide:
-    """Attack a model within each ρ of the data."""
+    """Attack a model within each ρ of the data.
+
+    Args:
+        encoding: of the rows of a table: then numbers move alone, and stay those of a row.
+    """
     inputs, targets = gather(data)
+
+    def real(points: Tensor) -> Tensor:
+        return points if encoding is None else settled(encoding, points, inputs.to(points), domain)
+
+    if encoding is not None and not encoding.plain:
+        moving = masked_to(cost, encoding.movable())
+        steps, cost = (0, cost) if moving is None else (steps, moving)
     network, dtype = in_double(model, inputs[:1])
     loss = ModelLoss(network, criterion)
     outputs = _outputs(network, inputs.to(dtype))
@@ -89,6 +104,7 @@ def attain(
                 for part, labels in zip(inputs.to(dtype).split(BATCH), targets.split(BATCH), strict=True)
             ]
         )
+        points = real(points)
         height, wrong = _losses(loss, points, targets, clip)
         spent = up(cost.value(points.double(), inputs), MANY)
         better = (height > start) & (spent <= rho)
@@ -112,7 +128,7 @@ def attain(
             random_start=False,
         ).inputs
         for beyond in (1.0, _BEYOND):  # an error may lie on the very edge, where it is none beyond doubt
-            points = domain.project(inputs.to(dtype) + beyond * (near - inputs.to(dtype)))
+            points = real(domain.project(inputs.to(dtype) + beyond * (near - inputs.to(dtype))))
             wrong = _losses(loss, points, targets, clip)[1]
             spent = up(cost.value(points.double(), inputs), MANY)
             costs = torch.where(wrong, torch.minimum(costs, spent), costs)

@@ -20,6 +20,7 @@ from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, predicted
 from certus.outward import SOME, slack
+from certus.row_encoding import RowEncoding
 from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
 from certus.smoothness.agreement import CallersModel
 from certus.smoothness.criteria import Softmax, check_targets
@@ -59,6 +60,7 @@ class Problem:
         smoothness: bounds that hold everywhere; analysis: for those on balls.
         claimed: whether ``smoothness`` is the caller's claim.
         caller: the model itself, asked at every sample and every point that is attained.
+        encoding: of the rows of a table, for searches of attained sides; no bound rests on it.
     """
 
     loss: ModelLoss
@@ -72,6 +74,7 @@ class Problem:
     analysis: Analysis
     claimed: bool
     caller: CallersModel
+    encoding: RowEncoding | None = None
 
     @staticmethod
     def of(

@@ -90,9 +90,9 @@ class Predictor:
             return predicted(_tensor(flat)).long().cpu()
         return self.encode(flat)
 
-    def check_apart(self, inputs: Tensor, *, labelled: bool = True, scored: bool = False) -> None:
+    def check_apart(self, inputs: Tensor, *, labelled: bool = True, scored: bool = False) -> int:
         """Raise if an answer depends on the inputs beside it, or on when it is asked for: the noisy copies
-        would not be independent, and no confidence would follow.
+        would not be independent, and no confidence would follow. Returns how many answers it asked for.
 
         Args:
             labelled: whether labels are asked for; scored: whether scores are.
@@ -113,6 +113,7 @@ class Predictor:
                     "again, in other batches or in another order, it says something else of the same inputs. "
                     "Take out what looks at the batch, such as its mean, and random numbers of its own."
                 )
+        return len(asked) * (3 * len(inputs) + len(inputs[:TRIED]))
 
     def _rows(self, inputs: Tensor) -> Tensor:
         """Outputs as they are, one for each input."""

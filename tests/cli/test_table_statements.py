@@ -1,0 +1,237 @@
+"""What commands say of tables, against tables that are written and predicted: categories with odd names,
+dates with their season, new categories, attacks that leave categories whole."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import certus as library
+from certus.report.findings import find_out
+from tests.cli.test_cli import certus, refused
+from tests.runs.table_files import write_cells
+
+BANDS = ("<18", "18-64", ">=65")
+TRAIN = ("--epochs", "60", "--model", "mlp:4:elu", "--gamma", "100", "--lr", "0.05", "--target", "bought")
+COUNT = 60
+
+
+def people() -> list[dict[str, str]]:
+    """Who buys depends on the band; the number matters little, and has gaps."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for at in range(COUNT):
+        band = BANDS[at % 3]
+        buys = (band == ">=65") ^ bool(rng.random() < 0.08)
+        number = "" if at % 12 == 5 else f"{rng.normal(50, 10):.3f}"
+        rows.append(
+            {"x": f"{rng.normal():.4f}", "band": band, "y": number, "bought": "yes" if buys else "no"}
+        )
+    return rows
+
+
+def visits() -> list[dict[str, str]]:
+    """Who buys depends on the season."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for _ in range(COUNT):
+        day = datetime.date(2019, 1, 1) + datetime.timedelta(days=int(rng.integers(3 * 365)))
+        warm = 91 < day.timetuple().tm_yday < 274
+        rows.append({"when": day.isoformat(), "x": f"{rng.normal():.4f}", "bought": "yes" if warm else "no"})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("shop")
+    write_cells(place / "people.csv", people())
+    write_cells(place / "visits.csv", visits())
+    for name, more in (("people", ()), ("visits", ()), ("frozen", ("--price", "band=inf,y=inf"))):
+        source = "visits" if name == "visits" else "people"
+        done = certus("train", f"csv:{source}.csv", *TRAIN, *more, "-o", f"run-{name}", folder=place)
+        assert done.returncode == 0, done.stderr
+    return place
+
+
+def held_out_rows(folder: Path, name: str) -> list[dict[str, str]]:
+    rows = people() if name == "people" else visits()
+    numbers = library.load(folder / f"run-{name}").data.rows["test"].tolist()
+    return [rows[number] for number in numbers]
+
+
+def predicted(folder: Path, name: str, rows: list[dict[str, str]]) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) losses and errors of rows that are written and predicted."""
+    write_cells(folder / "asked.csv", rows)
+    done = certus("predict", f"run-{name}", "asked.csv", "--no-radius", folder=folder)
+    assert done.returncode == 0, done.stderr
+    said = list(csv.DictReader(io.StringIO(done.stdout)))
+    right = np.array([float(one[f"p({row['bought']})"]) for one, row in zip(said, rows, strict=True)])
+    wrong = np.array([one["label"] != row["bought"] for one, row in zip(said, rows, strict=True)])
+    return -np.log(right.clip(1e-12)), wrong
+
+
+def asked(folder: Path, name: str, feature: str, by: float) -> dict[str, Any]:
+    """``certus whatif`` on all test rows."""
+    line = ("--feature", feature, "--by", str(by), "--samples", "0", "--json")
+    done = certus("whatif", f"run-{name}", *line, folder=folder)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert isinstance(told, dict)
+    return told
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.75, 1.0])
+def test_what_if_rows_change_a_category(shop: Path, share: float) -> None:
+    """Exactly: every value in every row, and the ⌊sn⌋ rows with the largest gains."""
+    rows = held_out_rows(shop, "people")
+    now, wrong = predicted(shop, "people", rows)
+    others = [predicted(shop, "people", [row | {"band": band} for row in rows]) for band in (*BANDS, "new")]
+    best = np.max([loss for loss, _ in others], 0)
+    turned = np.any([errors for _, errors in others], 0) & ~wrong
+    assert turned.sum() > 2
+    count = math.floor(share * len(rows) + 1e-9)
+    told = asked(shop, "people", "band", share)
+    error = (wrong.sum() + min(count, turned.sum())) / len(rows)
+    assert error <= wrong.mean() + share
+    assert told["error_low"] == pytest.approx(error)
+    assert told["error_high"] == pytest.approx(error)
+    loss = now.mean() + np.sort(best - now)[::-1][:count].sum() / len(rows)
+    # Probabilities are printed with six digits.
+    assert told["loss_low"] == pytest.approx(loss, abs=1e-3)
+    assert told["loss_high"] == pytest.approx(loss, abs=1e-3)
+
+
+def test_a_date_moves_with_its_season(shop: Path) -> None:
+    rows, by = held_out_rows(shop, "visits"), 183
+    _, wrong = predicted(shop, "visits", rows)
+    told = asked(shop, "visits", "when", by)
+    for sign in (-1, 1):
+        later = [
+            row | {"when": str(datetime.date.fromisoformat(row["when"]) + datetime.timedelta(days=sign * by))}
+            for row in rows
+        ]
+        loss, errors = predicted(shop, "visits", later)
+        assert errors.mean() > wrong.mean() + 0.3
+        assert errors.mean() <= told["error_high"]
+        assert loss.mean() <= told["loss_high"] + 1e-3
+    assert told["error_low"] <= told["error_high"]
+    refused(
+        certus("whatif", "run-visits", "--feature", "when (winter)", "--by", "1", folder=shop),
+        "`--feature` must be one of when, x",
+    )
+
+
+def test_a_frozen_column_is_frozen_whole(shop: Path) -> None:
+    """Whatever its categories are called, and its gaps too."""
+    cost, data = library.load(shop / "run-frozen").cost, library.load(shop / "run-frozen").data
+    names = data.feature_names
+    assert names is not None
+    for place, name in enumerate(names):
+        moved = data.test.inputs[:1].clone()
+        moved[0, place] += 0.5
+        assert math.isinf(float(cost(moved, data.test.inputs[:1]))) == (name != "x"), name
+
+
+def test_features_are_the_columns_of_the_table(shop: Path) -> None:
+    done = certus("features", "run-people", "--samples", "0", "--json", folder=shop)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert {one["feature"] for one in told["features"]} == {"x", "band", "y"}
+    now = 1 - told["now"]["accuracy"]
+    for one in told["features"]:
+        if one["feature"] == "band":  # another category costs 1
+            assert one["error_high"] <= now + one["rho"] + 1e-9
+
+
+def test_a_new_category_counts_as_a_whole_change(shop: Path) -> None:
+    later = people()
+    for row in later[: COUNT // 4]:
+        row["band"] = "new"
+    write_cells(shop / "later.csv", later)
+    for more in ((), ("--run", "run-people")):
+        line = ("shift", "csv:people.csv", "csv:later.csv", *more, "--json")
+        done = certus(*line, folder=shop)
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        assert told["shift"]["low"] == pytest.approx(0.25, rel=1e-5)
+        assert told["shift"]["high"] == pytest.approx(0.25, rel=1e-5)
+        moved = {one["feature"]: one for one in told["features"]}
+        assert moved["band"]["moved"] == pytest.approx(0.25)
+        assert moved["band"]["cost"] == pytest.approx(0.25)
+
+
+def reached_by_x(folder: Path, epsilon: float) -> np.ndarray:
+    """(n,) whether some x within ε, and nothing else, makes the model err; on a fine grid."""
+    trained = library.load(folder / "run-people")
+    data, names = trained.data.test, trained.data.feature_names
+    assert names is not None
+    found = np.zeros(len(data), dtype=bool)
+    for step in np.linspace(-epsilon, epsilon, 2001):
+        moved = data.inputs.clone()
+        moved[:, names.index("x")] += float(step)
+        with torch.no_grad():
+            found |= (trained.model(moved).argmax(1) != data.targets).numpy()
+    return found
+
+
+def test_attacks_leave_categories_whole(shop: Path) -> None:
+    line = ("attack", "run-people", "--norm", "2", "--epsilon", "1", "--json")
+    for kind in ("pgm", "fgm"):
+        done = certus(*line, "--attack", kind, folder=shop)
+        assert done.returncode == 0, done.stderr
+        row = json.loads(done.stdout)["rows"][0]
+        assert row["error"]["value"] <= reached_by_x(shop, 1.0).mean() + 1e-9
+    done = certus("attack", "run-people", "--nearest", "--norm", "2", "--json", folder=shop)
+    assert done.returncode == 0, done.stderr
+    for at, distance in enumerate(json.loads(done.stdout)["distances"]):
+        if distance is not None:
+            assert reached_by_x(shop, distance * 1.01 + 1e-6)[at]
+    done = certus("attack", "run-people", "--attack", "wrm", "--gamma", "0.1", folder=shop)
+    assert done.returncode == 0, done.stderr
+    assert "categories" in done.stdout
+
+
+def test_the_report_shows_rows(shop: Path) -> None:
+    trained = library.load(shop / "run-people")
+    found = find_out(trained, 1.0, 12, 0)
+    names = trained.data.feature_names
+    assert names is not None
+    assert found.worst is not None
+    for prefix in ("band=", "y?="):
+        places = [at for at, name in enumerate(names) if name.startswith(prefix)]
+        part = found.worst.after[:, places]
+        assert bool(((part == 0) | (part == 1)).all())
+        assert bool((part.sum(1) == 1).all())
+
+
+def test_smoothing_attains_no_parts_of_categories(shop: Path) -> None:
+    """At a price of 1 for another band, ρ = 0.1 buys a tenth of the rows at most."""
+    trained = library.load(shop / "run-people")
+    rows = trained.data.train
+    found = library.certify(
+        trained.model, rows, rho=0.1, smoothing=0.2, draws=50, cost=trained.cost, attack_steps=6, votes=20
+    )
+    names, moved = trained.data.feature_names, rows.inputs.clone()
+    assert names is not None
+    noise = torch.Generator().manual_seed(0)
+    weights = trained.data.weights
+    assert weights is not None
+    errors = []
+    for step in np.linspace(-2, 2, 41):
+        moved[:, names.index("x")] = rows.inputs[:, names.index("x")] + float(step)
+        copies = moved.repeat(50, 1)
+        copies = copies + 0.2 * torch.randn(copies.shape, generator=noise) / weights.sqrt()
+        with torch.no_grad():
+            wrong = trained.model(copies).argmax(1) != rows.targets.repeat(50)
+        errors.append(wrong.double().reshape(50, -1).mean(0))
+    most = torch.stack(errors).amax(0).mean()  # wherever x goes, at any cost
+    assert found.lower(0.1, "error") <= float(most) + 0.02
