@@ -192,6 +192,8 @@ def test_a_model_that_says_something_else_is_refused() -> None:
 
 def test_a_scaler_that_clips_is_refused() -> None:
     """Linear within the range of the data that it was fitted on, however wide, and constant outside."""
+    if "clip" not in MaxAbsScaler().get_params():
+        pytest.skip("a parameter of later versions of scikit-learn")
     rows = 100 * X
     model = make_pipeline(MaxAbsScaler(clip=True), Ridge(1e-6)).fit(rows, NUMBERS)
     far, numbers = 10 * rows, Ridge(1e-6).fit(rows, NUMBERS).predict(10 * rows)
