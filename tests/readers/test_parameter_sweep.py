@@ -27,7 +27,7 @@ SEED = 20261118
 COMBINATIONS = 300
 
 
-def drawn(setting: Setting) -> tuple[Any, Any, Any]:
+def fitting_data(setting: Setting) -> tuple[Any, Any, Any]:
     """Rows, labels and numbers to fit on."""
     draw = np.random.default_rng(7)
     rows = draw.normal(size=(40, 4)) * [1.0, 3.0, 0.2, 5.0] + [0.0, 1.0, -2.0, 8.0]
@@ -42,7 +42,7 @@ def drawn(setting: Setting) -> tuple[Any, Any, Any]:
     return rows.astype(np.float32) if setting.data == "single" else rows, labels, scores
 
 
-def made(setting: Setting) -> Any:
+def build(setting: Setting) -> Any:
     """The model unfitted; a transformer before a linear classifier."""
     model = CLASSES[setting.kind](**(CHEAP.get(setting.kind, {}) | copy.deepcopy(setting.options)))
     ends = is_classifier(model) or is_regressor(model)
@@ -67,7 +67,9 @@ def own_losses(model: Any, rows: Any, targets: Any) -> Any:
 
 def tied(model: Any, rows: Any) -> Any:
     """(n,) whether two labels are as good as each other, so that a bound counts an error."""
-    scores = (model.decision_function if hasattr(model, "decision_function") else model.predict_proba)(rows)
+    scores = (model.decision_function if hasattr(model, "decision_function") else model.predict_proba)(
+        rows.copy()
+    )
     if scores.ndim == 1:
         return np.abs(scores) < 1e-9
     best = np.sort(scores, 1)
@@ -86,13 +88,14 @@ def seeded() -> Iterator[None]:
 def outcome(setting: Setting) -> str:
     """Whether scikit-learn or certus refuses a setting, or it was read rightly; raises if wrongly.
 
-    It is "read, wide" where rounding, of weights beyond 1e4, leaves a wide bracket around the right loss.
+    It is "no bound" where the model's own loss is infinite, and "read, wide" where rounding leaves a
+    wide bracket around the right loss: layers with huge outputs.
     """
-    rows, labels, numbers = drawn(setting)
+    rows, labels, numbers = fitting_data(setting)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # models that have not converged are models as well
         try:
-            model = made(setting)
+            model = build(setting)
             model.fit(rows.copy(), numbers if is_regressor(model) else labels)
             model.predict(rows.copy())
         except Exception:  # whatever a combination of parameters may raise in scikit-learn
@@ -107,28 +110,30 @@ def outcome(setting: Setting) -> str:
                 chances = model.predict_proba(tried.copy())[np.arange(len(tried)), targets]
                 targets = np.where(chances < 1e-8, model.predict(tried.copy()), targets)
         losses = own_losses(model, tried, targets)
-        if not np.isfinite(losses).all():
-            return "not finite"
+        finite = bool(np.isfinite(losses).all())
         options = {} if hasattr(model, "coef_") else {"attack_steps": 0}
         try:
             certificate = certus.certify(model, (tried, targets), rho=0.0, **options)  # type: ignore[call-overload]
         except UnsupportedError:
             return "refused"
         except ArgumentError as reason:
-            if "`smoothing` must be given" in str(reason):
+            if "`smoothing` must be given" in str(reason) or not finite:
                 return "refused"
             raise
+    if not finite:  # a fit that has diverged
+        assert certificate.bound(0.0) == np.inf, str(setting)
+        return "no bound"
     own, low, high = losses.mean(), certificate.lower(0.0), certificate.bound(0.0)
     room = 1e-6 + 1e-5 * own
     assert low - room <= own <= high + room, f"{setting}: [{low}, {high}] for {own}"
     wide = high - low > room
-    assert not wide or max(np.abs(weights).max() for weights in model.coefs_) > 1e4, str(setting)
+    assert not wide or hasattr(model, "coefs_"), f"{setting}: [{low}, {high}]"
     if not is_regressor(model):
         wrong = model.predict(tried.copy()) != targets
         bound = certificate.error_bound(0.0)
         assert bound is not None
         assert wrong.mean() <= bound + 1e-9, str(setting)
-        assert bound <= (wrong | tied(model, tried)).mean() + 1e-6, str(setting)
+        assert wide or bound <= (wrong | tied(model, tried)).mean() + 1e-6, str(setting)
     return "read, wide" if wide else "read"
 
 
@@ -140,12 +145,17 @@ def counted(settings: list[Setting]) -> Counter[str]:
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_every_parameter_is_read_rightly_or_refused(kind: type, record_property: Any) -> None:
     singly = counted(list(alone(kind)))
-    together = counted(list(combined(kind, COMBINATIONS, SEED)))
+    together: Counter[str] = Counter()
+    for setting in combined(kind, 5 * COMBINATIONS, SEED):
+        together[outcome(setting)] += 1
+        if together.total() - together["not fitted"] == COMBINATIONS:  # scikit-learn refuses some itself
+            break
     print(f"{kind.__name__}: one at a time {dict(singly)}, combined {dict(together)}")
     record_property("one at a time", dict(singly))
     record_property("combined", dict(together))
-    assert sum(together.values()) == COMBINATIONS
-    assert singly["read"] + together["read"] > 0
+    assert together.total() - together["not fitted"] == COMBINATIONS
+    read, wide = (singly[name] + together[name] for name in ("read", "read, wide"))
+    assert read > 10 * wide
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
@@ -159,7 +169,7 @@ def test_a_share_of_the_parameters(kind: type) -> None:
 @pytest.mark.soak
 def test_no_other_class_is_read() -> None:
     """Of all that scikit-learn has, with its defaults, before a linear model or alone."""
-    rows, labels, numbers = drawn(Setting(LogisticRegression, {}, 2))
+    rows, labels, numbers = fitting_data(Setting(LogisticRegression, {}, 2))
     read = set()
     for _, kind in all_estimators():
         with warnings.catch_warnings():

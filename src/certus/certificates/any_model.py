@@ -249,10 +249,9 @@ class _Asked:
 
 def _by_name(model: object, data: AnyData) -> AnyData:
     """The data with columns of frames as an estimator of scikit-learn's kind, which knows names, has them."""
-    if isinstance(data, Split) or not callable(getattr(model, "get_params", None)):
-        return data
-
     named = fitted_names(model) is not None
+    if isinstance(data, Split) or not (named or callable(getattr(model, "get_params", None))):
+        return data
 
     def by_name(pair: Any) -> Any:
         if isinstance(pair, Split):
