@@ -99,11 +99,12 @@ def _compare(reading: Reading, rows: _Array, given: Any, close: float) -> None:
 
 
 def _sizes(reading: Reading, rows: _Array) -> _Array:
-    """(n, outputs) sums of the absolute terms behind each output, which the rounding of both is relative to."""
+    """(n, outputs) sums of the absolute terms of each output: the rounding of both is relative to them."""
     sizes = torch.from_numpy(np.abs(rows))
     for layer in reading.network:
-        linear = isinstance(layer, nn.Linear)  # an activation is 1-Lipschitz, and at most 1 at 0
-        sizes = sizes @ layer.weight.abs().T + layer.bias.abs() if linear else sizes + 1
+        sizes = sizes + 1  # an activation is 1-Lipschitz, and at most 1 at 0
+        if isinstance(layer, nn.Linear):
+            sizes = sizes @ layer.weight.abs().T + layer.bias.abs()
     return sizes.numpy()
 
 
