@@ -29,7 +29,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Each sample after an attack; every number is attained by an actual point.
+    """Each sample after an attack, on the CPU; every number is attained by an actual point.
 
     Attributes:
         loss: (n,) the loss at the moved input.
@@ -45,7 +45,7 @@ class Outcome:
     @property
     def rho_test(self) -> float:
         """Mean squared distance E‖x̂ − x‖₂², the ρ̂_test of fig:mnist2."""
-        return float((self.l2.double() ** 2).mean())
+        return float((self.l2.cpu().double() ** 2).mean())
 
     def error(self, confidence: float = 0.95) -> Interval | None:
         """Share of wrong samples, with its Wilson interval; None in regression."""
@@ -94,8 +94,8 @@ def attack_data(
                     "the weights are useless, or the attack moves too far for the inputs' dtype."
                 )
             wrong = predicted(outputs) != batch.targets if labelled else torch.zeros_like(losses)
-            move = moved.double() - batch.inputs.double()
-            parts.append((losses, wrong, L2(move), SUP(move)))
+            move = moved.cpu().double() - batch.inputs.cpu().double()
+            parts.append((losses.cpu(), wrong.cpu(), L2(move), SUP(move)))
             if progress is not None:
                 progress(len(batch))
     losses, wrong, l2, sup = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -152,7 +152,7 @@ def normal_interval(values: Tensor, confidence: float = 0.95) -> Interval:
     """A mean with its interval from the normal approximation."""
     require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
     require(len(values) > 0, "values", "not be empty", f"{len(values)} values")
-    values = values.double()
+    values = values.cpu().double()
     mean = float(values.mean())
     spread = float(values.std()) if len(values) > 1 else math.inf
     half = NormalDist().inv_cdf((1 + confidence) / 2) * spread / math.sqrt(len(values))

@@ -58,7 +58,7 @@ def certify_straight(
         )
     rhos = require_numbers("rho", rho, zero=True)
     epsilons = () if epsilon is None else require_numbers("epsilon", epsilon, zero=True)
-    inputs = inputs.detach().double().cpu()
+    inputs = inputs.detach().cpu().double()
     check_batch(inputs, targets)
     check_geometry(inputs, cost, _EVERYWHERE)
     weights = None if split is None or split.weights is None else checked_weights(split.weights, len(inputs))
@@ -93,10 +93,10 @@ def _score_of(model: nn.Module, shape: Sequence[int], criterion: Criterion, cost
         return None
     if not is_own(cost) or isinstance(cost.unmasked, Bregman):
         return None
-    weight, kind = layer.weight.detach().double().cpu(), type(criterion)
+    weight, kind = layer.weight.detach().cpu().double(), type(criterion)
     bias = torch.zeros(len(weight), dtype=torch.float64)
     if layer.bias is not None:
-        bias = layer.bias.detach().double().cpu()
+        bias = layer.bias.detach().cpu().double()
     if len(weight) == 2 and criterion == CrossEntropy():
         sizes = weight.abs().sum(0, keepdim=True), float(bias.abs().sum())
         return _Score(weight[1:] - weight[:1], float(bias[1] - bias[0]), sizes, Softplus(), 2)
@@ -149,7 +149,7 @@ class _Straight:
         if score.classes is None:
             require(targets is not None, "data", "have targets for a regression", None)
             assert targets is not None
-            targets = targets.detach().double().cpu()
+            targets = targets.detach().cpu().double()
             shape = tuple(targets.shape)
             require(targets.numel() == len(inputs), "targets", f"be {len(inputs)} numbers", f"shape {shape}")
             residual = values - targets.flatten()

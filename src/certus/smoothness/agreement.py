@@ -57,7 +57,7 @@ def _same(outputs: Tensor, expected: Tensor, close: float, *, lost: bool = False
     """
     if outputs.shape != expected.shape:
         return False
-    one, other = (each.double().cpu().flatten(1) for each in (outputs, expected))
+    one, other = (each.cpu().double().flatten(1) for each in (outputs, expected))
     gone = ~torch.isfinite(one).all(1) & ~torch.isfinite(other).all(1)
     return bool((_agree(one, other, close) | (gone if lost else False)).all())
 
@@ -115,7 +115,7 @@ def _in_float64(model: nn.Module, points: Tensor) -> nn.Module | None:
     if not single and all(each.device.type == "cpu" for each in weights):
         return model
     try:
-        copied = copy.deepcopy(model).double().cpu()
+        copied = copy.deepcopy(model).cpu().double()
         outputs = _outputs(copied, points)
     except Exception:  # whatever a model of the user's may raise
         return None

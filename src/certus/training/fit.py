@@ -35,7 +35,7 @@ from certus.training.calibration import Robustness, calibrate, measure_robustnes
 from certus.training.certified import CertifiedSet
 from certus.training.criterion_choice import default_criterion
 from certus.training.evaluation import evaluate, right_or_wrong
-from certus.training.feeds import Feed, Indexed, make_feed
+from certus.training.feeds import Feed, Indexed, in_memory, make_feed
 from certus.training.guard import make_guard
 from certus.training.metrics import EpochMetrics, Sums
 from certus.training.noisy import NoisyLoss, fresh_noise, training_noise
@@ -159,6 +159,7 @@ def fit(
         weight_decay: one number, or one for each layer by name.
         seed: decides the order of the batches and the randomness inside the model.
         fabric: devices, precision and processes; one CPU or the best accelerator present when None.
+            MPS has no float64: where it is the best, a float64 model is trained on the CPU.
 
     A run is a function of its arguments: the same call gives the same weights, bit for bit, on one machine.
     For a ``DataLoader`` this holds if its order and its transforms draw from torch's own random numbers. It
@@ -166,7 +167,7 @@ def fit(
     """
     require(epochs >= 1, "epochs", "be at least 1", epochs)
     method = as_perturber(method)
-    fabric = fabric or Fabric(devices=1)
+    fabric = fabric or one_device(model)
     feed = make_feed(
         data.train if isinstance(data, DataSet) else data,
         model,
@@ -176,6 +177,9 @@ def fit(
         processes=fabric.world_size,
         device=fabric.device,
     )
+    held_out = None
+    if isinstance(data, DataSet):
+        held_out = in_memory(data.calibration, model, fabric.device)
     with torch.random.fork_rng():  # reading may draw
         few = feed.some(_FEW)
     criterion = criterion or default_criterion(few)
@@ -238,7 +242,6 @@ def fit(
                         watcher.after_step(state)
                 if state.schedule is not None:
                     state.schedule.step()
-                held_out = data.calibration if isinstance(data, DataSet) else None
                 state.history.append(_close_epoch(state, loss, held_out, fabric))
                 state.epoch, state.step, state.sums, state.seconds = state.epoch + 1, 0, Sums(), 0.0
                 for watcher in watchers:
@@ -254,6 +257,13 @@ def fit(
                 torch.manual_seed(mix(seed, epochs, 0, fabric.global_rank))
                 robustness = find(method.penalty, seen, feed, feed.batch_size, fabric)
     return Fit(model, state.history, robustness, proof)
+
+
+def one_device(model: nn.Module) -> Fabric:
+    """The best accelerator, or the CPU; the CPU too for a float64 model where MPS would be the best."""
+    fabric = Fabric(devices=1)
+    wide = any(values.dtype == torch.float64 for values in (*model.parameters(), *model.buffers()))
+    return Fabric(accelerator="cpu", devices=1) if wide and fabric.device.type == "mps" else fabric
 
 
 @contextmanager
@@ -284,9 +294,7 @@ def _close_epoch(
     state: TrainingState, loss: ModelLoss, held_out: Split | None, fabric: Fabric
 ) -> EpochMetrics:
     means = state.sums.means(fabric)
-    clean: dict[str, float] = {}
-    if held_out is not None:
-        clean = evaluate(loss, Split(fabric.to_device(held_out.inputs), fabric.to_device(held_out.targets)))
+    clean = {} if held_out is None else evaluate(loss, held_out)
     if not all(math.isfinite(value) for value in (*means.values(), *clean.values())):
         raise DivergedError(
             f"The weights are useless after epoch {state.epoch + 1}: a loss is not finite. "

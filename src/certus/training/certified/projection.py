@@ -21,6 +21,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
+from certus.batches import widened
 from certus.costs import Cost, SquaredL2
 from certus.errors import UnsupportedError, require
 from certus.losses import Criterion, CrossEntropy
@@ -158,7 +159,7 @@ class CertifiedSet:
         head, softmax, parts = self._structure.head, self._softmax, self._structure.behind
         limit = self.ceiling * (1 - _ROUNDING)
         below = math.prod(layer.norm for layer in layers)  # of all that stands before the units
-        weight = head.weight.double().clone()  # a float64 one would shrink along
+        weight = widened(head.weight).clone()  # a float64 one would shrink along
         rows = torch.cat([torch.zeros_like(weight[:1]), weight]) if softmax.logistic else weight
         apart = float(torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").max())
         most = 2 * math.sqrt(limit / softmax.spread) / (below * math.prod(part.norm for part in parts))
