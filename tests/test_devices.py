@@ -29,6 +29,7 @@ from certus.attacks import (
 )
 from certus.attacks.paired import paired_differences
 from certus.costs import Cost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
+from certus.models import certified_mlp
 from certus.perturbers import AnyPerturber
 from certus.split import Split
 from certus.surrogate import largest_curvature
@@ -139,22 +140,28 @@ def test_fit(method: Callable[[], AnyPerturber | None]) -> None:
             same(found.robustness.gamma, here.robustness.gamma)
 
 
-def test_certified_fit() -> None:
-    found = []
-    for place in ("cpu", DEVICE):
-        with SinglePrecisionDevice():
-            model = network() if place == "cpu" else on_device(network())
-            fabric = None if place == "cpu" else device_fabric()
-            rows = (INPUTS, LABELS)
-            found.append(
-                certus.fit(
-                    model, rows, method=WRM(2.0), certified=True, epochs=1, progress=False, fabric=fabric
-                )
-            )
-    here, moved = found
-    assert here.proof is not None
-    assert moved.proof is not None
-    same(moved.proof.curvature, here.proof.curvature)
+def certifiable() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return certified_mlp(4, [6], 2)
+
+
+@pytest.mark.parametrize("make", [network, certifiable])
+def test_certified_fit_and_certify(make: Callable[[], nn.Module]) -> None:
+    def bounds(model: nn.Module, data: Split, fabric: Fabric | None) -> tuple[float, float]:
+        rows = (data.inputs, data.targets)
+        found = certus.fit(
+            model, rows, method=WRM(2.0), certified=True, epochs=1, progress=False, fabric=fabric
+        )
+        assert found.proof is not None
+        return found.proof.curvature, certus.certify(model, rows, rho=0.01).bound(0.01)
+
+    data = Split(INPUTS, LABELS)
+    expected = bounds(make(), data, None)
+    with SinglePrecisionDevice():
+        found = bounds(on_device(make()), there(data), device_fabric())
+    same(found[0], expected[0])
+    same(found[1], expected[1])
 
 
 @pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS.keys())
