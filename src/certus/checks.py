@@ -104,7 +104,7 @@ def check_penalty(gamma: object) -> None:
         tensor = widened(gamma)
     except (TypeError, ValueError, RuntimeError):
         raise ArgumentError(f"`gamma` must be a number or a tensor; got {gamma!r}.") from None
-    valid = bool((torch.isfinite(tensor) & (tensor > 0)).all())
+    valid = not isinstance(gamma, bool) and bool((torch.isfinite(tensor) & (tensor > 0)).all())
     require(valid, "gamma", "be positive and finite", gamma)
 
 

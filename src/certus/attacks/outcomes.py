@@ -10,12 +10,13 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from certus.errors import ArgumentError, LossError, require, require_count, sample_list
+from certus.checks import check_batch
+from certus.errors import ArgumentError, LossError, require, require_count, require_seed, sample_list
 from certus.losses import ModelLoss, evaluate_loss, predicted
 from certus.modes import evaluation_mode
 from certus.norms import L2, SUP
-from certus.perturbers import AnyPerturber
-from certus.split import Split
+from certus.perturbers import AnyPerturber, as_perturber
+from certus.samples import AnySamples, read_whole
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Outcome:
 
 def attack_data(
     loss: ModelLoss,
-    data: Split,
+    data: AnySamples,
     attack: AnyPerturber,
     *,
     batch_size: int = 256,
@@ -71,12 +72,18 @@ def attack_data(
 
     Args:
         loss: what the attack raises, and what is reported; its model runs in eval mode.
+        data: a ``Split``, (inputs, targets), or what else ``fit`` takes; it is read into memory.
         attack: any perturber; what it holds for each sample, such as an ε, must fit every batch.
         progress: called with the number of samples just done.
     """
     check_model_loss(loss)
     require_count("batch_size", batch_size)
+    require_seed(seed)
+    rule = "be a perturber, such as certus.attacks.fgm(0.1), or a function of (loss, inputs, targets)"
+    require(attack is not None, "attack", rule, attack)
+    attack, data = as_perturber(attack, "attack"), read_whole(data)
     require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
+    check_batch(data.inputs, data.targets)
     labelled = not data.targets.is_floating_point()
     parts: list[tuple[Tensor, ...]] = []
     with torch.random.fork_rng():

@@ -30,7 +30,7 @@ class PenaltyControl:
 
     def __init__(self, rho: float, gamma_min: float) -> None:
         for name, value in (("rho", rho), ("gamma_min", gamma_min)):
-            valid = isinstance(value, int | float) and 0 < value < math.inf
+            valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
             require(valid, name, "be positive and finite", value)
         self.rho, self.gamma_min = rho, gamma_min
         self.gamma: float | None = None

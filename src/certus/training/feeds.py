@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.checks import checked_weights
-from certus.errors import ArgumentError, require
+from certus.errors import ArgumentError, as_count, require
 from certus.samples import AnySamples, Numbered, Pieces, as_samples
 from certus.split import Split
 from certus.training.batch_order import BatchOrder, mix
@@ -159,7 +159,9 @@ def make_feed(
     Args:
         batch_size: samples of one step, over all processes; 128 when None. A loader has its own.
     """
-    require(0 <= seed < 2**32, "seed", "lie between 0 and 2³² − 1", seed)
+    seed = as_count("seed", seed, least=0)
+    require(seed < 2**32, "seed", "lie between 0 and 2³² − 1", seed)
+    batch_size = None if batch_size is None else as_count("batch_size", batch_size)
     samples = as_samples(data, batch_size or _USUAL)
     place = device or torch.device("cpu")
     own = _precision(model)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -22,10 +22,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from certus.certificates.smoothing.noise import Noise
+from certus.checks import check_batch
 from certus.data import DataSet
-from certus.errors import ArgumentError, CertusError, UnsupportedError, require
+from certus.errors import ArgumentError, CertusError, UnsupportedError, as_count, require
 from certus.lookable import Lookable
-from certus.losses import Criterion, ModelLoss
+from certus.losses import Criterion, ModelLoss, evaluate_loss
+from certus.modes import evaluation_mode
 from certus.perturbers import AnyPerturber, Perturber, as_perturber
 from certus.samples import AnySamples
 from certus.smoothness import SmoothnessBound
@@ -42,6 +44,7 @@ from certus.training.noisy import NoisyLoss, fresh_noise, training_noise
 from certus.training.optimizers import AnyOptimizer, make_optimizer
 from certus.training.projections import Projection
 
+_SCHEDULE = "such as lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)"
 _FEW = 32  # samples that tell of their kind and shape, and at which certified training is checked
 
 
@@ -165,7 +168,8 @@ def fit(
     For a ``DataLoader`` this holds if its order and its transforms draw from torch's own random numbers. It
     does not hold if they draw from a generator that is not seeded again for each call.
     """
-    require(epochs >= 1, "epochs", "be at least 1", epochs)
+    _check_arguments(model, schedule, projection, augment, fabric, observers or [])
+    epochs, seed = as_count("epochs", epochs), as_count("seed", seed, least=0)
     method = as_perturber(method)
     fabric = fabric or one_device(model)
     feed = make_feed(
@@ -182,14 +186,22 @@ def fit(
         held_out = in_memory(data.calibration, model, fabric.device)
     with torch.random.fork_rng():  # reading may draw
         few = feed.some(_FEW)
-    criterion = criterion or default_criterion(few)
+    criterion = default_criterion(few) if criterion is None else criterion
     _check(model, method, feed)
     chosen = make_optimizer(optimizer, model, weight_decay)
     planned = None if schedule is None else schedule(chosen)
     if isinstance(planned, ReduceLROnPlateau):
         raise UnsupportedError("`schedule` must step by the epoch alone; ReduceLROnPlateau needs a metric.")
+    made = schedule is None or isinstance(planned, LRScheduler)
+    require(made, "schedule", f"make a schedule from the optimizer, {_SCHEDULE}", type(planned))
     state = TrainingState(model, chosen, planned, method)
     wrapped, chosen = fabric.setup(model, chosen)
+    with (
+        torch.random.fork_rng(),
+        torch.no_grad(),
+        evaluation_mode(model),
+    ):  # a model that cannot run fails here
+        evaluate_loss(ModelLoss(wrapped, criterion), few.inputs, few.targets)
     guard = make_guard(certified, model, method, criterion, few)
     if guard is not None:
         require(
@@ -224,6 +236,7 @@ def fit(
                     outputs = wrapped(moved)
                     losses = criterion(outputs, found.targets)
                     if not torch.isfinite(losses).all():
+                        check_batch(batch.inputs, batch.targets)  # or the data are to blame
                         raise DivergedError(
                             f"The training loss is not finite in epoch {state.epoch + 1}, step {step + 1}: "
                             "a smaller learning rate, or a projection of the weights, may help."
@@ -257,6 +270,27 @@ def fit(
                 torch.manual_seed(mix(seed, epochs, 0, fabric.global_rank))
                 robustness = find(method.penalty, seen, feed, feed.batch_size, fabric)
     return Fit(model, state.history, robustness, proof)
+
+
+def _check_arguments(
+    model: object,
+    schedule: object,
+    projection: object,
+    augment: object,
+    fabric: object,
+    observers: Iterable[object],
+) -> None:
+    """Refuse what has not the kind that ``fit`` takes."""
+    require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
+    for name, value, form in (
+        ("schedule", schedule, f"a function of the optimizer, {_SCHEDULE}"),
+        ("projection", projection, "a function of the model, such as certus.training.WeightBall(10.0)"),
+        ("augment", augment, "a function of the inputs, such as certus.training.RandomJitter(1)"),
+    ):
+        require(value is None or callable(value), name, f"be {form}", repr(value))
+    require(fabric is None or isinstance(fabric, Fabric), "fabric", "be a lightning_fabric.Fabric", fabric)
+    watching = isinstance(observers, Iterable) and all(isinstance(each, Observer) for each in observers)
+    require(watching, "observers", "be a list of certus.training.Observer objects", observers)
 
 
 def one_device(model: nn.Module) -> Fabric:

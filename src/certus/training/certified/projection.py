@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from certus.batches import widened
 from certus.costs import Cost, SquaredL2
-from certus.errors import UnsupportedError, require
+from certus.errors import UnsupportedError, require, require_number
 from certus.losses import Criterion, CrossEntropy
 from certus.smoothness import SmoothnessBound, input_smoothness
 from certus.smoothness.criteria import read_criterion
@@ -96,8 +96,7 @@ class CertifiedSet:
 
     @gamma.setter
     def gamma(self, value: float) -> None:
-        require(0 < value < math.inf, "gamma", "be positive and finite", value)
-        self._gamma = float(value)
+        self._gamma = require_number("gamma", value)
 
     @property
     def criterion(self) -> Criterion:
