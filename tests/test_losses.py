@@ -86,10 +86,36 @@ class Recurrent(nn.Module):
         return outputs[:, 0]
 
 
+class Broken(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        raise RuntimeError("the valve is stuck")
+
+
 def test_other_dtypes_are_explained_and_other_failures_left_alone() -> None:
     labels = torch.zeros(2, dtype=torch.long)
     with pytest.raises(LossError, match=r"`inputs` must have the model's dtype torch.float32") as caught:
         ModelLoss(Recurrent())(torch.zeros(2, 3, dtype=torch.float64), labels)
     assert isinstance(caught.value.__cause__, ValueError)  # what torch said is not hidden
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        ModelLoss(nn.Linear(4, 2))(torch.zeros(2, 3), labels)
+    with pytest.raises(RuntimeError, match="the valve is stuck"):
+        ModelLoss(Broken())(torch.zeros(2, 3), labels)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (nn.Linear(4, 2), (3,)),
+        (nn.Conv2d(3, 2, 3), (1, 8, 8)),
+        (nn.Conv2d(3, 2, 3), (3, 2, 2)),
+        (nn.Conv1d(3, 2, 3), (7, 7, 7)),
+        (nn.LayerNorm(4), (3,)),
+        (nn.BatchNorm1d(4).eval(), (3,)),
+        (nn.BatchNorm2d(4).eval(), (4,)),
+        (nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), (3, 5)),
+        (nn.GRU(4, 2), (3,)),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else str(value),
+)
+def test_wrong_shapes_are_explained(model: nn.Module, shape: tuple[int, ...]) -> None:
+    sizes = ", ".join(["batch", *map(str, shape)])
+    with pytest.raises(LossError, match=rf"`inputs` must have a shape .* fails at \({sizes}\)"):
+        ModelLoss(model)(torch.zeros(2, *shape), torch.zeros(2, dtype=torch.long))

@@ -36,6 +36,15 @@ def differentiable(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.is_inference() else tensor
 
 
+def widened(values: object) -> Tensor:
+    """A number or a tensor in float64 on the CPU: some devices, such as MPS, have no float64.
+
+    >>> widened(0.1), widened(torch.tensor([0.5]))
+    (tensor(0.1000, dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
+    """
+    return torch.as_tensor(values.cpu() if isinstance(values, Tensor) else values, dtype=torch.float64)
+
+
 def shown(point: Tensor, count: int = 4) -> str:
     """The first few numbers of a point, for a message.
 

@@ -7,6 +7,7 @@ import inspect
 import torch
 from torch import Tensor, nn
 
+from certus.batches import widened
 from certus.costs import Cost, LabelCost
 from certus.costs.claims import check_claims
 from certus.domains import Domain
@@ -56,7 +57,7 @@ def check_domain(inputs: Tensor, domain: Domain) -> None:
 
 
 def checked_weights(weights: Tensor, count: int) -> Tensor:
-    """(n,) weights of samples as float64, scaled to a mean of 1.
+    """(n,) weights of samples as float64 on the CPU, scaled to a mean of 1.
 
     >>> checked_weights(torch.tensor([3, 1]), 2)
     tensor([1.5000, 0.5000], dtype=torch.float64)
@@ -64,7 +65,7 @@ def checked_weights(weights: Tensor, count: int) -> Tensor:
     require(isinstance(weights, Tensor), "weights", "be a tensor", type(weights))
     shape = tuple(weights.shape)
     require(shape == (count,), "weights", f"have one entry for each of the {count} samples", f"shape {shape}")
-    numbers = weights.detach().double()
+    numbers = weights.detach().cpu().double()
     _require_all(torch.isfinite(numbers) & (numbers >= 0), "weights", "be finite and not negative", "others")
     require(bool(numbers.sum() > 0), "weights", "not all be 0", "nothing else")
     numbers = numbers / numbers.max()  # or a sum of huge ones would be infinite, and all weights 0
@@ -102,10 +103,10 @@ def check_loss(loss: AnyLoss, targets: Tensor | None) -> None:
 def check_penalty(gamma: object) -> None:
     """γ: positive and finite numbers."""
     try:
-        tensor = torch.as_tensor(gamma, dtype=torch.float64)
+        tensor = widened(gamma)
     except (TypeError, ValueError, RuntimeError):
         raise ArgumentError(f"`gamma` must be a number or a tensor; got {gamma!r}.") from None
-    valid = bool((torch.isfinite(tensor) & (tensor > 0)).all())
+    valid = not isinstance(gamma, bool) and bool((torch.isfinite(tensor) & (tensor > 0)).all())
     require(valid, "gamma", "be positive and finite", gamma)
 
 

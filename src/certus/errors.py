@@ -7,7 +7,7 @@ and nothing else. A fault of one *sample* is never an exception: it is a ``Statu
 from __future__ import annotations
 
 import math
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from certus.evidence import Evidence
@@ -92,6 +92,19 @@ def require_count(name: str, value: object, least: int = 1) -> None:
     """Raise ``ArgumentError`` unless ``value`` is a whole number, and at least ``least``."""
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
     require(whole, name, f"be a whole number, at least {least}", value)
+
+
+def as_count(name: str, value: object, least: int = 1) -> int:
+    """A whole number, NumPy's included, as an int; raises ``ArgumentError`` for others.
+
+    >>> as_count("epochs", 1.5)
+    Traceback (most recent call last):
+    certus.errors.ArgumentError: `epochs` must be a whole number, at least 1; got 1.5.
+    """
+    number = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+    require_count(name, number, least)
+    assert isinstance(number, int)
+    return number
 
 
 def require_number(name: str, value: object, *, zero: bool = False) -> float:

@@ -8,6 +8,7 @@ the surrogate of one sample must not depend on the others.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from certus.errors import LossError, require, sample_list
+from certus.errors import CertusError, LossError, require, sample_list
 from certus.image_slopes import image_slopes
 
 __all__ = [
@@ -30,6 +31,9 @@ __all__ = [
     "SmoothMargin",
     "SquaredError",
 ]
+
+
+_OF_SHAPES = re.compile(r"\b(shapes?|sizes?|dim|dimensions?|channels?|elements|[1-5]D)\b")  # in torch's words
 
 
 class Loss(Protocol):
@@ -229,6 +233,9 @@ class ModelLoss:
 
     def __post_init__(self) -> None:
         require(isinstance(self.model, nn.Module), "model", "be a torch.nn.Module", type(self.model))
+        callable_object = callable(self.criterion) and not isinstance(self.criterion, type)
+        rule = "be a function of (outputs, targets), such as CrossEntropy() or SquaredError()"
+        require(callable_object, "criterion", rule, repr(self.criterion))
         reduction = getattr(self.criterion, "reduction", "none")
         if reduction != "none":
             raise LossError(
@@ -238,25 +245,29 @@ class ModelLoss:
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """What the model says of a copy of the inputs: it may write over what it is given."""
-        outputs: Tensor = self.model(inputs.clone())
-        return outputs
-
-    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         try:
-            outputs = self.outputs(inputs)
+            outputs: Tensor = self.model(inputs.clone())
         except (RuntimeError, TypeError, ValueError) as reason:
             self._explain(inputs, reason)
             raise
-        return self.criterion(outputs, targets)
+        return outputs
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return self.criterion(self.outputs(inputs), targets)
 
     def _explain(self, inputs: Tensor, reason: Exception) -> None:
-        """Raise ``LossError`` if the model failed on inputs of another device or dtype than its own."""
+        """Raise ``LossError`` if the model failed on inputs that have not its device, dtype or shape."""
         parameter = next(self.model.parameters(), None)
         if parameter is not None and not torch.is_autocast_enabled(inputs.device.type):
             for what in ("device", "dtype"):
                 has, needs = getattr(inputs, what), getattr(parameter, what)
                 if has != needs:
                     raise LossError(f"`inputs` must have the model's {what} {needs}; got {has}.") from reason
+        if _OF_SHAPES.search(str(reason)) and not isinstance(reason, CertusError | torch.OutOfMemoryError):
+            shape = ", ".join(["batch", *map(str, inputs.shape[1:])])
+            raise LossError(
+                f"`inputs` must have a shape that the model takes; it fails at ({shape}): {reason}"
+            ) from reason
 
 
 def evaluate_loss(loss: AnyLoss, inputs: Tensor, targets: Tensor | None) -> Tensor:

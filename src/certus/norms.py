@@ -75,14 +75,14 @@ class DiagonalNorm:
     weights: Tensor
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        # In float64, whatever the weights are in: bounds rest on it.
-        exact = vectors.double()
-        squares = self.weights.to(exact) * exact**2
-        return squares.flatten(1).sum(1).sqrt().to(vectors.dtype)
+        # In float64, whatever the weights are in: bounds rest on it. Not every device has it: on the CPU.
+        exact = vectors.cpu().double()
+        squares = self.weights.cpu().double() * exact**2
+        return squares.flatten(1).sum(1).sqrt().to(vectors)
 
     @property
     def dual(self) -> DiagonalNorm:
-        return DiagonalNorm(1 / self.weights.double())
+        return DiagonalNorm(1 / self.weights.cpu().double())
 
     @property
     def euclidean_floor(self) -> float:
@@ -96,14 +96,15 @@ class MatrixNorm:
     matrix: Tensor
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        # In float64: with an ill-conditioned M, float32 would lose all digits of an inverse.
-        flat = vectors.flatten(1).double()
-        squares = ((flat @ self._double.to(flat.device)) * flat).sum(1)
-        return squares.clamp_min(0).sqrt().to(vectors.dtype)
+        # In float64 and on the CPU, as above: with an ill-conditioned M, float32 would lose all digits of an
+        # inverse.
+        flat = vectors.flatten(1).cpu().double()
+        squares = ((flat @ self._double) * flat).sum(1)
+        return squares.clamp_min(0).sqrt().to(vectors)
 
     @cached_property
     def _double(self) -> Tensor:
-        matrix = self.matrix.detach().double()
+        matrix = self.matrix.detach().cpu().double()
         return (matrix + matrix.T) / 2  # which has the same vᵀMv
 
     @cached_property

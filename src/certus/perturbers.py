@@ -118,7 +118,12 @@ class FunctionPerturber(Perturber):
     function: Callable[[AnyLoss, Tensor, Tensor | None], Tensor]
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
-        return self.function(loss, inputs, targets)
+        moved = self.function(loss, inputs, targets)
+        same = isinstance(moved, Tensor) and moved.shape == inputs.shape
+        shape = f"shape {tuple(moved.shape)}" if isinstance(moved, Tensor) else type(moved)
+        name = getattr(self.function, "__name__", str(self.function))
+        require(same, name, f"return moved inputs of shape {tuple(inputs.shape)}", shape)
+        return moved
 
 
 AnyPerturber = Perturber | Callable[[AnyLoss, Tensor, Tensor | None], Tensor]
@@ -132,8 +137,11 @@ _MEANT = {
 }
 
 
-def as_perturber(method: AnyPerturber | None) -> Perturber:
+def as_perturber(method: AnyPerturber | None, name: str = "method") -> Perturber:
     """The method itself, a function made into one, and ERM for None.
+
+    Args:
+        name: of the caller's argument, for errors.
 
     >>> as_perturber(None)
     ERM()
@@ -141,7 +149,7 @@ def as_perturber(method: AnyPerturber | None) -> Perturber:
     if method is None:
         return ERM()
     if isinstance(method, str) and method.lower() in _MEANT:
-        raise ArgumentError(f"`method` must be an object, {_MEANT[method.lower()]}; got {method!r}.")
+        raise ArgumentError(f"`{name}` must be an object, {_MEANT[method.lower()]}; got {method!r}.")
     rule = "be a perturber, such as certus.WRM(gamma=2.0), or a function of (loss, inputs, targets)"
-    require(callable(method) and not isinstance(method, type), "method", rule, method)
+    require(callable(method) and not isinstance(method, type), name, rule, method)
     return method if isinstance(method, Perturber) else FunctionPerturber(method)

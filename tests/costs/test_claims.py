@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor
 
 import certus
@@ -22,6 +23,7 @@ INPUTS = torch.randn(20, 5, dtype=torch.float64, generator=torch.Generator().man
 PLANE = INPUTS[:, :2]
 POSITIVE = INPUTS.abs().clamp(1e-3, 1)
 EVERYWHERE = Unbounded()
+CPU = Fabric(accelerator="cpu", devices=1)
 
 
 def squares(z: Tensor) -> Tensor:
@@ -243,6 +245,60 @@ def test_wherever_a_cost_is_first_used() -> None:
         certus.input_smoothness(model, cost=Convex())
     with pytest.raises(ClaimError, match="Bregman is refuted"):
         WRM(1.0, cost=Bregman(squares, 2.5)).solve(loss, INPUTS.float(), targets)  # in float32, too
+
+
+class Doubled(SquaredL2):
+    """Its gradient is twice the true one, which float32 has digits enough to tell."""
+
+    def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
+        return 4 * (moved - origin)
+
+
+class Single(SquaredL2):
+    """Computes with a matrix of float32 only."""
+
+    def value(self, moved: Tensor, origin: Tensor) -> Tensor:
+        move = (moved - origin) @ torch.eye(5)
+        return (move * move).sum(1)
+
+
+class SingleDoubled(Single, Doubled):
+    pass
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [Doubled(), SingleDoubled(), *(cost for cost, _ in WRONG.values())],
+    ids=["doubled", "float32 only", *WRONG],
+)
+def test_wrm_refuses_in_float32_what_certify_refuses(cost: Cost) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(5, 3))
+    targets = torch.zeros(20, dtype=torch.long)
+    with pytest.raises(ClaimError):
+        WRM(1.0, cost=cost)(certus.ModelLoss(model), INPUTS.float(), targets)
+    with pytest.raises(ClaimError):
+        certus.fit(
+            model, (INPUTS.float(), targets), method=WRM(1.0, cost=cost), epochs=1, progress=False, fabric=CPU
+        )
+
+
+def test_wrm_tries_a_cost_once() -> None:
+    class Counting(SquaredL2):
+        """Counts calls that only a trial makes."""
+
+        def gap(self, gradient: Tensor, point: Tensor, modulus: Tensor, domain: Domain) -> Tensor:
+            calls.append(tuple(point.shape))
+            return super().gap(gradient, point, modulus, domain)
+
+    calls: list[tuple[int, ...]] = []
+    model, targets = torch.nn.Sequential(torch.nn.Linear(5, 3)), torch.zeros(20, dtype=torch.long)
+    wrm, loss = WRM(1.0, cost=Counting()), certus.ModelLoss(model)
+    wrm(loss, INPUTS.float(), targets)
+    tried = len(calls)
+    assert tried > 0
+    certus.fit(model, (INPUTS.float(), targets), method=wrm, epochs=3, progress=False, fabric=CPU)
+    assert len(calls) == tried
+    WRM(1.0, cost=Single())(loss, INPUTS.float(), targets)  # right, and takes nothing but float32
 
 
 def test_the_gap_of_a_solution_says_what_it_assumes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import nn
+from torch import Tensor, nn
 
 import certus
 from certus.costs import Masked, WeightedL2
@@ -278,7 +280,21 @@ def test_early_stopping_keeps_the_best(capsys: pytest.CaptureFixture[str]) -> No
     ("options", "words"),
     [
         ({"gamma": 1.0, "rho": 0.1}, "`gamma` must be left out where `rho` is given"),
-        ({"rho": -0.1}, "`rho` must not be negative"),
+        ({"rho": -0.1}, "`rho` must be finite and not negative"),
+        ({"rho": "x"}, "`rho` must be a number; got 'x'"),
+        ({"gamma": "x"}, "`gamma` must be a number; got 'x'"),
+        ({"gamma": -1.0}, "`gamma` must be positive and finite; got -1.0"),
+        ({"label_price": "x"}, "`label_price` must be a number; got 'x'"),
+        ({"certified": "yes"}, "`certified` must be True or False; got 'yes'"),
+        ({"epochs": 1.5}, "`epochs` must be a whole number, at least 1; got 1.5"),
+        ({"learning_rate": None}, "`learning_rate` must be a number; got None"),
+        ({"learning_rate": math.inf}, "`learning_rate` must be positive and finite"),
+        ({"weight_decay": "x"}, "`weight_decay` must be a number"),
+        ({"verbose": "x"}, "`verbose` must be 0, 1 or 2; got 'x'"),
+        ({"feature_prices": "x"}, "`feature_prices` must be a number, one for each of the 4 features"),
+        ({"feature_prices": {0: "x"}}, "`feature_prices` must be a number for 0; got 'x'"),
+        ({"early_stopping": True, "validation_fraction": "x"}, "`validation_fraction` must lie between"),
+        ({"network": nn.Linear(9, 3)}, "`network` must take rows of 4 features"),
         ({"network": (0,)}, "`network` must have whole numbers of units"),
         ({"network": 5}, "`network` must be widths such as"),
         ({"network": lambda: 3}, "`network` must make a torch.nn.Module"),
@@ -297,6 +313,51 @@ def test_early_stopping_keeps_the_best(capsys: pytest.CaptureFixture[str]) -> No
 def test_what_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(CertusError, match=words):
         classifier(**options).fit(X, LABELS)
+
+
+def test_regressions_refuse_the_same() -> None:
+    for options, words in (
+        ({"epochs": 1.5}, "`epochs` must be a whole number, at least 1; got 1.5"),
+        ({"gamma": -1.0}, "`gamma` must be positive and finite; got -1.0"),  # in the caller's units
+        ({"learning_rate": "x"}, "`learning_rate` must be a number; got 'x'"),
+        ({"network": nn.Linear(9, 1)}, "`network` must take rows of 4 features"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            RobustRegressor(**options).fit(X, 10 * X[:, 0])
+
+
+def test_whole_numbers_of_numpy_are_taken() -> None:
+    """As a grid search hands them in."""
+    assert classifier(epochs=np.int64(2), batch_size=np.int64(50)).fit(X, LABELS).n_iter_ == 2
+
+
+def test_a_certificate_needs_a_fit() -> None:
+    for estimator in (RobustClassifier(), RobustRegressor()):
+        with pytest.raises(NotFittedError):
+            estimator.certify(X, LABELS, 0.1)
+
+
+def global_states() -> tuple[Any, Tensor, Any]:
+    numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002  (the one that must not move)
+    return numpy_state, torch.random.get_rng_state(), random.getstate()
+
+
+@pytest.mark.parametrize("random_state", [None, 0])
+def test_global_generators_stay_as_they_are(random_state: int | None) -> None:
+    options: dict[str, Any] = {"epochs": 2, "random_state": random_state, "early_stopping": True}
+    before = global_states()
+    for estimator in (RobustClassifier(**options), RobustRegressor(**options)):
+        estimator.fit(X, LABELS)
+        estimator.worst_case(X, LABELS, 0.01)
+    after = global_states()
+    np.testing.assert_equal(after[0], before[0])
+    assert torch.equal(after[1], before[1])
+    assert after[2] == before[2]
+
+
+def test_fits_without_a_random_state_differ() -> None:
+    first, second = (RobustClassifier(epochs=1).fit(X, LABELS).predict_proba(X) for _ in range(2))
+    assert not np.array_equal(first, second)
 
 
 def test_data_that_are_refused(plain: RobustClassifier) -> None:

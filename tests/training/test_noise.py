@@ -43,7 +43,7 @@ def test_every_look_has_noise_of_its_own(method: Perturber | None) -> None:
     torch.manual_seed(0)
     model = Watched()
     certus.fit(model, still(), method=method, epochs=1, batch_size=64, noise=0.5)
-    looks = model.asked[:1] if method is None else model.asked[:4]
+    looks = model.asked[1:2] if method is None else model.asked[1:5]  # the first one only tries the model
     flat = torch.cat([look.flatten() for look in looks])
     assert len(flat.unique()) == len(flat)
     assert float(looks[0].std()) == pytest.approx(0.5, rel=0.2)

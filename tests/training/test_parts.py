@@ -89,7 +89,7 @@ def test_refused() -> None:
         (lambda: WeightBall(0.0), "`radius` must be positive and finite; got 0.0"),
         (lambda: WeightBox(-1.0), "`limit` must be positive and finite; got -1.0"),
         (lambda: SpectralBall(float("nan")), "`limit` must be positive and finite; got nan"),
-        (lambda: decay_groups(network(), -0.1), "must not be negative; got -0.1"),
+        (lambda: decay_groups(network(), -0.1), "must be finite and not negative; got -0.1"),
         (lambda: decay_groups(network(), {"7": 0.1}), "must name layers of the model"),
     ):
         with pytest.raises(certus.errors.ArgumentError, match=message):

@@ -33,7 +33,7 @@ def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Split, norm: float, batch_size: 
     for first in range(0, len(data), batch_size):
         batch = data[first : first + batch_size]
         move = wrm.solve(loss, batch.inputs, batch.targets).inputs - batch.inputs
-        lengths = length(move).double()
+        lengths = length(move).cpu().double()
         total += float((lengths**2 if squared else lengths).sum())
     mean = total / len(data)
     return mean**0.5 if squared else mean
@@ -54,4 +54,4 @@ def typical_length(data: Split, norm: float) -> float:
     """
     check_norm(norm)
     require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
-    return float(Lp(norm)(data.inputs).double().mean())
+    return float(Lp(norm)(data.inputs).cpu().double().mean())

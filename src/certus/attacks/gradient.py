@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from certus.attacks import balls
-from certus.batches import differentiable, per_sample
+from certus.batches import differentiable, per_sample, widened
 from certus.checks import check_batch, check_domain, check_loss
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require, require_count
@@ -127,7 +127,7 @@ class GradientAttack(Perturber):
 def _check_lengths(name: str, value: float | Tensor) -> None:
     """A number, or one for each sample: finite and not negative."""
     try:
-        lengths = torch.as_tensor(value, dtype=torch.float64)
+        lengths = widened(value)
     except (TypeError, ValueError, RuntimeError):
         raise ArgumentError(f"`{name}` must be a number or a tensor; got {value!r}.") from None
     valid = lengths.dim() <= 1 and bool((torch.isfinite(lengths) & (lengths >= 0)).all())

@@ -10,12 +10,13 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from certus.errors import ArgumentError, LossError, require, require_count, sample_list
+from certus.checks import check_batch
+from certus.errors import ArgumentError, LossError, require, require_count, require_seed, sample_list
 from certus.losses import ModelLoss, evaluate_loss, predicted
 from certus.modes import evaluation_mode
 from certus.norms import L2, SUP
-from certus.perturbers import AnyPerturber
-from certus.split import Split
+from certus.perturbers import AnyPerturber, as_perturber
+from certus.samples import AnySamples, read_whole
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Each sample after an attack; every number is attained by an actual point.
+    """Each sample after an attack, on the CPU; every number is attained by an actual point.
 
     Attributes:
         loss: (n,) the loss at the moved input.
@@ -45,7 +46,7 @@ class Outcome:
     @property
     def rho_test(self) -> float:
         """Mean squared distance E‖x̂ − x‖₂², the ρ̂_test of fig:mnist2."""
-        return float((self.l2.double() ** 2).mean())
+        return float((self.l2.cpu().double() ** 2).mean())
 
     def error(self, confidence: float = 0.95) -> Interval | None:
         """Share of wrong samples, with its Wilson interval; None in regression."""
@@ -60,7 +61,7 @@ class Outcome:
 
 def attack_data(
     loss: ModelLoss,
-    data: Split,
+    data: AnySamples,
     attack: AnyPerturber,
     *,
     batch_size: int = 256,
@@ -74,12 +75,18 @@ def attack_data(
 
     Args:
         loss: what the attack raises, and what is reported; its model runs in eval mode.
+        data: a ``Split``, (inputs, targets), or what else ``fit`` takes; it is read into memory.
         attack: any perturber; what it holds for each sample, such as an ε, must fit every batch.
         progress: called with the number of samples just done.
     """
     check_model_loss(loss)
     require_count("batch_size", batch_size)
+    require_seed(seed)
+    rule = "be a perturber, such as certus.attacks.fgm(0.1), or a function of (loss, inputs, targets)"
+    require(attack is not None, "attack", rule, attack)
+    attack, data = as_perturber(attack, "attack"), read_whole(data)
     require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
+    check_batch(data.inputs, data.targets)
     labelled = not data.targets.is_floating_point()
     parts: list[tuple[Tensor, ...]] = []
     with torch.random.fork_rng():
@@ -99,8 +106,8 @@ def attack_data(
                     "the weights are useless, or the attack moves too far for the inputs' dtype."
                 )
             wrong = predicted(outputs) != batch.targets if labelled else torch.zeros_like(losses)
-            move = moved.double() - batch.inputs.double()
-            parts.append((losses, wrong, L2(move), SUP(move)))
+            move = moved.cpu().double() - batch.inputs.cpu().double()
+            parts.append((losses.cpu(), wrong.cpu(), L2(move), SUP(move)))
             if progress is not None:
                 progress(len(batch))
     losses, wrong, l2, sup = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -157,7 +164,7 @@ def normal_interval(values: Tensor, confidence: float = 0.95) -> Interval:
     """A mean with its interval from the normal approximation."""
     require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
     require(len(values) > 0, "values", "not be empty", f"{len(values)} values")
-    values = values.double()
+    values = values.cpu().double()
     mean = float(values.mean())
     spread = float(values.std()) if len(values) > 1 else math.inf
     half = NormalDist().inv_cdf((1 + confidence) / 2) * spread / math.sqrt(len(values))

@@ -32,7 +32,10 @@ def paired_differences(one: Outcome, other: Outcome, confidence: float = 0.95) -
     same = one.loss.shape == other.loss.shape
     require(same, "other", "be of the same samples", f"{len(other.loss)} samples, not {len(one.loss)}")
     if one.wrong is None or other.wrong is None:
-        interval, of = normal_interval(one.loss.double() - other.loss.double(), confidence), "loss"
+        interval, of = (
+            normal_interval(one.loss.cpu().double() - other.loss.cpu().double(), confidence),
+            "loss",
+        )
     else:
         interval, of = _paired_shares(one.wrong, other.wrong, confidence), "error"
     return Difference(of, interval.value, interval.low, interval.high)

@@ -97,7 +97,7 @@ def nearest_error(
     _check(loss, inputs, targets, domain)
     length = Lp(norm)
     if largest is None:
-        longest = 2 * float(length(inputs.double()).max()) or 1.0
+        longest = 2 * float(length(inputs.cpu().double()).max()) or 1.0
         largest = min(longest, torch.finfo(inputs.dtype).max / 4)
     require(0 < largest < math.inf, "largest", "be positive and finite", largest)
     margin = ModelLoss(loss.model, Margin())

@@ -68,7 +68,7 @@ def certify_straight(
         )
     rhos = require_numbers("rho", rho, zero=True)
     epsilons = () if epsilon is None else require_numbers("epsilon", epsilon, zero=True)
-    inputs = inputs.detach().double().cpu()
+    inputs = inputs.detach().cpu().double()
     check_batch(inputs, targets)
     check_geometry(inputs, cost, _EVERYWHERE)
     _check_rows(model, inputs)
@@ -188,10 +188,10 @@ def _parts(model: nn.Module) -> Iterator[nn.Module]:
 
 def _coefficients(layer: nn.Linear) -> tuple[Tensor, Tensor]:
     """(outputs, inputs) weights and (outputs,) offsets in float64."""
-    weight = layer.weight.detach().double().cpu()
+    weight = layer.weight.detach().cpu().double()
     if layer.bias is None:
         return weight, torch.zeros(len(weight), dtype=torch.float64)
-    return weight, layer.bias.detach().double().cpu()
+    return weight, layer.bias.detach().cpu().double()
 
 
 def _check_rows(model: nn.Module, inputs: Tensor) -> None:
@@ -243,7 +243,7 @@ class _Straight:
         if score.classes is None:
             require(targets is not None, "data", "have targets for a regression", None)
             assert targets is not None
-            targets = targets.detach().double().cpu()
+            targets = targets.detach().cpu().double()
             shape = tuple(targets.shape)
             require(targets.numel() == len(inputs), "targets", f"be {len(inputs)} numbers", f"shape {shape}")
         else:

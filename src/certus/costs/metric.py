@@ -65,7 +65,7 @@ class Metric:
         """
         if not isinstance(self.norm, MatrixNorm):
             return slack(self.count) + SOME
-        size = float(torch.linalg.matrix_norm(self.norm.matrix.double()))
+        size = float(torch.linalg.matrix_norm(self.norm.matrix.cpu().double()))
         floor = self.norm.euclidean_floor
         lost = slack(8 * self.count) * (size / floor**2) ** 2 if floor > 0 else math.inf
         if not lost < 1e-3:
@@ -167,7 +167,7 @@ class Full(Whitened):
         root = self._behind(basis.reshape(-1, *self.shape)).flatten(1)
         root = (root + root.T) / 2
         free = torch.ones(self.count, dtype=torch.bool) if self.mask is None else self.mask.flatten()
-        part, matrix = (whole[free][:, free] for whole in (root, self.norm.matrix.detach().double().cpu()))
+        part, matrix = (whole[free][:, free] for whole in (root, self.norm.matrix.detach().cpu().double()))
         off = part @ matrix @ part - torch.eye(len(part), dtype=torch.float64)
         sizes = part.abs() @ matrix.abs() @ part.abs()
         rounding = slack(3 * self.count) * float(torch.linalg.matrix_norm(sizes))

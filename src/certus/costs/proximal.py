@@ -18,6 +18,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from certus.batches import widened
+
 Bounds = tuple[Tensor, Tensor]
 
 
@@ -46,14 +48,14 @@ def prox_l1(point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None
     tensor([[2., 0.]])
     """
     move = point - origin
-    # In float64: the sizes are small differences of large distances when the weight is large.
-    distance, inverse = move.abs().double(), 1 / weight.double()
+    # In float64 on the CPU: the sizes are small differences of large distances when the weight is large.
+    distance, inverse = widened(move.abs()), 1 / widened(weight)
     if bounds is None:
         sizes = distance - torch.minimum(distance, _sup_length(distance, distance, inverse))
-        return origin + sizes.to(move.dtype).copysign(move)
-    room = _room(move, origin, bounds).double()
+        return origin + sizes.to(move).copysign(move)
+    room = widened(_room(move, origin, bounds))
     sizes = torch.minimum((distance - _threshold(distance, room, inverse)).clamp_min(0), room)
-    return (origin + sizes.to(move.dtype).copysign(move)).clamp(*bounds)
+    return (origin + sizes.to(move).copysign(move)).clamp(*bounds)
 
 
 def _room(move: Tensor, origin: Tensor, bounds: Bounds) -> Tensor:

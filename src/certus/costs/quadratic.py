@@ -134,7 +134,7 @@ class WeightedL2(_Quadratic):
     def stepping(self, domain: Domain) -> Stepping:
         if not isinstance(domain, Intervals):
             return super().stepping(domain)
-        return Stepping(2.0, self.weights.double().sqrt())
+        return Stepping(2.0, self.weights.cpu().double().sqrt())
 
     def check_shape(self, points: Tensor) -> None:
         check_broadcast("weights", self.weights, points)
@@ -167,7 +167,7 @@ class Mahalanobis(_Quadratic):
         square = matrix.dim() == 2 and matrix.shape[0] == matrix.shape[1]
         require(square, "matrix", "be square", f"shape {tuple(matrix.shape)}")
         require(bool(torch.isfinite(matrix).all()), "matrix", "be finite", matrix)
-        double = matrix.detach().double()
+        double = matrix.detach().cpu().double()
         skew = float((double - double.T).abs().max() / double.abs().max().clamp_min(TINY))
         told = f"one that differs from its transpose by {skew:.3g} of it; (M + M.T) / 2 does not"
         require(skew < _SKEW, "matrix", "be symmetric, to 1e-5 of its largest entry", told)
@@ -178,8 +178,8 @@ class Mahalanobis(_Quadratic):
 
     @cached_property
     def _spectrum(self) -> tuple[Tensor, Tensor]:
-        """Eigenvalues in increasing order, and eigenvectors, in float64."""
-        values, vectors = torch.linalg.eigh(self.matrix.detach().double())
+        """Eigenvalues in increasing order, and eigenvectors, in float64 on the CPU."""
+        values, vectors = torch.linalg.eigh(self.matrix.detach().cpu().double())
         return values, vectors
 
     def _power(self, exponent: float, like: Tensor) -> Tensor:

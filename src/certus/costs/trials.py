@@ -63,7 +63,7 @@ class _Trial:
         count = max(1, min(_ORIGINS, len(inputs), most))
         self.origins = inputs[torch.linspace(0, len(inputs) - 1, count).long()]
         self.precision = torch.finfo(inputs.dtype).eps
-        self.close = 1e-6 if self.precision < 1e-12 else 1e-2
+        self.close, self.close_slope = (1e-6, 1e-4) if self.precision < 1e-12 else (1e-2, 1e-2)
         self.generator = torch.Generator().manual_seed(0)
 
     def try_moduli(self) -> None:
@@ -114,7 +114,7 @@ class _Trial:
             step = self.scale * self.precision ** (1 / 3)
             below, above = (self.cost.value(moved + side * step * along, origins) for side in (-1, 1))
             found, told = (above - below) / (2 * step), product(claimed, along)
-            room = 100 * self.close * (claimed.flatten(1).norm(dim=1) + 1e-3 * self.scale)
+            room = self.close_slope * (claimed.flatten(1).norm(dim=1) + 1e-3 * self.scale)
             slopes = _autograd(lambda points: self.cost.value(points, self.origins), moved)
             if slopes is None:
                 room = room + self._rounding(moved, origins) / step

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from certus.batches import widened
 from certus.checks import check_penalty
 from certus.errors import LossError, require, require_count
 from certus.mdp.compiled import compiled
@@ -50,7 +51,7 @@ class AngleReward:
         require(bool(torch.isfinite(states).all()), "states", "be finite", "NaN or infinity")
         gamma = check_single_penalty(gamma)
         moved = states.detach().clone()
-        angles = moved[:, self.coordinate].double().cpu().numpy()
+        angles = moved[:, self.coordinate].cpu().double().numpy()
         moved[:, self.coordinate] = torch.from_numpy(pushed(angles, gamma)).to(moved)
         return moved
 
@@ -71,7 +72,7 @@ def check_states(states: Tensor) -> None:
 def check_single_penalty(gamma: object) -> float:
     """γ as a number: positive, finite, and not so small that 1/2γ overflows."""
     check_penalty(gamma)
-    values = torch.as_tensor(gamma, dtype=torch.float64)
+    values = widened(gamma)
     require(values.numel() == 1, "gamma", "be one number for all states", f"shape {tuple(values.shape)}")
     number, least = values.item(), float(np.finfo(np.float64).tiny)
     require(number >= least, "gamma", f"be at least {least:.2g}", number)

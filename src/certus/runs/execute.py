@@ -43,6 +43,7 @@ from certus.runs.tags import from_tag, to_tag
 from certus.storage.files import RunError
 from certus.training import Fit, Observer, fit
 from certus.training.criterion_choice import choose_criterion
+from certus.training.fit import one_device
 from certus.training.noisy import smoothed_concavity
 from certus.training.verdicts import balanced
 
@@ -114,12 +115,12 @@ def execute(
         model: the user's own ``FILE.py:FACTORY``, if the run has one.
         observers: who else watches, such as a progress bar.
     """
-    fabric = fabric or Fabric(devices=1)
     settings, about = settings_of(run), run.settings
     if about.get("origin") == "imported":
         raise RunError(f"{run.path} was imported, not trained; there is nothing to resume.")
     data = load_same_data(run, settings)
     network = rebuild_model(run, settings, data, model)
+    fabric = fabric or one_device(network)
     method = build_method(settings, from_tag(about["cost"]), from_tag(about["domain"]))
     criterion = from_tag(about["criterion"])
     if not isinstance(criterion, CrossEntropy | SmoothMargin | SquaredError | MissProbability):

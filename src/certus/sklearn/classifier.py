@@ -13,7 +13,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor
 
 from certus.costs import LabelCost
-from certus.errors import ArgumentError, require
+from certus.errors import ArgumentError, require, require_number
 from certus.losses import Criterion, CrossEntropy
 from certus.sklearn.estimator import RobustEstimator
 
@@ -35,7 +35,8 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
         epochs, batch_size, learning_rate, weight_decay: of Adam, with a learning rate that falls to 0.
         early_stopping: hold out ``validation_fraction`` of the samples, and stop when their loss has not
             fallen for ``patience`` epochs.
-        random_state: of the first weights and the order of the samples.
+        random_state: of the first weights and the order of the samples. None draws a new seed at each fit;
+            NumPy's global generator is left alone.
         verbose: 1 prints some ten lines, 2 one for each epoch.
 
     Attributes:
@@ -107,6 +108,10 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
             require(bool((self.class_weight_ > 0).all()), "class_weight", "be positive", self.class_weight)
             weights = weights * self.class_weight_[codes]
         targets = torch.from_numpy(codes.astype(np.int64))
+        plain = isinstance(self.certified, bool | np.bool_)
+        require(plain, "certified", "be True or False", repr(self.certified))
+        if self.label_price is not None:
+            require_number("label_price", self.label_price)
         self._train(X, targets, weights, len(self.classes_), bool(self.certified), unit=1.0)
         return self
 

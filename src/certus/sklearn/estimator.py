@@ -10,6 +10,7 @@ by Algorithm 1 in float64, at a given γ or at the γ that moves the sample by �
 from __future__ import annotations
 
 from abc import abstractmethod
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from certus.certificates import Certificate, certify_straight
 from certus.costs import LabelCost
-from certus.errors import ArgumentError, require, require_count
+from certus.errors import ArgumentError, as_count, require, require_number
 from certus.losses import Criterion
 from certus.sklearn.fragility import FeatureBracket, fragile
 from certus.sklearn.prices import cost_of, feature_spreads, read_prices
@@ -95,7 +96,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
             unit: of the loss: how many of its own the caller's γ counts for one here.
         """
         self._check_parameters()
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = int(_generator(self.random_state).randint(2**31 - 1))
         mean, spread = feature_spreads(X, weights)
         self.feature_spreads_ = spread
         names = getattr(self, "feature_names_in_", None)
@@ -131,7 +132,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
             method=method,
             criterion=self._criterion(),
             epochs=self.epochs,
-            batch_size=min(self.batch_size, len(data)),
+            batch_size=min(int(self.batch_size), len(data)),
             optimizer=lambda groups: Adam(groups, lr=self.learning_rate),
             schedule=lambda optimizer: CosineAnnealingLR(optimizer, self.epochs),
             weight_decay=self.weight_decay,
@@ -157,16 +158,20 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         both = self.gamma is not None and self.rho is not None
         require(not both, "gamma", "be left out where `rho` is given", f"{self.gamma} and {self.rho}")
-        require(self.rho is None or self.rho >= 0, "rho", "not be negative (0 trains plainly)", self.rho)
-        require_count("epochs", self.epochs)
-        require_count("batch_size", self.batch_size)
-        require(self.learning_rate > 0, "learning_rate", "be positive", self.learning_rate)
+        if self.gamma is not None:
+            require_number("gamma", self.gamma)
+        if self.rho is not None:
+            require_number("rho", self.rho, zero=True)
+        as_count("epochs", self.epochs)
+        as_count("batch_size", self.batch_size)
+        require_number("learning_rate", self.learning_rate)
+        require(isinstance(self.verbose, Integral), "verbose", "be 0, 1 or 2", repr(self.verbose))
 
     def _held_out(self, data: Split, seed: int) -> tuple[Split, EarlyStopping]:
         """The samples to train on, and who watches the others."""
         share = self.validation_fraction
-        require(0 < share < 1, "validation_fraction", "lie between 0 and 1", share)
-        require_count("patience", self.patience)
+        inside = isinstance(share, Real) and 0 < float(share) < 1
+        require(inside, "validation_fraction", "lie between 0 and 1", repr(share))
         labels = None if data.targets.is_floating_point() else data.targets.numpy()
         try:
             train, others = train_test_split(
@@ -175,7 +180,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         except ValueError as reason:
             raise ArgumentError(f"`early_stopping` cannot hold out a share of {share}: {reason}") from None
         index, held = torch.from_numpy(train), torch.from_numpy(others)
-        return data[index], EarlyStopping(data[held], self._criterion(), self.patience)
+        return data[index], EarlyStopping(data[held], self._criterion(), as_count("patience", self.patience))
 
     def certify(
         self,
@@ -197,6 +202,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
                 or tuned on them.
             options: of ``certus.certificates.certify_network``.
         """
+        check_is_fitted(self)
         return certify_straight(
             self.module_,
             self._samples(X, y, sample_weight, confidence),
@@ -262,3 +268,11 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         from certus.sklearn.saving import save_estimator  # which knows both kinds of estimators
 
         save_estimator(self, Path(path))
+
+
+def _generator(random_state: Any) -> np.random.RandomState:
+    """The generator of a ``random_state``; for None a new one, so that NumPy's global one stays as it is."""
+    if random_state is None:
+        return np.random.RandomState()
+    generator: np.random.RandomState = check_random_state(random_state)
+    return generator

@@ -5,7 +5,6 @@ sup {E_P ℓ : W_c(P, P_n) ≤ by²},       c(x, x₀) = (x_j − x₀_j)²/s_j�
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from torch import nn
 
 from certus.certificates import certify_straight
 from certus.costs import Masked, WeightedL2, feature_mask
-from certus.errors import require
+from certus.errors import require_number
 from certus.losses import Criterion
 from certus.split import Split
 
@@ -47,7 +46,7 @@ def fragile(
     by: float,
 ) -> list[FeatureBracket]:
     """Brackets for each feature, by the loss that was attained, the largest first."""
-    require(0 < by < math.inf, "by", "be positive and finite", by)
+    require_number("by", by)
     inner = WeightedL2(torch.from_numpy(1 / spreads**2))
     found = []
     for place, name in enumerate(names):

@@ -9,6 +9,7 @@ training data: distances then count standard deviations, whatever the units of t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,15 @@ def read_prices(prices: Any, spreads: np.ndarray, names: np.ndarray | None) -> n
     count, found = len(spreads), 1 / spreads**2
     if isinstance(prices, Mapping):
         for key, price in prices.items():
+            rule = f"be a number for {key!r}"
+            require(isinstance(price, Real), "feature_prices", rule, repr(price))
             found[_position(key, count, names)] = price
     elif prices is not None:
-        values = np.asarray(prices, dtype=np.float64)
         rule = f"be a number, one for each of the {count} features, or a mapping of names to prices"
+        try:
+            values = np.asarray(prices, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ArgumentError(f"`feature_prices` must {rule}; got {prices!r}.") from None
         require(values.shape in ((), (count,)), "feature_prices", rule, f"shape {values.shape}")
         found = np.broadcast_to(values, (count,)).astype(np.float64)
     rule = "be positive (∞ freezes a feature)"

@@ -48,7 +48,12 @@ def make_network(network: Any, inputs: int, outputs: int, *, certified: bool, se
             made = _called(network, inputs, outputs)
     found: nn.Module = made.double()
     with torch.no_grad():
-        shape = tuple(found.eval()(torch.zeros(2, inputs, dtype=torch.float64)).shape)
+        try:
+            shape = tuple(found.eval()(torch.zeros(2, inputs, dtype=torch.float64)).shape)
+        except (RuntimeError, TypeError, ValueError) as reason:
+            raise ArgumentError(
+                f"`network` must take rows of {inputs} features; it fails: {reason}"
+            ) from reason
     fits = shape == (2, outputs) or (outputs == 1 and shape == (2,))
     require(fits, "network", f"return outputs of shape (batch, {outputs})", f"shape {shape} for 2 rows")
     return found

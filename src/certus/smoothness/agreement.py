@@ -82,7 +82,7 @@ class CallersModel:
         if outputs.shape != expected.shape:
             raise _disagreement(list(range(len(points))), math.inf)
         expected = self._behind(expected)
-        off = (outputs.double().cpu() - expected).flatten(1).abs().amax(1)
+        off = (outputs.cpu().double() - expected).flatten(1).abs().amax(1)
         room = close * (1 + expected.flatten(1).abs().amax(1)) + 4 * coarse * error
         wrong = ~(off <= room) & torch.isfinite(room)  # nothing is said of what overflows
         if bool(wrong.any()):
@@ -97,7 +97,7 @@ class CallersModel:
         """
         if self._models is None:
             return torch.zeros(len(points), dtype=torch.bool)
-        outputs = _at_rest(self._models[0], points).double().cpu().flatten(1)
+        outputs = _at_rest(self._models[0], points).cpu().double().flatten(1)
         expected = expected.flatten(1)
         if labels:
             return predicted(outputs) != predicted(expected)
@@ -132,7 +132,7 @@ def _same(outputs: Tensor, expected: Tensor, close: float, *, lost: bool = False
     """
     if outputs.shape != expected.shape:
         return False
-    one, other = (each.double().cpu().flatten(1) for each in (outputs, expected))
+    one, other = (each.cpu().double().flatten(1) for each in (outputs, expected))
     gone = ~torch.isfinite(one).all(1) & ~torch.isfinite(other).all(1)
     return bool((_agree(one, other, close) | (gone if lost else False)).all())
 
@@ -190,7 +190,7 @@ def _in_float64(model: nn.Module, points: Tensor) -> nn.Module | None:
     if not single and all(each.device.type == "cpu" for each in weights):
         return model
     try:
-        copied = copy.deepcopy(model).double().cpu()
+        copied = copy.deepcopy(model).cpu().double()
         outputs = _outputs(copied, points)
     except Exception:  # whatever a model of the user's may raise
         return None

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from certus.batches import widened
 from certus.costs import Cost, SquaredL2
 from certus.errors import CertusError, require
 from certus.losses import Criterion, CrossEntropy
@@ -102,10 +103,10 @@ def local_smoothness(
     )
     require(len(inputs) > 0, "inputs", "hold at least one sample", "none")
     require_real(inputs=inputs, targets=targets)
-    radii = torch.as_tensor(radius, dtype=torch.float64).cpu().expand(len(inputs))
+    radii = widened(radius).expand(len(inputs))
     valid = bool((torch.isfinite(radii) & (radii >= 0)).all())
     require(valid, "radius", "be finite and not negative", radius)
-    points = inputs.detach().double().cpu()
+    points = inputs.detach().cpu().double()
     require(bool(torch.isfinite(points).all()), "inputs", "be finite", "NaN or infinity")
     rows = model.outputs.classes
     size = max(1, _CHUNK // (rows * max([1, *widths(model.steps)])))

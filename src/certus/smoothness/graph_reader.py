@@ -288,7 +288,7 @@ def _per_sample(value: Any, shape: Shape) -> Tensor:
         tensor = tensor[0]
     if tensor.dim() > len(shape):
         raise UnsupportedError("a fixed tensor with an axis of its own for the batch")
-    return tensor.detach().double().cpu().expand(shape)
+    return tensor.detach().cpu().double().expand(shape)
 
 
 def _sample_shape(node: fx.Node) -> Shape | None:

@@ -75,11 +75,11 @@ def _in_double(module: nn.Module, points: Tensor) -> Tensor:
     """The module's outputs in float64, without changing it."""
     weights = [*module.parameters(), *module.buffers()]
     if any(weight.is_floating_point() and weight.dtype != points.dtype for weight in weights):
-        module = copy.deepcopy(module).double().cpu()
+        module = copy.deepcopy(module).cpu().double()
     outputs = module(points.clone())  # which it may overwrite
     if not isinstance(outputs, Tensor):
         raise ClaimError(f"{type(module).__name__} must return a tensor to have a rule; got {type(outputs)}.")
-    return outputs.double().cpu()
+    return outputs.cpu().double()
 
 
 def check_operator(where: str, operator: Operator) -> None:

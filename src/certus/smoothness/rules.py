@@ -52,7 +52,7 @@ def rule(*kinds: type[nn.Module]) -> Callable[[_Function], _Function]:
 def double(tensor: Tensor) -> Tensor:
     """Weights as the bounds use them: float64, on the CPU, and finite."""
     require(tensor.is_floating_point(), "model", "have real weights, in floating point", tensor.dtype)
-    weights = tensor.detach().double().cpu().clone()  # what changes later is not ours
+    weights = tensor.detach().cpu().double().clone()  # what changes later is not ours
     require(bool(torch.isfinite(weights).all()), "model", "have finite weights", "NaN or infinity")
     return weights
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from certus.batches import all_finite, differentiable, inner, per_sample
+from certus.batches import all_finite, differentiable, inner, per_sample, widened
 from certus.checks import check_batch, check_geometry, check_loss, penalties
 from certus.costs import Cost, SquaredL2
 from certus.domains import Unbounded
@@ -163,7 +163,8 @@ def _lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tol
     basis = [start / per_sample(L2(start), start)]
     diagonal: list[Tensor] = []
     beside: list[Tensor] = []
-    largest = torch.full_like(start.flatten(1)[:, 0], torch.nan, dtype=torch.float64)
+    # What is small is computed in float64 on the CPU: not every device has that precision.
+    largest = torch.full((len(start),), torch.nan, dtype=torch.float64)
     residual = torch.full_like(largest, torch.inf)
     done = torch.zeros_like(largest, dtype=torch.bool)
     finite = ~done
@@ -171,13 +172,13 @@ def _lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tol
     while spent < steps and not done.all():
         image = product(basis[-1])
         spent += 1
-        finite = finite & all_finite(image)
-        image = torch.where(per_sample(finite, image), image, 0)
-        diagonal.append(inner(image, basis[-1]).double())
+        finite = finite & all_finite(image).cpu()
+        image = torch.where(per_sample(finite.to(image.device), image), image, 0)
+        diagonal.append(widened(inner(image, basis[-1])))
         for _ in range(2):  # once more, for what rounding left of the first pass
             for known in basis:
                 image = image - per_sample(inner(image, known), image) * known
-        beside.append(L2(image).double())
+        beside.append(widened(L2(image)))
         matrix = _tridiagonal(diagonal, beside[:-1])
         finite = finite & all_finite(matrix) & torch.isfinite(beside[-1])
         ritz, vectors = torch.linalg.eigh(torch.where(per_sample(finite, matrix), matrix, 0))
@@ -194,10 +195,10 @@ def _lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tol
         basis.append(image / per_sample(length, image))
     status = torch.where(done, Status.CONVERGED, Status.MAX_STEPS)
     return Curvature(
-        largest=torch.where(finite, largest, torch.nan).to(start.dtype),
-        residual=torch.where(finite, residual, torch.inf).to(start.dtype),
+        largest=torch.where(finite, largest, torch.nan).to(start),
+        residual=torch.where(finite, residual, torch.inf).to(start),
         products=spent,
-        status=torch.where(finite, status, Status.NONFINITE),
+        status=torch.where(finite, status, Status.NONFINITE).to(start.device),
     )
 
 

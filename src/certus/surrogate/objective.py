@@ -112,9 +112,9 @@ class Objective:
         """
         if self.curvature_bound is None:
             return self.cost.estimated_gap(at.gain, at.slope, at.point, self.origin, self.gamma, self.domain)
-        # In float64, and rounded down: near the threshold the difference has few digits.
-        modulus = self.cost.strong_convexity * self.gamma.double() - self.curvature_bound
-        modulus = modulus.to(self.gamma.dtype) * (1 - 4 * torch.finfo(self.gamma.dtype).eps)
+        # In float64 on the CPU, and rounded down: near the threshold the difference has few digits.
+        modulus = self.cost.strong_convexity * self.gamma.cpu().double() - self.curvature_bound
+        modulus = modulus.to(self.gamma) * (1 - 4 * torch.finfo(self.gamma.dtype).eps)
         if not (modulus > 0).any():
             return torch.full_like(at.value, torch.inf)
         weight = per_sample(self.gamma, at.point)

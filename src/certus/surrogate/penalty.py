@@ -30,7 +30,7 @@ class PenaltyControl:
 
     def __init__(self, rho: float, gamma_min: float) -> None:
         for name, value in (("rho", rho), ("gamma_min", gamma_min)):
-            valid = isinstance(value, int | float) and 0 < value < math.inf
+            valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
             require(valid, name, "be positive and finite", value)
         self.rho, self.gamma_min = rho, gamma_min
         self.gamma: float | None = None
@@ -62,10 +62,11 @@ class PenaltyControl:
 
 def _mean(values: torch.Tensor, known: torch.Tensor, weights: torch.Tensor | None) -> float | None:
     """The mean of the known ones over all processes, from sums and weights; None of nothing."""
-    share = known.double() if weights is None else known * weights.double()
-    sums = (torch.where(known, values.double(), 0.0) * share).sum()
-    total = torch.tensor([sums, share.sum()], dtype=torch.float64)
+    known_here = known.cpu()
+    share = known_here.double() if weights is None else known_here * weights.cpu().double()
+    sums = (torch.where(known_here, values.cpu().double(), 0.0) * share).sum()
+    total = torch.stack([sums, share.sum()])
     if distributed.is_available() and distributed.is_initialized():
-        total = total.to(values.device)
+        total = total.to(values.device)  # processes share devices that have float64: MPS knows one only
         distributed.all_reduce(total)
     return float(total[0] / total[1]) if total[1] > 0 else None

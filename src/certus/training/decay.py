@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from certus.errors import ArgumentError, require
+from certus.errors import ArgumentError, require_number
 
 
 def decay_groups(model: nn.Module, decay: float | Mapping[str, float] = 0.0) -> list[dict[str, Any]]:
@@ -26,7 +26,7 @@ def decay_groups(model: nn.Module, decay: float | Mapping[str, float] = 0.0) -> 
     """
     amounts = decay if isinstance(decay, Mapping) else {"": decay}
     for name, amount in amounts.items():
-        require(amount >= 0, "weight_decay", "not be negative", amount)
+        require_number("weight_decay", amount, zero=True)
         if name not in dict(model.named_modules()):
             layers = [layer for layer, _ in model.named_modules() if layer]
             raise ArgumentError(f"`weight_decay` must name layers of the model, {layers}; got {name!r}.")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.checks import checked_weights
-from certus.errors import ArgumentError, require
+from certus.errors import ArgumentError, as_count, require
 from certus.samples import AnySamples, Numbered, Pieces, as_samples
 from certus.split import Split
 from certus.training.batch_order import BatchOrder, mix
@@ -159,15 +159,15 @@ def make_feed(
     Args:
         batch_size: samples of one step, over all processes; 128 when None. A loader has its own.
     """
-    require(0 <= seed < 2**32, "seed", "lie between 0 and 2³² − 1", seed)
+    seed = as_count("seed", seed, least=0)
+    require(seed < 2**32, "seed", "lie between 0 and 2³² − 1", seed)
+    batch_size = None if batch_size is None else as_count("batch_size", batch_size)
     samples = as_samples(data, batch_size or _USUAL)
     place = device or torch.device("cpu")
-    own = next((one.dtype for one in model.parameters() if one.is_floating_point()), torch.float32)
+    own = _precision(model)
     if not isinstance(samples, Pieces):
         if isinstance(samples, Split):
-            if samples.weights is not None:
-                samples = replace(samples, weights=checked_weights(samples.weights, len(samples)))
-            samples = _placed(samples, place, own)
+            samples = in_memory(samples, model, place)
         size = _USUAL if batch_size is None else batch_size
         return Indexed(samples, BatchOrder(len(samples), size, seed, rank, processes), place, own)
     if not samples.again:
@@ -179,6 +179,17 @@ def make_feed(
     chosen = batch_size is None or batch_size == size
     require(chosen, "batch_size", f"be left out for a loader, which has its own, {size}", batch_size)
     return Loaded(samples, size, None, seed, rank, processes, place, own)
+
+
+def in_memory(samples: Split, model: nn.Module, device: torch.device) -> Split:
+    """All samples on the device, in the model's precision, with weights whose mean is 1."""
+    if samples.weights is not None:
+        samples = replace(samples, weights=checked_weights(samples.weights, len(samples)))
+    return _placed(samples, device, _precision(model))
+
+
+def _precision(model: nn.Module) -> torch.dtype:
+    return next((weight.dtype for weight in model.parameters() if weight.is_floating_point()), torch.float32)
 
 
 def _placed(batch: Split, device: torch.device, dtype: torch.dtype) -> Split:

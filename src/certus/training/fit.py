@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -23,11 +23,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from certus.certificates.smoothing.noise import Noise
+from certus.checks import check_batch
 from certus.data import DataSet
-from certus.errors import ArgumentError, CertusError, UnsupportedError, require
+from certus.errors import ArgumentError, CertusError, UnsupportedError, as_count, require
 from certus.lookable import Lookable
-from certus.losses import Criterion, ModelLoss
-from certus.modes import unwrapped
+from certus.losses import Criterion, ModelLoss, evaluate_loss
+from certus.modes import evaluation_mode, unwrapped
 from certus.perturbers import AnyPerturber, Perturber, as_perturber
 from certus.samples import AnySamples
 from certus.smoothness import SmoothnessBound
@@ -37,13 +38,14 @@ from certus.training.calibration import Robustness, calibrate, measure_robustnes
 from certus.training.certified import CertifiedSet
 from certus.training.criterion_choice import default_criterion
 from certus.training.evaluation import evaluate, right_or_wrong
-from certus.training.feeds import Feed, Indexed, make_feed
+from certus.training.feeds import Feed, Indexed, in_memory, make_feed
 from certus.training.guard import make_guard
 from certus.training.metrics import EpochMetrics, Sums
 from certus.training.noisy import NoisyLoss, fresh_noise, training_noise
 from certus.training.optimizers import AnyOptimizer, make_optimizer
 from certus.training.projections import Projection
 
+_SCHEDULE = "such as lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)"
 _FEW = 32  # samples that tell of their kind and shape, and at which certified training is checked
 
 
@@ -162,14 +164,16 @@ def fit(
         weight_decay: one number, or one for each layer by name.
         seed: decides the order of the batches and the randomness inside the model.
         fabric: devices, precision and processes; one CPU or the best accelerator present when None.
+            MPS has no float64: where it is the best, a float64 model is trained on the CPU.
 
     A run is a function of its arguments: the same call gives the same weights, bit for bit, on one machine.
     For a ``DataLoader`` this holds if its order and its transforms draw from torch's own random numbers. It
     does not hold if they draw from a generator that is not seeded again for each call.
     """
-    require(epochs >= 1, "epochs", "be at least 1", epochs)
+    _check_arguments(model, schedule, projection, augment, fabric, observers or [])
+    epochs, seed = as_count("epochs", epochs), as_count("seed", seed, least=0)
     method = as_perturber(method)
-    fabric = fabric or Fabric(devices=1)
+    fabric = fabric or one_device(model)
     # A compiled model trains as it is. Exchanging gradients is the fabric's task, not that of a wrapper.
     given, bare = model, unwrapped(model)
     if any(isinstance(part, DataParallel | DistributedDataParallel) for part in model.modules()):
@@ -183,17 +187,28 @@ def fit(
         processes=fabric.world_size,
         device=fabric.device,
     )
+    held_out = None
+    if isinstance(data, DataSet):
+        held_out = in_memory(data.calibration, bare, fabric.device)
     with torch.random.fork_rng():  # reading may draw
         few = feed.some(_FEW)
-    criterion = criterion or default_criterion(few)
+    criterion = default_criterion(few) if criterion is None else criterion
     _check(bare, method, feed)
     chosen = make_optimizer(optimizer, bare, weight_decay)
     planned = None if schedule is None else schedule(chosen)
     if isinstance(planned, ReduceLROnPlateau):
         raise UnsupportedError("`schedule` must step by the epoch alone; ReduceLROnPlateau needs a metric.")
+    made = schedule is None or isinstance(planned, LRScheduler)
+    require(made, "schedule", f"make a schedule from the optimizer, {_SCHEDULE}", type(planned))
     state = TrainingState(bare, chosen, planned, method)
     # Fabric would compile again what was compiled, which fails if that was before it was imported.
     wrapped, chosen = fabric.setup(model, chosen, _reapply_compile=False)
+    with (
+        torch.random.fork_rng(),
+        torch.no_grad(),
+        evaluation_mode(bare),
+    ):  # fails if it cannot run
+        evaluate_loss(ModelLoss(wrapped, criterion), few.inputs, few.targets)
     guard = make_guard(certified, bare, method, criterion, few)
     if guard is not None:
         require(
@@ -228,6 +243,7 @@ def fit(
                     outputs = wrapped(moved)
                     losses = criterion(outputs, found.targets)
                     if not torch.isfinite(losses).all():
+                        check_batch(batch.inputs, batch.targets)  # or the data are to blame
                         raise DivergedError(
                             f"The training loss is not finite in epoch {state.epoch + 1}, step {step + 1}: "
                             "a smaller learning rate, or a projection of the weights, may help."
@@ -246,7 +262,6 @@ def fit(
                         watcher.after_step(state)
                 if state.schedule is not None:
                     state.schedule.step()
-                held_out = data.calibration if isinstance(data, DataSet) else None
                 state.history.append(_close_epoch(state, loss, held_out, fabric))
                 state.epoch, state.step, state.sums, state.seconds = state.epoch + 1, 0, Sums(), 0.0
                 for watcher in watchers:
@@ -262,6 +277,34 @@ def fit(
                 torch.manual_seed(mix(seed, epochs, 0, fabric.global_rank))
                 robustness = find(method.penalty, seen, feed, feed.batch_size, fabric)
     return Fit(given, state.history, robustness, proof)
+
+
+def _check_arguments(
+    model: object,
+    schedule: object,
+    projection: object,
+    augment: object,
+    fabric: object,
+    observers: Iterable[object],
+) -> None:
+    """Refuse what has not the kind that ``fit`` takes."""
+    require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
+    for name, value, form in (
+        ("schedule", schedule, f"a function of the optimizer, {_SCHEDULE}"),
+        ("projection", projection, "a function of the model, such as certus.training.WeightBall(10.0)"),
+        ("augment", augment, "a function of the inputs, such as certus.training.RandomJitter(1)"),
+    ):
+        require(value is None or callable(value), name, f"be {form}", repr(value))
+    require(fabric is None or isinstance(fabric, Fabric), "fabric", "be a lightning_fabric.Fabric", fabric)
+    watching = isinstance(observers, Iterable) and all(isinstance(each, Observer) for each in observers)
+    require(watching, "observers", "be a list of certus.training.Observer objects", observers)
+
+
+def one_device(model: nn.Module) -> Fabric:
+    """The best accelerator, or the CPU; the CPU too for a float64 model where MPS would be the best."""
+    fabric = Fabric(devices=1)
+    wide = any(values.dtype == torch.float64 for values in (*model.parameters(), *model.buffers()))
+    return Fabric(accelerator="cpu", devices=1) if wide and fabric.device.type == "mps" else fabric
 
 
 @contextmanager
@@ -292,9 +335,7 @@ def _close_epoch(
     state: TrainingState, loss: ModelLoss, held_out: Split | None, fabric: Fabric
 ) -> EpochMetrics:
     means = state.sums.means(fabric)
-    clean: dict[str, float] = {}
-    if held_out is not None:
-        clean = evaluate(loss, Split(fabric.to_device(held_out.inputs), fabric.to_device(held_out.targets)))
+    clean = {} if held_out is None else evaluate(loss, held_out)
     if not all(math.isfinite(value) for value in (*means.values(), *clean.values())):
         raise DivergedError(
             f"The weights are useless after epoch {state.epoch + 1}: a loss is not finite. "

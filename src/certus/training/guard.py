@@ -62,9 +62,9 @@ class Guard:
 
     def _attained(self, cost: Cost) -> float:
         """The largest curvature that a few products with the Hessian find at some samples, in float64."""
-        network = copy.deepcopy(self._model).double().cpu().eval()
+        network = copy.deepcopy(self._model).cpu().double().eval()
         loss = ModelLoss(network, self._theta.criterion)
-        inputs, targets = self._samples.inputs.double().cpu(), self._samples.targets.cpu()
+        inputs, targets = self._samples.inputs.cpu().double(), self._samples.targets.cpu()
         try:
             found = largest_curvature(loss, inputs, targets, cost=cost, max_products=_PRODUCTS)
         except UnsupportedError:

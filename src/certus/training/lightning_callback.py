@@ -38,7 +38,7 @@ class RobustTraining(Callback):  # type: ignore[misc, unused-ignore]  # Any, whe
             if not isinstance(batch, tuple | list) or len(batch) < 2:
                 raise ArgumentError(f"`batch` must be a sequence (inputs, targets, …); got {type(batch)}.")
             found = self.method.perturb(loss, batch[0], batch[1])
-            told = {name: values.double().mean() for name, values in found.measured.items()}
+            told = {name: float(values.cpu().double().mean()) for name, values in found.measured.items()}
             pl_module.log_dict(told, on_step=False, on_epoch=True, batch_size=len(batch[0]))
             return step((found.inputs, found.targets, *batch[2:]), *others, **named)
 

@@ -20,9 +20,10 @@ class Sums:
         """Add (batch,) tensors, each sample as often as its weight says; what is not measured is left out."""
         for name, values in quantities.items():
             total, count = self.totals.get(name, (0.0, 0.0))
-            summed, more = values.detach().double(), float(len(values))
+            summed, more = values.detach().cpu().double(), float(len(values))
             if weights is not None:
-                summed, more = summed * weights, float(weights.sum())
+                counts = weights.cpu().double()
+                summed, more = summed * counts, float(counts.sum())
             self.totals[name] = (total + float(summed.sum()), count + more)
 
     def means(self, fabric: Fabric) -> dict[str, float]:
@@ -30,10 +31,12 @@ class Sums:
         names = sorted(self.totals)
         if not names:
             return {}
-        table = torch.tensor([self.totals[name] for name in names], dtype=torch.float64, device=fabric.device)
-        summed = fabric.all_reduce(table, reduce_op="sum")
-        assert isinstance(summed, Tensor)
-        return {name: float(row[0] / row[1]) for name, row in zip(names, summed, strict=True)}
+        table = torch.tensor([self.totals[name] for name in names], dtype=torch.float64)
+        if fabric.world_size > 1:  # on devices that have float64: MPS knows one process only
+            reduced = fabric.all_reduce(table.to(fabric.device), reduce_op="sum")
+            assert isinstance(reduced, Tensor)
+            table = reduced.cpu()
+        return {name: float(row[0] / row[1]) for name, row in zip(names, table, strict=True)}
 
     def state(self) -> dict[str, list[float]]:
         return {name: list(pair) for name, pair in self.totals.items()}

@@ -140,7 +140,7 @@ def attain(
 def in_double(model: nn.Module, example: Tensor) -> tuple[nn.Module, torch.dtype]:
     """A copy of the model in float64 on the CPU, in eval mode, or the best that there is."""
     try:
-        copied = copy.deepcopy(model).double().cpu().eval()
+        copied = copy.deepcopy(model).cpu().double().eval()
         with torch.no_grad():
             copied(example.clone())
         return copied, torch.float64
@@ -154,7 +154,7 @@ def _outputs(network: nn.Module, inputs: Tensor) -> Tensor:
         outputs = [network(part.clone()) for part in inputs.split(BATCH)]
     for each in outputs:
         require(isinstance(each, Tensor), "model", "return one tensor, (batch, outputs)", type(each))
-    return torch.cat(outputs).double().cpu()
+    return torch.cat(outputs).cpu().double()
 
 
 def _caveat(network: nn.Module, inputs: Tensor) -> str:

@@ -280,7 +280,7 @@ def gather(data: Data) -> tuple[Tensor, Tensor | None]:
     require(
         inputs.dim() >= 2 and len(inputs) > 0, "data", "hold samples of shape (n, …)", tuple(inputs.shape)
     )
-    inputs = inputs.detach().double().cpu()
+    inputs = inputs.detach().cpu().double()
     if targets is not None:
         targets = targets.detach().cpu()
         targets = targets.double() if targets.is_floating_point() else targets.long()

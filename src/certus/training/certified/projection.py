@@ -21,8 +21,9 @@ import warnings
 import torch
 from torch import Tensor, nn
 
+from certus.batches import widened
 from certus.costs import Cost, SquaredL2
-from certus.errors import UnsupportedError, require
+from certus.errors import UnsupportedError, require, require_number
 from certus.losses import Criterion, CrossEntropy
 from certus.smoothness import SmoothnessBound, input_smoothness
 from certus.smoothness.criteria import read_criterion
@@ -95,8 +96,7 @@ class CertifiedSet:
 
     @gamma.setter
     def gamma(self, value: float) -> None:
-        require(0 < value < math.inf, "gamma", "be positive and finite", value)
-        self._gamma = float(value)
+        self._gamma = require_number("gamma", value)
 
     @property
     def criterion(self) -> Criterion:
@@ -158,7 +158,7 @@ class CertifiedSet:
         head, softmax, parts = self._structure.head, self._softmax, self._structure.behind
         limit = self.ceiling * (1 - _ROUNDING)
         below = math.prod(layer.norm for layer in layers)  # of all that stands before the units
-        weight = head.weight.double().clone()  # a float64 one would shrink along
+        weight = widened(head.weight).clone()  # a float64 one would shrink along
         rows = torch.cat([torch.zeros_like(weight[:1]), weight]) if softmax.logistic else weight
         apart = float(torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").max())
         most = 2 * math.sqrt(limit / softmax.spread) / (below * math.prod(part.norm for part in parts))

@@ -14,6 +14,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import is_parametrized
 
+from certus.batches import widened
 from certus.errors import UnsupportedError
 from certus.layers import LogCosh, SmoothAbs
 from certus.modes import at_rest
@@ -70,9 +71,9 @@ class AffineLayer:
     def _pull(self, rows: Tensor, power: int) -> Tensor:
         """Σ_j |W_jn|^power r_j."""
         weights = {
-            name: parameter.detach().double().abs() ** power if name == "weight" else 0 * parameter.double()
+            name: widened(parameter.detach()).abs() ** power if name == "weight" else 0 * widened(parameter)
             for name, parameter in self.module.named_parameters()
-        }
+        } | {name: values.cpu() for name, values in self.module.named_buffers()}
         start = torch.zeros(1, *self.in_shape, dtype=rows.dtype, device=rows.device, requires_grad=True)
         with torch.enable_grad():
             image: Tensor = functional_call(self.module, weights, (start,))

@@ -1,0 +1,121 @@
+"""Arguments that ``fit``, ``WRM`` and ``attack_data`` cannot use: errors name the argument and its rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+import certus
+from certus import WRM, ModelLoss
+from certus.attacks import attack_data, fgm
+from certus.perturbers import ERM
+from certus.split import Split
+
+INPUTS = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
+LABELS = (INPUTS[:, 0] > 0).long()
+WIDE = torch.randn(12, 7, generator=torch.Generator().manual_seed(1))
+CPU = Fabric(accelerator="cpu", devices=1)
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+
+
+def fit(**options: Any) -> certus.training.Fit:
+    given = {"model": network(), "data": (INPUTS, LABELS), "epochs": 1, "progress": False, "fabric": CPU}
+    return certus.fit(**{**given, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"model": None}, "`model` must be a torch.nn.Module; got .*NoneType"),
+        ({"model": nn.Linear}, "`model` must be a torch.nn.Module"),
+        ({"data": None}, "`data` must be a Split"),
+        ({"epochs": 1.5}, "`epochs` must be a whole number, at least 1; got 1.5"),
+        ({"epochs": "3"}, "`epochs` must be a whole number"),
+        ({"epochs": True}, "`epochs` must be a whole number"),
+        ({"epochs": 0}, "`epochs` must be a whole number, at least 1; got 0"),
+        ({"batch_size": 2.5}, "`batch_size` must be a whole number"),
+        ({"batch_size": "x"}, "`batch_size` must be a whole number"),
+        ({"seed": 1.5}, "`seed` must be a whole number"),
+        ({"seed": None}, "`seed` must be a whole number"),
+        ({"criterion": "x"}, "`criterion` must be a function .*CrossEntropy.*; got 'x'"),
+        ({"criterion": nn.CrossEntropyLoss}, "`criterion` must be a function"),
+        ({"criterion": lambda outputs, targets: outputs.mean()}, "one per sample"),
+        ({"data": (WIDE, LABELS)}, r"`inputs` must have a shape that the model takes.*\(batch, 7\)"),
+        ({"data": (WIDE, LABELS), "method": WRM(1.0)}, r"`inputs` must have a shape.*\(batch, 7\)"),
+        ({"data": (INPUTS[:, 0], LABELS)}, "`inputs` must have a shape that the model takes"),
+        ({"data": (INPUTS * torch.nan, LABELS)}, "`inputs` must be finite; got NaN"),
+        ({"schedule": "cosine"}, "`schedule` must be a function of the optimizer"),
+        ({"schedule": lambda optimizer: None}, "`schedule` must make a schedule"),
+        ({"projection": "ball"}, "`projection` must be a function of the model"),
+        ({"augment": 3}, "`augment` must be a function of the inputs"),
+        ({"weight_decay": "x"}, "`weight_decay` must be a number; got 'x'"),
+        ({"weight_decay": {"0": None}}, "`weight_decay` must be a number"),
+        ({"certified": "x"}, "`gamma` must be a number; got 'x'"),
+        ({"fabric": "cpu"}, "`fabric` must be a lightning_fabric.Fabric"),
+        ({"observers": ["bar"]}, "`observers` must be a list"),
+        ({"method": lambda loss, inputs, targets: None}, "must return moved inputs of shape"),
+    ],
+)
+def test_fit(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(certus.CertusError, match=words):
+        fit(**options)
+
+
+def test_fit_takes_whole_numbers_of_numpy() -> None:
+    assert len(fit(epochs=np.int64(2), batch_size=np.int64(5), seed=np.int64(3)).history) == 2
+
+
+@pytest.mark.parametrize("criterion", ["x", None, nn.CrossEntropyLoss])
+def test_a_criterion_that_is_none(criterion: Any) -> None:
+    with pytest.raises(certus.errors.ArgumentError, match="`criterion` must be a function"):
+        ModelLoss(network(), criterion)
+
+
+@pytest.mark.parametrize("options", [{"gamma": True}, {"gamma": "x"}, {"rho": True}, {"rho": "x"}])
+def test_wrm(options: dict[str, Any]) -> None:
+    with pytest.raises(certus.errors.ArgumentError, match=f"`{next(iter(options))}` must be"):
+        WRM(**options)
+
+
+@pytest.mark.parametrize("attack", [WRM(1.0), fgm(0.1)])
+def test_a_wrong_width(attack: Any) -> None:
+    with pytest.raises(certus.errors.LossError, match=r"`inputs` must have a shape.*\(batch, 7\)"):
+        attack(ModelLoss(network()), WIDE, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"loss": None}, "`loss` must be a ModelLoss"),
+        ({"data": None}, "`data` must be a Split"),
+        ({"data": INPUTS}, "`data` must be a Split"),
+        ({"data": Split(INPUTS.numpy(), LABELS)}, "`inputs` must be a tensor; got .*ndarray"),  # type: ignore[arg-type]
+        ({"data": Split(WIDE, LABELS)}, r"`inputs` must have a shape.*\(batch, 7\)"),
+        ({"data": Split(WIDE, LABELS), "attack": ERM()}, r"`inputs` must have a shape.*\(batch, 7\)"),
+        ({"attack": None}, "`attack` must be a perturber, such as .*fgm.*; got None"),
+        ({"attack": "fgm"}, r"`attack` must be an object, certus.attacks.fgm\(epsilon\); got 'fgm'"),
+        ({"attack": WRM}, "`attack` must be a perturber"),
+        ({"attack": lambda loss, inputs, targets: inputs[:, :2]}, r"moved inputs of shape \(12, 4\); got"),
+        ({"seed": 1.5}, "`seed` must be a whole number"),
+        ({"batch_size": 1.5}, "`batch_size` must be a whole number"),
+    ],
+)
+def test_attack_data(options: dict[str, Any], words: str) -> None:
+    given = {"loss": ModelLoss(network()), "data": Split(INPUTS, LABELS), "attack": fgm(0.1)}
+    with pytest.raises(certus.CertusError, match=words):
+        attack_data(**{**given, **options})
+
+
+def test_attack_data_takes_pairs_of_arrays() -> None:
+    loss = ModelLoss(network())
+    whole = attack_data(loss, Split(INPUTS, LABELS), fgm(0.1))
+    pairs = attack_data(loss, (INPUTS.numpy(), LABELS.numpy()), fgm(0.1))
+    assert torch.equal(whole.loss, pairs.loss)
