@@ -80,6 +80,11 @@ def frame_table(frame: Any, source: str) -> RawTable:
 
 def _column(narwhals: Any, source: str, series: Any) -> RawColumn:
     kind = series.dtype
+    if kind.is_integer() and _beyond_floats(series):
+        gaps = series.is_null().to_list()
+        return RawColumn(
+            [None if gap else str(value) for value, gap in zip(series.to_list(), gaps, strict=True)]
+        )
     if kind.is_numeric():
         values = series.cast(narwhals.Float64).to_numpy()
         return RawColumn(numbers=np.array(values, dtype=np.float64))
@@ -92,6 +97,11 @@ def _column(narwhals: Any, source: str, series: Any) -> RawColumn:
         raise ArgumentError(f"`{source}` must hold numbers, words or dates; got {kind} in {series.name!r}.")
     cells = [_word(cell) for cell in series.to_list()]
     return RawColumn(cells)
+
+
+def _beyond_floats(series: Any) -> bool:
+    """Whether whole numbers, such as identifiers of 64 bits, exceed those that float64 tells apart."""
+    return any(value is not None and abs(int(value)) > 2**53 for value in (series.min(), series.max()))
 
 
 def _word(cell: Any) -> str | None:

@@ -13,8 +13,11 @@ from certus.certificates.comparison import differences, table_differences
 from certus.certificates.record import as_json, read_certificate, read_content, sample_table
 from certus.errors import ArgumentError
 from certus.runs.certification import CertifySettings, fingerprint
+from certus.runs.creation import SETTINGS
+from certus.runs.directory import RunDirectory
+from certus.runs.result_file import WEIGHTS
 from certus.runs.trained import TrainedRun
-from certus.storage.files import DamageError
+from certus.storage.files import DamageError, RunError
 from certus.storage.reading import read_regular
 from certus.storage.sealed import unsealed
 
@@ -92,6 +95,29 @@ class Statement:
         if self.table is None:
             found.append(f"{TABLE} is absent: its rows were not compared")
         return found
+
+
+def certified_folder(file: Path, run: Path, weights: str) -> Path:
+    """The run that a certificate is about: beside it, or where it was.
+
+    A certificate in RUN/certificate belongs to RUN; one that was copied together with its run finds it next
+    to its own folder. The recorded path comes last: a relative one depends on the current folder.
+
+    Args:
+        run: the recorded path; weights: the recorded sha256, which decides among several runs.
+    """
+    around = file.absolute().parent
+    places = [around.parent, around / run.name, around.parent / run.name, run]
+    known = [place for place in places if (place / SETTINGS).exists()]
+    certified = (place for place in known if _weights_of(place) == weights)
+    return next(certified, known[0] if known else run)
+
+
+def _weights_of(place: Path) -> object:
+    try:
+        return (RunDirectory(place).result or {}).get(WEIGHTS)
+    except RunError:
+        return None
 
 
 def changed_digests(about: dict[str, Any], trained: TrainedRun, settings: CertifySettings) -> list[str]:

@@ -37,3 +37,13 @@ def check_seal(content: dict[str, Any], name: object) -> None:
         raise DamageError(f"{name} is corrupt: it has no {SEAL}.")
     if content[SEAL] != seal(content)[SEAL]:
         raise DamageError(f"{name} is corrupt: its content does not have the {SEAL} it was written with.")
+
+
+def require_no_booleans(content: Any) -> None:
+    """Raise ``DamageError`` where true or false stands for a number: Python takes them for 1 and 0."""
+    if isinstance(content, bool):
+        raise DamageError(f"{str(content).lower()} stands where a number or a word should.")
+    for one in (
+        content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
+    ):
+        require_no_booleans(one)
