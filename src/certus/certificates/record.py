@@ -105,6 +105,8 @@ def read_content(path: Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict) or "brackets" not in content:
         raise RunError(f"{path} is no certificate.")
+    if content.get("kind") == "smoothing":
+        raise RunError(f"{path} is a certificate by smoothing: read it with SmoothedCertificate.load.")
     if (version := content.get("schema_version")) != CERTIFICATE_VERSION:
         raise RunError(
             f"{path} is a certificate of schema version {version}; this version of certus reads "

@@ -11,10 +11,11 @@ from typing import Any
 from certus.certificates.certificate import Certificate
 from certus.certificates.comparison import differences, table_differences
 from certus.certificates.record import as_json, read_certificate, read_content, sample_table
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, require
 from certus.runs.certification import CertifySettings, fingerprint
 from certus.runs.creation import SETTINGS
 from certus.runs.directory import RunDirectory
+from certus.runs.kinds import is_digest
 from certus.runs.result_file import WEIGHTS
 from certus.runs.trained import TrainedRun
 from certus.storage.files import DamageError, RunError
@@ -61,7 +62,7 @@ class Statement:
         about = read_certificate(file).about
         try:
             settings, run = CertifySettings.from_json(about["settings"]), Path(about["run"])
-            _ = [about["digests"][name] for name in ("problem", "weights", "samples", "source", "table")]
+            require_digests(about["digests"], "problem", "weights", "samples", "source", "table")
         except (AttributeError, KeyError, TypeError, ArgumentError) as reason:
             raise DamageError(f"{file} is corrupt: its settings do not fit: {reason}") from None
         return Statement(file, read_content(file), run, settings, _bytes(file.parent / TABLE))
@@ -95,6 +96,12 @@ class Statement:
         if self.table is None:
             found.append(f"{TABLE} is absent: its rows were not compared")
         return found
+
+
+def require_digests(digests: dict[str, Any], *names: str) -> None:
+    """Raise ``ArgumentError`` unless there is a sha256 of each name."""
+    for name in names:
+        require(is_digest(digests[name]), f"digests.{name}", "be a sha256", digests[name])
 
 
 def certified_folder(file: Path, run: Path, weights: str) -> Path:
