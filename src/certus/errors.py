@@ -7,6 +7,7 @@ and nothing else. A fault of one *sample* is never an exception: it is a ``Statu
 from __future__ import annotations
 
 import math
+import re
 from numbers import Integral, Real
 from typing import Any
 
@@ -17,8 +18,26 @@ LEAST = 1e-30
 """Of what may be asked, 0 aside: single precision holds no more than 3.4e38, and squares overflow before."""
 
 
+def shortened(text: str, most: int = 200) -> str:
+    """The text without its middle where it is longer, for messages that repeat input.
+
+    >>> shortened("abcdefghij", most=5)
+    'abc…ij'
+    """
+    return text if len(text) <= most else f"{text[: most - most // 2]}…{text[len(text) - most // 2 :]}"
+
+
+def bearable(message: str) -> str:
+    """The message with very long words, a very long value at its end, and what is very long, shortened."""
+    rule, got, value = re.sub(r"\S{400,}", lambda word: shortened(word[0]), message).rpartition("; got ")
+    return shortened(rule + got + shortened(value, 600 if got else 4000), 4000)
+
+
 class CertusError(Exception):
     """Root of every exception raised on purpose by this library."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(bearable(one) if isinstance(one, str) else one for one in arguments))
 
 
 class ArgumentError(CertusError, ValueError):
@@ -67,7 +86,7 @@ def require(condition: bool, name: str, rule: str, value: object) -> None:
     certus.errors.ArgumentError: `gamma` must be positive; got -1.0.
     """
     if not condition:
-        raise ArgumentError(f"`{name}` must {rule}; got {value}.")
+        raise ArgumentError(f"`{name}` must {shortened(rule, 1000)}; got {shortened(str(value))}.")
 
 
 def contradiction(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 from dataclasses import dataclass
 
@@ -55,10 +54,11 @@ class TableOptions:
         single = len(self.separator) == 1 and self.separator not in '"\r\n'
         require(single, "separator", r"be one character, such as ; or a tab", repr(self.separator))
         try:
-            codecs.lookup(self.encoding)
+            "a".encode(self.encoding)  # a lookup would also find codecs that are not for text, such as rot13
         except (LookupError, ValueError):
             raise ArgumentError(
-                f"`encoding` must be one that Python knows, such as latin-1; got {self.encoding!r}."
+                "`encoding` must be a text encoding that Python knows, such as latin-1; "
+                f"got {self.encoding!r}."
             ) from None
 
     @property

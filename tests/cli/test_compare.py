@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,3 +95,54 @@ def test_a_far_attack_still_writes_json(runs: Path) -> None:
     options = ["--norm", "2", "--epsilon", "1e20", "--no-clip", "--samples", "9"]
     (row,) = read(runs, "attack", "sup", *options)["rows"]
     assert row["rho_test"] == pytest.approx(1e40, rel=1e-3)
+
+
+def test_rows_as_latex_and_csv(runs: Path) -> None:
+    """The numbers of the JSON in CSV; in LaTeX the printed ones, with names that are not obeyed."""
+    name = r"a_b&50% #1 $x^2~{y}\z"
+    shutil.copytree(runs / "elu", runs / name)
+    models = ["--model", "two.py:elu", "--model", "two.py:tanh"]
+    ask = ["compare", "tanh", name, *models, "--epsilon", "0", "--epsilon", "0.1", "--samples", "40"]
+    rows: list[dict[str, Any]] = read(runs, *ask)["rows"]
+    done = certus(*ask, "-o", "new/table.csv", folder=runs)
+    assert done.returncode == 0, done.stderr
+    with (runs / "new/table.csv").open(newline="") as stream:
+        lines = list(csv.DictReader(stream))
+    assert [line["run"] for line in lines] == ["tanh", "tanh", name, name]
+    for line, row in zip(lines, rows, strict=True):
+        assert line["epsilon"] == str(row["epsilon"])
+        for part in ("error", "loss", "minus_first"):
+            for key in ("value", "low", "high"):
+                known = row[part]
+                assert line[f"{part}_{key}"] == ("" if known is None else str(known[key]))
+    done = certus(*ask, "-o", "table.tex", folder=runs)
+    assert done.returncode == 0, done.stderr
+    begin, *body, end = (runs / "table.tex").read_text().splitlines()
+    width = begin.removeprefix(r"\begin{tabular}{").removesuffix("}")
+    assert re.fullmatch("lr+", width)
+    assert end == r"\end{tabular}"
+    head, *cells = [
+        [cell.strip() for cell in re.split(r"(?<!\\)&", line.removesuffix(r"\\"))]
+        for line in body
+        if line != r"\hline"
+    ]
+    assert head[0] == "run"
+    assert {len(printed) for printed in (head, *cells)} == {len(width)}
+    assert [_plain(printed[0]) for printed in cells] == [line["run"] for line in lines]
+    for printed, expected in zip(cells, rows, strict=True):
+        assert float(printed[head.index("error")]) == pytest.approx(expected["error"]["value"], abs=5e-4)
+        said = printed[head.index("error minus first")].strip("$")
+        gap = expected["minus_first"]
+        assert said == "--" if gap is None else float(said) == pytest.approx(gap["value"], abs=5e-4)
+    done = certus("attack", "elu", "--model", "two.py:elu", "--nearest", "-o", "x.tex", folder=runs)
+    refused(done, "`--output` must be a JSON file")
+
+
+def _plain(text: str) -> str:
+    """What LaTeX prints for text without commands of its own; fails where a special sign is left."""
+    for command, sign in ((r"\textasciitilde{}", "~"), (r"\textasciicircum{}", "^")):
+        text = text.replace(command, sign)
+    text = text.replace(r"\textbackslash{}", "\0")
+    signs = re.sub(r"\\[&%$#_{}]", "", text)
+    assert not set(signs) & set("\\&%$#_{}"), text
+    return re.sub(r"\\([&%$#_{}])", r"\1", text).replace("\0", "\\")

@@ -192,3 +192,36 @@ def test_a_study_whose_last_files_are_not_in_place(place: Path) -> None:
     require_folder_of(STUDY_FOLDER, "--output", left)
     with pytest.raises(ArgumentError, match="which holds a study of cartpole"):
         require_folder_of(CERTIFICATE, "--output", left)
+
+
+NEW = ["train", "wine", "--epochs", "1", "--model", "mlp:4", "--method", "erm"]
+
+
+def test_a_folder_that_does_not_exist_and_back(tmp_path: Path) -> None:
+    """``zz/../y`` is ``y``, whether ``zz`` exists or not; and a run that is in ``y`` already stays."""
+    done = certus(*NEW, "-o", "zz/../y", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "y/result.json").exists()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "y").iterdir()}
+    refused_again = certus(*NEW, "--seed", "7", "-o", "zz/../y", folder=tmp_path)
+    assert refused_again.returncode == 2
+    assert "is taken" in refused_again.stderr
+    assert {path.name: path.read_bytes() for path in (tmp_path / "y").iterdir()} == before
+    weights = ["--weights", "y/model.safetensors", "--data", "wine", "--model", "mlp:4"]
+    done = certus("import", *weights, "-o", "zz/../x", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert certus("import", *weights, "-o", "zz/../y", folder=tmp_path).returncode == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"x", "y"}
+
+
+def test_names_of_runs_that_are_not_utf_8(tmp_path: Path, trained: Path) -> None:
+    name = os.fsdecode(b"r\xff")
+    done = certus(*NEW, "-o", name, folder=tmp_path)
+    refused(done, "UTF-8")
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+    shutil.copytree(trained, tmp_path / name)
+    for command in (["attack", name, "--epsilon", "0.1"], ["certify", name, "--rho", "0.1"]):
+        refused(certus(*command, folder=tmp_path), "UTF-8")
+    weights = ["--weights", str(trained / "model.safetensors"), "--data", "wine", "--model", "mlp:4"]
+    refused(certus("import", *weights, "-o", name + "2", folder=tmp_path), "UTF-8")

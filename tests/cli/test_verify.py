@@ -117,3 +117,28 @@ def test_the_help_names_the_exit_codes(folder: Path) -> None:
     assert (
         "Exit code 0: verified. 1: not verified, or the file is damaged. 2: nothing could be compared" in text
     )
+
+
+def test_the_run_beside_the_certificate_comes_before_the_current_folder(folder: Path, tmp_path: Path) -> None:
+    """Another run of the same name in the current folder is not the one that was certified."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    make_run(here, 2.0)
+    there.mkdir()
+    for name in ("run", "data.npz"):
+        (shutil.copytree if name == "run" else shutil.copy)(folder / name, there / name)
+    shutil.copytree(folder / "kept", there / "kept")
+    data = ["--run-data", f"npz:{there}/data.npz"]
+    for file in (there / "run/certificate/certificate.json", there / "kept/certificate.json"):
+        done = certus("verify", str(file), *data, folder=here)
+        assert done.returncode == 0, done.stderr
+    done = certus("verify", "certificate.json", *data, folder=there / "run/certificate")
+    assert done.returncode == 0, done.stderr
+    # A certificate inside another run's folder belongs to the run whose weights it names.
+    shutil.copytree(here / "run", tmp_path / "other")
+    shutil.copytree(folder / "kept", tmp_path / "other/kept")
+    done = certus("verify", "../other/kept/certificate.json", *data, folder=there)
+    assert done.returncode == 0, done.stderr
+    # And what is named explicitly is taken.
+    done = certus("verify", str(there / "kept/certificate.json"), "--run", "run", folder=here)
+    assert done.returncode == 1

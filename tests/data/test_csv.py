@@ -258,3 +258,17 @@ def test_many_columns_take_as_long_as_many_rows(tmp_path: Path) -> None:
         data = load(write(tmp_path / "a.csv", [*(f"c{i}" for i in range(width)), "y"], rows))
     assert data.train.inputs.shape[1] == width
     assert count < 20 * width
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "UTF-8", "Utf8", "UTF_8", "U8", "utf", "utf-8-sig", "UTF-8-SIG"]
+)
+def test_no_spelling_of_utf_8_keeps_the_byte_order_mark(tmp_path: Path, encoding: str) -> None:
+    """It is no part of the first column's name."""
+    text = "größe,y\n" + "".join(f"{at},{at % 2}\n" for at in range(20))
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    data = load(f"csv:{tmp_path}/a.csv", options=TableOptions(encoding=encoding))
+    assert data.feature_names == ("größe",)
+    (tmp_path / "b.csv").write_bytes(text.encode())
+    data = load(f"csv:{tmp_path}/b.csv", options=TableOptions(encoding=encoding))
+    assert data.feature_names == ("größe",)

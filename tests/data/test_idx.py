@@ -128,3 +128,16 @@ def test_images_without_classes_or_tests_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx([8], b"\0" * 8))
     with pytest.raises(ArgumentError, match="must have at least 2 different labels; got 1"):
         load(spec)
+
+
+@pytest.mark.parametrize("shape", [[36, 1], [1, 36], [36, 1, 1], [6, 6]])
+def test_labels_are_one_for_each_image(tmp_path: Path, shape: list[int]) -> None:
+    """Targets of shape (n, 1) would broadcast against the predictions: n² comparisons instead of n."""
+    spec = write(tmp_path)
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(shape, bytes(i % 5 for i in range(36))))
+    with pytest.raises(ArgumentError, match="a label for each of its 36 train images; got shape"):
+        load(spec)
+    write(tmp_path)
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx([8, 1], bytes(i % 5 for i in range(8))))
+    with pytest.raises(ArgumentError, match="a label for each of its 8 test images; got shape"):
+        load(spec)

@@ -179,7 +179,10 @@ def test_all_problems_are_in_one_message(tmp_path: Path) -> None:
         ({"split_by": "age"}, "have a value to split by in every row; got none in column 'age', row 4"),
         ({"split": "time", "split_by": "name"}, "must be a column of dates or numbers.*; got 'name'"),
         ({"separator": ";;"}, "`separator` must be one character"),
-        ({"encoding": "klingon"}, "`encoding` must be one that Python knows, such as latin-1; got 'klingon'"),
+        (
+            {"encoding": "klingon"},
+            "`encoding` must be a text encoding that Python knows, such as latin-1; got 'klingon'",
+        ),
         ({"drop": "age,town,income,rate,since"}, "have a feature that is of use; got none"),
     ],
 )

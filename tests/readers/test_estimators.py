@@ -306,6 +306,9 @@ def test_labels_that_the_model_does_not_know() -> None:
     model = LogisticRegression().fit(X[TWO], WORDS[TWO])
     with pytest.raises(ArgumentError, match="labels that the model knows, versicolor, virginica; got setosa"):
         certus.certify(model, (X, WORDS), rho=0.1)
+    above = np.where(np.arange(len(X)) == 3, "zinnia", "virginica")  # behind all of them in the alphabet
+    with pytest.raises(ArgumentError, match="labels that the model knows, versicolor, virginica; got zinnia"):
+        certus.certify(model, (X, above), rho=0.1)
     with pytest.raises(ArgumentError, match=r"must be \(X, y\) for a model of scikit-learn"):
         certus.certify(model, [X, WORDS], rho=0.1)
     with pytest.raises(ArgumentError, match=r"`model` must be a torch.nn.Module, or a fitted estimator"):

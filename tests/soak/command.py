@@ -53,7 +53,7 @@ def settle(folder: Path) -> None:
 def run(arguments: Sequence[str], folder: Path) -> Ended:
     """``certus`` with these arguments in a folder, which is also its home."""
     settle(folder)
-    os.environ["CERTUS_DEBUG"] = "1"  # exceptions come through
+    os.environ["CERTUS_DEBUG"] = "1"  # prints tracebacks
     sys.argv = ["certus", *arguments]
     code: int | None = None
     trace = ""

@@ -172,5 +172,6 @@ def test_an_exception_in_a_command_is_noticed(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.chdir(tmp_path)
     ended = command.run(["runs"], tmp_path)
-    assert ended.code is None
-    assert "KeyError: 'mistake'" in ended.trace
+    assert ended.code == 3
+    assert "KeyError: 'mistake'" in ended.stderr
+    assert "Traceback" in ended.stderr

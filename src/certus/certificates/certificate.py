@@ -30,6 +30,7 @@ from certus.evidence import Evidence
 from certus.lookable import Lookable
 from certus.outward import SOME, slack, up
 from certus.split import Split
+from certus.storage.writing import write_json
 
 _NO_LINE = Line(math.nan, math.inf, 0.0, 0.0, {})
 
@@ -131,9 +132,15 @@ class Certificate(Lookable):
         all the rest is: "attained"."""
         return Evidence.resting_on(self.assumptions) if self.no_proof is None else Evidence.ATTAINED
 
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON for ``load``: everything but the levels and the data."""
+        from certus.certificates.record import as_json  # which is about certificates
+
+        write_json(Path(path), as_json(self))
+
     @staticmethod
     def load(path: str | Path) -> Certificate:
-        """Read a ``certificate.json``. It answers for every ρ as it did when it was written."""
+        """Read what ``save`` or ``certus certify`` wrote. It answers for every ρ as it did then."""
         from certus.certificates.record import read_certificate  # which is about certificates
 
         return read_certificate(Path(path))

@@ -16,11 +16,20 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.comparison import differences
 from certus.certificates.lines import Line, Push
 from certus.certificates.population import Move, Population
+from certus.certificates.proven.concentration import INEQUALITIES
 from certus.certificates.proven.gap import Rule
-from certus.errors import CertusError, ContradictionError, require, require_count
+from certus.errors import (
+    CertusError,
+    ContradictionError,
+    require,
+    require_confidence,
+    require_count,
+    require_number,
+    require_seed,
+)
 from certus.smoothness.results import validity_of
 from certus.storage.files import DamageError, RunError, read_json
-from certus.storage.sealed import check_seal, seal, unsealed
+from certus.storage.sealed import check_seal, require_no_booleans, seal, unsealed
 
 CERTIFICATE_VERSION = 6
 
@@ -78,11 +87,13 @@ def read_certificate(path: Path) -> Certificate:
         TypeError,
         ValueError,
         IndexError,
+        AttributeError,
         ArithmeticError,
+        AssertionError,
         RuntimeError,
         CertusError,
     ) as reason:
-        line = " ".join(str(reason).split())
+        line = " ".join(str(reason).split()) or type(reason).__name__
         raise DamageError(
             f"{path} is corrupt: it lacks something, or has it of another kind: {line}."
         ) from None
@@ -96,6 +107,8 @@ def read_content(path: Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict) or "brackets" not in content:
         raise RunError(f"{path} is no certificate.")
+    if content.get("kind") == "smoothing":
+        raise RunError(f"{path} is a certificate by smoothing: read it with SmoothedCertificate.load.")
     if (version := content.get("schema_version")) != CERTIFICATE_VERSION:
         raise RunError(
             f"{path} is a certificate of schema version {version}; this version of certus reads "
@@ -108,7 +121,17 @@ def read_content(path: Path) -> dict[str, Any]:
 def _certificate(content: dict[str, Any]) -> Certificate:
     people = content["population"]
     population = None
+    require_no_booleans({name: value for name, value in content.items() if name != "about"})
+    require(isinstance(content["about"], dict), "about", "be an object", content["about"])
+    require_number("unit_price", content["unit_price"])
+    if content["clip"] is not None:
+        require_number("clip", content["clip"])
+    if content["classes"] is not None:
+        require_count("classes", content["classes"], 2)
+    for line in content["lines"]:
+        require(isinstance(line["rules"], dict), "rules", "be an object", line["rules"])
     if people is not None:
+        _check_population(people, content["classes"])
         moves = {entry["gamma"]: Move(entry["cost"], entry["loss"]) for entry in people["grid"]}
         population = Population(
             confidence=people["confidence"],
@@ -157,6 +180,25 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         differing=differing,
         **{name: content[name] for name in ("samples", "classes", "unit_price", "clip", "about")},
     )
+
+
+def _check_population(people: dict[str, Any], classes: int | None) -> None:
+    """Raise ``ArgumentError`` for an entry that no population has."""
+    known = people["inequality"] in INEQUALITIES
+    require(known, "inequality", f"be one of {', '.join(INEQUALITIES)}", people["inequality"])
+    require_confidence(people["confidence"])
+    require_seed(people["seed"])
+    require_number("clip", people["clip"])
+    for entry in people["grid"]:
+        require_number("gamma", entry["gamma"])
+        require_number("cost", entry["cost"], zero=True)
+    for entry in people["error_grid"]:
+        require_number("gamma", entry["gamma"])
+    for name in ("error_margin", "error_margin_low", "error_found"):
+        there, wanted = people[name] is not None, classes is not None
+        require(there == wanted, name, "be there for labels, and only then", people[name])
+    for name in ("error_margin", "error_margin_low") if classes is not None else ():
+        require_number(name, people[name], zero=True)
 
 
 def _unbounded(line: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from typing import NoReturn
 
 import typer
@@ -33,7 +34,8 @@ from certus.cli.as_typed import TypedCommand
 from certus.cli.encoding import speak_plainly
 from certus.cli.grouped_help import GroupedCommands, certus_options
 from certus.cli.interruption import Interruption, interruptible
-from certus.errors import CertusError, FailedCheckError
+from certus.cli.streams import outlive_readers
+from certus.errors import CertusError, FailedCheckError, bearable
 from certus.printable import printable
 
 # UsageError; where it lives depends on the version of typer, its place among the bases does not.
@@ -42,6 +44,8 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 app = typer.Typer(
     name="certus",
     help="Train models that hold up when the data moves, and prove by how much.",
+    epilog="Exit codes: 0 done, and what was checked holds; 1 a check failed; 2 refused, with one line that "
+    "says why; 3 certus itself failed (CERTUS_DEBUG=1 shows where); 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -76,11 +80,14 @@ def main() -> NoReturn:
     """Run the command line.
 
     Exit codes:
-        0: done.
-        1: a check failed, or certus itself did.
-        2: refused, with one line on stderr.
+        0: done; what was checked holds.
+        1: a check failed: ``certus verify``, or a bound above ``--fail-above``.
+        2: refused, with one line on stderr: arguments, files, or the user's own code.
+        3: certus itself failed, or memory did not suffice; one line on stderr, and a traceback with
+            ``CERTUS_DEBUG=1``.
         130: interrupted, with one line that says what is kept and how to resume.
     """
+    outlive_readers()
     speak_plainly()
     try:
         code = app(standalone_mode=False)
@@ -93,9 +100,6 @@ def main() -> NoReturn:
             print(error, file=sys.stderr)
             sys.exit(2)
         _refuse(str(error.format_message()))  # type: ignore[attr-defined]  # a ClickException has it
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: no more to say
-        sys.exit(0)
     except OSError as error:
         _refuse(f"{error.filename or 'output'}: {error.strerror}")
     except (Interruption, KeyboardInterrupt, typer.Abort) as reason:
@@ -103,22 +107,22 @@ def main() -> NoReturn:
         print(f"certus: interrupted: {said}", file=sys.stderr)
         sys.exit(130)
     except MemoryError as error:
-        _refuse(f"there is not enough memory ({error or 'no more could be had'})", code=1)
+        _refuse(f"there is not enough memory ({error or 'no more could be had'})", code=3)
     except Exception as error:
         if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch's word for it
-            _refuse(f"there is not enough memory ({str(error).partition('memory: ')[2]})", code=1)
-        if "CERTUS_DEBUG" in os.environ:
-            raise
+            _refuse(f"there is not enough memory ({str(error).partition('memory: ')[2]})", code=3)
         from certus.models.own_code import own_place
 
+        if "CERTUS_DEBUG" in os.environ:
+            traceback.print_exc()
         said = f"{type(error).__name__}: {error} (CERTUS_DEBUG=1 shows where)"
         if (place := own_place(error)) is not None:
             _refuse(f"`--model` must run without errors; it fails in {place}, with {said}")
-        print("certus: " + printable(" ".join(said.split())), file=sys.stderr)
-        sys.exit(1)
+        print("certus: " + printable(bearable(" ".join(said.split()))), file=sys.stderr)
+        sys.exit(3)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _refuse(message: str, code: int = 2) -> NoReturn:
-    print("certus: error: " + printable(" ".join(message.split())), file=sys.stderr)
+    print("certus: error: " + printable(bearable(" ".join(message.split()))), file=sys.stderr)
     sys.exit(code)

@@ -17,7 +17,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from certus.errors import ArgumentError, UnsupportedError, require
+from certus.cli.streams import results_apart
+from certus.errors import ArgumentError, UnsupportedError, require, shortened
 
 _OTHERWISE = {"spec": "data", "attack": "attacks", "model": "models", "gammas": "gamma"}
 """What the library calls a parameter → what commands call it."""
@@ -47,7 +48,8 @@ class TypedCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with results_apart():
+                return super().invoke(ctx)
         except (ArgumentError, UnsupportedError) as reason:
             kind = type(reason)
             if kind not in (ArgumentError, UnsupportedError):  # about something else than an option
@@ -134,7 +136,7 @@ def _checked(parameter: Any, process: Callable[[Any, Any], Any]) -> Callable[[An
             if type(reason).__name__ == "MissingParameter":
                 raise
             raise ArgumentError(
-                f"`{name}` must {_rule(reason.message)}; got {', '.join(map(repr, typed))}."
+                f"`{name}` must {_rule(reason.message)}; got {shortened(', '.join(map(repr, typed)))}."
             ) from None
         if several and found is not None:
             return type(found)(map(at_home, typed, found))

@@ -68,6 +68,8 @@ def attack(
         known = asked.attacks is None or by_penalty
         require(known, "attack", "be left out with --nearest, or be wrm", ", ".join(asked.attacks or []))
         refuse_idle(context, _AT_ANY_DISTANCE | (_OF_PENALTY if by_penalty else {}))
+        as_rows = asked.output is not None and asked.output.suffix.lower() in (".tex", ".csv")
+        require(not as_rows, "--output", "be a JSON file with --nearest, which has no rows", asked.output)
     else:
         refuse_idle(context, idle_in_attacks(asked))
     trained = open_trained(opened, model=model)

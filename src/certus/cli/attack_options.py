@@ -49,5 +49,6 @@ class AttackOptions:
         None
     )
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the rows as JSON into this file.")
+        Path | None,
+        typer.Option("--output", "-o", help="File for the rows: LaTeX (.tex), CSV (.csv), else JSON."),
     ] = None

@@ -9,6 +9,7 @@ from certus.attacks.outcomes import Outcome
 from certus.attacks.sweeps import WORST, Trial, as_row
 from certus.cli.attack_options import AttackOptions
 from certus.cli.output import console, messages, print_json
+from certus.cli.table_files import as_csv, as_latex, flat_rows
 from certus.costs import Cost
 from certus.domains import Domain, Unbounded
 from certus.evidence import Evidence
@@ -16,7 +17,7 @@ from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
 from certus.split import Split
-from certus.storage.writing import write_json
+from certus.storage.writing import write_atomically, write_json
 from certus.subsets import Subset
 from certus.texts.plain_text import make_table, number
 
@@ -60,10 +61,17 @@ def tell(
             console.print(f"{said}. {last}")
 
 
-def save_result(output: Path | None, content: object) -> None:
-    """Write the rows, if a file was named."""
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
+def save_result(output: Path | None, content: dict[str, Any]) -> None:
+    """Write the rows as LaTeX or CSV, or all of it as JSON, by the suffix of the file, if one was named."""
+    if output is None:
+        return
+    output.parent.mkdir(parents=True, exist_ok=True)
+    suffix = output.suffix.lower()
+    if suffix == ".tex":
+        write_atomically(output, as_latex(_columns(content["rows"]) | _differences(content["rows"])).encode())
+    elif suffix == ".csv":
+        write_atomically(output, as_csv(flat_rows(content["rows"])).encode())
+    else:
         write_json(output, content)
 
 
@@ -97,6 +105,14 @@ def frozen_words(data: Split) -> str:
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
     """A table of results, and one of the differences to the first run, if there are several."""
+    _print_columns(_columns(rows))
+    others = [row for row in rows if row.get("minus_first") is not None]
+    if others:
+        _print_columns(_which(rows, others) | _differences(others))
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """What tells the rows apart, and what was measured, column by column."""
     labelled = rows[0]["error"] is not None
     columns = _which(rows)
     for name in ("error", "loss") if labelled else ("loss",):
@@ -105,14 +121,18 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
         if name == "error" or not labelled:
             columns["95%"] = [f"{row[name]['low']:{digits}}–{row[name]['high']:{digits}}" for row in rows]
     columns["mean squared move"] = [f"{row['rho_test']:.3g}" for row in rows]
-    _print_columns(columns)
-    others = [row for row in rows if row.get("minus_first") is not None]
-    if others:
-        gaps = [row["minus_first"] for row in others]
-        columns = _which(rows, others)
-        columns[f"{gaps[0]['of']} minus first"] = [f"{gap['value']:+.3f}" for gap in gaps]
-        columns["95%"] = [f"{gap['low']:+.3f} to {gap['high']:+.3f}" for gap in gaps]
-        _print_columns(columns)
+    return columns
+
+
+def _differences(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Differences to the first run, a dash for the first run itself; empty where there is one run only."""
+    gaps = [row.get("minus_first") for row in rows]
+    of = next((gap["of"] for gap in gaps if gap is not None), None)
+    if of is None:
+        return {}
+    values = ["–" if gap is None else f"{gap['value']:+.3f}" for gap in gaps]
+    intervals = ["–" if gap is None else f"{gap['low']:+.3f} to {gap['high']:+.3f}" for gap in gaps]
+    return {f"{of} minus first": values, "95% of the difference": intervals}
 
 
 def _which(rows: list[dict[str, Any]], shown: list[dict[str, Any]] | None = None) -> dict[str, list[str]]:

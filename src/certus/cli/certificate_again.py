@@ -14,7 +14,7 @@ from certus.errors import ArgumentError, ContradictionError, VerificationError, 
 from certus.runs.directory import RunDirectory
 from certus.runs.noisy_verification import NoisyStatement, is_noisy
 from certus.runs.trained import open_trained
-from certus.runs.verification import Statement
+from certus.runs.verification import Statement, certified_folder
 from certus.storage.files import DamageError
 from certus.storage.together import complete, pending
 
@@ -56,7 +56,9 @@ def _compare(
         stated = NoisyStatement.read(file) if is_noisy(file) else Statement.read(file)
     except (DamageError, ContradictionError) as reason:
         return [str(reason)], []
-    opened = RunDirectory.open(stated.run if run is None else run, data=run_data)
+    if run is None:
+        run = certified_folder(file, stated.run, stated.content["about"]["digests"]["weights"])
+    opened = RunDirectory.open(run, data=run_data)
     refuse_idle(context, of_network(opened))
     trained = open_trained(opened, model=model)
     if found := stated.other_problem(trained):

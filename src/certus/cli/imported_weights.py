@@ -15,7 +15,7 @@ from certus.errors import ArgumentError, require
 from certus.losses import ModelLoss
 from certus.models.registry import build_from
 from certus.runs.building import load_data
-from certus.runs.creation import require_free
+from certus.runs.creation import require_free, settled
 from certus.runs.execute import start_run
 from certus.runs.result_file import result_of
 from certus.runs.settings import Settings
@@ -32,6 +32,7 @@ def import_into(
 ) -> None:
     """Make the run and show what it reaches."""
     refuse_idle(context, of_source(settings.data))
+    output = settled(output)
     require_free(output)
     settings = replace(settings, folder=str(Path.cwd()) if ":" in settings.data else "")
     loaded = load_data(settings)

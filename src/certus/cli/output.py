@@ -7,14 +7,23 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import IO
 
+from certus.cli.streams import results
 from certus.errors import ArgumentError, require
 from certus.figures.canvas import require_format
 from certus.runs.owners import require_file_of_nobody
 from certus.storage.writing import WriteError, replaceable
 from certus.texts.plain_text import PlainConsole, Shown
 
-console = PlainConsole()
+
+class _ResultConsole(PlainConsole):
+    @property  # type: ignore[misc]  # it is never set here
+    def file(self) -> IO[str]:
+        return results()
+
+
+console = _ResultConsole()
 """For results that people read."""
 
 messages = PlainConsole(stderr=True)
@@ -29,7 +38,7 @@ def show_parts(parts: Iterable[Shown]) -> None:
 
 def print_json(content: object) -> None:
     """One JSON document on stdout."""
-    print(json.dumps(content, indent=2, allow_nan=False))
+    print(json.dumps(content, indent=2, allow_nan=False), file=results())
 
 
 def require_folder(name: str, path: Path, verb: str = "be") -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 from pathlib import Path
@@ -12,6 +10,8 @@ import typer
 
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import messages, print_json, require_file, same_place
+from certus.cli.streams import results
+from certus.cli.table_files import as_csv
 from certus.decimals import at_least
 from certus.errors import require, require_number
 from certus.runs.directory import RunDirectory
@@ -57,15 +57,12 @@ def predict_table(
         header = _header(said, trained.data.class_names)
         print_json(content | {"rows": [dict(zip(header, row, strict=True)) for row in _lines(said)]})
         return
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_header(said, trained.data.class_names))
-    writer.writerows(_lines(said))
+    text = as_csv([_header(said, trained.data.class_names), *_lines(said)])
     if output is None:
-        print(text.getvalue(), end="")
+        print(text, end="", file=results())
     else:
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(output, text.getvalue().encode())
+        write_atomically(output, text.encode())
         messages.print(f"Written: {output}, {len(rows.inputs)} rows.")
     if said.right is not None:
         messages.print(f"Of the rows, {said.right:.2%} agree with the target column.")

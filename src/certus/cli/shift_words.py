@@ -21,8 +21,8 @@ from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.moved_columns import shifted_features, show_moved
 from certus.cli.output import console, messages, print_json
 from certus.data import DataSet, load
-from certus.data.catalogue import TABLES, raw_table
-from certus.data.other_data import load_like, new_rows
+from certus.data.catalogue import TABLES
+from certus.data.other_data import load_like, new_rows, new_table
 from certus.decimals import at_least, at_most
 from certus.errors import ArgumentError, require, require_number
 from certus.runs.building import natural_cost
@@ -198,7 +198,7 @@ def _read(data: DataSet, spec: str, name: str, trained: TrainedRun | None, own: 
         return named_split(data, name)
     options = TableOptions() if trained is None else trained.settings.table
     if data.recipe is not None and spec.startswith(TABLES):
-        rows = new_rows(data, raw_table(spec, options))
+        rows = new_rows(data, new_table(data, spec, options))
         for note in rows.notes:
             messages.print(note)
         if rows.targets is None:

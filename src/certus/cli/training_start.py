@@ -22,7 +22,7 @@ from certus.data import DataSet
 from certus.models import default_model
 from certus.models.registry import build_from
 from certus.runs.building import certified_set, chosen_cost, load_data
-from certus.runs.creation import TakenError, require_free
+from certus.runs.creation import TakenError, require_free, settled
 from certus.runs.directory import RunDirectory
 from certus.runs.execute import start_run
 from certus.runs.layer_decay import decay_of_layers, typed_decay
@@ -46,8 +46,10 @@ def start_training(
     """Check what was asked, make the run, and train it to the end."""
     fabric = make_fabric()
     leader = fabric.global_rank == 0
-    if output is not None and leader:
-        require_free(output)
+    if output is not None:
+        output = settled(output)
+        if leader:
+            require_free(output)
     require_tensorboard(logs)
     method, certified, seed = options["method"], options["certified"], options["seed"]
     chosen_model, own = ("mlp:128,128:elu", []) if model is None else (model, [model])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from collections import Counter
@@ -31,7 +32,7 @@ def _read(
     """Header, stripped cells of each row, and the line on which each row ends."""
     rows: list[list[str]] = []
     lines: list[int] = []
-    plain = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+    plain = codecs.lookup(encoding).name == "utf-8"
     named = "UTF-8" if plain else encoding
     try:
         # utf-8-sig: spreadsheet programs begin the file with a mark that is no part of the first name.

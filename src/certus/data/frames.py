@@ -80,6 +80,11 @@ def frame_table(frame: Any, source: str) -> RawTable:
 
 def _column(narwhals: Any, source: str, series: Any) -> RawColumn:
     kind = series.dtype
+    if kind.is_integer() and _beyond_floats(series):
+        gaps = series.is_null().to_list()
+        return RawColumn(
+            [None if gap else str(value) for value, gap in zip(series.to_list(), gaps, strict=True)]
+        )
     if kind.is_numeric():
         values = series.cast(narwhals.Float64).to_numpy()
         return RawColumn(numbers=np.array(values, dtype=np.float64))
@@ -94,6 +99,11 @@ def _column(narwhals: Any, source: str, series: Any) -> RawColumn:
     if any(isinstance(cell, complex) for cell in cells):
         raise ArgumentError(f"`{source}` must hold real numbers; got complex ones in {series.name!r}.")
     return RawColumn([_word(cell) for cell in cells])
+
+
+def _beyond_floats(series: Any) -> bool:
+    """Whether whole numbers, such as identifiers of 64 bits, exceed those that float64 tells apart."""
+    return any(value is not None and abs(int(value)) > 2**53 for value in (series.min(), series.max()))
 
 
 def _word(cell: Any) -> str | None:

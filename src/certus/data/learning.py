@@ -23,7 +23,7 @@ from certus.data.recipe import GAP, ColumnRecipe, Recipe
 from certus.data.splits import FEWEST_ROWS, digest_arrays, split_rows
 from certus.data.tables import contents, table
 from certus.data.targets import Targets, labelled
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, shortened
 from certus.table_options import TableOptions
 
 MOST_LABELS = 50
@@ -61,7 +61,7 @@ def make_data(raw: RawTable, options: TableOptions, *, seed: int = 0, standardiz
     for option, names in (("drop", options.dropped), ("categorical", options.categories)):
         for each in names:
             if each not in raw.columns or each == name:
-                columns = ", ".join(label for label in raw.columns if label != name)
+                columns = shortened(", ".join(label for label in raw.columns if label != name), 1000)
                 raise ArgumentError(f"`{option}` must name columns of {raw.source}: {columns}; got {each!r}.")
     learnt = [_learn(label, column, options, found) for label, column in raw.columns.items() if label != name]
     targets, kind = _learn_targets(name, raw.columns[name], found)
@@ -88,9 +88,8 @@ def make_data(raw: RawTable, options: TableOptions, *, seed: int = 0, standardiz
 def _target_name(raw: RawTable, options: TableOptions) -> str:
     name = list(raw.columns)[-1] if options.target is None else options.target
     if name not in raw.columns:
-        raise ArgumentError(
-            f"`target` must be a column of {raw.source}: {', '.join(raw.columns)}; got {name!r}."
-        )
+        known = shortened(", ".join(raw.columns), 1000)
+        raise ArgumentError(f"`target` must be a column of {raw.source}: {known}; got {name!r}.")
     return name
 
 
@@ -224,9 +223,8 @@ def _split(raw: RawTable, options: TableOptions, targets: Targets, seed: int) ->
         labels = None if targets.classes is None else targets.values
         return split_rows(raw.source, len(raw), seed, way or "random", labels)
     if by not in raw.columns:
-        raise ArgumentError(
-            f"`split_by` must be a column of {raw.source}: {', '.join(raw.columns)}; got {by!r}."
-        )
+        known = shortened(", ".join(raw.columns), 1000)
+        raise ArgumentError(f"`split_by` must be a column of {raw.source}: {known}; got {by!r}.")
     column = raw.columns[by]
     gaps = np.flatnonzero(column.gaps)
     if len(gaps):

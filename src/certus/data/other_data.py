@@ -6,6 +6,8 @@ given one's recipe: its categories, its medians, its columns, in its order.
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +26,8 @@ from certus.errors import ArgumentError, require
 from certus.split import Split
 from certus.table_options import TableOptions
 
+_ENCODINGS = ("utf-8", "utf-16", "cp1252", "latin-1")
+_SEPARATORS = (",", ";", "\t", "|")
 _SHARED = ("domain", "classes", "units", "weights", "class_names", "input_scale", "target_scale")
 
 
@@ -39,6 +43,45 @@ class NewRows:
     inputs: Tensor
     targets: Tensor | None
     notes: tuple[str, ...]
+
+
+def new_table(ours: DataSet, spec: str, options: TableOptions) -> RawTable:
+    """The cells of a new table, whose encoding and separator may be others than those of ``ours``.
+
+    A CSV file is read as the table of ``ours`` was. If that fails or lacks columns, other encodings and
+    separators are tried; if it has unknown categories with letters outside ASCII, other encodings. The
+    reading with the fewest unknown categories is taken, and named in the remark of the table.
+
+    Args:
+        options: how the table of ``ours`` was read.
+    """
+    recipe = ours.recipe
+    if recipe is None or not spec.startswith("csv:"):
+        return raw_table(spec, options)
+    problem: ArgumentError | None = None
+    best: tuple[float, RawTable] | None = None
+    separators = dict.fromkeys((options.separator, *_SEPARATORS))
+    encodings = dict.fromkeys((options.encoding, *_ENCODINGS))
+    for separator, encoding in itertools.product(separators, encodings):
+        if separator != options.separator and best is not None and best[0] < math.inf:
+            break  # its columns were found: nothing else separates them
+        reading = replace(options, encoding=encoding, separator=separator)
+        try:
+            table = raw_table(spec, reading)
+        except ArgumentError as reason:
+            problem = problem or reason
+            continue
+        unknown = recipe.unknown(table)
+        count = math.inf if unknown is None else len(unknown)
+        if best is None or count < best[0]:
+            remark = f"{spec} is read in {encoding}, separated by {separator!r}, unlike {ours.name}."
+            best = count, table if reading == options else replace(table, remark=remark)
+        if unknown is not None and all(map(str.isascii, unknown)):
+            break  # which every encoding reads alike
+    if best is None:
+        assert problem is not None
+        raise problem
+    return best[1]
 
 
 def new_rows(ours: DataSet, table: RawTable) -> NewRows:
@@ -70,7 +113,7 @@ def load_like(
         options: how its file is read, encoding and separator.
     """
     if ours.recipe is not None and spec.startswith(TABLES):
-        return _like_table(ours, raw_table(spec, options or TableOptions()), seed)
+        return _like_table(ours, new_table(ours, spec, options or TableOptions()), seed)
     theirs = load(spec, seed=seed, standardize=False, target=target if spec.startswith(TABLES) else None)
     shapes = [tuple(data.train.inputs.shape[1:]) for data in (ours, theirs)]
     require(

@@ -9,7 +9,7 @@ import numpy as np
 
 from certus.data.arrays import Array
 from certus.data.cell_kinds import Cells
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, shortened
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +58,13 @@ class RawTable:
     Attributes:
         source: what errors call it.
         lines: where each row ends in a file of text; empty for others.
+        remark: how it was read, where that is worth a word.
     """
 
     source: str
     columns: Mapping[str, RawColumn]
     lines: Sequence[int] = ()
+    remark: str = ""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else 0
@@ -83,8 +85,9 @@ class TableProblem:
 
 def refuse(source: str, problems: Sequence[TableProblem]) -> None:
     """Raise ``ArgumentError`` with all problems of a source in one message, if there are any."""
+    lines = [f"must {shortened(one.rule, 400)}; got {shortened(one.found, 600)}." for one in problems]
     if len(problems) == 1:
-        raise ArgumentError(f"`{source}` must {problems[0].rule}; got {problems[0].found}.")
+        raise ArgumentError(f"`{source}` {lines[0]}")
     if problems:
-        told = " ".join(f"({at}) It must {one.rule}; got {one.found}." for at, one in enumerate(problems, 1))
+        told = " ".join(f"({at}) It {line}" for at, line in enumerate(lines, 1))
         raise ArgumentError(f"`{source}` has {len(problems)} problems. {told}")

@@ -17,6 +17,7 @@ from certus.data.arrays import Array
 from certus.data.cell_kinds import numbers_in
 from certus.data.columns import Categorical, Column, Numeric
 from certus.data.raw_table import RawColumn, RawTable, TableProblem, refuse
+from certus.errors import shortened
 from certus.row_encoding import season
 
 GAP = "(missing)"
@@ -122,9 +123,17 @@ class Recipe:
                 problems += _unreadable(table, one)
         refuse(table.source, problems)
 
+    def unknown(self, table: RawTable) -> list[str] | None:
+        """The words of a new table that are not among the categories; None where columns are missing."""
+        if any(one.name not in table.columns for one in self.kept):
+            return None
+        categorical = [one for one in self.kept if one.kind == "category"]
+        cells = ((one.categories, cell) for one in categorical for cell in table.columns[one.name].words)
+        return [cell for known, cell in cells if cell is not None and cell not in known]
+
     def notes(self, table: RawTable) -> tuple[str, ...]:
         """What is to be said of a new table, with shares."""
-        found = []
+        found = [table.remark] if table.remark else []
         for one in self.kept:
             raw = table.columns[one.name]
             if one.kind == "category":
@@ -155,4 +164,4 @@ def _unreadable(table: RawTable, one: ColumnRecipe) -> list[TableProblem]:
 
 def _listed(names: Sequence[str], most: int = _SHOWN) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+    return f"{', '.join(shortened(name, 80) for name in names[:most])}{more}"

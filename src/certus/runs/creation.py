@@ -27,8 +27,22 @@ class TakenError(RunError):
     """There is something else where a run should be made."""
 
 
+def settled(path: Path) -> Path:
+    """The path that ``..`` leads to, even through folders that do not exist; others as they are."""
+    return Path(os.path.realpath(path)) if ".." in path.parts else path
+
+
+def require_name(path: Path) -> None:
+    """Raise ``RunError`` for a path that is not UTF-8: tensor files cannot be read there."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise RunError(f"The name of a run must be valid UTF-8; got {path}: choose or rename it.") from None
+
+
 def require_free(path: Path) -> None:
-    """Raise ``TakenError`` unless a run can be made there."""
+    """Raise ``TakenError`` unless a run can be made there; ``RunError`` for a name that is not UTF-8."""
+    require_name(path)
     if os.path.lexists(path) and not _is_free(path):
         if (path / SETTINGS).exists():
             complete = (path / RESULT).exists()

@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import Tensor
 
-from certus.runs.creation import MODEL, RESULT, SETTINGS, SPLIT, new_run
+from certus.runs.creation import MODEL, RESULT, SETTINGS, SPLIT, new_run, require_name, settled
 from certus.runs.recorder import METRICS, read_history
 from certus.runs.result_file import WEIGHTS, read_result
 from certus.runs.run_file import SEALED, describe_run, read_run
@@ -55,6 +55,7 @@ class RunDirectory:
             done: weights and result of a run that was trained elsewhere.
             locking: False where the file system has no locks.
         """
+        path = settled(path)
         with new_run(path, locking=locking) as folder:
             save_tensors(folder / SPLIT, dict(rows))
             if done is not None:
@@ -71,6 +72,7 @@ class RunDirectory:
         """
         if not (path / SETTINGS).exists():
             raise RunError(f"{path} is no run directory: it has no {SETTINGS}.")
+        require_name(path)
         read_run(path / SETTINGS)
         return RunDirectory(path, data)
 

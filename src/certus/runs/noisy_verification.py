@@ -12,11 +12,11 @@ from typing import Any
 
 from certus.certificates.comparison import differences
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, require_confidence
 from certus.runs.certification import CertifySettings
 from certus.runs.noisy_certification import NoisySettings
 from certus.runs.trained import TrainedRun
-from certus.runs.verification import CIRCUMSTANCES, changed_digests, other_versions
+from certus.runs.verification import CIRCUMSTANCES, changed_digests, other_versions, require_digests
 from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.sealed import unsealed
 
@@ -41,7 +41,8 @@ class NoisyStatement:
             asked = dict(about["settings"])
             noisy = NoisySettings(**asked.pop("noise"))
             settings, run = CertifySettings.from_json(asked), Path(about["run"])
-            _ = [about["digests"][name] for name in ("problem", "weights", "samples", "source")]
+            require_confidence(settings.confidence)
+            require_digests(about["digests"], "problem", "weights", "samples", "source")
         except (AttributeError, KeyError, TypeError, ValueError, ArgumentError) as reason:
             raise DamageError(f"{file} is corrupt: its settings do not fit: {reason}") from None
         return NoisyStatement(unsealed(certificate.as_json()), run, settings, noisy)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from certus.certificates.certify import certify_network
-from certus.data.catalogue import TABLES, raw_table
-from certus.data.other_data import NewRows, load_like, new_rows
+from certus.data.catalogue import TABLES
+from certus.data.other_data import NewRows, load_like, new_rows, new_table
 from certus.errors import ArgumentError
 from certus.losses import predicted
 from certus.runs.held_out import named_split
@@ -54,7 +54,7 @@ def read_new(trained: TrainedRun, spec: str) -> NewRows:
     if trained.data.recipe is not None:
         if not spec.startswith(TABLES):
             raise ArgumentError(f"`data` must be a CSV or Parquet file, as the run's own data; got {spec!r}.")
-        return new_rows(trained.data, raw_table(spec, trained.settings.table))
+        return new_rows(trained.data, new_table(trained.data, spec, trained.settings.table))
     found = named_split(load_like(trained.data, spec, seed=trained.settings.seed), "all")
     return NewRows(found.inputs, found.targets, ())
 

@@ -66,16 +66,20 @@ def _is_classes(value: object) -> bool:
     if not isinstance(rows, list) or not isinstance(recall, list) or len(rows) != len(recall):
         return False
     square = all(isinstance(row, list) and len(row) == len(rows) for row in rows)
-    counted = square and all(is_kind(one, int) for row in rows for one in row)
+    counted = square and all(is_kind(one, int) and one >= 0 for row in rows for one in row)
     known = {name: value.get(name) for name in ("balanced_accuracy", "majority_share")}
     labels = value.get("never_predicted")
     listed = isinstance(labels, list) and all(is_kind(one, int) and 0 <= one < len(rows) for one in labels)
     majority = value.get("majority")
     named = isinstance(majority, int) and is_kind(majority, int) and 0 <= majority < len(rows)
-    shares = all(one is None or is_kind(one, float) for one in recall)
+    shares = all(one is None or _is_share(one) for one in recall) and all(map(_is_share, known.values()))
     names = value.get("names")
     shares &= isinstance(names, list) and len(names) == len(rows) and all(is_kind(one, str) for one in names)
-    return counted and listed and named and shares and is_table(known, float)
+    return counted and listed and named and shares
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and is_kind(value, float) and 0 <= value <= 1
 
 
 def _is_regression(value: object) -> bool:
@@ -86,7 +90,8 @@ _VERDICTS = (("classes", _is_classes), ("regression", _is_regression))
 
 
 def _is_test(value: object) -> bool:
-    return isinstance(value, dict) and "loss" in value and is_table(value, float)
+    known = isinstance(value, dict) and "loss" in value and is_table(value, float)
+    return known and _is_share(value.get("accuracy", 0))  # type: ignore[attr-defined]  # it is a dict
 
 
 def _is_level(value: object) -> bool:

@@ -11,10 +11,14 @@ from typing import Any
 from certus.certificates.certificate import Certificate
 from certus.certificates.comparison import differences, table_differences
 from certus.certificates.record import as_json, read_certificate, read_content, sample_table
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, require
 from certus.runs.certification import CertifySettings, fingerprint
+from certus.runs.creation import SETTINGS
+from certus.runs.directory import RunDirectory
+from certus.runs.kinds import is_digest
+from certus.runs.result_file import WEIGHTS
 from certus.runs.trained import TrainedRun
-from certus.storage.files import DamageError
+from certus.storage.files import DamageError, RunError
 from certus.storage.reading import read_regular
 from certus.storage.sealed import unsealed
 
@@ -58,7 +62,7 @@ class Statement:
         about = read_certificate(file).about
         try:
             settings, run = CertifySettings.from_json(about["settings"]), Path(about["run"])
-            _ = [about["digests"][name] for name in ("problem", "weights", "samples", "source", "table")]
+            require_digests(about["digests"], "problem", "weights", "samples", "source", "table")
         except (AttributeError, KeyError, TypeError, ArgumentError) as reason:
             raise DamageError(f"{file} is corrupt: its settings do not fit: {reason}") from None
         return Statement(file, read_content(file), run, settings, _bytes(file.parent / TABLE))
@@ -92,6 +96,35 @@ class Statement:
         if self.table is None:
             found.append(f"{TABLE} is absent: its rows were not compared")
         return found
+
+
+def require_digests(digests: dict[str, Any], *names: str) -> None:
+    """Raise ``ArgumentError`` unless there is a sha256 of each name."""
+    for name in names:
+        require(is_digest(digests[name]), f"digests.{name}", "be a sha256", digests[name])
+
+
+def certified_folder(file: Path, run: Path, weights: str) -> Path:
+    """The run that a certificate is about: beside it, or where it was.
+
+    A certificate in RUN/certificate belongs to RUN; one that was copied together with its run finds it next
+    to its own folder. The recorded path comes last: a relative one depends on the current folder.
+
+    Args:
+        run: the recorded path; weights: the recorded sha256, which decides among several runs.
+    """
+    around = file.absolute().parent
+    places = [around.parent, around / run.name, around.parent / run.name, run]
+    known = [place for place in places if (place / SETTINGS).exists()]
+    certified = (place for place in known if _weights_of(place) == weights)
+    return next(certified, known[0] if known else run)
+
+
+def _weights_of(place: Path) -> object:
+    try:
+        return (RunDirectory(place).result or {}).get(WEIGHTS)
+    except RunError:
+        return None
 
 
 def changed_digests(about: dict[str, Any], trained: TrainedRun, settings: CertifySettings) -> list[str]:

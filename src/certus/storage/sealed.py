@@ -37,3 +37,19 @@ def check_seal(content: dict[str, Any], name: object) -> None:
         raise DamageError(f"{name} is corrupt: it has no {SEAL}.")
     if content[SEAL] != seal(content)[SEAL]:
         raise DamageError(f"{name} is corrupt: its content does not have the {SEAL} it was written with.")
+
+
+def require_no_booleans(content: Any, name: str = "it") -> None:
+    """Raise ``DamageError`` where true or false stands for a number: Python takes them for 1 and 0.
+
+    Args:
+        name: of the entry, for the message.
+    """
+    if isinstance(content, bool):
+        raise DamageError(f"{name} is {str(content).lower()}, which is neither a number nor a word.")
+    if isinstance(content, dict):
+        for key, value in content.items():
+            require_no_booleans(value, key)
+    elif isinstance(content, list):
+        for value in content:
+            require_no_booleans(value, name)

@@ -306,3 +306,14 @@ def test_models_that_look_at_their_batch_are_refused(name: str) -> None:
 def test_labels_that_no_target_has_are_errors() -> None:
     predictor = Predictor(lambda inputs: None, None, np.array(["a", "c"]))
     assert predictor.encode(np.array(["a", "b", "c", "z"])).tolist() == [0, -1, 1, -1]
+
+
+def test_a_label_above_all_that_the_model_knows_is_an_error_everywhere() -> None:
+    """Behind all classes in the alphabet: no prediction equals it, so that every sample errs in any noise."""
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(120, 2))
+    words = np.where(rows[:, 0] > 0, "a", "b")
+    model = RandomForestClassifier(5, random_state=0).fit(rows, words)
+    found = certus.certify(model, (rows, np.full(120, "z")), rho=0.01, smoothing=0.2, draws=10)
+    assert found.bound(0.0) == 1.0
+    assert found.lower(0.0) > 0.8

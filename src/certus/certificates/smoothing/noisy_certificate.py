@@ -35,7 +35,7 @@ from certus.evidence import Evidence
 from certus.lookable import Lookable
 from certus.outward import SOME, up
 from certus.storage.files import DamageError, RunError, read_json
-from certus.storage.sealed import check_seal, seal, unsealed
+from certus.storage.sealed import check_seal, require_no_booleans, seal, unsealed
 from certus.storage.writing import write_json
 
 SCHEMA = 1
@@ -208,13 +208,14 @@ class SmoothedCertificate(Lookable):
         content = read_json(Path(path))
         if not isinstance(content, dict) or content.get("kind") != "smoothing":
             raise RunError(f"{path} is no certificate by smoothing.")
-        if content.get("schema_version") != SCHEMA:
+        if (version := content.get("schema_version")) != SCHEMA or isinstance(version, bool):
             raise RunError(f"{path} is of another version of certus: certify again.")
         check_seal(content, path)
         try:
             return _read(unsealed(content))
-        except (KeyError, TypeError, ValueError, CertusError) as reason:
-            raise DamageError(f"{path} is corrupt: {' '.join(str(reason).split())}") from None
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, CertusError) as reason:
+            line = " ".join(str(reason).split()) or type(reason).__name__
+            raise DamageError(f"{path} is corrupt: {line}") from None
 
     def _check(self, one: Quantity, rho: float) -> None:
         low, high = one.low(rho), one.high(rho)
@@ -228,6 +229,13 @@ class SmoothedCertificate(Lookable):
 
 
 def _read(content: dict[str, Any]) -> SmoothedCertificate:
+    require_no_booleans({name: value for name, value in content.items() if name != "about"})
+    for entry in content["quantities"]:
+        ceiling = content["clip"] if entry["name"] == "loss" else 1
+        require(entry["ceiling"] == ceiling, "ceiling", f"be {ceiling}", entry["ceiling"])
+        require(isinstance(entry["moves"], list), "moves", "be a list", entry["moves"])
+        for move in entry["moves"]:
+            require_number("cost", move["cost"], zero=True)
     quantities = tuple(
         Quantity(
             entry["name"],
