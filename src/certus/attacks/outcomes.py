@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from certus.errors import ArgumentError, LossError, require, require_count, sample_list
-from certus.losses import ModelLoss, evaluate_loss, predicted
+from certus.losses import ModelLoss, evaluate_loss, is_labelled, predicted
 from certus.modes import evaluation_mode
 from certus.norms import L2, SUP
 from certus.perturbers import AnyPerturber
@@ -77,7 +77,7 @@ def attack_data(
     check_model_loss(loss)
     require_count("batch_size", batch_size)
     require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
-    labelled = not data.targets.is_floating_point()
+    labelled = is_labelled(loss.criterion, data.targets)
     parts: list[tuple[Tensor, ...]] = []
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -93,7 +93,7 @@ def attack_data(
                     f"The loss is not finite after the attack, at {sample_list(bad.tolist())}: "
                     "the weights are useless, or the attack moves too far for the inputs' dtype."
                 )
-            wrong = predicted(outputs) != batch.targets if labelled else torch.zeros_like(losses)
+            wrong = predicted(outputs) != batch.targets.flatten() if labelled else torch.zeros_like(losses)
             move = moved.double() - batch.inputs.double()
             parts.append((losses, wrong, L2(move), SUP(move)))
             if progress is not None:

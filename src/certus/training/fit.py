@@ -26,10 +26,10 @@ from certus.certificates.smoothing.noise import Noise
 from certus.data import DataSet
 from certus.errors import ArgumentError, CertusError, UnsupportedError, require
 from certus.lookable import Lookable
-from certus.losses import Criterion, ModelLoss
+from certus.losses import Criterion, ModelLoss, as_criterion, require_tensor
 from certus.modes import unwrapped
 from certus.perturbers import AnyPerturber, Perturber, as_perturber
-from certus.samples import AnySamples
+from certus.samples import AnySamples, as_samples
 from certus.smoothness import SmoothnessBound
 from certus.split import Split
 from certus.training.batch_order import mix
@@ -147,7 +147,8 @@ def fit(
             once more to measure ρ̂; they need not fit into memory, and their transforms run. Inputs are taken
             in the model's precision. Where a ``Split`` has weights, each sample counts by its own.
         method: any perturber, or a function ``(loss, inputs, targets) -> moved inputs``; ``ERM()`` when None.
-        criterion: cross-entropy for classes and squared error for regression, when None.
+        criterion: cross-entropy for classes and squared error for regression, when None; one of torch's own
+            counts sample by sample (``losses.as_criterion``).
         batch_size: samples of one step, over all processes; 128 when None. A loader has its own.
         optimizer: from parameter groups, such as ``lambda groups: torch.optim.SGD(groups, lr=0.1)``, or an
             optimizer of the model's parameters; Adam with lr 1e-3 when None.
@@ -185,7 +186,7 @@ def fit(
     )
     with torch.random.fork_rng():  # reading may draw
         few = feed.some(_FEW)
-    criterion = criterion or default_criterion(few)
+    criterion = default_criterion(few) if criterion is None else as_criterion(criterion, _targets(data))
     _check(bare, method, feed)
     chosen = make_optimizer(optimizer, bare, weight_decay)
     planned = None if schedule is None else schedule(chosen)
@@ -225,7 +226,7 @@ def fit(
                     found = method.perturb(seen, inputs, targets, **known)
                     assert found.targets is not None
                     moved = found.inputs if noisy is None else found.inputs + fresh_noise(noisy, found.inputs)
-                    outputs = wrapped(moved)
+                    outputs = require_tensor(wrapped(moved))
                     losses = criterion(outputs, found.targets)
                     if not torch.isfinite(losses).all():
                         raise DivergedError(
@@ -262,6 +263,12 @@ def fit(
                 torch.manual_seed(mix(seed, epochs, 0, fabric.global_rank))
                 robustness = find(method.penalty, seen, feed, feed.batch_size, fabric)
     return Fit(given, state.history, robustness, proof)
+
+
+def _targets(data: DataSet | AnySamples) -> Tensor | None:
+    """Those of all samples to train on, if they are in memory."""
+    samples = as_samples(data.train if isinstance(data, DataSet) else data)
+    return samples.targets if isinstance(samples, Split) else None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.errors import ArgumentError, UnsupportedError, require
-from certus.losses import predicted
+from certus.losses import predicted, require_tensor
 from certus.modes import at_rest
 from certus.split import Split, require_real
 
@@ -124,9 +124,7 @@ def _of_module(model: nn.Module) -> Callable[[Tensor], Tensor]:
     def outputs(inputs: Tensor) -> Tensor:
         with torch.no_grad(), at_rest(model):
             found = model(inputs.clone() if own is None else inputs.to(own, copy=True))
-        if not isinstance(found, Tensor):
-            raise ArgumentError(f"`model` must return a tensor of scores; got {type(found)}.")
-        return found.cpu()
+        return require_tensor(found).cpu()
 
     return outputs
 
