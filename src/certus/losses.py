@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from certus.errors import CertusError, LossError, require, sample_list
+from certus.errors import ArgumentError, CertusError, LossError, require, sample_list
 from certus.image_slopes import image_slopes
 
 __all__ = [
@@ -215,13 +215,199 @@ class SquaredError:
         return ((outputs.reshape(count, -1) - targets.reshape(count, -1)) ** 2).sum(1)
 
 
+@dataclass(frozen=True)
+class MeanSquaredError:
+    """‖F(x) − y‖₂²/K, the mean over the K outputs of a sample: ``torch.nn.MSELoss`` sample by sample.
+
+    >>> MeanSquaredError()(torch.tensor([[1.0, 2.0]]), torch.zeros(1, 2))
+    tensor([2.5000])
+    """
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return SquaredError()(outputs, targets) / (outputs.numel() / max(1, len(outputs)))
+
+
+@dataclass(frozen=True)
+class Huber:
+    """The mean over the outputs of r²/2 for |r| ≤ δ, else δ(|r| − δ/2), r = F − y: ``torch.nn.HuberLoss``.
+
+    >>> Huber()(torch.tensor([[0.5], [3.0]]), torch.zeros(2))
+    tensor([0.1250, 2.5000])
+    """
+
+    delta: float = 1.0
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        SquaredError()(outputs, targets)  # which refuses shapes that do not fit
+        values, goals = outputs.reshape(len(outputs), -1), targets.reshape(len(outputs), -1)
+        return functional.huber_loss(values, goals.to(values), reduction="none", delta=self.delta).mean(1)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedCrossEntropy:
+    """w_y times the cross-entropy; with label smoothing ε, −Σ_k t_k w_k log p_k, t = (1 − ε)e_y + ε/K.
+
+    Attributes:
+        weights: (classes,) w.
+    """
+
+    weights: Tensor
+    label_smoothing: float = 0.0
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        check_labels("CrossEntropyLoss", outputs, targets)
+        if len(self.weights) != outputs.shape[1]:
+            raise LossError(
+                f"CrossEntropyLoss needs one `weight` for each of the {outputs.shape[1]} classes; got "
+                f"{len(self.weights)}."
+            )
+        return functional.cross_entropy(
+            outputs,
+            targets,
+            weight=self.weights.to(outputs),
+            reduction="none",
+            label_smoothing=self.label_smoothing,
+        )
+
+
+@dataclass(frozen=True)
+class BinaryCrossEntropy:
+    """``Logistic``, times p where the label is 1; labels may be floats and have a second axis of length 1.
+
+    >>> BinaryCrossEntropy(2.0)(torch.zeros(2, 1), torch.tensor([[0.0], [1.0]]))
+    tensor([0.6931, 1.3863])
+    """
+
+    positive_weight: float = 1.0
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        labels = targets.flatten() if targets.numel() == len(targets) else targets
+        return Logistic()(outputs, labels) * torch.where(labels == 1, self.positive_weight, 1.0).to(outputs)
+
+
+@dataclass(frozen=True)
+class InferredCriterion:
+    """Cross-entropy for labels and squared error for numbers, as the targets are.
+
+    >>> InferredCriterion()(torch.tensor([[3.0]]), torch.tensor([1.0]))
+    tensor([4.])
+    """
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return inferred_criterion(targets)(outputs, targets)
+
+
+def inferred_criterion(targets: Tensor | None) -> Criterion:
+    """Cross-entropy for int64 labels, also those that a model predicts itself (None); squared error for
+    floating-point numbers."""
+    if targets is None or targets.dtype == torch.long:
+        return CrossEntropy()
+    if targets.is_floating_point():
+        return SquaredError()
+    raise ArgumentError(f"`targets` must be int64 labels or floating-point numbers; got {targets.dtype}.")
+
+
+def is_labelled(criterion: Criterion, targets: Tensor) -> bool:
+    """Whether targets are labels, so that there are errors to count: floats are those of one logistic output
+    only."""
+    return not targets.is_floating_point() or isinstance(criterion, BinaryCrossEntropy | Logistic | Hinge)
+
+
+def as_criterion(criterion: Any, targets: Tensor | None = None) -> Criterion:
+    """The loss of each sample that a criterion stands for: those of torch are means of one.
+
+    Args:
+        criterion: one of ours; any callable of outputs and targets; or a ``CrossEntropyLoss``, ``MSELoss``,
+            ``HuberLoss`` or ``BCEWithLogitsLoss`` of torch that takes a mean, or none. None: see
+            ``InferredCriterion``.
+        targets: all of the data, for a ``CrossEntropyLoss`` with weights that takes a mean: torch divides by
+            their weights.
+
+    >>> as_criterion(nn.CrossEntropyLoss(label_smoothing=0.1))
+    CrossEntropy(label_smoothing=0.1, temperature=1.0)
+    """
+    if criterion is None:
+        return InferredCriterion()
+    usable = callable(criterion) and not isinstance(criterion, type)
+    rule = "be a criterion, such as certus.CrossEntropy() or torch.nn.MSELoss()"
+    require(usable, "criterion", rule, repr(criterion))
+    kind, reduction = type(criterion), getattr(criterion, "reduction", "none")
+    mean = reduction == "mean" and kind in _TORCHS
+    if reduction != "none" and not mean:
+        raise LossError(
+            f"`criterion` reduces over the batch (reduction={reduction!r}); "
+            f'make it with reduction="none", and take the mean yourself.'
+        )
+    match criterion if kind in _TORCHS else None:
+        case nn.CrossEntropyLoss():
+            rule = "have no `ignore_index` among its labels: leave these samples out of the data"
+            require(criterion.ignore_index < 0, "criterion", rule, criterion.ignore_index)
+            if criterion.weight is None:
+                return CrossEntropy(criterion.label_smoothing)
+            weights = criterion.weight.detach()
+            if mean:
+                weights = weights * _share_of(weights, targets)
+            return WeightedCrossEntropy(weights, criterion.label_smoothing)
+        case nn.MSELoss():
+            return MeanSquaredError()
+        case nn.HuberLoss():
+            return Huber(criterion.delta)
+        case nn.BCEWithLogitsLoss():
+            rule = "have no `weight`: give the samples weights, in a Split"
+            require(criterion.weight is None, "criterion", rule, criterion.weight)
+            if criterion.pos_weight is None:
+                return BinaryCrossEntropy()
+            single = criterion.pos_weight.numel() == 1
+            require(single, "criterion", "have a `pos_weight` of one number", criterion.pos_weight)
+            return BinaryCrossEntropy(float(criterion.pos_weight))
+    loss: Criterion = criterion
+    return loss
+
+
+_TORCHS = (nn.CrossEntropyLoss, nn.MSELoss, nn.HuberLoss, nn.BCEWithLogitsLoss)
+
+
+def _share_of(weights: Tensor, targets: Tensor | None) -> float:
+    """n/Σ w_y: with it the mean over the samples is the mean that torch takes."""
+    if targets is None or targets.is_floating_point() or targets.dim() != 1 or len(targets) == 0:
+        raise LossError(
+            "`criterion` divides by the weights of whatever batch it is given, so that no sample has a loss "
+            'of its own; make it with reduction="none": w_y times the loss of each sample.'
+        )
+    inside = (targets >= 0) & (targets < len(weights))
+    require(bool(inside.all()), "targets", f"be labels from 0 to {len(weights) - 1}", "others")
+    return len(targets) / float(weights.cpu().double()[targets.cpu()].sum())
+
+
+def require_tensor(outputs: object) -> Tensor:
+    """What a model returned, if it is a tensor; else ``LossError``, with what to do about it.
+
+    >>> require_tensor({"logits": torch.zeros(2, 3)})
+    Traceback (most recent call last):
+    certus.errors.LossError: The model must return one tensor, (batch, outputs); got a dict of 'logits'. ...
+    """
+    if isinstance(outputs, Tensor):
+        return outputs
+    kind, remedy = f"a {type(outputs).__name__}", "its outputs"
+    if isinstance(outputs, Mapping):
+        names = [repr(name) for name in outputs] or ["…"]
+        kind, remedy = f"{kind} of {', '.join(names)}", f"model(x)[{names[0]}]"
+    elif isinstance(outputs, tuple | list):
+        kind, remedy = f"{kind} of {len(outputs)}", "model(x)[0]"
+    raise LossError(
+        f"The model must return one tensor, (batch, outputs); got {kind}. Wrap it in a module whose forward "
+        f"returns {remedy}."
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class ModelLoss:
     """ℓ(θ; (x, y)) = criterion(model(x), y).
 
     Args:
         model: any module; its parameters are θ. It runs in the mode it is in; inside an ascent, in eval mode.
-        criterion: ``CrossEntropy()``, ``SquaredError()``, or any torch criterion with ``reduction="none"``.
+        criterion: ``CrossEntropy()`` for labels and ``SquaredError()`` for numbers when None; any other
+            criterion of certus, or of torch, sample by sample (``as_criterion``).
 
     >>> loss = ModelLoss(nn.Linear(3, 2), CrossEntropy(label_smoothing=0.1))
     >>> loss(torch.zeros(5, 3), torch.zeros(5, dtype=torch.long)).shape
@@ -229,28 +415,20 @@ class ModelLoss:
     """
 
     model: nn.Module
-    criterion: Criterion = CrossEntropy()
+    criterion: Criterion = InferredCriterion()
 
     def __post_init__(self) -> None:
         require(isinstance(self.model, nn.Module), "model", "be a torch.nn.Module", type(self.model))
-        callable_object = callable(self.criterion) and not isinstance(self.criterion, type)
-        rule = "be a function of (outputs, targets), such as CrossEntropy() or SquaredError()"
-        require(callable_object, "criterion", rule, repr(self.criterion))
-        reduction = getattr(self.criterion, "reduction", "none")
-        if reduction != "none":
-            raise LossError(
-                f"`criterion` reduces over the batch (reduction={reduction!r}); "
-                f'make it with reduction="none", and take the mean yourself.'
-            )
+        object.__setattr__(self, "criterion", as_criterion(self.criterion))
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """What the model says of a copy of the inputs: it may write over what it is given."""
         try:
-            outputs: Tensor = self.model(inputs.clone())
+            outputs = self.model(inputs.clone())
         except (RuntimeError, TypeError, ValueError) as reason:
             self._explain(inputs, reason)
             raise
-        return outputs
+        return require_tensor(outputs)
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         return self.criterion(self.outputs(inputs), targets)

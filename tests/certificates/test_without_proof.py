@@ -17,7 +17,7 @@ from certus.attacks import nearest_error
 from certus.certificates import Certificate
 from certus.certificates.record import as_json, sample_table
 from certus.costs import SquaredSup, WeightedL2
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, LossError
 from certus.evidence import Evidence
 from certus.split import Split
 from certus.storage.writing import write_json
@@ -114,7 +114,7 @@ class Paired(Normed):
 
 
 def test_a_model_that_returns_no_tensor_is_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"`model` must return one tensor, .*tuple"):
+    with pytest.raises(LossError, match=r"must return one tensor, .*tuple of 2"):
         certus.certify(Paired(), (INPUTS, TARGETS), rho=0.05)
 
 

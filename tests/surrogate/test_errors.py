@@ -376,7 +376,7 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         'Use reduction="none"',
     ),
     "criterion mean": (
-        lambda: ModelLoss(nn.Linear(2, 2), nn.CrossEntropyLoss()),
+        lambda: ModelLoss(nn.Linear(2, 2), nn.MultiMarginLoss()),
         LossError,
         "`criterion` reduces over the batch (reduction='mean')",
     ),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from certus.checks import check_batch
 from certus.errors import ArgumentError, LossError, require, require_count, require_seed, sample_list
-from certus.losses import ModelLoss, evaluate_loss, predicted
+from certus.losses import ModelLoss, evaluate_loss, is_labelled, predicted
 from certus.modes import evaluation_mode
 from certus.norms import L2, SUP
 from certus.perturbers import AnyPerturber, as_perturber
@@ -87,7 +87,7 @@ def attack_data(
     attack, data = as_perturber(attack, "attack"), read_whole(data)
     require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
     check_batch(data.inputs, data.targets)
-    labelled = not data.targets.is_floating_point()
+    labelled = is_labelled(loss.criterion, data.targets)
     parts: list[tuple[Tensor, ...]] = []
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -105,7 +105,7 @@ def attack_data(
                     f"The loss is not finite after the attack, at {sample_list(bad.tolist())}: "
                     "the weights are useless, or the attack moves too far for the inputs' dtype."
                 )
-            wrong = predicted(outputs) != batch.targets if labelled else torch.zeros_like(losses)
+            wrong = predicted(outputs) != batch.targets.flatten() if labelled else torch.zeros_like(losses)
             move = moved.cpu().double() - batch.inputs.cpu().double()
             parts.append((losses.cpu(), wrong.cpu(), L2(move), SUP(move)))
             if progress is not None:

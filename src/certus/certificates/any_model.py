@@ -35,7 +35,7 @@ from certus.errors import (
     require_numbers,
 )
 from certus.feature_names import fitted_names, in_fitted_order
-from certus.losses import Criterion, CrossEntropy, MissProbability, SquaredError
+from certus.losses import Criterion, CrossEntropy, MissProbability, as_criterion, inferred_criterion
 from certus.split import Split
 from certus.subsets import choose_rows, random_order
 
@@ -271,7 +271,7 @@ def _clipped(criterion: Criterion | None, clip: float | None, asked: _Asked) -> 
     clip = None if clip is None else require_number("clip", clip)
     if criterion is None and clip is None:
         return None
-    chosen = criterion or (CrossEntropy() if asked.labelled else SquaredError())
+    chosen = inferred_criterion(asked.data.targets) if criterion is None else as_criterion(criterion)
     if clip is None and isinstance(chosen, MissProbability):
         clip = 1.0
     if clip is None and isinstance(chosen, CrossEntropy):

@@ -17,7 +17,7 @@ from certus.certificates.gamma_grid import default_gammas, refined_levels
 from certus.certificates.levels import Level
 from certus.certificates.lines import Line
 from certus.certificates.population import Population
-from certus.certificates.portions import Portions, readable, require_one_draw
+from certus.certificates.portions import Portions, Readable, readable, require_one_draw, some_targets
 from certus.certificates.proven.problem import Data, Problem
 from certus.certificates.work import Work, whole_work
 from certus.checks import checked_weights
@@ -35,15 +35,27 @@ from certus.errors import (
     require_numbers,
     require_seed,
 )
-from certus.losses import Criterion, CrossEntropy
+from certus.losses import (
+    BinaryCrossEntropy,
+    Criterion,
+    CrossEntropy,
+    InferredCriterion,
+    Logistic,
+    MeanSquaredError,
+    SquaredError,
+    WeightedCrossEntropy,
+    as_criterion,
+    inferred_criterion,
+)
 from certus.modes import unwrapped
 from certus.outward import TINY, mean_down, mean_up
 from certus.row_encoding import RowEncoding
 from certus.samples import AnySamples, read_whole
 from certus.smoothness import SmoothnessBound
+from certus.smoothness.criteria import has_rule
 from certus.split import Split
 
-_CROSS_ENTROPY, _L2, _EVERYWHERE = CrossEntropy(), SquaredL2(), Unbounded()
+_L2, _EVERYWHERE = SquaredL2(), Unbounded()
 _CLOSED = 0.02  # a bracket as narrow as this share of its upper side is left as it is
 
 
@@ -53,7 +65,7 @@ def certify_network(
     *,
     rho: float | Sequence[float] | None = None,
     epsilon: float | Sequence[float] | None = None,
-    criterion: Criterion = _CROSS_ENTROPY,
+    criterion: Criterion | None = None,
     cost: Cost = _L2,
     domain: Domain = _EVERYWHERE,
     confidence: float | None = None,
@@ -87,7 +99,9 @@ def certify_network(
             certificate answers for others too. Left out, those of every sample moved by ``epsilon``.
         epsilon: distances in the cost's norm, √c. ``accuracies`` has, for each of them, the share of samples
             that no move of that length misleads. Not for a regression.
-        criterion: one loss per sample from outputs and targets; plain cross-entropy unless you say otherwise.
+        criterion: cross-entropy for labels and squared error for numbers, when None; one of torch's own
+            counts sample by sample (``losses.as_criterion``). Of any other that gives one loss per sample
+            only the error rate is proven, which does not depend on it.
         confidence: 1 − δ; asserts that the data were drawn independently and that nothing was fitted or
             tuned on them.
         clip: a bound B: min(ℓ, B) is certified then. With ``confidence`` alone B = 2 ln K for the population
@@ -145,8 +159,51 @@ def certify_network(
     weights = sample_weights(source, epsilon)
     if encoding is None and isinstance(source, Split):
         encoding = source.encoding
+    criterion, class_weights = provable_criterion(criterion, source, class_weights)
+    if not isinstance(criterion, InferredCriterion) and not has_rule(criterion):
+        rule = f"be left out with {_name(criterion)}, of whose curvature nothing is known"
+        for name, given in (
+            ("confidence", confidence),
+            ("smoothness", smoothness),
+            ("class_weights", class_weights),
+            ("weights", weights),
+        ):
+            require(given is None, name, rule, given)
+        side = _attained_side(model, source, rhos, criterion, cost, domain, clip, attack_steps, encoding)
+        attained = replace(_without_proof(side, rhos, clip, _no_rule(criterion, side)), epsilons=epsilons)
+        if side.classes is None:
+            return attained
+        errors = certify_network(
+            model,
+            source,
+            rho=rhos,
+            epsilon=epsilon,
+            criterion=Logistic() if side.outputs == 1 else CrossEntropy(),
+            cost=cost,
+            domain=domain,
+            gammas=gammas,
+            label_cost=label_cost,
+            balls=balls,
+            refine=0,
+            attack_steps=attack_steps,
+            progress=progress,
+            encoding=encoding,
+        )
+        if errors.no_proof is not None:
+            return replace(attained, no_proof=errors.no_proof)
+        return replace(
+            attained,
+            error_floor=errors.error_floor,
+            error_found=errors.error_found,
+            assumptions=errors.assumptions,
+            differing=errors.differing,
+        )
 
     def ask(part: Data) -> Problem:
+        nonlocal criterion
+        if isinstance(criterion, InferredCriterion):  # of data that are read here for the first time
+            criterion = inferred_criterion(part.targets if isinstance(part, Split) else None)
+        assert criterion is not None
         question = Problem.of(model, part, criterion, cost, domain, label_cost, smoothness)
         return replace(question, encoding=encoding)
 
@@ -155,10 +212,7 @@ def certify_network(
     except UnprovableError as reason:
         if weights is not None or class_weights is not None:
             raise
-        whole = source if isinstance(source, tuple) else read_whole(source)
-        side = attain(
-            model, whole, rhos, criterion, cost, domain, clip=clip, steps=attack_steps, encoding=encoding
-        )
+        side = _attained_side(model, source, rhos, criterion, cost, domain, clip, attack_steps, encoding)
         return replace(_without_proof(side, rhos, clip, str(reason)), epsilons=epsilons)
     problem = portions.question
     if epsilons and problem.classes is None:
@@ -225,6 +279,59 @@ def certify_network(
     problem.caller.release()
     work.finish()
     return certificate
+
+
+def provable_criterion(
+    criterion: Criterion | None, source: Readable, class_weights: Sequence[float] | None
+) -> tuple[Criterion, Sequence[float] | None]:
+    """The criterion as the bounds know it, if they do, and the weights of the classes that are part of it.
+
+    That of data which are not in memory is inferred when they are read.
+    """
+    known = as_criterion(criterion, source.targets if isinstance(source, Split) else None)
+    match known:
+        case InferredCriterion() if isinstance(source, Split | tuple):
+            return inferred_criterion(some_targets(source)), class_weights
+        case MeanSquaredError():
+            targets = some_targets(source)
+            single = targets is not None and targets.numel() == len(targets)
+            return (SquaredError() if single else known), class_weights
+        case WeightedCrossEntropy(label_smoothing=0.0):
+            weights, known = tuple(known.weights.double().tolist()), CrossEntropy()
+        case BinaryCrossEntropy(1.0):
+            return Logistic(), class_weights
+        case BinaryCrossEntropy(positive_weight):
+            weights, known = (1.0, positive_weight), Logistic()
+        case _:
+            return known, class_weights
+    rule = "be left out where the criterion has weights of its own"
+    require(class_weights is None, "class_weights", rule, class_weights)
+    return known, weights
+
+
+def _attained_side(
+    model: nn.Module,
+    source: Readable,
+    rhos: tuple[float, ...],
+    criterion: Criterion,
+    cost: Cost,
+    domain: Domain,
+    clip: float | None,
+    steps: int,
+    encoding: RowEncoding | None,
+) -> AttainedSide:
+    whole = source if isinstance(source, tuple) else read_whole(source)
+    return attain(model, whole, rhos, criterion, cost, domain, clip=clip, steps=steps, encoding=encoding)
+
+
+def _name(criterion: Criterion) -> str:
+    return getattr(criterion, "__name__", type(criterion).__name__)
+
+
+def _no_rule(criterion: Criterion, side: AttainedSide) -> str:
+    """Why a loss has no upper bound."""
+    reason = f"Nothing is known of the curvature of {_name(criterion)}: its loss has no upper side."
+    return reason if side.classes is None else f"{reason} The error rate does not depend on it."
 
 
 def sample_weights(data: object, epsilon: float | Sequence[float] | None) -> Tensor | None:

@@ -22,7 +22,7 @@ class NetworkOptions(TypedDict, total=False):
     """Without ``smoothing``: those of ``certify_network``."""
 
     epsilon: float | Sequence[float] | None
-    criterion: Criterion
+    criterion: Criterion | None
     cost: Cost
     domain: Domain
     confidence: float | None

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.certificates.certificate import Certificate
-from certus.certificates.certify import certify_network
+from certus.certificates.certify import certify_network, provable_criterion
 from certus.certificates.lines import Line
 from certus.certificates.proven.straight import Positive, PositiveSquare, ScoreLoss, Softplus
 from certus.checks import check_batch, check_geometry, checked_weights
@@ -34,7 +34,7 @@ from certus.smoothness.network import read_network
 from certus.smoothness.steps import run_steps
 from certus.split import Split
 
-_CROSS_ENTROPY, _L2, _EVERYWHERE = CrossEntropy(), SquaredL2(), Unbounded()
+_L2, _EVERYWHERE = SquaredL2(), Unbounded()
 _HALVINGS = 80
 _STIFFEST = 1e12  # of κ above its floor: where a search begins
 _SOFTEST = 1e-9  # and where it ends
@@ -47,7 +47,7 @@ def certify_straight(
     data: Split | tuple[Tensor, Tensor | None],
     *,
     rho: float | Sequence[float] | None = None,
-    criterion: Criterion = _CROSS_ENTROPY,
+    criterion: Criterion | None = None,
     cost: Cost = _L2,
     epsilon: float | Sequence[float] | None = None,
     **options: Any,
@@ -60,6 +60,9 @@ def certify_straight(
     model = unwrapped(model)
     split = data if isinstance(data, Split) else None
     inputs, targets = (split.inputs, split.targets) if split is not None else data  # type: ignore[misc]
+    source = (inputs, None) if targets is None else split or Split(inputs, targets)
+    criterion, counts = provable_criterion(criterion, source, options.get("class_weights"))
+    options = options if counts is None else options | {"class_weights": counts}
     asked = any(value is not None for value in options.values())
     score = None if asked or rho is None else _score_of(model, inputs.shape[1:], criterion, cost)
     if score is None or rho is None:

@@ -35,6 +35,12 @@ def readable(data: Data | AnySamples) -> Readable:
     return read_whole(found) if isinstance(found, Pieces) and not found.again else found
 
 
+def some_targets(source: Readable) -> Tensor | None:
+    """Targets of the first portion, or of all samples where these are in memory; None if there are none."""
+    first = source if isinstance(source, Split) else next(iter(_portions(source)), None)
+    return first.targets if isinstance(first, Split) else None
+
+
 def require_one_draw(data: object) -> None:
     """Refuse weights, and loaders that repeat or prefer samples, for what is said with a confidence."""
     loader = data.source if isinstance(data, Pieces) else data

@@ -38,6 +38,8 @@ NO_PROOF_VALIDITY = (
     "that attacks found."
 )
 
+ERRORS_ALONE = "Nothing is proven of the loss; of the error rate an upper side is."
+
 
 def as_json(certificate: Certificate) -> dict[str, Any]:
     """Everything that the certificate says, as JSON with a digest of its own; infinities become None."""
@@ -69,7 +71,9 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
     if certificate.differing:
         content["differing_predictions"] = certificate.differing
     if certificate.no_proof is not None:
-        content |= {"no_proof": certificate.no_proof, "validity": NO_PROOF_VALIDITY}
+        known = certificate.error_floor is not None
+        validity = f"{ERRORS_ALONE} {content['validity']}" if known else NO_PROOF_VALIDITY
+        content |= {"no_proof": certificate.no_proof, "validity": validity}
     return seal(_plain(content))
 
 

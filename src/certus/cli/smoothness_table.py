@@ -20,6 +20,7 @@ from certus.runs.networks import load_model
 from certus.runs.tags import from_tag
 from certus.smoothness import SmoothnessBound, input_smoothness
 from certus.smoothness.results import validity_of
+from certus.smoothness.validation import smoothing_hint
 from certus.storage.files import RunError
 from certus.subsets import Subset
 from certus.surrogate import largest_curvature
@@ -84,7 +85,8 @@ def bound_run(
         estimate |= {"gamma": gamma, "concave_share": share}
         print_json({"run": str(run), **found.as_json(), "sampled": estimate, "plot": drawn})
         return
-    _show(found, sampled, gamma, drawn)
+    hint = "" if found.obstacle is None else smoothing_hint(network, shape)
+    _show(found, sampled, gamma, drawn, hint)
     if share is not None:
         console.print(
             f"At gamma = {gamma:.4g} the inner problem is strongly concave at {share:.1%} of the sampled "
@@ -92,7 +94,9 @@ def bound_run(
         )
 
 
-def _show(found: SmoothnessBound, sampled: float | None, gamma: float | None, drawn: str | None) -> None:
+def _show(
+    found: SmoothnessBound, sampled: float | None, gamma: float | None, drawn: str | None, hint: str
+) -> None:
     heads = ("layer", "kind", "norm", "bend", "slope so far", "adds to the curvature")
     lines = make_table(*heads, words=("kind",))
     for layer in found.layers:
@@ -114,9 +118,7 @@ def _show(found: SmoothnessBound, sampled: float | None, gamma: float | None, dr
         )
     console.print(rules)
     if found.obstacle is not None:
-        console.print(
-            f"No finite bound on the curvature: {found.obstacle}. certus.smoothness.smooth(model) may help."
-        )
+        console.print(f"No finite bound on the curvature: {found.obstacle}. {hint}".strip())
     else:
         costly = found.dearest
         console.print(f"The smallest is the bound: L+ = {found.curvature:.4g} by the {found.rule} rule.")

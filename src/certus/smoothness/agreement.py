@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.errors import ContradictionError, UnsupportedError, require, sample_list
-from certus.losses import predicted
+from certus.losses import predicted, require_tensor
 from certus.modes import at_rest
 from certus.smoothness.stage import Shape
 from certus.smoothness.steps import Step, run_steps
@@ -156,11 +156,8 @@ def _points(sizes: tuple[float, ...], shape: Shape) -> Tensor:
 def _outputs(model: nn.Module, points: Tensor) -> Tensor:
     parameter = next(model.parameters(), torch.zeros((), dtype=torch.float64))
     with torch.no_grad():
-        outputs = model(points.clone().to(parameter))  # which it may overwrite
-    real = isinstance(outputs, Tensor) and outputs.is_floating_point()
-    kind = outputs.dtype if isinstance(outputs, Tensor) else type(outputs)
-    require(real, "model", "return a tensor, of floating-point numbers", kind)
-    assert isinstance(outputs, Tensor)
+        outputs = require_tensor(model(points.clone().to(parameter)))  # which it may overwrite
+    require(outputs.is_floating_point(), "model", "return floating-point numbers", outputs.dtype)
     return outputs
 
 

@@ -106,6 +106,15 @@ def read_criterion(criterion: Criterion) -> Softmax | None:
     )
 
 
+def has_rule(criterion: Criterion) -> bool:
+    """Whether the curvature of a loss is known."""
+    try:
+        read_criterion(criterion)
+    except UnsupportedError:
+        return False
+    return True
+
+
 def check_targets(targets: Tensor, count: int, classes: int) -> Tensor:
     """Labels as (batch,) int64."""
     labels = targets.long()

@@ -130,6 +130,19 @@ def smooth(model: nn.Module, input_shape: Shape | None = None) -> nn.Module:
     return copied
 
 
+def smoothing_hint(model: nn.Module, input_shape: Shape) -> str:
+    """How to make a model smooth: by ``smooth``, where it can, or the functions to replace, by their lines;
+    empty if it is."""
+    obstacles = validate(model, input_shape)
+    hopeless = [each for each in obstacles if not each.repairable]
+    if not obstacles:
+        return ""
+    if not hopeless:
+        return "certus.smoothness.smooth(model) makes it smooth."
+    places = "; ".join(f"{each.line or each.path or each.kind}: {each.replacement}" for each in hopeless)
+    return f"To make it smooth, put in the place of {places}."
+
+
 def _places(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """All layers, those of branches included, with their paths."""
     if (is_sequential(model) or isinstance(model, Residual)) and not is_altered(model):

@@ -6,6 +6,7 @@ from rich.table import Table
 
 from certus.certificates.certificate import Certificate
 from certus.decimals import at_least, at_most
+from certus.evidence import Evidence
 from certus.texts.plain_text import make_table
 
 
@@ -35,7 +36,8 @@ def accuracy_words(certificate: Certificate) -> str:
     words = (
         "Accuracy: the share of the samples that are classified rightly whatever moves each by at most "
         f"epsilon in the norm {norm}. "
-        f"At least: {certificate.evidence}; at most: the others were misled by points that were found."
+        f"At least: {Evidence.resting_on(certificate.assumptions)}; at most: the others were misled by "
+        "points that were found."
     )
     people = certificate.population
     if people is None:

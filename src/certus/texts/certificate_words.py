@@ -7,6 +7,7 @@ from typing import Any
 
 from certus.certificates.certificate import Bracket, Certificate
 from certus.decimals import at_least, at_most
+from certus.evidence import Evidence
 from certus.smoothness.results import assumed_words
 from certus.texts.accuracies import accuracy_tables, accuracy_words
 from certus.texts.plain_text import Shown, cells_of, make_table
@@ -62,13 +63,25 @@ def certificate_parts(certificate: Certificate) -> list[Shown]:
 
 def _attained_parts(certificate: Certificate) -> list[Shown]:
     """What was found with a model that nothing is proven of."""
-    shown = make_table("rho", "distance", "loss at least", "error at least", "at most")
+    known = certificate.error_floor is not None
+    ends = ("loss at most", "error at least", "at most") if known else ("error at least", "at most")
+    shown = make_table("rho", "distance", "loss at least", *ends)
     for one in certificate.curve():
-        low = (at_least(one.loss_low), "–" if one.error_low is None else at_least(one.error_low))
-        shown.add_row(*_where(one), *low, "no proof")
+        low = "–" if one.error_low is None else at_least(one.error_low)
+        rate = ("no proof", *_sides(one.error_low, one.error_high, 1.0)) if known else (low, "no proof")
+        shown.add_row(*_where(one), at_least(one.loss_low), *rate)
     found = "At least: attained by points that attacks found, as the model computes them."
+    if known:
+        found += f" At most: {Evidence.resting_on(certificate.assumptions)}."
     about = about_words(certificate.about, certificate.samples)
-    return [shown, f"{about} {found}", f"No proof: {certificate.no_proof}"]
+    parts: list[Shown] = [shown, f"{about} {found}", f"No proof: {certificate.no_proof}"]
+    if known and certificate.epsilons:
+        parts += [*accuracy_tables(certificate), accuracy_words(certificate)]
+    if certificate.differing:
+        parts.append(differing_words(certificate))
+    if certificate.assumptions:
+        parts.append(assumed_words(certificate.assumptions))
+    return parts
 
 
 def differing_words(certificate: Certificate) -> str:

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-
 from certus.data import DataSet
-from certus.errors import ArgumentError, require
-from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin, SquaredError
+from certus.errors import require
+from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin, inferred_criterion
 from certus.split import Split
 
 
 def default_criterion(train: Split) -> Criterion:
     """Cross-entropy for labels, squared error for numbers."""
-    if train.targets.dtype == torch.long:
-        return CrossEntropy()
-    if train.targets.is_floating_point():
-        return SquaredError()
-    raise ArgumentError(
-        f"`targets` must be int64 labels or floating-point numbers; got {train.targets.dtype}."
-    )
+    return inferred_criterion(train.targets)
 
 
 def choose_criterion(

@@ -27,10 +27,10 @@ from certus.checks import check_batch
 from certus.data import DataSet
 from certus.errors import ArgumentError, CertusError, UnsupportedError, as_count, require
 from certus.lookable import Lookable
-from certus.losses import Criterion, ModelLoss, evaluate_loss
+from certus.losses import Criterion, ModelLoss, as_criterion, evaluate_loss, require_tensor
 from certus.modes import evaluation_mode, unwrapped
 from certus.perturbers import AnyPerturber, Perturber, as_perturber
-from certus.samples import AnySamples
+from certus.samples import AnySamples, as_samples
 from certus.smoothness import SmoothnessBound
 from certus.split import Split
 from certus.training.batch_order import mix
@@ -149,7 +149,8 @@ def fit(
             once more to measure ρ̂; they need not fit into memory, and their transforms run. Inputs are taken
             in the model's precision. Where a ``Split`` has weights, each sample counts by its own.
         method: any perturber, or a function ``(loss, inputs, targets) -> moved inputs``; ``ERM()`` when None.
-        criterion: cross-entropy for classes and squared error for regression, when None.
+        criterion: cross-entropy for classes and squared error for regression, when None; one of torch's own
+            counts sample by sample (``losses.as_criterion``).
         batch_size: samples of one step, over all processes; 128 when None. A loader has its own.
         optimizer: from parameter groups, such as ``lambda groups: torch.optim.SGD(groups, lr=0.1)``, or an
             optimizer of the model's parameters; Adam with lr 1e-3 when None.
@@ -192,7 +193,7 @@ def fit(
         held_out = in_memory(data.calibration, bare, fabric.device)
     with torch.random.fork_rng():  # reading may draw
         few = feed.some(_FEW)
-    criterion = default_criterion(few) if criterion is None else criterion
+    criterion = default_criterion(few) if criterion is None else as_criterion(criterion, _targets(data))
     _check(bare, method, feed)
     chosen = make_optimizer(optimizer, bare, weight_decay)
     planned = None if schedule is None else schedule(chosen)
@@ -240,7 +241,7 @@ def fit(
                     found = method.perturb(seen, inputs, targets, **known)
                     assert found.targets is not None
                     moved = found.inputs if noisy is None else found.inputs + fresh_noise(noisy, found.inputs)
-                    outputs = wrapped(moved)
+                    outputs = require_tensor(wrapped(moved))
                     losses = criterion(outputs, found.targets)
                     if not torch.isfinite(losses).all():
                         check_batch(batch.inputs, batch.targets)  # or the data are to blame
@@ -305,6 +306,12 @@ def one_device(model: nn.Module) -> Fabric:
     fabric = Fabric(devices=1)
     wide = any(values.dtype == torch.float64 for values in (*model.parameters(), *model.buffers()))
     return Fabric(accelerator="cpu", devices=1) if wide and fabric.device.type == "mps" else fabric
+
+
+def _targets(data: DataSet | AnySamples) -> Tensor | None:
+    """Those of all samples to train on, if they are in memory."""
+    samples = as_samples(data.train if isinstance(data, DataSet) else data)
+    return samples.targets if isinstance(samples, Split) else None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from certus.errors import ArgumentError, UnsupportedError
-from certus.losses import Criterion, CrossEntropy, ModelLoss
+from certus.losses import Criterion, ModelLoss, as_criterion
 from certus.perturbers import AnyPerturber, as_perturber
 
 try:
@@ -25,11 +25,12 @@ class RobustTraining(Callback):  # type: ignore[misc, unused-ignore]  # Any, whe
 
     Args:
         method: ``certus.WRM(gamma=2.0)``, ``WRM(rho=0.1)``, whose γ is kept in checkpoints, or another.
-        criterion: what ``training_step`` minimises, per sample, of the outputs of the module's ``forward``.
+        criterion: what ``training_step`` minimises, per sample, of the outputs of the module's ``forward``;
+            cross-entropy for labels and squared error for numbers, when None.
     """
 
-    def __init__(self, method: AnyPerturber, criterion: Criterion = CrossEntropy()) -> None:  # noqa: B008
-        self.method, self.criterion = as_perturber(method), criterion
+    def __init__(self, method: AnyPerturber, criterion: Criterion | None = None) -> None:
+        self.method, self.criterion = as_perturber(method), as_criterion(criterion)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         step, loss = pl_module.training_step, ModelLoss(pl_module, self.criterion)

@@ -14,6 +14,7 @@ from certus.errors import CertusError, UnprovableError
 from certus.smoothness.network import read_network
 from certus.smoothness.stage import Shape
 from certus.smoothness.steps import Step, depth_of
+from certus.smoothness.validation import smoothing_hint
 
 RATIOS = {
     1: (7.3, 2.6),
@@ -56,7 +57,7 @@ def prospects(model: nn.Module, shape: Shape) -> str:
         place = kinked.path or kinked.kind
         return (
             f"This model can be certified by its slope only, since {place} ({kinked.kind}) has kinks: bounds "
-            f"on slopes are {words}. certus.smoothness.smooth(model) makes it smooth."
+            f"on slopes are {words}. {smoothing_hint(model, shape)}"
         )
     return (
         f"This model can be certified by its slope and its curvature: bounds on slopes are {words}. Bounds "

@@ -25,10 +25,22 @@ from certus.certificates.proven.problem import BATCH, Data, gather
 from certus.costs import Cost
 from certus.costs.masked import masked_to
 from certus.domains import Domain
-from certus.errors import LossError, UnsupportedError, require
-from certus.losses import Criterion, ModelLoss, SquaredError, predicted
+from certus.errors import LossError, UnsupportedError
+from certus.losses import (
+    BinaryCrossEntropy,
+    Criterion,
+    Logistic,
+    MeanSquaredError,
+    ModelLoss,
+    SquaredError,
+    evaluate_loss,
+    is_labelled,
+    predicted,
+    require_tensor,
+)
 from certus.outward import MANY, down, up
 from certus.row_encoding import RowEncoding
+from certus.smoothness.criteria import check_targets
 
 _ROUNDS = 6
 _BEYOND = 1.001
@@ -43,6 +55,7 @@ class AttainedSide:
     attacked: whether there were gradients to attack with; else the samples as they are is all.
     pushes: attacks within each ρ.
     errors: (n,) costs at which an error was found; None for a regression.
+    outputs: how many the model has.
     caveat: what the outputs depend on beside the sample, in words; empty if on nothing.
     """
 
@@ -53,6 +66,7 @@ class AttainedSide:
     samples: int
     classes: int | None
     unit_price: float
+    outputs: int
     caveat: str = ""
 
 
@@ -83,8 +97,13 @@ def attain(
         steps, cost = (0, cost) if moving is None else (steps, moving)
     network, dtype = in_double(model, inputs[:1])
     loss = ModelLoss(network, criterion)
+    if targets is not None and isinstance(criterion, BinaryCrossEntropy | Logistic):
+        targets = check_targets(targets.flatten(), len(inputs), 2)
     outputs = _outputs(network, inputs.to(dtype))
-    classes = None if isinstance(criterion, SquaredError) else max(2, outputs.flatten(1).shape[1])
+    labelled = targets is None or is_labelled(criterion, targets)
+    labelled = labelled and not isinstance(criterion, SquaredError | MeanSquaredError)
+    width = outputs.flatten(1).shape[1]
+    classes = max(2, width) if labelled else None
     if targets is None:
         if classes is None:
             raise UnsupportedError(
@@ -92,7 +111,8 @@ def attain(
             )
         targets = predicted(outputs)
     price, caveat = cost.growth / 2, _caveat(network, inputs[:BATCH].to(dtype))
-    start, _ = _losses(loss, inputs.to(dtype), targets, clip)
+    errors = classes is not None
+    start, _ = _losses(loss, inputs.to(dtype), targets, clip, errors)
     attacked = _has_gradient(loss, inputs[:1].to(dtype), targets[:1])
     steps = steps if attacked else 0
     ball = cost.stepping(domain)
@@ -105,7 +125,7 @@ def attain(
             ]
         )
         points = real(points)
-        height, wrong = _losses(loss, points, targets, clip)
+        height, wrong = _losses(loss, points, targets, clip, errors)
         spent = up(cost.value(points.double(), inputs), MANY)
         better = (height > start) & (spent <= rho)
         spent, height = torch.where(better, spent, 0.0), torch.where(better, height, start)
@@ -113,9 +133,9 @@ def attain(
         costs = torch.where(wrong & better, torch.minimum(costs, spent), costs)
     if classes is None:
         return AttainedSide(
-            _mean_down(start), attacked, tuple(pushes), None, len(inputs), None, price, caveat
+            _mean_down(start), attacked, tuple(pushes), None, len(inputs), None, price, width, caveat
         )
-    costs = torch.where(_losses(loss, inputs.to(dtype), targets, clip)[1], 0.0, costs)
+    costs = torch.where(_losses(loss, inputs.to(dtype), targets, clip, errors)[1], 0.0, costs)
     farthest = _FARTHEST * math.sqrt(max([rho for rho in rhos if rho > 0], default=0.01) / price)
     if ball.own and steps > 0:
         near = nearest_error(
@@ -129,11 +149,11 @@ def attain(
         ).inputs
         for beyond in (1.0, _BEYOND):  # an error may lie on the very edge, where it is none beyond doubt
             points = real(domain.project(inputs.to(dtype) + beyond * (near - inputs.to(dtype))))
-            wrong = _losses(loss, points, targets, clip)[1]
+            wrong = _losses(loss, points, targets, clip, errors)[1]
             spent = up(cost.value(points.double(), inputs), MANY)
             costs = torch.where(wrong, torch.minimum(costs, spent), costs)
     return AttainedSide(
-        _mean_down(start), attacked, tuple(pushes), costs, len(inputs), classes, price, caveat
+        _mean_down(start), attacked, tuple(pushes), costs, len(inputs), classes, price, width, caveat
     )
 
 
@@ -151,9 +171,7 @@ def in_double(model: nn.Module, example: Tensor) -> tuple[nn.Module, torch.dtype
 
 def _outputs(network: nn.Module, inputs: Tensor) -> Tensor:
     with torch.no_grad():
-        outputs = [network(part.clone()) for part in inputs.split(BATCH)]
-    for each in outputs:
-        require(isinstance(each, Tensor), "model", "return one tensor, (batch, outputs)", type(each))
+        outputs = [require_tensor(network(part.clone())) for part in inputs.split(BATCH)]
     return torch.cat(outputs).cpu().double()
 
 
@@ -189,12 +207,14 @@ def _has_gradient(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> bool:
     return True
 
 
-def _losses(loss: ModelLoss, points: Tensor, targets: Tensor, clip: float | None) -> tuple[Tensor, Tensor]:
+def _losses(
+    loss: ModelLoss, points: Tensor, targets: Tensor, clip: float | None, errors: bool
+) -> tuple[Tensor, Tensor]:
     """(n,) the losses, in float64, and whether a class other than the target is ahead."""
     outputs = _outputs(loss.model, points)
-    heights = loss.criterion(outputs, targets).double()
+    heights = evaluate_loss(loss.criterion, outputs, targets).double()
     heights = heights if clip is None else heights.clamp_max(clip)
-    if isinstance(loss.criterion, SquaredError):
+    if not errors:
         return heights, torch.zeros(len(heights), dtype=torch.bool)
     return heights, Margin()(outputs, targets) > MANY * (1 + outputs.flatten(1).abs().amax(1))
 

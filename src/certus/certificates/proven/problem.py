@@ -129,7 +129,8 @@ class Problem:
         if self.label_cost is not None:
             check_label_cost(targets, self.label_cost)
         if self.softmax is not None and self.softmax.logistic:
-            targets = check_targets(targets, len(inputs), 2)
+            flat = targets.flatten() if targets.numel() == len(inputs) else targets  # (n, 1) too
+            targets = check_targets(flat, len(inputs), 2)
         elif self.softmax is not None:
             known = torch.empty(len(inputs), self.analysis.outputs.classes)
             check_labels(type(self.loss.criterion).__name__, known, targets)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.feature_names import named_rows
-from certus.losses import predicted
+from certus.losses import predicted, require_tensor
 from certus.modes import at_rest
 from certus.split import Split, require_real
 
@@ -152,9 +152,7 @@ def _of_module(model: nn.Module) -> Callable[[Tensor], Tensor]:
     def outputs(inputs: Tensor) -> Tensor:
         with torch.no_grad(), at_rest(model):
             found = model(inputs.clone() if own is None else inputs.to(own, copy=True))
-        if not isinstance(found, Tensor):
-            raise ArgumentError(f"`model` must return a tensor of scores; got {type(found)}.")
-        return found.cpu()
+        return require_tensor(found).cpu()
 
     return outputs
 
