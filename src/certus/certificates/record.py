@@ -17,6 +17,7 @@ from certus.certificates.comparison import differences
 from certus.certificates.lines import Line, Push
 from certus.certificates.population import Move, Population
 from certus.certificates.proven.gap import Rule
+from certus.certificates.repeats import repeat_words
 from certus.errors import CertusError, ContradictionError, require, require_count
 from certus.smoothness.results import validity_of
 from certus.storage.files import DamageError, RunError, read_json
@@ -107,6 +108,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
     people = content["population"]
     population = None
     if people is not None:
+        require_count("repeats", people.get("repeats", 0), least=0)
         moves = {entry["gamma"]: Move(entry["cost"], entry["loss"]) for entry in people["grid"]}
         population = Population(
             confidence=people["confidence"],
@@ -120,6 +122,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
             error_margin=people["error_margin"],
             error_margin_low=people["error_margin_low"],
             error_found=_tensor(people["error_found"]),
+            repeats=people.get("repeats", 0),
         )
     low, high = content["start"]
     samples, assumptions = content["samples"], content["assumptions"]
@@ -161,7 +164,7 @@ def _unbounded(line: dict[str, Any]) -> dict[str, Any]:
 def _population(population: Population | None, samples: int) -> dict[str, Any] | None:
     if population is None:
         return None
-    return {
+    content = {
         "confidence": population.confidence,
         "seed": population.seed,
         "clip": population.clip,
@@ -170,7 +173,7 @@ def _population(population: Population | None, samples: int) -> dict[str, Any] |
             f"With probability at least {population.confidence:g} over {samples} independent draws, taken in "
             f"the random order of seed {population.seed}, the worst loss, clipped at {population.clip:g}, "
             "and the worst error rate, if any, around the distribution that they were drawn from lie within "
-            "these bounds for all rho at once."
+            f"these bounds for all rho at once.{repeat_words(population.repeats, samples)}"
         ),
         "start": population.start,
         "grid": [
@@ -187,6 +190,7 @@ def _population(population: Population | None, samples: int) -> dict[str, Any] |
         "error_margin_low": population.error_margin_low,
         "error_found": _listed(population.error_found),
     }
+    return content | ({"repeats": population.repeats} if population.repeats else {})
 
 
 def _listed(values: Tensor | None) -> list[float] | None:
