@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2
 from certus.attacks import Margin, largest_penalty, nearest_error
-from certus.costs import SquaredSup
+from certus.costs import SquaredSup, WeightedL2
 from certus.data import Split
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, CertusError
 from certus.norms import Lp
 from certus.spoken import NORMS
 from certus.surrogate import BarzilaiBorwein
@@ -184,3 +185,32 @@ def test_what_both_refuse(search: object) -> None:
         search(LOSS, POINTS * math.nan, LABELS)
     with pytest.raises(ArgumentError, match=r"`smallest` must be positive and below `largest`; got 2\.0"):
         largest_penalty(LOSS, POINTS, LABELS, smallest=2.0, largest=1.0)
+
+
+WRONG_DOMAINS: dict[str, Any] = {
+    "inputs outside": Box(0.0, 0.5),
+    "another shape": Box(torch.zeros(3), torch.ones(3)),
+    "no domain": "Box",
+}
+
+
+@pytest.mark.parametrize("name", WRONG_DOMAINS)
+@pytest.mark.parametrize("search", [nearest_error, largest_penalty])
+def test_a_wrong_domain_is_refused_though_nothing_is_left_to_attack(search: Any, name: str) -> None:
+    """All samples err as they are, so that no attack is run that would notice."""
+    model = nn.Linear(2, 2)
+    inputs = torch.ones(4, 2)
+    targets = 1 - model(inputs).argmax(1)
+    loss = ModelLoss(model)
+    assert bool((search(loss, inputs, targets, domain=Box(0.0, 2.0)).distance == 0).all())
+    with pytest.raises(ArgumentError, match=r"domain|shape|`inputs`"):
+        search(loss, inputs, targets, domain=WRONG_DOMAINS[name])
+
+
+def test_a_cost_that_does_not_go_with_its_domain_is_refused_though_nothing_is_left_to_attack() -> None:
+    model = nn.Linear(2, 2)
+    inputs = torch.ones(4, 2)
+    targets = 1 - model(inputs).argmax(1)
+    cost = WeightedL2(torch.ones(3))
+    with pytest.raises(CertusError, match="shape"):
+        largest_penalty(ModelLoss(model), inputs, targets, cost=cost)

@@ -18,7 +18,7 @@ from certus.attacks.gradient import GradientAttack
 from certus.attacks.margin import Margin
 from certus.attacks.outcomes import check_model_loss
 from certus.batches import per_sample
-from certus.checks import check_batch, check_domain
+from certus.checks import check_batch, check_domain, check_geometry
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import require, require_count
@@ -94,7 +94,8 @@ def nearest_error(
     """
     require_count("rounds", rounds)
     GradientAttack(0.0, norm, steps, domain=domain, random_start=random_start, restarts=restarts)  # checks
-    _check(loss, inputs, targets, domain)
+    _check(loss, inputs, targets)
+    check_domain(inputs, domain)
     length = Lp(norm)
     if largest is None:
         longest = 2 * float(length(inputs.cpu().double()).max()) or 1.0
@@ -153,10 +154,11 @@ def largest_penalty(
     The ascent is local, so errors need not come in order of γ. What is found is *a* γ with an error next to
     one without, starting from ``smallest`` and ``largest``. ``maximizer`` is the cost's own when None.
     """
-    maximizer = maximizer or default_maximizer(cost, domain, tolerance=1e-3, max_gradients=20)
     require(0 < smallest < largest < math.inf, "smallest", "be positive and below `largest`", smallest)
     require_count("rounds", rounds)
-    _check(loss, inputs, targets, domain)
+    _check(loss, inputs, targets)
+    check_geometry(inputs, cost, domain)
+    maximizer = maximizer or default_maximizer(cost, domain, tolerance=1e-3, max_gradients=20)
     wrong = _errs(loss, inputs, targets)
     low = torch.full((len(inputs),), math.log(smallest), dtype=inputs.dtype, device=inputs.device)
     high = torch.full_like(low, math.log(largest))
@@ -178,14 +180,13 @@ def largest_penalty(
     return LargestPenalty(best, distance, found, gamma)
 
 
-def _check(loss: ModelLoss, inputs: Tensor, targets: Tensor, domain: Domain) -> None:
+def _check(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> None:
     """What would otherwise be noticed only if some sample is still to be attacked."""
     check_model_loss(loss)
     check_batch(inputs, targets)
     labels = isinstance(targets, Tensor) and targets.dtype == torch.long and targets.dim() == 1
     found = getattr(targets, "dtype", None)
     require(labels, "targets", "be (batch,) int64 labels, for errors to be counted", found)
-    check_domain(inputs, domain)
 
 
 def _errs(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:

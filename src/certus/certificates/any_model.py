@@ -15,6 +15,7 @@ from certus.bars import Told
 from certus.certificates.attained.noisy_search import BLIND_COPIES, COPIES, find_paths, spaced
 from certus.certificates.population import Move
 from certus.certificates.portions import require_one_draw
+from certus.certificates.repeats import row_keys
 from certus.certificates.smoothing.ballots import IDEAL_VOTE, ONE_DRAW, Ballot
 from certus.certificates.smoothing.binomial import MOST_DRAWS, Floats
 from certus.certificates.smoothing.counting import mean_low, move_of, upper_means
@@ -191,6 +192,7 @@ def certify_any(
         clip=None if loss is None else loss.clip,
         quantities=tuple(_scaled(one, loss) for one in found.values()),
         about={},
+        repeats=len(asked.data) - len(row_keys(asked.data.inputs, asked.data.targets)),
     )
 
 

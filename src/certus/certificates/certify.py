@@ -238,15 +238,18 @@ def certify_network(
     people = None
     if confidence is not None:
         assert ceiling is not None
-        people = Population.of(
-            levels,
-            start,
-            None if floor is None or found is None else (floor, found),
-            confidence=confidence,
-            clip=ceiling,
-            inequality=inequality or "betting",
-            rhos=span(rhos),
-            seed=seed or 0,
+        people = replace(
+            Population.of(
+                levels,
+                start,
+                None if floor is None or found is None else (floor, found),
+                confidence=confidence,
+                clip=ceiling,
+                inequality=inequality or "betting",
+                rhos=span(rhos),
+                seed=seed or 0,
+            ),
+            repeats=portions.repeats,
         )
     levels = refined_levels(engine, levels, rhos, refine)
     finish = known.loss if clip is None else known.loss.clamp_max(clip)

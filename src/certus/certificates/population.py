@@ -66,6 +66,7 @@ class Population:
         error_margin, error_margin_low: how far the knapsacks of the sample move up, and down; None for
             regression.
         error_found: (n,) the costs of errors that were found by searches fixed beforehand.
+        repeats: rows that are equal to an earlier one, with its target: none of independent draws, as a rule.
     """
 
     confidence: float
@@ -79,6 +80,7 @@ class Population:
     error_margin: float | None
     error_margin_low: float | None
     error_found: Tensor | None
+    repeats: int = 0
 
     @staticmethod
     def of(

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
 from certus.certificates.proven.problem import BATCH, Data, Problem
+from certus.certificates.repeats import row_keys
 from certus.errors import ArgumentError, LossError, require
 from certus.samples import AnySamples, Numbered, Pieces, as_samples, as_tensor, read_whole
 from certus.split import Split
@@ -69,12 +70,14 @@ class Portions:
 
     Attributes:
         question: the problem, about the first portion.
-        count: n; digests: of the portions of data that are not in memory.
+        count: n; repeats: rows that are equal to an earlier one, with its target.
+        digests: of the portions of data that are not in memory.
     """
 
     question: Problem
     source: Readable
     count: int
+    repeats: int = 0
     digests: list[bytes] = field(default_factory=list)
 
     @staticmethod
@@ -85,6 +88,7 @@ class Portions:
             ask: makes the problem about the first portion.
         """
         question, count, digests = None, 0, []
+        keys: set[int] = set()
         for part in _portions(source):
             try:
                 about = ask(part) if question is None else question.about(part)
@@ -94,11 +98,12 @@ class Portions:
                 raise type(reason)(f"{reason} (Counted from sample {count:,} on.)") from None
             question = about if question is None else question
             count += len(about)
+            keys |= row_keys(about.inputs, about.targets)
             if not _in_memory(source):
                 digests.append(_digest(about))
         if question is None:
             raise ArgumentError("`data` must hold at least one batch; got none.")
-        return Portions(question, source, count, digests)
+        return Portions(question, source, count, count - len(keys), digests)
 
     def __len__(self) -> int:
         return self.count

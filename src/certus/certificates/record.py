@@ -18,6 +18,7 @@ from certus.certificates.lines import Line, Push
 from certus.certificates.population import Move, Population
 from certus.certificates.proven.concentration import INEQUALITIES
 from certus.certificates.proven.gap import Rule
+from certus.certificates.repeats import repeat_words
 from certus.errors import (
     CertusError,
     ContradictionError,
@@ -136,6 +137,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         require(isinstance(line["rules"], dict), "rules", "be an object", line["rules"])
     if people is not None:
         _check_population(people, content["classes"])
+        require_count("repeats", people.get("repeats", 0), least=0)
         moves = {entry["gamma"]: Move(entry["cost"], entry["loss"]) for entry in people["grid"]}
         population = Population(
             confidence=people["confidence"],
@@ -149,6 +151,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
             error_margin=people["error_margin"],
             error_margin_low=people["error_margin_low"],
             error_found=_tensor(people["error_found"]),
+            repeats=people.get("repeats", 0),
         )
     low, high = content["start"]
     samples, assumptions = content["samples"], content["assumptions"]
@@ -213,7 +216,7 @@ def _unbounded(line: dict[str, Any]) -> dict[str, Any]:
 def _population(population: Population | None, samples: int) -> dict[str, Any] | None:
     if population is None:
         return None
-    return {
+    content = {
         "confidence": population.confidence,
         "seed": population.seed,
         "clip": population.clip,
@@ -222,7 +225,7 @@ def _population(population: Population | None, samples: int) -> dict[str, Any] |
             f"With probability at least {population.confidence:g} over {samples} independent draws, taken in "
             f"the random order of seed {population.seed}, the worst loss, clipped at {population.clip:g}, "
             "and the worst error rate, if any, around the distribution that they were drawn from lie within "
-            "these bounds for all rho at once."
+            f"these bounds for all rho at once.{repeat_words(population.repeats, samples)}"
         ),
         "start": population.start,
         "grid": [
@@ -239,6 +242,7 @@ def _population(population: Population | None, samples: int) -> dict[str, Any] |
         "error_margin_low": population.error_margin_low,
         "error_found": _listed(population.error_found),
     }
+    return content | ({"repeats": population.repeats} if population.repeats else {})
 
 
 def _listed(values: Tensor | None) -> list[float] | None:

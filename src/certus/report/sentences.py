@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from certus.certificates.certificate import Bracket, Certificate
+from certus.certificates.repeats import repeat_words
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.data import DataSet
 from certus.decimals import at_least, at_most
@@ -130,7 +131,9 @@ def _for_everyone(certificate: Certificate) -> str:
             f"the mean loss, clipped at {people.clip:.4g}, is at most {at_most(one.population_loss or 0.0)}"
         )
     evidence = f"({certificate.evidence}, with confidence {people.confidence:g})"
-    return f"{told} {evidence}. Assumed: the samples were drawn independently, and nothing was tuned on them."
+    repeats = repeat_words(people.repeats, certificate.samples)
+    assumed = "Assumed: the samples were drawn independently, and nothing was tuned on them."
+    return f"{told} {evidence}. {assumed}{repeats}"
 
 
 def _vacuous(value: float, limit: float | None) -> str:

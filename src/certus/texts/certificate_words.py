@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from certus.certificates.certificate import Bracket, Certificate
+from certus.certificates.repeats import repeat_words
 from certus.decimals import at_least, at_most
 from certus.evidence import Evidence
 from certus.smoothness.results import assumed_words
@@ -51,7 +52,7 @@ def certificate_parts(certificate: Certificate) -> list[Shown]:
             f"covers both sides and all rho{', loss and error rate together' if both else ''}. The loss is "
             f"clipped at {people.clip:.4g}, and bounded by {people.inequality}"
             f"{'; the error rate by DKW or betting' if both else ''}. Rows are taken in the order of seed "
-            f"{people.seed}."
+            f"{people.seed}.{repeat_words(people.repeats, certificate.samples)}"
         )
     tables = [part for part in parts if not isinstance(part, str)]
     if limit is not None and any(

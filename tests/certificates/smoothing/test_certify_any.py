@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +318,59 @@ def test_a_label_above_all_that_the_model_knows_is_an_error_everywhere() -> None
     found = certus.certify(model, (rows, np.full(120, "z")), rho=0.01, smoothing=0.2, draws=10)
     assert found.bound(0.0) == 1.0
     assert found.lower(0.0) > 0.8
+
+
+def test_each_sample_is_certified_or_calibrates_and_never_both() -> None:
+    """A coordinate without noise names the sample. Each is asked about in as many copies as there are draws,
+    and a few more where the model is tried: a sample of both kinds would be asked about twice as often."""
+    count, draws = 80, 997
+    inputs = torch.stack(
+        [torch.randn(count, generator=torch.Generator().manual_seed(0)), torch.arange(count)], 1
+    )
+    asked: Counter[int] = Counter()
+
+    def model(points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        asked.update(points[:, 1].astype(int).tolist())
+        return signs(points)
+
+    data = inputs, (inputs[:, 0] > 0).long()
+    cost = Masked(certus.SquaredL2(), torch.tensor([True, False]))
+    found = certus.certify(model, data, **ASK | {"draws": draws, "cost": cost})
+    assert found.calibrated == count // 8
+    assert found.samples == count - count // 8
+    assert sorted(asked) == list(range(count))
+    assert draws <= min(asked.values()) <= max(asked.values()) < 1.5 * draws
+
+
+@pytest.mark.parametrize("kind", ["module", "callable"])
+def test_units_of_the_inputs_do_not_matter(kind: str) -> None:
+    """Inputs and σ times s and ρ times s² are the same question, and get the same answer on both sides. For
+    each sample the nearest one of another label misleads the search at first."""
+    base, labels = samples(200, seed=1)
+    others, other_labels = base + torch.tensor([0.0, 1e-2]), 1 - labels
+    weight = torch.tensor([[-4.0, 0.0], [4.0, 0.0]])
+
+    def answer(scale: float) -> tuple[float, ...]:
+        model: Any = signs
+        if kind == "module":
+            model = nn.Linear(2, 2, bias=False)
+            model.weight.data = weight / scale
+        found = certus.certify(
+            model,
+            (scale * base, labels),
+            calibration=(scale * others, other_labels),
+            rho=0.09 * scale**2,
+            smoothing=0.3 * scale,
+            draws=20,
+            votes=15,
+            abstain=None,
+            attack_steps=6,
+        )
+        rho = 0.09 * scale**2
+        sides = [found.lower(0.0, "vote"), found.lower(rho, "vote"), found.bound(rho, "vote")]
+        return (*sides, found.lower(rho), found.bound(rho))
+
+    plain = answer(1.0)
+    assert plain[1] > plain[0] + 0.05  # the search found something
+    for scale in (2.0**-8, 2.0**8):
+        assert answer(scale) == pytest.approx(plain, rel=1e-6)

@@ -21,6 +21,7 @@ from typing import Any
 
 from certus.certificates.certificate import checked_rho
 from certus.certificates.population import Move
+from certus.certificates.repeats import repeat_words
 from certus.errors import (
     ArgumentError,
     CertusError,
@@ -105,6 +106,7 @@ class SmoothedCertificate(Lookable):
         seed: of the noise, and of the order in which the samples were taken.
         clip: B of the loss; None if there is none.
         about: settings, digests, counts and times, as JSON.
+        repeats: rows that are equal to an earlier one, with its target: none of independent draws, as a rule.
     """
 
     rhos: tuple[float, ...]
@@ -119,11 +121,13 @@ class SmoothedCertificate(Lookable):
     clip: float | None
     quantities: tuple[Quantity, ...]
     about: dict[str, Any]
+    repeats: int = 0
 
     def __post_init__(self) -> None:
         require_number("sigma", self.sigma)
         for name in ("draws", "votes", "samples", "calibrated"):
             require_count(name, getattr(self, name))
+        require_count("repeats", self.repeats, least=0)
         for name in ("abstain", "clip"):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name))
@@ -181,6 +185,7 @@ class SmoothedCertificate(Lookable):
             f"With probability at least {self.confidence:g} over {self.samples} independent draws and their "
             f"noise, all of these bounds hold for all rho at once, around the distribution that the samples "
             f"were drawn from, for the model with Gaussian noise of sigma {self.sigma:g} on its inputs."
+            f"{repeat_words(self.repeats, self.samples)}"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -259,7 +264,10 @@ def _read(content: dict[str, Any]) -> SmoothedCertificate:
         "about",
     )
     found = SmoothedCertificate(
-        rhos=tuple(content["rhos"]), quantities=quantities, **{name: content[name] for name in plain}
+        rhos=tuple(content["rhos"]),
+        quantities=quantities,
+        repeats=content.get("repeats", 0),
+        **{name: content[name] for name in plain},
     )
     follows = found.as_json()
     for name in ("brackets", "statement", "evidence"):

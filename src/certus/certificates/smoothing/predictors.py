@@ -131,7 +131,7 @@ class Predictor:
         if self.classes is None:
             tensor = _tensor(labels)
             whole = tensor == tensor.long().int()
-            rule = "have labels that are whole numbers of at most 32 bits, as the targets are"
+            rule = "have labels that are whole numbers of at most 32 bits"
             require(bool(whole.all()), name, rule, tensor[~whole][:3])
             rule = f"have labels other than {ABSTAINED}, the mark of an abstention: number them otherwise"
             require(not bool((tensor == ABSTAINED).any()), name, rule, ABSTAINED)
@@ -227,10 +227,10 @@ def gather_any(data: AnyData, predictor: Predictor) -> Split:
     )
     if isinstance(told, Tensor) and told.is_floating_point():
         codes = told
+    elif not isinstance(told, Tensor) and told.dtype.kind == "f" and predictor.classes is None:
+        codes = torch.from_numpy(told)
     else:
         codes = predictor.encode(told, "targets")
-    if not isinstance(told, Tensor) and told.dtype.kind == "f" and predictor.classes is None:
-        codes = torch.from_numpy(told)
     return Split(inputs.detach().cpu(), codes.cpu())
 
 
