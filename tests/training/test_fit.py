@@ -232,13 +232,9 @@ def test_a_jump_is_called_a_jump() -> None:
 
 
 def test_refused() -> None:
-    with pytest.raises(
-        certus.errors.ArgumentError, match="`epochs` must be a whole number, at least 1"
-    ):
+    with pytest.raises(certus.errors.ArgumentError, match="`epochs` must be a whole number, at least 1"):
         fit(small(), DATA, epochs=0)
-    with pytest.raises(
-        certus.errors.ArgumentError, match="`batch_size` must be a whole number, at least 1"
-    ):
+    with pytest.raises(certus.errors.ArgumentError, match="`batch_size` must be a whole number, at least 1"):
         fit(small(), DATA, batch_size=0)
     with pytest.raises(certus.errors.ArgumentError, match="hold at least one sample"):
         fit(small(), DATA.train[:0])
