@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis.strategies import integers, lists, tuples
 from matplotlib.figure import Figure
 
 from certus.errors import ArgumentError, UnsupportedError
-from certus.figures.attack_curves import FAILED, Curve, Panel, draw_sweeps, sweep_figure
+from certus.figures.attack_curves import FAILED, Curve, Panel, draw_sweeps, failed_places, sweep_figure
 from certus.figures.canvas import COLOURS, subscripted
 from tests.pictures import pixels_of
 
@@ -122,3 +124,19 @@ def test_labels_of_small_strengths_do_not_overlap() -> None:
     for axes in figure.axes:
         shown = [label.get_window_extent() for label in axes.get_xticklabels()]
         assert all(left.x1 < right.x0 for left, right in pairwise(shown))
+
+
+@given(lists(tuples(integers(0, 20), integers(0, 6)), max_size=8, unique_by=lambda pair: pair[0]))
+def test_an_attack_failed_where_a_weaker_one_did_more(points: list[tuple[int, int]]) -> None:
+    """All of several in a row, in whatever order they come."""
+    strengths, values = [float(point[0]) for point in points], [float(point[1]) for point in points]
+    for towards in (1, -1):
+        expected = [
+            place
+            for place, value in enumerate(values)
+            if any(
+                towards * strengths[weaker] < towards * strengths[place] and values[weaker] > value
+                for weaker in range(len(values))
+            )
+        ]
+        assert failed_places(strengths, values, towards) == expected

@@ -133,3 +133,19 @@ def test_what_is_refused() -> None:
     with pytest.raises(LossError, match="no gradient"):
         DeepQLearning(lambda states: states[:, 0].detach(), (1.0,), 1.0)
     DeepQLearning(lambda states: states[:, 0].detach(), (1.0,))
+
+
+def test_the_learning_rate_falls_with_every_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a straight line to a twentieth after ``steps`` updates; those of the warm-up are left out."""
+    made: list[torch.optim.Adam] = []
+
+    class Recorded(torch.optim.Adam):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            made.append(self)
+
+    monkeypatch.setattr(torch.optim, "Adam", Recorded)
+    learner = DeepQLearning(AngleReward(2), (2.4, 2.0, 0.4, 2.0), learning_rate=0.01, steps=50, warm_up=10)
+    learner.fit(make_cartpoles(2), seed=0)
+    (optimizer,) = made
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.01 * (1 - 0.95 * 40 / 50))

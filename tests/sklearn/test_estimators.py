@@ -373,3 +373,27 @@ def test_data_that_are_refused(plain: RobustClassifier) -> None:
             classifier().fit(X, LABELS, sample_weight=weights)
     with pytest.raises(ArgumentError, match="`by` must be positive"):
         plain.fragile_features(FRAME, WORDS, by=0.0)
+
+
+def test_the_learning_rate_falls_to_0_as_half_a_cosine() -> None:
+    """Against a loop of torch's own: full batches of Adam, α(1 + cos(πk/T))/2 in epoch k of T."""
+    epochs, rate = 5, 0.05
+    model = nn.Linear(4, 3).double()
+    options: dict[str, Any] = {"epochs": epochs, "learning_rate": rate, "batch_size": 150, "rho": 0.0}
+    found = RobustClassifier(network=model, random_state=0, **options).fit(X, LABELS)
+    inputs, codes = torch.from_numpy(np.array(X)), torch.from_numpy(np.unique(LABELS, return_inverse=True)[1])
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    for epoch in range(epochs):
+        optimizer.param_groups[0]["lr"] = rate * (1 + math.cos(math.pi * epoch / epochs)) / 2
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), codes).backward()
+        optimizer.step()
+    for one, other in zip(found.module_.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+
+
+def test_predictions_are_in_the_targets_units() -> None:
+    """A line far from 0: least squares is within reach."""
+    y = 1000 + 30 * X[:, 0] - 20 * X[:, 2]
+    model = RobustRegressor(rho=0.0, network=(), epochs=300, random_state=0).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), y, atol=5.0)

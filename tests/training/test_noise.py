@@ -119,3 +119,34 @@ def test_settings_are_checked() -> None:
         Settings("digits", "toy", gamma=1.0, cost="linf", noise=0.5)
     with pytest.raises(ArgumentError, match="`loss` must be cross-entropy in certified training"):
         Settings("digits", "toy", gamma=1.0, certified=True, loss="bounded")
+
+
+class Bowl(nn.Module):
+    """z₁² + z₂², whose slope is 0 at the data of ``still``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        heights: Tensor = self.weight * (inputs**2).sum(1, keepdim=True)
+        return heights
+
+
+def test_rho_hat_is_measured_in_noise() -> None:
+    """One step of the ascent leads to z + ∇/2γ = z + noise/γ, at a cost of 2σ²/γ² in the mean of two numbers;
+    without noise to nowhere."""
+    method = certus.WRM(gamma=4.0, maximizer=PaperAscent(1))
+    found = certus.fit(
+        Bowl(),
+        still(4096),
+        method=method,
+        criterion=lambda outputs, targets: outputs.flatten(),
+        epochs=1,
+        batch_size=512,
+        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.0),
+        noise=0.5,
+        progress=False,
+    )
+    assert found.robustness is not None
+    assert found.robustness.rho_hat == pytest.approx(2 * 0.5**2 / 4.0**2, rel=0.1)

@@ -117,3 +117,10 @@ def test_levels_for_regression_and_for_nothing_to_tell_apart() -> None:
     assert suggest_rho(data, SquaredL2()).distance == pytest.approx(1.0)
     with pytest.raises(certus.errors.ArgumentError, match="no two samples differ"):
         suggest_rho(Split(torch.zeros(3, 1), torch.tensor([0, 0, 0])), SquaredL2())
+
+
+def test_a_layer_is_not_another_whose_name_begins_alike() -> None:
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(12)))
+    decayed = [group["params"] for group in decay_groups(model, {"1": 0.5}) if group["weight_decay"] == 0.5]
+    (parameters,) = decayed
+    assert [id(parameter) for parameter in parameters] == [id(model[1].weight)]

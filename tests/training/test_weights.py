@@ -10,12 +10,15 @@ import torch
 from torch import nn
 
 from certus.checks import checked_weights
+from certus.data import DataSet
+from certus.domains import Unbounded
 from certus.errors import ArgumentError
+from certus.losses import ModelLoss
 from certus.models.registry import mlp
 from certus.perturbers import ERM, Perturber
 from certus.split import Split
 from certus.surrogate import WRM
-from certus.training import fit
+from certus.training import evaluate, fit
 
 GENERATOR = torch.Generator().manual_seed(0)
 INPUTS = torch.randn(12, 3, generator=GENERATOR, dtype=torch.float64)
@@ -74,3 +77,21 @@ def test_a_slice_keeps_its_weights() -> None:
 def test_what_is_no_weight(weights: torch.Tensor, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         checked_weights(weights, 2)
+
+
+def test_held_out_samples_count_by_their_weights() -> None:
+    """Against copies, which have no weights."""
+    counts = COPIES.double()
+    weighted = Split(INPUTS, LABELS, counts)
+    repeated = Split(INPUTS.repeat_interleave(COPIES, 0), LABELS.repeat_interleave(COPIES))
+    loss = ModelLoss(network())
+    found, expected = (evaluate(loss, data, batch_size=5) for data in (weighted, repeated))
+    assert found == pytest.approx(expected)
+    assert found["loss"] != pytest.approx(evaluate(loss, Split(INPUTS, LABELS))["loss"])
+    histories = []
+    for held_out in (weighted, repeated):
+        data = DataSet("rows", Split(INPUTS, LABELS), held_out, held_out, Unbounded(), 2)
+        histories.append(fit(network(), data, epochs=2, progress=False).history)
+    for one, other in zip(*histories, strict=True):
+        assert one.calibration_loss == pytest.approx(other.calibration_loss)
+        assert one.calibration_accuracy == pytest.approx(other.calibration_accuracy)
