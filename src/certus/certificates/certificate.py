@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -91,6 +91,8 @@ class Certificate(Lookable):
         no_proof: why nothing is proven of the model; then there are attained sides only, and bounds are ∞.
         levels: φ̄_γ and T̂_γ sample by sample; empty if read from a file.
         weights: (n,) with a mean of 1, of samples that count differently; None if all are alike.
+        labels: "given", or "predicted" where the targets are the model's own predictions: an error is then a
+            prediction that changes.
         class_weights: by which losses count, class by class; None if alike. Error rates count all alike.
         source: moves the points, for ``worst_case_data``; None if read from a file.
     """
@@ -113,6 +115,7 @@ class Certificate(Lookable):
     levels: tuple[Level, ...] = ()
     weights: Tensor | None = None
     class_weights: tuple[float, ...] | None = None
+    labels: Literal["given", "predicted"] = "given"
     source: PointSource | None = None
 
     def __post_init__(self) -> None:
@@ -120,7 +123,8 @@ class Certificate(Lookable):
 
     def __repr__(self) -> str:
         rhos = ", ".join(f"{rho:g}" for rho in self.rhos)
-        return f"<Certificate of {self.samples} samples at rho {rhos}: {self.evidence}>"
+        own = ", labels predicted" if self.labels == "predicted" else ""
+        return f"<Certificate of {self.samples} samples at rho {rhos}: {self.evidence}{own}>"
 
     @property
     def evidence(self) -> Evidence:

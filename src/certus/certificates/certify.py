@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -78,8 +79,8 @@ def certify_network(
         data: a ``Split``, by its weights if it has any; (inputs, targets) as tensors, arrays or frames of
             numbers; a torch ``Dataset`` or ``DataLoader``, or batches of both, which are read several times,
             a portion at a time, so that they need not fit into memory; or (inputs, None): then the
-            network's own predictions are certified (eqn:certify-tests allows it): how stable they are, not
-            how true.
+            network's own predictions are the labels (eqn:certify-tests allows it), and an error is a
+            prediction that changes; ``Certificate.labels`` is "predicted".
         rho: the mean transport costs of interest, a mean *squared* distance; 0 is the sample itself. The
             certificate answers for others too. Left out, those of every sample moved by ``epsilon``.
         epsilon: distances in the cost's norm, √c. ``accuracies`` has, for each of them, the share of samples
@@ -148,7 +149,8 @@ def certify_network(
             raise
         whole = source if isinstance(source, tuple) else read_whole(source)
         side = attain(model, whole, rhos, criterion, cost, domain, clip=clip, steps=attack_steps)
-        return replace(_without_proof(side, rhos, clip, str(reason)), epsilons=epsilons)
+        unproven = _without_proof(side, rhos, clip, str(reason))
+        return replace(unproven, epsilons=epsilons, labels=label_source(source))
     problem = portions.question
     if epsilons and problem.classes is None:
         raise ArgumentError(f"`epsilon` must be left out for a regression: it has no errors; got {epsilon}.")
@@ -204,6 +206,7 @@ def certify_network(
         levels=tuple(levels),
         weights=weights,
         class_weights=None if counts is None else tuple(counts.tolist()),
+        labels=label_source(source),
         source=engine,
     )
     if attack_steps > 0:
@@ -212,6 +215,11 @@ def certify_network(
     certificate.accuracies()
     work.finish()
     return certificate
+
+
+def label_source(data: object) -> Literal["given", "predicted"]:
+    """Whose labels are certified: (inputs, None) has those that the model predicts."""
+    return "predicted" if isinstance(data, tuple) and data[1] is None else "given"
 
 
 def sample_weights(data: object, epsilon: float | Sequence[float] | None) -> Tensor | None:

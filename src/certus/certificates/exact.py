@@ -1,6 +1,6 @@
 """``certify`` for linear scores: from a linear model and data to a certificate whose two sides meet.
 
-With α and the levels v of ``proven/straight.py``, the γ whose moves cost ρ on average is found by bisection.
+With α and the levels v of ``proven/straight.py``, the γ whose moves have mean cost ρ is found by bisection.
 The moves of its two sides, mixed so that they cost ρ, attain what γρ + E φ_γ proves, up to rounding.
 """
 
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from certus.certificates.certificate import Certificate
-from certus.certificates.certify import certify_network
+from certus.certificates.certify import certify_network, label_source
 from certus.certificates.lines import Line
 from certus.certificates.proven.straight import Positive, PositiveSquare, ScoreLoss, Softplus
 from certus.checks import check_batch, check_geometry, checked_weights
@@ -67,7 +67,8 @@ def certify_straight(
             score.classes is not None, "epsilon", "be left out for a regression: it has no errors", epsilon
         )
         require(weights is None, "epsilon", "be left out where samples have weights", epsilon)
-    return _Straight.at(score, inputs, targets, cost).certificate(rhos, epsilons, weights)
+    exact = _Straight.at(score, inputs, targets, cost).certificate(rhos, epsilons, weights)
+    return replace(exact, labels=label_source((inputs, targets)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +207,7 @@ class _Straight:
         )
 
     def gammas(self, rho: float, weights: Tensor | None) -> tuple[float, ...]:
-        """The two neighbours between which the moves cost ρ on average: γ ↦ ρ̂ falls."""
+        """The two neighbours between which the mean cost of the moves is ρ: γ ↦ ρ̂ falls."""
         if self._still:
             return (1.0,)
         floor, square = self.score.loss.floor, self.reach[1] ** 2

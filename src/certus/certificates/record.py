@@ -24,6 +24,11 @@ from certus.storage.sealed import check_seal, seal, unsealed
 
 CERTIFICATE_VERSION = 6
 
+OWN_LABELS = (
+    "The labels are the model's own predictions on the unmoved samples. An error is therefore a prediction "
+    "that changes, not one that is wrong; nothing is said about how often the predictions are right."
+)
+
 NO_PROOF_VALIDITY = (
     "Nothing is proven. What is attained was computed with the model itself, in floating point, at points "
     "that attacks found."
@@ -57,6 +62,8 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         content["weights"] = _listed(certificate.weights)
     if certificate.class_weights is not None:
         content["class_weights"] = certificate.class_weights
+    if certificate.labels == "predicted":
+        content |= {"labels": "predicted", "labels_statement": OWN_LABELS}
     if certificate.no_proof is not None:
         content |= {"no_proof": certificate.no_proof, "validity": NO_PROOF_VALIDITY}
     return seal(_plain(content))
@@ -132,6 +139,10 @@ def _certificate(content: dict[str, Any]) -> Certificate:
     counts = None if (known := content.get("class_weights")) is None else tuple(map(float, known))
     alike = counts is None or len(counts) == content["classes"]
     require(alike, "class_weights", f"be of {content['classes']} classes", known)
+    labels, asked = content.get("labels", "given"), content["about"].get("settings")
+    own = isinstance(asked, dict) and asked.get("predicted") is True
+    legal = ("predicted",) if own else ("given", "predicted")
+    require(labels in legal, "labels", f"be {' or '.join(legal)}", labels)
     unproven = content.get("no_proof")
     require(unproven is None or isinstance(unproven, str), "no_proof", "be words", unproven)
     require(bool(content["lines"]) == (unproven is None), "lines", "be there, or no proof", content["lines"])
@@ -149,6 +160,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         no_proof=unproven,
         weights=_tensor(content.get("weights")),
         class_weights=counts,
+        labels=labels,
         **{name: content[name] for name in ("samples", "classes", "unit_price", "clip", "about")},
     )
 
