@@ -55,7 +55,10 @@ def show_nearest(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *, a
         else:
             _print_nearest(lengths)
             kept = clipping(clip, trained.data.domain)
-            console.print(f"{chosen.words}; norm {norm}, {kept}. Attained: no nearest error is farther.")
+            console.print(
+                f"{chosen.words}; norm {norm}, {kept}. Attained: an error was found at these distances; the "
+                "nearest error may be closer."
+            )
 
 
 def _print_nearest(lengths: list[float]) -> None:

@@ -42,7 +42,10 @@ def show_penalties(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *,
         else:
             _print_penalties(gammas, lengths)
             kept = clipping(asked.clip, trained.data.domain)
-            console.print(f"{chosen.words}; {trained.cost}, {kept}. Attained: a larger gamma may do as well.")
+            console.print(
+                f"{chosen.words}; {trained.cost}, {kept}. Attained: wrm made an error of these samples at "
+                "this gamma; it may be possible at a larger one."
+            )
 
 
 def _print_penalties(gammas: list[float], lengths: list[float]) -> None:
