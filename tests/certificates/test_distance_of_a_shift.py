@@ -20,6 +20,7 @@ def test_a_mean_distance_is_another_budget() -> None:
     inputs = torch.ones(COUNT, 2, dtype=torch.float64)
     certificate = certus.certify(model, (inputs, torch.ones(COUNT).long()), rho=RHO)
     one = certificate.bracket(RHO)
+    assert one.error_high is not None
     assert one.distance == pytest.approx(0.1)
     assert one.error_high == pytest.approx(
         RHO, abs=1e-6

@@ -204,9 +204,12 @@ def _share(trained: TrainedRun, chosen: Subset) -> ConcaveShare | None:
     if trained.gamma is None:
         return None
     data = chosen.data
-    return concave_share(
-        trained.loss, data.inputs, data.targets, gamma=trained.gamma, cost=trained.cost, max_products=20
-    )
+    try:
+        return concave_share(
+            trained.loss, data.inputs, data.targets, gamma=trained.gamma, cost=trained.cost, max_products=20
+        )
+    except UnsupportedError:  # of a norm without an inner product
+        return None
 
 
 def _worst(trained: TrainedRun, chosen: Subset) -> Worst | None:

@@ -12,7 +12,7 @@ from certus.report.sections import escaped
 
 _POINTS = 48
 _COLUMNS = {
-    "distance": "root mean square distance √ρ",
+    "distance": "distance √ρ",
     "loss_low": "loss at least",
     "loss_high": "at most",
     "error_low": "error at least",

@@ -112,9 +112,10 @@ class Page:
         self.readings = readings(readers, grid)
         words = (
             "The worst case over all ways to move the certified samples by a mean squared distance of at "
-            "most ρ (more generally, a mean transport cost). “At least” is attained by data that were found. "
-            "“At most” is proven, or assumed where it says so. The true worst case lies in the shaded band. "
-            "The vertical dotted line is where the slider stands."
+            "most ρ (more generally, a mean transport cost); its root √ρ is a root mean square distance. "
+            "“At least” is attained by data that were found. “At most” is proven, or assumed where it says "
+            "so. The true worst case lies in the shaded band. The vertical dotted line is where the slider "
+            "stands."
         )
         return section(
             "The worst case, from below and from above",
@@ -160,7 +161,7 @@ class Page:
             for found in self.findings
             if found.stability is not None
         ]
-        return section("Predictions that cannot change", side_by_side(cards))
+        return section("Changes of the predictions", side_by_side(cards))
 
     def _noise(self) -> str:
         cards = []
