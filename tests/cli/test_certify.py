@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for words in (
         "loss at least",
         "at most",
-        "proven how",
+        "proven by",
         "error at least",
         "population: loss at least",
         "with confidence 0.9",

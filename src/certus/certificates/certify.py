@@ -235,7 +235,9 @@ def _without_proof(
 ) -> Certificate:
     """What was attained, and no more."""
     if not side.attacked:
-        reason += " Nor has it gradients to attack with: attained is the loss of the data as they are."
+        reason += (
+            " It has no gradients either, so no attack was run: attained is the loss on the unmoved data."
+        )
     if side.caveat:
         reason += f" {side.caveat}"
     return Certificate(

@@ -140,8 +140,8 @@ def _certificate(content: dict[str, Any]) -> Certificate:
     alike = counts is None or len(counts) == content["classes"]
     require(alike, "class_weights", f"be of {content['classes']} classes", known)
     labels, asked = content.get("labels", "given"), content["about"].get("settings")
-    own = isinstance(asked, dict) and asked.get("predicted") is True
-    legal = ("predicted",) if own else ("given", "predicted")
+    own = asked.get("predicted") if isinstance(asked, dict) else None
+    legal = ("given", "predicted") if own is None else ("predicted",) if own is True else ("given",)
     require(labels in legal, "labels", f"be {' or '.join(legal)}", labels)
     unproven = content.get("no_proof")
     require(unproven is None or isinstance(unproven, str), "no_proof", "be words", unproven)

@@ -60,8 +60,8 @@ def kept_levels(memory: FileMemory) -> str:
     count = memory.count
     if count == 0:
         return "nothing is kept; the same command starts again."
-    kept, them = ("levels are", "them") if count > 1 else ("level is", "it")
-    return f"{count} finished {kept} kept in {memory.folder}; the same command continues with {them}."
+    values = "values" if count > 1 else "value"
+    return f"results at {count} {values} of gamma are kept in {memory.folder}; the same command continues."
 
 
 def default_rho(run: RunDirectory) -> float:
@@ -150,7 +150,7 @@ def compute(trained: TrainedRun, settings: CertifySettings, memory: FileMemory |
             if memory is None or not resumed:
                 raise
             memory.forget()
-            messages.print(f"{reason} All kept levels are computed again.")
+            messages.print(f"{reason} All kept results are computed again.")
             certificate = certify_run(trained, settings, progress=told)
     return certificate
 

@@ -17,12 +17,15 @@ _WORST = (
 )
 
 
+_RULES = "{} by: the rules that bound the loss, each with the share of the samples for which it is best."
+
+
 def certificate_parts(certificate: Certificate) -> list[Shown]:
     """Every number with its evidence, and what it is about."""
     if certificate.no_proof is not None:
         return _attained_parts(certificate)
     people, limit, both = certificate.population, certificate.vacuous_loss, certificate.classes is not None
-    loss = make_table("rho", "distance", "loss at least", "at most", f"{certificate.evidence} how")
+    loss = make_table("rho", "distance", "loss at least", "at most", f"{certificate.evidence} by")
     error = "error" if certificate.labels == "given" else "changed"
     rate = make_table("rho", "distance", f"{error} at least", "at most")
     everyone = make_table(
@@ -38,7 +41,7 @@ def certificate_parts(certificate: Certificate) -> list[Shown]:
         parts += accuracy_tables(certificate)
     about = about_words(certificate.about, certificate.samples)
     sides = f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
-    parts.append(f"{about} {_WORST} {sides}")
+    parts.append(f"{about} {_WORST} {sides} {_RULES.format(str(certificate.evidence).capitalize())}")
     if certificate.labels == "predicted":
         parts.append(f"{OWN_LABELS} Changed: the share of the samples whose prediction changes.")
     if certificate.class_weights is not None:
