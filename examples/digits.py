@@ -147,7 +147,7 @@ def print_table(
 ) -> None:
     """Accuracy and mean loss at every cost, for both ways to spend it."""
     print("""
-                      every image at cost rho              cost rho on average
+                      every image at cost rho                mean cost rho
                       accuracy        mean loss         accuracy        mean loss
    rho  sqrt(rho)     ERM     WRM     ERM     WRM        ERM     WRM     ERM     WRM""")
     for rho in (0.0, *BUDGETS):
@@ -159,8 +159,9 @@ def print_table(
             line += "".join(f"{mean_loss:8.2f}" for _, mean_loss in pairs) + "   "
         print(line.rstrip())
     print("""
-sqrt(rho) is a distance in pixel units (L2). On average: the images share the budget, and it goes
-where it raises the loss most. Estimated, not proven: attacks found these moves; there may be worse
+sqrt(rho) is a distance in pixel units (L2). On the left each image moves by at most that distance.
+On the right it is a root mean square: the images share the budget, and it goes where it raises the
+loss most. Estimated, not proven: attacks found these moves; there may be worse
 ones. The true worst accuracy is at most what is printed, and the true worst mean loss at least.""")
 
 

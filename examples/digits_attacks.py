@@ -1,6 +1,6 @@
 """Two attacks on a trained model: move the test images where its loss is large, at a given cost.
 
-For c = ‖z − x‖₂² and a budget ρ, either every image may cost ρ, or all of them ρ on average, which
+For c = ‖z − x‖₂² and a budget ρ, either every image may cost ρ, or all of them a mean cost of ρ, which
 is the worst case that WRM trains against. What an attack finds is attained, so it bounds the worst
 case from one side only: an estimate, and no proof.
 """

@@ -268,4 +268,4 @@ def test_levels_that_contradict_each_other_are_all_computed_again(interrupted: P
     forge_levels(copy, forge)
     said = certify_again(interrupted, copy)
     assert "What was attained exceeds what was proven" in said
-    assert "All kept levels are computed again." in said
+    assert "All kept results are computed again." in said

@@ -186,6 +186,9 @@ def test_settings_that_were_changed_are_found(small: Small) -> None:
     for name, value in others.items():
         assert value != settings[name], name
         content = changed(honest, ("about", "settings", name), value)
+        if name == "predicted":  # the file says whose labels they are, and is not even read
+            assert small.found(content) != []
+            continue
         forged = small.file.with_name("forged.json")
         forged.write_text(json.dumps(seal(content)))
         stated = Statement.read(forged)

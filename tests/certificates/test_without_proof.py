@@ -103,7 +103,7 @@ class Detached(Normed):
 def test_without_gradients_the_data_as_they_are_is_attained() -> None:
     found = certus.certify(Detached(), (INPUTS, TARGETS), rho=0.05)
     assert found.no_proof is not None
-    assert "Nor has it gradients to attack with" in found.no_proof
+    assert "no attack was run" in found.no_proof
     plain = certus.certify(Normed(), (INPUTS, TARGETS), rho=0.05)
     assert found.lower(0.05) == found.lower(0.0) == plain.lower(0.0)
 

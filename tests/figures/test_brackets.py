@@ -40,7 +40,7 @@ def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: 
             for distance, value in list(zip(distances, values, strict=True))[::10]:
                 expected = getattr(found.bracket(distance**2), name)
                 assert value == pytest.approx(expected, rel=1e-6), (name, distance)
-        assert axes.get_xlabel() == "root mean squared distance √ρ (metres)"
+        assert axes.get_xlabel() == "root mean square distance √ρ (metres)"
     sides = {"at least (proven)": "certified", "at most (attained)": "attacked"}
     sides |= {"at least, for the population": "population_certified"}
     sides |= {"at most, for the population": "population_attacked"}
@@ -53,7 +53,7 @@ def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: 
     for line in shares.lines:  # between two points nothing is drawn that was not shown
         below = str(line.get_label()).startswith("at least")
         assert line.get_drawstyle() == ("steps-pre" if below else "steps-post")
-    assert (shares.get_xlabel(), shares.get_ylim()) == ("distance ε (metres)", (-0.02, 1.02))
+    assert (shares.get_xlabel(), shares.get_ylim()) == ("distance ε of each sample (metres)", (-0.02, 1.02))
     assert found.population is not None
     clipped = f"mean loss\n(population: of min(loss, {found.population.clip:.3g}))"
     assert (losses.get_ylabel(), errors.get_ylabel()) == (clipped, "error rate")
@@ -71,7 +71,7 @@ def test_a_vacuous_bound_is_marked(drawn: list[Figure], tmp_path: Path) -> None:
         draw_bracket(certify(model, data, rho=rho, **QUICK), tmp_path / "a.png", "")
         words, level = words_of(drawn[-1]), drawn[-1].axes[0]
         heights = [line.get_ydata()[0] for line in level.lines if len(line.get_xdata()) == 2]  # type: ignore[arg-type,index]
-        assert ("ln K: vacuous above" in words) == vacuous
+        assert ("ln K: bounds above it say nothing" in words) == vacuous
         assert heights == ([pytest.approx(math.log(3))] if vacuous else [])
 
 

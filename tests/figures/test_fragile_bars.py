@@ -35,9 +35,9 @@ def test_bars_of_errors(drawn: list[Figure], tmp_path: Path) -> None:
     assert list(ends(figure)) == ["2. age", "1. income"]  # from below: the most fragile is on top
     assert ends(figure)["1. income"] == pytest.approx((0.3, 0.7))
     assert ends(figure)["2. age"] == pytest.approx((0.2, 0.25))
-    assert line_of(figure.axes[0], "as the data are")[0] == pytest.approx([0.1, 0.1])
+    assert line_of(figure.axes[0], "unmoved data")[0] == pytest.approx([0.1, 0.1])
     assert "error: at least (attained, left end), at most (proven, right end)" in words_of(figure)
-    assert "one feature moves by 0.25 of its spread" in words_of(figure)
+    assert any("one feature moves by 0.25 of its" in words for words in words_of(figure))
 
 
 def test_a_regression_has_losses_and_twenty_are_shown(drawn: list[Figure], tmp_path: Path) -> None:
@@ -46,4 +46,4 @@ def test_a_regression_has_losses_and_twenty_are_shown(drawn: list[Figure], tmp_p
     (figure,) = drawn
     assert list(ends(figure)) == [f"{place + 1}. f{place}" for place in range(19, -1, -1)]
     assert ends(figure)["4. f3"] == pytest.approx((1.0, 5.0))
-    assert line_of(figure.axes[0], "as the data are")[0] == pytest.approx([0.5, 0.5])
+    assert line_of(figure.axes[0], "unmoved data")[0] == pytest.approx([0.5, 0.5])

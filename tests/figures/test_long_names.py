@@ -41,7 +41,7 @@ def test_units_in_brackets_stay_together(drawn: list[Figure], tmp_path: Path) ->
     found = certify(network("tanh", 0), samples(0, 12), rho=0.01, **QUICK)
     draw_bracket(found, tmp_path / "a.png", "pixels in [0, 1]")
     labels = [axes.get_xlabel() for axes in drawn[0].axes]
-    assert labels[:2] == ["root mean squared distance √ρ\n(pixels in [0, 1])"] * 2
+    assert labels[:2] == ["root mean square distance √ρ\n(pixels in [0, 1])"] * 2
 
 
 def test_nearest_errors(drawn: list[Figure], tmp_path: Path) -> None:

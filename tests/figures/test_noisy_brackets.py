@@ -44,7 +44,7 @@ def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: 
             assert values == pytest.approx([side(distance**2) for distance in distances])
         assert axes.get_ylim()[1] == pytest.approx(1.02 * one.ceiling)
         assert axes.get_ylim()[0] < 0  # a line at 0 is not hidden by the axis
-        assert axes.get_xlabel() == "root mean squared distance √ρ (metres)"
+        assert axes.get_xlabel() == "root mean square distance √ρ (metres)"
     distances, values = line_of(figure.axes[1], "at most, ideal vote (proven)")
     ideal = found.quantity("ideal_vote")
     assert values == pytest.approx([ideal.high(distance**2) for distance in distances])

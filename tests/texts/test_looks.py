@@ -70,9 +70,12 @@ def test_a_certificate_without_names() -> None:
     torch.manual_seed(0)
     inputs = torch.randn(12, 2, dtype=torch.float64)
     found = certify(network("tanh", 0), (inputs, None), rho=0.01, epsilon=0.1, **QUICK)
-    assert "About 12 samples. Distance: the root of rho, in the norm of the cost." in str(found)
-    assert "epsilon in the norm of the cost, which is its root" in str(found)
-    assert repr(found) == "<Certificate of 12 samples at rho 0.01: proven>"
+    assert (
+        "About 12 samples. Distance: the root of rho, a root mean square distance, in the norm of the cost."
+        in str(found)
+    )
+    assert "at most epsilon, in the norm of the cost." in str(found)
+    assert repr(found) == "<Certificate of 12 samples at rho 0.01: proven, labels predicted>"
 
 
 def test_an_exact_certificate_says_so() -> None:
@@ -161,13 +164,13 @@ def test_a_fit(tmp_path: Path) -> None:
     assert "(estimated)" in str(robust)
     begun = [line.split()[0] for line in lines(str(robust)) if line.strip()]
     assert [int(word) for word in begun if word.isdigit()] == list(range(3, 13))
-    assert "Robust loss: the moved loss less gamma times rho (phi)" in str(robust)
+    assert "Robust loss: the moved loss minus gamma times rho (phi)" in str(robust)
     assert "Robust loss" not in str(plain)
     assert "These are the last 10 of 12 epochs." in str(robust)
     assert "epochs" not in str(plain)
     assert "Gamma follows" not in str(robust)
     guided = fit(nn.Linear(2, 2), (inputs, targets), method=WRM(rho=0.01), epochs=2)
-    assert "Gamma follows the rho that was asked for" in str(guided)
+    assert "Gamma is adjusted to the requested rho" in str(guided)
     figure = robust.plot(tmp_path / "a.png")
     assert [axes.get_ylabel() for axes in figure.axes] == ["mean loss", "accuracy", "gradients per sample"]
     epochs, losses = line_of(figure.axes[0], "training, at moved inputs")

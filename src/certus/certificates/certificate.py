@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -92,6 +92,8 @@ class Certificate(Lookable):
         no_proof: why nothing is proven of the model; then there are attained sides only, and bounds are ∞.
         levels: φ̄_γ and T̂_γ sample by sample; empty if read from a file.
         weights: (n,) with a mean of 1, of samples that count differently; None if all are alike.
+        labels: "given", or "predicted" where the targets are the model's own predictions: an error is then a
+            prediction that changes.
         class_weights: by which losses count, class by class; None if alike. Error rates count all alike.
         differing: how many of the samples the model as it was handed in, in its own precision, predicts
             otherwise than the certified network in float64.
@@ -117,6 +119,7 @@ class Certificate(Lookable):
     weights: Tensor | None = None
     class_weights: tuple[float, ...] | None = None
     differing: int = 0
+    labels: Literal["given", "predicted"] = "given"
     source: PointSource | None = None
 
     def __post_init__(self) -> None:
@@ -124,7 +127,8 @@ class Certificate(Lookable):
 
     def __repr__(self) -> str:
         rhos = ", ".join(f"{rho:g}" for rho in self.rhos)
-        return f"<Certificate of {self.samples} samples at rho {rhos}: {self.evidence}>"
+        own = ", labels predicted" if self.labels == "predicted" else ""
+        return f"<Certificate of {self.samples} samples at rho {rhos}: {self.evidence}{own}>"
 
     @property
     def evidence(self) -> Evidence:

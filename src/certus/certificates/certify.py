@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -93,8 +94,8 @@ def certify_network(
         data: a ``Split``, by its weights if it has any; (inputs, targets) as tensors, arrays or frames of
             numbers; a torch ``Dataset`` or ``DataLoader``, or batches of both, which are read several times,
             a portion at a time, so that they need not fit into memory; or (inputs, None): then the
-            network's own predictions are certified (eqn:certify-tests allows it): how stable they are, not
-            how true.
+            network's own predictions are the labels (eqn:certify-tests allows it), and an error is a
+            prediction that changes; ``Certificate.labels`` is "predicted".
         rho: the mean transport costs of interest, a mean *squared* distance; 0 is the sample itself. The
             certificate answers for others too. Left out, those of every sample moved by ``epsilon``.
         epsilon: distances in the cost's norm, √c. ``accuracies`` has, for each of them, the share of samples
@@ -170,7 +171,11 @@ def certify_network(
         ):
             require(given is None, name, rule, given)
         side = _attained_side(model, source, rhos, criterion, cost, domain, clip, attack_steps, encoding)
-        attained = replace(_without_proof(side, rhos, clip, _no_rule(criterion, side)), epsilons=epsilons)
+        attained = replace(
+            _without_proof(side, rhos, clip, _no_rule(criterion, side)),
+            epsilons=epsilons,
+            labels=label_source(source),
+        )
         if side.classes is None:
             return attained
         errors = certify_network(
@@ -213,7 +218,8 @@ def certify_network(
         if weights is not None or class_weights is not None:
             raise
         side = _attained_side(model, source, rhos, criterion, cost, domain, clip, attack_steps, encoding)
-        return replace(_without_proof(side, rhos, clip, str(reason)), epsilons=epsilons)
+        unproven = _without_proof(side, rhos, clip, str(reason))
+        return replace(unproven, epsilons=epsilons, labels=label_source(source))
     problem = portions.question
     if epsilons and problem.classes is None:
         raise ArgumentError(f"`epsilon` must be left out for a regression: it has no errors; got {epsilon}.")
@@ -273,6 +279,7 @@ def certify_network(
         weights=weights,
         class_weights=None if counts is None else tuple(counts.tolist()),
         differing=engine.differing,
+        labels=label_source(source),
         source=engine,
     )
     if attack_steps > 0:
@@ -337,6 +344,11 @@ def _no_rule(criterion: Criterion, side: AttainedSide) -> str:
     return reason if side.classes is None else f"{reason} The error rate does not depend on it."
 
 
+def label_source(data: object) -> Literal["given", "predicted"]:
+    """Whose labels are certified: (inputs, None) has those that the model predicts."""
+    return "predicted" if isinstance(data, tuple) and data[1] is None else "given"
+
+
 def sample_weights(data: object, epsilon: float | Sequence[float] | None) -> Tensor | None:
     """(n,) the weights that data have, with a mean of 1; None if they have none."""
     if not isinstance(data, Split) or data.weights is None:
@@ -350,7 +362,9 @@ def _without_proof(
 ) -> Certificate:
     """What was attained, and no more."""
     if not side.attacked:
-        reason += " Nor has it gradients to attack with: attained is the loss of the data as they are."
+        reason += (
+            " It has no gradients either, so no attack was run: attained is the loss on the unmoved data."
+        )
     if side.caveat:
         reason += f" {side.caveat}"
     return Certificate(

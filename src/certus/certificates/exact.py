@@ -1,6 +1,6 @@
 """``certify`` for linear scores: from a linear model and data to a certificate whose two sides meet.
 
-With α and the levels v of ``proven/straight.py``, the γ whose moves cost ρ on average is found by bisection.
+With α and the levels v of ``proven/straight.py``, the γ whose moves have mean cost ρ is found by bisection.
 The moves of its two sides, mixed so that they cost ρ, attain what γρ + E φ_γ proves, up to rounding.
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.certificates.certificate import Certificate
-from certus.certificates.certify import certify_network, provable_criterion
+from certus.certificates.certify import certify_network, label_source, provable_criterion
 from certus.certificates.lines import Line
 from certus.certificates.proven.straight import Positive, PositiveSquare, ScoreLoss, Softplus
 from certus.checks import check_batch, check_geometry, checked_weights
@@ -83,7 +83,11 @@ def certify_straight(
         require(weights is None, "epsilon", "be left out where samples have weights", epsilon)
     straight = _Straight.at(score, inputs, targets, cost)
     certificate = straight.certificate(rhos, epsilons, weights)
-    certificate = replace(certificate, differing=_differing(model, straight, certificate))
+    certificate = replace(
+        certificate,
+        differing=_differing(model, straight, certificate),
+        labels=label_source((inputs, targets)),
+    )
     table = split is not None and split.encoding is not None and not split.encoding.plain
     return _unmoved(certificate) if table else certificate
 
@@ -300,7 +304,7 @@ class _Straight:
         )
 
     def gammas(self, rho: float, weights: Tensor | None) -> tuple[float, ...]:
-        """The two neighbours between which the moves cost ρ on average: γ ↦ ρ̂ falls."""
+        """The two neighbours between which the mean cost of the moves is ρ: γ ↦ ρ̂ falls."""
         if self._still:
             return (1.0,)
         floor, square = self.score.loss.floor, self.reach[1] ** 2

@@ -34,6 +34,11 @@ from certus.storage.sealed import check_seal, require_no_booleans, seal, unseale
 
 CERTIFICATE_VERSION = 6
 
+OWN_LABELS = (
+    "The labels are the model's own predictions on the unmoved samples. An error is therefore a prediction "
+    "that changes, not one that is wrong; nothing is said about how often the predictions are right."
+)
+
 NO_PROOF_VALIDITY = (
     "Nothing is proven. What is attained was computed with the model itself, in floating point, at points "
     "that attacks found."
@@ -71,6 +76,8 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         content["class_weights"] = certificate.class_weights
     if certificate.differing:
         content["differing_predictions"] = certificate.differing
+    if certificate.labels == "predicted":
+        content |= {"labels": "predicted", "labels_statement": OWN_LABELS}
     if certificate.no_proof is not None:
         known = certificate.error_floor is not None
         validity = f"{ERRORS_ALONE} {content['validity']}" if known else NO_PROOF_VALIDITY
@@ -167,6 +174,10 @@ def _certificate(content: dict[str, Any]) -> Certificate:
     differing = content.get("differing_predictions", 0)
     require_count("differing_predictions", differing, least=0)
     require(differing <= samples, "differing_predictions", f"be at most {samples}", differing)
+    labels, asked = content.get("labels", "given"), content["about"].get("settings")
+    own = asked.get("predicted") if isinstance(asked, dict) else None
+    legal = ("given", "predicted") if own is None else ("predicted",) if own is True else ("given",)
+    require(labels in legal, "labels", f"be {' or '.join(legal)}", labels)
     unproven = content.get("no_proof")
     require(unproven is None or isinstance(unproven, str), "no_proof", "be words", unproven)
     require(bool(content["lines"]) == (unproven is None), "lines", "be there, or no proof", content["lines"])
@@ -185,6 +196,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
         weights=_tensor(content.get("weights")),
         class_weights=counts,
         differing=differing,
+        labels=labels,
         **{name: content[name] for name in ("samples", "classes", "unit_price", "clip", "about")},
     )
 

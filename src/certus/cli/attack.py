@@ -34,6 +34,7 @@ def attack(
     """Attack the test data of a run; results have 95% intervals.
 
     \b
+    certus attack runs/digits
     certus attack runs/digits --epsilon 0.05
     certus attack runs/digits --norm 2 --epsilon 0.5 --epsilon 1 --plot sweep.png
     certus attack runs/digits --attack pgm --attack fgm --epsilon 0.05
@@ -83,5 +84,6 @@ def attack(
     done = run_attacks(trained, chosen.data, trials, asked.seed)
     rows = make_rows(done, trained.cost)
     about = {"run": str(run), **describe(trained, chosen, asked.seed), "rows": rows}
-    last = f"Attained by actual points: a lower bound.{frozen_words(chosen.data)}"
+    last = "Attained: the attack found such points, so the worst case is at least this bad."
+    last += frozen_words(chosen.data)
     tell(asked, {str(run): done}, about, chosen.words, trained.data.domain, last, as_json=as_json)

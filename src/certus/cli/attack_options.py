@@ -17,11 +17,17 @@ class AttackOptions:
         list[str] | None,
         typer.Option("--attack", help="fgm, ifgm, pgm or wrm; several: the worst of them too."),
     ] = None
-    norm: Annotated[str | None, typer.Option(help="Of fgm, ifgm and pgm: 1, 2 or inf (default).")] = None
+    norm: Annotated[
+        str | None,
+        typer.Option(
+            help="Norm of fgm, ifgm and pgm: 1, 2 or inf. Default: inf; without --epsilon, the run's own."
+        ),
+    ] = None
     epsilon: Annotated[
         list[str] | None,
         typer.Option(
-            help="How far to move; several make a sweep. from:RUN is as far as that run's wrm moves."
+            help="How far each sample may move; several make a sweep. from:RUN is as far as that run's wrm "
+            "moves. By default as far as the run was trained for."
         ),
     ] = None
     gamma: Annotated[

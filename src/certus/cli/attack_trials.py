@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from certus.attacks.budgets import typical_length
+from certus.attacks.budgets import fair_epsilon, typical_length
 from certus.attacks.outcomes import Outcome
 from certus.attacks.sweeps import ATTACK_OPTIONS, ATTACKS, Trial, sweep
 from certus.bars import counting
@@ -19,8 +21,9 @@ from certus.cli.output import (
     require_two,
 )
 from certus.errors import require
-from certus.runs.trained import TrainedRun
+from certus.runs.trained import TrainedRun, own_rho
 from certus.split import Split
+from certus.spoken import NORMS
 from certus.subsets import Subset
 
 
@@ -37,6 +40,8 @@ def idle_in_attacks(asked: AttackOptions) -> dict[str, str | None]:
     """What idles for the chosen attacks: options that none of them takes."""
     chosen = _chosen(asked)
     idle = of_others(chosen, ATTACK_OPTIONS | {"relative": ATTACK_OPTIONS["epsilon"]})
+    if not asked.epsilon:
+        idle.setdefault("relative", "without --epsilon: the default is in units of the inputs")
     if asked.epsilon and all(text.startswith("from:") for text in asked.epsilon):
         idle["relative"] = "where epsilon comes from a run, in units of the inputs"
     if "pgm" not in chosen and asked.samples is None:
@@ -61,9 +66,9 @@ def some_samples(trained: TrainedRun, asked: AttackOptions) -> Subset:
 def make_trials(trained: TrainedRun, asked: AttackOptions, *, models: Sequence[str]) -> list[Trial]:
     """Every attack at every strength that it takes."""
     chosen = _chosen(asked)
-    for option, needed in (("gamma", asked.gamma), ("epsilon", asked.epsilon)):
-        named = [name for name in chosen if name in ATTACK_OPTIONS[option]]
-        require(bool(needed) or not named, option, f"be given for {', '.join(named)}", "none")
+    if not asked.epsilon and any(name in ATTACK_OPTIONS["epsilon"] for name in chosen):
+        asked = _with_own_epsilon(trained, asked)
+    require(bool(asked.gamma) or "wrm" not in chosen, "gamma", "be given for wrm", "none")
     budgets = sorted(set(_budgets(trained, asked, models)))
     penalties = sorted(set(asked.gamma or []), reverse=True)
     trials = []
@@ -79,6 +84,29 @@ def make_trials(trained: TrainedRun, asked: AttackOptions, *, models: Sequence[s
         norm = read_norm(asked.norm or "inf")
         trials += [Trial(name, norm, value, **options, clipped=asked.clip) for value in budgets]
     return trials
+
+
+def _with_own_epsilon(trained: TrainedRun, asked: AttackOptions) -> AttackOptions:
+    """As far as the run was trained for, announced: its ε, or √ρ in the norm of its cost; in other norms, as
+    far as its wrm moves. Raises ``ArgumentError`` for a run that has neither."""
+    settings, run = trained.settings, trained.run
+    ball = trained.cost.stepping(trained.domain)
+    own_norm = settings.norm or next((text for text, p in NORMS.items() if ball.own and p == ball.p), "2")
+    norm, known = asked.norm or own_norm, own_rho(run)
+    if settings.epsilon is not None and norm == own_norm:
+        epsilon, origin = settings.epsilon, "as far as its training moved each sample"
+    elif known is not None and ball.own and read_norm(norm) == ball.p:
+        epsilon, origin = math.sqrt(known[0]), f"the root of {known[0]:.4g}, {known[1]}"
+    else:
+        rule = f"be given for {run.path}, trained by {settings.method}, which has none in the norm {norm}"
+        require(trained.gamma is not None, "--epsilon", rule, "none")
+        epsilon = fair_epsilon(trained.wrm, trained.loss, trained.data.train, read_norm(norm))
+        origin = "the root mean square move of its training data by its wrm (estimated)"
+    messages.print(
+        f"No --epsilon given: each sample moves by at most epsilon = {epsilon:.4g} in the norm {norm}, by "
+        f"default: {origin}."
+    )
+    return replace(asked, norm=norm, epsilon=[repr(epsilon)])
 
 
 def _budgets(trained: TrainedRun, asked: AttackOptions, models: Sequence[str]) -> list[float]:

@@ -28,7 +28,7 @@ def bound(
     certus bound runs/digits
     certus bound runs/digits --json
 
-    Above the gamma that follows from it, robust training is inside the theory.
+    Above the gamma that follows from it, the inner problem is strongly concave at the final weights.
     """
     from certus.cli.smoothness_table import bound_run
 

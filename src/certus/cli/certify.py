@@ -9,7 +9,6 @@ import typer
 
 from certus.cli.interruption import if_interrupted
 from certus.cli.shared_options import Json, ModelFile, NoLock, RunData
-from certus.errors import ArgumentError
 
 CertifySeed = Annotated[
     int, typer.Option(help="Chooses the samples, and the order of the population bound; fix it beforehand.")
@@ -22,11 +21,15 @@ def certify(
     run: Annotated[Path, typer.Argument(help="A complete run directory.")],
     rho: Annotated[
         list[float] | None,
-        typer.Option(help="Mean transport cost, a mean squared distance; several. EPSILON² by default."),
+        typer.Option(
+            help="Mean transport cost, a mean squared distance; several. Default: EPSILON², or the run's own."
+        ),
     ] = None,
     epsilon: Annotated[
         list[float] | None,
-        typer.Option(help="Certified accuracy within this distance, in the cost's norm; several."),
+        typer.Option(
+            help="Certified accuracy if each sample moves by at most this, in the cost's norm; several."
+        ),
     ] = None,
     confidence: Annotated[
         float | None, typer.Option(help="Also bound the population, with this confidence; data held out.")
@@ -52,7 +55,11 @@ def certify(
         typer.Option(help="equal, or balanced: losses count by class; as in training by default."),
     ] = None,
     predicted: Annotated[
-        bool, typer.Option("--predicted", help="Certify the network's own predictions.")
+        bool,
+        typer.Option(
+            "--predicted",
+            help="Take the network's own predictions as labels: certify that they do not change.",
+        ),
     ] = False,
     gamma: Annotated[list[float] | None, typer.Option(help="The grid of gamma; chosen by default.")] = None,
     balls: Annotated[int, typer.Option(help="Radii with bounds of their own; 0 is fastest.")] = 6,
@@ -72,11 +79,17 @@ def certify(
     fail_above: Annotated[
         float | None,
         typer.Option(
-            help="Exit with code 1 if the error (0.2 is 20%) or a regression's loss may exceed this."
+            help="Exit with code 1 if the bound on the error rate (0.2 is 20%), or on a regression's loss, "
+            "is above this. With --confidence the population's bound is judged."
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder for the files; RUN/certificate by default.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder for the files. Default: RUN/certificate, or RUN/certificate-predicted.",
+        ),
     ] = None,
     model: ModelFile = None,
     run_data: RunData = None,
@@ -86,14 +99,16 @@ def certify(
     """Bracket the worst loss and error when held-out data move by RHO.
 
     \b
+    certus certify runs/digits
     certus certify runs/digits --rho 0.01 --rho 0.1 --confidence 0.95
     certus certify runs/digits --rho 0.05 --split calibration --label-price 1
     certus certify runs/digits --epsilon 0.3 --epsilon 0.5
     certus certify runs/jobs --rho 0.1 --data csv:new.csv
     certus certify runs/noisy --rho 0.01 --smoothing 0.25
     certus certify runs/digits --rho 0.01 --fail-above 0.2
+    certus certify runs/digits --predicted
 
-    The worst is over all distributions within transport cost RHO of the data.
+    The worst case is over all distributions within transport cost RHO of the data.
     "At least" is attained by a distribution that was found. "At most" is proven, or assumed if it rests on
     rules of your own, which are named. If it is interrupted, give the same command again: it resumes.
     """
@@ -102,10 +117,14 @@ def certify(
     from certus.cli.certifying import (
         NAME,
         compute,
+        default_rho,
         draw_certificate,
+        judged_bounds,
+        judged_in_noise,
         kept_levels,
         refuse_above,
         require_limit,
+        require_same_labels,
         require_same_run,
         say_notes,
         sha256_of,
@@ -118,19 +137,23 @@ def certify(
     from certus.runs.certification import CertifySettings, fingerprint
     from certus.runs.directory import RunDirectory
     from certus.runs.noisy_certification import NoisySettings
-    from certus.runs.owners import CERTIFICATE, owner_of, require_folder_of
+    from certus.runs.owners import (
+        CERTIFICATE,
+        CERTIFICATE_FOLDER,
+        OWN_LABELS_FOLDER,
+        owner_of,
+        require_folder_of,
+    )
     from certus.runs.trained import open_trained
     from certus.runs.verification import TABLE
     from certus.storage.together import appearing_together, complete, remove_files
     from certus.storage.writing import WriteError, write_atomically, write_json
     from certus.texts.certificate_words import certificate_parts
 
-    if not rho and not epsilon:
-        raise ArgumentError("`--rho` or `--epsilon` must be given: how far the data may move; got neither.")
     if smoothing is not None and confidence is None:
         confidence = 0.95
     opened, people = RunDirectory.open(run, data=run_data), confidence is not None
-    folder = run / "certificate" if output is None else output
+    folder = run / (OWN_LABELS_FOLDER if predicted else CERTIFICATE_FOLDER) if output is None else output
     require_folder("--output", folder)
     if output is not None or owner_of(folder) is not None:
         require_folder_of(CERTIFICATE, "--output", folder)
@@ -144,6 +167,8 @@ def certify(
     if samples is None and not people:
         idle["seed"] = "without --samples and --confidence: nothing is random"
     refuse_idle(context, idle)
+    if not rho and not epsilon:
+        rho = [default_rho(opened)]
     if class_weights is None:
         class_weights = "equal" if smoothing is not None else settings_of(opened).class_weights
     settings = CertifySettings(
@@ -172,11 +197,12 @@ def certify(
     refuse_idle(context, {"everywhere": nothing_new} | of_labels(trained.data))
     if output is not None:
         require_same_run(trained, folder)
+        require_same_labels(run, folder, predicted=predicted)
     say_notes(trained, settings)
     if smoothing is not None:
         noisy = NoisySettings(smoothing, draws, votes, abstain)
         smoothed = certify_in_noise(trained, settings, noisy, folder, locking=not no_lock, as_json=as_json_)
-        refuse_above(fail_above, {one: smoothed.bound(one) for one in smoothed.rhos}, "error of a noisy draw")
+        refuse_above(fail_above, *judged_in_noise(smoothed))
         return
     folder.mkdir(parents=True, exist_ok=True)
     complete(folder, NAME, locking=not no_lock)
@@ -202,6 +228,4 @@ def certify(
     else:
         show_parts(certificate_parts(certificate))
         console.print(f"Written: {folder / NAME}, {TABLE}{f', {_PICTURE}' if drawn else ''}.")
-    labelled, curve = trained.data.classes is not None, certificate.curve()
-    bounds = {one.rho: one.error_high if labelled else one.loss_high for one in curve}
-    refuse_above(fail_above, bounds, "error" if labelled else "loss")
+    refuse_above(fail_above, *judged_bounds(certificate))

@@ -10,15 +10,25 @@ from pathlib import Path
 from certus.bars import share_bar
 from certus.certificates.certificate import Certificate
 from certus.certificates.kept import FileMemory
+from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.cli.output import messages, same_place
 from certus.data import DataSet
 from certus.decimals import at_most
-from certus.errors import ContradictionError, FailedCheckError, UnsupportedError, require
+from certus.errors import ArgumentError, ContradictionError, FailedCheckError, UnsupportedError, require
 from certus.figures.brackets import draw_bracket
+from certus.runs.building import settings_of
 from certus.runs.certification import CertifySettings, certified_source, certify_run
-from certus.runs.owners import CERTIFICATES, certified_run
-from certus.runs.trained import TrainedRun
+from certus.runs.directory import RunDirectory
+from certus.runs.owners import (
+    CERTIFICATE_FOLDER,
+    CERTIFICATES,
+    OWN_LABELS_FOLDER,
+    certified_labels,
+    certified_run,
+)
+from certus.runs.trained import TrainedRun, own_rho
 from certus.storage.tensors import digest
+from certus.texts.certificate_words import error_name
 
 NAME = "certificate.json"
 
@@ -50,8 +60,34 @@ def kept_levels(memory: FileMemory) -> str:
     count = memory.count
     if count == 0:
         return "nothing is kept; the same command starts again."
-    kept, them = ("levels are", "them") if count > 1 else ("level is", "it")
-    return f"{count} finished {kept} kept in {memory.folder}; the same command continues with {them}."
+    values = "values" if count > 1 else "value"
+    return f"results at {count} {values} of gamma are kept in {memory.folder}; the same command continues."
+
+
+def default_rho(run: RunDirectory) -> float:
+    """The ρ of the run itself, announced; raises ``ArgumentError`` if it has none."""
+    own = own_rho(run)
+    if own is None:
+        method = settings_of(run).method
+        raise ArgumentError(
+            f"`--rho` or `--epsilon` must be given for {run.path}, trained by {method}, which has no rho; "
+            "got neither."
+        )
+    rho, origin = own
+    messages.print(
+        f"Neither --rho nor --epsilon given: rho = {rho:.4g}, a root mean square distance of "
+        f"{rho**0.5:.3g}, by default: {origin}."
+    )
+    return rho
+
+
+def require_same_labels(run: Path, folder: Path, *, predicted: bool) -> None:
+    """Raise ``ArgumentError`` for a folder that has, or is for, a certificate of the other kind of labels."""
+    file = folder / NAME
+    other = file.exists() and certified_labels(file) == ("given" if predicted else "predicted")
+    other = other or same_place(folder, run / (CERTIFICATE_FOLDER if predicted else OWN_LABELS_FOLDER))
+    rule = "be another folder: certificates of given and of predicted labels are kept apart"
+    require(not other, "--output", rule, folder)
 
 
 def require_limit(limit: float | None, data: DataSet) -> None:
@@ -62,12 +98,46 @@ def require_limit(limit: float | None, data: DataSet) -> None:
     require(share, "--fail-above", "be a share of errors, at most 1 (0.2 for 20%)", limit)
 
 
-def refuse_above(limit: float | None, bounds: Mapping[float, float | None], what: str) -> None:
-    """Raise ``FailedCheckError`` unless every bound, by its ρ, is at most the limit; none is no bound."""
-    for rho, bound in bounds.items() if limit is not None else ():
-        if bound is None or not bound <= limit:  # type: ignore[operator]  # there is a limit
-            proven = "nothing is proven of" if bound is None else f"at most {at_most(bound)} is proven of"
-            raise FailedCheckError(f"--fail-above {limit:g}: at rho {rho:g} {proven} the {what}.")
+def judged_bounds(certificate: Certificate) -> tuple[str, dict[float, float | None]]:
+    """What ``--fail-above`` judges, in words, and its upper bound at every ρ that was asked for.
+
+    The population's where the certificate has a confidence, else that of the certified samples: the error
+    rate of a classifier, the mean loss of a regression.
+    """
+    people, labelled = certificate.population, certificate.classes is not None
+    name = error_name(certificate.labels) if labelled else "mean loss"
+    if people is None:
+        side, whose = f"{'error' if labelled else 'loss'}_high", "the certified samples"
+    else:
+        side = f"population_{'error' if labelled else 'loss'}"
+        whose = f"the population (confidence {people.confidence:g})"
+        name += "" if labelled else f", clipped at {people.clip:g},"
+    return f"{name} of {whose}", {one.rho: getattr(one, side) for one in certificate.curve()}
+
+
+def judged_in_noise(certificate: SmoothedCertificate) -> tuple[str, dict[float, float | None]]:
+    """The same of a certificate by smoothing: one noisy prediction, or the loss of a regression."""
+    name = certificate.quantities[0].name
+    what = "error rate of one noisy prediction" if name == "error" else f"{name} in noise"
+    words = f"{what} for the population (confidence {certificate.confidence:g})"
+    return words, {rho: certificate.bound(rho, name) for rho in certificate.rhos}
+
+
+def refuse_above(limit: float | None, what: str, bounds: Mapping[float, float | None]) -> None:
+    """Raise ``FailedCheckError`` unless every bound, by its ρ, is at most the limit; say which was judged."""
+    if limit is None:
+        return
+    for rho, bound in bounds.items():
+        if bound is None or not math.isfinite(bound):
+            raise FailedCheckError(
+                f"--fail-above {limit:g}: at rho {rho:g} no bound on the {what} is proven."
+            )
+        if not bound <= limit:
+            raise FailedCheckError(
+                f"--fail-above {limit:g}: at rho {rho:g} the bound on the {what} is {at_most(bound)}."
+            )
+    highest = max(bound for bound in bounds.values() if bound is not None)
+    messages.print(f"--fail-above {limit:g} holds: the {what} is at most {at_most(highest)}.")
 
 
 def compute(trained: TrainedRun, settings: CertifySettings, memory: FileMemory | None) -> Certificate:
@@ -80,7 +150,7 @@ def compute(trained: TrainedRun, settings: CertifySettings, memory: FileMemory |
             if memory is None or not resumed:
                 raise
             memory.forget()
-            messages.print(f"{reason} All kept levels are computed again.")
+            messages.print(f"{reason} All kept results are computed again.")
             certificate = certify_run(trained, settings, progress=told)
     return certificate
 

@@ -88,5 +88,5 @@ def compare(
                 {"run": name, **row, "minus_first": None if difference is None else asdict(difference)}
             )
     about = {**describe(first, chosen, asked.seed), "rows": content}
-    last = f"Differences are paired, to {runs[0]}.{frozen_words(chosen.data)}"
+    last = f"Attained. Differences are to {runs[0]}, paired sample by sample.{frozen_words(chosen.data)}"
     tell(asked, done, about, chosen.words, first.data.domain, last, as_json=as_json)

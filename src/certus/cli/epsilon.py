@@ -50,5 +50,8 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
         count = len(trained.data.train)
         messages.print(f"Measuring how far {trained.run.path} moves its {count} training samples.")
         epsilon = fair_epsilon(trained.wrm, trained.loss, trained.data.train, p)
-    messages.print(f"epsilon = {epsilon:.4g} in the norm {norm} (estimated), as far as that run's wrm moves.")
+    messages.print(
+        f"epsilon = {epsilon:.4g} in the norm {norm}: the root mean square distance by which that run's wrm "
+        "moves its training data (estimated)."
+    )
     return epsilon

@@ -86,8 +86,8 @@ def list_features(
     console.print(shown)
     words = ", ".join(f"{name} {number(value)}" for name, value in now.items())
     console.print(
-        f"Each feature alone moves by {share:g} of its spread in root mean square, on {chosen.words}. "
-        f"As they are: {words}. At least: attained; at most: {found[0].evidence}."
+        f"Each feature moves alone, by a root mean square of {share:g} of its standard deviation, on "
+        f"{chosen.words}. Unmoved: {words}. At least: attained; at most: {found[0].evidence}."
     )
 
 
@@ -116,7 +116,7 @@ def say_what_if(
     if as_json:
         print_json({"run": str(run), "by": by, "rows": chosen.as_json(), "now": now, **_told(found)})
         return
-    how = f"{name} moves by {by:g} in root mean square"
+    how = f"{name} moves by a root mean square of {by:g}"
     if feature.category:
         how = f"{by:.1%} of the rows ({changed} of {len(chosen.data)}) change {name}"
     bracket = found.bracket
@@ -126,10 +126,10 @@ def say_what_if(
     sides.append(("loss", bracket.loss_low, bracket.loss_high, now["loss"]))
     for what, low, high, before in sides:
         console.print(
-            f"If {how}, the {what} is at least {at_least(low)} (attained), at most {at_most(high)} "
-            f"({found.evidence}); now {number(before)}."
+            f"If {how}, the {what} can reach {at_least(low)} (attained) and cannot exceed {at_most(high)} "
+            f"({found.evidence}); unmoved, it is {number(before)}."
         )
-    console.print(f"About {chosen.words}; nothing else moves, and labels stay.")
+    console.print(f"About {chosen.words}; no other feature moves, and labels stay the same.")
 
 
 def _opened(

@@ -69,16 +69,20 @@ def shifted_features(data: DataSet, first: Tensor, second: Tensor, cost: Cost) -
 def show_moved(moved: list[MovedFeature], estimate: float | None, second: str) -> None:
     """A table of the most moved features, and the estimate."""
     if moved:
-        shown = make_table("feature", "moved by", "cost", "mean before", "after")
+        shown = make_table("feature", "moved by (rms)", "cost", "mean before", "after")
         for one in moved[:_MOST]:
             away = f"{one.moved:.1%} of rows" if one.before is None else f"{one.moved:.3g} deviations"
             shown.add_row(one.feature, away, number(one.cost, 3), number(one.before), number(one.after))
         console.print(shown)
         total = sum(one.cost for one in moved)
         more = f" ({len(moved) - _MOST} more moved less)" if len(moved) > _MOST else ""
-        console.print(f"Feature by feature{more} the samples are at least {at_least(total)} apart, proven.")
+        console.print(
+            f"The transport cost between the samples is at least {at_least(total)}, the sum over all "
+            f"features{more} (proven). rms: root mean square over the rows."
+        )
     if estimate is not None:
         console.print(
-            f"Between the populations: about {number(max(0.0, estimate), 3)}, estimated on halves of both. "
-            f"It is too small where the spread of {second} has changed: no place to read a certificate at."
+            f"The transport cost between the populations is about {number(max(0.0, estimate), 3)} "
+            f"(estimated, from halves of both samples). The estimate is too small if the spread of {second} "
+            "has changed: do not use it as the rho of a certificate."
         )

@@ -57,8 +57,8 @@ def show_nearest(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *, a
             _print_nearest(lengths)
             kept = clipping(clip, trained.data.domain)
             console.print(
-                f"{chosen.words}; norm {norm}, {kept}. Attained: no nearest error is farther."
-                f"{frozen_words(data)}"
+                f"{chosen.words}; norm {norm}, {kept}. Attained: an error was found at these distances; the "
+                f"nearest error may be closer.{frozen_words(data)}"
             )
 
 

@@ -49,8 +49,8 @@ def show_penalties(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *,
             _print_penalties(gammas, lengths)
             kept = clipping(asked.clip, trained.data.domain)
             console.print(
-                f"{chosen.words}; {trained.cost}, {kept}. Attained: a larger gamma may do as well."
-                f"{frozen_words(chosen.data)}"
+                f"{chosen.words}; {trained.cost}, {kept}. Attained: wrm made an error of these samples at "
+                f"this gamma; it may be possible at a larger one.{frozen_words(chosen.data)}"
             )
 
 

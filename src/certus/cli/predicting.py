@@ -65,10 +65,11 @@ def predict_table(
         write_atomically(output, text.encode())
         messages.print(f"Written: {output}, {len(rows.inputs)} rows.")
     if said.right is not None:
-        messages.print(f"Of the rows, {said.right:.2%} agree with the target column.")
+        messages.print(f"{said.right:.2%} of the predictions agree with the target column.")
     if said.radii is not None:
         messages.print(
-            f"Radius (proven): no row nearer than that gets another label, in {trained.data.units}."
+            f"Radius (proven): the prediction stays the same wherever a row moves by less than this, in "
+            f"{trained.data.units}."
         )
 
 

@@ -49,7 +49,9 @@ def _show(rows: list[dict[str, Any]]) -> None:
         told = ", ".join(f"{name} {value}" for name, value in common.items())
         console.print(f"All of them: {told}.")
     if any(row["rho_hat"] is not None for row in rows):
-        console.print("rho_hat: the robustness reached on the training data, at gamma (estimated).")
+        console.print(
+            "rho_hat: mean transport cost of the worst case at gamma, on the training data (estimated)."
+        )
 
 
 def _some_regression(rows: list[dict[str, Any]]) -> bool:

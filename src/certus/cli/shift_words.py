@@ -110,7 +110,7 @@ def measure_shift(
         return
     if samples is not None:
         said = ", and ".join(part.words for part in chosen)
-        console.print(f"Of {said}: the distance between all rows is another, on average smaller.")
+        console.print(f"Measured on {said}. Between all rows the transport cost is usually smaller.")
     show_moved(moved, estimate, second)
     _show(first, second, found, chance, data, bracket)
 
@@ -128,29 +128,33 @@ def _show(
     first: str, second: str, found: Shift, chance: Shift | None, data: DataSet, bracket: dict[str, Any] | None
 ) -> None:
     if found.reason is not None:
-        console.print(f"{first} and {second} are infinitely far apart: {found.reason}. Give --label-price.")
+        console.print(
+            f"{first} and {second} are infinitely far apart: {found.reason}. With --label-price labels may "
+            "change at a finite price."
+        )
         return
     how = (
-        "exactly"
+        "computed exactly"
         if found.exact
-        else f"by a coupling in {found.blocks} blocks, standard error {found.spread:.2g}"
+        else f"bounded by a coupling in {found.blocks} blocks, standard error {found.spread:.2g}"
     )
     console.print(
-        f"W_c({first}, {second}): at least {at_least(found.low)}, at most {at_most(found.high)} ({how}); "
-        f"a distance of at most {at_most(found.high**0.5)} {data.units}."
+        f"The transport cost between {first} and {second} is at least {at_least(found.low)} and at most "
+        f"{at_most(found.high)} ({how}): a root mean square distance of at most {at_most(found.high**0.5)} "
+        f"({data.units})."
     )
     if found.labels is not None:
         console.print(f"Label shares differ by {found.labels:.4f} in total variation.")
     if chance is not None and chance.reason is None:
         console.print(
-            f"Between the two halves of {first} it is at most {number(chance.high)}: so much is "
-            "chance and sample size."
+            f"Between two random halves of {first} it is at most {number(chance.high)}: that much comes from "
+            "chance and sample size alone."
         )
     if bracket is None:
         return
     guessing = math.log(data.classes or math.inf)
     console.print(
-        f"Over all distributions within rho = {bracket['rho']:.4g} of {first}: loss at least "
+        f"Worst case over all distributions within rho = {bracket['rho']:.4g} of {first}: loss at least "
         f"{at_least(bracket['loss_low'])}, at most {_bound(bracket['loss_high'], guessing)}"
         + (
             f"; error at least {at_least(bracket['error_low'])}, "
@@ -158,15 +162,15 @@ def _show(
             if bracket["error_high"] is not None
             else "."
         )
-        + f" At most: {bracket['evidence']}."
+        + f" At least: attained; at most: {bracket['evidence']}."
     )
     if bracket["assumptions"]:
         console.print(assumed_words(tuple(bracket["assumptions"])))
     met = f"loss {bracket['loss_met']:.4f}"
     met += "" if bracket["error_met"] is None else f", error {bracket['error_met']:.4f}"
     console.print(
-        f"{second} is one of these distributions: it has {met}. The bound is on the worst of them, not on "
-        "the one that came, and the distance between finite samples is mostly larger than between what they "
+        f"{second} is one of these distributions and has {met}. The bound is for the worst of them, so it is "
+        "usually far above that; and finite samples are usually farther apart than the populations that they "
         "were drawn from."
     )
 

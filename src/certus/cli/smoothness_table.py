@@ -90,7 +90,7 @@ def bound_run(
     if share is not None:
         console.print(
             f"At gamma = {gamma:.4g} the inner problem is strongly concave at {share:.1%} of the sampled "
-            "test points (estimated: nothing is said of the points between)."
+            "test points (estimated: between these points it may not be)."
         )
 
 
@@ -104,7 +104,7 @@ def _show(
         lines.add_row(layer.path or "–", layer.kind, *(_cell(value) for value in cells))
     console.print(lines)
     modulus = found.cost.strong_convexity
-    names = (f"L+ ({found.evidence})", f"gamma above it (L+/{modulus:g})", "times the sampled curvature")
+    names = (f"L+ ({found.evidence})", f"smallest gamma (L+/{modulus:g})", "L+ / sampled curvature")
     rules = make_table("bound", *names)
     for name, value in found.bounds.items():
         slack = value / sampled if sampled is not None and sampled > 0 else None
@@ -118,15 +118,21 @@ def _show(
         )
     console.print(rules)
     if found.obstacle is not None:
-        console.print(f"No finite bound on the curvature: {found.obstacle}. {hint}".strip())
+        console.print(
+            f"There is no finite bound on the curvature of the loss: {found.obstacle}. {hint}".strip()
+        )
     else:
         costly = found.dearest
-        console.print(f"The smallest is the bound: L+ = {found.curvature:.4g} by the {found.rule} rule.")
         console.print(
-            f"What costs most: {costly.path or 'the loss itself'} ({costly.kind}), {costly.curvature:.4g}."
+            "L+ bounds the curvature of the loss at every input. The smallest of these bounds counts: L+ = "
+            f"{found.curvature:.4g}, by the {found.rule} rule."
         )
+        name = f"layer {costly.path} ({costly.kind})" if costly.path else "the loss itself"
+        console.print(f"The largest part of it comes from {name}: {costly.curvature:.4g}.")
         console.print(
-            f"Training is inside the theory for gamma > {found.gamma:.4g}.{_verdict(gamma, found.gamma)}"
+            f"At the final weights, the inner problem is strongly concave at every input for gamma > "
+            f"{found.gamma:.4g} ({found.evidence}).{_verdict(gamma, found.gamma)} Earlier weights of the "
+            "training, and the other conditions of the paper's theorems, are not looked at."
         )
     console.print(
         f"Lipschitz constant of the loss: {found.lipschitz:.4g} ({found.evidence}), in the norm of "
@@ -140,7 +146,9 @@ def _show(
 def _verdict(gamma: float | None, threshold: float) -> str:
     if gamma is None:
         return ""
-    return f" This run's gamma = {gamma:g} is {'inside' if gamma > threshold else 'outside'}."
+    if gamma > threshold:
+        return f" This run's gamma = {gamma:.4g} is larger."
+    return f" This run's gamma = {gamma:.4g} is not: concavity is not known there."
 
 
 def _cell(value: float) -> str:

@@ -138,11 +138,12 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
         share = history[-1]["converged"]
         if share is not None and share < 0.5:
             messages.print(
-                f"Only {share:.0%} of the inner problems converged: gamma is below the loss's curvature, "
-                "where the worst case may be unbounded. A larger gamma or a smaller rho may help."
+                f"Only {share:.0%} of the inner problems converged: gamma is probably too small for the "
+                "curvature of the loss, where the worst case may be unbounded. A larger gamma or a smaller "
+                "rho may help."
             )
     words = [f"{name} {number(value)}" for name, value in result["test"].items()]
-    console.print(f"Test data as they are: {', '.join(words)}.")
+    console.print(f"On the unmoved test data: {', '.join(words)}.")
     show_verdict(result)
     level = result["level"]
     if level is not None:
@@ -153,8 +154,8 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
         curvature, gamma = (at_most(result["proof"][name], 5) for name in ("curvature", "gamma"))
         evidence = result["proof"]["evidence"]
         console.print(
-            f"Certified training ({evidence}): curvature at most {curvature} at every input: "
-            f"the inner problem is concave for every gamma above {gamma}."
+            f"Certified training ({evidence}): at the final weights the curvature of the loss is at most "
+            f"{curvature} at every input, so that the inner problem is concave for every gamma above {gamma}."
         )
         if assumptions := result["proof"].get("assumptions"):
             console.print(assumed_words(tuple(assumptions)))
@@ -165,9 +166,9 @@ def _smoothed_words(told: dict[str, Any]) -> str:
     """Whether the exact smoothed inner problem is concave, and what the points are."""
     found = f"Inner problem with noise of sigma {told['sigma']:g} at gamma {told['gamma']:.4g}: "
     if told["threshold"] is None:
-        found += "the loss has no bound, so nothing is proven of its concavity (--loss bounded has one)"
+        found += "the loss is unbounded, so concavity is not proven (it can be with --loss bounded)"
     else:
-        verb = "is" if told["concave"] else "is not known to be"
+        verb = "is" if told["concave"] else "is not proven to be"
         above = at_most(told["threshold"], 5)
-        found += f"the exact smoothed one {verb} strongly concave (proven for every gamma above {above})"
-    return f"{found}; the points found are {told['points']}."
+        found += f"averaged over all noise, it {verb} strongly concave (proven for every gamma above {above})"
+    return f"{found}; the moved points themselves are {told['points']}."

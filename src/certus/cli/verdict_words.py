@@ -21,15 +21,17 @@ def show_verdict(result: dict[str, Any]) -> None:
     told = result["classes"]
     labels = told["names"]
     if len(labels) <= _MOST:
-        shown = make_table("true, said", *labels, "recall")
+        shown = make_table("true class", *labels, "recall")
         for label, counts, recall in zip(labels, told["confusion"], told["recall"], strict=True):
             shown.add_row(label, *map(str, counts), number(recall, 3))
         console.print(shown)
-        console.print("A row for each true class, a column for what the model says.")
+        console.print("Counts of test samples: a row for each true class, a column for each predicted class.")
     console.print(
-        f"Balanced accuracy {number(told['balanced_accuracy'])}; always saying {labels[told['majority']]} "
-        f"would be right in {told['majority_share']:.1%}."
+        f"Balanced accuracy {number(told['balanced_accuracy'])}. Always predicting "
+        f"{labels[told['majority']]} would be right on {told['majority_share']:.1%} of the test samples."
     )
     if told["never_predicted"]:
         never = ", ".join(labels[at] for at in told["never_predicted"][:_MOST])
-        messages.print(f"Never predicted: {never}. --class-weights balanced lets every class count alike.")
+        messages.print(
+            f"Never predicted: {never}. With --class-weights balanced every class counts equally in training."
+        )

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certus.certificates import Bracket, Certificate
+from certus.certificates.record import OWN_LABELS
 from certus.figures.accuracy_steps import step_places
 from certus.figures.canvas import COLOURS, broken, legend_below, new_figure, save_figure, title_above
 from certus.smoothness.results import assumed_words
-from certus.texts.certificate_words import differing_words
+from certus.texts.certificate_words import differing_words, error_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +63,7 @@ def bracket_figure(certificate: Certificate, units: str, title: str = "") -> Fig
         if most < ceiling:
             grid[0].axhline(most, color=COLOURS[6], linewidth=0.8)
             place = (0.02, most)
-            words = "ln K: vacuous above"
+            words = "ln K: bounds above it say nothing"
             grid[0].annotate(words, place, xycoords=("axes fraction", "data"), va="bottom", fontsize=8)
     if classify:
         _draw(
@@ -71,19 +72,21 @@ def bracket_figure(certificate: Certificate, units: str, title: str = "") -> Fig
             [one.error_low for one in curve],
             [one.error_high for one in curve],
             ([one.population_error_low for one in curve], [one.population_error for one in curve]),
-            "error rate",
+            error_name(certificate.labels),
             certificate,
         )
         grid[1].set_ylim(-_BELOW, 1.02)
         _draw_accuracy(grid[2], certificate, units)
     for axes in grid[:2]:
-        axes.set_xlabel(broken(f"root mean squared distance √ρ ({units})", 4.2))
+        axes.set_xlabel(broken(f"root mean square distance √ρ ({units})", 4.2))
     handles, labels = grid[0].get_legend_handles_labels()
     legend_below(figure, handles, labels)
     if certificate.no_proof is not None:
         title = f"{title}\nNo proof: {certificate.no_proof}".strip()
     if certificate.differing:
         title = f"{title}\n{differing_words(certificate)}".strip()
+    if certificate.labels == "predicted":
+        title = f"{title}\n{OWN_LABELS}".strip()
     if certificate.assumptions:
         title = f"{title}\n{assumed_words(certificate.assumptions)}".strip()
     if title:
@@ -154,7 +157,9 @@ def _draw_accuracy(axes: Axes, certificate: Certificate, units: str) -> None:
                 linestyle=style,
                 label=label,
             )
-    axes.set(ylabel="accuracy within ε of every sample", xlabel=broken(f"distance ε ({units})", 4.2))
+    share = "accuracy" if certificate.labels == "given" else "share of unchanged predictions"
+    axes.set_ylabel(broken(f"{share} if each sample moves by at most ε", 3.0))
+    axes.set_xlabel(broken(f"distance ε of each sample ({units})", 4.2))
     axes.set(xlim=(0, far), ylim=(-_BELOW, 1.02))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="lower left", frameon=False, fontsize=8)

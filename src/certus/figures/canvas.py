@@ -41,7 +41,8 @@ def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str]
     columns = max(1, min(len(shown), int(width / (_LETTER * longest + _HANDLE))))
     lines = sum(name.count("\n") + 1 for name in shown) / columns
     figure.set_size_inches(width, height + _LINE * lines)
-    figure.legend(handles, shown, loc="outside lower center", ncols=columns, frameon=False)
+    texts = [literal_text(name) for name in shown]
+    figure.legend(handles, texts, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def title_above(figure: Figure, title: str, size: float = 12.0) -> None:
@@ -49,7 +50,7 @@ def title_above(figure: Figure, title: str, size: float = 12.0) -> None:
     width, height = (float(size) for size in figure.get_size_inches())
     shown = broken(title, width - 0.6, size)
     figure.set_size_inches(width, height + _LINE * size / 10 * (shown.count("\n") + 1))
-    figure.suptitle(shown, fontsize=size)
+    figure.suptitle(literal_text(shown), fontsize=size)
 
 
 def broken(text: str, width: float, size: float = 10.0) -> str:
@@ -75,6 +76,15 @@ def folded(text: str, letters: int) -> list[str]:
     for brackets in (r"\[[^\[\]]*\]", r"\([^()]*\)"):
         text = re.sub(brackets, together, text)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in textwrap.wrap(text, letters)]
+
+
+def literal_text(text: str) -> str:
+    """Text that a picture shows as it is: matplotlib would read mathematics between dollar signs.
+
+    >>> literal_text("$income$")
+    '\\\\$income\\\\$'
+    """
+    return text.replace("$", r"\$")
 
 
 def subscripted(formula: str) -> str:

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from certus.errors import ArgumentError
-from certus.figures.canvas import COLOURS, broken, new_figure, save_figure, title_above
+from certus.figures.canvas import COLOURS, broken, literal_text, new_figure, save_figure, title_above
 from certus.smoothness.results import LayerBound, SmoothnessBound, assumed_words
 
 _SAMPLED = "sampled (estimated)"
@@ -29,7 +29,7 @@ def draw_bound(bound: SmoothnessBound, sampled: float | None, path: Path) -> Pat
     if sampled is not None and sampled > 0:
         bars[_SAMPLED] = sampled
     lines = [layer for layer in bound.layers if 0 < layer.curvature < math.inf]
-    labels = [broken(layer_words(layer), 2.6) for layer in lines]
+    labels = [literal_text(broken(layer_words(layer), 2.6)) for layer in lines]
     figure = new_figure(11, max(3.6, 1.4 + 0.34 * sum(label.count("\n") + 1 for label in labels)))
     left, right = figure.subplots(1, 2)
     names = [name if name == _SAMPLED else f"{name} ({bound.evidence})" for name in bars]

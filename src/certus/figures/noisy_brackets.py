@@ -34,7 +34,7 @@ def smoothed_figure(certificate: SmoothedCertificate, units: str, title: str = "
         if one.name == "vote" and "ideal_vote" in known:
             tops = [known["ideal_vote"].high(distance**2) for distance in distances]
             axes.plot(distances, tops, color=COLOURS[2], linestyle="--", label="at most, ideal vote (proven)")
-        axes.set_xlabel(broken(f"root mean squared distance √ρ ({units})", 4.2))
+        axes.set_xlabel(broken(f"root mean square distance √ρ ({units})", 4.2))
         axes.set_ylabel(quantity_words(one, certificate))
         axes.set(xlim=(0, far), ylim=(-0.02 * one.ceiling, 1.02 * one.ceiling))  # a line at 0 shows
         axes.spines[["top", "right"]].set_visible(False)
@@ -58,8 +58,8 @@ def _draw(axes: Axes, one: Quantity, distances: list[float]) -> None:
 def quantity_words(one: Quantity, certificate: SmoothedCertificate) -> str:
     """What is counted, for an axis."""
     return {
-        "error": "error rate of one noisy draw",
-        "vote": f"error rate of the vote of {certificate.votes}",
+        "error": "error rate of one noisy prediction",
+        "vote": f"error rate of a vote of {certificate.votes}",
         "ideal_vote": "error rate of the ideal vote",
         "loss": f"mean of min(loss, {one.ceiling:g}) in noise",
     }[one.name]

@@ -11,11 +11,11 @@ from certus.figures.attack_curves import Curve, Panel, sweep_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOVED, _HELD_OUT = "training, at moved inputs", "held out, data as they are"
+_MOVED, _HELD_OUT = "training, at moved inputs", "held out, unmoved data"
 TRAINING_CURVES = {
     "loss": ("mean loss", {"loss": _MOVED, "calibration_loss": _HELD_OUT}),
     "accuracy": ("accuracy", {"accuracy": _MOVED, "calibration_accuracy": _HELD_OUT}),
-    "gradients": ("gradients per sample", {"gradients": "taken to move a sample"}),
+    "gradients": ("gradients per sample", {"gradients": "gradient evaluations to find a sample's move"}),
 }
 """Name → what its axis says, and its lines: what an epoch calls it, and what the legend does."""
 

@@ -17,13 +17,16 @@ def run_facts(found: Findings) -> str:
         "sha256 of the data": data.sha256 or "–",
         "distances in": data.units,
         "seed": settings.seed,
-        "made with": f"certus {about['certus_version']}, torch {about['torch_version']}",
+        "trained with": f"certus {about['certus_version']}, torch {about['torch_version']}",
     }
     imported = about.get("origin") == "imported"
     lines = [train_command(settings, found.name, imported=imported)]
     if found.certificate is not None:
         lines.append(certify_command(found.certificate.about["settings"], found.name))
+    if found.stability is not None:
+        lines.append(certify_command(found.stability.about["settings"], found.name))
+    if found.certificate is not None:
         entries["certificate of"] = found.certificate.about["rows"]["words"]
         version = found.certificate.about["bounds_version"]
-        entries["certificate by"] = f"version {version} of the code that computes bounds"
+        entries["certified with"] = f"version {version} of the code that computes bounds"
     return facts(entries) + commands(lines)

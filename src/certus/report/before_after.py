@@ -21,7 +21,7 @@ def moved_images(found: Findings) -> str:
             f'<img alt="{when}" src="{data_address(side[place])}"> '
             for when, side in (("before", worst.before), ("after", worst.after))
         )
-        words = f"{label_words(found, worst.targets[place])}, answer {said_words(found, place)}"
+        words = f"target {label_words(found, worst.targets[place])}, predicted {said_words(found, place)}"
         shown.append(f"<figure>{pair}<figcaption>{escaped(words)}</figcaption></figure>")
     return f'<div class="images">{"".join(shown)}</div>'
 
@@ -29,4 +29,4 @@ def moved_images(found: Findings) -> str:
 def moved_table(found: Findings) -> str:
     """A line for each sample; nothing of what is no table."""
     rows = moved_rows(found, _SHOWN)
-    return html_table(("target", "answer", "features that moved most"), rows, words=(1, 2))
+    return html_table(("target", "prediction", "features that moved most"), rows, words=(1, 2))

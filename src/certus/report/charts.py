@@ -18,6 +18,7 @@ from certus.figures.noisy_brackets import quantity_words
 from certus.figures.training_curves import TRAINING_CURVES, curve_words, epoch_marks
 from certus.report.features import moved_features
 from certus.report.findings import Findings
+from certus.texts.certificate_words import error_name
 
 Chart = dict[str, Any]
 _GREY = COLOURS[6]
@@ -31,7 +32,7 @@ def bracket_charts(certificate: Certificate, curve: Sequence[Bracket], units: st
     clip = "" if certificate.clip is None else f", clipped at {certificate.clip:g}"
     quantities = {"loss": (f"worst mean loss{clip}", "loss_low", "loss_high")}
     if certificate.error_found is not None:
-        quantities["error"] = ("worst error rate", "error_low", "error_high")
+        quantities["error"] = (f"worst {error_name(certificate.labels)}", "error_low", "error_high")
     charts = {}
     for name, (title, low, high) in quantities.items():
         lines = [_line(distances, [getattr(one, low) for one in curve], "at least (attained)", COLOURS[1])]
@@ -51,7 +52,7 @@ def bracket_charts(certificate: Certificate, curve: Sequence[Bracket], units: st
                 lines.append(
                     _line(distances, values, f"population {words} (confidence {sure})", COLOURS[2], dash=dash)
                 )
-        chart = _chart(lines, f"the data move by √ρ ({units})", title, y_from_zero=True)
+        chart = _chart(lines, f"root mean square distance √ρ ({units})", title, y_from_zero=True)
         guessing = certificate.vacuous_loss
         if name == "loss" and guessing is not None:
             tops = [value for value in (getattr(one, high) for one in curve) if math.isfinite(value)]
@@ -66,7 +67,11 @@ def accuracy_chart(certificate: Certificate, far: float, units: str) -> Chart:
     """The share of samples that no move of length ε misleads: certified, and left by attacks."""
     distances = step_places(certificate, far)
     curve = certificate.accuracies(distances)
-    lines = [_line(distances, [one.attacked for one in curve], "at most (attained by attacks)", COLOURS[1])]
+    lines = [
+        _line(
+            distances, [one.attacked for one in curve], "at most (attained: attacks found errors)", COLOURS[1]
+        )
+    ]
     lines.append(
         _line(
             distances,
@@ -79,7 +84,8 @@ def accuracy_chart(certificate: Certificate, far: float, units: str) -> Chart:
     for line, shape in zip(lines, ("hv", "vh"), strict=True):  # between two points: what holds all the way
         line["line"]["shape"] = shape
     title = f"every sample moves by at most ε ({units})"
-    return _chart(lines, title, "certified accuracy", y_from_zero=True)
+    share = "accuracy" if certificate.labels == "given" else "share of unchanged predictions"
+    return _chart(lines, title, share, y_from_zero=True)
 
 
 def training_charts(history: Sequence[dict[str, Any]]) -> dict[str, Chart]:
@@ -153,12 +159,12 @@ def layer_chart(found: Findings) -> Chart | None:
 
 
 def feature_chart(found: Findings) -> Chart | None:
-    """The features that the worst case moves most, on average."""
+    """The features that the worst case moves most, by their mean absolute move."""
     moved = moved_features(found)
     if moved is None:
         return None
     names, sizes = [name for name, _ in moved], [size for _, size in moved]
-    return _bars(names, sizes, f"mean move ({found.trained.data.units})", COLOURS[3])
+    return _bars(names, sizes, f"mean absolute move ({found.trained.data.units})", COLOURS[3])
 
 
 def fragile_chart(found: Findings) -> Chart | None:
@@ -208,8 +214,20 @@ def noise_charts(certificate: SmoothedCertificate, units: str) -> dict[str, Char
             words = f"at most, ideal vote ({certificate.evidence})"
             lines.append(_line(distances, ideal, words, COLOURS[2], dash="dash"))
         title = quantity_words(one, certificate)
-        charts[name] = _chart(lines, f"the data move by √ρ ({units})", title, y_from_zero=True)
+        charts[name] = _chart(lines, f"root mean square distance √ρ ({units})", title, y_from_zero=True)
     return charts
+
+
+def literal(chart: Chart) -> Chart:
+    """The same chart, with every name shown as it is: plotly reads markup such as <b> in them otherwise."""
+    lines = []
+    for line in chart["data"]:
+        names = {"name": [line["name"]], "customdata": line.get("customdata", [])}
+        if line["type"] == "bar":
+            names["y"] = line["y"]
+        shown = {key: [html.escape(text, quote=False) for text in texts] for key, texts in names.items()}
+        lines.append(line | shown | {"name": shown["name"][0]})
+    return chart | {"data": lines}
 
 
 def _colour(place: int) -> str:
@@ -272,7 +290,7 @@ def _bars(names: Sequence[str], values: Sequence[float], title: str, colour: str
     longest = max(map(len, places), default=0)
     layout: dict[str, Any] = {
         "xaxis": {"title": {"text": _lines(title, _BESIDE - longest)}, "automargin": True},
-        "yaxis": {"automargin": True},
+        "yaxis": {"automargin": True, "type": "category"},  # names may look like numbers or dates
         "height": 120 + 28 * len(names),
     }
     layout["xaxis"] |= {"rangemode": "tozero", "nticks": 4}  # marks of a phone do not touch

@@ -28,6 +28,7 @@ from certus.errors import UnsupportedError
 from certus.losses import predicted
 from certus.report.fragile_rows import fragile_features, steepest_features
 from certus.runs.moved_feature import Fragile
+from certus.runs.owners import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
 from certus.runs.trained import TrainedRun
 from certus.smoothness import SmoothnessBound, input_smoothness
 from certus.split import Split
@@ -66,6 +67,7 @@ class Findings:
     Attributes:
         chosen: the held-out samples that everything below but the certificate is about.
         certificate, smoothed: None if there is none beside the run, or it is about other weights.
+        stability: the certificate of the network's own predictions; None likewise.
         attacks: PGM in the L2 norm, at rising ε; nearest: (n,) L2 distances to the nearest error found.
         bound: of a classifier or regression whose layers have bounds; share: at the run's own γ.
         fragile: features of a table, each moved alone by ``SHARE`` of its spread, the most fragile first.
@@ -76,6 +78,7 @@ class Findings:
     chosen: Subset
     seed: int
     certificate: Certificate | None
+    stability: Certificate | None
     smoothed: SmoothedCertificate | None
     attacks: list[tuple[Trial, Outcome]]
     nearest: Tensor | None
@@ -111,7 +114,8 @@ def find_out(
     data = trained.data
     chosen = Subset.of(data.test, f"{data.name}@test", samples, seed=seed, stratify=False)
     remarks: list[str] = []
-    certificate, smoothed = _certificate(trained, remarks), _smoothed(trained, remarks)
+    certificate, stability = _certificate(trained, remarks), _stability(trained, remarks)
+    smoothed = _smoothed(trained, remarks)
     trials = [Trial("pgm", 2.0, unit * strength) for strength in STRENGTHS]
     attacks = sweep(
         trained.loss, chosen.data, trials, domain=data.domain, cost=trained.cost, seed=seed, progress=told
@@ -133,6 +137,7 @@ def find_out(
         chosen=chosen,
         seed=seed,
         certificate=certificate,
+        stability=stability,
         smoothed=smoothed,
         attacks=attacks,
         nearest=nearest,
@@ -156,15 +161,22 @@ def work(trained: TrainedRun, samples: int) -> int:
 
 
 def _certificate(trained: TrainedRun, remarks: list[str]) -> Certificate | None:
-    path = trained.run.path / "certificate" / "certificate.json"
+    path = trained.run.path / CERTIFICATE_FOLDER / "certificate.json"
     if not path.exists():
         remarks.append(f"No certificate yet: certus certify {trained.run.path} --rho 0.01 makes one.")
         return None
     return _own(trained, path, read_certificate, "The certificate", remarks)
 
 
+def _stability(trained: TrainedRun, remarks: list[str]) -> Certificate | None:
+    path = trained.run.path / OWN_LABELS_FOLDER / "certificate.json"
+    if not path.exists():
+        return None
+    return _own(trained, path, read_certificate, "The certificate of predicted labels", remarks)
+
+
 def _smoothed(trained: TrainedRun, remarks: list[str]) -> SmoothedCertificate | None:
-    path = trained.run.path / "certificate" / "smoothing.json"
+    path = trained.run.path / CERTIFICATE_FOLDER / "smoothing.json"
     if not path.exists():
         return None
     return _own(trained, path, SmoothedCertificate.load, "The certificate by smoothing", remarks)
@@ -202,9 +214,12 @@ def _share(trained: TrainedRun, chosen: Subset) -> ConcaveShare | None:
     if trained.gamma is None:
         return None
     data = chosen.data
-    return concave_share(
-        trained.loss, data.inputs, data.targets, gamma=trained.gamma, cost=trained.cost, max_products=20
-    )
+    try:
+        return concave_share(
+            trained.loss, data.inputs, data.targets, gamma=trained.gamma, cost=trained.cost, max_products=20
+        )
+    except UnsupportedError:  # of a norm without an inner product
+        return None
 
 
 def _worst(trained: TrainedRun, chosen: Subset) -> Worst | None:

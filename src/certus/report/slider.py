@@ -12,7 +12,7 @@ from certus.report.sections import escaped
 
 _POINTS = 48
 _COLUMNS = {
-    "distance": "moves by √ρ",
+    "distance": "distance √ρ",
     "loss_low": "loss at least",
     "loss_high": "at most",
     "error_low": "error at least",
@@ -98,7 +98,7 @@ def slider_part(readers: Sequence[Reader], grid: Sequence[float]) -> str:
     rows = "".join(reader.row(columns) for reader in readers)
     table = f"<table><thead><tr><th>run</th>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return (
-        '<div class="slider"><label for="slider">Mean squared distance by which the data move: '
+        '<div class="slider"><label for="slider">Mean squared distance by which the data may move: '
         '<output id="where"></output></label>'
         f'<input id="slider" type="range" min="0" max="{len(grid) - 1}" step="1" value="{start}">'
         f'<div class="scroll">{table}</div></div>'

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
@@ -28,6 +31,7 @@ from certus.report.sections import (
 )
 from certus.report.sentences import opening
 from certus.report.slider import Reader, grid_of, readings, slider_part
+from certus.texts.certificate_words import certificate_parts
 from certus.texts.noisy_words import smoothed_parts
 
 
@@ -46,6 +50,7 @@ class Page:
                 self._opening(),
                 self._brackets(),
                 self._accuracy(),
+                self._stability(),
                 self._noise(),
                 self._training(),
                 self._attacks(),
@@ -60,20 +65,26 @@ class Page:
         title = "certus report: " + ", ".join(found.name for found in self.findings)
         told = json.dumps({"charts": self.charts, "readings": self.readings}, allow_nan=False)
         here = files("certus.report")
+        style, script = (here.joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
+        library = plotly_js()
+        policy = security_policy([library, script], [style])
+        # The style of maps, which no chart here is: plotly leaves it out where its element is there already.
+        maps = sorted(set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', library)))
+        body += "".join(f'<template id="{name}"></template>' for name in maps)
         return (
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escaped(title)}</title><link rel=icon href=data:,>"
-            f"<style>{here.joinpath('report.css').read_text('utf-8')}</style></head><body>{body}"
+            f"<style>{style}</style></head><body>{body}"
             f'<script type="application/json" id="told">{told.replace("<", chr(92) + "u003c")}</script>'
-            f"<script>{plotly_js()}</script>"
-            f"<script>{here.joinpath('report.js').read_text('utf-8')}</script></body></html>\n"
+            f"<script>{library}</script><script>{script}</script></body></html>\n"
         )
 
     def _place(self, name: str, chart: dict[str, Any] | None) -> str:
         if chart is None:
             return ""
-        self.charts[name] = chart
+        self.charts[name] = drawn.literal(chart)
         return chart_place(name, chart)
 
     def _opening(self) -> str:
@@ -100,9 +111,11 @@ class Page:
             readers.append(Reader.of(place, found.name, certificate, list(names)))
         self.readings = readings(readers, grid)
         words = (
-            "Over all distributions within transport cost ρ of the certified samples. “At least” is attained "
-            "by data that were found. “At most” is proven, or assumed where it says so. "
-            "The truth lies in the shaded band. The vertical dotted line is where the slider stands."
+            "The worst case over all ways to move the certified samples by a mean squared distance of at "
+            "most ρ (more generally, a mean transport cost); its root √ρ is a root mean square distance. "
+            "“At least” is attained by data that were found. “At most” is proven, or assumed where it says "
+            "so. The true worst case lies in the shaded band. The vertical dotted line is where the slider "
+            "stands."
         )
         return section(
             "The worst case, from below and from above",
@@ -136,9 +149,19 @@ class Page:
             listed = html_table(("ε", "at least", "at most"), rows)
             cards.append((found.name, self._place(f"accuracy-{place}", chart) + listed))
         words = (
-            "The share of the certified samples that stays right, whatever moves each of them by at most ε."
+            "The share of the certified samples that stay classified correctly wherever each of them moves "
+            "by at most ε. Here ε limits every single sample; √ρ above is a root mean square over all "
+            "samples, so that some may move farther than √ρ."
         )
         return section("Certified accuracy", *_if_any(side_by_side(cards), paragraphs([words])))
+
+    def _stability(self) -> str:
+        cards = [
+            (found.name, as_html(certificate_parts(found.stability)))
+            for found in self.findings
+            if found.stability is not None
+        ]
+        return section("Changes of the predictions", side_by_side(cards))
 
     def _noise(self) -> str:
         cards = []
@@ -148,8 +171,8 @@ class Page:
                 charts = "".join(self._place(f"noise-{place}-{name}", one) for name, one in made.items())
                 cards.append((found.name, charts + as_html(smoothed_parts(found.smoothed))))
         words = (
-            "The same model with Gaussian noise on its inputs: its predictions are drawn and counted, and "
-            "nothing of the network is read. This is about another model than the one above."
+            "The same network with Gaussian noise added to its inputs. Its noisy predictions are counted; "
+            "its weights are not used. The network with noise is a different model from the one above."
         )
         return section("Certified in noise", *_if_any(side_by_side(cards), paragraphs([words])))
 
@@ -164,17 +187,17 @@ class Page:
                 )
             )
         words = (
-            "Training sees moved inputs, which are harder. Compare models by the held-out curve, which is "
-            "about data as they are."
+            "Robust training sees moved inputs, which are harder. Compare models by the held-out curve, "
+            "which is measured on unmoved data."
         )
         return section("Training", *_if_any(side_by_side(cards), paragraphs([words])))
 
     def _attacks(self) -> str:
         first = self.findings[0]
         words = (
-            f"PGM in the L2 norm, 15 steps, on {first.chosen.words}, with 95% intervals. Attained: a lower "
-            f"bound on the worst case, never a certificate. ε goes up to {STRENGTHS[-1]:.0%} of the mean "
-            "length of an input."
+            f"Each sample is moved by at most ε by PGM (projected gradient ascent) in the L2 norm with 15 "
+            f"steps, on {first.chosen.words}; intervals are 95%. Attained: the worst case is at least this "
+            f"bad, and may be worse. ε goes up to {STRENGTHS[-1]:.0%} of the mean length of an input vector."
         )
         made = drawn.attack_chart(self.findings, first.trained.data.units)
         if any("circle-open" in line["marker"]["symbol"] for line in made["data"]):
@@ -185,8 +208,9 @@ class Page:
         first = self.findings[0]
         chart = self._place("nearest", drawn.nearest_chart(self.findings, first.trained.data.units))
         words = (
-            "How far each sample is from an error, as far as PGM with bisection finds one (attained). "
-            "Where a line ends below 1, the attack found none for the rest."
+            "The share of the samples for which PGM with bisection found an error within a distance "
+            "(attained): the nearest error may be closer than the one found. Where a line ends below 1, none "
+            "was found for the other samples."
         )
         return section("Nearest errors", *_if_any(chart, paragraphs([words])))
 
@@ -198,18 +222,20 @@ class Page:
             if found.bound is not None:
                 said.append(
                     f"The curvature of the loss is at most {at_most(found.bound.curvature)} at every input "
-                    f"({found.bound.evidence}). So every inner problem is concave for γ above "
-                    f"{at_most(found.bound.gamma)}."
+                    f"({found.bound.evidence}). The inner problem, which finds the worst case of a sample at "
+                    f"the penalty γ, is therefore concave for every γ above {at_most(found.bound.gamma)}."
                 )
             if found.share is not None:
                 share = found.share
                 said.append(
-                    f"At γ = {found.trained.gamma:.4g} the inner problem is concave at {share.concave} of "
-                    f"{share.count} samples (estimated{_unsettled(share.unresolved)})."
+                    f"At γ = {found.trained.gamma:.4g}, at which this run ended, the inner problem is "
+                    f"concave at {share.concave} of {share.count} samples "
+                    f"(estimated{_unsettled(share.unresolved)})."
                 )
             cards.append((found.name, paragraphs(said) + content))
         words = (
-            "A bar is what a layer adds to the proven bound: the longest is where a smaller norm helps most."
+            "A bar shows how much a layer adds to the proven bound on the curvature of the loss. The longest "
+            "bar shows where a smaller weight norm would lower the bound most."
         )
         return section("Smoothness, layer by layer", *_if_any(side_by_side(cards), paragraphs([words])))
 
@@ -224,8 +250,9 @@ class Page:
             if found.fragile
         ]
         words = (
-            f"One feature moves by {SHARE:g} of its standard deviation (root mean square), and nothing else "
-            f"moves. About {self.findings[0].chosen.words}; the features with the steepest loss are tried."
+            f"A single feature moves by a root mean square of {SHARE:g} of its standard deviation; all "
+            f"others stay. About {self.findings[0].chosen.words}. Shown are the features along which the "
+            "loss rises most steeply, the most fragile first."
         )
         return section("Fragile features", *_if_any(side_by_side(cards), paragraphs([words])))
 
@@ -240,15 +267,18 @@ class Page:
             for place, found in enumerate(self.findings)
         ]
         words = (
-            "The same samples as they are, and where the worst case moves them: to where the loss, less γ "
-            "times the cost of moving, is largest. Those whose answer changes come first, then those that "
-            "move farthest."
+            "Samples before and after the worst case at this run's γ moves them: to where the loss minus γ "
+            "times the cost of moving is largest, as an ascent finds it (estimated). Samples whose "
+            "prediction changes come first, then those that move farthest."
         )
         return section("What the worst case changes", *_if_any(side_by_side(cards), paragraphs([words])))
 
     def _about(self) -> str:
         cards = [(found.name, run_facts(found)) for found in self.findings]
-        made = f"Made by certus {certus.__version__}; samples were chosen by seed {self.findings[0].seed}."
+        made = (
+            f"This page was written by certus {certus.__version__}; the samples that it attacks were chosen "
+            f"by seed {self.findings[0].seed}."
+        )
         return section("Data, seeds, versions, commands", side_by_side(cards), paragraphs([made]))
 
 
@@ -261,6 +291,23 @@ def plotly_js() -> str:
     return str(get_plotlyjs()).replace("</script", "<\\/script")
 
 
+def security_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
+    """A Content-Security-Policy under which nothing runs but these scripts, and nothing is fetched.
+
+    Style elements are ours, or start empty, as plotly's does before it inserts its rules; style attributes
+    are allowed.
+    """
+
+    def hashes(texts: Sequence[str]) -> str:
+        digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts)
+        return " ".join(f"'sha256-{digest}'" for digest in digests)
+
+    return (
+        f"default-src 'none'; script-src {hashes(scripts)}; style-src-elem {hashes([*styles, ''])}; "
+        "style-src-attr 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
 def _if_any(content: str, *before: str) -> tuple[str, ...]:
     return (*before, content) if content else ()
 
@@ -270,7 +317,7 @@ def _soft(lines: Sequence[str]) -> str:
 
 
 def _unsettled(count: int) -> str:
-    return f"; {count} are not settled" if count else ""
+    return f"; undecided at {count}" if count else ""
 
 
 def _bracket_table(found: Findings) -> str:

@@ -129,7 +129,7 @@ def _measure_lengths(workshop: Workshop, settings: Mapping[str, Any]) -> dict[st
 
 
 def moved_beyond(found: Measured) -> str:
-    """How many images WRM moves farther than the others do, though their budgets are equal on average."""
+    """How many images WRM moves farther than the others do, though the root mean squares are equal."""
     lengths, epsilon = found["lengths-wrm-0"]["percentiles"], found["network-fgm-0"]["epsilon"]
     beyond = sum(length > epsilon for length in lengths) / len(lengths)
     farthest = f"up to {lengths[-1]:.2f}"
@@ -185,8 +185,9 @@ def family_text(measured: Measured, name: str, wrm_norm: str, norm: str) -> str:
     if "lengths-wrm-0" in found:
         lengths = found["lengths-wrm-0"]
         told.append(
-            f"WRM keeps its budget on average only. Of {lengths['samples']} training images it moves half by "
-            f"less than {lengths['percentiles'][50]:.3f} in the sup-norm; {moved_beyond(found)}."
+            f"WRM keeps its budget as a root mean square only. Of {lengths['samples']} training images it "
+            f"moves half by less than {lengths['percentiles'][50]:.3f} in the sup-norm; "
+            f"{moved_beyond(found)}."
         )
     told += [error_table(found, attack, one, False) for attack in attacks_in(found) for one in NORMS_SHOWN]
     return "\n\n".join(told)

@@ -34,6 +34,8 @@ def _owner(words: str, *names: str) -> Owner:
 
 
 RUN = _owner("a run", *map(re.escape, (SETTINGS, SPLIT, MODEL, RESULT, CHECKPOINT, METRICS)))
+CERTIFICATE_FOLDER, OWN_LABELS_FOLDER = "certificate", "certificate-predicted"
+"""Folders in a run: certificates of the labels of its data, and of the network's own predictions."""
 CERTIFICATES = ("certificate.json", "smoothing.json")
 """Either may be there without the other: the second is by noise."""
 CERTIFICATE = _owner(
@@ -93,6 +95,14 @@ def certified_run(file: Path) -> tuple[str, str] | None:
     try:
         about = _content(file)["about"]
         return str(about["run"]), str(about["digests"]["weights"])
+    except (KeyError, TypeError):
+        return None
+
+
+def certified_labels(file: Path) -> str | None:
+    """Whose labels a certificate of a run is about, "given" or "predicted"; None if unknown."""
+    try:
+        return "predicted" if _content(file)["about"]["settings"]["predicted"] is True else "given"
     except (KeyError, TypeError):
         return None
 

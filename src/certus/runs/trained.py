@@ -105,6 +105,19 @@ def recorded_rho_hat(run: RunDirectory, norm: float) -> float | None:
         raise _corrupt(run, reason) from None
 
 
+def own_rho(run: RunDirectory) -> tuple[float, str] | None:
+    """ρ that a complete run was trained for, and where it comes from: the requested one, else the measured ρ̂;
+    None for methods without one."""
+    result, requested = _result(run), settings_of(run).rho
+    if requested is not None:
+        return requested, "the rho that the run was trained for"
+    try:
+        measured = _level(result)[1]
+    except (KeyError, TypeError, ValueError) as reason:
+        raise _corrupt(run, reason) from None
+    return None if measured is None else (measured, "rho_hat of the run, measured on its training data")
+
+
 def _result(run: RunDirectory) -> dict[str, Any]:
     if run.result is None:
         raise RunError(f"{run.path} is incomplete; `certus resume {run.path}` continues it.")

@@ -4,7 +4,7 @@ Training minimises the robust surrogate on the (weighted) sample,
 
     Σᵢ wᵢ φ_γ(θ; (xᵢ, yᵢ)) / Σᵢ wᵢ,      φ_γ = sup_x ℓ(θ; (x, y)) − γ c(x, xᵢ)          [eqn:inner-sup]
 
-by Algorithm 1 in float64, at a given γ or at the γ that moves the sample by ρ on average.
+by Algorithm 1 in float64, at a given γ or at the γ that moves the sample by a mean cost of ρ.
 """
 
 from __future__ import annotations

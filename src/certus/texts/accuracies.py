@@ -12,7 +12,8 @@ from certus.texts.plain_text import make_table
 
 def accuracy_tables(certificate: Certificate) -> list[Table]:
     """What is certified within each ε that was asked for, and what attacks left; the same of a population."""
-    sample = make_table("epsilon", "accuracy at least", "at most")
+    share = "accuracy" if certificate.labels == "given" else "unchanged"
+    sample = make_table("epsilon", f"{share} at least", "at most")
     people = make_table(
         "epsilon", "population: at least", "at most", "this epsilon alone: at least", "at most"
     )
@@ -30,20 +31,21 @@ def _sides(low: float | None, high: float | None) -> tuple[str, str]:
 def accuracy_words(certificate: Certificate) -> str:
     """What the table says, and on what evidence."""
     cost = certificate.about.get("cost")
-    norm = (
-        "of the cost, which is its root" if cost is None else f"of the cost {cost['type']}, which is its root"
-    )
+    norm = "the norm of the cost" if cost is None else f"the norm of the cost {cost['type']}"
+    share = "Accuracy: the share of the samples that stay classified correctly"
+    if certificate.labels == "predicted":
+        share = "Unchanged: the share of the samples that keep their prediction"
     words = (
-        "Accuracy: the share of the samples that are classified rightly whatever moves each by at most "
-        f"epsilon in the norm {norm}. "
-        f"At least: {Evidence.resting_on(certificate.assumptions)}; at most: the others were misled by "
-        "points that were found."
+        f"{share} wherever each of them moves by at most epsilon, in {norm}. "
+        f"At least: {Evidence.resting_on(certificate.assumptions)}; at most: for all others, a point within "
+        "epsilon was found that is classified otherwise. Epsilon limits every single sample; the distance of the rows above is a "
+        "root mean square over all samples, so that some may move farther."
     )
     people = certificate.population
     if people is None:
         return words
     return (
         f"{words} Of the population, with confidence {people.confidence:g}: the wider bounds hold for all "
-        "epsilon at once (DKW). The closer ones hold for one epsilon that you chose beforehand (Clopper and "
-        "Pearson)."
+        "epsilon at once (DKW). Those for this epsilon alone hold only if you chose it before seeing the "
+        "data (Clopper and Pearson)."
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from certus.certificates.certificate import Bracket, Certificate
+from certus.certificates.record import OWN_LABELS
 from certus.certificates.repeats import repeat_words
 from certus.decimals import at_least, at_most
 from certus.evidence import Evidence
@@ -13,16 +14,24 @@ from certus.smoothness.results import assumed_words
 from certus.texts.accuracies import accuracy_tables, accuracy_words
 from certus.texts.plain_text import Shown, cells_of, make_table
 
+_WORST = (
+    "A row bounds the worst case over all ways to move the samples by a mean transport cost of at most rho."
+)
+
+
+_RULES = "{} by: the rules that bound the loss, each with the share of the samples for which it is best."
+
 
 def certificate_parts(certificate: Certificate) -> list[Shown]:
     """Every number with its evidence, and what it is about."""
     if certificate.no_proof is not None:
         return _attained_parts(certificate)
     people, limit, both = certificate.population, certificate.vacuous_loss, certificate.classes is not None
-    loss = make_table("rho", "distance", "loss at least", "at most", f"{certificate.evidence} how")
-    rate = make_table("rho", "distance", "error at least", "at most")
+    loss = make_table("rho", "distance", "loss at least", "at most", f"{certificate.evidence} by")
+    error = "error" if certificate.labels == "given" else "changed"
+    rate = make_table("rho", "distance", f"{error} at least", "at most")
     everyone = make_table(
-        "rho", "population: loss at least", "at most", *(("error at least", "at most") if both else ())
+        "rho", "population: loss at least", "at most", *((f"{error} at least", "at most") if both else ())
     )
     for one in certificate.curve():
         loss.add_row(*_where(one), *_sides(one.loss_low, one.loss_high, limit), _how(one))
@@ -34,13 +43,16 @@ def certificate_parts(certificate: Certificate) -> list[Shown]:
         parts += accuracy_tables(certificate)
     about = about_words(certificate.about, certificate.samples)
     sides = f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
-    parts.append(f"{about} {sides}")
+    parts.append(f"{about} {_WORST} {sides} {_RULES.format(str(certificate.evidence).capitalize())}")
+    if certificate.labels == "predicted":
+        parts.append(f"{OWN_LABELS} Changed: the share of the samples whose prediction changes.")
     if certificate.differing:
         parts.append(differing_words(certificate))
     if certificate.class_weights is not None:
         counts = ", ".join(f"{one:.4g}" for one in certificate.class_weights)
         parts.append(
-            f"Losses count by class, in the order of the labels: {counts}. Error rates count all rows alike."
+            f"Losses are weighted by class, in the order of the labels: {counts}. Error rates are not "
+            "weighted."
         )
     if certificate.epsilons:
         parts.append(accuracy_words(certificate))
@@ -48,25 +60,31 @@ def certificate_parts(certificate: Certificate) -> list[Shown]:
         parts.append(assumed_words(certificate.assumptions))
     if people is not None:
         parts.append(
-            f"Population: with confidence {people.confidence:g} over independent draws of such rows. It "
-            f"covers both sides and all rho{', loss and error rate together' if both else ''}. The loss is "
-            f"clipped at {people.clip:.4g}, and bounded by {people.inequality}"
-            f"{'; the error rate by DKW or betting' if both else ''}. Rows are taken in the order of seed "
-            f"{people.seed}.{repeat_words(people.repeats, certificate.samples)}"
+            f"Population: bounds for the distribution that the rows were drawn from. They hold with "
+            f"confidence {people.confidence:g} for both sides and all rho at once"
+            f"{', for loss and error rate together' if both else ''}, provided that the rows are independent "
+            f"draws and that nothing was trained or tuned on them. The loss is clipped at {people.clip:.4g} "
+            f"and bounded by {people.inequality}{'; the error rate by DKW or betting' if both else ''}. Rows "
+            f"were taken in the order of seed {people.seed}."
+            f"{repeat_words(people.repeats, certificate.samples)}"
         )
     tables = [part for part in parts if not isinstance(part, str)]
     if limit is not None and any(
         "vacuous" in cell for one in tables for row in cells_of(one)[1] for cell in row
     ):
-        parts.append(f"Vacuous: above ln K = {limit:.4g}, or at 1, a bound says no more than guessing does.")
+        parts.append(
+            f"Vacuous: a loss bound above ln K = {limit:.4g}, or an error bound of 1, says nothing: guessing "
+            "does as well."
+        )
     return parts
 
 
 def _attained_parts(certificate: Certificate) -> list[Shown]:
     """What was found with a model that nothing is proven of."""
     known = certificate.error_floor is not None
-    ends = ("loss at most", "error at least", "at most") if known else ("error at least", "at most")
-    shown = make_table("rho", "distance", "loss at least", *ends)
+    error = "error" if certificate.labels == "given" else "changed"
+    ends = (f"{error} at least", "at most")
+    shown = make_table("rho", "distance", "loss at least", *(("loss at most", *ends) if known else ends))
     for one in certificate.curve():
         low = "–" if one.error_low is None else at_least(one.error_low)
         rate = ("no proof", *_sides(one.error_low, one.error_high, 1.0)) if known else (low, "no proof")
@@ -75,7 +93,8 @@ def _attained_parts(certificate: Certificate) -> list[Shown]:
     if known:
         found += f" At most: {Evidence.resting_on(certificate.assumptions)}."
     about = about_words(certificate.about, certificate.samples)
-    parts: list[Shown] = [shown, f"{about} {found}", f"No proof: {certificate.no_proof}"]
+    own = [OWN_LABELS] if certificate.labels == "predicted" else []
+    parts: list[Shown] = [shown, f"{about} {_WORST} {found}", *own, f"No proof: {certificate.no_proof}"]
     if known and certificate.epsilons:
         parts += [*accuracy_tables(certificate), accuracy_words(certificate)]
     if certificate.differing:
@@ -101,7 +120,13 @@ def about_words(about: Mapping[str, Any], samples: int) -> str:
     them."""
     rows, units = about.get("rows"), about.get("units")
     which = f"{samples:,} samples" if rows is None else rows["words"]
-    return f"About {which}. Distance: the root of rho, in {units or 'the norm of the cost'}."
+    unit = units or "the norm of the cost"
+    return f"About {which}. Distance: the root of rho, a root mean square distance, in {unit}."
+
+
+def error_name(labels: str) -> str:
+    """The share of errors by its name: against predicted labels an error is a change."""
+    return "error rate" if labels == "given" else "share of changed predictions"
 
 
 def _where(one: Bracket) -> tuple[str, str]:

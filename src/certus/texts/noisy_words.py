@@ -23,13 +23,18 @@ def smoothed_parts(certificate: SmoothedCertificate) -> list[Shown]:
         parts.append(table)
     parts.append(
         f"{about_words(certificate.about, certificate.samples)} "
-        f"At least: attained, at fresh noise; at most: {certificate.evidence}. {certificate.statement}"
+        f"At least: attained by moves that were found, measured with fresh noise; at most: "
+        f"{certificate.evidence}. {certificate.statement}"
     )
-    told = f"{certificate.draws} draws of each sample; {certificate.calibrated} other samples chose the plan."
+    told = (
+        f"{certificate.draws} noisy copies of each sample were drawn; {certificate.calibrated} other samples "
+        "were used to choose the grid of gamma and the weights of the bound."
+    )
     names = {one.name for one in certificate.quantities}
     if "vote" in names:
         told = (
-            f"Error: of one noisy draw; vote: of {certificate.votes} draws, abstaining at level "
-            f"{certificate.abstain}, abstentions included; ideal vote: of infinitely many. {told}"
+            f"Error: error rate of one noisy prediction. Vote: error rate of a majority vote of "
+            f"{certificate.votes} noisy predictions that abstains at level {certificate.abstain}; "
+            f"abstentions count as errors. Ideal vote: a vote of infinitely many. {told}"
         )
     return [*parts, told]

@@ -27,9 +27,9 @@ _COLUMNS = {
 
 _MET = {
     "fixed": "",
-    "reached": "That is the rho asked for, within 5%.",
-    "floor": "The rho asked for is not reached: it would take a gamma below the smallest that is allowed.",
-    "missed": "The rho asked for is not met: this is the nearest that was found.",
+    "reached": "That is the requested rho, within 5%.",
+    "floor": "The requested rho was not reached: that would take a gamma below the smallest allowed one.",
+    "missed": "The requested rho was not met: this is the nearest rho that was found.",
 }
 """How a wanted ρ was met (``RobustnessStatus``), in words."""
 
@@ -60,14 +60,17 @@ def epoch_parts(history: Sequence[Mapping[str, Any]]) -> list[Shown]:
         parts.append(f"These are the last {_EPOCHS} of {len(history)} epochs.")
     last = history[-1]
     if last["rho_running"] is not None:
-        parts.append("Held out: data as they are. Moved: inputs that training moved, which are harder.")
+        parts.append(
+            "Held out: on unmoved calibration data. Moved: on training inputs where training moved them, "
+            "which is harder."
+        )
     if last["phi"] is not None:
-        parts.append("Robust loss: the moved loss less gamma times rho (phi); training lowers it.")
-        parts.append("Rho: the mean cost of the moves, by default their squared length.")
+        parts.append("Robust loss: the moved loss minus gamma times rho (phi), which training minimises.")
+        parts.append("Rho: the mean transport cost of the moves, by default their mean squared distance.")
         if len({entry["gamma"] for entry in history}) > 1:
-            parts.append("Gamma follows the rho that was asked for; in the end it is set anew (below).")
+            parts.append("Gamma is adjusted to the requested rho during training, and once more at the end.")
     if last["gradients"] is not None:
-        parts.append("Gradients: how many each sample's move took.")
+        parts.append("Gradients: gradient evaluations per sample to find its move.")
     return parts
 
 
@@ -78,8 +81,8 @@ def reached_words(level: Mapping[str, Any]) -> str:
     found = f"Robustness reached on the training data ({level['evidence']}): "
     found += f"rho_hat {rho:.4g} at gamma {gamma:.4g}."
     if "distance" in level:
-        away = f"a distance of {level['distance']:.3g} ({level['units']})"
-        found += f" The worst case moves inputs by {away}, in root mean square."
+        away = f"a root mean square distance of {level['distance']:.3g} ({level['units']})"
+        found += f" The worst case at this gamma moves the training inputs by {away}."
     return f"{found} {_MET[level['status']]}".rstrip()
 
 
@@ -91,8 +94,8 @@ def fit_parts(fit: Fit) -> list[Shown]:
         parts.append(reached_words(told | {"evidence": "estimated", "status": fit.robustness.status.value}))
     if fit.proof is not None:
         parts.append(
-            f"Certified training ({fit.proof.evidence}): curvature at most {at_most(fit.proof.curvature, 5)} "
-            "at every input: the inner problem is concave for every gamma above "
-            f"{at_most(fit.proof.gamma, 5)}."
+            f"Certified training ({fit.proof.evidence}): at the final weights the curvature of the loss is "
+            f"at most {at_most(fit.proof.curvature, 5)} at every input, so that the inner problem is concave "
+            f"for every gamma above {at_most(fit.proof.gamma, 5)}."
         )
     return parts

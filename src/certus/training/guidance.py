@@ -34,8 +34,8 @@ class Suggestion:
     def reason(self) -> str:
         """Why, in one sentence."""
         return (
-            f"rho = {self.rho:.4g}, so that samples move by about sqrt(rho) = {self.rho**0.5:.3g}: a tenth "
-            f"of {self.distance:.3g}, the median distance to {self.neighbour}"
+            f"rho = {self.rho:.4g}, a root mean square distance of {self.rho**0.5:.3g}: a tenth of "
+            f"{self.distance:.3g}, the median distance from a sample to {self.neighbour}"
         )
 
 

@@ -42,17 +42,17 @@ def prospects(model: nn.Module, shape: Shape) -> str:
     try:
         steps = read_network(model, shape)
     except UnprovableError as reason:
-        return f"No certificate of this model can be proven; certify will say what is attained. {reason}"
+        return f"Nothing can be proven about this model; certify will show attained values only. {reason}"
     except CertusError as reason:
         return f"Whether this model can be certified is not known: {reason}"
     depth = depth_of(steps)
     if depth == 0:
-        return "This model can be certified: it is affine, and bounds are tight."
+        return "This model can be certified: it is affine, and its bounds are tight."
     known = max(each for each in RATIOS if each <= depth)
     curvature, slope = RATIOS[known]
     more = "over " if depth > 4 else "about "
     kinked = next((step for step in _all_steps(steps) if not step.stage.smooth), None)
-    words = f"{more}{slope:g} times what is attained at depth {depth} ({_WORDS[known]})"
+    words = f"{more}{slope:g} times the attained slope at depth {depth} ({_WORDS[known]})"
     if kinked is not None:
         place = kinked.path or kinked.kind
         return (
@@ -60,8 +60,9 @@ def prospects(model: nn.Module, shape: Shape) -> str:
             f"on slopes are {words}. {smoothing_hint(model, shape)}"
         )
     return (
-        f"This model can be certified by its slope and its curvature: bounds on slopes are {words}. Bounds "
-        f"on curvature are {more}{curvature:g} times what is attained, unless you train with --certified."
+        f"This model can be certified by its slope and its curvature: bounds on the slope are typically "
+        f"{words}, and bounds on the curvature {more}{curvature:g} times the attained curvature, unless you "
+        "train with --certified."
     )
 
 
