@@ -38,8 +38,8 @@ def accuracy_words(certificate: Certificate) -> str:
     words = (
         f"{share} wherever each of them moves by at most epsilon, in {norm}. "
         f"At least: {Evidence.resting_on(certificate.assumptions)}; at most: for all others, a point within "
-        "epsilon was found that is classified otherwise. Epsilon limits every single sample; the distance of the rows above is a "
-        "root mean square over all samples, so that some may move farther."
+        "epsilon was found that is classified otherwise. Epsilon limits every single sample; the distance of "
+        "the rows above is a root mean square over all samples, so that some may move farther."
     )
     people = certificate.population
     if people is None:
