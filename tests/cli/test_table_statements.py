@@ -211,27 +211,3 @@ def test_the_report_shows_rows(shop: Path) -> None:
         part = found.worst.after[:, places]
         assert bool(((part == 0) | (part == 1)).all())
         assert bool((part.sum(1) == 1).all())
-
-
-def test_smoothing_attains_no_parts_of_categories(shop: Path) -> None:
-    """At a price of 1 for another band, ρ = 0.1 buys a tenth of the rows at most."""
-    trained = library.load(shop / "run-people")
-    rows = trained.data.train
-    found = library.certify(
-        trained.model, rows, rho=0.1, smoothing=0.2, draws=50, cost=trained.cost, attack_steps=6, votes=20
-    )
-    names, moved = trained.data.feature_names, rows.inputs.clone()
-    assert names is not None
-    noise = torch.Generator().manual_seed(0)
-    weights = trained.data.weights
-    assert weights is not None
-    errors = []
-    for step in np.linspace(-2, 2, 41):
-        moved[:, names.index("x")] = rows.inputs[:, names.index("x")] + float(step)
-        copies = moved.repeat(50, 1)
-        copies = copies + 0.2 * torch.randn(copies.shape, generator=noise) / weights.sqrt()
-        with torch.no_grad():
-            wrong = trained.model(copies).argmax(1) != rows.targets.repeat(50)
-        errors.append(wrong.double().reshape(50, -1).mean(0))
-    most = torch.stack(errors).amax(0).mean()  # wherever x goes, at any cost
-    assert found.lower(0.1, "error") <= float(most) + 0.02

@@ -180,7 +180,8 @@ def decoded(table: Table, row: Tensor, label: str) -> dict[str, str]:
 
 def raw_cost(table: Table, before: dict[str, str], after: dict[str, str]) -> float:
     """What it costs to change cells, by the prices of the table: a standard deviation of the training rows,
-    or another category, costs the price of its column; a date that of its day and of its season."""
+    or another category, costs the price of its column; a date that of its day and of its season; a gap the
+    price on top of the way to the median."""
     train = [table.cells[row] for row in table.data.rows["train"].tolist()]
     total = 0.0
     for field in table.fields:
@@ -190,26 +191,19 @@ def raw_cost(table: Table, before: dict[str, str], after: dict[str, str]) -> flo
         if field.kind == "category":
             total += field.price
             continue
-        assert "" not in (old, new), "gaps stay"
         known = [_numbers(field, row[field.name]) for row in train if row[field.name] != ""]
-        middle = np.median([one[0] for one in known])
-        filled = [
-            _numbers(field, row[field.name])
-            if row[field.name] != ""
-            else (middle, *_season(middle))[: len(known[0])]
-            for row in train
-        ]
-        deviations = np.array(filled).std(0)
-        total += field.price * float(
-            ((np.array(_numbers(field, new)) - np.array(_numbers(field, old))) ** 2 / deviations**2).sum()
-        )
+        middle = float(np.median([one[0] for one in known]))
+        deviations = np.array([_numbers(field, row[field.name], middle) for row in train]).std(0)
+        away = np.array(_numbers(field, new, middle)) - np.array(_numbers(field, old, middle))
+        total += field.price * (float((away**2 / deviations**2).sum()) + ("" in (old, new)))
     return total
 
 
-def _numbers(field: Field, cell: str) -> tuple[float, ...]:
+def _numbers(field: Field, cell: str, middle: float = 0.0) -> tuple[float, ...]:
+    """The numbers of a cell; of a gap those of the median."""
     if field.kind == "number":
-        return (float(cell),)
-    day = float(datetime.date.fromisoformat(cell).toordinal() - FIRST)
+        return (float(cell) if cell else middle,)
+    day = float(datetime.date.fromisoformat(cell).toordinal() - FIRST) if cell else middle
     return (day, *_season(day))
 
 

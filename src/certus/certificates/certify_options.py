@@ -14,6 +14,7 @@ from certus.certificates.smoothing.predictors import AnyData
 from certus.costs import Cost, LabelCost
 from certus.domains import Domain
 from certus.losses import Criterion
+from certus.row_encoding import RowEncoding
 from certus.smoothness import SmoothnessBound
 
 
@@ -35,6 +36,7 @@ class NetworkOptions(TypedDict, total=False):
     balls: int
     refine: int
     attack_steps: int
+    encoding: RowEncoding | None
     memory: Memory | None
 
 
