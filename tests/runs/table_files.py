@@ -4,7 +4,6 @@ reads tables about which inputs belong together."""
 from __future__ import annotations
 
 import csv
-import datetime
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from certus.data.other_data import load_like
 from certus.split import Split
 
 NAMES = (">=65", "a=b", "x?", "(missing", "p,q", 'say "so"', "known", "0x1", "Zürich")
-FIRST = datetime.date(1970, 1, 1).toordinal()
+FIRST = np.datetime64("1970-01-01")
 TARGET = "label"
 
 
@@ -96,8 +95,7 @@ def make_cells(rng: np.random.Generator, fields: tuple[Field, ...], count: int) 
             elif field.gaps and (at == 0 or rng.random() < 0.2):
                 row[field.name] = ""
             elif field.kind == "date":
-                day = datetime.date.fromordinal(FIRST + 15_000 + int(rng.integers(900)))
-                row[field.name] = day.isoformat()
+                row[field.name] = str(FIRST + 15_000 + int(rng.integers(900)))
             else:
                 row[field.name] = repr(float(rng.normal(40, 12)))
         rows.append(row | {TARGET: ("no", "yes")[at % 2]})
@@ -172,7 +170,7 @@ def decoded(table: Table, row: Tensor, label: str) -> dict[str, str]:
         raw = part[0] * deviations[first] + means[first]
         if field.kind == "date":
             assert abs(raw - round(raw)) < 1e-2, f"{raw} is no day"
-            cells[field.name] = datetime.date.fromordinal(FIRST + round(raw)).isoformat()
+            cells[field.name] = str(FIRST + round(raw))
         else:
             cells[field.name] = repr(raw)
     return cells | {TARGET: label}
@@ -203,7 +201,7 @@ def _numbers(field: Field, cell: str, middle: float = 0.0) -> tuple[float, ...]:
     """The numbers of a cell; of a gap those of the median."""
     if field.kind == "number":
         return (float(cell) if cell else middle,)
-    day = float(datetime.date.fromisoformat(cell).toordinal() - FIRST) if cell else middle
+    day = float((np.datetime64(cell) - FIRST).astype(int)) if cell else middle
     return (day, *_season(day))
 
 
