@@ -4,7 +4,6 @@ reads tables about which inputs belong together."""
 from __future__ import annotations
 
 import csv
-import datetime
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from certus.data.other_data import load_like
 from certus.split import Split
 
 NAMES = (">=65", "a=b", "x?", "(missing", "p,q", 'say "so"', "known", "0x1", "Zürich")
-FIRST = datetime.date(1970, 1, 1).toordinal()
+FIRST = np.datetime64("1970-01-01")
 TARGET = "label"
 
 
@@ -96,8 +95,7 @@ def make_cells(rng: np.random.Generator, fields: tuple[Field, ...], count: int) 
             elif field.gaps and (at == 0 or rng.random() < 0.2):
                 row[field.name] = ""
             elif field.kind == "date":
-                day = datetime.date.fromordinal(FIRST + 15_000 + int(rng.integers(900)))
-                row[field.name] = day.isoformat()
+                row[field.name] = str(FIRST + 15_000 + int(rng.integers(900)))
             else:
                 row[field.name] = repr(float(rng.normal(40, 12)))
         rows.append(row | {TARGET: ("no", "yes")[at % 2]})
@@ -172,7 +170,7 @@ def decoded(table: Table, row: Tensor, label: str) -> dict[str, str]:
         raw = part[0] * deviations[first] + means[first]
         if field.kind == "date":
             assert abs(raw - round(raw)) < 1e-2, f"{raw} is no day"
-            cells[field.name] = datetime.date.fromordinal(FIRST + round(raw)).isoformat()
+            cells[field.name] = str(FIRST + round(raw))
         else:
             cells[field.name] = repr(raw)
     return cells | {TARGET: label}
@@ -180,7 +178,8 @@ def decoded(table: Table, row: Tensor, label: str) -> dict[str, str]:
 
 def raw_cost(table: Table, before: dict[str, str], after: dict[str, str]) -> float:
     """What it costs to change cells, by the prices of the table: a standard deviation of the training rows,
-    or another category, costs the price of its column; a date that of its day and of its season."""
+    or another category, costs the price of its column; a date that of its day and of its season; a gap the
+    price on top of the way to the median."""
     train = [table.cells[row] for row in table.data.rows["train"].tolist()]
     total = 0.0
     for field in table.fields:
@@ -190,26 +189,19 @@ def raw_cost(table: Table, before: dict[str, str], after: dict[str, str]) -> flo
         if field.kind == "category":
             total += field.price
             continue
-        assert "" not in (old, new), "gaps stay"
         known = [_numbers(field, row[field.name]) for row in train if row[field.name] != ""]
-        middle = np.median([one[0] for one in known])
-        filled = [
-            _numbers(field, row[field.name])
-            if row[field.name] != ""
-            else (middle, *_season(middle))[: len(known[0])]
-            for row in train
-        ]
-        deviations = np.array(filled).std(0)
-        total += field.price * float(
-            ((np.array(_numbers(field, new)) - np.array(_numbers(field, old))) ** 2 / deviations**2).sum()
-        )
+        middle = float(np.median([one[0] for one in known]))
+        deviations = np.array([_numbers(field, row[field.name], middle) for row in train]).std(0)
+        away = np.array(_numbers(field, new, middle)) - np.array(_numbers(field, old, middle))
+        total += field.price * (float((away**2 / deviations**2).sum()) + ("" in (old, new)))
     return total
 
 
-def _numbers(field: Field, cell: str) -> tuple[float, ...]:
+def _numbers(field: Field, cell: str, middle: float = 0.0) -> tuple[float, ...]:
+    """The numbers of a cell; of a gap those of the median."""
     if field.kind == "number":
-        return (float(cell),)
-    day = float(datetime.date.fromisoformat(cell).toordinal() - FIRST)
+        return (float(cell) if cell else middle,)
+    day = float((np.datetime64(cell) - FIRST).astype(int)) if cell else middle
     return (day, *_season(day))
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 import certus
+from certus.data.other_data import load_like
 from tests.runs.table_files import (
     Field,
     counted,
@@ -21,6 +23,7 @@ from tests.runs.table_files import (
     make_fields,
     make_table,
     raw_cost,
+    write_cells,
 )
 
 ROWS = 14
@@ -82,6 +85,29 @@ def test_200_worst_tables_are_counted_as_they_are_attained(tmp_path: Path) -> No
     raised = {what: sum(one[what] > 1e-6 for one in gains) for what in ("loss", "error")}
     assert raised["loss"] > 150
     assert raised["error"] > 100
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_encoded_rows_are_no_farther_apart_than_their_cells(seed: int, tmp_path: Path) -> None:
+    """What is proven for all points within ρ in the encoding is then proven for all tables within ρ."""
+    rng = np.random.default_rng([6, seed])
+    fields = make_fields(rng, categories=1 + seed % 4)
+    table, _ = make_table(tmp_path / "old.csv", rng, fields)
+    changed = [dict(row) for row in table.cells]
+    for row in changed:
+        for field in fields:
+            if rng.random() < 0.4:
+                other = table.cells[int(rng.integers(len(changed)))][field.name]
+                row[field.name] = "unseen" if field.kind == "category" and rng.random() < 0.3 else other
+    write_cells(tmp_path / "other.csv", changed)
+    (here, _), (there, _) = (
+        everything(data) for data in (table.data, load_like(table.data, f"csv:{tmp_path}/other.csv"))
+    )
+    encoded = table.cost(there.inputs.double(), here.inputs.double()).tolist()
+    raw = [raw_cost(table, *pair) for pair in zip(table.cells, changed, strict=True)]
+    assert sum(cost > 0 for cost in raw) > 20
+    for coded, paid in zip(encoded, raw, strict=True):
+        assert coded <= paid * (1 + 1e-5) + 1e-9
 
 
 def worst_over(costs: np.ndarray, gains: np.ndarray, rho: float) -> float:
@@ -179,3 +205,54 @@ def test_both_sides_against_all_real_rows(seed: int, tmp_path: Path) -> None:
             assert worst_over(np.stack(costs), np.stack(gains), rho) <= high + 1e-9
             # The grid is finer than this much more of the budget.
             assert low <= worst_over(np.stack(costs), np.stack(gains), rho * 1.05 + 1e-3) + 1e-3
+
+
+def test_smoothing_attains_no_parts_of_categories(tmp_path: Path) -> None:
+    """A network that looks at a category alone: in noise its errors stay the same, wherever numbers go."""
+    rng = np.random.default_rng(5)
+    fields = (Field("n", "number"), Field("c", "category", ("a", "b")))
+    layer = nn.Linear(3, 2)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[0.0, 4.0, 0.0], [0.0, 0.0, 4.0]]))
+        layer.bias.zero_()
+    network = nn.Sequential(layer)
+    table, _ = make_table(tmp_path / "old.csv", rng, fields, network, count=600)
+    whole, _ = everything(table.data)
+    sigma = 0.3
+    found = certus.certify(
+        network, whole, rho=0.2, smoothing=sigma, draws=50, votes=20, cost=table.cost, attack_steps=6
+    )
+    # The margin is 4, and the difference of two columns has noise of the deviation σ·√(2 + 2).
+    chance = 0.5 * math.erfc(1 / (2 * sigma) / math.sqrt(2))
+    flipped = float((network(whole.inputs).argmax(1) != whole.targets).double().mean())
+    now = flipped * (1 - chance) + (1 - flipped) * chance
+    assert found.lower(0.2, "error") <= now + 0.02
+
+
+class Unreadable(nn.Module):
+    """Looks at a category alone, in a way that cannot be bounded."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        scale = 4.0 if float(rows.detach().abs().sum()) >= 0 else 1.0
+        return scale * rows[:, 1:3]
+
+
+def test_other_paths_attain_no_parts_of_categories(tmp_path: Path) -> None:
+    """A linear model of scikit-learn, and a module without a proof: no number matters, so nothing is gained
+    but by swaps, of which ρ buys a tenth of the rows."""
+    rng = np.random.default_rng(8)
+    fields, rho = (Field("n", "number"), Field("c", "category", ("a", "b"))), 0.1
+    table, _ = make_table(tmp_path / "old.csv", rng, fields, Unreadable(), count=80)
+    whole, _ = everything(table.data)
+    inputs = whole.inputs.double().numpy() * np.array([0.0, 1.0, 1.0])
+    linear = LogisticRegression(C=100.0).fit(inputs, whole.targets.numpy())
+    linear.coef_[:, 0] = 0.0
+    for model, wrong in (
+        (linear, linear.predict(whole.inputs.double().numpy()) != whole.targets.numpy()),
+        (Unreadable(), (whole.inputs[:, 1:3].argmax(1) != whole.targets).numpy()),
+    ):
+        found = certus.certify(model, whole, rho=rho, cost=table.cost)
+        low = found.error_lower(rho)
+        assert low is not None
+        assert low <= wrong.mean() + rho
+        assert low >= wrong.mean() - 1e-9

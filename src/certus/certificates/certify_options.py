@@ -36,6 +36,7 @@ class NetworkOptions(TypedDict, total=False):
     balls: int
     refine: int
     attack_steps: int
+    encoding: RowEncoding | None
     memory: Memory | None
     encoding: RowEncoding | None
 

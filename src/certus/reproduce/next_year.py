@@ -155,10 +155,9 @@ def _certify(
 ) -> Certificate:
     """Over all distributions within ρ of the rows; with a price, labels may change too."""
     options: dict[str, Any] = {} if price is None else {"label_cost": LabelCost(price, 2)}
-    sample: Any = rows if isinstance(model, nn.Module) else (rows.inputs.numpy(), rows.targets.numpy())
     if isinstance(model, nn.Module):
         options |= {"balls": 2, "refine": 0}
-    found = certus.certify(model, sample, rho=sorted(set(levels.values())), cost=cost, **options)
+    found = certus.certify(model, rows, rho=sorted(set(levels.values())), cost=cost, **options)
     assert isinstance(found, Certificate)
     return found
 
