@@ -38,7 +38,6 @@ class NetworkOptions(TypedDict, total=False):
     attack_steps: int
     encoding: RowEncoding | None
     memory: Memory | None
-    encoding: RowEncoding | None
 
 
 class SmoothingOptions(TypedDict, total=False):
