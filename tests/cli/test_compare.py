@@ -6,6 +6,7 @@ import csv
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,7 +103,7 @@ def test_rows_as_latex_and_csv(runs: Path) -> None:
     shutil.copytree(runs / "elu", runs / name)
     models = ["--model", "two.py:elu", "--model", "two.py:tanh"]
     ask = ["compare", "tanh", name, *models, "--epsilon", "0", "--epsilon", "0.1", "--samples", "40"]
-    rows = read(runs, *ask)["rows"]
+    rows: list[dict[str, Any]] = read(runs, *ask)["rows"]
     done = certus(*ask, "-o", "new/table.csv", folder=runs)
     assert done.returncode == 0, done.stderr
     with (runs / "new/table.csv").open(newline="") as stream:
@@ -128,10 +129,10 @@ def test_rows_as_latex_and_csv(runs: Path) -> None:
     assert head[0] == "run"
     assert {len(row) for row in (head, *cells)} == {len(width)}
     assert [_plain(row[0]) for row in cells] == [line["run"] for line in lines]
-    for row, known in zip(cells, rows, strict=True):
-        assert float(row[head.index("error")]) == pytest.approx(known["error"]["value"], abs=5e-4)
-        said = row[head.index("error minus first")].strip("$")
-        gap = known["minus_first"]
+    for shown, row in zip(cells, rows, strict=True):
+        assert float(shown[head.index("error")]) == pytest.approx(row["error"]["value"], abs=5e-4)
+        said = shown[head.index("error minus first")].strip("$")
+        gap = row["minus_first"]
         assert said == "--" if gap is None else float(said) == pytest.approx(gap["value"], abs=5e-4)
     done = certus("attack", "elu", "--model", "two.py:elu", "--nearest", "-o", "x.tex", folder=runs)
     refused(done, "`--output` must be a JSON file")
