@@ -26,10 +26,11 @@ $(shell test -d $(VENV) || exit 0; exec 2>/dev/null; \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test sweeps soak fuzz mutants wheel lowest check docs bench clean
+.PHONY: help demo study test sweeps soak fuzz mutants wheel lowest check docs bench clean
 
 help:
 	@echo "make demo    train a robust classifier of digits, attack it and an ordinary one, certify it"
+	@echo "make study   list the studies; measure one: make study NAME=toy ARGS='--scale paper'"
 	@echo "make test    run the tests and doctests; options: make test PYTEST_ARGS='-k name'"
 	@echo "make sweeps  run the sweeps at full size, with a random seed; to repeat one: make sweeps SEED=..."
 	@echo "make soak    attack, kill and mutate for an hour (SOAK_MINUTES=...); a second call continues"
@@ -53,6 +54,9 @@ demo: $(VENV)/.has-report
 	$(VENV)/bin/certus certify demo/run --rho 0.001 --rho 0.01 --confidence 0.95 --balls 4
 	@echo
 	$(VENV)/bin/certus report demo/run -o demo/report.html
+
+study: $(VENV)/.has-dev
+	$(PY) -m studies $(NAME) $(ARGS)
 
 test: $(VENV)/.has-dev
 	$(PY) -m pytest $(PYTEST_ARGS)
@@ -94,7 +98,7 @@ bench: $(VENV)/.has-bench
 
 clean:
 	rm -rf $(VENV) build dist docs/_api docs/_build docs/_results .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests studies tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null || \

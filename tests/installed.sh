@@ -54,7 +54,6 @@ $certus predict table table.csv --reach 0.1 -o said.csv
 $certus features table --samples 10
 $certus whatif table --feature a --by 0.1 --samples 10
 $certus export run -o run.pt2
-$certus reproduce --json > /dev/null
 if $certus report run -o page.html 2> refused; then exit 1; fi
 grep "pip install 'certus\[report\]'" refused
 

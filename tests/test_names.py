@@ -18,10 +18,6 @@ PACKAGED = {"download", "convert", "verify", "PACKAGE", "REQUIREMENT", "FOLDER",
 """Every data set that is fetched has a ``Package``, and says under these names what goes into its fields."""
 
 
-REPRODUCED = "REPRODUCTION"
-"""The one thing that every file of a result of the paper has."""
-
-
 def test_no_two_public_names_are_alike() -> None:
     """Classes, functions, constants and aliases; what begins with an underscore is a file's own."""
     places = defaultdict(list)
@@ -29,8 +25,7 @@ def test_no_two_public_names_are_alike() -> None:
         for name in _defined(ast.parse(path.read_text())):
             command = path.parent == COMMANDS and name == path.stem
             packaged = path.parent.name == "data" and name in PACKAGED
-            reproduced = path.parent.name == "reproduce" and name == REPRODUCED
-            if not name.startswith("_") and not command and not packaged and not reproduced:
+            if not name.startswith("_") and not command and not packaged:
                 places[name].append(str(path.relative_to(SOURCE)))
     assert len(places) > 400
     assert not {name: where for name, where in places.items() if len(set(where)) > 1}

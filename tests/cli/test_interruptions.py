@@ -73,11 +73,6 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
         BeforeCalling("certus.cli.shift_words:transport_distance"),
         NOTHING,
     ),
-    "reproduce": (
-        ["reproduce", "hardness", "-o", "results", "--work", "work"],
-        BeforeCalling("certus.cli.reproducing:_with_bar"),
-        "work keeps the parts that are finished; the same command continues.",
-    ),
     "runs": (["runs", "."], BeforeCalling("certus.cli.run_table:find_runs"), NOTHING),
 }
 

@@ -161,14 +161,6 @@ REFUSED = {
         ["report", "run", "-o", "x.html", "--figures", "./x.html"],
         "`--figures` must be another place than --output",
     ),
-    "reproduce into a file": (
-        ["reproduce", "hardness", "-o", "notes/notes.txt"],
-        "`--output` must be a folder",
-    ),
-    "reproduce in a file": (
-        ["reproduce", "hardness", "-o", "new", "--work", "notes/notes.txt"],
-        "`--work` must be a folder",
-    ),
     "bound": (["bound", "run", "--plot", "x.xyz"], "`--plot` must name a picture that can be drawn"),
     "bound over a run": (["bound", "run", "--plot", "run/result.json"], "which belongs to a run"),
 }

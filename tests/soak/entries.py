@@ -125,11 +125,6 @@ ENTRIES = {
         ),
         makes=("proof",),
     ),
-    "reproduce": Entry(
-        "reproduce hardness -o results --work work",
-        ("reproduce -o results", "reproduce --json"),
-        makes=("results", "work"),
-    ),
     "verify": Entry("verify run/certificate/certificate.json"),
     "shift": Entry("shift csv:data.csv@test csv:data.csv@train --label-price 1 --samples 10"),
     "predict": Entry("predict run data.csv --reach 0.1 -o said.csv", makes=("said.csv",)),

@@ -23,7 +23,6 @@ from certus.cli import (
     features,
     predict,
     report,
-    reproduce,
     runs,
     shift,
     train,
@@ -66,7 +65,6 @@ for group, name, function in (
     ("Use", "export", export.export),
     ("Data", "shift", shift.shift),
     ("Other", "cartpole", cartpole.cartpole),
-    ("Other", "reproduce", reproduce.reproduce),
 ):
     app.command(name, rich_help_panel=group, cls=TypedCommand)(interruptible(function))
 app.add_typer(data.data_commands, name="data", rich_help_panel="Data")

@@ -1,0 +1,124 @@
+"""The page of a reproduction, and the table of all: Markdown, generated from what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from studies.reproduction import Extent, Reproduction
+from studies.told_settings import training_words
+
+WRITTEN_BY = "<!-- Written by `python -m studies`; changes made here are lost. -->"
+
+
+def page(of: Reproduction, content: dict[str, Any]) -> str:
+    """``results/NAME/README.md``."""
+    extent = Extent(content["extent"])
+    command = f"python -m studies {of.name}" + ("" if extent is Extent.QUICK else " --scale paper")
+    fetched = "".join(f"certus data get {name}\n" for name in of.needed_data(extent))
+    lines = [
+        WRITTEN_BY,
+        f"# {of.title}",
+        f"{_place(of)} Scale: **{extent}**.",
+    ]
+    if extent in of.smaller:
+        lines.append(of.smaller[extent])
+    if content.get("training"):
+        lines.append(training_words(content["training"]))
+    lines.append(f"```sh\n{fetched}{command}\n```")
+    lines.append(markdown_table(_head(content), _rows(content)))
+    if of.text is not None:
+        lines.append(of.text(content["measured"]))
+    lines += [f"![{picture.caption}]({picture.name}.png)\n\n{picture.caption}" for picture in of.pictures]
+    lines += [f"![{film.caption}]({film.name}.gif)\n\n{film.caption}" for film in of.films]
+    lines.append(_circumstances(content["circumstances"]))
+    return "\n\n".join(lines) + "\n"
+
+
+def _place(of: Reproduction) -> str:
+    labels = ", ".join(f"`{label}`" for label in of.shows)
+    if of.beyond:
+        return f"Beyond the paper ({labels})." if labels else "Beyond the paper."
+    return f"Of the paper: {labels}."
+
+
+def table_of_all(contents: Sequence[dict[str, Any]]) -> str:
+    """``results/README.md``: every statement of every reproduction, and what lies beyond the paper."""
+    words = (
+        "What the paper says, and what was measured here. `python -m studies` lists the results. "
+        "`python -m studies NAME -o FOLDER` takes a quick look at one, in another folder; `--scale paper` "
+        "measures it again as it is here."
+    )
+    parts = [
+        WRITTEN_BY,
+        "# The paper, reproduced",
+        words,
+        _table([one for one in contents if not _beyond(one)]),
+    ]
+    beyond = [one for one in contents if _beyond(one)]
+    if beyond:
+        parts += ["## Beyond the paper", _table(beyond)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _beyond(content: dict[str, Any]) -> bool:
+    return bool(content.get("beyond", False))
+
+
+def _table(contents: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        [f"[{content['name']}]({content['name']}/README.md)", content["extent"], *row]
+        for content in contents
+        for row in _rows(content)
+    ]
+    return markdown_table(["result", "scale", *_head(contents[0] if contents else {})], rows)
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; bars inside cells are escaped.
+
+    >>> print(markdown_table(["a", "b"], [["1", "x|y"]]))
+    | a | b |
+    |---|---|
+    | 1 | x\\|y |
+    """
+    lines = [head, *rows]
+    shown = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+    return "\n".join([shown[0], "|---" * len(head) + "|", *shown[1:]])
+
+
+def spoken_power(power: float) -> str:
+    """An exponent with two decimals, and a minus sign of its own.
+
+    >>> spoken_power(-0.5), spoken_power(0.25)
+    ('−0.50', '0.25')
+    """
+    return f"{power:.2f}".replace("-", "−")
+
+
+def _head(content: dict[str, Any]) -> list[str]:
+    return ["asked", "we measure"] if _beyond(content) else ["paper says", "we measure", "agrees"]
+
+
+def _rows(content: dict[str, Any]) -> list[list[str]]:
+    words = {True: "yes", False: "no", None: "cannot be compared"}
+    rows = [
+        [
+            one["paper"] + (f" (`{one['label']}`)" if one["label"] else ""),
+            f"{one['measured']} (*{one['evidence']}*)",
+            words[one["agrees"]] + (f": {one['reason']}" if one["reason"] else ""),
+        ]
+        for one in content["statements"]
+    ]
+    return [row[: len(_head(content))] for row in rows]
+
+
+def _circumstances(known: dict[str, Any]) -> str:
+    """When and with what; of what was not recorded, the ``note`` says so."""
+    said = [known["note"]] if "note" in known else []
+    if "date" in known:
+        versions = ", ".join(f"{name} {version}" for name, version in known["versions"].items())
+        threads = "1 thread" if known["threads"] == 1 else f"{known['threads']} threads"
+        processor = known["machine"]["processor"]
+        said.insert(0, f"Measured on {known['date']} with {versions}, on {threads} of {processor}.")
+    return " ".join(said)
