@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from certus.figures.canvas import new_figure
 from certus.mdp.episodes import MeanEstimate, estimate_mean
-from certus.mdp.pictures import AGENT_COLOURS
-from certus.mdp.study import NOMINAL, ROBUST
 from studies.page import markdown_table
+from studies.pole_pictures import AGENT_COLOURS
+from studies.pole_study import NOMINAL, ROBUST
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from certus.mdp.covering import Covering
-from certus.mdp.environments import make_pendulum
 from certus.mdp.episodes import episode_rewards
 from certus.mdp.rewards import AngleReward
-from certus.mdp.study import NOMINAL, ROBUST
 from certus.mdp.tabular import Decay, TabularQLearning
 from studies.agent_pairs import pair_figure, pair_table, spoken_decisions
+from studies.pendulum_physics import make_pendulum
+from studies.pole_study import NOMINAL, ROBUST
 from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
 from studies.workshop import Workshop
 

@@ -18,10 +18,7 @@ from certus.figures.canvas import COLOURS, new_figure
 from certus.mdp.cartpole import ORIGINAL, CartPole, variations
 from certus.mdp.episodes import run_trials
 from certus.mdp.fast import cartpole_learner, fit_cartpole
-from certus.mdp.pictures import animate
 from certus.mdp.policies import Policy
-from certus.mdp.study import NOMINAL, PAPER, PENALTIES, ROBUST
-from certus.mdp.tabular import Landing
 from certus.mdp.value_iteration import cartpole_optimum
 from studies.agent_pairs import mean_score, paired_gain, spoken_gain
 from studies.page import markdown_table
@@ -33,6 +30,8 @@ from studies.pole_claims import (
     pole_statements,
     share_of,
 )
+from studies.pole_pictures import animate
+from studies.pole_study import NOMINAL, PAPER, PENALTY, ROBUST
 from studies.reproduction import Extent, Film, Measured, Part, Picture, Reproduction
 from studies.workshop import Workshop
 
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 MASSES = LENGTHS = (0.5, 1.0, 2.0)
 GRAVITIES = (0.2, 1.0, 5.0)
 _BLOCK = 50  # episodes that are averaged for one point of a training curve
-_EPISODES, _GAMMA = 4000, PENALTIES[Landing.ROUND]
+_EPISODES, _GAMMA = 4000, PENALTY
 
 
 def combinations() -> dict[str, CartPole]:

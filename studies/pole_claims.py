@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from certus.mdp.episodes import MeanEstimate, estimate_mean
-from certus.mdp.study import NOMINAL, PAPER, ROBUST
 from studies.agent_pairs import AgentPair, mean_score, paired_gain, spoken_gain
+from studies.pole_study import NOMINAL, PAPER, ROBUST
 from studies.reproduction import Comparison, Measured
 
 HARDER = ("heavy", "short", "strong g")

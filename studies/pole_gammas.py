@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from certus.figures.canvas import COLOURS, new_figure
 from certus.mdp.episodes import MeanEstimate, estimate_mean
 from certus.mdp.fast import cartpole_learner, fit_cartpole
-from certus.mdp.study import mean_lengths, try_out
 from certus.mdp.tabular import Landing
 from certus.mdp.transition import WeakPenaltyWarning
 from certus.mdp.worst_case import cartpole_worst_case
 from studies.page import markdown_table
+from studies.pole_study import mean_lengths, try_out
 from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
 from studies.workshop import Workshop
 

@@ -10,8 +10,8 @@ from certus.mdp.deep import DeepQLearning
 from certus.mdp.environments import make_cartpoles
 from certus.mdp.episodes import episode_lengths
 from certus.mdp.rewards import AngleReward
-from certus.mdp.study import NOMINAL, ROBUST
 from studies.agent_pairs import AgentPair, pair_figure, pair_table, spoken_decisions
+from studies.pole_study import NOMINAL, ROBUST
 from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
 from studies.workshop import Workshop
 

@@ -65,7 +65,12 @@ $certus report run -o page.html --samples 20
 $certus shift csv:table.csv@test csv:table.csv@train --label-price 1
 $certus train wine --method erm --epochs 2 --tensorboard curves -o watched
 ls curves/watched/events.*
-$certus cartpole --episodes 20 --seeds 1 --trials 5 -o pole
+"$environment/bin/python" - <<'CODE'
+from certus.mdp import cartpole_learner, episode_lengths, fit_cartpole
+
+trained = fit_cartpole(cartpole_learner(gamma=50.0, episodes=20), seed=0)
+print("cart-pole agent balanced for", episode_lengths(trained.policy, trials=5), "steps")
+CODE
 "$environment/bin/python" - <<'CODE'
 import foolbox
 import pandas

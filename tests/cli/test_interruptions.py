@@ -36,11 +36,6 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
         BeforeCalling("certus.cli.certifying:certify_run"),
         NOTHING,
     ),
-    "cartpole": (
-        ["cartpole", "--seeds", "1", "--episodes", "5", "--trials", "2", "-o", "study"],
-        BeforeCalling("certus.mdp.study:try_out"),
-        NOTHING,
-    ),
     "data get": (
         ["data", "get", "mnist"],
         BeforeCalling("certus.data.clients:run"),

@@ -93,7 +93,7 @@ def test_the_list_of_commands_has_one_line_each() -> None:
     lines = said[said.index("Train:") :]
     groups = [line for line in lines if line and not line.startswith(" ")]
     sentences = [line for line in lines if line.startswith("  ")]
-    assert groups == ["Train:", "Prove:", "Attack:", "Look:", "Use:", "Data:", "Other:"]
+    assert groups == ["Train:", "Prove:", "Attack:", "Look:", "Use:", "Data:"]
     assert len(sentences) == len(app.registered_commands) + len(app.registered_groups)
     for line in sentences:
         assert len(line) <= 80, line

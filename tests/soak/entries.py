@@ -114,7 +114,6 @@ ENTRIES = {
         makes=("page.html", "drawn"),
     ),
     "bound": Entry("bound run --samples 4", ("bound run --samples 0 --json",), makes=("run/bound.png",)),
-    "cartpole": Entry("cartpole --episodes 3 --seeds 1 --trials 2 -o pole2", makes=("pole2",)),
     "certify": Entry(
         f"certify run {_CERTIFY} -o proof",
         (

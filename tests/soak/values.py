@@ -34,7 +34,6 @@ PATHS = (
         "own",
         "web",
         "half",
-        "pole",
         "new",
         "new/deep/er",
         "run/certificate",

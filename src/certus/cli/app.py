@@ -15,7 +15,6 @@ import typer
 from certus.cli import (
     attack,
     bound,
-    cartpole,
     certify,
     compare,
     data,
@@ -64,7 +63,6 @@ for group, name, function in (
     ("Use", "whatif", features.whatif),
     ("Use", "export", export.export),
     ("Data", "shift", shift.shift),
-    ("Other", "cartpole", cartpole.cartpole),
 ):
     app.command(name, rich_help_panel=group, cls=TypedCommand)(interruptible(function))
 app.add_typer(data.data_commands, name="data", rich_help_panel="Data")

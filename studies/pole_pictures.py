@@ -1,4 +1,4 @@
-"""Pictures of agents: episode lengths during training, and two cart-poles that move."""
+"""Cart-poles that move, side by side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from certus.errors import require_count
-from certus.figures.canvas import COLOURS, new_figure, save_figure
+from certus.figures.canvas import COLOURS, new_figure
 from certus.mdp.cartpole import START, STEP_LIMIT, CartPole, advance, fallen
 from certus.mdp.policies import Policy
 from certus.storage.writing import write_atomically
@@ -20,32 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 AGENT_COLOURS = (COLOURS[1], COLOURS[0])  # vermilion and blue
-
-
-def draw_curves(curves: Mapping[str, NDArray[np.int64]], path: str | Path, window: int = 50) -> None:
-    """Episode length during training: mean over the seeds, and the middle half of them as a band.
-
-    Args:
-        curves: by agent, (seeds, episodes).
-        window: episodes that are averaged for one point.
-    """
-    figure = new_figure(7, 4)
-    axes = figure.subplots()
-    for (agent, lengths), colour in zip(curves.items(), AGENT_COLOURS, strict=False):
-        width = min(window, lengths.shape[1])
-        blocks = lengths.shape[1] // width
-        smooth = lengths[:, : blocks * width].reshape(len(lengths), blocks, width).mean(2)
-        at = (np.arange(blocks) + 0.5) * width
-        axes.plot(at, smooth.mean(0), color=colour, label=agent)
-        axes.fill_between(at, *np.quantile(smooth, [0.25, 0.75], axis=0), color=colour, alpha=0.2, lw=0)
-    seeds = len(next(iter(curves.values())))
-    axes.set(
-        xlabel="training episode",
-        ylabel="episode length",
-        title="Cart-pole" + (f": mean of {seeds} agents each, band: their middle half" if seeds > 1 else ""),
-    )
-    axes.legend(loc="lower right", frameon=False)
-    save_figure(figure, Path(path), dpi=130)
 
 
 def animate(
