@@ -20,13 +20,13 @@ from torch import Tensor
 
 from certus.data.cache import read
 from certus.data.cifar10 import CLASSES, EXPECTED
-from certus.data.resnet50_weights import EXPECTED as WEIGHTS
-from certus.data.resnet50_weights import resnet50_weights
 from certus.data.splits import digest_arrays
-from certus.models.resnet50 import Resnet50, pretrained
 from certus.split import Split
 from certus.storage.files import RunError
 from certus.storage.writing import write_atomically
+from studies.resnet50 import Resnet50, pretrained
+from studies.resnet50_weights import EXPECTED as WEIGHTS
+from studies.resnet50_weights import resnet50_weights
 from studies.workshop import Workshop
 
 FEATURE_SIDE, PORTION, AT_ONCE = 224, 100, 20

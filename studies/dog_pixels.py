@@ -16,15 +16,15 @@ import torch
 from torch import nn
 
 from certus.attacks import fgm, pgm
-from certus.data.resnet50_weights import resnet50_weights
 from certus.losses import CrossEntropy, ModelLoss
-from certus.models.resnet50 import Resnet50, pretrained
 from certus.perturbers import Perturber
 from certus.split import Split
 from certus.surrogate import WRM
 from certus.training import fit
 from studies.dog_features import AT_ONCE, enlarged, photographs
 from studies.kept_networks import Facts, Kept, kept_network
+from studies.resnet50 import Resnet50, pretrained
+from studies.resnet50_weights import resnet50_weights
 from studies.workshop import Workshop
 
 PIXEL_METHODS = {"erm": "ERM", "fgm": "FGM", "pgm": "PGM", "wrm": "WRM, γ = 1", "gentle": "WRM, γ = 30"}

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from certus.data.resnet50_weights import resnet50_weights
 from certus.decimals import at_most
 from studies.dog_ascent import draw_ascent, measure_ascent
 from studies.dog_attacks import attacked, table_of_errors, two_panels
@@ -29,6 +28,7 @@ from studies.dog_pixels import (
 from studies.dog_statements import dog_statements
 from studies.page import markdown_table
 from studies.reproduction import Extent, Measured, Part, Picture, Reproduction
+from studies.resnet50_weights import resnet50_weights
 from studies.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _text(measured: Measured) -> str:
     head = ["head", "γ", "L⁺ at most (proven)", "the paper's bound", "ρ̂ (estimated)", "test error"]
     return "\n\n".join(
         [
-            STAND_IN + " `certus.data.stanford_dogs` reads their published folders, for those who have them.",
+            STAND_IN + " `studies/stanford_dogs.py` reads their published folders, for those who have them.",
             markdown_table(head, rows),
             "Attacks on features, test error in percent:",
             table_of_errors(head_sweeps(measured)),

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from studies.reproduction import Extent, Reproduction
+from studies.resnet50_weights import FETCH
 from studies.told_settings import training_words
 
 WRITTEN_BY = "<!-- Written by `python -m studies`; changes made here are lost. -->"
+_FETCH = {"resnet50": FETCH}
 
 
 def page(of: Reproduction, content: dict[str, Any]) -> str:
     """``results/NAME/README.md``."""
     extent = Extent(content["extent"])
     command = f"python -m studies {of.name}" + ("" if extent is Extent.QUICK else " --scale paper")
-    fetched = "".join(f"certus data get {name}\n" for name in of.needed_data(extent))
+    fetched = "".join(f"{_FETCH.get(name, f'certus data get {name}')}\n" for name in of.needed_data(extent))
     lines = [
         WRITTEN_BY,
         f"# {of.title}",

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from certus.data import load
-from certus.data.resnet50_weights import resnet50_weights
 from certus.errors import UnsupportedError
 from certus.runs import RunLock
 from certus.runs.building import load_data
@@ -33,6 +32,7 @@ from certus.storage.writing import write_json
 from certus.training import Observer
 from studies.circumstances import circumstances
 from studies.reproduction import Extent, Part, Reproduction
+from studies.resnet50_weights import resnet50_weights
 
 
 @dataclass(frozen=True)

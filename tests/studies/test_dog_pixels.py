@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from certus.models.resnet50 import Resnet50
 from certus.split import Split
 from certus.storage.files import RunError
 from studies import dog_pixels
 from studies.dog_pixels import fine_tuned, fit_last_layer, moves_of_wrm
 from studies.kept_networks import kept_network
+from studies.resnet50 import Resnet50
 from studies.workshop import Workshop
 
 

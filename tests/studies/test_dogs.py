@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from certus.figures.attack_curves import Curve, Panel, sweep_figure
 from certus.losses import CrossEntropy, ModelLoss
-from certus.models.resnet50 import Resnet50
 from certus.split import Split
 from certus.storage.files import RunError
 from certus.surrogate import WRM, BarzilaiBorwein
@@ -21,6 +20,7 @@ from studies.dog_attacks import attacked, farthest_behind, two_panels
 from studies.dog_features import photo_features, read_portion, scaled, write_portion
 from studies.dog_heads import head, train_above_bound
 from studies.reproduction import Extent
+from studies.resnet50 import Resnet50
 from studies.workshop import Workshop
 
 HOW = {"units": 3, "epochs": 2, "batch": 8, "rate": 1e-3, "seed": 0}

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from certus.data import load, stanford_dogs
 from certus.errors import ArgumentError
+from studies.stanford_dogs import stanford_dogs
 
 BREEDS = ("n02085620-Chihuahua", "n02085782-Japanese_spaniel", "n02099601-golden_retriever")
 COLOURS = ((200, 10, 30), (20, 150, 60), (40, 50, 250))
@@ -44,7 +44,7 @@ def write_list(folder: Path, part: str, rows: list[tuple[str, int]], place: str 
 
 @pytest.mark.parametrize("place", ["lists", "."])
 def test_photographs_follow_the_lists(tmp_path: Path, place: str) -> None:
-    data = load(f"dogs:{published(tmp_path, place=place)}", seed=1)
+    data = stanford_dogs(published(tmp_path, place=place), seed=1)
     assert data.class_names == ("Chihuahua", "Japanese_spaniel", "golden_retriever")
     assert (len(data.train), len(data.calibration), len(data.test)) == (11, 1, 3)
     assert data.test.targets.tolist() == [0, 1, 2]
@@ -122,9 +122,9 @@ def test_what_is_not_as_published_is_refused(tmp_path: Path, spoil: object, matc
     assert callable(spoil)
     spoil(tmp_path)
     with pytest.raises(ArgumentError, match=match):
-        load(f"dogs:{tmp_path}")
+        stanford_dogs(tmp_path)
 
 
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="must be a folder that holds Images/"):
-        load(f"dogs:{tmp_path}")
+        stanford_dogs(tmp_path)

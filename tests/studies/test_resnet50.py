@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from certus.models.resnet50 import Resnet50, fill
+from studies.resnet50 import Resnet50, fill
 
 WIDTH, STAGES, CLASSES = 2, (2, 1), 5
 Doubles = NDArray[np.float64]

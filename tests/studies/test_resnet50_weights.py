@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from certus.data.cache import store
-from certus.data.resnet50_weights import EXPECTED, convert, resnet50_weights, verify
 from certus.data.splits import digest_arrays
 from certus.errors import ArgumentError
+from studies.resnet50_weights import EXPECTED, convert, resnet50_weights, verify
 
 KERNEL = np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3) / 7
 BIAS = np.array([-1.5, 2.5, 1e-8], dtype=np.float32)
@@ -42,7 +42,7 @@ def test_weights_are_those_of_the_package(tmp_path: Path, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(arrays["conv1/kernel"], KERNEL)
     np.testing.assert_array_equal(arrays["conv1/bias"], BIAS)
     store("resnet50", arrays, {}, tmp_path)
-    with pytest.raises(ArgumentError, match=r"resnet50\.safetensors` is damaged .*certus data get resnet50"):
+    with pytest.raises(ArgumentError, match=r"resnet50\.safetensors` is damaged .*python -m studies\.r"):
         resnet50_weights(cache=tmp_path)  # whole, but not the weights that were published
     monkeypatch.setitem(EXPECTED, "sha256", digest_arrays(arrays))
     np.testing.assert_array_equal(resnet50_weights(cache=tmp_path)["conv1/kernel"], KERNEL)
@@ -62,6 +62,6 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
 
 def test_unfetched_weights_say_how_to_get_them(tmp_path: Path) -> None:
     with pytest.raises(
-        ArgumentError, match="`resnet50` must be fetched first: run `certus data get resnet50`"
+        ArgumentError, match=r"`resnet50` must be fetched first: run `python -m studies\.resnet50_weights`"
     ):
         resnet50_weights(cache=tmp_path)

