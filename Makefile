@@ -66,18 +66,18 @@ sweeps: $(VENV)/.has-dev
 
 # One thread: what is forked must have no others. The extra bench brings ART.
 soak: $(VENV)/.has-dev $(VENV)/.has-bench
-	OMP_NUM_THREADS=1 $(PY) -m tests.soak
+	OMP_NUM_THREADS=1 $(PY) -m tools.soak
 
 wheel lowest:
-	PYTHON=$(PYTHON) tests/installed.sh build/$@ $(if $(filter lowest,$@),constraints-lowest.txt,constraints.txt)
+	PYTHON=$(PYTHON) tools/installed.sh build/$@ $(if $(filter lowest,$@),constraints-lowest.txt,constraints.txt)
 
 fuzz: $(VENV)/.has-dev
 	$(PY) -m pytest $(PYTEST_ARGS) --hypothesis-profile=fuzz --hypothesis-seed=$(SEED) -m 'hypothesis and not soak'
 
 mutants: $(VENV)/.has-dev
-	$(PY) -m tests.mutation calls
-	$(PY) -m tests.mutation run $(MUTANTS_ARGS)
-	$(PY) -m tests.mutation list
+	$(PY) -m tools.mutation calls
+	$(PY) -m tools.mutation run $(MUTANTS_ARGS)
+	$(PY) -m tools.mutation list
 
 check: $(VENV)/.has-dev
 	$(VENV)/bin/ruff check .
