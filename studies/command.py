@@ -17,6 +17,7 @@ from certus.storage.files import DamageError
 from certus.texts.plain_text import make_table
 from certus.training import Observer, TrainingState
 from studies.making import MEASURED, read_measured, reproduce, require_place
+from studies.page import rows_of
 from studies.reproduction import Extent, Reproduction
 from studies.reproductions import REPRODUCTIONS, reproductions
 from studies.workshop import Workshop, require_data
@@ -165,9 +166,6 @@ def _show(of: Reproduction, output: Path) -> None:
     console.print(f"{of.title} (scale: {content['extent']})")
     heads = ("", "asked", "measured") if of.beyond else ("agrees", "paper", "measured")
     shown = make_table(*heads, words=heads)
-    words = {True: "yes", False: "no", None: "–"}
-    for one in content["statements"]:
-        agrees = "" if of.beyond else words[one["agrees"]]
-        why = f" Why not: {one['reason']}" if one["agrees"] is False else ""
-        shown.add_row(agrees, one["paper"], f"{one['measured']} ({one['evidence']}){why}")
+    for claim, ours, outcome in rows_of(content):
+        shown.add_row("" if of.beyond else outcome, claim, ours)
     console.print(shown)

@@ -33,7 +33,17 @@ from certus.attacks.gradient import ifgm
 from certus.domains import Box
 from certus.evidence import Evidence
 from certus.figures.canvas import COLOURS, new_figure
-from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
+from studies.reproduction import (
+    Extent,
+    Measured,
+    Outcome,
+    Part,
+    Picture,
+    Quantity,
+    Reproduction,
+    Verdict,
+    outcome_of,
+)
 from studies.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -200,28 +210,33 @@ def _formulas(measured: Measured) -> tuple[int, int]:
     return len(right), sum(right.values())
 
 
-def _statements(measured: Measured) -> list[Comparison]:
+def _statements(measured: Measured) -> list[Verdict]:
     most = max(one["starts"] for one in measured.values())
     hardest = _of_starts(measured, most)[-1]
-    missed, guessed = _missed(hardest), _missed(hardest, "guess")
     total, equal = _formulas(measured)
     return [
-        Comparison(
-            "thm:nphard",
-            "Maximising a ReLU network over a box is NP-hard, for some weights.",
-            f"3-SAT becomes such a network. Its largest value is the largest number of clauses that hold at "
-            f"once, counted without it, for {equal:,} of {total:,} formulas.",
-            equal == total,
-            reason="" if equal == total else "the network does not say what the formula says.",
+        Verdict(
+            name="reduction",
+            label="thm:nphard",
+            claim="Maximising a ReLU network over a box is NP-hard, for some weights.",
+            rule="for every formula, a largest value of its network equal to the largest number of clauses "
+            "that hold at once, counted without the network",
+            outcome=outcome_of(equal == total),
+            ours={"formulas": Quantity(total, places=0), "equal": Quantity(equal, places=0)},
             evidence=Evidence.PROVEN,
         ),
-        Comparison(
-            "sec:nphard",
-            "Smoothness matters: worst perturbations of ReLU networks cannot be found efficiently.",
-            f"At {hardest['variables']} variables the best of {most} projected ascents misses {missed:.0%} "
-            f"of the maxima, and the best of {most} guesses {guessed:.0%}.",
-            None,
-            reason="ascents that fail on small formulas show that it can be hard, not that nothing works.",
+        Verdict(
+            name="ascents",
+            label="sec:nphard",
+            claim="Smoothness matters: worst perturbations of ReLU networks cannot be found efficiently.",
+            rule="",
+            outcome=Outcome.NOT_COMPARABLE,
+            ours={
+                "variables": Quantity(hardest["variables"], places=0),
+                "starts": Quantity(most, places=0),
+                "maxima missed by the best ascent": Quantity(_missed(hardest), places=0, percent=True),
+                "by the best guess": Quantity(_missed(hardest, "guess"), places=0, percent=True),
+            },
             evidence=Evidence.ATTAINED,
         ),
     ]

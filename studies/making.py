@@ -73,7 +73,7 @@ def statements_of(of: Reproduction, extent: Extent, measured: dict[str, Any]) ->
     """In JSON types. A quick look that disagrees needs no reason of its own."""
     made = [asdict(one) for one in of.statements(measured)]
     for one in made:
-        if extent is Extent.QUICK and one["agrees"] is False:
+        if extent is Extent.QUICK and one.get("agrees") is False:
             one["reason"] = one["reason"] or "a quick look is too small to tell."
     return made
 

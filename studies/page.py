@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from certus.decimals import at_least, at_most, at_most_digits
 from studies.reproduction import Extent, Reproduction
 from studies.resnet50_weights import FETCH
 from studies.told_settings import training_words
 
 WRITTEN_BY = "<!-- Written by `python -m studies`; changes made here are lost. -->"
 _FETCH = {"resnet50": FETCH}
+_NOTES = Path(__file__).parent / "notes"
+"""Prose of a page at the paper's scale, written by hand: NAME.md."""
 
 
 def page(of: Reproduction, content: dict[str, Any]) -> str:
@@ -28,7 +32,9 @@ def page(of: Reproduction, content: dict[str, Any]) -> str:
     if content.get("training"):
         lines.append(training_words(content["training"]))
     lines.append(f"```sh\n{fetched}{command}\n```")
-    lines.append(markdown_table(_head(content), _rows(content)))
+    lines.append(_verdicts(content))
+    if (notes := _NOTES / f"{of.name}.md").exists() and extent is Extent.PAPER:
+        lines.append(notes.read_text(encoding="utf-8").strip())
     if of.text is not None:
         lines.append(of.text(content["measured"]))
     lines += [f"![{picture.caption}]({picture.name}.png)\n\n{picture.caption}" for picture in of.pictures]
@@ -102,17 +108,80 @@ def _head(content: dict[str, Any]) -> list[str]:
     return ["asked", "we measure"] if _beyond(content) else ["paper says", "we measure", "agrees"]
 
 
-def _rows(content: dict[str, Any]) -> list[list[str]]:
+def rows_of(content: dict[str, Any]) -> list[list[str]]:
+    """What the paper says, what was measured, and the outcome, of each statement."""
+    return [_row(one) for one in content["statements"]]
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    label = f" (`{one['label']}`)" if one["label"] else ""
+    if "outcome" in one:
+        printed = _listed({name: f"{value:g}" for name, value in one["paper"].items()})
+        claim = f"{one['claim']} {printed}".rstrip() + label
+        return [claim, f"{_measured(one)} (*{one['evidence']}*)", one["outcome"]]
     words = {True: "yes", False: "no", None: "cannot be compared"}
+    agrees = words[one["agrees"]] + (f": {one['reason']}" if one["reason"] else "")
+    return [one["paper"] + label, f"{one['measured']} (*{one['evidence']}*)", agrees]
+
+
+def _rows(content: dict[str, Any]) -> list[list[str]]:
+    return [row[: len(_head(content))] for row in rows_of(content)]
+
+
+def _verdicts(content: dict[str, Any]) -> str:
+    """The table of a page: of verdicts, every field has a column of its own."""
+    statements = content["statements"]
+    if _beyond(content) or not all("outcome" in one for one in statements):
+        return markdown_table(_head(content), _rows(content))
     rows = [
         [
-            one["paper"] + (f" (`{one['label']}`)" if one["label"] else ""),
-            f"{one['measured']} (*{one['evidence']}*)",
-            words[one["agrees"]] + (f": {one['reason']}" if one["reason"] else ""),
+            one["name"],
+            f"{one['claim']} (`{one['label']}`)",
+            _listed({name: f"{value:g}" for name, value in one["paper"].items()}) or "–",
+            f"{_measured(one)} (*{one['evidence']}*)",
+            one["rule"] or "–",
+            one["outcome"],
         ]
-        for one in content["statements"]
+        for one in statements
     ]
-    return [row[: len(_head(content))] for row in rows]
+    return markdown_table(["", "claim", "paper", "ours", "*yes* needs", "verdict"], rows)
+
+
+def _listed(named: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {text}" for name, text in named.items())
+
+
+def _measured(one: dict[str, Any]) -> str:
+    return _listed({name: quantity_text(number) for name, number in one["ours"].items()})
+
+
+def quantity_text(number: Mapping[str, Any]) -> str:
+    """A ``Quantity`` in JSON types, with its interval; bounds are rounded outwards.
+
+    >>> plain = {"low": None, "high": None, "places": 1, "percent": False, "side": ""}
+    >>> quantity_text({"value": -0.26, **plain, "low": -1.0, "high": 2.0})
+    '−0.3 [−1.0, 2.0]'
+    >>> quantity_text({"value": 0.1201, **plain, "percent": True, "side": "at most"})
+    'at most 12.1%'
+    """
+    text = _number(number["value"], number)
+    interval = [number["low"], number["high"]]
+    if None not in interval:
+        text += " [{}, {}]".format(*(_number(end, number) for end in interval))
+    return text if number["value"] is None else f"{number['side']} {text}".lstrip()
+
+
+def _number(value: float | None, how: Mapping[str, Any]) -> str:
+    if value is None:
+        return "–"
+    value, places = value * (100 if how["percent"] else 1), how["places"]
+    if how["side"] == "at most":
+        text = at_most_digits(value) if places is None else at_most(value, places)
+    elif how["side"] == "at least":
+        text = at_least(value, 4 if places is None else places)
+    else:
+        text = f"{value:.2g}" if places is None else f"{value:z,.{places}f}"
+    return text.replace("-", "−") + ("%" if how["percent"] else "")
 
 
 def _circumstances(known: dict[str, Any]) -> str:

@@ -23,7 +23,6 @@ from certus.mdp.value_iteration import cartpole_optimum
 from studies.agent_pairs import mean_score, paired_gain, spoken_gain
 from studies.page import markdown_table
 from studies.pole_claims import (
-    RULE,
     agents_of,
     optima_of,
     pairs_of,
@@ -138,7 +137,7 @@ def _text(measured: Measured) -> str:
         "agents (the paper's: over trials of one agent). The last columns: the "
         "policy that robust value iteration finds on the cells, which do not see the cart."
     )
-    return "\n\n".join([RULE, markdown_table(head, rows), words, _ends(measured)])
+    return "\n\n".join([markdown_table(head, rows), words, _ends(measured)])
 
 
 def _ends(measured: Measured) -> str:
@@ -146,14 +145,11 @@ def _ends(measured: Measured) -> str:
     kinds = [(agent, end) for agent in (NOMINAL, ROBUST) for end in ("fell", "ran off")]
     shares = {(*kind, system): share_of(measured, *kind, system) for kind in kinds for system in PAPER}
     rows = [[system, *(f"{shares[(*kind, system)]:.1%}" for kind in kinds)] for system in PAPER]
-    total = {kind: sum(shares[(*kind, system)] for system in PAPER) for kind in kinds}
-    fell, off = total[NOMINAL, "fell"], total[NOMINAL, "ran off"]
-    words = f"Carts that run off the track are {off / (fell + off):.0%} of the nominal agents' early ends."
     head = [
         "share of the trials",
         *(f"{agent}: {'pole' if end == 'fell' else 'cart'} {end}" for agent, end in kinds),
     ]
-    return f"{markdown_table(head, rows)}\n\n{words if fell + off else ''}".rstrip()
+    return markdown_table(head, rows)
 
 
 def _film(measured: Measured, path: Path) -> None:

@@ -1,7 +1,7 @@
 """What the paper says of cart-pole (sec:cartpole), beside nominal and robust agents of the same seeds.
 
 On its harder systems the paper's robust agent is better, on the others both are alike. Here the 95% interval
-of the paired gain, robust − nominal, says who is better; ``RULE`` is what the page says of it.
+of the paired gain, robust − nominal, decides. The lengths of episodes themselves are not compared.
 """
 
 from __future__ import annotations
@@ -12,21 +12,19 @@ from typing import Any
 import numpy as np
 
 from certus.mdp.episodes import MeanEstimate, estimate_mean
-from studies.agent_pairs import AgentPair, mean_score, paired_gain, spoken_gain
+from studies.agent_pairs import AgentPair, mean_score, paired_gain
 from studies.pole_study import NOMINAL, PAPER, ROBUST
-from studies.reproduction import Comparison, Measured
+from studies.reproduction import Measured, Outcome, Quantity, Verdict, outcome_of
 
 HARDER = ("heavy", "short", "strong g")
 """The paper's "harder environments"."""
 
 _ALIKE = 10.0  # steps of 400
-_UNHURT = 0.95  # of the length on the original system
-RULE = (
-    "How we judge: by the 95% interval of the paired gain. The lengths of episodes themselves are not "
-    f"compared. Where the paper's robust agent is better (its harder systems: {', '.join(HARDER)}), *yes* "
-    "needs an interval above 0; one that holds both 0 and the paper's own gain tells nothing; any other is a "
-    f"*no*. Where its agents are alike, *yes* needs an interval that holds 0 and lies within ±{_ALIKE:g} "
-    "steps; one that leaves 0 out is a *no*; a wider one tells nothing."
+_BETTER_RULE = (
+    "a gain whose interval lies above 0; one that holds both 0 and the paper's own gain is not comparable"
+)
+_ALIKE_RULE = (
+    f"a gain whose interval holds 0 and lies within ±{_ALIKE:g} steps; a wider one is not comparable"
 )
 
 
@@ -71,73 +69,60 @@ def alike_agrees(gain: MeanEstimate) -> bool | None:
     return True if gain.low >= -_ALIKE and gain.high <= _ALIKE else None
 
 
-def pole_statements(measured: Measured) -> list[Comparison]:
+def pole_statements(measured: Measured) -> list[Verdict]:
     """All of them: the seven systems, learning, and the worst case."""
     systems = [_about_system(measured, system) for system in PAPER]
     return [*systems, _about_learning(measured), _about_worst(measured)]
 
 
-def _about_system(measured: Measured, system: str) -> Comparison:
+def _about_system(measured: Measured, system: str) -> Verdict:
     (before, _), (after, _) = PAPER[system]
-    pairs = pairs_of(measured)
-    nominal, robust = (mean_score(pairs, agent, system) for agent in (NOMINAL, ROBUST))
-    gain, harder = paired_gain(pairs, system), system in HARDER
-    agrees = better_agrees(gain, after - before) if harder else alike_agrees(gain)
-    return Comparison(
-        "sec:cartpole",
-        f"{system.capitalize()}: nominal {before:g}, robust {after:g} of 400 steps; "
-        f"{'the robust agent is better' if harder else 'both are alike'}.",
-        f"Nominal {nominal.mean:.1f}, robust {robust.mean:.1f}, paired gain {spoken_gain(gain, 1)} "
-        f"({len(pairs)} agents each).",
-        agrees,
-        reason="" if agrees else _why_otherwise(measured, system, agrees),
+    pairs, harder = pairs_of(measured), system in HARDER
+    gain = paired_gain(pairs, system)
+    return Verdict(
+        name=system,
+        label="sec:cartpole",
+        claim="The robust agent balances longer." if harder else "Both agents balance equally long.",
+        rule=_BETTER_RULE if harder else _ALIKE_RULE,
+        outcome=outcome_of(better_agrees(gain, after - before) if harder else alike_agrees(gain)),
+        paper={NOMINAL: before, ROBUST: after},
+        ours={
+            **{
+                agent: Quantity(mean_score(pairs, agent, system).mean, places=1)
+                for agent in (NOMINAL, ROBUST)
+            },
+            "gain": _gain(gain),
+        },
     )
 
 
-def _why_otherwise(measured: Measured, system: str, agrees: bool | None) -> str:
-    gain = paired_gain(pairs_of(measured), system)
-    if agrees is None:
-        return "the interval is too wide to tell."
-    if gain.low > 0:
-        off = share_of(measured, NOMINAL, "ran off", system)
-        return (
-            f"the robust agents are better. In {off:.0%} of the nominal agents' trials the cart runs off the "
-            "track, which no cell sees."
-        )
-    if gain.high < 0:
-        return "the nominal agents are better; why is not known."
-    here, usual = (mean_score(pairs_of(measured), NOMINAL, name).mean for name in (system, "original"))
-    if system == "heavy" and here >= _UNHURT * usual:
-        return "gymnasium's pole weighs a tenth of its cart; doubling it hurts nobody."
-    return "the interval holds 0; why is not known."
+def _gain(gain: MeanEstimate) -> Quantity:
+    return Quantity(gain.mean, gain.low, gain.high, places=1)
 
 
-def _about_learning(measured: Measured) -> Comparison:
+def _about_learning(measured: Measured) -> Verdict:
     gain = learning_gain(measured)
-    agrees = True if gain.low > 0 else False if gain.high < 0 else None
-    reasons = {True: "", False: "its episodes are shorter; why is not known.", None: "the interval holds 0."}
-    return Comparison(
-        "sec:cartpole",
-        "The robust agent also learns more efficiently on the original system (Fig. 5).",
-        f"Its training episodes are longer by {spoken_gain(gain, 1)} steps in the mean, paired.",
-        agrees,
-        reason=reasons[agrees],
+    return Verdict(
+        name="learning",
+        label="sec:cartpole",
+        claim="The robust agent also learns more efficiently on the original system (Fig. 5).",
+        rule="longer training episodes, by an interval above 0; one that holds 0 is not comparable",
+        outcome=outcome_of(True if gain.low > 0 else False if gain.high < 0 else None),
+        ours={"gain": _gain(gain)},
     )
 
 
-def _about_worst(measured: Measured) -> Comparison:
+def _about_worst(measured: Measured) -> Verdict:
     worst = {
-        agent: np.mean([min(one[agent]["grid"].values()) for one in agents_of(measured)])
+        agent: float(np.mean([min(one[agent]["grid"].values()) for one in agents_of(measured)]))
         for agent in (NOMINAL, ROBUST)
     }
-    optima = ", ".join(
-        f"{min(one['grid'].values()):.0f} at ρ = {one['rho']:g}" for one in optima_of(measured)
-    )
-    return Comparison(
-        "sec:cartpole",
-        "The goal is the worst case over an ambiguity set of transitions.",
-        f"Worst of 27 systems: nominal {worst[NOMINAL]:.0f}, robust {worst[ROBUST]:.0f} steps; the "
-        f"optimum of the robust MDP on the cells {optima}.",
-        None,
-        reason="the paper has no such number.",
+    optima = {f"optimum at ρ = {one['rho']:g}": min(one["grid"].values()) for one in optima_of(measured)}
+    return Verdict(
+        name="worst of 27 systems",
+        label="sec:cartpole",
+        claim="The goal is the worst case over an ambiguity set of transitions.",
+        rule="",
+        outcome=Outcome.NOT_COMPARABLE,
+        ours={name: Quantity(length, places=0) for name, length in (worst | optima).items()},
     )

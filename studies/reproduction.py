@@ -14,6 +14,7 @@ reproduction goes on with the next part. Pictures and statements are functions o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -101,6 +102,69 @@ class Comparison:
     evidence: Evidence = Evidence.ESTIMATED
 
 
+class Outcome(StrEnum):
+    """Whether a claim holds."""
+
+    YES = "yes"
+    PARTLY = "partly"
+    NO = "no"
+    NOT_COMPARABLE = "not comparable"
+
+
+def outcome_of(holds: bool | None) -> Outcome:
+    """None: cannot be told."""
+    return {True: Outcome.YES, False: Outcome.NO, None: Outcome.NOT_COMPARABLE}[holds]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A measured number, and how it is printed.
+
+    Attributes:
+        value: None where it is not defined, such as the median of no values, or not finite.
+        low, high: the ends of its interval, if it has one.
+        places: decimals; two significant digits if None.
+        side: ``at most`` or ``at least`` of a bound, which is rounded outwards.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    places: int | None = None
+    percent: bool = False
+    side: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("value", "low", "high"):
+            number = getattr(self, name)
+            if number is not None:  # in JSON types
+                object.__setattr__(self, name, float(number) if math.isfinite(number) else None)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, the numbers that decide it, and the outcome.
+
+    Attributes:
+        name: its own within the reproduction; the notes of a page refer to it.
+        label: where the paper makes the claim; empty beyond the paper.
+        claim: one sentence, written by hand. Beyond the paper, the question.
+        rule: what makes the outcome *yes*, written by hand; empty where nothing is judged.
+        paper: the paper's numbers by name; empty where it prints none.
+        ours: what was measured, by name.
+        evidence: what our numbers are.
+    """
+
+    name: str
+    label: str
+    claim: str
+    rule: str
+    outcome: Outcome
+    ours: Mapping[str, Quantity]
+    paper: Mapping[str, float] = field(default_factory=dict)
+    evidence: Evidence = Evidence.ESTIMATED
+
+
 @dataclass(frozen=True)
 class Reproduction:
     """One result, of the paper or beyond it; see the top of this file.
@@ -125,7 +189,7 @@ class Reproduction:
     minutes: Mapping[Extent, float]
     parts: Callable[[Extent], Sequence[Part]]
     pictures: tuple[Picture, ...]
-    statements: Callable[[Measured], Sequence[Comparison]]
+    statements: Callable[[Measured], Sequence[Any]]  # of Comparison, or of Verdict
     smaller: Mapping[Extent, str] = field(default_factory=dict)
     revision: int = 1
     text: Callable[[Measured], str] | None = None

@@ -66,7 +66,7 @@ def test_the_list_says_what_there_is() -> None:
 def test_one_result_is_measured_shown_and_listed() -> None:
     """Off a terminal every part is told, on stderr."""
     done = study("hardness")
-    assert "3-SAT becomes such a network" in done.stdout
+    assert "Maximising a ReLU network" in done.stdout
     assert "results/hardness/README.md" in done.stdout
     assert "% done" not in done.stdout
     told = done.stderr.splitlines()
