@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from certus.decimals import at_least, at_most, at_most_digits
 from certus.figures.canvas import COLOURS, new_figure
 from studies.convergence_runs import (
-    LOOKS,
     NORM_BOUND,
     STEP_GAMMA,
     measure_best,
@@ -21,8 +20,18 @@ from studies.convergence_runs import (
     measure_run,
     softmax_constants,
 )
-from studies.page import markdown_table, spoken_power
-from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
+from studies.page import markdown_table
+from studies.reproduction import (
+    Extent,
+    Measured,
+    Outcome,
+    Part,
+    Picture,
+    Quantity,
+    Reproduction,
+    Verdict,
+    outcome_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,108 +106,112 @@ def _draw(measured: Measured) -> Figure:
     return figure
 
 
-def _statements(measured: Measured) -> list[Comparison]:
+def _statements(measured: Measured) -> list[Verdict]:
     exact, rough = _runs(measured, "exact"), _runs(measured, "rough")
     best = measured["best"]["value"]
     return [
         _about_the_bound([*exact, *rough], exact[-1]),
-        Comparison(
-            "thm:convergence",
-            "So it is at most of the order of 1/√T.",
-            _goes("It", exact, [one["mean_square"] for one in exact]),
-            None,
-            reason="the theorem bounds it from above, and says nothing of how fast it falls below that.",
+        Verdict(
+            name="order",
+            label="thm:convergence",
+            claim="So it is at most of the order of 1/√T.",
+            rule="",
+            outcome=Outcome.NOT_COMPARABLE,
+            ours=_powers(exact, [one["mean_square"] for one in exact]),
+            paper={"p of T^p, at most": -0.5},
         ),
         _about_accuracy(exact, rough),
-        Comparison(
-            "sec:optimization",
-            "In the convex case a stochastic variational inequality is solved at rate 1/√T.",
-            _goes(
-                "F at the average iterate, less min F,", exact, [one["average_value"] - best for one in exact]
-            ),
-            None,
-            reason="that is said of other algorithms; this is Algorithm 1, and the theorem's step.",
+        Verdict(
+            name="convex case",
+            label="sec:optimization",
+            claim="In the convex case a stochastic variational inequality is solved at rate 1/√T.",
+            rule="",
+            outcome=Outcome.NOT_COMPARABLE,
+            ours=_powers(exact, [one["average_value"] - best for one in exact]),
+            paper={"p of T^p": -0.5},
         ),
-        Comparison(
-            "assumption:smoothness",
-            "∇ℓ is Lipschitz in θ and z, with constants L_θθ, L_θz.",
-            _deeper_words(measured["deeper"]["along"]),
-            None,
-            reason="the paper gives no number; of a deeper network none is proven here.",
-        ),
+        _about_smoothness(measured["deeper"]["along"]),
     ]
 
 
-def _about_the_bound(runs: list[Mapping[str, Any]], last: Mapping[str, Any]) -> Comparison:
+def _about_the_bound(runs: list[Mapping[str, Any]], last: Mapping[str, Any]) -> Verdict:
     """The constants are proven within a ball: of a run that left it, the theorem says nothing."""
     above = [one for one in runs if one["mean_square"] > one["bound"]]
     left = [one for one in runs if one["largest_norm"] > NORM_BOUND]
     broken = [one for one in above if one not in left]
-    ratios = sorted(one["bound"] / one["mean_square"] for one in runs)
-    most, least = max(one["mean_square"] for one in runs), min(one["bound"] for one in runs)
-    held = f"above the bound in {len(above)} of" if above else "below the bound in all"
-    loose = (
-        f", and even the smallest bound is above every run's mean, {most:.2g} at most: far from a tight test"
+    return Verdict(
+        name="bound",
+        label="thm:convergence",
+        claim="The mean of ‖∇F‖² over T steps is at most 4σ√(L_φΔ/T) + 4L_θz²ε/μ.",
+        rule="no run above its bound; not comparable where a run left the ball that the constants are proven "
+        f"for, ‖W‖ ≤ {NORM_BOUND:g}",
+        outcome=outcome_of(False if broken else None if left else True),
+        ours={
+            "T": Quantity(last["steps"], places=0),
+            "mean of ‖∇F‖²": Quantity(last["mean_square"]),
+            "the theorem's bound": Quantity(last["bound"], side="at most"),
+            "runs": Quantity(len(runs), places=0),
+            "above the bound": Quantity(len(above), places=0),
+            "smallest ratio of bound to mean": Quantity(
+                min(one["bound"] / one["mean_square"] for one in runs)
+            ),
+            "largest mean of all runs": Quantity(max(one["mean_square"] for one in runs)),
+            "smallest bound": Quantity(min(one["bound"] for one in runs), side="at most"),
+            "largest ‖W‖": Quantity(max(one["largest_norm"] for one in runs), places=2),
+        },
     )
-    reason = "‖W‖ left the ball that the constants are proven for." if left else ""
-    if broken:
-        reason = "not known; the theorem bounds a mean over seeds, and this is one."
-    return Comparison(
-        "thm:convergence",
-        "The mean of ‖∇F‖² over T steps is at most 4σ√(L_φΔ/T) + 4L_θz²ε/μ.",
-        f"At T = {last['steps']:,}: {last['mean_square']:.2g} measured, at most "
-        f"{at_most_digits(last['bound'])} by the theorem. It is {held} {len(runs)} runs (one seed; ∇F at "
-        f"{LOOKS} iterates of each). The bound is {_spoken(ratios[0])} to {_spoken(ratios[-1])} times as "
-        f"large{loose if most < least else ''}. ‖W‖ reached {max(one['largest_norm'] for one in runs):.2f} "
-        f"of the {NORM_BOUND:g} assumed.",
-        False if broken else None if left else True,
-        reason,
-    )
 
 
-def _spoken(ratio: float) -> str:
-    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2g}"
-
-
-def _about_accuracy(exact: list[Mapping[str, Any]], rough: list[Mapping[str, Any]]) -> Comparison:
+def _about_accuracy(exact: list[Mapping[str, Any]], rough: list[Mapping[str, Any]]) -> Verdict:
     worst = max(rough, key=lambda one: float(one["accuracy"]))
     same = next(one for one in exact if one["steps"] == worst["steps"])
-    changed, allowed = abs(worst["mean_square"] - same["mean_square"]), worst["bound"] - same["bound"]
-    wide = f", and the theorem allows more than the whole mean, {same['mean_square']:.2g}"
-    return Comparison(
-        "thm:convergence",
-        "The accuracy ε of the inner problem has a fixed effect, independent of T.",
-        f"At T = {worst['steps']:,}, with {_ASCENTS[worst['gradients']]} of ascent (ε up to "
-        f"{at_most_digits(worst['accuracy'])}), the mean of ‖∇F‖² changes by {changed:.1g}; the "
-        f"theorem allows {allowed:.2g}.",
-        None,
-        f"one T was tried{wide if allowed > same['mean_square'] else ''}.",
+    return Verdict(
+        name="inner accuracy",
+        label="thm:convergence",
+        claim="The accuracy ε of the inner problem has a fixed effect, independent of T.",
+        rule="",
+        outcome=Outcome.NOT_COMPARABLE,
+        ours={
+            "T": Quantity(worst["steps"], places=0),
+            "ε": Quantity(worst["accuracy"], side="at most"),
+            "change of the mean of ‖∇F‖²": Quantity(abs(worst["mean_square"] - same["mean_square"])),
+            "change that the theorem allows": Quantity(worst["bound"] - same["bound"]),
+            "the mean itself": Quantity(same["mean_square"]),
+        },
     )
 
 
-def _goes(what: str, runs: list[Mapping[str, Any]], values: list[float]) -> str:
+def _powers(runs: list[Mapping[str, Any]], values: list[float]) -> dict[str, Quantity]:
     """p of T^p between each run and the next longer one: the first and the last."""
     steps = [one["steps"] for one in runs]
     powers = [
         math.log(after / before) / math.log(longer / shorter)
         for (shorter, longer), (before, after) in zip(pairwise(steps), pairwise(values), strict=True)
     ]
-    return (
-        f"{what} goes like T^{spoken_power(powers[0])} from T = {steps[0]:,} to {steps[1]:,}, and like "
-        f"T^{spoken_power(powers[-1])} from {steps[-2]:,} to {steps[-1]:,}."
-    )
+    return {
+        f"p from T = {steps[0]:,} to {steps[1]:,}": Quantity(powers[0], places=2),
+        f"from {steps[-2]:,} to {steps[-1]:,}": Quantity(powers[-1], places=2),
+    }
 
 
-def _deeper_words(rows: list[Mapping[str, Any]]) -> str:
+def _about_smoothness(rows: list[Mapping[str, Any]]) -> Verdict:
     most = {
         name: max(one[name] for one in rows)
         for name in ("parameter_smoothness", "cross_smoothness", "gradient")
     }
-    return (
-        f"Linear softmax: L_θθ at most {at_most(_KNOWN.parameter_smoothness, 2)} and L_θz at most "
-        f"{at_most(_KNOWN.cross_smoothness, 2)}, proven. The toy network with ELUs, at samples along a "
-        f"training: L_θθ at least {at_least(most['parameter_smoothness'], 1)}, L_θz at least "
-        f"{at_least(most['cross_smoothness'], 1)}, ‖∇_θ ℓ‖ up to {most['gradient']:.3g}."
+    return Verdict(
+        name="smoothness",
+        label="assumption:smoothness",
+        claim="∇ℓ is Lipschitz in θ and z, with constants L_θθ, L_θz.",
+        rule="",
+        outcome=Outcome.NOT_COMPARABLE,
+        ours={
+            "linear softmax, L_θθ (proven)": Quantity(_KNOWN.parameter_smoothness, places=2, side="at most"),
+            "L_θz (proven)": Quantity(_KNOWN.cross_smoothness, places=2, side="at most"),
+            "toy network, L_θθ": Quantity(most["parameter_smoothness"], places=1, side="at least"),
+            "L_θz": Quantity(most["cross_smoothness"], places=1, side="at least"),
+            "largest ‖∇_θ ℓ‖": Quantity(most["gradient"], places=2),
+        },
     )
 
 
@@ -211,13 +224,12 @@ def _text(measured: Measured) -> str:
         "Δ": _KNOWN.initial_gap,
     }
     best = measured["best"]
-    outside = ", outside: a longer run may leave it too" if best["norm"] > NORM_BOUND else ""
     words = (
         f"Digits, pixels scaled to norm at most 1; γ = {STEP_GAMMA:g}, ‖W‖₂ ≤ {NORM_BOUND:g}. Proven: "
         f"{', '.join(f'{name} ≤ {at_most(value, 2)}' for name, value in upper.items())}, "
         f"μ ≥ {at_least(_KNOWN.modulus, 2)}. The bound on ‖W‖₂ was chosen after the longest run had left a "
         "smaller ball (3). That the iterates stay within this one is checked at every step. min F is "
-        f"attained at ‖W‖₂ = {best['norm']:.2f}{outside}. Bounds and ε are rounded up."
+        f"attained at ‖W‖₂ = {best['norm']:.2f}. Bounds and ε are rounded up."
     )
     rows = [
         [

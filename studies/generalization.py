@@ -25,8 +25,18 @@ from studies.generalization_samples import (
     TRIVIAL,
     measure_levels,
 )
-from studies.page import markdown_table, spoken_power
-from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
+from studies.page import markdown_table
+from studies.reproduction import (
+    Extent,
+    Measured,
+    Outcome,
+    Part,
+    Picture,
+    Quantity,
+    Reproduction,
+    Verdict,
+    outcome_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +81,7 @@ def _draw(measured: Measured) -> Figure:
     return figure
 
 
-def _statements(measured: Measured) -> list[Comparison]:
+def _statements(measured: Measured) -> list[Verdict]:
     rows = measured["levels"]["rows"]
     return [
         _about_the_bound(rows, fmean(measured["levels"]["levels"])),
@@ -81,60 +91,65 @@ def _statements(measured: Measured) -> list[Comparison]:
     ]
 
 
-def _about_the_bound(rows: Sequence[Mapping[str, Any]], level: float) -> Comparison:
+def _about_the_bound(rows: Sequence[Mapping[str, Any]], level: float) -> Verdict:
     """A bound that is not below c ≤ r² cannot be exceeded, and so is not tested."""
     last = rows[-1]
-    exceeded = [f"{row['count']:,}" for row in rows if max(row["largest"]) > row["uniform"]]
-    telling = [f"{row['count']:,}" for row in rows if row["uniform"] < TRIVIAL]
-    tested = last["uniform"] < TRIVIAL
-    held = f"Exceeded at n = {', '.join(exceeded)}" if exceeded else "Never exceeded"
-    where = f"only from n = {telling[0]} on" if telling else "at no n"
-    reason = "" if tested else f"no sample can exceed {TRIVIAL:g}, so a bound above it is not tested."
-    if exceeded:
-        reason = "the bound is wrong, or its constants are."
-    return Comparison(
-        "theorem:dist-concentration",
-        "sup_θ |ρ̂_n − ρ̂| is bounded, at the rate √(d/n).",
-        f"n = {last['count']:,}: at most {at_most_digits(last['uniform'], 3)} proven, "
-        f"{max(last['largest']):.2g} found; ρ̂ itself is {level:.2g}. {held}. The bound is below the trivial "
-        f"one, |ρ̂_n − ρ̂| ≤ r² = {TRIVIAL:g}, {where}.",
-        False if exceeded else True if tested else None,
-        reason,
-        Evidence.PROVEN,
+    exceeded = sum(max(row["largest"]) > row["uniform"] for row in rows)
+    telling = [row["count"] for row in rows if row["uniform"] < TRIVIAL]
+    return Verdict(
+        name="bound",
+        label="theorem:dist-concentration",
+        claim="sup_θ |ρ̂_n − ρ̂| is bounded, at the rate √(d/n).",
+        rule=f"a bound exceeded at no n, and at the largest n below the trivial one, r² = {TRIVIAL:g}, which "
+        "no sample can exceed; else not comparable",
+        outcome=outcome_of(False if exceeded else True if last["uniform"] < TRIVIAL else None),
+        ours={
+            "n": Quantity(last["count"], places=0),
+            "proven": Quantity(last["uniform"], side="at most", places=3),
+            "largest found": Quantity(max(last["largest"])),
+            "ρ̂ itself": Quantity(level),
+            "sizes n at which it is exceeded": Quantity(exceeded, places=0),
+            "smallest n at which it is below r²": Quantity(telling[0] if telling else None, places=0),
+        },
+        evidence=Evidence.PROVEN,
     )
 
 
-def _about_the_rate(rows: Sequence[Mapping[str, Any]]) -> Comparison:
+def _about_the_rate(rows: Sequence[Mapping[str, Any]]) -> Verdict:
     first, last = rows[0], rows[-1]
-    fall = math.log(first["mean_deviation"] / last["mean_deviation"])
-    power = fall / math.log(last["count"] / first["count"])
-    holds = _SLOWEST < power < _FASTEST
-    return Comparison(
-        "theorem:dist-concentration",
-        "The level of robustness on the training set generalises, like 1/√n.",
-        f"The mean deviation goes like n^{spoken_power(-power)} from n = {first['count']:,} to "
-        f"{last['count']:,}.",
-        holds,
-        "" if holds else f"not known; {len(last['largest'])} samples of each size.",
+    rise = math.log(last["mean_deviation"] / first["mean_deviation"])
+    power = rise / math.log(last["count"] / first["count"])
+    return Verdict(
+        name="rate",
+        label="theorem:dist-concentration",
+        claim="The level of robustness on the training set generalises, like 1/√n.",
+        rule=f"a mean deviation that goes like n^p from the smallest to the largest n, p between "
+        f"{-_FASTEST:g} and {-_SLOWEST:g}",
+        outcome=outcome_of(_SLOWEST < -power < _FASTEST),
+        ours={"p": Quantity(power, places=2)},
+        paper={"p": -0.5},
     )
 
 
-def _about_one_network(rows: Sequence[Mapping[str, Any]]) -> Comparison:
+def _about_one_network(rows: Sequence[Mapping[str, Any]]) -> Verdict:
     last, missed = rows[-1], max(row["missed"] for row in rows)
-    too_often = missed > FAILURE
-    return Comparison(
-        "theorem:dist-concentration",
-        "(The bound is uniform in θ.)",
-        f"For one θ, fixed beforehand, {at_most_digits(last['fixed'])} is proven: "
-        f"{last['uniform'] / last['fixed']:.0f} times less. It failed in at most {missed:.1%} of the trials "
-        f"of any n, allowed are {FAILURE:.0%}.",
-        False if too_often else None,
-        "our bound failed more often than it may." if too_often else "ours, for comparison.",
-        Evidence.PROVEN,
+    return Verdict(
+        name="one network",
+        label="theorem:dist-concentration",
+        claim="The bound is uniform in θ.",
+        rule=f"nothing: it is our bound for one θ, fixed beforehand; *no* where it fails in more than "
+        f"{FAILURE:.0%} of the trials of an n",
+        outcome=outcome_of(False if missed > FAILURE else None),
+        ours={
+            "proven": Quantity(last["fixed"], side="at most"),
+            "the uniform bound divided by it": Quantity(last["uniform"] / last["fixed"], places=0),
+            "largest share of trials that fail": Quantity(missed, places=1, percent=True),
+        },
+        evidence=Evidence.PROVEN,
     )
 
 
-def _about_covering_numbers(count: int) -> Comparison:
+def _about_covering_numbers(count: int) -> Verdict:
     """Of the paper's formula alone: nothing that was measured enters."""
     deep = lipschitz_error(
         60_000, 710_218, 3.0, lipschitz=1.0, diameter=1.0, start_bound=math.log(10), b1=1.0, b2=1.0
@@ -149,15 +164,18 @@ def _about_covering_numbers(count: int) -> Comparison:
         b1=1.0,
         b2=1.0,
     )
-    return Comparison(
-        "theorem:robustness",
-        "Through covering numbers the bounds can become prohibitively large for deep networks.",
-        f"ε_n = {at_most_digits(small)} for this class of {DIMENSION} weights at n = {count:,}; for the "
-        f"710,218 weights of the MNIST network at n = 60,000, with L·diam Θ = 1, it is "
-        f"{at_most_digits(deep, 3)}, where guessing loses {math.log(10):.1f}. b₁ = b₂ = 1.",
-        None,
-        "the formula with constants that are assumed; nothing of it was measured.",
-        Evidence.ASSUMED,
+    return Verdict(
+        name="covering numbers",
+        label="theorem:robustness",
+        claim="Through covering numbers the bounds can become prohibitively large for deep networks.",
+        rule="",
+        outcome=Outcome.NOT_COMPARABLE,
+        ours={
+            "ε_n of this class": Quantity(small, side="at most"),
+            "ε_n of the MNIST network": Quantity(deep, side="at most", places=1),
+            "loss of guessing": Quantity(math.log(10), places=1),
+        },
+        evidence=Evidence.ASSUMED,
     )
 
 

@@ -95,15 +95,6 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([shown[0], "|---" * len(head) + "|", *shown[1:]])
 
 
-def spoken_power(power: float) -> str:
-    """An exponent with two decimals, and a minus sign of its own.
-
-    >>> spoken_power(-0.5), spoken_power(0.25)
-    ('−0.50', '0.25')
-    """
-    return f"{power:.2f}".replace("-", "−")
-
-
 def _head(content: dict[str, Any]) -> list[str]:
     return ["asked", "we measure"] if _beyond(content) else ["paper says", "we measure", "agrees"]
 

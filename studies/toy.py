@@ -17,7 +17,7 @@ from statistics import fmean, median
 from typing import Any
 
 from studies.page import markdown_table
-from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
+from studies.reproduction import Extent, Measured, Part, Picture, Reproduction, Verdict
 from studies.told_settings import told_settings
 from studies.toy_certificate_claims import certificate_claims
 from studies.toy_claims import NOT_LEARNT, has_learnt, network_claims, networks_of
@@ -63,7 +63,7 @@ def _size(extent: Extent) -> str:
     return f"10,000 training points, {_EPOCHS[extent]} epochs. The paper gives no optimizer, step or batch."
 
 
-def _statements(measured: Measured) -> list[Comparison]:
+def _statements(measured: Measured) -> list[Verdict]:
     return [*network_claims(measured), *certificate_claims(measured["certificate"])]
 
 
