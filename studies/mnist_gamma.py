@@ -15,7 +15,17 @@ from studies.mnist_families import FEWER_EPOCHS
 from studies.mnist_networks import MEAN_LENGTH, SMALL_BUDGET, mnist_training, recipe
 from studies.mnist_surface import surface_part
 from studies.page import markdown_table
-from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
+from studies.reproduction import (
+    Extent,
+    Measured,
+    Outcome,
+    Part,
+    Picture,
+    Quantity,
+    Reproduction,
+    Verdict,
+    outcome_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,55 +76,54 @@ def _draw(measured: Measured) -> Figure:
     return figure
 
 
-def _statements(measured: Measured) -> list[Comparison]:
+def _statements(measured: Measured) -> list[Verdict]:
     rows = _rows(measured)
     errors = [one["rows"][0]["error"] for one in rows]
     levels = [one["rows"][0]["rho_test"] for one in rows]
-    shown = ", ".join(
-        f"{one['gamma'] / MEAN_LENGTH:g} C₂: {error:.1%}" for one, error in zip(rows, errors, strict=True)
-    )
     early, late = _gains(rows, errors)
     return [
-        Comparison(
-            "fig:mnist4",
-            "(a) Stability: ρ̂_n against 1/γ.",
-            f"On test images, ρ̂_test at γ_adv: from {levels[0]:.3g} down to {min(levels):.3g}; it falls at "
-            f"{sum(after < before for before, after in pairwise(levels))} of {len(levels) - 1} steps.",
-            None,
-            reason="the paper's ρ̂_n is of training data, and it says nothing of it in words.",
+        Verdict(
+            name="stability",
+            label="fig:mnist4",
+            claim="(a) Stability: ρ̂_n against 1/γ.",
+            rule="",
+            outcome=Outcome.NOT_COMPARABLE,
+            ours={
+                "ρ̂_test at γ_adv, largest γ": Quantity(levels[0]),
+                "smallest": Quantity(min(levels)),
+                "steps": Quantity(len(levels) - 1, places=0),
+                "at which it falls": Quantity(
+                    sum(after < before for before, after in pairwise(levels)), places=0
+                ),
+            },
             evidence=Evidence.ATTAINED,
         ),
-        _about_smoothness([one for one in rows if one["gamma"] >= SMALL_BUDGET], shown),
-        Comparison(
-            "fig:mnist4",
-            "(b) Gains diminish as γ falls.",
-            f"The first half of the steps lowers the error by {early:.2f} points for each unit of C₂/γ, the "
-            f"second by {late:.2f}.",
-            late < early,
-            reason="" if late < early else "they do not, within these γ.",
+        _about_smoothness([one for one in rows if one["gamma"] >= SMALL_BUDGET]),
+        Verdict(
+            name="gains",
+            label="fig:mnist4",
+            claim="(b) Gains diminish as γ falls.",
+            rule="fewer points of error for each unit of C₂/γ in the second half of the steps than in "
+            "the first",
+            outcome=outcome_of(late < early),
+            ours={"first half": Quantity(early, places=2), "second half": Quantity(late, places=2)},
             evidence=Evidence.ATTAINED,
         ),
     ]
 
 
-def _about_smoothness(rows: list[Mapping[str, Any]], shown: str) -> Comparison:
+def _about_smoothness(rows: list[Mapping[str, Any]]) -> Verdict:
     """Of networks that were trained with no more budget than the adversary has: is one step a jump?"""
     across = [MEAN_LENGTH / float(one["gamma"]) for one in rows]
     times = steepness_of_steps(across, [one["rows"][0]["error"] for one in rows])
-    agrees = None if times is None else times <= _SMOOTH
-    reasons = {
-        True: "",
-        False: "that step is a jump; why is not known.",
-        None: "a single step has nothing to be compared with.",
-    }
-    found = "" if times is None else f"the steepest step is {times:.1f} times as steep as the whole way "
-    return Comparison(
-        "fig:mnist4",
-        "(b) Degradation is smooth where the adversary has more budget than training had.",
-        f"Test error by γ of training: {shown}. There, over C₂/γ, {found or 'there is one step '}"
-        f"(smooth: no step is more than {_SMOOTH:g} times as steep as the whole way).",
-        agrees,
-        reason=reasons[agrees],
+    return Verdict(
+        name="smooth",
+        label="fig:mnist4",
+        claim="(b) Degradation is smooth where the adversary has more budget than training had.",
+        rule=f"no step of the error over C₂/γ more than {_SMOOTH:g} times as steep as the whole way; a "
+        "single step is not comparable",
+        outcome=outcome_of(None if times is None else times <= _SMOOTH),
+        ours={"steepest step, times the whole way": Quantity(times, places=1)},
         evidence=Evidence.ATTAINED,
     )
 

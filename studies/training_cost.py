@@ -24,7 +24,16 @@ from certus.subsets import choose_rows
 from certus.surrogate import WRM, PaperAscent
 from studies.mnist_networks import MEAN_LENGTH, SMALL_BUDGET
 from studies.page import markdown_table
-from studies.reproduction import Comparison, Extent, Measured, Part, Reproduction
+from studies.reproduction import (
+    Extent,
+    Measured,
+    Outcome,
+    Part,
+    Quantity,
+    Reproduction,
+    Verdict,
+    outcome_of,
+)
 from studies.workshop import Workshop
 
 _REACH = 0.06 * MEAN_LENGTH  # about √ρ̂ of that WRM
@@ -95,57 +104,45 @@ def _gradients(measured: Measured, name: str) -> float:
     return fmean(one[name]["gradients"] for one in measured.values())
 
 
-def _statements(measured: Measured) -> list[Comparison]:
-    paper, rivals = _ratio(measured, "paper"), ("pgm", "fgm")
-    unlike = [name for name in rivals if not 1 / _ALIKE <= paper / _ratio(measured, name) <= _ALIKE]
+def _statements(measured: Measured) -> list[Verdict]:
+    ratios = {name: _ratio(measured, name) for name in ("paper", "wrm", "pgm", "fgm")}
+    alike = [1 / _ALIKE <= ratios["paper"] / ratios[name] <= _ALIKE for name in ("pgm", "fgm")]
     return [
-        Comparison(
-            "sec:intro",
-            "Robust training takes 5–10 times as long as ERM.",
-            f"With the paper's 15 steps {paper:.1f} times, for {_gradients(measured, 'paper'):.0f} gradients "
-            "of every sample.",
-            5 <= paper <= 10,
-            reason="" if 5 <= paper <= 10 else _why_otherwise(measured),
+        Verdict(
+            name="runtime",
+            label="sec:intro",
+            claim="Robust training takes 5–10 times as long as ERM.",
+            rule="with the paper's 15 steps, between 5 and 10 times the processor time of ERM",
+            outcome=outcome_of(5 <= ratios["paper"] <= 10),
+            ours={
+                "times ERM": Quantity(ratios["paper"], places=1),
+                "gradients of a sample": Quantity(_gradients(measured, "paper"), places=0),
+            },
+            paper={"times ERM, at least": 5, "at most": 10},
         ),
-        Comparison(
-            "sec:intro",
-            "(Nothing of a faster ascent.)",
-            f"With this library's ascent {_ratio(measured, 'wrm'):.1f} times, for "
-            f"{_gradients(measured, 'wrm'):.1f} gradients of a sample in the mean.",
-            None,
-            reason="ours, for comparison.",
+        Verdict(
+            name="our ascent",
+            label="sec:intro",
+            claim="Nothing is said of a faster ascent.",
+            rule="",
+            outcome=Outcome.NOT_COMPARABLE,
+            ours={
+                "times ERM": Quantity(ratios["wrm"], places=1),
+                "gradients of a sample": Quantity(_gradients(measured, "wrm"), places=1),
+            },
         ),
-        Comparison(
-            "sec:intro",
-            "That is as long as other adversarial methods take: FGM, IFGM, PGM.",
-            f"PGM of 15 steps takes {_ratio(measured, 'pgm'):.1f} times as long as ERM, FGM "
-            f"{_ratio(measured, 'fgm'):.1f} times, WRM {paper:.1f} times (as long: within a factor of "
-            f"{_ALIKE:g}). IFGM is not timed; it takes as many gradients as PGM.",
-            not unlike,
-            reason=" ".join(_why_unlike(measured, name) for name in unlike),
+        Verdict(
+            name="other methods",
+            label="sec:intro",
+            claim="That is as long as other adversarial methods take: FGM, IFGM, PGM.",
+            rule=f"WRM's time within a factor {_ALIKE:g} of PGM's and of FGM's; *partly*: of one of them",
+            outcome=Outcome.YES if all(alike) else Outcome.PARTLY if any(alike) else Outcome.NO,
+            ours={
+                f"{name}, times ERM": Quantity(ratios[key], places=1)
+                for name, key in (("WRM", "paper"), ("PGM of 15 steps", "pgm"), ("FGM", "fgm"))
+            },
         ),
     ]
-
-
-def _why_otherwise(measured: Measured) -> str:
-    """What a gradient would have to cost for the paper's ratio."""
-    ratio, gradients = _ratio(measured, "paper"), _gradients(measured, "paper")
-    one = (ratio - 1) / gradients  # one of them only looks at where the ascent has arrived
-    needed = (
-        f"at most {(10 - 1) / (gradients - 1):.2f}" if ratio > 10 else f"at least {4 / (gradients - 1):.2f}"
-    )
-    return (
-        f"a gradient in the inputs takes {one:.2f} of ERM's whole step on this processor. The paper's ratio "
-        f"would need {needed} for its 15; it does not say how it was timed."
-    )
-
-
-def _why_unlike(measured: Measured, name: str) -> str:
-    """Because it takes more gradients or fewer, if it does."""
-    theirs, ours = (_gradients(measured, one) for one in (name, "paper"))
-    if 1 / _ALIKE <= ours / theirs <= _ALIKE:
-        return f"{name.upper()} takes about as many gradients in the inputs as WRM: not known."
-    return f"{name.upper()} takes {theirs:.0f} of WRM's {ours:.0f} gradients in the inputs."
 
 
 def _text(measured: Measured) -> str:

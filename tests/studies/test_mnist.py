@@ -184,7 +184,7 @@ def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("of", "words"),
     [
-        (mnist_gamma.REPRODUCTION, "it falls at 0 of 2 steps. (*attained*) | cannot be compared"),
+        (mnist_gamma.REPRODUCTION, "at which it falls: 0 (*attained*) | – | not comparable"),
         (
             mnist_large.REPRODUCTION,
             "to where the ascent takes them; one point could not be told. (*estimated*) | no",
@@ -200,7 +200,7 @@ def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
         (mnist_bounds.REPRODUCTION, "Of these: tab:mnist-extra1 γ = 1e+07, tab:mnist-extra4 γ = 1000."),
         (
             training_cost.REPRODUCTION,
-            "the paper's 15 steps 12.0 times, for 16 gradients of every sample.",
+            "times ERM: 12.0; gradients of a sample: 16 (*estimated*)",
         ),
     ],
     ids=lambda value: value.name if isinstance(value, Reproduction) else "",
