@@ -26,10 +26,11 @@ $(shell test -d $(VENV) || exit 0; exec 2>/dev/null; \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test sweeps soak fuzz mutants wheel lowest check docs bench clean
+.PHONY: help demo study test sweeps soak fuzz mutants wheel lowest check docs bench clean
 
 help:
 	@echo "make demo    train a robust classifier of digits, attack it and an ordinary one, certify it"
+	@echo "make study   list the studies; measure one: make study NAME=toy ARGS='--scale paper'"
 	@echo "make test    run the tests and doctests; options: make test PYTEST_ARGS='-k name'"
 	@echo "make sweeps  run the sweeps at full size, with a random seed; to repeat one: make sweeps SEED=..."
 	@echo "make soak    attack, kill and mutate for an hour (SOAK_MINUTES=...); a second call continues"
@@ -54,6 +55,9 @@ demo: $(VENV)/.has-report
 	@echo
 	$(VENV)/bin/certus report demo/run -o demo/report.html
 
+study: $(VENV)/.has-dev
+	$(PY) -m studies $(NAME) $(ARGS)
+
 test: $(VENV)/.has-dev
 	$(PY) -m pytest $(PYTEST_ARGS)
 
@@ -62,18 +66,18 @@ sweeps: $(VENV)/.has-dev
 
 # One thread: what is forked must have no others. The extra bench brings ART.
 soak: $(VENV)/.has-dev $(VENV)/.has-bench
-	OMP_NUM_THREADS=1 $(PY) -m tests.soak
+	OMP_NUM_THREADS=1 $(PY) -m tools.soak
 
 wheel lowest:
-	PYTHON=$(PYTHON) tests/installed.sh build/$@ $(if $(filter lowest,$@),constraints-lowest.txt,constraints.txt)
+	PYTHON=$(PYTHON) tools/installed.sh build/$@ $(if $(filter lowest,$@),constraints-lowest.txt,constraints.txt)
 
 fuzz: $(VENV)/.has-dev
 	$(PY) -m pytest $(PYTEST_ARGS) --hypothesis-profile=fuzz --hypothesis-seed=$(SEED) -m 'hypothesis and not soak'
 
 mutants: $(VENV)/.has-dev
-	$(PY) -m tests.mutation calls
-	$(PY) -m tests.mutation run $(MUTANTS_ARGS)
-	$(PY) -m tests.mutation list
+	$(PY) -m tools.mutation calls
+	$(PY) -m tools.mutation run $(MUTANTS_ARGS)
+	$(PY) -m tools.mutation list
 
 check: $(VENV)/.has-dev
 	$(VENV)/bin/ruff check .
@@ -94,7 +98,7 @@ bench: $(VENV)/.has-bench
 
 clean:
 	rm -rf $(VENV) build dist docs/_api docs/_build docs/_results .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests studies tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null || \

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from certus.reproduce.circumstances import circumstances
 from certus.storage.files import read_json
 from certus.storage.writing import write_json
+from studies.circumstances import circumstances
 
 if TYPE_CHECKING:
     from dataclasses import Field

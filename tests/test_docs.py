@@ -37,7 +37,7 @@ def test_prose_has_at_most_120_columns(page: Path) -> None:
 
 def test_the_paper_map_names_files_that_exist() -> None:
     text = (ROOT / "docs/paper_map.md").read_text()
-    paths = set(re.findall(r"`((?:src|tests|benchmarks|examples|docs)/[^`]+)`", text))
+    paths = set(re.findall(r"`((?:src|tests|studies|tools|benchmarks|examples|docs)/[^`]+)`", text))
     assert len(paths) > 20
     assert not [path for path in paths if not (ROOT / path).exists()]
 

@@ -52,7 +52,6 @@ LAYERS: list[set[str]] = [
     {"report"},
     {"looks"},
     {"mdp"},
-    {"reproduce"},
     {"cli"},
 ]
 """From the vocabulary to the command line. Parts of one layer do not import each other; only the small files
@@ -93,6 +92,18 @@ def test_imports_point_upwards(path: Path) -> None:
         )
 
 
+REPOSITORY = {"studies", "tools", "tests", "benchmarks", "examples"}
+"""Packages of the repository, which the wheel does not have."""
+
+
+def test_nothing_installed_imports_the_repository() -> None:
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {module.split(".")[0] for module in modules} & REPOSITORY, path
+
+
 def test_no_file_hides_an_import() -> None:
     """Modules are not fetched by name to get around a circle; the package itself loads its parts lazily."""
     hidden = [path for path in FILES if "import_module(" in path.read_text()]
@@ -114,7 +125,6 @@ BARRED = {
     "cli",
     "mdp",
     "perturbers",
-    "reproduce",
 }
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates.bounds_sources import ROOT
-from tests.trusted_kernel import ASSEMBLY, kernel
+from tools.bounds_sources import ROOT
+from tools.trusted_kernel import ASSEMBLY, kernel
 
 PACKAGE = ROOT / "src" / "certus"
 SMALL = 1e-3

@@ -1,4 +1,4 @@
-"""The tests themselves: nothing in them looks at a clock or draws what nobody can draw again."""
+"""The tests and tools themselves: nothing in them looks at a clock or draws what nobody can draw again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 HERE = Path(__file__).parent
+TOOLS = HERE.parent / "tools"
 CLOCKS = {"time", "datetime", "timeit", "sched", "secrets", "uuid"}
 GENERATORS = {"default_rng", "Random", "RandomState", "SystemRandom"}
 
@@ -31,10 +32,10 @@ def moods(source: str) -> list[str]:
 
 def test_no_test_has_moods() -> None:
     # The tool that tries mutants measures how much processor time tests take, to choose among them.
-    tool = {HERE / "mutation" / name for name in ("calls.py", "trial.py")}
+    tool = {TOOLS / "mutation" / name for name in ("calls.py", "trial.py")}
     # The session of a soak lasts as long as it is asked to.
-    tool |= {HERE / "soak" / "hour.py"}
-    paths = set(HERE.rglob("*.py")) - tool
+    tool |= {TOOLS / "soak" / "hour.py"}
+    paths = {*HERE.rglob("*.py"), *TOOLS.rglob("*.py")} - tool
     assert len(paths) > 100
     assert {str(path): found for path in paths if (found := moods(path.read_text()))} == {}
 

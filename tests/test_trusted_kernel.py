@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.trusted_kernel import PAGE, kernel, page
+from tools.trusted_kernel import PAGE, kernel, page
 
 
 def test_the_page_says_what_the_sources_are() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "Run `python -m tests.trusted_kernel`."
+    assert PAGE.read_text(encoding="utf-8") == page(), "Run `python -m tools.trusted_kernel`."
 
 
 def test_the_kernel_has_no_ascent_and_no_attack() -> None:

@@ -16,9 +16,9 @@ from certus import Box, certify
 from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.costs import LabelCost, Masked, SquaredSup, WeightedL2
 from certus.losses import SquaredError
-from tests.certificates import bounds_sources
-from tests.certificates.bounds_sources import REMEDY, ROOT, changes, code, main, sources, state
 from tests.certificates.problems import network, samples
+from tools import bounds_sources
+from tools.bounds_sources import REMEDY, ROOT, changes, code, main, sources, state
 
 
 def test_the_number_was_raised_with_every_change() -> None:

@@ -36,11 +36,6 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
         BeforeCalling("certus.cli.certifying:certify_run"),
         NOTHING,
     ),
-    "cartpole": (
-        ["cartpole", "--seeds", "1", "--episodes", "5", "--trials", "2", "-o", "study"],
-        BeforeCalling("certus.mdp.study:try_out"),
-        NOTHING,
-    ),
     "data get": (
         ["data", "get", "mnist"],
         BeforeCalling("certus.data.clients:run"),
@@ -72,11 +67,6 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
         ["shift", "npz:data.npz@test", "npz:data.npz@train"],
         BeforeCalling("certus.cli.shift_words:transport_distance"),
         NOTHING,
-    ),
-    "reproduce": (
-        ["reproduce", "hardness", "-o", "results", "--work", "work"],
-        BeforeCalling("certus.cli.reproducing:_with_bar"),
-        "work keeps the parts that are finished; the same command continues.",
     ),
     "runs": (["runs", "."], BeforeCalling("certus.cli.run_table:find_runs"), NOTHING),
 }

@@ -10,11 +10,8 @@ from pathlib import Path
 import pytest
 
 from certus.errors import ArgumentError
-from certus.runs.owners import CERTIFICATE, owner_of, require_folder_of
-from certus.runs.owners import STUDY as STUDY_FOLDER
+from certus.runs.owners import CERTIFICATE, RUN, owner_of, require_folder_of
 from tests.cli.test_cli import certus, refused
-
-STUDY: dict[str, object] = {"settings": {}, "lengths": {}, "ends": {}}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +31,6 @@ def place(tmp_path: Path, trained: Path) -> Path:
         "certificate/certificate.json": "{}",
         "noisy/smoothing.json": "{}",
         "unfinished/unfinished/level.safetensors": "",
-        "study/result.json": json.dumps(STUDY),
         "mine/result.json": '{"my": "own"}',
         "mine/certificate.png": "a picture",
         "notes/notes.txt": "a user's",
@@ -57,18 +53,12 @@ def contents(place: Path) -> dict[str, bytes | None]:
 ATTACK = ["attack", "run", "--epsilon", "0.1"]
 OWN = "must be a folder of its own; got"
 REFUSED = {
-    "cartpole into a run": (["cartpole", "-o", "run"], f"`--output` {OWN} run, which holds a run"),
-    "cartpole into a certificate": (["cartpole", "-o", "certificate"], "which holds a certificate"),
-    "cartpole into noise": (["cartpole", "-o", "noisy"], "which holds a certificate"),
-    "cartpole into levels": (["cartpole", "-o", "unfinished"], "which holds a certificate"),
-    "cartpole into a user's": (["cartpole", "-o", "mine"], "mine, whose result.json is not of a study"),
-    "cartpole into a file": (["cartpole", "-o", "notes/notes.txt"], "`--output` must be a folder"),
+    "certify into a file": (
+        ["certify", "run", "--rho", "1", "-o", "notes/notes.txt"],
+        "`--output` must be a folder",
+    ),
     "certify into its run": (["certify", "run", "--rho", "1", "-o", "run"], "run, which holds a run"),
     "certify into a run": (["certify", "run", "--rho", "1", "-o", "other"], "other, which holds a run"),
-    "certify into a study": (
-        ["certify", "run", "--rho", "1", "-o", "study"],
-        "which holds a study of cartpole",
-    ),
     "certify into a user's": (
         ["certify", "run", "--rho", "1", "-o", "mine"],
         "mine, whose certificate.png is not of a certificate",
@@ -77,7 +67,6 @@ REFUSED = {
         ["train", "wine", "-o", "certificate"],
         "is taken: the folder is not empty",
     ),
-    "train into a study": (["train", "wine", "-o", "study"], "study is taken: the folder is not empty"),
     "train into a user's": (["train", "wine", "-o", "notes"], "notes is taken: the folder is not empty"),
     "train into a pipe": (["train", "wine", "-o", "pipe"], "pipe is taken: it is no folder; choose another"),
     "import into a run": (
@@ -87,7 +76,7 @@ REFUSED = {
     "settings": ([*ATTACK, "-o", "run/run.json"], "run/run.json, which belongs to a run"),
     "result": ([*ATTACK, "-o", "run/result.json"], "run/result.json, which belongs to a run"),
     "table": ([*ATTACK, "-o", "certificate/samples.csv"], "samples.csv, which belongs to a certificate"),
-    "study": (["compare", "run", "other", "--epsilon", "1", "-o", "study/result.json"], "belongs to a study"),
+    "compare": (["compare", "run", "other", "--epsilon", "1", "-o", "run/result.json"], "belongs to a run"),
     "noise": ([*ATTACK, "-o", "noisy/smoothing.json"], "smoothing.json, which belongs to a certificate"),
     "noisy picture": ([*ATTACK, "--plot", "noisy/smoothing.png"], "which belongs to a certificate"),
     "certify over a certificate": (
@@ -149,10 +138,12 @@ REFUSED = {
         "belongs to a certificate",
     ),
     "report into a pipe": (["report", "run", "-o", "pipe"], "Cannot write pipe: it is a pipe"),
-    "figures into a study": (
-        ["report", "run", "--figures", "study"],
-        f"`--figures` {OWN} study, which holds a",
+    "figures into a run": (
+        ["report", "run", "--figures", "other"],
+        f"`--figures` {OWN} other, which holds a",
     ),
+    "figures into a certificate": (["report", "run", "--figures", "noisy"], "which holds a certificate"),
+    "figures into levels": (["report", "run", "--figures", "unfinished"], "which holds a certificate"),
     "figures into a file": (
         ["report", "run", "--figures", "notes/notes.txt"],
         "`--figures` must be a folder",
@@ -160,14 +151,6 @@ REFUSED = {
     "figures as the page": (
         ["report", "run", "-o", "x.html", "--figures", "./x.html"],
         "`--figures` must be another place than --output",
-    ),
-    "reproduce into a file": (
-        ["reproduce", "hardness", "-o", "notes/notes.txt"],
-        "`--output` must be a folder",
-    ),
-    "reproduce in a file": (
-        ["reproduce", "hardness", "-o", "new", "--work", "notes/notes.txt"],
-        "`--work` must be a folder",
     ),
     "bound": (["bound", "run", "--plot", "x.xyz"], "`--plot` must name a picture that can be drawn"),
     "bound over a run": (["bound", "run", "--plot", "run/result.json"], "which belongs to a run"),
@@ -182,16 +165,16 @@ def test_refused_before_the_work(arguments: list[str], message: str, place: Path
     assert contents(place) == before
 
 
-def test_a_study_whose_last_files_are_not_in_place(place: Path) -> None:
-    """Killed between two of them: it is a study still, and the next one completes it."""
+def test_a_certificate_whose_last_files_are_not_in_place(place: Path) -> None:
+    """Killed between two of them: it is a certificate still, and the next one completes it."""
     left = place / "left"
     (left / ".complete").mkdir(parents=True)
-    (left / "nominal-0.safetensors").write_bytes(b"")
-    shutil.copy(place / "study" / "result.json", left / ".complete")
-    assert owner_of(left) is STUDY_FOLDER
-    require_folder_of(STUDY_FOLDER, "--output", left)
-    with pytest.raises(ArgumentError, match="which holds a study of cartpole"):
-        require_folder_of(CERTIFICATE, "--output", left)
+    (left / "certificate.png").write_bytes(b"")
+    shutil.copy(place / "certificate" / "certificate.json", left / ".complete")
+    assert owner_of(left) is CERTIFICATE
+    require_folder_of(CERTIFICATE, "--output", left)
+    with pytest.raises(ArgumentError, match="which holds a certificate"):
+        require_folder_of(RUN, "--output", left)
 
 
 NEW = ["train", "wine", "--epochs", "1", "--model", "mlp:4", "--method", "erm"]

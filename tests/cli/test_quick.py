@@ -59,8 +59,6 @@ def test_nothing_slow_is_imported(arguments: list[str], code: int, words: str) -
         "train digits --epochs 1.5": "`--epochs` must be a whole number; got '1.5'.",
         "certify run --rho 1 --rho x": "`--rho` must be a number; got '1', 'x'.",
         "train digits --method wmr": "got 'wmr'. Did you mean wrm?",
-        "reproduce toi": "got 'toi'. Did you mean toy?",
-        "reproduce toy --scale papr": "`--scale` must be quick or paper; got 'papr'. Did you mean paper?",
         "data fetch": "No such command 'fetch'. There are list and get.",
         "data gett": "No such command 'gett'. Did you mean 'get'?",
         "frobnicate": "No such command 'frobnicate'. `certus --help` lists them.",
@@ -77,7 +75,6 @@ def test_mistakes_of_typing(line: str, words: str, tmp_path: Path) -> None:
         ("train", "certus train [OPTIONS] DATA"),
         ("predict", "certus predict [OPTIONS] RUN DATA"),
         ("compare", "certus compare [OPTIONS] RUNS..."),
-        ("reproduce", "certus reproduce [OPTIONS] [NAME]"),
     ],
 )
 def test_usage_names_arguments_as_errors_do(command: str, usage: str) -> None:
@@ -97,7 +94,7 @@ def test_the_list_of_commands_has_one_line_each() -> None:
     lines = said[said.index("Train:") : last]
     groups = [line for line in lines if line and not line.startswith(" ")]
     sentences = [line for line in lines if line.startswith("  ")]
-    assert groups == ["Train:", "Prove:", "Attack:", "Look:", "Use:", "Data:", "Other:"]
+    assert groups == ["Train:", "Prove:", "Attack:", "Look:", "Use:", "Data:"]
     assert len(sentences) == len(app.registered_commands) + len(app.registered_groups)
     for line in sentences:
         assert len(line) <= 80, line

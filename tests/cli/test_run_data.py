@@ -13,7 +13,7 @@ from certus.runs import RunDirectory
 from certus.runs.building import settings_of
 from certus.storage.files import RunError
 from tests.cli.test_cli import certus, refused
-from tests.soak.entries import commands
+from tools.soak.entries import commands
 
 HERE = "csv:kept/people.csv"
 OPENING = {

@@ -73,7 +73,7 @@ def test_what_must_be_fetched_says_so(name: str, tmp_path: Path) -> None:
 def test_unknown_names_list_the_known_ones(spec: str) -> None:
     with pytest.raises(ArgumentError, match="`spec` must be one of") as caught:
         load(spec)
-    for legal in (*BUNDLED, *FETCHED, "npz:PATH", "csv:PATH", "folder:PATH", "idx:PATH", "dogs:PATH"):
+    for legal in (*BUNDLED, *FETCHED, "npz:PATH", "csv:PATH", "folder:PATH", "idx:PATH"):
         assert legal in str(caught.value)
     assert f"got {spec!r}." in str(caught.value)
 

@@ -289,7 +289,7 @@ def test_a_client_that_leaves_nothing_is_noticed(tmp_path: Path, only_local_whee
 
 def test_only_what_needs_fetching_can_be_fetched() -> None:
     match = (
-        r"`name` must be one of mnist, fashion-mnist, cifar10, employment, resnet50 "
+        r"`name` must be one of mnist, fashion-mnist, cifar10, employment "
         r"\(others need no fetching\); got 'wine'"
     )
     with pytest.raises(ArgumentError, match=match):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -12,11 +13,11 @@ from certus.errors import ArgumentError, UnsupportedError
 from certus.mdp import (
     CartPole,
     cartpole_learner,
+    discretize_action,
     episode_lengths,
     fit_cartpole,
     make_cartpole,
     make_cartpoles,
-    make_pendulum,
     variations,
 )
 from certus.mdp.cartpole import advance, advance_fast, fallen, fallen_fast
@@ -127,28 +128,14 @@ def test_the_seven_systems() -> None:
     assert factors["strong g"] == pytest.approx((1, 1, 5))
 
 
-def test_the_pendulum_is_seen_as_angle_and_rate() -> None:
-    env = make_pendulum(gravity=2.0, torques=5)
-    bare: Any = env.unwrapped
-    assert bare.g == 20.0
-    env.reset(seed=1)
-    seen, *_ = env.step(4)
-    angle = (bare.state[0] + np.pi) % (2 * np.pi) - np.pi
-    np.testing.assert_allclose(seen, [angle, bare.state[1]], atol=1e-6)
-    assert bare.last_u == 2.0
-
-
 def test_bad_values() -> None:
     with pytest.raises(ArgumentError, match="`gravity` must be a positive and finite factor; got 0"):
         CartPole().scaled(gravity=0)
-    with pytest.raises(ArgumentError, match="`mass` must be a positive and finite factor; got -1"):
-        make_pendulum(mass=-1)
     with pytest.raises(ArgumentError, match="`trials` must be a whole number"):
         episode_lengths(Alternating(), trials=0)
     for make in (
         lambda: make_cartpole(step_limit=0),
         lambda: make_cartpoles(2, step_limit=0),
-        lambda: make_pendulum(step_limit=0),
         lambda: fit_cartpole(cartpole_learner(episodes=1), step_limit=0),
     ):
         with pytest.raises(ArgumentError, match="`step_limit` must be a whole number, at least 1; got 0"):
@@ -156,7 +143,7 @@ def test_bad_values() -> None:
     with pytest.raises(ArgumentError, match="`count` must be a whole number"):
         make_cartpoles(0)
     with pytest.raises(ArgumentError, match="`choices` must be a whole number, at least 2"):
-        make_pendulum(torques=1)
+        discretize_action(gymnasium.make("Pendulum-v1"), 1)
 
 
 def test_without_numba_the_functions_run_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

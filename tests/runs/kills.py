@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -56,14 +56,19 @@ Moment = AfterStep | BeforeReplacing | InsideWriting | BeforeCalling
 
 
 def run(
-    arguments: list[str], log: Path, moment: Moment | None = None, by: signal.Signals = signal.SIGKILL
+    arguments: list[str],
+    log: Path,
+    moment: Moment | None = None,
+    by: signal.Signals = signal.SIGKILL,
+    main: Callable[[], NoReturn] = main,
 ) -> int:
     """The exit code of ``certus`` with these arguments, minus a signal's number if one ended it.
 
     Args:
         by: what is sent at the moment; SIGINT is what Ctrl-C sends.
+        main: the entry point of another command.
     """
-    return exit_code(start(_command, arguments, str(log), moment, by))
+    return exit_code(start(_command, arguments, str(log), moment, by, main))
 
 
 class Held:
@@ -88,7 +93,13 @@ def is_killed(arguments: list[str], log: Path, moment: Moment) -> bool:
     return run(arguments, log, moment) == -expected
 
 
-def _command(arguments: list[str], log: str, moment: Moment | None, by: signal.Signals | Connection) -> None:
+def _command(
+    arguments: list[str],
+    log: str,
+    moment: Moment | None,
+    by: signal.Signals | Connection,
+    main: Callable[[], NoReturn] = main,
+) -> None:
     def act() -> None:
         if isinstance(by, signal.Signals):
             os.kill(os.getpid(), by)

@@ -28,7 +28,6 @@ COMMANDS = {
     "shift": ("shift", "csv:wine.csv@train", "csv:wine.csv@test"),
     "features": ("features", "runs/wine", "--samples", "3"),
     "runs": ("runs",),
-    "reproduce": ("reproduce",),
     "data": ("data", "list"),
 }
 

@@ -16,7 +16,6 @@ import typer
 from certus.cli import (
     attack,
     bound,
-    cartpole,
     certify,
     compare,
     data,
@@ -24,7 +23,6 @@ from certus.cli import (
     features,
     predict,
     report,
-    reproduce,
     runs,
     shift,
     train,
@@ -69,8 +67,6 @@ for group, name, function in (
     ("Use", "whatif", features.whatif),
     ("Use", "export", export.export),
     ("Data", "shift", shift.shift),
-    ("Other", "cartpole", cartpole.cartpole),
-    ("Other", "reproduce", reproduce.reproduce),
 ):
     app.command(name, rich_help_panel=group, cls=TypedCommand)(interruptible(function))
 app.add_typer(data.data_commands, name="data", rich_help_panel="Data")

@@ -45,8 +45,7 @@ def list_names(as_json: Json = False) -> None:
         shown.add_row(entry.name, state, entry.summary)
     console.print(shown)
     console.print(
-        "Your own: csv:FILE, parquet:FILE, npz:FILE, folder:PATH (images), idx:PATH (MNIST-format files), "
-        "dogs:PATH (Stanford Dogs)."
+        "Your own: csv:FILE, parquet:FILE, npz:FILE, folder:PATH (images), idx:PATH (MNIST-format files)."
     )
 
 

@@ -14,8 +14,7 @@ from certus.runs.settings import FLAGS, Settings
 DataName = Annotated[
     str,
     typer.Argument(
-        help="A name from `certus data list`, or csv:FILE, parquet:FILE, npz:FILE, folder:PATH, idx:PATH, "
-        "dogs:PATH."
+        help="A name from `certus data list`, or csv:FILE, parquet:FILE, npz:FILE, folder:PATH, idx:PATH."
     ),
 ]
 Model = Annotated[

@@ -12,7 +12,6 @@ from certus.data.fetching import FetchReport, fetch
 from certus.data.frames import from_frame
 from certus.data.mnist import mnist
 from certus.data.rings import rings
-from certus.data.stanford_dogs import stanford_dogs
 from certus.split import Split
 from certus.table_options import TableOptions
 
@@ -35,6 +34,5 @@ __all__ = [
     "mnist",
     "names",
     "rings",
-    "stanford_dogs",
     "wine",
 ]

@@ -83,15 +83,18 @@ def store(name: str, arrays: Mapping[str, Array], checks: Mapping[str, str], cac
     return finished
 
 
-def read(name: str, known: str, cache: Path | None = None) -> tuple[dict[str, Array], str]:
+def read(
+    name: str, known: str, cache: Path | None = None, *, fetch: str | None = None
+) -> tuple[dict[str, Array], str]:
     """The arrays of a data set, and their digest.
 
     Args:
         known: the sha256 of the source. What the file says about itself proves nothing: whoever changed the
             arrays could change that as well.
+        fetch: the command that fetches it; `certus data get` with its name by default.
     """
     path = cache_file(name, cache)
-    again = f"run `certus data get {name}`"
+    again = f"run `{fetch or f'certus data get {name}'}`"
     if not path.exists():
         raise ArgumentError(f"`{name}` must be fetched first: {again} (looked for {path}).")
     try:

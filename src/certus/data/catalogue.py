@@ -26,7 +26,6 @@ from certus.data.npz_file import npz_file
 from certus.data.raw_table import RawTable
 from certus.data.reasons import why_not
 from certus.data.rings import rings
-from certus.data.stanford_dogs import stanford_dogs
 from certus.errors import ArgumentError, require
 from certus.table_options import TableOptions
 
@@ -41,7 +40,7 @@ SUMMARIES = {
     "cifar10": "60,000 photographs, 32 × 32 pixels in colour; 10 classes",
     "employment": "68,785 people in 2015 and 208,892 in 2016-2018; 2 classes under a real shift",
 }
-PREFIXES = ("npz", "csv", "parquet", "folder", "idx", "dogs")
+PREFIXES = ("npz", "csv", "parquet", "folder", "idx")
 TABLES = ("csv:", "parquet:")
 """Prefixes of tables with named columns."""
 
@@ -84,8 +83,8 @@ def load(
     target: str | None = None,
     options: TableOptions | None = None,
 ) -> DataSet:
-    """A data set by its name, or your own as "npz:FILE", "csv:FILE", "parquet:FILE", "folder:FOLDER",
-    "idx:FOLDER" or "dogs:FOLDER".
+    """A data set by its name, or your own as "npz:FILE", "csv:FILE", "parquet:FILE", "folder:FOLDER"
+    or "idx:FOLDER".
 
     Args:
         seed: decides which rows train, calibrate and test (and what ``rings`` draws).
@@ -117,7 +116,6 @@ def load(
             "npz": lambda: npz_file(file, seed=seed, standardize=standardize),
             "folder": lambda: image_folder(file, seed=seed),
             "idx": lambda: idx_folder(file, seed=seed),
-            "dogs": lambda: stanford_dogs(file, seed=seed),
         }
         try:
             return own[prefix]()

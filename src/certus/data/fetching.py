@@ -18,7 +18,6 @@ from certus.data.employment import PACKAGE as EMPLOYMENT
 from certus.data.fashion_mnist import PACKAGE as FASHION_MNIST
 from certus.data.mnist import PACKAGE as MNIST
 from certus.data.package import Package
-from certus.data.resnet50_weights import PACKAGE as RESNET50
 from certus.errors import ArgumentError, require
 
 UNREADABLE = (
@@ -31,7 +30,7 @@ UNREADABLE = (
     RuntimeError,
 )
 """What readers of archives and tables raise for damaged ones, encrypted ones, and kinds they do not know."""
-PACKAGES = {package.name: package for package in (MNIST, FASHION_MNIST, CIFAR10, EMPLOYMENT, RESNET50)}
+PACKAGES = {package.name: package for package in (MNIST, FASHION_MNIST, CIFAR10, EMPLOYMENT)}
 
 
 @dataclass(frozen=True)

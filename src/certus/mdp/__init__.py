@@ -1,19 +1,18 @@
 """Robust Markov decision processes: Q-learning that survives other physics (sec:cartpole).
 
 Each transition of the environment is moved by an adversary who pays γ times the transport cost
-(eqn:qlearningthing). ``certus cartpole`` compares agents on the paper's seven systems.
+(eqn:qlearningthing).
 """
 
 from certus.mdp.cartpole import CartPole, variations
 from certus.mdp.compiled import UncompiledWarning
 from certus.mdp.covering import Covering
 from certus.mdp.deep import DeepQLearning
-from certus.mdp.environments import discretize_action, make_cartpole, make_cartpoles, make_pendulum
+from certus.mdp.environments import discretize_action, make_cartpole, make_cartpoles
 from certus.mdp.episodes import Trials, episode_lengths, episode_rewards, estimate_mean, run_trials
 from certus.mdp.fast import cartpole_learner, fit_cartpole
 from certus.mdp.policies import DeepPolicy, Policy, TabularPolicy, load_policy
 from certus.mdp.rewards import AngleReward, Reward
-from certus.mdp.study import Study, compare_agents
 from certus.mdp.tabular import Decay, Landing, TabularQLearning, Training
 from certus.mdp.transition import RobustTransition, WeakPenaltyWarning
 from certus.mdp.value_iteration import RobustOptimum, cartpole_optimum, robust_optimum
@@ -31,7 +30,6 @@ __all__ = [
     "Reward",
     "RobustOptimum",
     "RobustTransition",
-    "Study",
     "TabularPolicy",
     "TabularQLearning",
     "Training",
@@ -41,7 +39,6 @@ __all__ = [
     "cartpole_learner",
     "cartpole_optimum",
     "cartpole_worst_case",
-    "compare_agents",
     "discretize_action",
     "episode_lengths",
     "episode_rewards",
@@ -50,7 +47,6 @@ __all__ = [
     "load_policy",
     "make_cartpole",
     "make_cartpoles",
-    "make_pendulum",
     "robust_optimum",
     "run_trials",
     "variations",

@@ -1,8 +1,7 @@
-"""Environments of gymnasium: cart-pole and pendulum with other physics, and what a learner can work with."""
+"""Environments of gymnasium: cart-pole with other physics, and what a learner can work with."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -90,35 +89,3 @@ def check_spaces(env: Any, columns: tuple[int, ...] | None, axes: int | None = N
     require(all(0 <= column < width for column in seen), "columns", f"lie in [0, {width})", columns)
     require(axes in (None, len(seen)), "covering", f"have {len(seen)} axes, as what is seen", axes)
     return int(actions.n)
-
-
-def make_pendulum(
-    *,
-    mass: float = 1.0,
-    length: float = 1.0,
-    gravity: float = 1.0,
-    torques: int = 3,
-    step_limit: int = 200,
-) -> gymnasium.Env[np.ndarray, int]:
-    """gymnasium's Pendulum-v1 with changed physics, seen as (angle from the top, rate), with few torques.
-
-    Args:
-        mass, length, gravity: factors.
-        torques: how many equally spaced torques there are to choose from.
-    """
-    for name, factor in (("mass", mass), ("length", length), ("gravity", gravity)):
-        require(0 < factor < math.inf, name, "be a positive and finite factor", factor)
-    require_count("step_limit", step_limit)
-    gym = _gymnasium()
-    made = gym.make("Pendulum-v1", max_episode_steps=step_limit, disable_env_checker=True)
-    bare = made.unwrapped
-    bare.m, bare.l, bare.g = bare.m * mass, bare.l * length, bare.g * gravity
-    high = np.array([math.pi, bare.max_speed])
-
-    def angle_and_rate(observation: np.ndarray) -> np.ndarray:
-        return np.array([math.atan2(observation[1], observation[0]), observation[2]])
-
-    seen = gym.wrappers.TransformObservation(
-        made, angle_and_rate, gym.spaces.Box(-high, high, dtype=np.float64)
-    )
-    return discretize_action(seen, torques)

@@ -45,7 +45,6 @@ CERTIFICATE = _owner(
     r"samples\.csv",
     "unfinished",
 )
-STUDY = _owner("a study of cartpole", r"result\.json", r"training\.png", r"(nominal|robust)-\d+\.safetensors")
 
 
 def owner_of(folder: Path) -> Owner | None:
@@ -62,10 +61,6 @@ def _known(folder: Path) -> Owner | None:
         return RUN
     if any((folder / name).exists() for name in CERTIFICATES) or (folder / "unfinished").is_dir():
         return CERTIFICATE
-    if (folder / RESULT).exists():
-        content = _content(folder / RESULT)
-        studied = isinstance(content, dict) and {"settings", "lengths", "ends"} <= content.keys()
-        return STUDY if studied else None
     return None
 
 
@@ -83,7 +78,7 @@ def require_folder_of(owner: Owner, option: str, folder: Path) -> None:
 
 
 def require_file_of_nobody(option: str, file: Path) -> None:
-    """Raise ``ArgumentError`` for a file that belongs to a run, a certificate or a study."""
+    """Raise ``ArgumentError`` for a file that belongs to a run or a certificate."""
     owner = owner_of(file.parent)
     if owner is not None and owner.names.fullmatch(file.name):
         rule = f"`{option}` must be a file of its own"

@@ -14,8 +14,8 @@ import certus
 from certus.certificates import SmoothedCertificate
 from certus.errors import CertusError
 from certus.storage.sealed import check_seal
-from tests.soak.mutations import mutate_bytes
-from tests.soak.structured import mutate_json
+from tools.soak.mutations import mutate_bytes
+from tools.soak.structured import mutate_json
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,81 @@
+"""Nominal and robust agents of the same seeds on several systems: means, paired gains, a table, a picture.
+
+A gain is the mean of robust − nominal over the seeds, with its 95% interval (Student's t): *estimated*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from certus.figures.canvas import new_figure
+from certus.mdp.episodes import MeanEstimate, estimate_mean
+from studies.page import markdown_table
+from studies.pole_pictures import AGENT_COLOURS
+from studies.pole_study import NOMINAL, ROBUST
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+AgentPair = Mapping[str, Mapping[str, float]]
+"""Of one seed: agent → system → its score."""
+
+
+def mean_score(pairs: Sequence[AgentPair], agent: str, system: str) -> MeanEstimate:
+    """Over the seeds."""
+    return estimate_mean([one[agent][system] for one in pairs])
+
+
+def paired_gain(pairs: Sequence[AgentPair], system: str) -> MeanEstimate:
+    """Robust minus nominal, seed by seed."""
+    return estimate_mean([one[ROBUST][system] - one[NOMINAL][system] for one in pairs])
+
+
+def spoken_gain(gain: MeanEstimate, digits: int) -> str:
+    """With its interval, and minus signs as they are printed.
+
+    >>> spoken_gain(MeanEstimate(-1.25, 0.5, -2.0, 0.04), 1)
+    '−1.2 [−2.0, 0.0]'
+    """
+    ends = ", ".join(f"{end:z.{digits}f}" for end in (gain.low, gain.high))
+    return f"{gain.mean:+z.{digits}f} [{ends}]".replace("-", "−")
+
+
+def decided(pairs: Sequence[AgentPair]) -> dict[str, MeanEstimate]:
+    """The systems whose interval leaves 0 out."""
+    gains = {system: paired_gain(pairs, system) for system in pairs[0][NOMINAL]}
+    return {system: gain for system, gain in gains.items() if gain.low > 0 or gain.high < 0}
+
+
+def spoken_decisions(pairs: Sequence[AgentPair], digits: int) -> str:
+    """On how many systems the difference is more than chance, and which."""
+    found = decided(pairs)
+    named = "; ".join(f"{system}: {spoken_gain(gain, digits)}" for system, gain in found.items())
+    shown = f": {named}" if found else ""
+    return f"On {len(found)} of {len(pairs[0][NOMINAL])} systems a 95% interval leaves 0 out{shown}."
+
+
+def pair_table(pairs: Sequence[AgentPair], digits: int) -> str:
+    """A row for each system."""
+    rows = []
+    for system in pairs[0][NOMINAL]:
+        means = [mean_score(pairs, agent, system) for agent in (NOMINAL, ROBUST)]
+        cells = [f"{one.mean:.{digits}f} ± {one.error:.{digits}f}" for one in means]
+        rows.append([system, *cells, spoken_gain(paired_gain(pairs, system), digits)])
+    return markdown_table(["system", NOMINAL, ROBUST, "paired gain, 95%"], rows)
+
+
+def pair_figure(pairs: Sequence[AgentPair], quantity: str) -> Figure:
+    """Both agents on every system, ± the standard error over the seeds."""
+    figure = new_figure(6.4, 3.8)
+    axes, systems = figure.subplots(), list(pairs[0][NOMINAL])
+    for agent, colour, aside in zip((NOMINAL, ROBUST), AGENT_COLOURS, (-0.1, 0.1), strict=True):
+        found = [mean_score(pairs, agent, system) for system in systems]
+        places = [place + aside for place in range(len(systems))]
+        means, errors = [one.mean for one in found], [one.error for one in found]
+        axes.errorbar(places, means, errors, fmt="o", ms=5, capsize=2, color=colour, label=agent)
+    axes.set_xticks(range(len(systems)), systems)
+    axes.set(ylabel=quantity, ylim=(0, None))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    return figure

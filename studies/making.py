@@ -1,0 +1,141 @@
+"""Carry out a reproduction: measure what is missing, draw, and write its folder.
+
+results/NAME/measured.json     extent, settings, circumstances, measurements, statements; sealed
+results/NAME/PICTURE.png, .svg, or .gif
+results/NAME/README.md         the page
+results/README.md              all statements of all folders beside it
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from certus.errors import ArgumentError
+from certus.figures.canvas import save_figure
+from certus.storage.files import DamageError, RunError, read_json
+from certus.storage.reading import open_regular
+from certus.storage.sealed import check_seal, seal
+from certus.storage.writing import write_atomically, write_json
+from studies.circumstances import of_several
+from studies.page import WRITTEN_BY, page, table_of_all
+from studies.reproduction import Extent, Reproduction
+from studies.workshop import Workshop, require_data
+
+MEASURED, PAGE = "measured.json", "README.md"
+Tell = Callable[[str, float, float], None]
+"""Told before each part: its name, the effort that is done, and the whole effort."""
+
+
+def reproduce(of: Reproduction, extent: Extent, workshop: Workshop, results: Path, tell: Tell) -> list[Path]:
+    """Measure, draw and write; parts that were kept are not measured again.
+
+    Returns: the files that were written.
+    """
+    require_place(of, extent, results)
+    require_data(of, extent)
+    parts = of.parts(extent)
+    measured = {part.name: workshop.kept(of, extent, part) for part in parts}
+    missing = [part for part in parts if measured[part.name] is None]
+    whole, done = sum(part.effort for part in missing), 0.0
+    for part in missing:
+        tell(part.name, done, whole)
+        measured[part.name] = part.measure(workshop, part.settings)
+        workshop.keep(of, extent, part, measured[part.name])
+        done += part.effort
+    tell("drawing", whole, whole)
+    when = of_several(workshop.circumstances_of(of, extent))
+    return write_folder(of, _content(of, extent, measured, when), results)
+
+
+def _content(
+    of: Reproduction, extent: Extent, measured: dict[str, Any], when: dict[str, Any]
+) -> dict[str, Any]:
+    """What ``measured.json`` says, without its seal."""
+    return {
+        "name": of.name,
+        "title": of.title,
+        "beyond": of.beyond,
+        "extent": extent,
+        "revision": of.revision,
+        "circumstances": when,
+        "training": of.training_at(extent),
+        "settings": {part.name: dict(part.settings) for part in of.parts(extent)},
+        "statements": statements_of(of, extent, measured),
+        "measured": measured,
+    }
+
+
+def statements_of(of: Reproduction, extent: Extent, measured: dict[str, Any]) -> list[dict[str, Any]]:
+    """In JSON types. A quick look that disagrees needs no reason of its own."""
+    made = [asdict(one) for one in of.statements(measured)]
+    for one in made:
+        if extent is Extent.QUICK and one.get("agrees") is False:
+            one["reason"] = one["reason"] or "a quick look is too small to tell."
+    return made
+
+
+def write_folder(of: Reproduction, content: dict[str, Any], results: Path) -> list[Path]:
+    """The pictures, the page and the file of what was measured; then the table of all."""
+    folder, measured = results / of.name, content["measured"]
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for picture in of.pictures:
+        figure = picture.draw(measured)
+        for suffix in (".png", ".svg"):
+            written.append(folder / f"{picture.name}{suffix}")
+            save_figure(figure, written[-1])
+    for film in of.films:
+        written.append(folder / f"{film.name}.gif")
+        film.write(measured, written[-1])
+    write_json(folder / MEASURED, seal(content))
+    write_atomically(folder / PAGE, page(of, content).encode())
+    write_atomically(results / PAGE, table_of_all(_everything(results)).encode())
+    return [*written, folder / MEASURED, folder / PAGE, results / PAGE]
+
+
+def read_measured(path: Path) -> dict[str, Any]:
+    """A file that ``write_folder`` wrote, checked; ``DamageError`` says what to do where it is not."""
+    try:
+        content = read_json(path)
+        if not isinstance(content, dict):
+            raise DamageError(f"{path} is corrupt: it is no file of certus.")
+        check_seal(content, path)
+        return content
+    except RunError as reason:
+        again = f"remove {path.parent}, and `python -m studies {path.parent.name}` writes it again"
+        raise DamageError(f"{str(reason).removesuffix('.')}: {again}.") from None
+
+
+def _everything(results: Path) -> list[dict[str, Any]]:
+    """What every reproduction in this folder measured; a folder without a page of ours is not ours."""
+    pages = sorted(path for path in results.glob(f"*/{PAGE}") if _is_ours(path))
+    return [read_measured(path.parent / MEASURED) for path in pages]
+
+
+def _is_ours(page_file: Path) -> bool:
+    try:
+        with open_regular(page_file) as stream:
+            return stream.read(len(WRITTEN_BY.encode())) == WRITTEN_BY.encode()
+    except OSError:
+        return False
+
+
+def require_place(of: Reproduction, extent: Extent, results: Path) -> None:
+    """Raise ``ArgumentError`` where something else would be replaced: a page of the user's own, or figures at
+    the paper's extent by a quick look; ``RunError`` for a file that the table of all could not read."""
+    for page_file in (results / PAGE, results / of.name / PAGE):
+        if os.path.lexists(page_file) and not _is_ours(page_file):
+            raise ArgumentError(
+                f"`--output` must be a folder of its own; {page_file} is not of certus; got {results}."
+            )
+    _everything(results)
+    path = results / of.name / MEASURED
+    if extent is Extent.QUICK and path.exists() and read_measured(path)["extent"] == Extent.PAPER:
+        raise ArgumentError(
+            f"`--output` must be another folder for a quick look: {path.parent} holds the paper's scale; "
+            f"got {results}. Give `-o` a folder of your own, or take `--scale paper`."
+        )

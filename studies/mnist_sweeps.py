@@ -1,0 +1,232 @@
+"""Attacks of rising strength on the MNIST networks: the measurements and panels that several figures share.
+
+Strengths are shares of C_p = E‖X‖_p, the paper's axis. The paper does not say whether its attacks stay in the
+box of pixels [0, 1]; as far as its tables tell they do not, so the figures in its order are not clipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from certus.attacks.budgets import typical_length
+from certus.attacks.outcomes import wilson
+from certus.attacks.sweeps import Trial, sweep
+from certus.figures.attack_curves import Curve, Panel
+from certus.figures.canvas import subscripted
+from certus.losses import ModelLoss
+from certus.runs.trained import TrainedRun
+from certus.split import Split
+from certus.spoken import NORMS
+from studies.mnist_networks import MNIST_METHODS, NetworkRecipe, mnist_network, random_images
+from studies.page import markdown_table
+from studies.reproduction import Comparison, Measured, Part
+from studies.shares import UNTOLD, clear_sign, difference_of_shares
+from studies.workshop import Workshop
+
+SWEPT_ATTACKS = ("pgm", "fgm", "ifgm")
+NORMS_SHOWN = ("2", "inf")
+NORM_WORDS = {"2": "L2", "inf": "the sup-norm"}
+_SIGNS = {"2": "₂", "inf": "_∞"}
+Sweeps = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Method → the sweeps of its seeds."""
+
+
+def sweep_part(
+    name: str,
+    how: NetworkRecipe,
+    attack: str,
+    shares: Mapping[str, Sequence[float]],
+    samples: int,
+    clipped: Sequence[bool] = (False,),
+) -> Part:
+    """Attack one network in both norms.
+
+    Args:
+        shares: norm → strengths in units of C_p; 0 is added.
+        samples: test images, chosen at random.
+    """
+    strengths = {norm: [0.0, *values] for norm, values in shares.items()}
+    settings = {"network": how, "attack": attack, "shares": strengths, "samples": samples}
+    gradients = (1 if attack == "fgm" else 15) * sum(len(values) for values in shares.values())
+    effort = gradients * samples * len(clipped) * 1e-3 / 60
+    return Part(name, settings | {"clipped": list(clipped)}, _measure_sweep, effort)
+
+
+def _measure_sweep(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
+    trained = mnist_network(workshop, settings["network"])
+    data = random_images(trained, "test", settings["samples"])
+    rows = []
+    for norm, shares in settings["shares"].items():
+        unit = typical_length(trained.data.train, NORMS[norm])
+        for clipped in settings["clipped"]:
+            trials = [
+                Trial(settings["attack"], NORMS[norm], share * unit, clipped=clipped) for share in shares
+            ]
+            done = sweep(trained.loss, data, trials, domain=trained.data.domain)
+            for share, (trial, outcome) in zip(shares, done, strict=True):
+                error = outcome.error()
+                assert error is not None
+                assert trial.epsilon is not None
+                about = {"norm": norm, "clipped": clipped, "share": share, "epsilon": trial.epsilon}
+                rows.append(about | {"error": error.value, "low": error.low, "high": error.high})
+    known = {"method": trained.settings.method, "seed": trained.settings.seed}
+    return known | {"attack": settings["attack"], "samples": len(data), "rows": rows}
+
+
+def error_at_strengths(
+    trained: TrainedRun, data: Split, strengths: Sequence[float], clipped: bool
+) -> list[float]:
+    """Errors under PGM in the sup-norm, which climbs plain cross-entropy: a smoothed one misleads it."""
+    trials = [Trial("pgm", NORMS["inf"], epsilon, clipped=clipped) for epsilon in strengths]
+    done = sweep(ModelLoss(trained.model), data, trials, domain=trained.data.domain)
+    return [float(outcome.wrong.double().mean()) for _, outcome in done if outcome.wrong is not None]
+
+
+def sweeps_of(measured: Measured, names: Iterable[str], attack: str) -> dict[str, list[Mapping[str, Any]]]:
+    """Method → the sweeps of its seeds, of the parts ``attack-METHOD-…`` that were measured."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for method in names:
+        begin = f"{attack}-{method}-"
+        kept = [one for part, one in measured.items() if part.startswith(begin)]
+        if kept:
+            found[method] = kept
+    return found
+
+
+def curve_of(sweeps: Sequence[Mapping[str, Any]], norm: str, clipped: bool) -> Curve | None:
+    """Error against strength: of one network with its 95% interval; of several, their mean and range."""
+    rows = [
+        [row for row in one["rows"] if row["norm"] == norm and row["clipped"] == clipped] for one in sweeps
+    ]
+    rows = [one for one in rows if one]
+    if not rows:
+        return None
+    shares = [row["share"] for row in rows[0]]
+    if len(rows) == 1:
+        columns = [[row[what] for row in rows[0]] for what in ("error", "low", "high")]
+        return Curve(shares, *columns)
+    errors = [[one[place]["error"] for one in rows] for place in range(len(shares))]
+    return Curve(
+        shares, [fmean(one) for one in errors], [min(one) for one in errors], [max(one) for one in errors]
+    )
+
+
+def attack_panels(
+    measured: Measured,
+    marks: Mapping[str, float | None],
+    attacks: Sequence[str] = SWEPT_ATTACKS,
+    clipped: bool = False,
+) -> list[Panel]:
+    """For each attack one panel in L2 and one in the sup-norm, as the paper has them.
+
+    Args:
+        marks: norm → the share of C_p that the methods were trained for; None draws no bar.
+    """
+    panels: list[Panel] = []
+    for attack in attacks:
+        sweeps = sweeps_of(measured, MNIST_METHODS, attack)
+        for norm in NORMS_SHOWN:
+            curves = {
+                MNIST_METHODS[method]: curve
+                for method, ones in sweeps.items()
+                if (curve := curve_of(ones, norm, clipped)) is not None
+            }
+            if not curves:
+                continue
+            letter = "abcdef"[len(panels)]
+            title = f"({letter}) {attack.upper()}, ‖·‖{_SIGNS[norm]}" + (", clipped" if clipped else "")
+            strength = subscripted(f"ε_adv / C{_SIGNS[norm]}")
+            panels.append(
+                Panel(subscripted(title), strength, "test error", curves, marks.get(norm), towards=1)
+            )
+    return panels
+
+
+def error_at(sweeps: Sequence[Mapping[str, Any]], norm: str, share: float, clipped: bool = False) -> float:
+    """The mean error over seeds at one strength."""
+    curve = curve_of(sweeps, norm, clipped)
+    assert curve is not None
+    return curve.values[curve.strengths.index(share)]
+
+
+def error_table(measured: Measured, attack: str, norm: str, clipped: bool) -> str:
+    """Errors in percent, a row for each method."""
+    sweeps = sweeps_of(measured, MNIST_METHODS, attack)
+    curves = {method: curve_of(ones, norm, clipped) for method, ones in sweeps.items()}
+    known = {method: curve for method, curve in curves.items() if curve is not None}
+    shares = next(iter(known.values())).strengths
+    where = "in [0, 1]" if clipped else "not clipped"
+    head = [f"{attack.upper()}, ‖·‖{_SIGNS[norm]}, {where}", *(f"{share:g} C" for share in shares)]
+    rows = [
+        [MNIST_METHODS[method], *(f"{100 * value:.1f}" for value in curve.values)]
+        for method, curve in known.items()
+    ]
+    return markdown_table(head, rows)
+
+
+def attack_claims(
+    measured: Measured, labels: Mapping[str, str], claim: str, above: float
+) -> list[Comparison]:
+    """For each attack and norm: at which strengths all methods err less than ERM, and WRM least of all.
+
+    Args:
+        labels: attack → where the paper shows it; claim: what it says.
+        above: judged is every strength beyond this share of C_p, our choice. No if a method errs as often as
+            ERM, or another one clearly less than WRM; yes if WRM leads clearly somewhere.
+    """
+    return [
+        _attack_claim(sweeps_of(measured, MNIST_METHODS, attack), attack, norm, label, claim, above)
+        for attack, label in labels.items()
+        for norm in NORMS_SHOWN
+    ]
+
+
+def _attack_claim(sweeps: Sweeps, attack: str, norm: str, label: str, claim: str, above: float) -> Comparison:
+    known = curve_of(sweeps["wrm"], norm, False)
+    assert known is not None
+    errors = {
+        share: {method: error_at(ones, norm, share) for method, ones in sweeps.items()}
+        for share in known.strengths
+        if share > 0
+    }
+    shares, samples = [share for share in errors if share > above], sweeps["wrm"][0]["samples"]
+    behind = [
+        share
+        for share in shares
+        if all(errors[share]["erm"] > value for method, value in errors[share].items() if method != "erm")
+    ]
+    best = [
+        share
+        for share, found in errors.items()
+        if all(found["wrm"] < value for method, value in found.items() if method != "wrm")
+    ]
+    leads = {share: _clear_lead(errors[share], samples) for share in shares}
+    clear, lost = ([share for share, sign in leads.items() if sign == wanted] for wanted in (-1, 1))
+    agrees = False if lost or behind != shares else True if clear else None
+    reason = UNTOLD.format(0)
+    if agrees is False:
+        reason = f"not known; {f'WRM is behind at {_listed(lost)} C' if lost else 'ERM is as good'}."
+    return Comparison(
+        label,
+        f"{attack.upper()} attacks in {NORM_WORDS[norm]}: {claim}",
+        f"Beyond {above:g} C, at {_listed(shares)} C: all beat ERM at {_listed(behind)}; WRM errs least at "
+        f"{_listed([share for share in best if share > above])}, by more than the images' sampling error at "
+        f"{_listed(clear)}. At smaller strengths, which do not count, it errs least at "
+        f"{_listed([share for share in best if share <= above])}.",
+        agrees,
+        reason="" if agrees else reason,
+    )
+
+
+def _clear_lead(errors: Mapping[str, float], samples: int) -> int:
+    """−1 if WRM errs less than all others beyond what so many images can tell, 1 if more than one of them."""
+    shares = {method: wilson(round(error * samples), samples) for method, error in errors.items()}
+    own = shares.pop("wrm")
+    signs = {clear_sign(difference_of_shares(own, other)) for other in shares.values()}
+    return 1 if 1 in signs else -1 if signs == {-1} else 0
+
+
+def _listed(shares: Sequence[float]) -> str:
+    return ", ".join(f"{share:g}" for share in shares) or "none"

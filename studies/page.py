@@ -1,0 +1,186 @@
+"""The page of a reproduction, and the table of all: Markdown, generated from what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from certus.decimals import at_least, at_most, at_most_digits
+from studies.reproduction import Extent, Reproduction
+from studies.resnet50_weights import FETCH
+from studies.told_settings import training_words
+
+WRITTEN_BY = "<!-- Written by `python -m studies`; changes made here are lost. -->"
+_FETCH = {"resnet50": FETCH}
+_NOTES = Path(__file__).parent / "notes"
+"""Prose of a page at the paper's scale, written by hand: NAME.md."""
+
+
+def page(of: Reproduction, content: dict[str, Any]) -> str:
+    """``results/NAME/README.md``."""
+    extent = Extent(content["extent"])
+    command = f"python -m studies {of.name}" + ("" if extent is Extent.QUICK else " --scale paper")
+    fetched = "".join(f"{_FETCH.get(name, f'certus data get {name}')}\n" for name in of.needed_data(extent))
+    lines = [
+        WRITTEN_BY,
+        f"# {of.title}",
+        f"{_place(of)} Scale: **{extent}**.",
+    ]
+    if extent in of.smaller:
+        lines.append(of.smaller[extent])
+    if content.get("training"):
+        lines.append(training_words(content["training"]))
+    lines.append(f"```sh\n{fetched}{command}\n```")
+    lines.append(_verdicts(content))
+    if (notes := _NOTES / f"{of.name}.md").exists() and extent is Extent.PAPER:
+        lines.append(notes.read_text(encoding="utf-8").strip())
+    if of.text is not None:
+        lines.append(of.text(content["measured"]))
+    lines += [f"![{picture.caption}]({picture.name}.png)\n\n{picture.caption}" for picture in of.pictures]
+    lines += [f"![{film.caption}]({film.name}.gif)\n\n{film.caption}" for film in of.films]
+    lines.append(_circumstances(content["circumstances"]))
+    return "\n\n".join(lines) + "\n"
+
+
+def _place(of: Reproduction) -> str:
+    labels = ", ".join(f"`{label}`" for label in of.shows)
+    if of.beyond:
+        return f"Beyond the paper ({labels})." if labels else "Beyond the paper."
+    return f"Of the paper: {labels}."
+
+
+def table_of_all(contents: Sequence[dict[str, Any]]) -> str:
+    """``results/README.md``: every statement of every reproduction, and what lies beyond the paper."""
+    words = (
+        "What the paper says, and what was measured here. `python -m studies` lists the results. "
+        "`python -m studies NAME -o FOLDER` takes a quick look at one, in another folder; `--scale paper` "
+        "measures it again as it is here."
+    )
+    parts = [
+        WRITTEN_BY,
+        "# The paper, reproduced",
+        words,
+        _table([one for one in contents if not _beyond(one)]),
+    ]
+    beyond = [one for one in contents if _beyond(one)]
+    if beyond:
+        parts += ["## Beyond the paper", _table(beyond)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _beyond(content: dict[str, Any]) -> bool:
+    return bool(content.get("beyond", False))
+
+
+def _table(contents: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        [f"[{content['name']}]({content['name']}/README.md)", content["extent"], *row]
+        for content in contents
+        for row in _rows(content)
+    ]
+    return markdown_table(["result", "scale", *_head(contents[0] if contents else {})], rows)
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; bars inside cells are escaped.
+
+    >>> print(markdown_table(["a", "b"], [["1", "x|y"]]))
+    | a | b |
+    |---|---|
+    | 1 | x\\|y |
+    """
+    lines = [head, *rows]
+    shown = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+    return "\n".join([shown[0], "|---" * len(head) + "|", *shown[1:]])
+
+
+def _head(content: dict[str, Any]) -> list[str]:
+    return ["asked", "we measure"] if _beyond(content) else ["paper says", "we measure", "agrees"]
+
+
+def rows_of(content: dict[str, Any]) -> list[list[str]]:
+    """What the paper says, what was measured, and the outcome, of each statement."""
+    return [_row(one) for one in content["statements"]]
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    label = f" (`{one['label']}`)" if one["label"] else ""
+    if "outcome" in one:
+        printed = _listed({name: f"{value:g}" for name, value in one["paper"].items()})
+        claim = f"{one['claim']} {printed}".rstrip() + label
+        return [claim, f"{_measured(one)} (*{one['evidence']}*)", one["outcome"]]
+    words = {True: "yes", False: "no", None: "cannot be compared"}
+    agrees = words[one["agrees"]] + (f": {one['reason']}" if one["reason"] else "")
+    return [one["paper"] + label, f"{one['measured']} (*{one['evidence']}*)", agrees]
+
+
+def _rows(content: dict[str, Any]) -> list[list[str]]:
+    return [row[: len(_head(content))] for row in rows_of(content)]
+
+
+def _verdicts(content: dict[str, Any]) -> str:
+    """The table of a page: of verdicts, every field has a column of its own."""
+    statements = content["statements"]
+    if _beyond(content) or not all("outcome" in one for one in statements):
+        return markdown_table(_head(content), _rows(content))
+    rows = [
+        [
+            one["name"],
+            f"{one['claim']} (`{one['label']}`)",
+            _listed({name: f"{value:g}" for name, value in one["paper"].items()}) or "–",
+            f"{_measured(one)} (*{one['evidence']}*)",
+            one["rule"] or "–",
+            one["outcome"],
+        ]
+        for one in statements
+    ]
+    return markdown_table(["", "claim", "paper", "ours", "*yes* needs", "verdict"], rows)
+
+
+def _listed(named: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {text}" for name, text in named.items())
+
+
+def _measured(one: dict[str, Any]) -> str:
+    return _listed({name: quantity_text(number) for name, number in one["ours"].items()})
+
+
+def quantity_text(number: Mapping[str, Any]) -> str:
+    """A ``Quantity`` in JSON types, with its interval; bounds are rounded outwards.
+
+    >>> plain = {"low": None, "high": None, "places": 1, "percent": False, "side": ""}
+    >>> quantity_text({"value": -0.26, **plain, "low": -1.0, "high": 2.0})
+    '−0.3 [−1.0, 2.0]'
+    >>> quantity_text({"value": 0.1201, **plain, "percent": True, "side": "at most"})
+    'at most 12.1%'
+    """
+    text = _number(number["value"], number)
+    interval = [number["low"], number["high"]]
+    if None not in interval:
+        text += " [{}, {}]".format(*(_number(end, number) for end in interval))
+    return text if number["value"] is None else f"{number['side']} {text}".lstrip()
+
+
+def _number(value: float | None, how: Mapping[str, Any]) -> str:
+    if value is None:
+        return "–"
+    value, places = value * (100 if how["percent"] else 1), how["places"]
+    if how["side"] == "at most":
+        text = at_most_digits(value) if places is None else at_most(value, places)
+    elif how["side"] == "at least":
+        text = at_least(value, 4 if places is None else places)
+    else:
+        text = f"{value:.2g}" if places is None else f"{value:z,.{places}f}"
+    return text.replace("-", "−") + ("%" if how["percent"] else "")
+
+
+def _circumstances(known: dict[str, Any]) -> str:
+    """When and with what; of what was not recorded, the ``note`` says so."""
+    said = [known["note"]] if "note" in known else []
+    if "date" in known:
+        versions = ", ".join(f"{name} {version}" for name, version in known["versions"].items())
+        threads = "1 thread" if known["threads"] == 1 else f"{known['threads']} threads"
+        processor = known["machine"]["processor"]
+        said.insert(0, f"Measured on {known['date']} with {versions}, on {threads} of {processor}.")
+    return " ".join(said)

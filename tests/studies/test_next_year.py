@@ -1,0 +1,83 @@
+"""``next-year`` on a small table, its page, and its attack on trees against brute force."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import certus
+from certus.data import DataSet, Split
+from studies.next_year import REPRODUCTION, age_costs, errors_bought
+from studies.reproduction import Extent
+from studies.workshop import Workshop
+
+
+def tumours(seed: int = 0) -> DataSet:
+    """A table that is bundled; half of its training rows are years to come, moved by 0, 1 and 2."""
+    data = certus.data.breast_cancer(seed)
+    rest = data.train[170:]
+    later = {year: Split(rest.inputs + k, rest.targets) for k, year in enumerate(YEARS)}
+    weights = torch.ones(rest.inputs.shape[1])
+    return replace(data, train=data.train[:170], later=later, weights=weights)
+
+
+YEARS = ("2016", "2017", "2018")
+
+
+def test_a_small_study_is_measured_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Any] = []
+
+    def load(name: str, *, seed: int) -> DataSet:
+        loaded.append((name, seed))
+        return tumours(seed)
+
+    monkeypatch.setattr(certus.data, "load", load)
+    workshop, quick = Workshop(tmp_path), REPRODUCTION.parts(Extent.QUICK)
+    measured = {part.name: part.measure(workshop, {**part.settings, "rows": 6}) for part in quick}
+    assert set(loaded) == {("employment", 0)}
+    # Thirty columns moved by 2 cost 30·4; the estimate is right for translations.
+    assert measured["shifts"]["shifts"]["2018"]["inputs alone"][0] == pytest.approx(120, rel=0.2)
+    models = measured["split-0"]["models"]
+    assert list(models) == ["logistic regression", "gradient boosting", "WRM", "certified"]
+    for told in models.values():
+        for level in ("small", "measured"):
+            assert told["worst"][level]["error_low"] >= told["error of the rows"] - 1e-9
+    assert REPRODUCTION.text is not None
+    page = REPRODUCTION.text(measured)
+    assert ", no proof" in page
+    moved = measured["shifts"]["levels"]["measured"]
+    assert f"| ρ = {moved:.2g} | error |" in page
+    best, proven = REPRODUCTION.statements(measured)
+    assert "in its worst year" in best.measured
+    assert "Of gradient boosting nothing" in proven.measured
+    left, _ = REPRODUCTION.pictures[0].draw(measured).axes
+    marks = [np.asarray(line.get_ydata(), dtype=float) for line in left.lines if line.get_label() == "WRM"]
+    assert np.concatenate(marks) == pytest.approx([100 * error for error in models["WRM"]["errors"].values()])
+
+
+def test_the_attack_on_trees_buys_the_cheapest_errors_first() -> None:
+    """A rule of the age alone: above 60 it errs. Deviation 10 years, so that y years cost y²/100."""
+    data = tumours()
+    mean, scale = torch.full((1,), 40.0).double(), torch.full((1,), 10.0).double()
+    ages = torch.tensor([61.0, 60.0, 58.0, 40.0, 20.0])
+    rows = Split(((ages - 40) / 10)[:, None], torch.zeros(5, dtype=torch.long))
+
+    def says(inputs: Tensor) -> Tensor:
+        return (inputs[:, 0] * 10 + 40 > 60.5).long()
+
+    costs = age_costs(says, rows, replace(data, input_scale=(mean, scale)))
+    # 0.6, 2.6 years; 20.1 does not reach 60.5 from 40, nor from 20.
+    np.testing.assert_allclose(costs.numpy(), [0, 0.0036, 0.0676, np.inf, np.inf], rtol=1e-5)
+    assert [errors_bought(costs, rho) for rho in (0.0, 0.0007, 0.0008, 0.0143, 1.0)] == [
+        0.2,
+        0.2,
+        0.4,
+        0.6,
+        0.6,
+    ]

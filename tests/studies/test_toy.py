@@ -1,0 +1,91 @@
+"""The boundary of networks that are known: a circle, an ellipse, none; and how networks are trained."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from certus.data import load
+from certus.runs.settings import Settings
+from studies.reproduction import Extent
+from studies.told_settings import training_words
+from studies.toy import REPRODUCTION
+from studies.toy_networks import FARTHEST, boundary_radii, three_networks
+from studies.workshop import Workshop
+
+
+class Conic(nn.Module):
+    """Class 1 outside x²/a² + y²/b² = 1."""
+
+    def __init__(self, a: float, b: float) -> None:
+        super().__init__()
+        self.squares = torch.tensor([a**2, b**2])
+
+    def forward(self, points: Tensor) -> Tensor:
+        outside = (points**2 / self.squares).sum(1) - 1
+        return torch.stack([torch.zeros_like(outside), outside], 1)
+
+
+def test_a_circle() -> None:
+    torch.testing.assert_close(boundary_radii(Conic(1.5, 1.5)), torch.full((360,), 1.5), atol=1e-4, rtol=0)
+
+
+def test_an_ellipse() -> None:
+    angles = torch.arange(360) * (2 * math.pi / 360)
+    truth = 1 / (angles.cos() ** 2 / 4 + angles.sin() ** 2 / 1).sqrt()
+    torch.testing.assert_close(boundary_radii(Conic(2.0, 1.0)), truth, atol=1e-3, rtol=0)
+
+
+def test_no_boundary_within_reach() -> None:
+    assert boundary_radii(Conic(9.0, 9.0)).tolist() == pytest.approx([FARTHEST] * 360)
+
+
+class Recorder:
+    """In place of a workshop: no network is trained, and every one moves its data by 0.3 on average."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Settings] = {}
+
+    def network(self, settings: Settings) -> Any:
+        self.asked[settings.method] = settings
+        return SimpleNamespace(rho_hat=0.09, settings=settings)
+
+
+def test_fgm_moves_by_the_root_of_the_level_of_wrm() -> None:
+    """ε² = ρ̂_n(θ_WRM) = 0.09, in the 2-norm [eqn:fgm-fair]."""
+    recorder = Recorder()
+    found = three_networks(cast(Workshop, recorder), "elu", seed=4, epochs=7, schedule="cosine")
+    assert {name: cast(Any, one).settings.method for name, one in found.items()} == {
+        name: name for name in ("erm", "fgm", "wrm")
+    }
+    fgm, wrm = recorder.asked["fgm"], recorder.asked["wrm"]
+    assert fgm.epsilon == pytest.approx(0.3)
+    assert fgm.norm == "2"
+    assert (wrm.gamma, wrm.rho, wrm.cost) == (2.0, None, "natural")
+    for one in recorder.asked.values():
+        assert (one.data, one.model, one.seed, one.epochs, one.schedule) == ("rings", "toy", 4, 7, "cosine")
+
+
+def test_the_page_says_how_networks_are_trained() -> None:
+    """As they are: not by the paper's 15 steps."""
+    recorder = Recorder()
+    three_networks(cast(Workshop, recorder), "relu", seed=0, epochs=30)
+    wrm = recorder.asked["wrm"]
+    assert (wrm.model, wrm.schedule, wrm.ascent, wrm.tolerance) == ("toy-relu", "constant", "adaptive", 0.005)
+    assert (wrm.optimizer, wrm.learning_rate, wrm.batch_size) == ("adam", 0.01, 128)
+    assert len(load("rings").train) == 10_000
+    told = REPRODUCTION.training_at(Extent.PAPER)
+    assert {name: getattr(wrm, name) for name in told} == told | {"model": "toy-relu"}
+    said = training_words(told)
+    assert "optimizer adam, learning rate 0.01, schedule constant, batch size 128" in said
+    assert "at most the tolerance, or for 8 gradients; the paper takes 15 steps." in said
+    assert "the paper takes" not in training_words(told | {"ascent": "paper"})
+    assert REPRODUCTION.smaller[Extent.PAPER].startswith("10,000 training points, 30 epochs.")
+    assert "10,000 training points, 3 epochs." in REPRODUCTION.smaller[Extent.QUICK]
+    for extent, epochs in ((Extent.QUICK, 3), (Extent.PAPER, 30)):
+        assert {part.settings["epochs"] for part in REPRODUCTION.parts(extent)} == {epochs}

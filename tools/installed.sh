@@ -1,0 +1,131 @@
+#!/bin/sh
+# Trains, certifies, attacks and verifies with an installed certus, outside of the repository:
+#     tools/installed.sh ENVIRONMENT CONSTRAINTS
+# makes the environment, builds the wheel, and installs it there without extras; at the end with them.
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+environment=$1 constraints=$2
+rm -rf "$environment"
+"${PYTHON:-python3}" -m venv "$environment"
+environment=$(cd "$environment" && pwd)
+pip="$environment/bin/python -m pip --disable-pip-version-check --quiet"
+$pip wheel --no-deps --wheel-dir "$environment/wheel" "$root"
+$pip install -c "$root/$constraints" "$environment"/wheel/certus-*.whl
+for extra in foolbox matplotlib plotly ot gymnasium pandas polars pyarrow pytest; do
+    if "$environment/bin/python" -c "import $extra" 2>/dev/null; then
+        echo "error: $extra is installed, and this is about certus without extras" >&2
+        exit 1
+    fi
+done
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+"$environment/bin/python" -m pip freeze | grep -v '^certus '
+certus="$environment/bin/certus"
+"$environment/bin/python" -c "import certus; print(certus.__file__)" | grep "^$environment"
+$certus train wine --rho 0.1 --epochs 3 -o run
+$certus train wine --method erm --epochs 3 -o other
+$certus certify run --rho 0.01 --confidence 0.9 --balls 1
+$certus certify run --rho 0.01 --smoothing 0.5 --draws 20 --votes 11
+cat > own.py <<'CODE'
+import torch
+from torch import nn
+
+
+class Own(nn.Module):
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.first, self.last = nn.Linear(shape[0], 4), nn.Linear(4 + shape[0], classes)
+
+    def forward(self, inputs):
+        return self.last(torch.cat([nn.functional.elu(self.first(inputs)), inputs], dim=1))
+CODE
+$certus train wine --model own.py:Own --gamma 2 --epochs 1 -o own
+$certus certify own --model own.py:Own --epsilon 0.1 --balls 0 --refine 0
+$certus attack run --epsilon 0.1 --steps 3
+$certus compare run other --epsilon 0.1 --steps 3
+$certus verify run/certificate/certificate.json
+$certus bound run --samples 16
+$certus runs .
+$certus data list
+awk 'BEGIN { print "a,b,y"; for (i = 0; i < 60; i++) print i % 7 ",t" i % 3 "," i % 2 }' > table.csv
+$certus train csv:table.csv --target y --rho 0.1 --epochs 2 -o table
+$certus predict table table.csv --reach 0.1 -o said.csv
+$certus features table --samples 10
+$certus whatif table --feature a --by 0.1 --samples 10
+$certus export run -o run.pt2
+if $certus report run -o page.html 2> refused; then exit 1; fi
+grep "pip install 'certus\[report\]'" refused
+
+extras='attacks,data,frames,lightning,report,rl,tensorboard,transport'
+$pip install -c "$root/$constraints" "$(ls "$environment"/wheel/certus-*.whl)[$extras]" pandas polars
+"$environment/bin/python" -m pip freeze | grep -v '^certus '
+$certus attack run --epsilon 0.1 --steps 3 --plot curve.png
+$certus report run -o page.html --samples 20
+$certus shift csv:table.csv@test csv:table.csv@train --label-price 1
+$certus train wine --method erm --epochs 2 --tensorboard curves -o watched
+ls curves/watched/events.*
+"$environment/bin/python" - <<'CODE'
+from certus.mdp import cartpole_learner, episode_lengths, fit_cartpole
+
+trained = fit_cartpole(cartpole_learner(gamma=50.0, episodes=20), seed=0)
+print("cart-pole agent balanced for", episode_lengths(trained.policy, trials=5), "steps")
+CODE
+"$environment/bin/python" - <<'CODE'
+import foolbox
+import pandas
+import polars
+import pyarrow
+import torch
+from pyarrow import parquet
+
+import certus
+from certus.attacks.adapters import Foolbox
+
+days = [moment.to_pydatetime() for moment in pandas.date_range("2020-01-01", periods=60)]
+columns = {"a": [1.5, None, 3.0] * 20, "day": days, "y": ["no", "yes"] * 30}
+frames = [pandas.DataFrame(columns), polars.DataFrame(columns), pyarrow.table(columns)]
+parquet.write_table(frames[2], "table.parquet")
+read = [certus.data.from_frame(frame, target="y") for frame in frames]
+read.append(certus.data.load("parquet:table.parquet", target="y"))
+for data in read:
+    assert data.feature_names[:4] == ("a", "a?=known", "a?=missing", "day"), data.feature_names
+    assert data.train.inputs.equal(read[0].train.inputs)
+print("pandas, polars, Arrow and Parquet: the same numbers")
+
+inputs, labels = torch.rand(8, 3), torch.arange(8) % 2
+attack = Foolbox(foolbox.attacks.LinfPGD(steps=3), 0.1, (0.0, 1.0))
+moved = attack(certus.ModelLoss(torch.nn.Linear(3, 2)), inputs, labels)
+print(f"foolbox moved inputs by {(moved - inputs).abs().max():.3f}")
+CODE
+"$environment/bin/python" - <<'CODE'
+import torch
+from pytorch_lightning import LightningModule, Trainer
+from torch.utils.data import DataLoader, TensorDataset
+
+import certus
+from certus.training.lightning_callback import RobustTraining
+
+
+class Net(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(3, 2)
+
+    def forward(self, inputs):
+        return self.body(inputs)
+
+    def training_step(self, batch, batch_idx):
+        return torch.nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+rows = DataLoader(TensorDataset(torch.rand(64, 3), torch.arange(64) % 2), batch_size=32)
+quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+trainer = Trainer(accelerator="cpu", max_epochs=1, callbacks=[RobustTraining(certus.WRM(gamma=2.0))], **quiet)
+trainer.fit(Net(), rows)
+print("Lightning trained robustly:", sorted(trainer.callback_metrics))
+CODE
+echo "certus works from its wheel: $("$environment/bin/python" -V), $constraints"
