@@ -74,8 +74,8 @@ def test_prospects_follow_the_depth() -> None:
         layers = [part for _ in range(depth) for part in (torch.nn.Linear(2, 2), torch.nn.Tanh())]
         return torch.nn.Sequential(*layers, torch.nn.Linear(2, 2))
 
-    assert "about 8.6 times what is attained at depth 2 (useful" in prospects(chain(2), (2,))
-    assert "over 108 times what is attained at depth 8 (of little use" in prospects(chain(8), (2,))
-    assert "over 3000 times what is attained at depth 9 (of no use: prove by --smoothing)" in prospects(
+    assert "about 8.6 times the attained slope at depth 2 (useful" in prospects(chain(2), (2,))
+    assert "over 108 times the attained slope at depth 8 (of little use" in prospects(chain(8), (2,))
+    assert "over 3000 times the attained slope at depth 9 (of no use: prove by --smoothing)" in prospects(
         chain(9), (2,)
     )

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.utils import parametrize
 
+_COMPILED = "torch._dynamo.eval_frame.OptimizedModule"  # of torch.compile, by name: importing it is slow
 _DEPTH = 6  # how deep a model may hide in what a loss refers to
 
 
@@ -57,16 +58,18 @@ def _switched(models: list[nn.Module]) -> Iterator[None]:
 def unwrapped(model: nn.Module) -> nn.Module:
     """The module inside of ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``.
 
-    It computes the same with the same weights. A wrapper with hooks does not, and is returned as it is.
+    It computes the same with the same weights. A wrapper with hooks, a ``forward`` or a class of its own may
+    not, and is returned as it is.
 
     >>> unwrapped(DataParallel(nn.ReLU()))
     ReLU()
     """
-    compiled = type(model).__module__.startswith("torch._dynamo.") and "_orig_mod" in model._modules
-    inner = model._modules["_orig_mod"] if compiled else None
-    if isinstance(model, DataParallel | DistributedDataParallel):
+    inner: object = None
+    if f"{type(model).__module__}.{type(model).__qualname__}" == _COMPILED:
+        inner = model._modules["_orig_mod"]
+    elif type(model) in (DataParallel, DistributedDataParallel) and "forward" not in vars(model):
         inner = model.module
-    if inner is None or model._forward_hooks or model._forward_pre_hooks:
+    if not isinstance(inner, nn.Module) or model._forward_hooks or model._forward_pre_hooks:
         return model
     return unwrapped(inner)
 

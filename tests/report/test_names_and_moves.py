@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -41,15 +42,15 @@ def test_charts_show_names_as_they_are(place: Path, tmp_path: Path) -> None:
     with opened(place / "page.html", tmp_path, 1280) as driver:
         for chart in ("fragile-0", "features-0"):
             ticks = f"Array.from(document.querySelectorAll('#{chart} .ytick text'))"
+            until(driver, f"{ticks}.length === {len(NAMES)}")
             shown = driver.execute_script(f"return {ticks}.map(one => one.textContent)")
             assert sorted(shown) == sorted(NAMES)
             for place_of in range(len(NAMES)):
                 driver.execute_script(
                     f"Plotly.Fx.hover('{chart}', [{{curveNumber: 0, pointNumber: {place_of}}}])"
                 )
-                until(driver, f"document.querySelector('#{chart} .hoverlayer text') !== null")
-                words = f"return document.querySelector('#{chart} .hoverlayer').textContent"
-                assert any(name in driver.execute_script(words) for name in NAMES)
+                words = f"document.querySelector('#{chart} .hoverlayer').textContent"
+                until(driver, f"{json.dumps(NAMES)}.some(name => {words}.includes(name))")
         assert driver.get_log("browser") == []
 
 

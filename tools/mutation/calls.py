@@ -50,10 +50,14 @@ def record_calls(tests: Sequence[str], ignored: Sequence[str], destination: Path
     code of pytest.
 
     Args:
-        fresh: forget what is known of other tests.
+        fresh: forget what is known of other tests; those of the named files are forgotten anyway.
     """
     watch = _Watch()
     known = {} if fresh else json.loads(destination.read_text())
+    again = {str(Path(test)) for test in tests}
+    known = {
+        test: call for test, call in known.items() if _file(test) not in again and Path(_file(test)).exists()
+    }
 
     def work() -> int:
         skipped = [f"--ignore={path}" for path in ignored]

@@ -59,6 +59,8 @@ def attempt(path: str, code: str, tests: Mapping[str, float]) -> Trial:
     if os.WIFSIGNALED(status):
         ended = os.WTERMSIG(status)
         return Trial("killed", "time" if ended == signal.SIGXCPU else f"signal {ended}", used)
+    if os.WEXITSTATUS(status) == pytest.ExitCode.USAGE_ERROR:
+        raise RuntimeError("A test is gone: record the calls again.")
     if os.WEXITSTATUS(status) == 0:
         return Trial("survived", "", used)
     return Trial("killed", failed.split("\n")[0] or f"exit {os.WEXITSTATUS(status)}", used)

@@ -23,7 +23,7 @@ from certus.certificates.smoothing.drawing import ClippedLoss, Draws, Observed, 
 from certus.certificates.smoothing.noise import CALIBRATION, CERTIFIED, FRESH, Noise, noisy_batches
 from certus.certificates.smoothing.noisy_certificate import Quantity, SmoothedCertificate
 from certus.certificates.smoothing.plan import make_plan
-from certus.certificates.smoothing.predictors import TRIED, AnyData, Predictor, gather_any
+from certus.certificates.smoothing.predictors import TRIED, UNKNOWN_TARGET, AnyData, Predictor, gather_any
 from certus.certificates.work import Work
 from certus.checks import check_batch, check_label_cost
 from certus.costs import Cost, LabelCost, SquaredL2
@@ -100,6 +100,9 @@ def certify_any(
     ballot, loss = Ballot.of(votes, abstain), _clipped(criterion, clip, asked)
     if not asked.labelled and loss is None:
         raise ArgumentError("`clip` must be given for a regression: a squared error has no bound; got None.")
+
+    known = loss is None or not asked.labelled or bool((asked.data.targets != UNKNOWN_TARGET).all())
+    require(known, "targets", "be labels that the model knows where a loss is certified", "others")
 
     checked = asked.predictor.check_apart(asked.tried(seed), labelled=asked.labelled, scored=loss is not None)
 

@@ -53,6 +53,7 @@ from certus.outward import TINY, mean_down, mean_up
 from certus.row_encoding import RowEncoding
 from certus.samples import AnySamples, read_whole
 from certus.smoothness import SmoothnessBound
+from certus.smoothness.agreement import check_wrapper
 from certus.smoothness.criteria import has_rule
 from certus.split import Split
 
@@ -133,7 +134,7 @@ def certify_network(
     >>> bool(found.lower(0.1) <= found.bound(0.1))
     True
     """
-    model = unwrapped(model)
+    given, model = model, unwrapped(model)
     epsilons = () if epsilon is None else require_numbers("epsilon", epsilon, zero=True)
     require(rho is not None or len(epsilons) > 0, "rho", "be given, or `epsilon`", rho)
     rule = "be left out without `confidence`: it is how the population is bounded"
@@ -163,14 +164,14 @@ def certify_network(
     criterion, class_weights = provable_criterion(criterion, source, class_weights)
     if not isinstance(criterion, InferredCriterion) and not has_rule(criterion):
         rule = f"be left out with {_name(criterion)}, of whose curvature nothing is known"
-        for name, given in (
+        for name, option in (
             ("confidence", confidence),
             ("smoothness", smoothness),
             ("class_weights", class_weights),
             ("weights", weights),
         ):
-            require(given is None, name, rule, given)
-        side = _attained_side(model, source, rhos, criterion, cost, domain, clip, attack_steps, encoding)
+            require(option is None, name, rule, option)
+        side = _attained_side(given, source, rhos, criterion, cost, domain, clip, attack_steps, encoding)
         attained = replace(
             _without_proof(side, rhos, clip, _no_rule(criterion, side)),
             epsilons=epsilons,
@@ -179,7 +180,7 @@ def certify_network(
         if side.classes is None:
             return attained
         errors = certify_network(
-            model,
+            given,
             source,
             rho=rhos,
             epsilon=epsilon,
@@ -210,6 +211,7 @@ def certify_network(
             criterion = inferred_criterion(part.targets if isinstance(part, Split) else None)
         assert criterion is not None
         question = Problem.of(model, part, criterion, cost, domain, label_cost, smoothness)
+        check_wrapper(given, model, question.inputs)
         return replace(question, encoding=encoding)
 
     try:
@@ -217,7 +219,7 @@ def certify_network(
     except UnprovableError as reason:
         if weights is not None or class_weights is not None:
             raise
-        side = _attained_side(model, source, rhos, criterion, cost, domain, clip, attack_steps, encoding)
+        side = _attained_side(given, source, rhos, criterion, cost, domain, clip, attack_steps, encoding)
         unproven = _without_proof(side, rhos, clip, str(reason))
         return replace(unproven, epsilons=epsilons, labels=label_source(source))
     problem = portions.question

@@ -23,7 +23,6 @@ from certus.certificates.proven.problem import Data
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.certificates.smoothing.predictors import AnyData
 from certus.errors import ArgumentError, require
-from certus.modes import unwrapped
 from certus.readers import Unread, read_estimator, read_samples
 from certus.samples import AnySamples, read_whole
 from certus.split import Split
@@ -108,7 +107,6 @@ def certify(
     assert rho is not None
     if isinstance(data, Dataset):
         data = read_whole(data)
-    model = unwrapped(model) if isinstance(model, nn.Module) else model
     with share_bar(progress, "certifying in noise") as told:
         return certify_any(model, data, rho=rho, smoothing=smoothing, progress=told, **options)
 

@@ -27,7 +27,7 @@ from certus.errors import UnprovableError, UnsupportedError, require, require_nu
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
 from certus.modes import unwrapped
 from certus.outward import FEW, SOME, TINY, down, mean_down, mean_up, slack, up
-from certus.smoothness.agreement import CallersModel
+from certus.smoothness.agreement import CallersModel, check_wrapper
 from certus.smoothness.altered import is_altered
 from certus.smoothness.criteria import check_targets
 from certus.smoothness.network import read_network
@@ -57,7 +57,7 @@ def certify_straight(
     Of a table with categories, gaps or dates (``Split.encoding``) the worst case consists of points that
     encode no row: then the attained side is that of the rows as they are.
     """
-    model = unwrapped(model)
+    given, model = model, unwrapped(model)
     split = data if isinstance(data, Split) else None
     inputs, targets = (split.inputs, split.targets) if split is not None else data  # type: ignore[misc]
     source = (inputs, None) if targets is None else split or Split(inputs, targets)
@@ -67,13 +67,14 @@ def certify_straight(
     score = None if asked or rho is None else _score_of(model, inputs.shape[1:], criterion, cost)
     if score is None or rho is None:
         return certify_network(
-            model, data, rho=rho, criterion=criterion, cost=cost, epsilon=epsilon, **options
+            given, data, rho=rho, criterion=criterion, cost=cost, epsilon=epsilon, **options
         )
     rhos = require_numbers("rho", rho, zero=True)
     epsilons = () if epsilon is None else require_numbers("epsilon", epsilon, zero=True)
     inputs = inputs.detach().cpu().double()
     check_batch(inputs, targets)
     check_geometry(inputs, cost, _EVERYWHERE)
+    check_wrapper(given, model, inputs)
     _check_rows(model, inputs)
     weights = None if split is None or split.weights is None else checked_weights(split.weights, len(inputs))
     if epsilons:

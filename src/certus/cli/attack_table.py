@@ -120,7 +120,7 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
         columns[name] = [f"{row[name]['value']:{digits}}" for row in rows]
         if name == "error" or not labelled:
             columns["95%"] = [f"{row[name]['low']:{digits}}–{row[name]['high']:{digits}}" for row in rows]
-    columns["mean squared move"] = [f"{row['rho_test']:.3g}" for row in rows]
+    columns["mean squared L2 move"] = [f"{row['rho_test']:.3g}" for row in rows]
     return columns
 
 

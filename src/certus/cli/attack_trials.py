@@ -98,7 +98,7 @@ def _with_own_epsilon(trained: TrainedRun, asked: AttackOptions) -> AttackOption
     elif known is not None and ball.own and read_norm(norm) == ball.p:
         epsilon, origin = math.sqrt(known[0]), f"the root of {known[0]:.4g}, {known[1]}"
     else:
-        rule = f"be given for {run.path}, trained by {settings.method}, which has none in the norm {norm}"
+        rule = f"be given for {run.path}, which has none of its own in the norm {norm}"
         require(trained.gamma is not None, "--epsilon", rule, "none")
         epsilon = fair_epsilon(trained.wrm, trained.loss, trained.data.train, read_norm(norm))
         origin = "the root mean square move of its training data by its wrm (estimated)"

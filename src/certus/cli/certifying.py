@@ -16,7 +16,6 @@ from certus.data import DataSet
 from certus.decimals import at_most
 from certus.errors import ArgumentError, ContradictionError, FailedCheckError, UnsupportedError, require
 from certus.figures.brackets import draw_bracket
-from certus.runs.building import settings_of
 from certus.runs.certification import CertifySettings, certified_source, certify_run
 from certus.runs.directory import RunDirectory
 from certus.runs.owners import (
@@ -68,10 +67,8 @@ def default_rho(run: RunDirectory) -> float:
     """The ρ of the run itself, announced; raises ``ArgumentError`` if it has none."""
     own = own_rho(run)
     if own is None:
-        method = settings_of(run).method
         raise ArgumentError(
-            f"`--rho` or `--epsilon` must be given for {run.path}, trained by {method}, which has no rho; "
-            "got neither."
+            f"`--rho` or `--epsilon` must be given for {run.path}, which has no rho of its own; got neither."
         )
     rho, origin = own
     messages.print(

@@ -32,9 +32,9 @@ _OTHERWISE = 1e-3
 def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
     """Raise unless the steps compute what the model, at rest, does, up to its precision."""
     _check_repetition(model, shape)
-    doubled = _in_float64(model, _points(_NEAR, shape))
+    doubled = _in_float64(model, random_points(_NEAR, shape))
     tried, sizes = (model, _NEAR) if doubled is None else (doubled, _FAR)
-    points = _points(sizes, shape)
+    points = random_points(sizes, shape)
     outputs = _outputs(tried, points)
     close = _CLOSE if doubled is not None else 10 * math.sqrt(torch.finfo(outputs.dtype).eps)
     if torch.finfo(outputs.dtype).bits < 32:
@@ -64,7 +64,7 @@ class CallersModel:
 
     def __init__(self, model: nn.Module, shape: Shape, *, normalized: bool) -> None:
         with at_rest(model):
-            precise = _in_float64(model, _points(_NEAR, shape))
+            precise = _in_float64(model, random_points(_NEAR, shape))
         self._models: tuple[nn.Module, nn.Module] | None = (model, model if precise is None else precise)
         self._normalized = normalized
 
@@ -111,6 +111,19 @@ class CallersModel:
         return expected.log_softmax(1) if self._normalized else expected
 
 
+def check_wrapper(wrapper: nn.Module, inner: nn.Module, points: Tensor) -> None:
+    """Raise ``ContradictionError`` unless a wrapper computes what the module inside of it does."""
+    if wrapper is inner:
+        return
+    outputs, expected = _at_rest(wrapper, points), _at_rest(inner, points)
+    close = 10 * math.sqrt(torch.finfo(expected.dtype).eps)
+    if not _same(outputs.cpu(), expected.cpu(), close, lost=True):
+        raise ContradictionError(
+            f"{type(wrapper).__name__} does not compute what the module inside of it computes: certify that "
+            "module, or a model that is not wrapped."
+        )
+
+
 def _at_rest(model: nn.Module, points: Tensor) -> Tensor:
     with at_rest(model):
         return _outputs(model, points)
@@ -146,7 +159,8 @@ def _agree(outputs: Tensor, expected: Tensor, close: float) -> Tensor:
     return (off <= room) & torch.isfinite(room) | overflow
 
 
-def _points(sizes: tuple[float, ...], shape: Shape) -> Tensor:
+def random_points(sizes: tuple[float, ...], shape: Shape) -> Tensor:
+    """Random points, always the same ones, whose coordinates are about as large as each of ``sizes``."""
     directions = torch.randn(
         len(sizes), *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     )
@@ -170,7 +184,7 @@ def _one_by_one(model: nn.Module, points: Tensor) -> Tensor:
 
 
 def _check_repetition(model: nn.Module, shape: Shape) -> None:
-    points = _points(_NEAR, shape)
+    points = random_points(_NEAR, shape)
     first, second = _outputs(model, points), _outputs(model, points)
     close = 10 * math.sqrt(torch.finfo(first.dtype).eps)
     if not _same(first, second, close, lost=True):

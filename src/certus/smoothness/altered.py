@@ -27,6 +27,10 @@ _ASKING = {"is_compiling", "is_exporting", "is_dynamo_compiling", "is_torchdynam
 """Functions whose answer differs between a model that runs and one whose graph is taken."""
 
 
+PLAIN: tuple[type[Tensor], ...] = (Tensor, nn.Parameter)
+"""Classes of tensors that compute what torch says."""
+
+
 def has_hooks(module: nn.Module) -> bool:
     """Whether hooks may change what the module computes, those on all modules included."""
     return any((module._forward_hooks, module._forward_pre_hooks, *_EVERYBODYS_HOOKS))
@@ -53,7 +57,7 @@ def foreign_tensors(module: nn.Module) -> dict[str, str]:
     return {
         name: type(value).__name__
         for name, value in own.items()
-        if isinstance(value, Tensor) and type(value) not in (Tensor, nn.Parameter)
+        if isinstance(value, Tensor) and type(value) not in PLAIN
     }
 
 

@@ -25,6 +25,7 @@ from certus.errors import UnprovableError, require
 from certus.losses import Criterion, CrossEntropy
 from certus.modes import unwrapped
 from certus.outward import FEW, up
+from certus.smoothness.agreement import check_wrapper, random_points
 from certus.smoothness.criteria import Softmax, check_targets, check_values, read_criterion
 from certus.smoothness.geometry import geometry_of
 from certus.smoothness.log_softmax import LogSoftmax, refuse_log_softmax
@@ -38,6 +39,7 @@ from certus.smoothness.steps import Step, Trace, assumptions_of, forward, swelli
 
 _MOST_SWELLING = 1e60
 _L2 = SquaredL2()
+_TRIED = (0.0, 0.1, 1.0, 10.0)  # sizes of the points at which a wrapper is compared with what is inside
 _CROSS_ENTROPY = CrossEntropy()
 
 
@@ -79,9 +81,10 @@ class Analysis:
         cost: Cost = _L2,
     ) -> None:
         require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
-        model = unwrapped(model)
+        given, model = model, unwrapped(model)
         self.softmax, self.cost = read_criterion(criterion), cost
         self.shape = infer_shape(model) if input_shape is None else tuple(input_shape)
+        check_wrapper(given, model, random_points(_TRIED, self.shape))
         steps = read_network(model, self.shape)
         self.normalized = bool(steps) and isinstance(steps[-1].stage, LogSoftmax)
         if self.normalized:
@@ -107,7 +110,11 @@ class Analysis:
         if logistic:
             require(outputs.classes == 2, "model", "have one output for Logistic", outputs.classes - 1)
         if self.softmax is not None:
-            require(outputs.classes >= 2, "model", "have at least 2 outputs", outputs.classes)
+            rule = (
+                "have at least 2 outputs for labels, which whole numbers are taken for: give targets of a "
+                "regression as floats, and one logit the criterion BCEWithLogitsLoss"
+            )
+            require(outputs.classes >= 2, "model", rule, outputs.classes)
         return outputs
 
     @cached_property

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.errors import LossError, UnsupportedError
+from certus.errors import LossError, UnsupportedError, sample_list
 from certus.losses import Criterion, CrossEntropy, Logistic, SmoothMargin, SquaredError
 from certus.outward import FEW, TINY, up
 from certus.smoothness.passes import times
@@ -117,10 +117,14 @@ def has_rule(criterion: Criterion) -> bool:
 
 def check_targets(targets: Tensor, count: int, classes: int) -> Tensor:
     """Labels as (batch,) int64."""
+    rule = f"`targets` must be {count} labels from 0 to {classes - 1}"
+    if targets.shape != (count,):
+        raise LossError(f"{rule}; got shape {tuple(targets.shape)}.")
     labels = targets.long()
-    valid = targets.shape == (count,) and bool(((labels >= 0) & (labels < classes)).all())
-    if not valid or bool((labels != targets).any()):
-        raise LossError(f"`targets` must be {count} labels from 0 to {classes - 1}; got {targets}.")
+    others = (labels < 0) | (labels >= classes) | (labels != targets)
+    if bool(others.any()):
+        places = sample_list(others.nonzero().flatten().tolist())
+        raise LossError(f"{rule}; got {targets[others][0].item():g} at {places}.")
     return labels
 
 

@@ -83,12 +83,13 @@ def _attained_parts(certificate: Certificate) -> list[Shown]:
     """What was found with a model that nothing is proven of."""
     known = certificate.error_floor is not None
     error = "error" if certificate.labels == "given" else "changed"
-    ends = (f"{error} at least", "at most")
-    shown = make_table("rho", "distance", "loss at least", *(("loss at most", *ends) if known else ends))
+    rates = () if certificate.classes is None else (f"{error} at least", "at most")
+    shown = make_table("rho", "distance", "loss at least", "loss at most", *rates)
     for one in certificate.curve():
-        low = "–" if one.error_low is None else at_least(one.error_low)
-        rate = ("no proof", *_sides(one.error_low, one.error_high, 1.0)) if known else (low, "no proof")
-        shown.add_row(*_where(one), at_least(one.loss_low), *rate)
+        rate = () if one.error_low is None else (at_least(one.error_low), "no proof")
+        if known:
+            rate = _sides(one.error_low, one.error_high, 1.0)
+        shown.add_row(*_where(one), at_least(one.loss_low), "no proof", *rate)
     found = "At least: attained by points that attacks found, as the model computes them."
     if known:
         found += f" At most: {Evidence.resting_on(certificate.assumptions)}."

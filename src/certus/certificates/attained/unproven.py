@@ -38,6 +38,7 @@ from certus.losses import (
     predicted,
     require_tensor,
 )
+from certus.modes import at_rest, unwrapped
 from certus.outward import MANY, down, up
 from certus.row_encoding import RowEncoding
 from certus.smoothness.criteria import check_targets
@@ -82,7 +83,8 @@ def attain(
     steps: int,
     encoding: RowEncoding | None = None,
 ) -> AttainedSide:
-    """Attack a model within each ρ of the data.
+    """Attack a model within each ρ of the data. Attacks climb a copy in float64; what counts is what the
+    model says as it was handed in.
 
     Args:
         encoding: of the rows of a table: then numbers move alone, and stay those of a row.
@@ -95,11 +97,11 @@ def attain(
     if encoding is not None and not encoding.plain:
         moving = masked_to(cost, encoding.movable())
         steps, cost = (0, cost) if moving is None else (steps, moving)
-    network, dtype = in_double(model, inputs[:1])
-    loss = ModelLoss(network, criterion)
+    network, dtype = in_double(unwrapped(model), inputs[:1])
+    loss, judge = ModelLoss(network, criterion), ModelLoss(model, criterion)
     if targets is not None and isinstance(criterion, BinaryCrossEntropy | Logistic):
         targets = check_targets(targets.flatten(), len(inputs), 2)
-    outputs = _outputs(network, inputs.to(dtype))
+    outputs = _outputs(model, inputs.to(dtype))
     labelled = targets is None or is_labelled(criterion, targets)
     labelled = labelled and not isinstance(criterion, SquaredError | MeanSquaredError)
     width = outputs.flatten(1).shape[1]
@@ -110,9 +112,9 @@ def attain(
                 "A regression has no predicted labels to certify: give `data` with targets."
             )
         targets = predicted(outputs)
-    price, caveat = cost.growth / 2, _caveat(network, inputs[:BATCH].to(dtype))
+    price, caveat = cost.growth / 2, _caveat(model, inputs[:BATCH].to(dtype))
     errors = classes is not None
-    start, _ = _losses(loss, inputs.to(dtype), targets, clip, errors)
+    start, _ = _losses(judge, inputs.to(dtype), targets, clip, errors)
     attacked = _has_gradient(loss, inputs[:1].to(dtype), targets[:1])
     steps = steps if attacked else 0
     ball = cost.stepping(domain)
@@ -125,7 +127,7 @@ def attain(
             ]
         )
         points = real(points)
-        height, wrong = _losses(loss, points, targets, clip, errors)
+        height, wrong = _losses(judge, points, targets, clip, errors)
         spent = up(cost.value(points.double(), inputs), MANY)
         better = (height > start) & (spent <= rho)
         spent, height = torch.where(better, spent, 0.0), torch.where(better, height, start)
@@ -135,7 +137,7 @@ def attain(
         return AttainedSide(
             _mean_down(start), attacked, tuple(pushes), None, len(inputs), None, price, width, caveat
         )
-    costs = torch.where(_losses(loss, inputs.to(dtype), targets, clip, errors)[1], 0.0, costs)
+    costs = torch.where(_losses(judge, inputs.to(dtype), targets, clip, errors)[1], 0.0, costs)
     farthest = _FARTHEST * math.sqrt(max([rho for rho in rhos if rho > 0], default=0.01) / price)
     if ball.own and steps > 0:
         near = nearest_error(
@@ -149,7 +151,7 @@ def attain(
         ).inputs
         for beyond in (1.0, _BEYOND):  # an error may lie on the very edge, where it is none beyond doubt
             points = real(domain.project(inputs.to(dtype) + beyond * (near - inputs.to(dtype))))
-            wrong = _losses(loss, points, targets, clip, errors)[1]
+            wrong = _losses(judge, points, targets, clip, errors)[1]
             spent = up(cost.value(points.double(), inputs), MANY)
             costs = torch.where(wrong, torch.minimum(costs, spent), costs)
     return AttainedSide(
@@ -169,22 +171,24 @@ def in_double(model: nn.Module, example: Tensor) -> tuple[nn.Module, torch.dtype
         return model, dtype
 
 
-def _outputs(network: nn.Module, inputs: Tensor) -> Tensor:
-    with torch.no_grad():
-        outputs = [require_tensor(network(part.clone())) for part in inputs.split(BATCH)]
+def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
+    """What the model says in its own precision, in eval mode."""
+    own = next((each for each in model.parameters() if each.is_floating_point()), inputs)
+    with torch.no_grad(), at_rest(model):
+        outputs = [require_tensor(model(part.to(own, copy=True))) for part in inputs.split(BATCH)]
     return torch.cat(outputs).cpu().double()
 
 
-def _caveat(network: nn.Module, inputs: Tensor) -> str:
+def _caveat(model: nn.Module, inputs: Tensor) -> str:
     """What one answer of the model says less than it seems to."""
-    first, again = _outputs(network, inputs), _outputs(network, inputs)
+    first, again = _outputs(model, inputs), _outputs(model, inputs)
     if not _close(first, again):
         return (
             "Its outputs differ from call to call: what is attained was found in single draws of them, the "
             "luckiest of many, and can lie above their mean."
         )
     try:
-        single = _outputs(network, inputs[:1])
+        single = _outputs(model, inputs[:1])
     except Exception:  # a model that knows no batch of one
         single = first[:0]
     if not _close(first[:1], single):

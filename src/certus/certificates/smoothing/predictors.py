@@ -28,6 +28,9 @@ TRIED, _PART = 64, 5
 
 _STRAY = 1e-3  # the share of labels that rounding may change on a boundary
 
+UNKNOWN_TARGET = -3
+"""The code of a target that a model does not know, which no prediction has."""
+
 ABSTAINED = -2
 """The mark of a vote that abstains; no label has this code."""
 
@@ -98,7 +101,7 @@ class Predictor:
             labelled: whether labels are asked for; scored: whether scores are.
         """
         asked: list[tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], bool]]] = []
-        if labelled and self.module is None:
+        if labelled:
             asked.append((self.labels, _same_labels))
         if scored or not labelled or self.module is not None:
             asked.append((self._rows, _same_scores))
@@ -122,11 +125,13 @@ class Predictor:
             raise _misshapen(len(inputs), found.shape)
         return found
 
-    def encode(self, labels: Any, name: str = "model") -> Tensor:
+    def encode(self, labels: Any, name: str = "model", unknown: int = -1) -> Tensor:
         """(n,) labels as codes: their place among ``classes``, or themselves.
 
         Args:
             name: of the argument that has them, for errors.
+            unknown: the code of labels that are not among ``classes``: another for targets than for
+                predictions, or an unknown prediction would be right of an unknown target.
         """
         if self.classes is None:
             tensor = _tensor(labels)
@@ -137,8 +142,9 @@ class Predictor:
             require(not bool((tensor == ABSTAINED).any()), name, rule, ABSTAINED)
             return tensor.long().cpu()
         told, known = np.asarray(labels), np.asarray(self.classes)
-        place = np.searchsorted(known, told).clip(0, len(known) - 1)
-        return torch.from_numpy(np.where(known[place] == told, place, -1).astype(np.int64))
+        order = np.argsort(known)  # an estimator need not have its labels in order
+        place = order[np.searchsorted(known, told, sorter=order).clip(0, len(known) - 1)]
+        return torch.from_numpy(np.where(known[place] == told, place, unknown).astype(np.int64))
 
 
 def _misshapen(count: int, shape: Sequence[int]) -> ArgumentError:
@@ -230,7 +236,7 @@ def gather_any(data: AnyData, predictor: Predictor) -> Split:
     elif not isinstance(told, Tensor) and told.dtype.kind == "f" and predictor.classes is None:
         codes = torch.from_numpy(told)
     else:
-        codes = predictor.encode(told, "targets")
+        codes = predictor.encode(told, "targets", UNKNOWN_TARGET)
     return Split(inputs.detach().cpu(), codes.cpu())
 
 
