@@ -65,7 +65,7 @@ class ColumnRecipe:
         return Categorical(self.name, np.array(codes, dtype=np.int64), self.categories)
 
     def gaps_are_ambiguous(self, raw: RawColumn) -> bool:
-        """Whether ``GAP`` is both a word and a missing one, here or in the table that this was learnt from."""
+        """Whether ``GAP`` is a word and a missing one, in these rows and those that the recipe is of."""
         word = GAP in raw.words or (GAP in self.categories and not self.missing)
         return word and (self.missing > 0 or bool(raw.gaps.any()))
 

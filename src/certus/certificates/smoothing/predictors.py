@@ -21,6 +21,7 @@ from certus.errors import ArgumentError, UnsupportedError, require
 from certus.feature_names import named_rows
 from certus.losses import predicted, require_tensor
 from certus.modes import at_rest
+from certus.samples import common_encoding
 from certus.split import Split, require_real
 
 TRIED, _PART = 64, 5
@@ -208,14 +209,17 @@ def gather_any(data: AnyData, predictor: Predictor) -> Split:
     """The samples with targets as codes: labels as int64, numbers of a regression as they are."""
     inputs: Tensor
     targets: Any
+    encoding = None
     if isinstance(data, Split):
-        inputs, targets = data.inputs, data.targets
+        inputs, targets, encoding = data.inputs, data.targets, data.encoding
     elif isinstance(data, tuple) and len(data) == 2:
         inputs, targets = _tensor(_plain(data[0])), data[1]
     else:
         parts = [_batch(one) for one in data]
         require(len(parts) > 0, "data", "not be empty", "no batches")
-        inputs, targets = torch.cat([one for one, _ in parts]), torch.cat([two for _, two in parts])
+        inputs = torch.cat([part.inputs for part in parts])
+        targets = torch.cat([part.targets for part in parts])
+        encoding = common_encoding([part.encoding for part in parts])
     require_real(inputs=inputs, targets=_plain(targets))
     if not inputs.is_floating_point():
         inputs = inputs.double()
@@ -231,16 +235,16 @@ def gather_any(data: AnyData, predictor: Predictor) -> Split:
         codes = torch.from_numpy(told)
     else:
         codes = predictor.encode(told, "targets")
-    return Split(inputs.detach().cpu(), codes.cpu())
+    return Split(inputs.detach().cpu(), codes.cpu(), encoding=encoding)
 
 
-def _batch(pair: Any) -> tuple[Tensor, Tensor]:
+def _batch(pair: Any) -> Split:
     """(inputs, targets) of one batch."""
     if not isinstance(pair, Split):
         one, two = pair
-        return _tensor(_plain(one)), _tensor(_plain(two))
+        return Split(_tensor(_plain(one)), _tensor(_plain(two)))
     require(pair.weights is None, "data", "have no weights", "them in batches")
-    return pair.inputs, pair.targets
+    return pair
 
 
 def _plain(values: Any) -> Any:
