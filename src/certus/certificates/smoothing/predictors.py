@@ -130,7 +130,7 @@ class Predictor:
             name: of the argument that has them, for errors.
         """
         if self.classes is None:
-            tensor = _tensor(labels)
+            tensor = _tensor(labels, name)
             whole = tensor == tensor.long().int()
             rule = "have labels that are whole numbers of at most 32 bits"
             require(bool(whole.all()), name, rule, tensor[~whole][:3])
@@ -197,8 +197,13 @@ def _same_scores(one: Tensor, other: Tensor) -> bool:
     return bool((same | ((one - other).abs() <= close * (1 + spread))).all())
 
 
-def _tensor(values: Any) -> Tensor:
-    return values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+def _tensor(values: Any, name: str = "model") -> Tensor:
+    if isinstance(values, Tensor):
+        return values
+    array = np.ascontiguousarray(values)
+    rule = "have numbers: number the labels from 0 on, or give an estimator whose `classes_` name them"
+    require(array.dtype.kind in "fiubc", name, rule, f"an array of {array.dtype}")
+    return torch.from_numpy(array)
 
 
 AnyData = Split | tuple[Any, Any] | Iterable[tuple[Any, Any]]
@@ -213,7 +218,7 @@ def gather_any(data: AnyData, predictor: Predictor) -> Split:
     if isinstance(data, Split):
         inputs, targets, encoding = data.inputs, data.targets, data.encoding
     elif isinstance(data, tuple) and len(data) == 2:
-        inputs, targets = _tensor(_plain(data[0])), data[1]
+        inputs, targets = _tensor(_plain(data[0]), "inputs"), data[1]
     else:
         parts = [_batch(one) for one in data]
         require(len(parts) > 0, "data", "not be empty", "no batches")
@@ -242,7 +247,7 @@ def _batch(pair: Any) -> Split:
     """(inputs, targets) of one batch."""
     if not isinstance(pair, Split):
         one, two = pair
-        return Split(_tensor(_plain(one)), _tensor(_plain(two)))
+        return Split(_tensor(_plain(one), "inputs"), _tensor(_plain(two), "targets"))
     require(pair.weights is None, "data", "have no weights", "them in batches")
     return pair
 
