@@ -58,6 +58,11 @@ class RowEncoding:
     means: Tensor
     scales: Tensor
 
+    def agrees(self, other: RowEncoding) -> bool:
+        """Whether another encodes every row in the same way."""
+        numbers = ((self.means, other.means), (self.scales, other.scales))
+        return self.columns == other.columns and all(torch.equal(mine, yours) for mine, yours in numbers)
+
     @property
     def plain(self) -> bool:
         """Whether every input is a number of its own: no categories, gaps or dates."""

@@ -6,7 +6,7 @@ that is read again for every pass, so that the data need not fit into memory and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from certus.errors import ArgumentError, require
+from certus.row_encoding import RowEncoding
 from certus.split import Split, require_real
 
 AnySamples = Any
@@ -118,7 +119,18 @@ def read_whole(data: AnySamples) -> Split:
         torch.cat([part.inputs for part in parts]),
         torch.cat([part.targets for part in parts]),
         torch.cat(weights) if weights else None,
+        common_encoding([part.encoding for part in parts]),
     )
+
+
+def common_encoding(encodings: Sequence[RowEncoding | None]) -> RowEncoding | None:
+    """The one encoding of the rows of all batches; raises ``ArgumentError`` where they differ."""
+    first = encodings[0]
+    for other in encodings[1:]:
+        same = first is other or (first is not None and other is not None and first.agrees(other))
+        rule = "encode the rows of all batches in one way: read them as one table"
+        require(same, "data", rule, "several encodings, or batches with and without one")
+    return first
 
 
 def as_batch(pair: Any) -> Split:

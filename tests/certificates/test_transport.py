@@ -145,6 +145,17 @@ def test_blocks_that_do_not_divide_a_sample(count: int, block: int) -> None:
     assert math.isfinite(found.spread)
 
 
+@pytest.mark.parametrize("price", [None, 1.0])
+def test_labels_below_0_are_refused(price: float | None) -> None:
+    data = sample(10, 0)
+    below = Split(data.inputs, data.targets - 1)
+    for first, second, name in ((below, data, "first"), (data, below, "second")):
+        with pytest.raises(ArgumentError, match=f"`{name}`.*labels"):
+            transport_distance(first, second, SquaredL2(), label_price=price)
+    numbers = Split(data.inputs, data.targets.double() - 1)  # of a regression
+    assert transport_distance(numbers, numbers, SquaredL2()).high == pytest.approx(0, abs=1e-9)
+
+
 def test_labels_that_cannot_move() -> None:
     first, second = sample(20, 3), sample(21, 4)
     found = transport_distance(first, second, SquaredL2())

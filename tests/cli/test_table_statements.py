@@ -49,20 +49,34 @@ def visits() -> list[dict[str, str]]:
     return rows
 
 
+def orders() -> list[dict[str, str]]:
+    """Who buys depends on the year, over many of them."""
+    rng = np.random.default_rng(2)
+    rows = []
+    for _ in range(COUNT):
+        number, x = int(rng.integers(3650)), rng.normal()
+        buys = "yes" if number + 300 * x > 1825 else "no"
+        rows.append({"when": str(np.datetime64("2010-01-01") + number), "x": f"{x:.4f}", "bought": buys})
+    return rows
+
+
+TABLES = {"people": people, "visits": visits, "orders": orders}
+
+
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("shop")
-    write_cells(place / "people.csv", people())
-    write_cells(place / "visits.csv", visits())
-    for name, more in (("people", ()), ("visits", ()), ("frozen", ("--price", "band=inf,y=inf"))):
-        source = "visits" if name == "visits" else "people"
+    for name, rows in TABLES.items():
+        write_cells(place / f"{name}.csv", rows())
+    for name, more in (*((name, ()) for name in TABLES), ("frozen", ("--price", "band=inf,y=inf"))):
+        source = "people" if name == "frozen" else name
         done = certus("train", f"csv:{source}.csv", *TRAIN, *more, "-o", f"run-{name}", folder=place)
         assert done.returncode == 0, done.stderr
     return place
 
 
 def held_out_rows(folder: Path, name: str) -> list[dict[str, str]]:
-    rows = people() if name == "people" else visits()
+    rows = TABLES[name]()
     numbers = library.load(folder / f"run-{name}").data.rows["test"].tolist()
     return [rows[number] for number in numbers]
 
@@ -124,6 +138,35 @@ def test_a_date_moves_with_its_season(shop: Path) -> None:
         certus("whatif", "run-visits", "--feature", "when (winter)", "--by", "1", folder=shop),
         "`--feature` must be one of when, x",
     )
+
+
+def worst_error_of_days(folder: Path, name: str, by: float) -> float:
+    """The worst error where dates move by whole days of this root mean square: rows that are written and
+    predicted, and of each the fewest days to an error; parts of rows count in part."""
+    rows, days = held_out_rows(folder, name), np.arange(-1100, 1101)
+    moved = [row | {"when": str(np.datetime64(row["when"]) + day)} for row in rows for day in days]
+    wrong = predicted(folder, name, moved)[1].reshape(len(rows), len(days))
+    left, errors = by**2 * len(rows), 0.0
+    for squared in np.sort(np.where(wrong, days.astype(float) ** 2, math.inf).min(1)):
+        part = 1.0 if squared <= left else left / squared
+        left, errors = left - part * squared if part == 1.0 else 0.0, errors + part
+    return errors / len(rows)
+
+
+def test_a_date_moves_by_a_share_of_its_deviation(shop: Path) -> None:
+    done = certus("features", "run-visits", "--samples", "0", "--json", folder=shop)
+    assert done.returncode == 0, done.stderr
+    (told,) = (one for one in json.loads(done.stdout)["features"] if one["feature"] == "when")
+    days = [np.datetime64(row["when"]).astype(int) for row in held_out_rows(shop, "visits")]
+    worst = worst_error_of_days(shop, "visits", 0.1 * float(np.std(days)))
+    assert told["error_low"] <= worst <= told["error_high"]
+
+
+def test_whole_years_are_no_short_way(shop: Path) -> None:
+    """They bring the season back, but the day is far away."""
+    told = asked(shop, "orders", "when", 20)
+    worst = worst_error_of_days(shop, "orders", 20)
+    assert told["error_low"] <= worst <= told["error_high"]
 
 
 def test_a_frozen_column_is_frozen_whole(shop: Path) -> None:

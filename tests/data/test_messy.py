@@ -275,3 +275,21 @@ def test_new_tables_are_read_by_the_old_ones_recipe(tmp_path: Path) -> None:
     assert "has 2 problems" in str(caught.value)
     assert "age, since missing" in str(caught.value)
     assert "hold numbers in column 'rate'; got 'much' in column 'rate', row 4 (line 5)" in str(caught.value)
+
+
+def test_a_category_that_is_called_as_gaps_are(tmp_path: Path) -> None:
+    """Beside gaps it is refused, in the first table and in a later one; alone it is a word as any other."""
+
+    def table(name: str, *replaced: Any) -> str:
+        towns = [*replaced, *(("Bern", "Chur")[at % 2] for at in range(COUNT - len(replaced)))]
+        return write(tmp_path / name, {"town": towns, "bought": [at % 3 == 0 for at in range(COUNT)]})
+
+    both, word, gap = table("both.csv", GAP, None), table("word.csv", GAP), table("gap.csv", None)
+    for others in (word, gap):
+        ours = load(others, target="bought")
+        for later in (gap if others == word else word, both):
+            with pytest.raises(ArgumentError, match="'town'"):
+                load_like(ours, later)
+        load_like(ours, others)
+    with pytest.raises(ArgumentError, match="'town'"):
+        load(both, target="bought")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from torch import nn
 
 import certus
 from certus.data.other_data import load_like
+from certus.errors import ArgumentError
 from tests.runs.table_files import (
     Field,
     counted,
@@ -256,3 +258,52 @@ def test_other_paths_attain_no_parts_of_categories(tmp_path: Path) -> None:
         assert low is not None
         assert low <= wrong.mean() + rho
         assert low >= wrong.mean() - 1e-9
+
+
+class Unread(nn.Module):
+    """A network that nothing is proven of, since its outputs go through a layer without a rule."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.network(rows)
+        return outputs + 1e-3 * torch.erfinv(torch.tanh(outputs) / 2)
+
+
+@pytest.mark.parametrize("way", ["proven", "no proof", "smoothing", "attack"])
+def test_batches_of_a_table_are_rows_too(tmp_path: Path, way: str) -> None:
+    """Cut into batches, samples have the worst case of the whole, which other tests write and read again."""
+    rng = np.random.default_rng(7)
+    fields = (Field("n", "number"), Field("c", "category", ("a", "b", "c")), Field("when", "date"))
+    table, network = make_table(tmp_path / "old.csv", rng, fields)
+    whole, _ = everything(table.data)
+    fresh, _ = everything(certus.data.load(f"csv:{table.path}", target="label"))  # an encoding of its own
+    batches = [whole[:15], fresh[15:]]
+
+    def sides(rows: Any) -> list[float]:
+        if way == "attack":
+            done = certus.attacks.attack_data(certus.ModelLoss(network), rows, certus.attacks.fgm(0.5))
+            return [float(done.loss.mean()), float(done.sup.max())]
+        options: dict[str, Any] = {"attack_steps": 5, "domain": table.data.domain}
+        if way == "smoothing":
+            options = {"smoothing": 0.3, "draws": 200, "seed": 0}
+        model = Unread(network) if way == "no proof" else network
+        found = certus.certify(model, rows, rho=0.2, cost=table.cost, **options)
+        if way == "smoothing":
+            return [found.lower(0.2)]
+        if way == "proven":
+            names = table.data.class_names
+            assert names is not None
+            for worst, _ in (found.worst_case_data(0.2), found.worst_error_data(0.2)):
+                for row, label in zip(worst.inputs, worst.targets, strict=True):
+                    decoded(table, row, names[int(label)])  # which refuses parts of a category
+        assert way != "no proof" or found.no_proof is not None
+        return [found.lower(0.2), found.error_lower(0.2)]
+
+    assert sides(batches) == pytest.approx(sides(whole), rel=1e-9)
+    unscaled, _ = everything(certus.data.load(f"csv:{table.path}", target="label", standardize=False))
+    for other in ((whole.inputs[15:], whole.targets[15:]), unscaled[15:]):
+        with pytest.raises(ArgumentError, match="encode"):
+            sides([whole[:15], other])

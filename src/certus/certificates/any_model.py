@@ -222,8 +222,6 @@ class _Asked:
         predictor, noise = Predictor.of(model), Noise(smoothing, cost)
         require_one_draw(data)
         split = gather_any(_by_name(model, data), predictor)
-        if isinstance(data, Split):
-            split = replace(split, encoding=data.encoding)
         check_batch(split.inputs, split.targets)
         cost.check_shape(split.inputs)
         if label_cost is not None:

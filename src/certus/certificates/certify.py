@@ -124,7 +124,8 @@ def certify_network(
             cost ρ of every sample (from the widest bracket on, as long as it helps), and towards the
             nearest errors; 0 for none.
         encoding: of the rows of a table, which attained sides then consist of: numbers are moved, and single
-            categories swapped. That of the ``Split`` by default; other data are moved as points of a space.
+            categories swapped. That of the ``Split``, or of all batches, by default; other data are moved as
+            points of a space.
         progress: told the share of the work that is done, from 0 to 1.
 
     >>> torch.manual_seed(0)
@@ -159,8 +160,6 @@ def certify_network(
     if confidence is not None:
         require_one_draw(source)
     weights = sample_weights(source, epsilon)
-    if encoding is None and isinstance(source, Split):
-        encoding = source.encoding
     criterion, class_weights = provable_criterion(criterion, source, class_weights)
     if not isinstance(criterion, InferredCriterion) and not has_rule(criterion):
         rule = f"be left out with {_name(criterion)}, of whose curvature nothing is known"
@@ -206,7 +205,9 @@ def certify_network(
         )
 
     def ask(part: Data) -> Problem:
-        nonlocal criterion
+        nonlocal criterion, encoding
+        if encoding is None and isinstance(part, Split):
+            encoding = part.encoding
         if isinstance(criterion, InferredCriterion):  # of data that are read here for the first time
             criterion = inferred_criterion(part.targets if isinstance(part, Split) else None)
         assert criterion is not None
@@ -333,6 +334,8 @@ def _attained_side(
     encoding: RowEncoding | None,
 ) -> AttainedSide:
     whole = source if isinstance(source, tuple) else read_whole(source)
+    if encoding is None and isinstance(whole, Split):
+        encoding = whole.encoding
     return attain(model, whole, rhos, criterion, cost, domain, clip=clip, steps=steps, encoding=encoding)
 
 

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Weighte
 from certus.certificates.proven.problem import BATCH, Data, Problem
 from certus.certificates.repeats import row_keys
 from certus.errors import ArgumentError, LossError, require
-from certus.samples import AnySamples, Numbered, Pieces, as_samples, as_tensor, read_whole
+from certus.samples import AnySamples, Numbered, Pieces, as_samples, as_tensor, common_encoding, read_whole
 from certus.split import Split
 
 Readable = Split | tuple[Tensor, None] | Numbered | Pieces
@@ -142,12 +142,14 @@ def _portions(source: Readable) -> Iterator[Data]:
             yield source[at : at + BATCH]
         return
     waiting: list[Split] = []
-    shape = None
+    shape, encoding = None, None
     for piece in _repeatable(source):
         require(piece.weights is None, "data", "be one Split where samples have weights", "them in batches")
         own = tuple(piece.inputs.shape[1:])
-        shape = own if shape is None else shape
+        if shape is None:
+            shape, encoding = own, piece.encoding
         require(own == shape, "inputs", f"all have the shape {shape} of the first one", own)
+        common_encoding([encoding, piece.encoding])
         while len(piece) > 0:
             room = BATCH - sum(map(len, waiting))
             waiting.append(piece[:room])
@@ -160,7 +162,11 @@ def _portions(source: Readable) -> Iterator[Data]:
 
 
 def _joined(parts: list[Split]) -> Split:
-    return Split(torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts]))
+    return Split(
+        torch.cat([part.inputs for part in parts]),
+        torch.cat([part.targets for part in parts]),
+        encoding=parts[0].encoding,
+    )
 
 
 def _repeatable(source: Numbered | Pieces) -> Iterator[Split]:

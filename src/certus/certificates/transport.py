@@ -150,6 +150,9 @@ def _by_class(first: Split, second: Split, cost: Cost, options: dict[str, int]) 
 def _weighed(data: Split, name: str) -> Split:
     """The rows that count, all of them if there are no weights."""
     require(len(data) > 0, name, "hold at least one row", "none")
+    lowest = data.targets.min()
+    numbered = data.targets.is_floating_point() or bool(lowest >= 0)
+    require(numbered, name, "have labels that are numbered from 0 on", int(lowest))
     if data.weights is None:
         return data
     masses = checked_weights(data.weights, len(data)) / len(data)

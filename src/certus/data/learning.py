@@ -19,7 +19,7 @@ from certus.data.base import DataSet
 from certus.data.cell_kinds import READERS, kind_of, numbers_in, two_ways
 from certus.data.csv_file import separator_hint
 from certus.data.raw_table import RawColumn, RawTable, TableProblem, refuse
-from certus.data.recipe import GAP, ColumnRecipe, Recipe
+from certus.data.recipe import GAP, ColumnRecipe, Recipe, ambiguous_gaps
 from certus.data.splits import FEWEST_ROWS, digest_arrays, split_rows
 from certus.data.tables import contents, table
 from certus.data.targets import Targets, labelled
@@ -153,6 +153,8 @@ def _as_category(recipe: ColumnRecipe, raw: RawColumn, found: TableFindings) -> 
             f"--drop it if it names or identifies, or repair its numbers",
         )
     known = sorted({cell for cell in raw.words if cell is not None})
+    if recipe.missing and GAP in known:
+        found.problems.append(ambiguous_gaps(recipe.name))
     return replace(recipe, kind="category", categories=(*known, *([GAP] if recipe.missing else [])))
 
 

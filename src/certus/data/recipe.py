@@ -64,6 +64,11 @@ class ColumnRecipe:
         codes = [known.get(GAP if cell is None else cell, -1) for cell in raw.words]
         return Categorical(self.name, np.array(codes, dtype=np.int64), self.categories)
 
+    def gaps_are_ambiguous(self, raw: RawColumn) -> bool:
+        """Whether ``GAP`` is a word and a missing one, in these rows and those that the recipe is of."""
+        word = GAP in raw.words or (GAP in self.categories and not self.missing)
+        return word and (self.missing > 0 or bool(raw.gaps.any()))
+
     def values(self, raw: RawColumn) -> Array:
         """(n,) the numbers, NaN where there is none."""
         if raw.numbers is not None:
@@ -119,8 +124,12 @@ class Recipe:
             rule = f"have the columns that the run was trained with; {_listed(lacks)} missing"
             problems.append(TableProblem(rule, f"only {_listed(list(table.columns), most=8)}"))
         for one in self.kept:
-            if one.name in table.columns and one.kind != "category":
+            if one.name not in table.columns:
+                continue
+            if one.kind != "category":
                 problems += _unreadable(table, one)
+            elif one.gaps_are_ambiguous(table.columns[one.name]):
+                problems.append(ambiguous_gaps(one.name, " of this table and that of the run"))
         refuse(table.source, problems)
 
     def unknown(self, table: RawTable) -> list[str] | None:
@@ -147,6 +156,16 @@ class Recipe:
                 share, fill = float(raw.gaps.mean()), f"the training median, {one.median:.4g}"
                 found.append(f"{share:.2%} of {one.name!r} are missing: they get {fill}.")
         return tuple(found)
+
+
+def ambiguous_gaps(label: str, of: str = "") -> TableProblem:
+    """Of a column with the word ``GAP`` beside gaps.
+
+    Args:
+        of: which tables the column is looked at in, in words.
+    """
+    rule = f"have no category {GAP!r} in a column with missing values, which are a category of that name"
+    return TableProblem(rule, f"both in column {label!r}{of}; fill the gaps, or rename the category")
 
 
 def _unreadable(table: RawTable, one: ColumnRecipe) -> list[TableProblem]:

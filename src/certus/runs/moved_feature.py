@@ -1,15 +1,16 @@
 """Which features a run is fragile in: what happens if one moves, and nothing else.
 
 A number moves in the natural cost of the table with a mask: only its own inputs may move, by ρ in the mean.
-A date moves with its season; a missing value stays missing. A category is changed in a share of the rows, and
-every value of it is tried. Prices that the run was trained with are left out: how far a feature moves is
-asked in its own units, frozen ones too.
+A date moves with its season: the proven side grants what so many days cost at most, and the attained side
+keeps to these days. A missing value stays missing. A category is changed in a share of the rows, and every
+value of it is tried. Prices that the run was trained with are left out: how far a feature moves is asked in
+its own units, frozen ones too.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -58,13 +59,18 @@ def cost_of_moving(data: DataSet, feature: Feature, by: float) -> float:
 def _unit_cost(data: DataSet, feature: Feature) -> float:
     """The cost of a move by one of the source's units; of a date by a day, at most: on the circle of the year
     a chord is no longer than its arc."""
+    prices = _unit_prices(data, feature)
+    return prices[0] + (2 * math.pi / YEAR) ** 2 * max(prices[1:], default=0.0)
+
+
+def _unit_prices(data: DataSet, feature: Feature) -> list[float]:
+    """The cost of a move by one of the source's units in each input; of a date the day comes first."""
     encoding, columns = data.train.encoding, list(feature.columns)
     weights = torch.ones(len(columns)) if data.weights is None else data.weights[columns]
     scales = torch.tensor([feature.scale], dtype=torch.float64)
     if encoding is not None:
         scales = encoding.scales[columns]
-    prices = (weights.double() / scales**2).tolist()
-    return float(prices[0] + (2 * math.pi / YEAR) ** 2 * max(prices[1:], default=0.0))
+    return [float(price) for price in weights.double() / scales**2]
 
 
 def bearable_cost(name: str, value: float, rho: float) -> float:
@@ -75,10 +81,13 @@ def bearable_cost(name: str, value: float, rho: float) -> float:
 
 
 def spread_cost(data: DataSet, split: Split, feature: Feature, share: float) -> float:
-    """ρ of a move by this share of the feature's spread, its standard deviation in the cost's norm."""
+    """ρ of a move by this share of the feature's standard deviation in root mean square; of a category, of
+    its spread in the cost's norm."""
     columns = list(feature.columns)
-    weights = torch.ones(len(columns)) if data.weights is None else data.weights[columns]
     variance = split.inputs[:, columns].double().var(0, correction=0)
+    if not feature.category:
+        return (share * feature.scale) ** 2 * float(variance[0]) * _unit_cost(data, feature)
+    weights = torch.ones(len(columns)) if data.weights is None else data.weights[columns]
     return share**2 * float((weights.double() * variance).sum())
 
 
@@ -121,4 +130,9 @@ def move_feature(
         refine=0,
         attack_steps=attack_steps,
     )
-    return Fragile(feature, found.bracket(rho), str(found.evidence))
+    bracket = found.bracket(rho)
+    if len(feature.columns) > 1:
+        # Every cost is at least that of its days: within this one, no more of them are moved than asked for.
+        days = rho * _unit_prices(trained.data, feature)[0] / _unit_cost(trained.data, feature)
+        bracket = replace(bracket, loss_low=found.lower(days), error_low=found.error_lower(days))
+    return Fragile(feature, bracket, str(found.evidence))

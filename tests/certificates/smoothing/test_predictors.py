@@ -143,6 +143,27 @@ def test_labels_that_codes_cannot_tell_apart_are_refused(offset: int) -> None:
         certus.Smoothed(model, sigma=0.3).predict(torch.from_numpy(inputs[:5]))
 
 
+@pytest.mark.parametrize("kind", [str, object])
+def test_words_of_a_callable_are_refused(kind: Any) -> None:
+    inputs = torch.linspace(-2, 2, 40)[:, None]
+    codes = (inputs[:, 0] > 0).long()
+    words: Array = np.where(codes.numpy() == 1, "yes", "no").astype(kind)
+
+    def numbers(points: Array) -> Array:
+        return (points[:, 0] > 0).astype(int)
+
+    def named(points: Array) -> Array:
+        return np.where(points[:, 0] > 0, "yes", "no").astype(kind)
+
+    for model, data, name in (
+        (named, (inputs, codes), "model"),
+        (numbers, (inputs, words), "targets"),
+        (numbers, [(inputs, words)], "targets"),
+    ):
+        with pytest.raises(ArgumentError, match=f"`{name}` must have numbers"):
+            certus.certify(model, data, rho=0.1, smoothing=0.3)
+
+
 def test_an_estimator_may_have_classes_of_any_number() -> None:
     """Their codes are their places: −2 as a class is none of its own."""
     inputs, labels = rows(300, 8)

@@ -21,6 +21,7 @@ from certus.errors import ArgumentError, UnsupportedError, require
 from certus.feature_names import named_rows
 from certus.losses import predicted, require_tensor
 from certus.modes import at_rest
+from certus.samples import common_encoding
 from certus.split import Split, require_real
 
 TRIED, _PART = 64, 5
@@ -134,7 +135,7 @@ class Predictor:
                 predictions, or an unknown prediction would be right of an unknown target.
         """
         if self.classes is None:
-            tensor = _tensor(labels)
+            tensor = _tensor(labels, name)
             whole = tensor == tensor.long().int()
             rule = "have labels that are whole numbers of at most 32 bits"
             require(bool(whole.all()), name, rule, tensor[~whole][:3])
@@ -202,8 +203,13 @@ def _same_scores(one: Tensor, other: Tensor) -> bool:
     return bool((same | ((one - other).abs() <= close * (1 + spread))).all())
 
 
-def _tensor(values: Any) -> Tensor:
-    return values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+def _tensor(values: Any, name: str = "model") -> Tensor:
+    if isinstance(values, Tensor):
+        return values
+    array = np.ascontiguousarray(values)
+    rule = "have numbers: number the labels from 0 on, or give an estimator whose `classes_` name them"
+    require(array.dtype.kind in "fiubc", name, rule, f"an array of {array.dtype}")
+    return torch.from_numpy(array)
 
 
 AnyData = Split | tuple[Any, Any] | Iterable[tuple[Any, Any]]
@@ -214,14 +220,17 @@ def gather_any(data: AnyData, predictor: Predictor) -> Split:
     """The samples with targets as codes: labels as int64, numbers of a regression as they are."""
     inputs: Tensor
     targets: Any
+    encoding = None
     if isinstance(data, Split):
-        inputs, targets = data.inputs, data.targets
+        inputs, targets, encoding = data.inputs, data.targets, data.encoding
     elif isinstance(data, tuple) and len(data) == 2:
-        inputs, targets = _tensor(_plain(data[0])), data[1]
+        inputs, targets = _tensor(_plain(data[0]), "inputs"), data[1]
     else:
         parts = [_batch(one) for one in data]
         require(len(parts) > 0, "data", "not be empty", "no batches")
-        inputs, targets = torch.cat([one for one, _ in parts]), torch.cat([two for _, two in parts])
+        inputs = torch.cat([part.inputs for part in parts])
+        targets = torch.cat([part.targets for part in parts])
+        encoding = common_encoding([part.encoding for part in parts])
     require_real(inputs=inputs, targets=_plain(targets))
     if not inputs.is_floating_point():
         inputs = inputs.double()
@@ -237,16 +246,16 @@ def gather_any(data: AnyData, predictor: Predictor) -> Split:
         codes = torch.from_numpy(told)
     else:
         codes = predictor.encode(told, "targets", UNKNOWN_TARGET)
-    return Split(inputs.detach().cpu(), codes.cpu())
+    return Split(inputs.detach().cpu(), codes.cpu(), encoding=encoding)
 
 
-def _batch(pair: Any) -> tuple[Tensor, Tensor]:
+def _batch(pair: Any) -> Split:
     """(inputs, targets) of one batch."""
     if not isinstance(pair, Split):
         one, two = pair
-        return _tensor(_plain(one)), _tensor(_plain(two))
+        return Split(_tensor(_plain(one), "inputs"), _tensor(_plain(two), "targets"))
     require(pair.weights is None, "data", "have no weights", "them in batches")
-    return pair.inputs, pair.targets
+    return pair
 
 
 def _plain(values: Any) -> Any:
