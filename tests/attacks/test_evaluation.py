@@ -265,6 +265,11 @@ BAD = {
         "`other` must be of the same samples; got 2 samples, not 1",
     ),
     "confidence": (lambda: wilson(1, 2, 1.0), "`confidence` must lie between 0 and 1; got 1.0"),
+    "negative confidence": (lambda: wilson(1, 2, -0.5), "`confidence` must lie between 0 and 1; got -0.5"),
+    "confidence of a mean": (
+        lambda: normal_interval(torch.ones(2), -0.5),
+        "`confidence` must lie between 0 and 1; got -0.5",
+    ),
     "count": (lambda: wilson(3, 2), "`count` must lie between 0 and 2; got 3"),
     "budget": (lambda: fair_epsilon(WRM(1.0), LOSS, DATA[:0], 2.0), "`data` must not be empty"),
     "lengths": (lambda: typical_length(DATA[:0], 2.0), "`data` must not be empty"),

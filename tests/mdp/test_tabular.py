@@ -24,6 +24,7 @@ from certus.mdp import (
     make_cartpole,
 )
 from certus.mdp.cartpole import START
+from certus.mdp.tabular import lowest_cell
 
 CENTRES = np.array([-0.8, -0.4, 0.0, 0.4, 0.8])
 REWARDS = np.exp(-np.abs(CENTRES))
@@ -221,3 +222,12 @@ def test_only_what_follows_a_gradient_needs_one() -> None:
         TabularQLearning(grid, steps, 1.0)
     with pytest.raises(LossError, match="one number per state"):
         TabularQLearning(grid, lambda states: states.sum())
+
+
+@pytest.mark.parametrize("gamma", [0.1, 1.0, 30.0])
+def test_the_lowest_cell_is_that_of_brute_force(gamma: float) -> None:
+    rng = np.random.default_rng(int(gamma * 10))
+    centres, levels = rng.normal(size=(40, 2)), rng.normal(size=40)
+    for point in rng.normal(size=(20, 2)):
+        values = levels + gamma * ((centres - point) ** 2).sum(1)
+        assert lowest_cell(point, centres, levels, gamma) == values.argmin()

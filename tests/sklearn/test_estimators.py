@@ -85,6 +85,7 @@ def test_a_network_with_a_sequence_inside_is_certified_as_a_whole(kind: Any) -> 
         return nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), nn.Linear(4, outputs))
 
     model = kind(rho=0.0, network=network, epochs=5, random_state=0).fit(rows, targets)
+    assert (model.gamma_, model.rho_hat_) == (None, 0.0)
     if kind is RobustClassifier:
         loss = -np.log(model.predict_proba(rows)[np.arange(len(rows)), two]).mean()
     else:

@@ -10,6 +10,7 @@ import certus
 from certus import SquaredL2
 from certus.costs import WeightedL2
 from certus.data import Split, digits
+from certus.errors import UnsupportedError
 from certus.training import Projection, SpectralBall, WeightBall, WeightBox, decay_groups, early_and_late
 from certus.training.guidance import suggest_rho
 
@@ -124,3 +125,9 @@ def test_a_layer_is_not_another_whose_name_begins_alike() -> None:
     decayed = [group["params"] for group in decay_groups(model, {"1": 0.5}) if group["weight_decay"] == 0.5]
     (parameters,) = decayed
     assert [id(parameter) for parameter in parameters] == [id(model[1].weight)]
+
+
+def test_spectral_balls_refuse_every_convolution() -> None:
+    for layer in (nn.Conv1d(2, 3, 2), nn.Conv2d(2, 3, 2)):
+        with pytest.raises(UnsupportedError, match="weight matrices only"):
+            SpectralBall(1.0)(layer)
