@@ -310,3 +310,16 @@ def test_the_sup_norm_budget_is_the_root_of_the_costs_own_level(cost: Cost) -> N
     found = fair_epsilon(WRM(gamma, cost=cost), loss, data, math.inf)
     sup, mean = (3.5 * moves).square().mean().sqrt(), (2.0 * moves).mean()
     assert found == pytest.approx(float(sup if isinstance(cost, SquaredSup) else mean), rel=1e-5)
+
+
+@pytest.mark.parametrize("norm", [1.0, 2.0, float("inf")])
+def test_fair_budgets_measure_moves_and_not_places(norm: float) -> None:
+    """WRM moves every sample of a linear loss by slope/2γ, wherever it is."""
+    slope = torch.tensor([3.0, -4.0])
+    data = Split(torch.tensor([[1.0, 2.0], [-5.0, 7.0], [0.5, 0.0]]), torch.zeros(3, dtype=torch.long))
+
+    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        return inputs @ slope
+
+    budget = fair_epsilon(WRM(0.5), loss, data, norm=norm)
+    assert budget == pytest.approx(float(torch.linalg.vector_norm(slope, norm)))

@@ -293,3 +293,9 @@ def test_a_category_that_is_called_as_gaps_are(tmp_path: Path) -> None:
         load_like(ours, others)
     with pytest.raises(ArgumentError, match="'town'"):
         load(both, target="bought")
+
+
+def test_dates_that_only_one_order_can_read_are_not_ambiguous() -> None:
+    days = [f"{day:02d}/05/2020" for day in range(1, 29)]
+    frame = pd.DataFrame({"day": days, "x": range(28), "y": [0, 1] * 14})
+    assert len(from_frame(frame, target="y").train) > 0

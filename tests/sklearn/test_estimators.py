@@ -398,3 +398,18 @@ def test_predictions_are_in_the_targets_units() -> None:
     y = 1000 + 30 * X[:, 0] - 20 * X[:, 2]
     model = RobustRegressor(rho=0.0, network=(), epochs=300, random_state=0).fit(X, y)
     np.testing.assert_allclose(model.predict(X), y, atol=5.0)
+
+
+def test_a_regression_network_may_return_one_number_for_each_row() -> None:
+    class Flat(nn.Module):
+        def __init__(self, inputs: int, outputs: int) -> None:
+            super().__init__()
+            self.linear = nn.Linear(inputs, outputs)
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            outputs: torch.Tensor = self.linear(rows)[:, 0]
+            return outputs
+
+    rows = np.random.default_rng(0).normal(size=(30, 3))
+    model = RobustRegressor(network=Flat, epochs=3, random_state=0).fit(rows, rows.sum(1))
+    assert model.predict(rows).shape == (30,)
