@@ -74,6 +74,8 @@ class _Move:
         moved = {old: new for old, new in self.new.items() if old != new}
         self.dotted = moved
         self.places = {_file(old): _file(new) for old, new in moved.items()}
+        bare = {old.split("/", 1)[1]: new.split("/", 1)[1] for old, new in self.places.items()}
+        self.bare = {old: new for old, new in bare.items() if "/" in old}  # as documents name files
 
     def carry_out(self) -> None:
         texts = {path: self._rewritten(path) for path in self.files}
@@ -150,7 +152,10 @@ class _Move:
 
     def _named(self, text: str) -> str:
         """Dotted names and paths in strings and documents, all at once."""
-        for table, before in ((self.dotted, r"(?<![\w.])"), (self.places, r"(?<![\w])")):
+        tables = ((self.dotted, r"(?<![\w.])"), (self.places, r"(?<!\w)"), (self.bare, r"(?<![\w/])"))
+        for table, before in tables:
+            if not table:
+                continue
             words = "|".join(map(re.escape, sorted(table, key=len, reverse=True)))
             text = re.sub(f"{before}({words})(?!\\w)", lambda match, t=table: t[match[1]], text)  # type: ignore[misc]
         return text.replace(NEW, "")
