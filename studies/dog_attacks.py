@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from certus.attacks.budgets import typical_length
-from certus.attacks.sweeps import Trial, sweep
+from certus.attacks.evaluate import Trial, sweep, typical_length
 from certus.figures.attack_curves import Curve, Panel, Style, numbered_styles, sweep_figure
 from certus.figures.canvas import MARKERS, subscripted
 from certus.losses import CrossEntropy, ModelLoss

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from certus.attacks.outcomes import Interval, wilson
+from certus.attacks.evaluate import Interval, wilson
 from certus.decimals import at_most_digits
 from certus.evidence import Evidence
 from studies.paper_tables import PAPER_TABLES

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from certus.attacks.budgets import fair_epsilon
+from certus.attacks.evaluate import fair_epsilon
 from certus.data import load
 from certus.runs.settings import Settings
 from certus.runs.trained import TrainedRun, recorded_rho_hat

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from certus.attacks.outcomes import Interval, wilson
+from certus.attacks.evaluate import Interval, wilson
 from studies.mnist_families import (
     FEWER_EPOCHS,
     LONGER_EPOCHS,

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from certus.attacks.margin import Margin
-from certus.attacks.smallest import largest_penalty
-from certus.attacks.sweeps import Trial, sweep
+from certus.attacks.evaluate import Trial, sweep
+from certus.attacks.minimum_norm import Margin, largest_penalty
 from certus.evidence import Evidence
 from certus.figures.canvas import COLOURS, MARKERS, new_figure, subscripted
 from certus.losses import ModelLoss, predicted

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from certus.attacks.budgets import typical_length
-from certus.attacks.outcomes import wilson
-from certus.attacks.sweeps import Trial, sweep
+from certus.attacks.evaluate import Trial, sweep, typical_length, wilson
 from certus.figures.attack_curves import Curve, Panel
 from certus.figures.canvas import subscripted
 from certus.losses import ModelLoss

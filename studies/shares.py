@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from certus.attacks.outcomes import Interval
+from certus.attacks.evaluate import Interval
 
 UNTOLD = "the images cannot tell: {} lies in the interval."
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import certus
 from certus import WRM, ModelLoss
 from certus.attacks import pgm
-from certus.attacks.smallest import nearest_error
+from certus.attacks.minimum_norm import nearest_error
 from certus.data import Split, from_frame
 from certus.losses import SquaredError
 

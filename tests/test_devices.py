@@ -27,7 +27,7 @@ from certus.attacks import (
     typical_length,
     worst_of,
 )
-from certus.attacks.paired import paired_differences
+from certus.attacks.evaluate import paired_differences
 from certus.costs import Cost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
 from certus.models import certified_mlp
 from certus.perturbers import AnyPerturber

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import certus
 from certus import WRM, ModelLoss
 from certus.attacks import pgm
-from certus.attacks.outcomes import attack_data
+from certus.attacks.evaluate import attack_data
 from certus.certificates import Certificate
 from certus.certificates.exact import certify_straight
 from certus.certificates.record import as_json

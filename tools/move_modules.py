@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 FOLDERS = ("src", "tests", "benchmarks", "examples", "tools", "studies")
 TEXTS = ("docs/*.md", "*.md", "pyproject.toml", "Makefile", "tools/*.sh")
-NEW = "NEW_"  # marks names that are in place already, while dotted names are replaced
+NEW = ""  # marks names that are in place already, while dotted names are replaced
 
 
 def main() -> None:

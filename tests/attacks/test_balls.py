@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from certus.attacks.balls import check_norm, project, retract, steepest, steepest_step, uniform
+from certus.attacks.projections import check_norm, project, retract, steepest, steepest_step, uniform
 from certus.errors import ArgumentError
 from certus.norms import Lp
 from certus.spoken import NORMS

@@ -23,9 +23,7 @@ from certus.attacks import (
     typical_length,
     worst_of,
 )
-from certus.attacks.outcomes import normal_interval, wilson
-from certus.attacks.paired import paired_differences
-from certus.attacks.sweeps import Trial, as_row, sweep
+from certus.attacks.evaluate import Trial, as_row, normal_interval, paired_differences, sweep, wilson
 from certus.costs import Cost, SquaredSup
 from certus.data import Split
 from certus.errors import ArgumentError, LossError

@@ -12,7 +12,8 @@ import torchattacks
 from torch import Tensor
 
 from certus import Box, CrossEntropy, ModelLoss
-from certus.attacks import GradientAttack, balls, fgm, ifgm, pgm
+from certus.attacks import GradientAttack, fgm, ifgm, pgm
+from certus.attacks import projections as balls
 from tests.attacks.models import convolutional, images
 
 BOX = Box(0, 1)

@@ -15,7 +15,7 @@ from certus.attacks import (
     fgm,
     worst_of,
 )
-from certus.attacks.sweeps import Trial, as_row, sweep
+from certus.attacks.evaluate import Trial, as_row, sweep
 from certus.data import Split
 from certus.surrogate import BarzilaiBorwein
 from tests.attacks.models import convolutional, images

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from certus.attacks.outcomes import wilson
+from certus.attacks.evaluate import wilson
 from studies import mnist_large
 from studies.mnist_networks import MNIST_METHODS
 from studies.mnist_sup_claims import SUP_RULES, sup_claims

@@ -14,7 +14,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 import certus
 from certus import WRM, ModelLoss
 from certus.attacks import pgm
-from certus.attacks.outcomes import attack_data
+from certus.attacks.evaluate import attack_data
 from certus.data import Split
 
 # The compiler hides a warning of its own by a filter.

@@ -22,7 +22,7 @@ from tools.soak.waiting import Told
 
 NOBODY = 65534
 MEMORY = 6 * 2**30  # bytes of address space
-_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
+_USER, _NETWORK = 0x10000000, 0x40000000
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def confine() -> None:
     """Give up the network and all rights, as far as they are ours to give up."""
     libc = ctypes.CDLL(None)
     with contextlib.suppress(AttributeError):
-        libc.unshare(_NEW_NETWORK if os.getuid() == 0 else _NEW_NETWORK | _NEW_USER)
+        libc.unshare(_NETWORK if os.getuid() == 0 else _NETWORK | _USER)
     if os.getuid() == 0:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)

@@ -1,11 +1,15 @@
 """Attacks: perturbers that move inputs within a norm ball, and what models lose to them."""
 
 from certus.attacks.adapters import Foolbox, Torchattacks
-from certus.attacks.budgets import fair_epsilon, typical_length
+from certus.attacks.evaluate import Interval, Outcome, attack_data, fair_epsilon, typical_length, worst_of
 from certus.attacks.gradient import GradientAttack, fgm, ifgm, pgm
-from certus.attacks.margin import Margin
-from certus.attacks.outcomes import Interval, Outcome, attack_data, worst_of
-from certus.attacks.smallest import LargestPenalty, SmallestPerturbation, largest_penalty, nearest_error
+from certus.attacks.minimum_norm import (
+    LargestPenalty,
+    Margin,
+    SmallestPerturbation,
+    largest_penalty,
+    nearest_error,
+)
 
 __all__ = [
     "Foolbox",

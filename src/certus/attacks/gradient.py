@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.attacks import balls
+from certus.attacks import projections as balls
 from certus.batches import differentiable, per_sample, widened
 from certus.checks import check_batch, check_domain, check_loss
 from certus.domains import Domain, Intervals, Unbounded

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from certus.attacks.outcomes import Outcome
-from certus.attacks.sweeps import WORST, Trial, as_row
+from certus.attacks.evaluate import WORST, Outcome, Trial, as_row
 from certus.cli.attack_options import AttackOptions
 from certus.cli.output import console, messages, print_json
 from certus.cli.table_files import as_csv, as_latex, flat_rows

@@ -7,9 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from certus.attacks.budgets import fair_epsilon, typical_length
-from certus.attacks.outcomes import Outcome
-from certus.attacks.sweeps import ATTACK_OPTIONS, ATTACKS, Trial, sweep
+from certus.attacks.evaluate import (
+    ATTACK_OPTIONS,
+    ATTACKS,
+    Outcome,
+    Trial,
+    fair_epsilon,
+    sweep,
+    typical_length,
+)
 from certus.bars import counting
 from certus.cli.attack_options import AttackOptions
 from certus.cli.epsilon import read_epsilon, read_norm

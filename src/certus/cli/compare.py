@@ -39,7 +39,7 @@ def compare(
     """
     import torch
 
-    from certus.attacks.paired import paired_differences
+    from certus.attacks.evaluate import paired_differences
     from certus.cli.attack_table import describe, frozen_words, make_rows, tell
     from certus.cli.attack_trials import (
         check_places,

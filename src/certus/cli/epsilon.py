@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from certus.attacks.budgets import fair_epsilon
+from certus.attacks.evaluate import fair_epsilon
 from certus.cli.output import messages
 from certus.errors import ArgumentError, require
 from certus.runs.building import settings_of

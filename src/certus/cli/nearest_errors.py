@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from certus.attacks.smallest import nearest_error
+from certus.attacks.minimum_norm import nearest_error
 from certus.bars import counting
 from certus.cli.attack_options import AttackOptions
 from certus.cli.attack_table import clipping, describe, frozen_words, save_result

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from certus.attacks.smallest import largest_penalty
+from certus.attacks.minimum_norm import largest_penalty
 from certus.bars import counting
 from certus.cli.attack_options import AttackOptions
 from certus.cli.attack_table import clipping, describe, frozen_words, save_result

@@ -15,10 +15,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from certus.attacks.budgets import typical_length
-from certus.attacks.outcomes import Outcome
-from certus.attacks.smallest import nearest_error
-from certus.attacks.sweeps import Trial, sweep
+from certus.attacks.evaluate import Outcome, Trial, sweep, typical_length
+from certus.attacks.minimum_norm import nearest_error
 from certus.certificates.attained.real_rows import real_transport
 from certus.certificates.certificate import Certificate
 from certus.certificates.record import read_certificate

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from certus.attacks.smallest import shorten
+from certus.attacks.minimum_norm import shorten
 from certus.batches import per_sample
 from certus.certificates.attained.real_rows import settled
 from certus.certificates.proven.cost_rounding import raised_cost

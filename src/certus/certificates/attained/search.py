@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.attacks.gradient import GradientAttack
-from certus.attacks.margin import Margin
-from certus.attacks.smallest import largest_penalty, nearest_error
+from certus.attacks.minimum_norm import Margin, largest_penalty, nearest_error
 from certus.batches import per_sample
 from certus.certificates.attained.errors_found import Moved, error_cost, errs, lowered_loss
 from certus.certificates.attained.real_rows import best_swap, settled

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.attacks.gradient import GradientAttack
-from certus.attacks.margin import Margin
-from certus.attacks.smallest import nearest_error
+from certus.attacks.minimum_norm import Margin, nearest_error
 from certus.batches import per_sample
 from certus.certificates.attained.real_rows import settled
 from certus.certificates.lines import Push

@@ -1,4 +1,8 @@
-"""The smallest perturbations that make a model err: by γ (fig:mnist2 b, fig:mnist3), and by distance.
+"""Minimum-norm attacks: the smallest perturbations that cause an error.
+
+The margin by which a sample is misclassified: unlike cross-entropy it does not saturate.
+
+The smallest perturbations that make a model err: by γ (fig:mnist2 b, fig:mnist3), and by distance.
 
 Each search brackets, sample by sample, between a strength at which an attack fails and one at which it
 succeeds. What is returned is attained by an actual point, so a distance is an upper bound on the distance to
@@ -14,18 +18,40 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from certus.attacks.evaluate import check_model_loss
 from certus.attacks.gradient import GradientAttack
-from certus.attacks.margin import Margin
-from certus.attacks.outcomes import check_model_loss
 from certus.batches import per_sample
 from certus.checks import check_batch, check_domain, check_geometry
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
-from certus.errors import require, require_count
-from certus.losses import ModelLoss, predicted
+from certus.errors import LossError, require, require_count
+from certus.losses import ModelLoss, check_labels, predicted
 from certus.modes import evaluation_mode
 from certus.norms import Lp
 from certus.surrogate import WRM, Maximizer, default_maximizer
+
+
+@dataclass(frozen=True)
+class Margin:
+    """max_{k ≠ y} F_k − F_y: positive exactly where the sample is misclassified.
+
+    Where cross-entropy is so small that its gradient vanishes in floating point, this one still points the
+    way: attack ``ModelLoss(model, Margin())``.
+
+    >>> Margin()(torch.tensor([[3.0, 1.0, 0.0]]), torch.tensor([0]))
+    tensor([-2.])
+    """
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if outputs.dim() == 2 and outputs.shape[1] == 1:  # one output stands for (0, F)
+            outputs = torch.cat([torch.zeros_like(outputs), outputs], 1)
+        if outputs.dim() != 2:
+            raise LossError(f"Margin needs outputs of shape (batch, classes); got {tuple(outputs.shape)}.")
+        check_labels("Margin", outputs, targets)
+        own = outputs.gather(1, targets.unsqueeze(1)).squeeze(1)
+        mine = torch.nn.functional.one_hot(targets, outputs.shape[1]).bool()
+        return outputs.masked_fill(mine, -torch.inf).amax(1) - own
+
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
 _TRIES = 4  # radii at which a first error is looked for, each a quarter of the one before

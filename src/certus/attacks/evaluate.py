@@ -1,0 +1,433 @@
+"""Evaluation under attack: losses, error rates, budgets and sweeps.
+
+What a model loses to an attack: sample by sample, with intervals, alone or as the worst of several.
+
+Two models under the same attack on the same samples: the difference, sample by sample.
+
+Fair budgets: how far other attacks may move, so that they move as far as WRM did.
+
+    ε² = ρ̂_n(θ_WRM) = E_n[c(T_γ(θ_WRM; Z), Z)]  for p = 2, and for c = ‖·‖_p²          [eqn:fgm-fair]
+    ε = E_n‖T_γ(θ_WRM; Z) − Z‖_p                 for p = 1, ∞ and other costs          [eq:inf-from-2]
+
+Both are *estimated*, by the ascent. The paper's figures give ε in units of C_p = E‖X‖_p.
+
+Attacks of rising strength on one model, as rows that a table, a file and a picture can use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import NormalDist
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from certus.attacks.gradient import default_step, fgm, ifgm, pgm
+from certus.attacks.projections import check_norm
+from certus.checks import check_batch
+from certus.costs import Cost, SquaredL2
+from certus.costs.masked import masked_to
+from certus.domains import Domain, Unbounded
+from certus.errors import ArgumentError, LossError, require, require_count, require_seed, sample_list
+from certus.evidence import Evidence
+from certus.losses import AnyLoss, ModelLoss, evaluate_loss, is_labelled, predicted
+from certus.modes import evaluation_mode
+from certus.norms import L2, SUP, Lp
+from certus.perturbers import ERM, AnyPerturber, Perturber, as_perturber
+from certus.samples import AnySamples, read_whole
+from certus.split import Split
+from certus.spoken import GRADIENT_ATTACKS, NORMS
+from certus.surrogate import WRM, default_maximizer
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with a confidence interval for the population that the samples were drawn from."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Each sample after an attack, on the CPU; every number is attained by an actual point.
+
+    Attributes:
+        loss: (n,) the loss at the moved input.
+        wrong: (n,) bool, misclassified there; None in regression.
+        l2, sup: (n,) how far the input moved, in both norms.
+    """
+
+    loss: Tensor
+    wrong: Tensor | None
+    l2: Tensor
+    sup: Tensor
+
+    @property
+    def rho_test(self) -> float:
+        """Mean squared distance E‖x̂ − x‖₂², the ρ̂_test of fig:mnist2."""
+        return float((self.l2.cpu().double() ** 2).mean())
+
+    def error(self, confidence: float = 0.95) -> Interval | None:
+        """Share of wrong samples, with its Wilson interval; None in regression."""
+        if self.wrong is None:
+            return None
+        return wilson(int(self.wrong.sum()), len(self.wrong), confidence)
+
+    def mean_loss(self, confidence: float = 0.95) -> Interval:
+        """Mean loss, with its normal interval."""
+        return normal_interval(self.loss, confidence)
+
+
+def attack_data(
+    loss: ModelLoss,
+    data: AnySamples,
+    attack: AnyPerturber,
+    *,
+    batch_size: int = 256,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Attack every sample of the data. Random starts are drawn from ``seed``, and nothing else is changed.
+
+    Rows of a table (``Split.encoding``) stay rows: of a moved one the numbers count, while categories, gaps
+    and dates are as they were.
+
+    Args:
+        loss: what the attack raises, and what is reported; its model runs in eval mode.
+        data: a ``Split``, (inputs, targets), or what else ``fit`` takes; it is read into memory.
+        attack: any perturber; what it holds for each sample, such as an ε, must fit every batch.
+        progress: called with the number of samples just done.
+    """
+    check_model_loss(loss)
+    require_count("batch_size", batch_size)
+    require_seed(seed)
+    rule = "be a perturber, such as certus.attacks.fgm(0.1), or a function of (loss, inputs, targets)"
+    require(attack is not None, "attack", rule, attack)
+    attack, data = as_perturber(attack, "attack"), read_whole(data)
+    require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
+    check_batch(data.inputs, data.targets)
+    labelled = is_labelled(loss.criterion, data.targets)
+    parts: list[tuple[Tensor, ...]] = []
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for first in range(0, len(data), batch_size):
+            batch = data[first : first + batch_size]
+            moved = attack(loss, batch.inputs, batch.targets)
+            if data.encoding is not None and not data.encoding.plain:
+                moved = data.encoding.with_numbers(moved, batch.inputs)
+            with torch.no_grad(), evaluation_mode(loss):
+                outputs = loss.outputs(moved)
+                losses = evaluate_loss(loss.criterion, outputs, batch.targets)
+            if not torch.isfinite(losses).all():
+                bad = (~torch.isfinite(losses)).nonzero().flatten() + first
+                raise LossError(
+                    f"The loss is not finite after the attack, at {sample_list(bad.tolist())}: "
+                    "the weights are useless, or the attack moves too far for the inputs' dtype."
+                )
+            wrong = predicted(outputs) != batch.targets.flatten() if labelled else torch.zeros_like(losses)
+            move = moved.cpu().double() - batch.inputs.cpu().double()
+            parts.append((losses.cpu(), wrong.cpu(), L2(move), SUP(move)))
+            if progress is not None:
+                progress(len(batch))
+    losses, wrong, l2, sup = (torch.cat(column) for column in zip(*parts, strict=True))
+    return Outcome(losses, wrong if labelled else None, l2, sup)
+
+
+def check_model_loss(loss: object) -> None:
+    """Raise ``ArgumentError`` unless the loss tells its model, whose errors are counted."""
+    require(isinstance(loss, ModelLoss), "loss", "be a ModelLoss, whose model is attacked", type(loss))
+
+
+def worst_of(outcomes: Sequence[Outcome]) -> Outcome:
+    """Sample by sample the attack that did most: wrong if any makes it so, and then the largest loss."""
+    require(len(outcomes) > 0, "outcomes", "not be empty", list(outcomes))
+    worst = outcomes[0]
+    for other in outcomes[1:]:
+        if other.loss.shape != worst.loss.shape:
+            raise ArgumentError("`outcomes` must be of the same samples; they differ in number.")
+        higher = other.loss > worst.loss
+        if worst.wrong is not None and other.wrong is not None:
+            higher = (other.wrong & ~worst.wrong) | ((other.wrong == worst.wrong) & higher)
+        columns = [
+            None if mine is None or theirs is None else torch.where(higher, theirs, mine)
+            for mine, theirs in (
+                (worst.loss, other.loss),
+                (worst.wrong, other.wrong),
+                (worst.l2, other.l2),
+                (worst.sup, other.sup),
+            )
+        ]
+        worst = Outcome(*columns)  # type: ignore[arg-type]  # only `wrong` can be None
+    return worst
+
+
+def wilson(count: int, total: int, confidence: float = 0.95) -> Interval:
+    """A share with Wilson's score interval, which is sensible at 0 and 1 too.
+
+    >>> interval = wilson(0, 100)
+    >>> interval.low, round(interval.high, 4)
+    (0.0, 0.037)
+    """
+    require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
+    require_count("total", total)
+    require(0 <= count <= total, "count", f"lie between 0 and {total}", count)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share = count / total
+    centre = (share + z**2 / (2 * total)) / (1 + z**2 / total)
+    half = z / (1 + z**2 / total) * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+    low = 0.0 if count == 0 else centre - half
+    return Interval(share, low, 1.0 if count == total else centre + half)
+
+
+def normal_interval(values: Tensor, confidence: float = 0.95) -> Interval:
+    """A mean with its interval from the normal approximation."""
+    require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
+    require(len(values) > 0, "values", "not be empty", f"{len(values)} values")
+    values = values.cpu().double()
+    mean = float(values.mean())
+    spread = float(values.std()) if len(values) > 1 else math.inf
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * spread / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of one model's error (or loss, in regression) minus the other's, with a paired interval."""
+
+    of: str
+    value: float
+    low: float
+    high: float
+
+
+def paired_differences(one: Outcome, other: Outcome, confidence: float = 0.95) -> Difference:
+    """``one`` minus ``other``; negative where ``one`` does better.
+
+    What both models find hard cancels. For losses the interval is the normal one of the mean of per-sample
+    differences. For errors half a sample is added to each of the four cells of the table first (Agresti and
+    Min). Otherwise the interval would claim to be certain where no sample tells the models apart.
+    """
+    same = one.loss.shape == other.loss.shape
+    require(same, "other", "be of the same samples", f"{len(other.loss)} samples, not {len(one.loss)}")
+    if one.wrong is None or other.wrong is None:
+        interval, of = (
+            normal_interval(one.loss.cpu().double() - other.loss.cpu().double(), confidence),
+            "loss",
+        )
+    else:
+        interval, of = _paired_shares(one.wrong, other.wrong, confidence), "error"
+    return Difference(of, interval.value, interval.low, interval.high)
+
+
+def _paired_shares(one: Tensor, other: Tensor, confidence: float) -> Interval:
+    """The difference of two shares of the same samples, (n,) bool each."""
+    require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
+    only_one, only_other = int((one & ~other).sum()), int((other & ~one).sum())
+    count = len(one) + 2
+    centre = (only_one - only_other) / count
+    spread = math.sqrt((only_one + only_other + 1) / count - centre**2)
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * spread / math.sqrt(count)
+    return Interval((only_one - only_other) / len(one), max(-1.0, centre - half), min(1.0, centre + half))
+
+
+def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Split, norm: float, batch_size: int = 256) -> float:
+    """The ε that gives an attack in the norm p the reach of this WRM on these data.
+
+    >>> import torch
+    >>> slope = torch.tensor([3.0, 4.0])
+    >>> data = Split(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))
+    >>> fair_epsilon(WRM(0.5), lambda x, y: x @ slope, data, norm=2.0)      # ‖slope‖/2γ
+    5.0
+    """
+    check_norm(norm)
+    require_count("batch_size", batch_size)
+    require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
+    total, length = 0.0, Lp(norm)
+    squared = norm == 2 or _is_own(wrm, norm)
+    for first in range(0, len(data), batch_size):
+        batch = data[first : first + batch_size]
+        move = wrm.solve(loss, batch.inputs, batch.targets).inputs - batch.inputs
+        lengths = length(move).cpu().double()
+        total += float((lengths**2 if squared else lengths).sum())
+    mean = total / len(data)
+    return mean**0.5 if squared else mean
+
+
+def _is_own(wrm: WRM, norm: float) -> bool:
+    """Whether the cost is the square of this norm."""
+    balls = wrm.cost.stepping(wrm.domain)
+    return balls.own and balls.p == norm
+
+
+def typical_length(data: Split, norm: float) -> float:
+    """C_p = E‖X‖_p, the unit of ε in the paper's figures.
+
+    >>> import torch
+    >>> typical_length(Split(torch.tensor([[3.0, 4.0], [0.0, 1.0]]), torch.tensor([0, 1])), norm=2.0)
+    3.0
+    """
+    check_norm(norm)
+    require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
+    return float(Lp(norm)(data.inputs).cpu().double().mean())
+
+
+ATTACKS = (*GRADIENT_ATTACKS, "wrm")
+ATTACK_OPTIONS = {  # option → the attacks that take it; to others it means nothing
+    "gamma": ("wrm",),
+    "epsilon": GRADIENT_ATTACKS,
+    "norm": GRADIENT_ATTACKS,
+    "steps": ("ifgm", "pgm"),
+    "step_size": ("ifgm", "pgm"),
+    "restarts": ("pgm",),
+}
+WORST = "worst"
+_UNUSED = {"fgm": ("restarts",), "ifgm": ("restarts",), "wrm": ("steps", "restarts")}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One attack at one strength: ε for fgm, ifgm and pgm, γ_adv for wrm. All that decides the result.
+
+    Attributes:
+        step_size: None for the default, 2.5·ε/steps.
+        clipped: whether moved inputs were kept in the data's domain.
+    """
+
+    attack: str
+    norm: float | None
+    epsilon: float | None
+    gamma: float | None = None
+    steps: int = 15
+    step_size: float | None = None
+    restarts: int = 1
+    clipped: bool = True
+
+    def __post_init__(self) -> None:
+        legal = (*ATTACKS, WORST)
+        require(self.attack in legal, "attack", f"be one of {', '.join(ATTACKS)}", repr(self.attack))
+        for name in ("gamma", "epsilon", "norm", "step_size", "restarts"):
+            value, default = getattr(self, name), getattr(Trial, name, None)
+            used = value == default or self.attack in (*ATTACK_OPTIONS[name], WORST)
+            require(used, name, f"be left out for the attack {self.attack}", value)
+        if self.attack == "wrm":
+            if self.gamma is None:
+                raise ArgumentError("`gamma` must be given for the attack wrm; got None.")
+            return
+        if self.epsilon is None or self.norm is None:
+            raise ArgumentError(
+                f"`epsilon` and `norm` must be given for the attack {self.attack}; "
+                f"got {self.epsilon} and {self.norm}."
+            )
+        require(0 <= self.epsilon < math.inf, "epsilon", "be finite and not negative", self.epsilon)
+        check_norm(self.norm)
+        require_count("steps", self.steps)
+        require_count("restarts", self.restarts)
+        if self.step_size is not None:
+            valid = 0 <= self.step_size < math.inf
+            require(valid, "step_size", "be finite and not negative", self.step_size)
+
+    @property
+    def step_taken(self) -> float | None:
+        """The step size in the end; None for wrm, which finds its own."""
+        if self.attack == "wrm":
+            return None
+        assert self.epsilon is not None
+        if self.attack == "fgm":
+            return self.epsilon
+        return default_step(self.epsilon, self.steps) if self.step_size is None else self.step_size
+
+    @property
+    def strength(self) -> float:
+        """What a sweep varies."""
+        strength = self.gamma if self.attack == "wrm" else self.epsilon
+        assert strength is not None
+        return strength
+
+    def perturber(self, domain: Domain, cost: Cost, free: Tensor | None = None) -> Perturber:
+        """The attack itself, in the domain if it is clipped to it.
+
+        Args:
+            free: the coordinates that may move; all when None.
+        """
+        where = domain if self.clipped else Unbounded()
+        if self.attack == "wrm":
+            moving = cost if free is None else masked_to(cost, free)
+            if moving is None:
+                return ERM()
+            cost = moving
+            careful = default_maximizer(cost, where, tolerance=1e-3, max_gradients=30)
+            return WRM(self.gamma, cost=cost, domain=where, maximizer=careful)
+        require(self.attack in ATTACKS, "attack", f"be one of {', '.join(ATTACKS)}", repr(self.attack))
+        assert self.epsilon is not None
+        assert self.norm is not None
+        if self.epsilon == 0:
+            return ERM()
+        if self.attack == "fgm":
+            return replace(fgm(self.epsilon, self.norm, domain=where), free=free)
+        if self.attack == "ifgm":
+            step = ifgm(self.epsilon, self.norm, steps=self.steps, step_size=self.step_size, domain=where)
+            return replace(step, free=free)
+        attack = pgm(
+            self.epsilon,
+            self.norm,
+            steps=self.steps,
+            step_size=self.step_size,
+            domain=where,
+            restarts=self.restarts,
+        )
+        return replace(attack, free=free)
+
+
+def sweep(
+    loss: ModelLoss,
+    data: Split,
+    trials: Sequence[Trial],
+    *,
+    domain: Domain | None = None,
+    cost: Cost | None = None,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> list[tuple[Trial, Outcome]]:
+    """The outcome of every trial; where several attacks share a strength, then also the worst of them.
+
+    Rows of a table with categories, gaps or dates (``Split.encoding``) move in their other numbers alone.
+    """
+    require(len(data) >= 2, "data", "have at least 2 samples, for intervals", len(data))
+    done: list[tuple[Trial, Outcome]] = []
+    where, price = domain or Unbounded(), cost or SquaredL2()
+    free = None if data.encoding is None else data.encoding.attackable
+    for trial in trials:
+        attack = trial.perturber(where, price, free)
+        done.append((trial, attack_data(loss, data, attack, seed=seed, progress=progress)))
+    shared: dict[tuple[Any, ...], list[tuple[Trial, Outcome]]] = {}
+    for trial, outcome in done:
+        if trial.attack != "wrm":
+            key = (trial.norm, trial.epsilon, trial.clipped)
+            shared.setdefault(key, []).append((trial, outcome))
+    for group in shared.values():
+        if len(group) > 1:
+            strongest = max((trial for trial, _ in group), key=lambda trial: (trial.steps, trial.restarts))
+            done.append((replace(strongest, attack=WORST), worst_of([outcome for _, outcome in group])))
+    return done
+
+
+def as_row(trial: Trial, outcome: Outcome, confidence: float = 0.95) -> dict[str, Any]:
+    """One line of a table or a JSON file; what the attack does not use is None."""
+    error, loss = outcome.error(confidence), outcome.mean_loss(confidence)
+    return {
+        **asdict(trial),
+        **dict.fromkeys(_UNUSED.get(trial.attack, ())),
+        "step_size": trial.step_taken,
+        "norm": next((name for name, p in NORMS.items() if p == trial.norm), None),
+        "samples": len(outcome.loss),
+        "error": None if error is None else asdict(error),
+        "loss": asdict(loss),
+        "rho_test": outcome.rho_test,
+        "confidence": confidence,
+        "evidence": Evidence.ATTAINED,
+    }
