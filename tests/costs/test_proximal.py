@@ -15,7 +15,7 @@ from torch import Tensor
 
 from certus import Box, SquaredL2
 from certus.costs import Cost, Masked, SquaredLp, SquaredSup
-from certus.costs.proximal import Bounds, prox_l1, prox_sup
+from certus.costs.prox import Bounds, prox_l1, prox_sup
 from certus.domains import Ball, Unbounded
 from certus.errors import UnsupportedError
 from tests.oracles import Array

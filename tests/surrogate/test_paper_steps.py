@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import certus
-from certus.costs.proximal import prox_sup
+from certus.costs.prox import prox_sup
 from certus.domains import Box, Domain, Unbounded
 from certus.surrogate import BarzilaiBorwein
 

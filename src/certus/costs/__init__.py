@@ -2,7 +2,7 @@
 
 from certus.costs.base import Cost, Response, Support
 from certus.costs.bregman import Bregman
-from certus.costs.labels import LabelCost
+from certus.costs.label import LabelCost
 from certus.costs.lp import SquaredLp, SquaredSup
 from certus.costs.masked import Masked, feature_mask, patch_mask
 from certus.costs.quadratic import Mahalanobis, SquaredL2, WeightedL2

@@ -1,4 +1,6 @@
-"""What a transport cost c(z, z₀) must tell, so that thresholds are derived and never assumed.
+"""The interface of a transport cost, and the norm balls that attacks step in.
+
+What a transport cost c(z, z₀) must tell, so that thresholds are derived and never assumed.
 
 An ascent on f = ℓ − γc linearises the loss at the point it stands on and asks the cost where to go:
 
@@ -7,6 +9,8 @@ An ascent on f = ℓ − γc linearises the loss at the point it stands on and a
 which for c = ‖z − z₀‖₂² is the familiar Π_Z(z₀ + ∇ℓ(x)/2γ). The move to the target is one gradient step
 of length 1/2γ in the cost's own geometry; a schedule or a line search takes a multiple of it. So every
 maximiser works with every cost, and a proximal step is just another way to find a target.
+
+Balls for attacks: they step in Lp balls, and a cost says which of them are its own, or hold its own.
 """
 
 from __future__ import annotations
@@ -21,7 +25,6 @@ from torch import Tensor
 
 from certus.batches import inner, per_sample
 from certus.costs.metric import Metric
-from certus.costs.stepping import Stepping
 from certus.domains import Domain
 from certus.errors import UnsupportedError, require
 from certus.norms import L2, Norm
@@ -240,3 +243,19 @@ def separable_response(gradient: Tensor, point: Tensor, scale: Tensor, domain: D
     target = domain.project(point + gradient / (2 * scale))
     move = target - point
     return Response(target, (inner(gradient, move) - inner(scale * move, move)).clamp_min(0))
+
+
+@dataclass(frozen=True, eq=False)
+class Stepping:
+    """Wherever c(z, z₀) ≤ ρ, ‖scale·(z − z₀)‖_p ≤ √(2ρ/s)/floor, s the cost's growth.
+
+    Attributes:
+        p: 1, 2 or ∞.
+        scale: a positive factor for each coordinate, which broadcasts to a point; None for 1.
+        own: c = ‖z − z₀‖_p² for every move, so that the balls are the cost's own.
+    """
+
+    p: float
+    scale: Tensor | None = None
+    floor: float = 1.0
+    own: bool = False

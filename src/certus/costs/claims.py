@@ -1,4 +1,28 @@
-"""What a cost, a norm or a domain of the user's claims: named as assumptions, and tried on first use.
+"""Validation of the claims that a user's own cost, norm or domain makes.
+
+Norms of the user's, tried on vectors: is it a norm, is its dual large enough, is its floor not too high?
+
+    ‖tv‖ = |t|‖v‖,    ‖u + v‖ ≤ ‖u‖ + ‖v‖,    ⟨g, v⟩ ≤ ‖g‖_*‖v‖,    ‖v‖ ≥ m‖v‖₂
+
+The vectors are random, signs, single coordinates, and what an ascent on the ratio of both sides finds.
+
+Domains of the user's, tried on points: does the projection lead to the nearest point of a convex set?
+
+    Πx ∈ Z,        Πz = z for z ∈ Z,        ⟨x − Πx, z − Πx⟩ ≤ 0 for every z ∈ Z,
+
+which together say that Z is convex, as far as points can, and that Π is its projection. The bounds of a
+product of intervals must say the same as its projection does.
+
+Costs of the user's, tried on pairs of points: growth, strong convexity, gradient and gap.
+
+    c(z, z) = 0,     c(z, z₀) ≥ (s/2)‖z − z₀‖²                                           growth s
+    c(a, z₀) + c(b, z₀) − 2c(½(a + b), z₀) ≥ (s/4)‖a − b‖²                               strong convexity s
+    gap(g, x, μ) ≥ ⟨g, z − x⟩ − (μ/2)‖z − x‖²                                            for z ∈ Z
+
+The pairs are moves of all sizes from the data: at random, along single coordinates, and along the direction
+in which the cost bends least, which a power iteration looks for.
+
+What a cost, a norm or a domain of the user's claims: named as assumptions, and tried on first use.
 
 Bounds rest on two numbers of a cost, its growth and its strong convexity, on its norm with its dual, and on
 the projection of a domain. For the classes of certus these are theorems. For anybody else's, subclasses of
@@ -8,23 +32,316 @@ ours included, and for the modulus of a ``Bregman`` cost, they are claims. Whate
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-from certus.batches import widened
+from certus.batches import inner, per_sample, shown, widened
+from certus.batches import inner as product
 from certus.costs.base import Cost
 from certus.costs.bregman import Bregman
-from certus.costs.domain_trials import try_domain
 from certus.costs.lp import SquaredLp, SquaredSup
 from certus.costs.masked import Masked
-from certus.costs.norm_trials import try_norm
 from certus.costs.quadratic import Mahalanobis, SquaredL2, WeightedL2
-from certus.costs.trials import try_cost
-from certus.domains import Ball, Box, Domain, Unbounded
-from certus.errors import UnsupportedError
-from certus.norms import DiagonalNorm, Lp, MatrixNorm, Norm
+from certus.domains import Ball, Box, Domain, Intervals, Unbounded
+from certus.errors import ClaimError, UnsupportedError
+from certus.norms import L2, DiagonalNorm, Lp, MatrixNorm, Norm
+
+_NORM_TRIALS, _STEPS = 8, 40
+
+
+def try_norm(norm: Norm, inputs: Tensor) -> None:
+    """Raise ``ClaimError`` if a vector of the shape of these (batch, …) inputs refutes what a norm claims."""
+    name, close = type(norm).__name__, 1e-6 if inputs.dtype == torch.float64 else 1e-3
+    generator = torch.Generator().manual_seed(0)
+    shape = (_NORM_TRIALS, *inputs.shape[1:])
+
+    def random() -> Tensor:
+        return torch.randn(shape, dtype=torch.float64, generator=generator).to(inputs)
+
+    first, second = random(), random()
+    pairs = (
+        ("‖−3v‖ = 3‖v‖", norm(-3 * first), 3 * norm(first)),
+        ("3‖v‖ = ‖−3v‖", 3 * norm(first), norm(-3 * first)),
+        ("‖u + v‖ ≤ ‖u‖ + ‖v‖", norm(first + second), norm(first) + norm(second)),
+    )
+    for claim, left, right in pairs:
+        _require_norm(name, claim, left, right, close)
+    floor, dual = norm.euclidean_floor, norm.dual
+    for vectors in _candidates(first, lambda v: L2(v) / norm(v)):
+        _require_norm(name, f"‖v‖ ≥ {floor:g}‖v‖₂", floor * L2(vectors), norm(vectors), close)
+    for vectors in _candidates(first, lambda v: inner(second, v) / norm(v), second):
+        _require_norm(name, "⟨g, v⟩ ≤ ‖g‖_*‖v‖", inner(second, vectors), dual(second) * norm(vectors), close)
+
+
+def _candidates(start: Tensor, ratio: Callable[[Tensor], Tensor], *more: Tensor) -> list[Tensor]:
+    """Vectors at which the ratio may be large."""
+    flat = start.flatten(1)
+    single = torch.zeros_like(flat).scatter(1, flat.abs().argmax(1, keepdim=True), 1.0).reshape(start.shape)
+    found = [start, start.sign(), single, *more, *(vector.sign() for vector in more)]
+    return [*found, *(_ascended(vectors, ratio) for vectors in (*found[:1], *more))]
+
+
+def _ascended(vectors: Tensor, ratio: Callable[[Tensor], Tensor]) -> Tensor:
+    """A few normalised gradient steps of falling length; the start where there is no gradient."""
+    best = vectors
+    for step in range(_STEPS):
+        with torch.enable_grad():
+            leaf = vectors.clone().requires_grad_()
+            values = ratio(leaf)
+            if not values.requires_grad:
+                return best
+            (slope,) = torch.autograd.grad(values.sum(), leaf)
+        length = 0.5 / (1 + step) ** 0.5 * L2(vectors) / L2(slope).clamp_min(1e-30)
+        vectors = (vectors + per_sample(length, slope) * slope).detach()
+        higher = ratio(vectors) > ratio(best)
+        best = torch.where(per_sample(higher, best), vectors, best)
+    return best
+
+
+def _require_norm(name: str, claim: str, left: Tensor, right: Tensor, close: float) -> None:
+    off = left - right * (1 + close)
+    if not bool((off <= 0).all()):
+        worst = int(off.nan_to_num(torch.inf).argmax())
+        raise ClaimError(
+            f"{name} is refuted: it claims {claim}; at a vector that was tried the sides are "
+            f"{float(left[worst])!r} and {float(right[worst])!r}."
+        )
+
+
+_DOMAIN_TRIALS = 32
+
+
+def try_domain(domain: Domain, inputs: Tensor) -> None:
+    """Raise ``ClaimError`` if a point around these (batch, …) inputs refutes the domain."""
+    name, close = type(domain).__name__, 1e-6 if inputs.dtype == torch.float64 else 1e-3
+    generator = torch.Generator().manual_seed(0)
+    scale = max(1.0, float(inputs.abs().max()))
+    centers = inputs.detach()[torch.arange(_DOMAIN_TRIALS) % len(inputs)]
+    sizes = torch.logspace(-2, 2, _DOMAIN_TRIALS, dtype=torch.float64).reshape(
+        -1, *([1] * (inputs.dim() - 1))
+    )
+    moves = torch.randn(centers.shape, dtype=torch.float64, generator=generator)
+    points = centers + (scale * sizes * moves).to(inputs)
+    members = domain.project(points)
+    if not bool(domain.contains(members).all()):
+        bad = int((~domain.contains(members)).nonzero()[0])
+        raise ClaimError(f"{name} is refuted: the projection of {shown(points[bad])} is not in it.")
+    halves = (members + members.roll(1, 0)) / 2
+    for claim, kept in (("Πz = z for z in Z", members), ("it is convex", halves)):
+        apart = L2(domain.project(kept) - kept)
+        _require_domain(name, claim, apart, close * (scale + L2(kept)), kept)
+    away = points - members
+    for others in (members.roll(1, 0), members.flip(0), halves, centers):
+        turned = inner(away, others - members)
+        _require_domain(name, "⟨x − Πx, z − Πx⟩ ≤ 0", turned, close * L2(away) * L2(others - members), points)
+    if isinstance(domain, Intervals):
+        low, high = domain.bounds(points)
+        apart = L2(points.maximum(low).minimum(high) - members)
+        _require_domain(
+            name, "that its bounds are those of its projection", apart, close * (scale + L2(members)), points
+        )
+
+
+def _require_domain(name: str, claim: str, found: Tensor, most: Tensor, points: Tensor) -> None:
+    off = found - most - 1e-30
+    if not bool((off <= 0).all()):
+        worst = int(off.nan_to_num(torch.inf).argmax())
+        raise ClaimError(
+            f"{name} is refuted: it claims {claim}; at {shown(points[worst])} it is off by "
+            f"{float(found[worst]):.6g}."
+        )
+
+
+_ORIGINS = 16
+_SIZES = (0.02, 0.1, 0.5, 1.0, 3.0, 10.0, 100.0)  # of moves, in units of the largest input
+_FAR = 1e3
+_NUMBERS = 4_000_000  # that one set of points may hold
+_MODULUS = 0.7  # at which a gap is tried
+
+
+def try_cost(cost: Cost, domain: Domain, inputs: Tensor, *, derived: bool) -> None:
+    """Raise ``ClaimError`` if a point refutes what the cost claims of itself.
+
+    Args:
+        inputs: (batch, …) points of Z around which to look.
+        derived: gradient and gap are certus' own, and only the moduli are claimed.
+    """
+    free = cost.unmasked
+    for name, value in (("growth", free.growth), ("strong_convexity", free.strong_convexity)):
+        if not (isinstance(value, int | float) and 0 <= value < math.inf):
+            kind = type(free).__name__
+            raise ClaimError(f"`{name}` of {kind} must be a number, finite and not negative; it is {value}.")
+    with torch.no_grad():
+        trial = _Trial(cost, domain, inputs.detach())
+        trial.try_moduli()
+        if not derived:
+            trial.try_gradient()
+            trial.try_gap()
+
+
+class _Trial:
+    """Some of the data, and where they may be moved."""
+
+    def __init__(self, cost: Cost, domain: Domain, inputs: Tensor) -> None:
+        self.cost, self.domain = cost, domain
+        self.free = cost.unmasked
+        self.scale = float(inputs.abs().max()) or 1.0
+        self.size = float(inputs.flatten(1).norm(dim=1).max()) or 1.0
+        self.sizes = (*(self.scale * size for size in _SIZES), 1.0, _FAR)
+        most = _NUMBERS // (4 * len(self.sizes) * inputs[0].numel())
+        count = max(1, min(_ORIGINS, len(inputs), most))
+        self.origins = inputs[torch.linspace(0, len(inputs) - 1, count).long()]
+        self.precision = torch.finfo(inputs.dtype).eps
+        self.close, self.close_slope = (1e-6, 1e-4) if self.precision < 1e-12 else (1e-2, 1e-2)
+        self.generator = torch.Generator().manual_seed(0)
+
+    def try_moduli(self) -> None:
+        values = self.cost.value(self.origins, self.origins)
+        off = values.abs() - self._rounding(self.origins, self.origins)
+        self._refute(off, "c(z, z) = 0", values, self.origins, self.origins)
+        directions = [self._random(), self._random(), self._single()]
+        if (flattest := self._flattest()) is not None:
+            directions.append(flattest)
+        moves = torch.cat([size * direction for direction in directions for size in self.sizes])
+        origins = self.origins.repeat(len(moves) // len(self.origins), *([1] * (moves.dim() - 1)))
+        self._try_growth(origins, moves)
+        # Around the origins, and around points that are as far off them as the moves are long.
+        for starts in (origins, origins + moves.roll(len(self.origins), 0)):
+            self._try_convexity(origins, self.domain.project(starts), moves)
+
+    def _try_growth(self, origins: Tensor, moves: Tensor) -> None:
+        moved, growth = self.domain.project(origins + moves), self.free.growth
+        values = self.cost.value(moved, origins)
+        least = growth / 2 * self.cost.norm(moved - origins) ** 2
+        off = least * (1 - self.close) - values - self._rounding(moved, origins)
+        claim = f"growth {growth:g}, so that c(z, z₀) is at least (s/2)‖z − z₀‖² ="
+        self._refute(off, claim, values, moved, origins, least)
+
+    def _try_convexity(self, origins: Tensor, starts: Tensor, moves: Tensor) -> None:
+        first, last = (self.domain.project(starts + side * moves) for side in (-0.5, 0.5))
+        middle, convexity = (first + last) / 2, self.free.strong_convexity
+        left, right, between = (self.cost.value(point, origins) for point in (first, last, middle))
+        bend = left + right - 2 * between
+        least = convexity / 4 * self.cost.norm(last - first) ** 2
+        rounding = self._rounding(first, origins) + self._rounding(last, origins)
+        off = least * (1 - self.close) - bend - 2 * rounding
+        claim = (
+            f"strong convexity {convexity:g}, so that c(a, z₀) + c(b, z₀) − 2c(½(a + b), z₀) is at least "
+            "(s/4)‖a − b‖² ="
+        )
+        self._refute(off, claim, bend, first, origins, least)
+
+    def try_gradient(self) -> None:
+        """Against autograd of the value, or a quotient of differences where there is none."""
+        for size in (0.1, 3.0):
+            origins, along = self.origins, self._random()
+            moved = self.domain.project(origins + size * self.scale * self._random())
+            try:
+                claimed = self.cost.freed(self.cost.gradient(moved, origins))
+            except UnsupportedError:
+                return
+            step = self.scale * self.precision ** (1 / 3)
+            below, above = (self.cost.value(moved + side * step * along, origins) for side in (-1, 1))
+            found, told = (above - below) / (2 * step), product(claimed, along)
+            room = self.close_slope * (claimed.flatten(1).norm(dim=1) + 1e-3 * self.scale)
+            slopes = _autograd(lambda points: self.cost.value(points, self.origins), moved)
+            if slopes is None:
+                room = room + self._rounding(moved, origins) / step
+            else:
+                found = product(self.cost.freed(slopes), along)
+            claim = "a gradient whose slope along a move is"
+            self._refute((found - told).abs() - room, claim, found, moved, origins, told)
+
+    def try_gap(self) -> None:
+        origins = self.origins
+        modulus = torch.full_like(origins.flatten(1)[:, 0], _MODULUS)
+        for size in (0.1, 3.0):
+            slope = self._random() * (size * self.scale)
+            told = self.cost.gap(slope, origins, modulus, self.domain)
+            for share in (0.1, 0.5, 1.0, 1.5):
+                moved = self.domain.project(origins + share / _MODULUS * slope)
+                found = product(slope, moved - origins) - _MODULUS / 2 * self.cost.norm(moved - origins) ** 2
+                off = found * (1 - self.close) - told - self._rounding(moved, origins)
+                claim = "by its gap that there is no more to gain than"
+                self._refute(off, claim, found, moved, origins, told)
+
+    def _flattest(self) -> Tensor | None:
+        """Unit vectors along which the cost bends little: of λ_max − H, after that of H; None without one."""
+        step = self.scale * self.precision ** (1 / 3)
+
+        def bend(vectors: Tensor) -> Tensor:
+            low, high = (
+                self.cost.gradient(self.origins + side * step * vectors, self.origins) for side in (-1, 1)
+            )
+            bent: Tensor = self.cost.freed(high - low) / (2 * step)
+            return bent
+
+        try:
+            vectors = self._random()
+            for _ in range(8):
+                vectors = _unit(bend(vectors))
+            top = 1.05 * bend(vectors).flatten(1).norm(dim=1)
+            vectors = self._random()
+            for _ in range(24):
+                vectors = _unit(per_sample(top, vectors) * vectors - bend(vectors))
+        except UnsupportedError:
+            return None
+        return vectors if bool(torch.isfinite(vectors).all()) else None
+
+    def _random(self) -> Tensor:
+        vectors = torch.randn(self.origins.shape, dtype=torch.float64, generator=self.generator)
+        return _unit(self.cost.freed(vectors.to(self.origins)))
+
+    def _single(self) -> Tensor:
+        """One coordinate each, among those that may move."""
+        allowed = self.cost.freed(torch.ones_like(self.origins)).flatten(1)[0].nonzero().flatten()
+        chosen = allowed[torch.linspace(0, len(allowed) - 1, len(self.origins)).long()]
+        blank = torch.zeros_like(self.origins).flatten(1)
+        return blank.scatter(1, chosen.unsqueeze(1), 1.0).reshape(self.origins.shape)
+
+    def _rounding(self, points: Tensor, origins: Tensor) -> Tensor:
+        """(batch,) by how much c may be off; a potential cancels down from its values."""
+        total = self.cost.value(points, origins).abs() + self.free.growth * self.size**2
+        if isinstance(self.free, Bregman):
+            total = total + self.free.potential(points).abs() + self.free.potential(origins).abs()
+        return 64 * self.precision * total
+
+    def _refute(
+        self,
+        off: Tensor,
+        claim: str,
+        found: Tensor,
+        points: Tensor,
+        origins: Tensor,
+        told: Tensor | None = None,
+    ) -> None:
+        """Raise where ``off`` is positive. Where the cost is not finite nothing is known."""
+        wrong = (off > 0) & torch.isfinite(found)
+        if bool(wrong.any()):
+            worst = int(torch.where(wrong, off, -math.inf).argmax())
+            wanted = "" if told is None else f" {float(told[worst])!r}"
+            name = type(self.free).__name__
+            raise ClaimError(
+                f"{name} is refuted: it claims {claim}{wanted}; at {shown(points[worst])}, moved from "
+                f"{shown(origins[worst])}, it is {float(found[worst])!r}."
+            )
+
+
+def _autograd(function: Callable[[Tensor], Tensor], points: Tensor) -> Tensor | None:
+    with torch.enable_grad():
+        leaf = points.clone().requires_grad_()
+        values = function(leaf)
+        return torch.autograd.grad(values.sum(), leaf)[0] if values.requires_grad else None
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    lengths = vectors.flatten(1).norm(dim=1).clamp_min(torch.finfo(vectors.dtype).tiny)
+    return vectors / per_sample(lengths, vectors)
+
 
 _COSTS = (SquaredL2, WeightedL2, Mahalanobis, SquaredLp, SquaredSup)
 _NORMS = (Lp, DiagonalNorm, MatrixNorm)

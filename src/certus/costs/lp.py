@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from certus.batches import inner, per_sample
-from certus.costs.base import Cost, Response, Support
+from certus.costs.base import Cost, Response, Stepping, Support
 from certus.costs.metric import Absolute, Metric, Sup
-from certus.costs.proximal import Bounds, prox_l1, prox_sup
-from certus.costs.stepping import Stepping
+from certus.costs.prox import Bounds, prox_l1, prox_sup
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import UnsupportedError, require
 from certus.norms import SUP, Lp, Norm

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from certus.batches import check_broadcast
-from certus.costs.base import Cost, Response, Support
+from certus.costs.base import Cost, Response, Stepping, Support
 from certus.costs.metric import Metric
 from certus.costs.quadratic import Mahalanobis
-from certus.costs.stepping import Stepping
 from certus.domains import Box, Domain, Intervals, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.norms import Norm

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from certus.batches import check_broadcast, inner, per_sample
-from certus.costs.base import Cost, Response, Support, infinite_unless, separable_response
+from certus.costs.base import Cost, Response, Stepping, Support, infinite_unless, separable_response
 from certus.costs.metric import Euclidean, Full, Metric, Weighted
-from certus.costs.stepping import Stepping
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import require
 from certus.norms import L2, DiagonalNorm, MatrixNorm, Norm
