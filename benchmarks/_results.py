@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from certus.storage.files import read_json
-from certus.storage.writing import write_json
+from certus.storage.write import write_json
 from studies.circumstances import circumstances
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from certus.data.cifar10 import CLASSES, EXPECTED
 from certus.data.splits import digest_arrays
 from certus.split import Split
 from certus.storage.files import RunError
-from certus.storage.writing import write_atomically
+from certus.storage.write import write_atomically
 from studies.resnet50 import Resnet50, pretrained
 from studies.resnet50_weights import EXPECTED as WEIGHTS
 from studies.resnet50_weights import resnet50_weights

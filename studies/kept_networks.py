@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import nn
 
 from certus.storage.files import RunError
-from certus.storage.writing import write_atomically
+from certus.storage.write import write_atomically
 from studies.workshop import Workshop
 
 Facts = dict[str, Any]

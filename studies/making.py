@@ -16,10 +16,8 @@ from typing import Any
 
 from certus.errors import ArgumentError
 from certus.figures.canvas import save_figure
-from certus.storage.files import DamageError, RunError, read_json
-from certus.storage.reading import open_regular
-from certus.storage.sealed import check_seal, seal
-from certus.storage.writing import write_atomically, write_json
+from certus.storage.files import DamageError, RunError, open_regular, read_json
+from certus.storage.write import check_seal, seal, write_atomically, write_json
 from studies.circumstances import of_several
 from studies.page import WRITTEN_BY, page, table_of_all
 from studies.reproduction import Extent, Reproduction

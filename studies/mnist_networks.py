@@ -31,7 +31,7 @@ from certus.runs.settings import Settings
 from certus.runs.trained import TrainedRun, recorded_rho_hat
 from certus.split import Split
 from certus.spoken import NORMS
-from certus.storage.writing import write_atomically
+from certus.storage.write import write_atomically
 from certus.subsets import Subset, choose_rows
 from studies.reproduction import Extent, Part
 from studies.told_settings import told_settings

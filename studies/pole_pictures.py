@@ -14,7 +14,7 @@ from certus.errors import require_count
 from certus.figures.canvas import COLOURS, new_figure
 from certus.mdp.cartpole import START, STEP_LIMIT, CartPole, advance, fallen
 from certus.mdp.policies import Policy
-from certus.storage.writing import write_atomically
+from certus.storage.write import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

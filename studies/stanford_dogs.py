@@ -22,7 +22,7 @@ from certus.data.images import image_set
 from certus.data.splits import beside_test, digest_arrays
 from certus.data.targets import Targets
 from certus.errors import ArgumentError, require, require_count
-from certus.storage.reading import open_regular
+from certus.storage.files import open_regular
 
 SMALL_SIDE = 64
 """The default size: all photographs are then 1 GB in memory; with the paper's 224, 12 GB."""

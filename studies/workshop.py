@@ -27,8 +27,7 @@ from certus.runs.execute import execute, start_run
 from certus.runs.settings import Settings
 from certus.runs.trained import TrainedRun, open_trained
 from certus.storage.files import DamageError, RunError, read_json
-from certus.storage.sealed import check_seal, seal
-from certus.storage.writing import write_json
+from certus.storage.write import check_seal, seal, write_json
 from certus.training import Observer
 from studies.circumstances import circumstances
 from studies.reproduction import Extent, Part, Reproduction

@@ -24,7 +24,7 @@ from certus.certificates.surroundings import Surroundings
 from certus.errors import ContradictionError
 from certus.smoothness import SmoothnessBound
 from certus.split import Split
-from certus.storage.sealed import seal
+from certus.storage.write import seal
 from tests.certificates.problems import network, samples
 
 

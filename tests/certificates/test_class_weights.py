@@ -20,7 +20,7 @@ from certus.costs import LabelCost
 from certus.errors import ArgumentError
 from certus.losses import CrossEntropy, SquaredError
 from certus.split import Split
-from certus.storage.writing import write_json
+from certus.storage.write import write_json
 from tests.certificates.problems import network, numpy_loss, samples
 
 WEIGHTS = (0.5, 3.0, 1.0)

@@ -24,7 +24,7 @@ from certus.costs import LabelCost
 from certus.errors import ArgumentError, LossError
 from certus.losses import SquaredError
 from certus.split import Split
-from certus.storage.sealed import unsealed
+from certus.storage.write import unsealed
 from tests.certificates.problems import network, samples
 
 COUNT, PORTION = 18, 5

@@ -23,7 +23,7 @@ from certus.runs.certification import certify_run
 from certus.runs.trained import TrainedRun, open_trained
 from certus.runs.verification import CIRCUMSTANCES, Statement
 from certus.storage.files import DamageError, RunError
-from certus.storage.sealed import seal, unsealed
+from certus.storage.write import seal, unsealed
 from tests.certificates.small_run import certify_small, make_run
 
 Path_ = tuple[str | int, ...]

@@ -19,7 +19,7 @@ from certus.errors import ArgumentError, UnprovableError
 from certus.models.registry import mlp
 from certus.outward import mean_down, mean_up
 from certus.split import Split
-from certus.storage.writing import write_json
+from certus.storage.write import write_json
 
 GENERATOR = torch.Generator().manual_seed(0)
 INPUTS = torch.randn(10, 2, generator=GENERATOR, dtype=torch.float64)

@@ -20,7 +20,7 @@ from certus.costs import SquaredSup, WeightedL2
 from certus.errors import ArgumentError, LossError
 from certus.evidence import Evidence
 from certus.split import Split
-from certus.storage.writing import write_json
+from certus.storage.write import write_json
 from certus.training.evaluation import evaluate
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from certus.smoothness import RULES, SmoothnessBound
-from certus.storage.sealed import seal
+from certus.storage.write import seal
 from tests.cli.test_cli import certus, refused
 
 FILE = """

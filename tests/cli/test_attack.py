@@ -17,7 +17,7 @@ from certus.runs import RunDirectory
 from certus.runs.execute import execute, start_run
 from certus.runs.settings import Settings
 from certus.runs.trained import open_trained
-from certus.storage.sealed import seal
+from certus.storage.write import seal
 from certus.subsets import choose_rows
 from certus.training import Observer, TrainingState
 from tests.cli.test_cli import QUICK, certus, refused

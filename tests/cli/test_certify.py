@@ -27,7 +27,7 @@ from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.held_out import check_held_out
 from certus.runs.trained import open_trained
 from certus.storage.files import RunError
-from certus.storage.sealed import seal
+from certus.storage.write import seal
 from tests.certificates.small_run import make_run
 from tests.cli.test_cli import certus, refused
 from tests.pictures import pixels_of

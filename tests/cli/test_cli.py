@@ -20,7 +20,7 @@ from certus.cli.app import main
 from certus.data import digits
 from certus.models import build_model
 from certus.runs import RunDirectory, RunLock, load_model
-from certus.storage.sealed import seal
+from certus.storage.write import seal
 from tests.pictures import bars_of, pixels_of
 
 QUICK = ["--epochs", "1", "--model", "mlp:8:elu"]

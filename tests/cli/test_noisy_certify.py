@@ -12,7 +12,7 @@ import pytest
 
 from certus.certificates import SmoothedCertificate
 from certus.certificates.smoothing.noisy_certificate import Quantity
-from certus.storage.sealed import seal, unsealed
+from certus.storage.write import seal, unsealed
 from tests.cli.test_cli import certus, refused
 from tests.pictures import pixels_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from certus.certificates import Certificate
-from certus.storage.sealed import seal
+from certus.storage.write import seal
 from tests.certificates.small_run import certify_small, make_run
 from tests.cli.test_cli import certus, refused
 

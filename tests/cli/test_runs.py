@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from certus.cli.app import main
-from certus.storage.sealed import seal
+from certus.storage.write import seal
 from tests.cli.test_cli import certus
 from tests.runs.test_sealed_runs import folder, made
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from certus.storage.sealed import seal
+from certus.storage.write import seal
 from tests.certificates.small_run import certify_small, make_run
 from tests.cli.test_cli import Done, certus, refused
 

@@ -22,7 +22,7 @@ from certus.data.fetching import fetch_package
 from certus.data.package import Package
 from certus.data.splits import digest_arrays
 from certus.errors import ArgumentError
-from certus.storage.lock import LOCK
+from certus.storage.write import LOCK
 
 
 def small(seed: int = 0) -> Arrays:

@@ -21,7 +21,7 @@ from certus.data.cifar10 import CLASSES, EXPECTED, PICTURES, convert, verify
 from certus.data.clients import ClientError, download_npm
 from certus.data.splits import digest_arrays
 from certus.errors import ArgumentError
-from certus.storage.lock import LOCK
+from certus.storage.write import LOCK
 
 ROWS = 4  # photographs in each of the six pictures
 

@@ -31,7 +31,7 @@ from certus.data.mnist import verify as verify_mnist
 from certus.data.splits import digest_arrays
 from certus.domains import Box
 from certus.errors import ArgumentError
-from certus.storage.lock import LOCK
+from certus.storage.write import LOCK
 
 
 def wheel(folder: Path, project: str, version: str, files: dict[str, bytes]) -> Path:

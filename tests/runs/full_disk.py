@@ -14,7 +14,7 @@ import pytest
 from certus.data.clients import run
 from certus.data.fetching import fetch_package
 from certus.errors import ArgumentError
-from certus.storage.writing import WriteError, write_atomically
+from certus.storage.write import WriteError, write_atomically
 from tests.cli.test_cli import certus
 from tests.data.test_cache import held, package, quiet, small
 from tests.runs.metrics import without_time

@@ -25,8 +25,14 @@ from certus.runs import RunError, RunLock
 from certus.runs.tags import from_tag, to_tag
 from certus.storage.files import DamageError, read_json
 from certus.storage.tensors import load_tensors, save_tensors
-from certus.storage.together import appearing_together, complete
-from certus.storage.writing import WriteError, temporary_beside, write_atomically, write_json
+from certus.storage.write import (
+    WriteError,
+    appearing_together,
+    complete,
+    temporary_beside,
+    write_atomically,
+    write_json,
+)
 from certus.surrogate import BarzilaiBorwein, PaperAscent, ProximalAscent
 from tests.forks import exit_code, start
 

@@ -18,7 +18,7 @@ import pytest
 import certus as library
 from certus.certificates import Certificate, SmoothedCertificate
 from certus.errors import CertusError
-from certus.storage.sealed import seal
+from certus.storage.write import seal
 from tests.certificates.small_run import certify_small, make_run
 from tests.cli.test_cli import certus
 

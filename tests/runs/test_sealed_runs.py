@@ -16,8 +16,8 @@ from certus.runs import RunDirectory, RunError
 from certus.runs.building import settings_of
 from certus.runs.execute import execute, start_run
 from certus.runs.settings import Settings
-from certus.storage.sealed import seal
 from certus.storage.tensors import load_tensors, save_tensors
+from certus.storage.write import seal
 from tests.cli.test_cli import certus, refused
 
 COMMANDS = {

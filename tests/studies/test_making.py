@@ -15,7 +15,7 @@ from certus.errors import ArgumentError
 from certus.figures.canvas import new_figure
 from certus.runs.settings import Settings
 from certus.storage.files import DamageError, RunError
-from certus.storage.lock import LockError, RunLock
+from certus.storage.write import LockError, RunLock
 from certus.training import Observer
 from studies.making import MEASURED, read_measured, reproduce
 from studies.page import WRITTEN_BY, markdown_table, page

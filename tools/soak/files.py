@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from certus.errors import CertusError
-from certus.storage.sealed import check_seal
 from certus.storage.tensors import load_tensors
+from certus.storage.write import check_seal
 from tools.soak.command import Ended, judge, run
 from tools.soak.ground import Ground
 from tools.soak.mutations import mutate_bytes

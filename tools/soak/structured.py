@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from certus.storage.sealed import seal
 from certus.storage.tensors import load_tensors, save_tensors
+from certus.storage.write import seal
 from tools.soak.mutations import mutate_bytes
 
 ODD: tuple[Any, ...] = (

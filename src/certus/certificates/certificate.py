@@ -30,7 +30,7 @@ from certus.evidence import Evidence
 from certus.lookable import Lookable
 from certus.outward import SOME, slack, up
 from certus.split import Split
-from certus.storage.writing import write_json
+from certus.storage.write import write_json
 
 _NO_LINE = Line(math.nan, math.inf, 0.0, 0.0, {})
 

@@ -22,7 +22,7 @@ from certus.certificates.levels import PER_SAMPLE, Level
 from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
-from certus.storage.writing import WriteError, sweep_temporaries
+from certus.storage.write import WriteError, sweep_temporaries
 
 _ATTEMPTS = 5
 

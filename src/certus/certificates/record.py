@@ -30,7 +30,7 @@ from certus.errors import (
 )
 from certus.smoothness.results import validity_of
 from certus.storage.files import DamageError, RunError, read_json
-from certus.storage.sealed import check_seal, require_no_booleans, seal, unsealed
+from certus.storage.write import check_seal, require_no_booleans, seal, unsealed
 
 CERTIFICATE_VERSION = 6
 

@@ -16,7 +16,7 @@ from certus.figures.attack_curves import Curve, Panel, draw_sweeps
 from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
 from certus.split import Split
-from certus.storage.writing import write_atomically, write_json
+from certus.storage.write import write_atomically, write_json
 from certus.subsets import Subset
 from certus.texts.plain_text import make_table, number
 

@@ -16,7 +16,7 @@ from certus.runs.noisy_verification import NoisyStatement, is_noisy
 from certus.runs.trained import open_trained
 from certus.runs.verification import Statement, certified_folder
 from certus.storage.files import DamageError
-from certus.storage.together import complete, pending
+from certus.storage.write import complete, pending
 
 
 def verify_file(

@@ -146,8 +146,14 @@ def certify(
     )
     from certus.runs.trained import open_trained
     from certus.runs.verification import TABLE
-    from certus.storage.together import appearing_together, complete, remove_files
-    from certus.storage.writing import WriteError, write_atomically, write_json
+    from certus.storage.write import (
+        WriteError,
+        appearing_together,
+        complete,
+        remove_files,
+        write_atomically,
+        write_json,
+    )
     from certus.texts.certificate_words import certificate_parts
 
     if smoothing is not None and confidence is None:

@@ -14,8 +14,7 @@ from certus.figures.noisy_brackets import draw_smoothed
 from certus.runs.certification import CertifySettings, fingerprint
 from certus.runs.noisy_certification import NoisySettings, certify_noisy_run
 from certus.runs.trained import TrainedRun
-from certus.storage.together import appearing_together, complete, remove_files
-from certus.storage.writing import WriteError, write_json
+from certus.storage.write import WriteError, appearing_together, complete, remove_files, write_json
 from certus.texts.noisy_words import smoothed_parts
 
 READ_ONLY = "with --smoothing, which asks the network for predictions and reads nothing of it"

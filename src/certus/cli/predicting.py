@@ -17,7 +17,7 @@ from certus.errors import require, require_number
 from certus.runs.directory import RunDirectory
 from certus.runs.prediction import Said, predict_rows, read_new
 from certus.runs.trained import open_trained
-from certus.storage.writing import write_atomically
+from certus.storage.write import write_atomically
 
 
 def predict_table(

@@ -19,7 +19,7 @@ from certus.runs.directory import RunDirectory
 from certus.runs.networks import own_model
 from certus.runs.owners import owner_of
 from certus.runs.trained import open_trained
-from certus.storage.writing import write_atomically
+from certus.storage.write import write_atomically
 
 
 def make_report(

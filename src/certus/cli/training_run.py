@@ -25,8 +25,7 @@ from certus.runs.execute import execute
 from certus.runs.recorder import CHECKPOINT
 from certus.smoothness.results import assumed_words
 from certus.storage.files import RunError
-from certus.storage.lock import LockError
-from certus.storage.writing import WriteError
+from certus.storage.write import LockError, WriteError
 from certus.texts.plain_text import number
 from certus.texts.training_words import epoch_parts, reached_words
 from certus.training.epoch_bar import ProgressBar

@@ -16,9 +16,8 @@ from safetensors.numpy import save
 from certus.data.arrays import Array
 from certus.data.splits import digest_arrays
 from certus.errors import ArgumentError
-from certus.storage.lock import RunLock
-from certus.storage.reading import open_regular
-from certus.storage.writing import write_atomically
+from certus.storage.files import open_regular
+from certus.storage.write import RunLock, write_atomically
 
 FORMAT = "certus-data-1"
 UNFINISHED = ".fetch-"

@@ -13,7 +13,7 @@ from certus.data.cell_kinds import MISSING, is_number
 from certus.data.raw_table import RawColumn, RawTable
 from certus.data.reasons import why_not
 from certus.errors import ArgumentError, require
-from certus.storage.reading import open_regular
+from certus.storage.files import open_regular
 
 
 def csv_table(path: Path, *, encoding: str = "utf-8", separator: str = ",") -> RawTable:

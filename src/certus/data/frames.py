@@ -13,7 +13,7 @@ from certus.data.learning import make_data
 from certus.data.raw_table import RawColumn, RawTable
 from certus.data.reasons import why_not
 from certus.errors import ArgumentError, UnsupportedError, require
-from certus.storage.reading import open_regular
+from certus.storage.files import open_regular
 from certus.table_options import TableOptions
 
 _DAY = 86_400_000_000.0  # microseconds

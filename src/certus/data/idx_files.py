@@ -16,7 +16,7 @@ from certus.data.images import image_set
 from certus.data.splits import beside_test, digest_arrays
 from certus.data.targets import Targets
 from certus.errors import ArgumentError, require
-from certus.storage.reading import open_regular, read_up_to
+from certus.storage.files import open_regular, read_up_to
 
 MOST_AXES = 8
 _MOST_BYTES = 2**34

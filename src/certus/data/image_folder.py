@@ -15,7 +15,7 @@ from certus.data.reasons import why_not
 from certus.data.splits import digest_arrays, in_fifths
 from certus.data.targets import labelled
 from certus.errors import ArgumentError, require
-from certus.storage.reading import open_regular
+from certus.storage.files import open_regular
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")

@@ -22,7 +22,7 @@ from certus.data.targets import Targets, labelled
 from certus.domains import Unbounded
 from certus.errors import ArgumentError, require
 from certus.split import Split
-from certus.storage.reading import open_regular
+from certus.storage.files import open_regular
 
 CHANNELS = (1, 3, 4)
 _MOST_BYTES = 2**35

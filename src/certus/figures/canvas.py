@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certus.errors import ArgumentError, UnsupportedError
-from certus.storage.writing import write_atomically
+from certus.storage.write import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -23,7 +23,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from certus.errors import ArgumentError, require
-from certus.storage.reading import read_regular
+from certus.storage.files import read_regular
 
 MOST_SOURCE = 2**24
 _OWN = "certus_own_"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from certus.runs.recorder import Recorder
     from certus.runs.settings import Settings
     from certus.storage.files import RunError
-    from certus.storage.lock import RunLock
+    from certus.storage.write import RunLock
 
 __all__ = [
     "Recorder",
@@ -28,7 +28,7 @@ __getattr__ = lazily(
         "Recorder": "certus.runs.recorder",
         "RunDirectory": "certus.runs.directory",
         "RunError": "certus.storage.files",
-        "RunLock": "certus.storage.lock",
+        "RunLock": "certus.storage.write",
         "Settings": "certus.runs.settings",
         "find_runs": "certus.runs.directory",
         "load_model": "certus.runs.networks",

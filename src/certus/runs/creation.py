@@ -15,8 +15,7 @@ from pathlib import Path
 
 from certus.runs.recorder import CHECKPOINT, METRICS
 from certus.storage.files import RunError
-from certus.storage.lock import LOCK, RunLock
-from certus.storage.writing import WriteError, is_temporary, sweep_temporaries, temporary_beside
+from certus.storage.write import LOCK, RunLock, WriteError, is_temporary, sweep_temporaries, temporary_beside
 
 SETTINGS, SPLIT, MODEL, RESULT = "run.json", "split.safetensors", "model.safetensors", "result.json"
 MADE_WITH = (SPLIT, MODEL, RESULT, SETTINGS)

@@ -24,9 +24,8 @@ from certus.runs.recorder import METRICS, read_history
 from certus.runs.result_file import WEIGHTS, read_result
 from certus.runs.run_file import SEALED, describe_run, read_run
 from certus.storage.files import DamageError, RunError
-from certus.storage.sealed import seal
 from certus.storage.tensors import digest, load_tensors, save_tensors
-from certus.storage.writing import is_temporary, write_json
+from certus.storage.write import is_temporary, seal, write_json
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from certus.errors import UnsupportedError
-from certus.storage.writing import write_atomically
+from certus.storage.write import write_atomically
 
 _CLOSE = 1e-6
 

@@ -18,7 +18,7 @@ from certus.runs.noisy_certification import NoisySettings
 from certus.runs.trained import TrainedRun
 from certus.runs.verification import CIRCUMSTANCES, changed_digests, other_versions, require_digests
 from certus.storage.files import DamageError, RunError, read_json
-from certus.storage.sealed import unsealed
+from certus.storage.write import unsealed
 
 _OWN = (*CIRCUMSTANCES, "numpy_version")
 

@@ -12,8 +12,7 @@ from certus.errors import ArgumentError
 from certus.runs.creation import MODEL, RESULT, SETTINGS, SPLIT
 from certus.runs.recorder import CHECKPOINT, METRICS
 from certus.storage.files import RunError, read_json
-from certus.storage.lock import LOCK
-from certus.storage.together import pending
+from certus.storage.write import LOCK, pending
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from typing import Any
 
 from certus.runs.checkpoint import restore_state, save_state
 from certus.runs.kinds import check_kinds
-from certus.storage.files import MOST_JSON, DamageError, RunError, parse_json
-from certus.storage.reading import read_regular
-from certus.storage.writing import write_atomically
+from certus.storage.files import MOST_JSON, DamageError, RunError, parse_json, read_regular
+from certus.storage.write import write_atomically
 from certus.training.fit import Observer, TrainingState
 from certus.training.metrics import EpochMetrics
 

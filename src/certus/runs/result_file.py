@@ -12,7 +12,7 @@ from certus.evidence import Evidence
 from certus.losses import ModelLoss
 from certus.runs.kinds import is_digest, is_kind, is_table
 from certus.storage.files import DamageError, RunError, read_json
-from certus.storage.sealed import SEAL, check_seal, unsealed
+from certus.storage.write import SEAL, check_seal, unsealed
 from certus.training import Fit, evaluate
 from certus.training.verdicts import class_verdict, regression_verdict
 

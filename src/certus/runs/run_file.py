@@ -14,8 +14,8 @@ from torch import Tensor
 
 from certus.runs.kinds import is_digest, is_kind
 from certus.storage.files import DamageError, RunError, read_json
-from certus.storage.sealed import SEAL, check_seal, seal, unsealed
 from certus.storage.tensors import digest
+from certus.storage.write import SEAL, check_seal, seal, unsealed
 
 RUN_VERSION = 3
 SEALED = 3

@@ -18,9 +18,8 @@ from certus.runs.directory import RunDirectory
 from certus.runs.kinds import is_digest
 from certus.runs.result_file import WEIGHTS
 from certus.runs.trained import TrainedRun
-from certus.storage.files import DamageError, RunError
-from certus.storage.reading import read_regular
-from certus.storage.sealed import unsealed
+from certus.storage.files import DamageError, RunError, read_regular
+from certus.storage.write import unsealed
 
 TABLE = "samples.csv"
 MOST_TABLE = 2**32

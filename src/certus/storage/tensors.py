@@ -12,9 +12,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from certus.storage.files import RunError, parse_json
-from certus.storage.reading import open_regular
-from certus.storage.writing import write_atomically
+from certus.storage.files import RunError, open_regular, parse_json
+from certus.storage.write import write_atomically
 
 
 def digest(tensors: dict[str, Tensor], note: str = "") -> str:

@@ -13,7 +13,7 @@ from torch import nn
 import certus
 from certus.certificates import SmoothedCertificate
 from certus.errors import CertusError
-from certus.storage.sealed import check_seal
+from certus.storage.write import check_seal
 from tools.soak.mutations import mutate_bytes
 from tools.soak.structured import mutate_json
 

@@ -36,8 +36,7 @@ from certus.evidence import Evidence
 from certus.lookable import Lookable
 from certus.outward import SOME, up
 from certus.storage.files import DamageError, RunError, read_json
-from certus.storage.sealed import check_seal, require_no_booleans, seal, unsealed
-from certus.storage.writing import write_json
+from certus.storage.write import check_seal, require_no_booleans, seal, unsealed, write_json
 
 SCHEMA = 1
 NAMES = ("error", "vote", "ideal_vote", "loss")

@@ -1,0 +1,349 @@
+"""Atomic writing of files and of groups of files, with locks and checksums.
+
+Files that a reader never sees half of, whatever happens to the writer.
+
+One process at a time in a folder.
+
+Several files that belong to each other: whoever sees the last of them sees all of one writing.
+
+They are written into a folder of their own, which then gets the name ``.complete``: from there on, whatever
+happens, they will be put into their places, by this process or by the next one that holds the lock. The last
+file, which names or seals the others, is away while they are exchanged.
+
+JSON documents with a digest of their own.
+
+It finds damage: a flipped bit, a number edited by hand, half of a merge. Whoever forges a document can write
+a new digest, too; against forgery only computing again counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import itertools
+import json
+import os
+import platform
+import re
+import shutil
+import stat
+import sys
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from certus.storage.files import DamageError, RunError
+
+_HOST = f"{zlib.crc32(platform.node().encode()):08x}"
+_TEMPORARY = re.compile(r"\.(?P<file>.+)\.(?P<host>[0-9a-f]{8})-(?P<process>\d+)-\d+\.tmp", re.DOTALL)
+_counts = itertools.count()
+
+
+class WriteError(RunError):
+    """A file cannot be written; the message says which, why, and what became of the old one."""
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file by new content, or leave it as it was.
+
+    Written beside it, flushed to the disk, then renamed: a crash, a kill or a full disk leaves either the
+    old file or the new one. A link is followed, and what is no file is never replaced.
+    """
+    target = replaceable(path)
+    sweep_temporaries(target.parent, target.name)
+    temporary, kept = temporary_beside(target), ""
+    try:
+        with temporary.open("xb") as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+                kept = " What it held before is kept."
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException as reason:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(reason, OSError):
+            raise WriteError(f"Cannot write {path}: {reason.strerror}.{kept}") from reason
+        raise
+
+
+def write_json(path: Path, content: object) -> None:
+    """Replace a JSON file."""
+    write_atomically(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+
+
+def replaceable(path: Path) -> Path:
+    """The file that the path means, at the end of all links; raises ``WriteError`` for what is no file."""
+    target = Path(os.path.realpath(path))
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return target
+    except OSError as reason:
+        raise WriteError(f"Cannot write {path}: {reason.strerror}.") from reason
+    if not stat.S_ISREG(mode):
+        raise WriteError(f"Cannot write {path}: it is {_words(mode)}, and only files are replaced.")
+    return target
+
+
+def _words(mode: int) -> str:
+    kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket"}
+    return next((words for holds, words in kinds.items() if holds(mode)), "a device")
+
+
+def temporary_beside(target: Path) -> Path:
+    """A new name in the same folder that says whose it is, so that somebody else can tell when nobody's."""
+    return target.with_name(f".{_label(target.name)}.{_HOST}-{os.getpid()}-{next(_counts)}.tmp")
+
+
+def _label(name: str) -> str:
+    """The name of a file, unless its temporary would have one too long for a file system."""
+    return name if len(os.fsencode(name)) <= 200 else f"{zlib.crc32(os.fsencode(name)):08x}"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether it is a name of ``temporary_beside``."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def sweep_temporaries(folder: Path, name: str | None = None, *, locked: bool = False) -> None:
+    """Remove what killed processes have left unfinished in a folder: of one file, or of all.
+
+    Args:
+        locked: nobody else writes into the folder, so that what processes of other machines left goes, too.
+    """
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:  # whoever writes there will say why not
+        return
+    wanted = None if name is None else _label(name)
+    for entry in entries:
+        found = _TEMPORARY.fullmatch(entry.name)
+        if found is None or wanted not in (None, found["file"]):
+            continue
+        here = found["host"] == _HOST
+        if (here and not _is_alive(int(found["process"]))) or (locked and not here):
+            with contextlib.suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
+                else:
+                    os.unlink(entry.path)
+
+
+def _is_alive(process: int) -> bool:
+    if sys.platform == "win32":  # there, asking would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # somebody else's
+        return True
+    return True
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # where there are soft locks only; see _system_lock
+    from filelock import BaseFileLock, FileLock, SoftFileLock
+
+LOCK = ".lock"
+_MISSING = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
+
+
+class LockError(RunError):
+    """A folder is in use by another process."""
+
+
+class NoLockError(RunError):
+    """A folder cannot be locked at all; the message offers ``--no-lock``."""
+
+
+class RunLock:
+    """Held from ``with`` to its end; the system releases it when the process dies, however it dies.
+
+    Whoever holds it sweeps away what killed processes have left unfinished.
+
+    Args:
+        locking: False leaves the lock alone, where the system has none.
+        waiting: called once before waiting for another process; None refuses instead of waiting.
+    """
+
+    def __init__(
+        self, folder: Path, *, locking: bool = True, waiting: Callable[[], None] | None = None
+    ) -> None:
+        self._folder, self._locking, self._waiting = folder, locking, waiting
+        self._held = contextlib.ExitStack()
+
+    def __enter__(self) -> RunLock:
+        if self._locking:
+            self._acquire()
+            sweep_temporaries(self._folder, locked=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.close()
+
+    def _acquire(self) -> None:
+        path = self._folder / LOCK
+        if not self._folder.is_dir():  # which would be made, else
+            raise RunError(f"Cannot write {path}: there is no such folder.")
+        try:
+            lock = _system_lock(path)
+            try:
+                lock.acquire(timeout=0)
+            except TimeoutError:
+                if self._waiting is None:
+                    words = f"{self._folder} is in use by another process{_owner(path)}."
+                    raise LockError(words) from None
+                self._waiting()
+                lock.acquire()
+        except OSError as reason:
+            if reason.errno not in _MISSING:
+                raise RunError(f"Cannot write {path}: {reason.strerror}.") from None
+            raise self._missing(str(reason.strerror)) from None
+        except NotImplementedError:
+            raise self._missing("this system has none") from None
+        self._held.callback(lock.release)
+        with contextlib.suppress(OSError):
+            path.write_text(f"{os.getpid()}\n")
+
+    def _missing(self, why: str) -> NoLockError:
+        return NoLockError(
+            f"{self._folder} needs a lock, and there is none to be had: {why}. "
+            "If no other process uses the folder, --no-lock continues without one."
+        )
+
+
+def _system_lock(path: Path) -> BaseFileLock:
+    """A lock that the system drops with its holder: a file alone would outlive a killed process."""
+    if issubclass(FileLock, SoftFileLock):
+        raise NotImplementedError
+    return FileLock(path, fallback_to_soft=False)
+
+
+def _owner(path: Path) -> str:
+    """Who holds the lock, where it can be read."""
+    try:
+        text = path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+    return f" (pid {text})" if text.isdecimal() else ""
+
+
+_COMPLETE = ".complete"
+
+
+@contextlib.contextmanager
+def appearing_together(folder: Path, last: str, *, locking: bool = True) -> Iterator[Path]:
+    """A folder to write into; at the end of the block its files are in ``folder``, all at once.
+
+    Args:
+        last: the file that a reader looks for first, the only JSON file among them.
+        locking: see ``RunLock``.
+    """
+    written = temporary_beside(folder / _COMPLETE)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        written.mkdir()
+        yield written
+        with RunLock(folder, locking=locking, waiting=_in_patience):
+            _put_in_place(folder, last)
+            os.rename(written, folder / _COMPLETE)
+            _put_in_place(folder, last)
+    except WriteError as reason:
+        raise WriteError(str(reason).replace(str(written), str(folder))) from None
+    except OSError as reason:
+        raise WriteError(f"Cannot write into {folder}: {reason.strerror}.") from None
+    finally:
+        shutil.rmtree(written, ignore_errors=True)
+
+
+def complete(folder: Path, last: str, *, locking: bool = True) -> None:
+    """Put into place what a killed process had written; waits for one that is alive."""
+    with RunLock(folder, locking=locking, waiting=_in_patience):
+        _put_in_place(folder, last)
+
+
+def pending(folder: Path) -> Path:
+    """Where the files lie that are to be put into place; there is no such folder if there are none."""
+    return folder / _COMPLETE
+
+
+def remove_files(folder: Path, names: Iterable[str]) -> None:
+    """Remove files that no longer belong to the rest."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            (folder / name).unlink()
+
+
+def _put_in_place(folder: Path, last: str) -> None:
+    ready = folder / _COMPLETE
+    names = os.listdir(ready) if ready.is_dir() else []
+    if last not in names:  # there is nothing, or it was written by a command of another kind
+        last = next((name for name in names if name.endswith(".json")), "")
+    if last == "":  # all but the empty folder is done
+        shutil.rmtree(ready, ignore_errors=True)
+        return
+    if not (folder / last).is_symlink():
+        (folder / last).unlink(missing_ok=True)
+    for name in sorted(names, key=lambda name: (name == last, name)):
+        if (folder / name).is_symlink():
+            write_atomically(folder / name, (ready / name).read_bytes())
+        else:
+            os.replace(ready / name, folder / name)
+    shutil.rmtree(ready, ignore_errors=True)
+
+
+def _in_patience() -> None:
+    """Others hold this lock for a moment only."""
+
+
+SEAL = "sha256"
+
+
+def seal(content: dict[str, Any]) -> dict[str, Any]:
+    """The document with the sha256 of all the rest, in sorted keys and without spaces.
+
+    >>> seal({"rho": 0.1})["sha256"][:8], seal({"rho": 0.1}) == seal(seal({"rho": 0.1}))
+    ('610d21b8', True)
+    """
+    rest = unsealed(content)
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return rest | {SEAL: hashlib.sha256(text.encode()).hexdigest()}
+
+
+def unsealed(content: dict[str, Any]) -> dict[str, Any]:
+    """The document without its digest."""
+    return {name: value for name, value in content.items() if name != SEAL}
+
+
+def check_seal(content: dict[str, Any], name: object) -> None:
+    """Raise ``DamageError`` unless the document has the digest that it was written with."""
+    if SEAL not in content:
+        raise DamageError(f"{name} is corrupt: it has no {SEAL}.")
+    if content[SEAL] != seal(content)[SEAL]:
+        raise DamageError(f"{name} is corrupt: its content does not have the {SEAL} it was written with.")
+
+
+def require_no_booleans(content: Any, name: str = "it") -> None:
+    """Raise ``DamageError`` where true or false stands for a number: Python takes them for 1 and 0.
+
+    Args:
+        name: of the entry, for the message.
+    """
+    if isinstance(content, bool):
+        raise DamageError(f"{name} is {str(content).lower()}, which is neither a number nor a word.")
+    if isinstance(content, dict):
+        for key, value in content.items():
+            require_no_booleans(value, key)
+    elif isinstance(content, list):
+        for value in content:
+            require_no_booleans(value, name)
