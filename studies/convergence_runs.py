@@ -35,7 +35,7 @@ from certus.losses import CrossEntropy, ModelLoss
 from certus.models.paper import toy_mlp
 from certus.split import Split
 from certus.surrogate import WRM, BarzilaiBorwein
-from certus.training.theory import ConvergenceConstants
+from certus.training.convergence import ConvergenceConstants
 from studies.workshop import Workshop
 
 STEP_GAMMA, NORM_BOUND = 4.0, 3.3

@@ -8,7 +8,7 @@ import torch
 from certus.data import load
 from certus.errors import ArgumentError
 from certus.models import Residual, build_model, mnist_cnn, resnet, toy_mlp
-from certus.training.prospects import prospects
+from certus.training.preflight import prospects
 
 
 def test_the_papers_networks() -> None:

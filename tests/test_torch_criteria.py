@@ -22,7 +22,7 @@ from certus.certificates import Certificate
 from certus.certificates.exact import certify_straight
 from certus.certificates.record import as_json
 from certus.data import Split
-from certus.training.prospects import prospects
+from certus.training.preflight import prospects
 
 INPUTS = torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 LABELS = torch.randint(3, (40,), generator=torch.Generator().manual_seed(1))

@@ -21,7 +21,7 @@ from certus.errors import ArgumentError, LossError
 from certus.evidence import Evidence
 from certus.split import Split
 from certus.storage.write import write_json
-from certus.training.evaluation import evaluate
+from certus.training.metrics import evaluate
 
 
 class Normed(nn.Module):

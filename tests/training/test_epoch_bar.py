@@ -12,7 +12,7 @@ from torch import nn
 
 from certus import fit
 from certus.surrogate import WRM
-from certus.training.epoch_bar import ProgressBar
+from certus.training.callbacks import ProgressBar
 from certus.training.fit import TrainingState
 
 DATA = torch.linspace(-1, 1, 24).reshape(12, 2), torch.arange(12) % 2

@@ -17,7 +17,7 @@ from certus import WRM
 from certus.data import Split
 from certus.errors import ArgumentError
 from certus.training import Observer, TrainingState, fit
-from certus.training.feeds import make_feed
+from certus.training.loaders import make_feed
 
 INPUTS = torch.linspace(-1, 1, 90).reshape(30, 3)
 LABELS = (INPUTS.sum(1) > 0).long()

@@ -17,8 +17,8 @@ from certus.data import Split, digits, rings
 from certus.losses import SquaredError
 from certus.perturbers import ERM, Perturber
 from certus.training import Robustness, RobustnessStatus, WeightBall, calibration, evaluate, fit
-from certus.training.batch_order import BatchOrder
 from certus.training.fit import DivergedError
+from certus.training.loaders import BatchOrder
 
 
 def small(seed: int = 0) -> nn.Sequential:

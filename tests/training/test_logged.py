@@ -13,7 +13,7 @@ from torch import nn
 from certus import WRM
 from certus.errors import ArgumentError
 from certus.training import fit
-from certus.training.logged import Logged
+from certus.training.callbacks import Logged
 
 
 def test_every_epoch_is_logged(tmp_path: Path) -> None:

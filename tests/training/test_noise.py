@@ -18,7 +18,7 @@ from certus.perturbers import Perturber
 from certus.runs.settings import Settings
 from certus.split import Split
 from certus.surrogate import PaperAscent
-from certus.training.noisy import NoisyLoss, fresh_noise, smoothed_concavity
+from certus.training.noise import NoisyLoss, fresh_noise, smoothed_concavity
 
 
 class Watched(nn.Module):

@@ -12,7 +12,7 @@ from certus.costs import WeightedL2
 from certus.data import Split, digits
 from certus.errors import UnsupportedError
 from certus.training import Projection, SpectralBall, WeightBall, WeightBox, decay_groups, early_and_late
-from certus.training.guidance import suggest_rho
+from certus.training.calibration import suggest_rho
 
 
 def network(scale: float = 3.0) -> nn.Sequential:

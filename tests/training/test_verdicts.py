@@ -14,7 +14,7 @@ from certus.domains import Unbounded
 from certus.errors import ArgumentError
 from certus.losses import ModelLoss, SquaredError
 from certus.training import fit
-from certus.training.verdicts import balanced, class_verdict, regression_verdict
+from certus.training.metrics import balanced, class_verdict, regression_verdict
 
 
 def labelled(targets: torch.Tensor, inputs: torch.Tensor) -> DataSet:

@@ -9,7 +9,7 @@ from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from certus.cli.output import messages, require_folder, same_place
 from certus.errors import UnsupportedError, require
 from certus.training import Observer
-from certus.training.logged import Logged
+from certus.training.callbacks import Logged
 
 OPTION = "--tensorboard"
 

@@ -28,7 +28,7 @@ from certus.storage.files import RunError
 from certus.storage.write import LockError, WriteError
 from certus.texts.plain_text import number
 from certus.texts.training_words import epoch_parts, reached_words
-from certus.training.epoch_bar import ProgressBar
+from certus.training.callbacks import ProgressBar
 
 
 def make_fabric() -> Fabric:

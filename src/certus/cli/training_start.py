@@ -27,9 +27,9 @@ from certus.runs.directory import RunDirectory
 from certus.runs.execute import start_run
 from certus.runs.layer_decay import decay_of_layers, typed_decay
 from certus.runs.settings import METHOD_OPTIONS, METHODS, Settings
-from certus.training.decay import decay_groups
-from certus.training.guidance import enough_epochs, suggest_rho
-from certus.training.prospects import prospects
+from certus.training.calibration import enough_epochs, suggest_rho
+from certus.training.optimizers import decay_groups
+from certus.training.preflight import prospects
 
 
 def start_training(

@@ -28,7 +28,7 @@ from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
 from certus.storage.tensors import digest
 from certus.subsets import Subset
-from certus.training.verdicts import balancing_weights
+from certus.training.metrics import balancing_weights
 
 __all__ = ["CertifySettings", "certify_run", "fingerprint", "refuse_seen"]
 

@@ -44,8 +44,8 @@ from certus.storage.files import RunError
 from certus.training import Fit, Observer, fit
 from certus.training.criterion_choice import choose_criterion
 from certus.training.fit import one_device
-from certus.training.noisy import smoothed_concavity
-from certus.training.verdicts import balanced
+from certus.training.metrics import balanced
+from certus.training.noise import smoothed_concavity
 
 
 def start_run(

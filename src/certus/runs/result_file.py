@@ -14,7 +14,7 @@ from certus.runs.kinds import is_digest, is_kind, is_table
 from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.write import SEAL, check_seal, unsealed
 from certus.training import Fit, evaluate
-from certus.training.verdicts import class_verdict, regression_verdict
+from certus.training.metrics import class_verdict, regression_verdict
 
 WEIGHTS = "weights_sha256"
 """Binds a result to the weights that it is about."""

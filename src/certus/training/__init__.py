@@ -2,12 +2,11 @@
 
 from certus.training.augmentation import RandomJitter, RandomWarp
 from certus.training.calibration import Robustness, RobustnessStatus, calibrate, measure_robustness
-from certus.training.decay import decay_groups, early_and_late
-from certus.training.evaluation import evaluate
+from certus.training.convergence import ConvergenceConstants
 from certus.training.fit import Fit, Observer, TrainingState, fit
-from certus.training.metrics import EpochMetrics
+from certus.training.metrics import EpochMetrics, evaluate
+from certus.training.optimizers import decay_groups, early_and_late
 from certus.training.projections import Projection, SpectralBall, WeightBall, WeightBox
-from certus.training.theory import ConvergenceConstants
 
 __all__ = [
     "ConvergenceConstants",

@@ -33,15 +33,12 @@ from certus.perturbers import AnyPerturber, Perturber, as_perturber
 from certus.samples import AnySamples, as_samples
 from certus.smoothness import SmoothnessBound
 from certus.split import Split
-from certus.training.batch_order import mix
 from certus.training.calibration import Robustness, calibrate, measure_robustness
-from certus.training.certified import CertifiedSet
+from certus.training.certified import CertifiedSet, make_guard
 from certus.training.criterion_choice import default_criterion
-from certus.training.evaluation import evaluate, right_or_wrong
-from certus.training.feeds import Feed, Indexed, in_memory, make_feed
-from certus.training.guard import make_guard
-from certus.training.metrics import EpochMetrics, Sums
-from certus.training.noisy import NoisyLoss, fresh_noise, training_noise
+from certus.training.loaders import Feed, Indexed, in_memory, make_feed, mix
+from certus.training.metrics import EpochMetrics, Sums, evaluate, right_or_wrong
+from certus.training.noise import NoisyLoss, fresh_noise, training_noise
 from certus.training.optimizers import AnyOptimizer, make_optimizer
 from certus.training.projections import Projection
 
@@ -320,7 +317,7 @@ def _bars(progress: bool | None, fabric: Fabric) -> Iterator[list[Observer]]:
     if progress is False or fabric.global_rank != 0:
         yield []
         return
-    from certus.training.epoch_bar import ProgressBar  # which observes a training
+    from certus.training.callbacks import ProgressBar  # which observes a training
 
     with ProgressBar() as bar:
         yield [bar]

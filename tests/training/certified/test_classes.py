@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import certus
-from certus.training.certified.projection import SAFETY, CertifiedSet
+from certus.training.certified import SAFETY, CertifiedSet
 
 
 class Small(nn.Module):

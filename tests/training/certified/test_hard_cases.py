@@ -21,8 +21,7 @@ from certus.runs.settings import Settings
 from certus.smoothness import input_smoothness
 from certus.training import fit
 from certus.training.calibration import RobustnessStatus
-from certus.training.certified import SAFETY, CertifiedSet
-from certus.training.certified.clipping import clip_matrix
+from certus.training.certified import SAFETY, CertifiedSet, clip_matrix
 from certus.training.criterion_choice import choose_criterion
 
 DATA = digits()

@@ -17,8 +17,7 @@ from certus.costs import SquaredSup
 from certus.errors import UnsupportedError
 from certus.losses import SquaredError
 from certus.models import certified_mlp
-from certus.training.certified import SAFETY, CertifiedSet
-from certus.training.certified.clipping import clip_matrix
+from certus.training.certified import SAFETY, CertifiedSet, clip_matrix
 from tests.smoothness.margins import by_margins
 from tests.training.certified.networks import Case, cases
 

@@ -1,8 +1,15 @@
-"""A progress bar for training: the epoch on a line that keeps its place, what was measured below it."""
+"""Callbacks of the training loop: the progress bar, and loggers of Lightning and Fabric.
+
+A progress bar for training: the epoch on a line that keeps its place, what was measured below it.
+
+What is measured in each epoch, to any logger of Lightning or Fabric: CSV files, TensorBoard and others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -17,7 +24,9 @@ from rich.progress import (
 from rich.text import Text
 
 from certus.bars import is_watched
+from certus.errors import require
 from certus.training.fit import Observer, TrainingState
+from certus.training.metrics import EpochMetrics
 
 
 class _TwoLines(Progress):
@@ -80,3 +89,33 @@ class ProgressBar(Observer):
             description=f"epoch {min(state.epoch + 1, self._epochs)}/{self._epochs}",
             news=news,
         )
+
+
+class Logged(Observer):
+    """Hands every epoch's metrics to a logger, by their names in ``EpochMetrics``; the step is the epoch.
+
+    A run that goes on from a checkpoint hands over the epochs that it has first. So a log is whole, even if
+    its run was killed between writing the one and the other: list this observer behind the one that restores.
+
+    Args:
+        logger: anything with ``log_metrics(metrics, step)`` and ``save()``, such as
+            ``lightning_fabric.loggers.CSVLogger("logs")``.
+    """
+
+    def __init__(self, logger: Any) -> None:
+        fits = callable(getattr(logger, "log_metrics", None)) and callable(getattr(logger, "save", None))
+        require(fits, "logger", "have log_metrics(metrics, step) and save()", type(logger))
+        self._logger = logger
+
+    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+        for entry in state.history:
+            self._log(entry)
+
+    def after_epoch(self, state: TrainingState) -> None:
+        self._log(state.history[-1])
+
+    def _log(self, entry: EpochMetrics) -> None:
+        told = asdict(entry)
+        step = told.pop("epoch")
+        self._logger.log_metrics({name: value for name, value in told.items() if value is not None}, step)
+        self._logger.save()

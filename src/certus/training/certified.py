@@ -1,0 +1,497 @@
+"""Certified training: project the weights onto networks whose smoothness is proven.
+
+Certified training: weights that stay where sγ ≥ L̄ is proven (section:three-choose-two).
+
+Affine layers brought to norm at most 1.
+
+For a matrix W = U diag(σ) Vᵀ the nearest one of norm at most 1, in the Frobenius norm, is
+U diag(min(σ, 1)) Vᵀ. It is found from the eigenvalues of the smaller of WᵀW and WWᵀ; only those above 1
+change anything. The kernel of a convolution is divided by an upper bound on its norm.
+
+A network as certified training sees it: affine layers of norm 1, units, and a last linear layer.
+
+x → affine, …, affine → units → affine, … → units → … → last linear layer → loss
+
+Proj_Θ of Algorithm 1 onto weights whose smoothness is proven (alg:thealg, section:three-choose-two).
+
+    Θ = {θ : L̄(θ) ≤ (1 − 10⁻³)·sγ},        s the strong convexity of the cost (2 for ‖·‖₂²)
+
+so that at every step the inner problem is strongly concave with modulus at least 10⁻³·sγ, as thm:convergence
+asks. For units with σ'' ≤ b(1 − σ'²) the max rule of ``certus.smoothness`` leaves, with τ = (1 − 10⁻³)·sγ,
+
+    ‖W_l‖ ≤ 1,      h·D²/4 ≤ τ,      b_n ≤ τ/(g·e_n)
+
+D the largest distance between two rows of the last layer, e_n the largest slope of a margin in unit n, g and
+h the constants of the loss (1 and 1 for cross-entropy). So after each step: singular values are clipped at 1,
+the last layer shrinks until D fits, and every unit gets the sharpness that is left to it. In other networks
+the last layer is scaled by the proven bound itself, which costs an analysis per step.
+
+Certified training's guard: Proj_Θ after each step, and a proof wherever the weights are kept.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.parametrize import is_parametrized
+
+from certus.batches import widened
+from certus.costs import Cost, SquaredL2
+from certus.errors import ArgumentError, UnsupportedError, require, require_number
+from certus.layers import LogCosh, SmoothAbs
+from certus.losses import Criterion, CrossEntropy, ModelLoss
+from certus.modes import at_rest
+from certus.perturbers import Penalty, Perturber
+from certus.smoothness import SmoothnessBound, input_smoothness
+from certus.smoothness.criteria import read_criterion
+from certus.smoothness.geometry import geometry_of
+from certus.smoothness.log_softmax import LogSoftmax
+from certus.smoothness.network import read_layers
+from certus.smoothness.operators import Diagonal, Operator, Reshape
+from certus.smoothness.rules import RULES
+from certus.smoothness.stage import Shape
+from certus.smoothness.steps import Step
+from certus.smoothness.tracing import Traced, graphs_kept_in
+from certus.smoothness.validation import validate
+from certus.split import Split
+from certus.surrogate import largest_curvature
+
+__all__ = ["SAFETY", "CertifiedSet"]
+
+_LARGE = 25.0
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+@torch.no_grad()
+def clip_matrix(weight: Tensor, metric: Tensor | None = None) -> None:
+    """Clip the singular values of W·diag(metric) at 1, in place; metric is (columns,) and ≥ 0, 1 when None.
+
+    >>> weight = torch.tensor([[3.0, 0.0], [0.0, 0.5]])
+    >>> clip_matrix(weight)
+    >>> weight
+    tensor([[1.0000, 0.0000],
+            [0.0000, 0.5000]])
+    """
+    scaled = weight.to(torch.promote_types(weight.dtype, torch.float32))
+    scaled = scaled if metric is None else scaled * metric
+    tall = scaled.shape[0] >= scaled.shape[1]
+    gram = scaled.T @ scaled if tall else scaled @ scaled.T
+    require(bool(torch.isfinite(gram).all()), "weight", "be finite, squared", "NaN or infinity")
+    values, vectors = torch.linalg.eigh(gram)
+    above = int((values > 1).sum())
+    if above == 0:
+        return
+    vectors, excess = vectors[:, -above:], 1 - values[-above:].rsqrt()
+    part = (
+        ((scaled @ vectors) * excess) @ vectors.T
+        if tall
+        else vectors @ (excess[:, None] * (vectors.T @ scaled))
+    )
+    # Where the metric is 0 nothing moves, so that nothing is to be clipped.
+    part = part if metric is None else part / torch.where(metric > 0, metric, 1.0)
+    weight.sub_(part.to(weight.dtype))
+    if float(values[-1]) > _LARGE:  # the values near 1 had few digits beside it
+        clip_matrix(weight, metric)
+
+
+@torch.no_grad()
+def clip_convolution(module: nn.Module, shape: Shape) -> None:
+    """Divide the kernel of a convolution of inputs of ``shape`` by its norm, if that exceeds 1, in place."""
+    operator = RULES[next(kind for kind in CONVOLUTIONS if isinstance(module, kind))](module, shape)
+    assert isinstance(operator, Operator)
+    assert isinstance(module.weight, Tensor)
+    module.weight.div_(max(1.0, operator.norm))
+
+
+Units = LogCosh | SmoothAbs
+
+
+@dataclass(frozen=True, eq=False)
+class AffineLayer:
+    """One affine layer.
+
+    Attributes:
+        norm: 1 where it is trained, and then clipped; its own where it is not.
+        metric: (inputs,) factors of the cost in front of it, which the clipping counts in.
+    """
+
+    module: nn.Module
+    in_shape: Shape
+    reshapes: bool
+    trained: bool
+    norm: float
+    metric: Tensor | None = None
+
+    def clip(self) -> None:
+        """Bring the weights to norm at most 1."""
+        if not self.trained:
+            return
+        weight = self.module.weight
+        assert isinstance(weight, Tensor)
+        if isinstance(self.module, nn.Linear):
+            clip_matrix(weight, None if self.metric is None else self.metric.to(weight))
+        else:
+            clip_convolution(self.module, self.in_shape)
+
+    def slopes(self, slopes: Tensor, length: float) -> Tensor:
+        """Bounds e_n on the slopes in its inputs from those in its outputs, and from the gradient's length.
+
+        e_n = min(Σ_j e_j|W_jn|, ‖W[:, n]‖·length). Shapes (1, *out) → (1, *in).
+        """
+        if self.reshapes:
+            return slopes.reshape(1, *self.in_shape)
+        pulled = self._pull(slopes, 1)
+        if not self.trained:
+            return pulled.abs()  # a diagonal layer may change signs
+        return torch.minimum(pulled, self._pull(torch.ones_like(slopes), 2).sqrt() * length)
+
+    def _pull(self, rows: Tensor, power: int) -> Tensor:
+        """Σ_j |W_jn|^power r_j."""
+        weights = {
+            name: widened(parameter.detach()).abs() ** power if name == "weight" else 0 * widened(parameter)
+            for name, parameter in self.module.named_parameters()
+        } | {name: values.cpu() for name, values in self.module.named_buffers()}
+        start = torch.zeros(1, *self.in_shape, dtype=rows.dtype, device=rows.device, requires_grad=True)
+        with torch.enable_grad():
+            image: Tensor = functional_call(self.module, weights, (start,))
+            (pulled,) = torch.autograd.grad(image, start, rows.reshape(image.shape))
+        return pulled
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Affine layers, and the units behind them."""
+
+    affine: list[AffineLayer]
+    units: Units
+
+    @property
+    def norm(self) -> float:
+        return math.prod(part.norm for part in self.affine)
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """What is clipped, what is scaled, and the layers between.
+
+    Attributes:
+        clipped: the trained affine layers that are kept at norm 1: all but the last.
+        head: the last layer.
+        behind: what stands between the last units and the head, such as pooling.
+        layers: from the inputs on; None if the network has other parts than affine layers and units of log
+            cosh or smooth |z|, or if the cost's metric does not meet a linear layer first.
+    """
+
+    clipped: list[AffineLayer]
+    head: nn.Linear
+    behind: list[AffineLayer]
+    layers: list[Layer] | None
+
+
+def read_structure(model: nn.Module, shape: Shape, metric: Tensor | None) -> Structure:
+    """The structure of a model for inputs of one shape; refuses what cannot be proven, by its path.
+
+    Args:
+        metric: (inputs,) factors in front of the first layer, of a weighted cost; None if all are 1.
+    """
+    for found in validate(model, shape):
+        raise UnsupportedError(
+            f"The layer {found.path or 'the model itself'} ({found.kind})"
+            f"{f' in {found.line}' if found.line else ''} cannot be certified: "
+            f"{found.reason}. Put in its place: {found.replacement}."
+        )
+    for path, module in model.named_modules():
+        if is_parametrized(module):
+            raise UnsupportedError(
+                f"The layer {path or 'the model itself'} ({type(module).__name__}) cannot be certified: its "
+                "weight is computed by a parametrization, so it cannot be projected. Remove it first, with "
+                "torch.nn.utils.parametrize.remove_parametrizations."
+            )
+    with at_rest(model):
+        steps = read_layers(model, shape)
+    if steps and isinstance(steps[-1].stage, LogSoftmax):  # which a loss of classes does not see
+        steps = steps[:-1]
+    modules = dict(model.named_modules(remove_duplicate=False))
+    head = modules.get(steps[-1].path) if steps else model
+    if not isinstance(head, nn.Linear) or not head.weight.requires_grad:
+        where = f"{steps[-1].path} ({steps[-1].kind})" if steps else "nothing"
+        raise UnsupportedError(f"A certified network must end in a trained Linear layer; it ends in {where}.")
+    layers: list[Layer] = []
+    run: list[AffineLayer] = []
+    clipped: list[AffineLayer] = []
+    plain = True
+    for step in steps[:-1]:
+        module = modules.get(step.path)
+        if module is None or type(module).__name__ != step.kind:  # a function, or a layer used once more
+            plain = False
+        elif isinstance(step.stage, Operator):
+            part = _affine(module, step, step.stage, metric)
+            metric = metric if part.reshapes else None
+            run.append(part)
+            clipped += [part] if part.trained else []
+            plain = plain and (part.trained or _is_fixed(module))
+        elif isinstance(module, LogCosh | SmoothAbs):
+            layers.append(Layer(run, module))
+            run = []
+        else:
+            plain = False
+    plain = plain and metric is None and not any(part.trained for part in run)
+    return Structure(clipped, head, run, layers if plain else None)
+
+
+def _affine(module: nn.Module, step: Step, stage: Operator, metric: Tensor | None) -> AffineLayer:
+    trained = isinstance(module, (nn.Linear, *CONVOLUTIONS)) and module.weight.requires_grad
+    matrix = isinstance(module, nn.Linear) and trained
+    norm = 1.0 if trained else stage.norm
+    if metric is not None and not matrix and not isinstance(stage, Reshape):
+        norm *= float(metric.max())  # not counted in by the clipping
+    return AffineLayer(
+        module, step.in_shape, isinstance(stage, Reshape), trained, norm, metric if matrix else None
+    )
+
+
+def _is_fixed(module: nn.Module) -> bool:
+    """Whether training leaves the layer alone."""
+    return not isinstance(module, _BatchNorm) and not any(p.requires_grad for p in module.parameters())
+
+
+SAFETY = 1e-3
+"""How far below sγ the proven bound stays, as a share."""
+
+_CROSS_ENTROPY, _L2 = CrossEntropy(), SquaredL2()
+_ROUNDING = 2e-4  # a share that is kept free for float32 between proofs: a hundred times its rounding
+_SHARPEST = 40.0  # beyond it units are absolute values for all practical purposes, and gradients jump
+
+
+class CertifiedSet:
+    """Θ for one model, as a projection: ``certified(model)`` moves its weights into Θ, in place.
+
+    Args:
+        gamma: γ, the penalty at which the inner problem is to be strongly concave; it may be changed later.
+        input_shape: the shape of one input.
+        criterion, cost: the loss and the transport cost that the proof is about.
+        sharpest: upper limit on the sharpness of units.
+
+    >>> from certus.models import certified_mlp
+    >>> model = certified_mlp(4, [32], 3)
+    >>> certified = CertifiedSet(model, 1.5, input_shape=(4,))
+    >>> certified(model)
+    >>> certified.prove(model).curvature <= 3 * (1 - SAFETY)
+    True
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        gamma: float,
+        *,
+        input_shape: Shape,
+        criterion: Criterion = _CROSS_ENTROPY,
+        cost: Cost = _L2,
+        sharpest: float = _SHARPEST,
+    ) -> None:
+        require(0 < sharpest < math.inf, "sharpest", "be positive and finite", sharpest)
+        if not cost.strong_convexity > 0:
+            raise UnsupportedError(
+                f"`cost` must be strongly convex to certify a training, so that sγ can exceed L̄; got {cost}."
+            )
+        softmax = read_criterion(criterion)
+        if softmax is None:
+            raise UnsupportedError(
+                "A squared error cannot be certified over all inputs: its residuals F − y have no bound."
+            )
+        self._softmax, self._criterion, self._cost = softmax, criterion, cost
+        self._model, self._shape, self._sharpest = model, tuple(input_shape), sharpest
+        whitening = geometry_of(cost, self._shape).whitening
+        metric = whitening.weights[0].flatten() if isinstance(whitening, Diagonal) else None
+        self._graphs: dict[tuple[nn.Module, Shape], Traced] = {}
+        with graphs_kept_in(self._graphs):
+            self._structure = read_structure(model, self._shape, metric)
+        plain = whitening is None or metric is not None
+        self._layers = self._structure.layers if plain else None
+        self.gamma = gamma
+
+    @property
+    def gamma(self) -> float:
+        """γ; the set follows it."""
+        return self._gamma
+
+    @gamma.setter
+    def gamma(self, value: float) -> None:
+        self._gamma = require_number("gamma", value)
+
+    @property
+    def criterion(self) -> Criterion:
+        """The loss that the proof is about."""
+        return self._criterion
+
+    @property
+    def ceiling(self) -> float:
+        """(1 − 10⁻³)·sγ."""
+        return (1 - SAFETY) * self._cost.strong_convexity * self._gamma
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module) -> None:
+        require(model is self._model, "model", "be the one that the set was made for", "another")
+        for part in self._structure.clipped:
+            part.clip()
+        if self._layers is None:
+            with graphs_kept_in(self._graphs):  # training changes weights, not what a forward does
+                self._scale_by_proof(model)
+        else:
+            self._scale(self._layers)
+
+    def prove(self, model: nn.Module) -> SmoothnessBound:
+        """The proven bound at the present weights, in float64.
+
+        Should it be above the ceiling, the last layer shrinks, with a warning.
+        """
+        require(model is self._model, "model", "be the one that the set was made for", "another")
+        bound = self._bound(model)
+        if bound.curvature > self.ceiling:
+            warnings.warn(
+                f"The proven curvature {bound.curvature:.6g} exceeded {self.ceiling:.6g}; the last layer was "
+                "scaled down.",
+                stacklevel=2,
+            )
+            self._scale_by_proof(model)
+            bound = self._bound(model)
+            rule = f"have a proven curvature of at most {self.ceiling:.6g} once its last layer shrinks"
+            require(bound.curvature <= self.ceiling, "model", rule, bound.curvature)
+        return bound
+
+    def _bound(self, model: nn.Module) -> SmoothnessBound:
+        return input_smoothness(model, self._criterion, input_shape=self._shape, cost=self._cost)
+
+    @torch.no_grad()
+    def _scale_by_proof(self, model: nn.Module) -> None:
+        """Every term of L̄ is of first or second order in the last layer, so s·L̄ bounds what s ≤ 1 leaves."""
+        target = self.ceiling * (1 - _ROUNDING)
+        for _ in range(8):  # the second order makes s = τ/L̄ too small: from √s on, a few steps come near
+            bound = self._bound(model).curvature
+            require(math.isfinite(bound), "model", "have a finite proven curvature", bound)
+            if bound <= self.ceiling:
+                return
+            self._structure.head.weight.mul_(math.sqrt(target / bound))
+        self._structure.head.weight.mul_(min(1.0, target / self._bound(model).curvature))
+
+    def _scale(self, layers: list[Layer]) -> None:
+        """The max rule, solved for the last layer's size and for the sharpness of every unit."""
+        head, softmax, parts = self._structure.head, self._softmax, self._structure.behind
+        limit = self.ceiling * (1 - _ROUNDING)
+        below = math.prod(layer.norm for layer in layers)  # of all that stands before the units
+        weight = widened(head.weight).clone()  # a float64 one would shrink along
+        rows = torch.cat([torch.zeros_like(weight[:1]), weight]) if softmax.logistic else weight
+        apart = float(torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").max())
+        most = 2 * math.sqrt(limit / softmax.spread) / (below * math.prod(part.norm for part in parts))
+        shrink = min(1.0, most / apart) if apart > 0 else 1.0
+        head.weight.mul_(shrink)
+        slope = (rows.amax(0) - rows.amin(0)).unsqueeze(0) * (softmax.slope * shrink)
+        length = softmax.slope * apart * shrink  # of the gradient of a margin
+        for layer in reversed(layers):
+            for part in reversed(parts):
+                slope = part.slopes(slope, length)
+                length *= part.norm
+            allowed = limit / below**2 / slope[0].clamp_min(1e-30)
+            _sharpen(layer.units.sharpness, allowed.clamp_max(self._sharpest))
+            below, parts = below / layer.norm, layer.affine
+
+
+def _sharpen(sharpness: Tensor, allowed: Tensor) -> None:
+    """Write what is allowed for each unit into a sharpness that units may share."""
+    shape = (1,) * (allowed.dim() - sharpness.dim()) + tuple(sharpness.shape)
+    shared = [axis for axis, size in enumerate(shape) if size == 1]
+    least = allowed.amin(shared, keepdim=True) if shared else allowed
+    sharpness.copy_(least.reshape(sharpness.shape))
+
+
+_SAMPLES, _PRODUCTS = 32, 8
+
+
+class Guard:
+    """Keeps one model in Θ = {L̄ ≤ (1 − 10⁻³)·sγ}; where γ follows a ρ, Θ follows γ.
+
+    Args:
+        penalty: whose γ counts; None where ``theta`` has its own.
+        samples: at which the final bound is held against the curvature that is there.
+    """
+
+    def __init__(
+        self, theta: CertifiedSet, model: nn.Module, penalty: Penalty | None, samples: Split
+    ) -> None:
+        self._theta, self._model, self._penalty = theta, model, penalty
+        self._samples = samples[:: max(1, len(samples) // _SAMPLES)]
+        self(model)
+
+    def __call__(self, model: nn.Module) -> None:
+        """Proj_Θ, in place."""
+        self._follow()
+        self._theta(model)
+
+    def prove(self) -> SmoothnessBound:
+        """The proven bound at the present weights."""
+        self._follow()
+        return self._theta.prove(self._model)
+
+    def _follow(self) -> None:
+        if self._penalty is not None and self._penalty.gamma is not None:  # known from the first batch on
+            self._theta.gamma = float(self._penalty.gamma)
+
+    def settle(self) -> SmoothnessBound:
+        """The same at the end; a γ that is yet to be set for a ρ must not fall below what is proven.
+
+        Raises ``ContradictionError`` if the loss bends more at some sample.
+        """
+        bound = self.prove()
+        bound.check_attained(self._attained(bound.cost))
+        if self._penalty is not None and self._penalty.rho is not None:
+            self._penalty.gamma_min = max(self._penalty.gamma_min, bound.gamma / (1 - SAFETY))
+        return bound
+
+    def _attained(self, cost: Cost) -> float:
+        """The largest curvature that a few products with the Hessian find at some samples, in float64."""
+        network = copy.deepcopy(self._model).cpu().double().eval()
+        loss = ModelLoss(network, self._theta.criterion)
+        inputs, targets = self._samples.inputs.cpu().double(), self._samples.targets.cpu()
+        try:
+            found = largest_curvature(loss, inputs, targets, cost=cost, max_products=_PRODUCTS)
+        except UnsupportedError:
+            return -math.inf  # in this norm curvature is no eigenvalue
+        return float(found.largest.nan_to_num(-math.inf).max())
+
+
+def make_guard(
+    certified: bool | float | CertifiedSet,
+    model: nn.Module,
+    method: Perturber,
+    criterion: Criterion,
+    train: Split,
+) -> Guard | None:
+    """What ``fit`` needs for its argument ``certified``; None if that is False.
+
+    The proof is about the loss without label smoothing, which bends no more with it.
+    """
+    if certified is False:
+        return None
+    if isinstance(certified, CertifiedSet):
+        return Guard(certified, model, None, train)
+    penalty = method.penalty
+    if certified is True and penalty is None:
+        raise ArgumentError("`certified` must be a number, γ, for a method that has none; got True.")
+    if isinstance(criterion, CrossEntropy):
+        criterion = replace(criterion, label_smoothing=0.0)
+    theta = CertifiedSet(
+        model,
+        1.0 if certified is True else certified,
+        input_shape=tuple(train.inputs.shape[1:]),
+        criterion=criterion,
+        cost=SquaredL2() if penalty is None else penalty.cost,
+    )
+    return Guard(theta, model, penalty if certified is True else None, train)
