@@ -30,6 +30,8 @@ from certus.subsets import Subset
 from certus.texts.plain_text import make_table, number
 from certus.training import evaluate
 
+_CATEGORIES = "A category changes in some rows instead: its rho is their share times the price of a change. "
+
 
 def list_features(
     context: typer.Context,
@@ -87,7 +89,8 @@ def list_features(
     words = ", ".join(f"{name} {number(value)}" for name, value in now.items())
     console.print(
         f"Each feature moves alone, by a root mean square of {share:g} of its standard deviation, on "
-        f"{chosen.words}. Unmoved: {words}. At least: attained; at most: {found[0].evidence}."
+        f"{chosen.words}. {_CATEGORIES if any(one.feature.category for one in found) else ''}"
+        f"Unmoved: {words}. At least: attained; at most: {found[0].evidence}."
     )
 
 

@@ -252,7 +252,7 @@ class Page:
         words = (
             f"A single feature moves by a root mean square of {SHARE:g} of its standard deviation; all "
             f"others stay. About {self.findings[0].chosen.words}. Shown are the features along which the "
-            "loss rises most steeply, the most fragile first."
+            "loss rises most steeply, the most fragile first. A category changes in some rows instead."
         )
         return section("Fragile features", *_if_any(side_by_side(cards), paragraphs([words])))
 
