@@ -92,7 +92,7 @@ def _compare(reading: Reading, rows: _Array, given: Any, close: float) -> None:
         probabilities = torch.from_numpy(scores).softmax(1).numpy()
         _require_close(model, probabilities, asked("predict_proba"), close, sizes.max(1, keepdims=True))
     best = np.sort(scores, 1)
-    sure = best[:, -1] - best[:, -2] > 2 * (close * (1 + np.abs(best).max(1)) + _ULPS * sizes.max(1))
+    sure = best[:, -1] - best[:, -2] > 2 * _room(np.abs(best).max(1), close, sizes.max(1))
     others = sure & (reading.classes[scores.argmax(1)] != np.asarray(asked("predict")))
     if others.any():
         raise _disagreement(model, f"it predicts other labels for {int(others.sum())} of {len(rows)} rows")
@@ -113,9 +113,14 @@ def _require_close(model: Any, ours: _Array, outputs: Any, close: float, sizes: 
     if theirs.shape != ours.shape:
         raise _disagreement(model, f"outputs have the shape {theirs.shape} instead of {ours.shape}")
     apart = np.abs(ours - theirs)
-    agree = apart <= close * (1 + np.abs(theirs).max(1, keepdims=True)) + _ULPS * sizes
+    agree = apart <= _room(np.abs(theirs).max(1, keepdims=True), close, sizes)
     if not agree.all():
         raise _disagreement(model, f"outputs differ by {np.max(apart[~agree]):.3g}")
+
+
+def _room(outputs: _Array, close: float, sizes: _Array) -> _Array:
+    """By how much outputs may differ: relatively, and by the rounding of terms that cancel, if it is small."""
+    return close * (1 + outputs) + np.minimum(_ULPS * sizes, _COARSE * (1 + outputs))
 
 
 def _disagreement(model: Any, how: str) -> UnprovableError:
