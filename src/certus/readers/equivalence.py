@@ -119,7 +119,7 @@ def _require_close(model: Any, ours: _Array, outputs: Any, close: float, sizes: 
 
 
 def _room(outputs: _Array, close: float, sizes: _Array) -> _Array:
-    """By how much outputs may differ: relatively, and by the rounding of terms that cancel, if it is small."""
+    """By how much outputs may differ: relatively, and by the rounding of terms that cancel, if small."""
     return close * (1 + outputs) + np.minimum(_ULPS * sizes, _COARSE * (1 + outputs))
 
 
