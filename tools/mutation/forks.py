@@ -26,6 +26,7 @@ _IMPORTED = (
     *("pytest", "lightning_fabric", "safetensors.torch", "typer", "rich.console", "cvxpy", "ot", "pyarrow"),
     *("torch.nn.utils.parametrize", "torch.nn.utils.parametrizations", "matplotlib.pyplot"),
 )
+BROKEN = 99  # the exit code of a fork that did no work
 _MEMORY = 8 * 2**30  # bytes that a fork may have
 
 OPTIONS = (
@@ -49,7 +50,7 @@ def forked(work: Callable[[], int], seconds: int) -> tuple[int, float]:
     """Do something in a fork, silently and within limits. Returns its wait status and its CPU time."""
     child = os.fork()
     if child == 0:
-        code = 99
+        code = BROKEN
         try:
             os.chdir(ROOT)
             resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))

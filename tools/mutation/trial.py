@@ -18,7 +18,7 @@ from types import ModuleType
 
 import pytest
 
-from tools.mutation.forks import OPTIONS, forked
+from tools.mutation.forks import BROKEN, OPTIONS, forked
 from tools.mutation.targets import SOURCES
 
 _START = 30  # seconds for imports
@@ -61,6 +61,8 @@ def attempt(path: str, code: str, tests: Mapping[str, float]) -> Trial:
         return Trial("killed", "time" if ended == signal.SIGXCPU else f"signal {ended}", used)
     if os.WEXITSTATUS(status) == pytest.ExitCode.USAGE_ERROR:
         raise RuntimeError("A test is gone: record the calls again.")
+    if os.WEXITSTATUS(status) == BROKEN:
+        raise RuntimeError("The fork ended before any test: nothing is known of this mutant.")
     if os.WEXITSTATUS(status) == 0:
         return Trial("survived", "", used)
     return Trial("killed", failed.split("\n")[0] or f"exit {os.WEXITSTATUS(status)}", used)
