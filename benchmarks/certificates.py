@@ -27,7 +27,7 @@ import certus
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
 from certus.data import DataSet, Split
-from certus.perturbers import Perturber
+from certus.inner.methods import Perturber
 from certus.subsets import Subset
 
 RHOS = [round(10 ** (-3 + 3 * index / 19), 6) for index in range(20)]

@@ -95,23 +95,23 @@ def train(
 def compare(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, Any]:
     """Gaps to the best value known, gradients, and times of both methods on the same samples."""
 
-    def solve(maximizer: certus.surrogate.Maximizer) -> certus.surrogate.InnerSolution:
+    def solve(maximizer: certus.inner.Maximizer) -> certus.inner.InnerSolution:
         return certus.WRM(args.gamma, maximizer=maximizer).solve(loss, data.inputs, data.targets)
 
-    paper = solve(certus.surrogate.PaperAscent(steps=16))
-    default = solve(certus.surrogate.BarzilaiBorwein())
-    thorough = solve(certus.surrogate.BarzilaiBorwein(tolerance=1e-6, max_gradients=100))
+    paper = solve(certus.inner.PaperAscent(steps=16))
+    default = solve(certus.inner.BarzilaiBorwein())
+    thorough = solve(certus.inner.BarzilaiBorwein(tolerance=1e-6, max_gradients=100))
     reached = value_at(default.onward, loss, data, args.gamma)
     best = torch.stack([paper.value, default.value, reached, thorough.value]).amax(0)
     paper_gap = float((best - paper.value).mean())
     enough = [
         float(tried.gradients.double().mean())
-        for tried in (solve(certus.surrogate.BarzilaiBorwein(tolerance)) for tolerance in args.tolerances)
+        for tried in (solve(certus.inner.BarzilaiBorwein(tolerance)) for tolerance in args.tolerances)
         if float((best - value_at(tried.onward, loss, data, args.gamma)).mean()) <= paper_gap
     ]
     # One gradient of the paper's seventeen only measures; it is left out of the paper's time.
     moving, spent = times(
-        [lambda: raw_gradients(loss, data, 16), lambda: solve(certus.surrogate.BarzilaiBorwein())],
+        [lambda: raw_gradients(loss, data, 16), lambda: solve(certus.inner.BarzilaiBorwein())],
         args.repeats,
     )
     return {
@@ -139,7 +139,7 @@ def overhead(loss: certus.ModelLoss, data: Split, args: Args) -> float:
     torch.autograd.grad = inside.around(differentiate)
     try:
         start = time.process_time()
-        wrm = certus.WRM(args.gamma, maximizer=certus.surrogate.BarzilaiBorwein())
+        wrm = certus.WRM(args.gamma, maximizer=certus.inner.BarzilaiBorwein())
         wrm.solve(inside.around(loss), data.inputs, data.targets)
         whole = time.process_time() - start
     finally:

@@ -103,7 +103,7 @@ def compare(loss: certus.ModelLoss, data: Split, gamma: float) -> dict[str, floa
     """Mean gap to the best value known, and gradients spent, of both maximisers at three tolerances."""
     row: dict[str, float] = {"gamma": gamma}
     found = {}
-    for kind in (certus.surrogate.ProximalAscent, certus.surrogate.BarzilaiBorwein):
+    for kind in (certus.inner.ProximalAscent, certus.inner.BarzilaiBorwein):
         for tolerance, most in ((5e-3, 8), (1e-3, 15), (1e-4, 60)):
             wrm = certus.WRM(
                 gamma,

@@ -58,7 +58,7 @@ def everywhere(data: DataSet, args: Args) -> dict[str, Any]:
     seconds = time.process_time() - start
     accuracy = evaluate(certus.ModelLoss(model), data.test)["accuracy"]
     test = some(data, 256, args)
-    curved = certus.surrogate.largest_curvature(
+    curved = certus.inner.largest_curvature(
         certus.ModelLoss(model.double()), test.inputs.double(), test.targets, max_products=20
     )
     sampled = float(curved.largest.max())

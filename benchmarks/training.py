@@ -33,15 +33,15 @@ import certus
 from benchmarks._options import OUTPUT, RESUME, Entries, perform, read_options
 from benchmarks._results import forget_unfinished, read_unfinished, write_entry, write_unfinished
 from certus.data import Split
-from certus.perturbers import ERM, Perturber
+from certus.inner import Maximizer
+from certus.inner.methods import ERM, Perturber
 from certus.subsets import Subset
-from certus.surrogate import Maximizer
 from certus.training import evaluate
 
 METHODS: dict[str, Maximizer | None] = {
     "erm": None,
-    "wrm": certus.surrogate.BarzilaiBorwein(),
-    "wrm-paper": certus.surrogate.PaperAscent(steps=16),
+    "wrm": certus.inner.BarzilaiBorwein(),
+    "wrm-paper": certus.inner.PaperAscent(steps=16),
 }
 ABOUT = {
     "erm": "ordinary training",
@@ -148,17 +148,17 @@ def reached(learner: Learner, data: Split, args: Args) -> dict[str, float]:
     """φ and ρ̂ by a careful ascent on held-out samples, accuracy as they are, and the method's own gap."""
     loss, maximizer = learner.loss, learner.maximizer
 
-    def solve(by: Maximizer) -> certus.surrogate.InnerSolution:
+    def solve(by: Maximizer) -> certus.inner.InnerSolution:
         return certus.WRM(args.gamma, maximizer=by).solve(loss, data.inputs, data.targets)
 
-    careful = solve(certus.surrogate.BarzilaiBorwein(tolerance=1e-5, max_gradients=60))
+    careful = solve(certus.inner.BarzilaiBorwein(tolerance=1e-5, max_gradients=60))
     found = {
         "phi": float(careful.value.mean()),
         "rho_hat": float(careful.transport_cost.mean()),
         "accuracy": evaluate(loss, data)["accuracy"],
     }
     if maximizer is not None:
-        own, paper = solve(maximizer), solve(certus.surrogate.PaperAscent(steps=16))
+        own, paper = solve(maximizer), solve(certus.inner.PaperAscent(steps=16))
         with torch.no_grad():
             cost = certus.SquaredL2()(own.onward, data.inputs)
             used = loss(own.onward, data.targets) - args.gamma * cost  # where training takes its step

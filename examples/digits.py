@@ -115,7 +115,7 @@ def train(data: DataSet, args: Args, gamma: float | None) -> certus.ModelLoss:
     return loss
 
 
-def progress(losses: list[Tensor], solutions: list[certus.surrogate.InnerSolution]) -> str:
+def progress(losses: list[Tensor], solutions: list[certus.inner.InnerSolution]) -> str:
     """Means over the images of one epoch, while the weights moved on."""
     line = f"loss {torch.cat(losses).mean():.3f}"
     if not solutions:

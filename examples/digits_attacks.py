@@ -53,7 +53,7 @@ def share(loss: certus.ModelLoss, data: DataSet, rho: float, rivals: list[Tensor
             the ascent to T_γ starts at the image, and stays there if a confident network is flat.
     """
     origin, targets, cost = data.test.inputs, data.test.targets, certus.SquaredL2()
-    maximizer = certus.surrogate.BarzilaiBorwein(tolerance=1e-4, max_gradients=50)
+    maximizer = certus.inner.BarzilaiBorwein(tolerance=1e-4, max_gradients=50)
     low, high = math.log(1e-2), math.log(1e3)
     found = origin
     for _ in range(12):

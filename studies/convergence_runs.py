@@ -31,10 +31,10 @@ from torch.func import functional_call, grad, jacrev, vmap
 
 from certus.data import load
 from certus.data.rings import rings
+from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
 from certus.models.paper import toy_mlp
 from certus.split import Split
-from certus.surrogate import WRM, BarzilaiBorwein
 from certus.training.convergence import ConvergenceConstants
 from studies.workshop import Workshop
 

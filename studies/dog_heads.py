@@ -22,9 +22,9 @@ import torch
 from torch import nn
 
 from certus.decimals import at_least, at_most
+from certus.inner import WRM
 from certus.smoothness import input_smoothness
 from certus.split import Split
-from certus.surrogate import WRM
 from certus.training import Fit, fit
 from studies.dog_features import Features, photo_features
 from studies.kept_networks import Facts, Kept, kept_network

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 
 from certus.certificates.paper_terms import level_error
 from certus.data.rings import rings
+from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
 from certus.split import Split
-from certus.surrogate import WRM, BarzilaiBorwein
 from studies.workshop import Workshop
 
 LEVEL_GAMMA, RADIUS, FAILURE = 2.0, 4.0, 0.05

@@ -24,10 +24,10 @@ from certus.attacks.evaluate import Trial, sweep
 from certus.attacks.minimum_norm import Margin, largest_penalty
 from certus.evidence import Evidence
 from certus.figures.canvas import COLOURS, MARKERS, new_figure, subscripted
+from certus.inner import concave_share
 from certus.losses import ModelLoss, predicted
 from certus.norms import L2
 from certus.split import Split
-from certus.surrogate import concave_share
 from studies.mnist_networks import (
     MEAN_LENGTH,
     MNIST_METHODS,

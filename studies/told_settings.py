@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from certus.inner.maximizers import MonotoneAscent
 from certus.runs.settings import Settings
-from certus.surrogate.maximizers.monotone import MonotoneAscent
 
 _TOLD = (
     *("model", "optimizer", "learning_rate", "schedule", "batch_size", "label_smoothing", "clip"),

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from certus.certificates import certify
+from certus.inner import WRM, concave_share, default_maximizer
 from certus.runs.settings import Settings
 from certus.runs.trained import TrainedRun
 from certus.smoothness import input_smoothness
-from certus.surrogate import WRM, concave_share, default_maximizer
 from studies.workshop import Workshop
 
 TOY_GAMMA = 2.0

@@ -54,8 +54,8 @@ def test_regression_on_rows_moves_towards_larger_error() -> None:
     targets = torch.randn(5, dtype=torch.float64, generator=GENERATOR)
     weight = model.weight.detach()[0]
     gamma = 3 * float(weight @ weight)
-    maximizer = certus.surrogate.BarzilaiBorwein(1e-14, 200)
-    moved = certus.surrogate.transport_map(loss, inputs, targets, gamma=gamma, maximizer=maximizer)
+    maximizer = certus.inner.BarzilaiBorwein(1e-14, 200)
+    moved = certus.inner.transport_map(loss, inputs, targets, gamma=gamma, maximizer=maximizer)
     residual = (inputs @ weight + model.bias.detach() - targets)[:, None]
     torch.testing.assert_close(moved, inputs + residual * weight / (gamma - weight @ weight))
 

@@ -10,8 +10,8 @@ import certus
 from certus import WRM, ModelLoss, fit
 from certus.attacks import fgm, pgm
 from certus.errors import ArgumentError
+from certus.inner.methods import ERM, FunctionPerturber, Perturber, as_perturber
 from certus.losses import AnyLoss
-from certus.perturbers import ERM, FunctionPerturber, Perturber, as_perturber
 
 INPUTS = torch.rand(6, 3, generator=torch.Generator().manual_seed(0))
 TARGETS = torch.tensor([0, 1, 0, 1, 1, 0])

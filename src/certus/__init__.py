@@ -26,19 +26,19 @@ if TYPE_CHECKING:
         runs,
         sklearn,
         smoothness,
-        surrogate,
         training,
     )
+    from certus import inner as surrogate
     from certus.certificates import Certificate, Smoothed, certify
     from certus.costs import SquaredL2
     from certus.domains import Box
     from certus.errors import CertusError
     from certus.evidence import Evidence
+    from certus.inner import WRM
     from certus.losses import CrossEntropy, ModelLoss
     from certus.runs.trained import load_run as load
     from certus.smoothness import input_smoothness
     from certus.split import Split
-    from certus.surrogate import WRM
     from certus.training import fit
 
 __version__ = "0.1.0"

@@ -25,8 +25,8 @@ from certus.attacks import (
 )
 from certus.data import Split
 from certus.errors import ArgumentError, UnsupportedError
+from certus.inner.methods import Perturber
 from certus.losses import SquaredError
-from certus.perturbers import Perturber
 from tests.attacks.models import convolutional, fragile, images
 from tests.surrogate.test_untouched import assert_same, snapshot
 

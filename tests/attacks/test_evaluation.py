@@ -27,9 +27,9 @@ from certus.attacks.evaluate import Trial, as_row, normal_interval, paired_diffe
 from certus.costs import Cost, SquaredSup
 from certus.data import Split
 from certus.errors import ArgumentError, LossError
+from certus.inner import BarzilaiBorwein
+from certus.inner.methods import ERM
 from certus.losses import Logistic, SquaredError
-from certus.perturbers import ERM
-from certus.surrogate import BarzilaiBorwein
 from tests.attacks.models import convolutional, images
 
 DATA = Split(*images(50))

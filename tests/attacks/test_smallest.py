@@ -14,9 +14,9 @@ from certus.attacks import Margin, largest_penalty, nearest_error
 from certus.costs import SquaredSup, WeightedL2
 from certus.data import Split
 from certus.errors import ArgumentError, CertusError
+from certus.inner import BarzilaiBorwein
 from certus.norms import Lp
 from certus.spoken import NORMS
-from certus.surrogate import BarzilaiBorwein
 from tests.attacks.models import convolutional, images, linear
 
 EVERY_NORM = pytest.mark.parametrize("norm", NORMS.values())

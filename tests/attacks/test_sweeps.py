@@ -17,7 +17,7 @@ from certus.attacks import (
 )
 from certus.attacks.evaluate import Trial, as_row, sweep
 from certus.data import Split
-from certus.surrogate import BarzilaiBorwein
+from certus.inner import BarzilaiBorwein
 from tests.attacks.models import convolutional, images
 
 DATA = Split(*images(50))

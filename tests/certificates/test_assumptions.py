@@ -188,7 +188,7 @@ def test_what_used_to_give_a_bracket_upside_down_is_refused() -> None:
 
 def test_and_meets_the_alarm_where_no_trial_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both lines of defence hold by themselves."""
-    monkeypatch.setattr("certus.checks.check_claims", lambda *arguments: None)
+    monkeypatch.setattr("certus._validation.check_claims", lambda *arguments: None)
     monkeypatch.setattr("certus.smoothness.geometry.check_claims_everywhere", lambda *arguments: None)
     with pytest.raises(ContradictionError, match="It assumes growth and strong convexity of Grown"):
         certify(network("elu", 0), DATA, rho=0.1, cost=Grown(), **QUICK)

@@ -21,7 +21,7 @@ from certus.certificates.levels import climb
 from certus.certificates.proven import gap
 from certus.costs import Cost, SquaredSup, WeightedL2
 from certus.domains import Domain, Unbounded
-from certus.surrogate import BarzilaiBorwein
+from certus.inner import BarzilaiBorwein
 from tests.certificates.problems import ACTIVATIONS, around, network, samples
 
 SETS, SAMPLES = 8, 3  # of each network: every set is a problem of its own
@@ -140,7 +140,7 @@ def test_without_the_gap_term_brute_force_exceeds_the_bound(monkeypatch: pytest.
     model, data = network("softplus", 0, size=0.8), samples(0, 8)
     known = around(model, data)
     short = BarzilaiBorwein(tolerance=0.0, max_gradients=1)
-    precise = certus.surrogate.robust_surrogate(
+    precise = certus.inner.robust_surrogate(
         ModelLoss(model), *data, gamma=4.0, maximizer=BarzilaiBorwein(1e-12, 200)
     ).detach()
 

@@ -100,11 +100,11 @@ def test_gamma_just_above_the_threshold_proves_no_less_than_it_should() -> None:
     model, data = network("softplus", 1, size=0.8), samples(1, 10)
     threshold = certus.input_smoothness(model).gamma
     found = certify(model, data, rho=0.1, gammas=[threshold * (1 + share) for share in (1e-13, 1e-9, 1e-3)])
-    precise = certus.surrogate.robust_surrogate(
+    precise = certus.inner.robust_surrogate(
         certus.ModelLoss(model),
         *data,
         gamma=threshold,
-        maximizer=certus.surrogate.BarzilaiBorwein(1e-12, 300),
+        maximizer=certus.inner.BarzilaiBorwein(1e-12, 300),
     ).detach()
     for level in found.levels[-3:]:
         assert bool((level.bound >= precise - 1e-9 - 2e-3 * level.transport_cost).all())

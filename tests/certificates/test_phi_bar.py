@@ -15,8 +15,8 @@ from certus.certificates.levels import climb
 from certus.certificates.proven.gap import Proposal, Rule, _gap_rules, bounds_by_rule
 from certus.costs import Cost
 from certus.domains import Domain
+from certus.inner import BarzilaiBorwein
 from certus.losses import Criterion, Logistic, SmoothMargin, SquaredError
-from certus.surrogate import BarzilaiBorwein
 from tests.certificates.problems import (
     ACTIVATIONS,
     CROSS_ENTROPY,

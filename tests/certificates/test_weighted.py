@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from certus._validation import checked_weights
 from certus.certificates import Certificate, certify
 from certus.certificates.proven.knapsack import worst_error
 from certus.certificates.record import as_json
-from certus.checks import checked_weights
 from certus.errors import ArgumentError, UnprovableError
 from certus.models.registry import mlp
 from certus.outward import mean_down, mean_up

@@ -14,10 +14,10 @@ from certus import WRM
 from certus.attacks import attack_data
 from certus.costs import SquaredSup
 from certus.domains import Unbounded
+from certus.inner import ProximalAscent
 from certus.runs import RunDirectory
 from certus.runs.trained import open_trained
 from certus.subsets import choose_rows
-from certus.surrogate import ProximalAscent
 from tests.cli.test_attack import read
 from tests.cli.test_cli import QUICK, certus, refused
 

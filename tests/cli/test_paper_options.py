@@ -14,11 +14,11 @@ import certus
 from certus.cli.app import app
 from certus.data import load
 from certus.errors import ArgumentError
+from certus.inner import WRM, PaperAscent
 from certus.losses import CrossEntropy
 from certus.models.registry import build_from
 from certus.runs.building import build_method
 from certus.subsets import Subset
-from certus.surrogate import WRM, PaperAscent
 
 TRAIN = "train digits --model mlp:6:elu --epochs 1"
 

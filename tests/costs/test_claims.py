@@ -240,7 +240,7 @@ def test_wherever_a_cost_is_first_used() -> None:
     with pytest.raises(ClaimError, match="Grown is refuted"):
         certus.certify(model, (INPUTS, targets), rho=0.1, cost=Grown())
     with pytest.raises(ClaimError, match="Convex is refuted"):
-        certus.surrogate.largest_curvature(loss, INPUTS, targets, cost=Convex())
+        certus.inner.largest_curvature(loss, INPUTS, targets, cost=Convex())
     with pytest.raises(ClaimError, match="Convex is refuted"):
         certus.input_smoothness(model, cost=Convex())
     with pytest.raises(ClaimError, match="Bregman is refuted"):

@@ -133,7 +133,7 @@ def test_the_domain_bounds_one_hot_columns_only() -> None:
     assert data.domain.project(-far).tolist() == [[-9, 0, 0, 0, -9, 0, 0]]
     # Nothing in the surrogate trips over the infinite bounds.
     weights = torch.arange(7.0)
-    moved = certus.surrogate.transport_map(
+    moved = certus.inner.transport_map(
         lambda z: z @ weights, data.test.inputs, gamma=1.0, cost=certus.costs.WeightedL2(torch.ones(7)),
         domain=data.domain,
     )  # fmt: skip

@@ -20,6 +20,7 @@ from certus import Box, CrossEntropy, SquaredL2
 from certus.costs import Bregman, LabelCost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
 from certus.domains import Ball, Unbounded
 from certus.errors import UnsupportedError
+from certus.inner import BarzilaiBorwein, PaperAscent, ProximalAscent
 from certus.losses import SquaredError
 from certus.runs import RunError, RunLock
 from certus.runs.tags import from_tag, to_tag
@@ -33,7 +34,6 @@ from certus.storage.write import (
     write_atomically,
     write_json,
 )
-from certus.surrogate import BarzilaiBorwein, PaperAscent, ProximalAscent
 from tests.forks import exit_code, start
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(7), "c": torch.zeros(0)}

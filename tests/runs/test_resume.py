@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from certus.data import digits
-from certus.perturbers import ERM
+from certus.inner import WRM
+from certus.inner.methods import ERM
 from certus.runs import Recorder, RunError
 from certus.runs.checkpoint import restore_state, save_state
 from certus.runs.recorder import CHECKPOINT, METRICS
-from certus.surrogate import WRM
 from certus.training import Fit, Observer, TrainingState, fit
 from tests.runs.metrics import without_time
 

@@ -377,7 +377,7 @@ def test_attained_curvature_above_the_bound_is_an_alarm() -> None:
     network = model(nn.Tanh())
     bound = certus.input_smoothness(network)
     inputs, targets = torch.randn(50, 3).double(), torch.zeros(50, dtype=torch.long)
-    curved = certus.surrogate.largest_curvature(certus.ModelLoss(network), inputs, targets)
+    curved = certus.inner.largest_curvature(certus.ModelLoss(network), inputs, targets)
     attained = float(curved.largest.max())
     bound.check_attained(attained)
     low = replace(bound, bounds={"max": attained * (1 - 1e-6)})

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from certus.figures.attack_curves import Curve, Panel, sweep_figure
+from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
 from certus.split import Split
 from certus.storage.files import RunError
-from certus.surrogate import WRM, BarzilaiBorwein
 from studies import dog_features, dogs
 from studies.dog_ascent import literal_ascent, trace_of_first_epoch
 from studies.dog_attacks import attacked, farthest_behind, two_panels

@@ -10,7 +10,7 @@ import certus
 from certus import Box
 from certus.costs import Support
 from certus.domains import Ball, Domain, Unbounded
-from certus.surrogate import BarzilaiBorwein, Maximizer, PaperAscent, Status
+from certus.inner import BarzilaiBorwein, Maximizer, PaperAscent, Status
 from tests.oracles import Array, maximum_on_grid
 from tests.problems import (
     CONCAVE_LOSS,

@@ -22,7 +22,7 @@ from certus import Box, SquaredL2
 from certus.costs import Cost, Mahalanobis, Masked, SquaredLp, WeightedL2
 from certus.domains import Ball, Domain, Unbounded
 from certus.evidence import Evidence
-from certus.surrogate import BarzilaiBorwein, Maximizer, PaperAscent
+from certus.inner import BarzilaiBorwein, Maximizer, PaperAscent
 from tests.oracles import Array, solve_concave
 
 SIZE, COUNT = 6, 4
@@ -212,5 +212,5 @@ def test_one_step_is_exact_for_a_linear_loss(maximizer: Maximizer, gamma: float)
 def test_each_sample_may_have_its_own_penalty() -> None:
     slope = torch.tensor([3.0, 4.0], dtype=torch.float64)
     gammas = torch.tensor([0.5, 1.0, 5.0], dtype=torch.float64)
-    value = certus.surrogate.robust_surrogate(lambda z: z @ slope, torch.zeros(3, 2).double(), gamma=gammas)
+    value = certus.inner.robust_surrogate(lambda z: z @ slope, torch.zeros(3, 2).double(), gamma=gammas)
     torch.testing.assert_close(value, 25 / (4 * gammas))

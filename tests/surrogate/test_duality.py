@@ -14,7 +14,7 @@ from torch import Tensor
 import certus
 from certus import Box, SquaredL2
 from certus.costs import Cost, LabelCost, SquaredLp
-from certus.surrogate import BarzilaiBorwein
+from certus.inner import BarzilaiBorwein
 from tests.oracles import Array, penalised_by_linear_program, worst_case_by_linear_program
 from tests.problems import ORIGINS, PLANE_LOSSES, SMOOTH_COSTS, PlaneCost, PlaneLoss
 
@@ -36,7 +36,7 @@ def test_penalised_form(cost: Cost, gamma: float) -> None:
     losses = line_loss(torch.from_numpy(GRID)[:, None]).numpy()
     costs = (DATA.numpy() - GRID[None]) ** 2
     program = penalised_by_linear_program(losses, costs, gamma)
-    ours = certus.surrogate.robust_surrogate(
+    ours = certus.inner.robust_surrogate(
         line_loss, DATA, gamma=gamma, cost=cost, domain=LINE, maximizer=PRECISE
     ).mean()
     # The grid misses the maximiser by at most half a spacing, and f is flat there.
@@ -51,7 +51,7 @@ def test_constrained_form(radius: float) -> None:
     program = worst_case_by_linear_program(losses, (DATA.numpy() - GRID[None]) ** 2, radius)
 
     def dual(gamma: float) -> float:
-        surrogate = certus.surrogate.robust_surrogate(
+        surrogate = certus.inner.robust_surrogate(
             line_loss, DATA, gamma=gamma, domain=LINE, maximizer=PRECISE
         )
         return gamma * radius + float(surrogate.mean())

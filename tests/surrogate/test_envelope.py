@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import certus
-from certus.surrogate import BarzilaiBorwein
+from certus.inner import BarzilaiBorwein
 
 PRECISE = BarzilaiBorwein(tolerance=1e-13, max_gradients=500)
 AMPLITUDE = 1.5
@@ -38,8 +38,8 @@ def test_the_map_and_the_gradient_are_lipschitz(first: Tensor, second: Tensor, r
         def loss(z: Tensor, leaf: Tensor = leaf) -> Tensor:
             return shifted_waves(leaf, z)
 
-        moved.append(certus.surrogate.transport_map(loss, START, gamma=gamma, maximizer=PRECISE))
-        surrogate = certus.surrogate.robust_surrogate(loss, START, gamma=gamma, maximizer=PRECISE)
+        moved.append(certus.inner.transport_map(loss, START, gamma=gamma, maximizer=PRECISE))
+        surrogate = certus.inner.robust_surrogate(loss, START, gamma=gamma, maximizer=PRECISE)
         slopes.append(torch.autograd.grad(surrogate.sum(), leaf)[0])
     distance = (first - second).norm()
     assert (moved[0] - moved[1]).norm() <= AMPLITUDE / modulus * distance + 1e-6
@@ -56,7 +56,7 @@ def test_gradient_in_theta_equals_finite_differences(supervised: bool) -> None:
     loss = certus.ModelLoss(model, certus.CrossEntropy(0.1)) if supervised else lambda z: model(z)[:, 0]
 
     def surrogate() -> Tensor:
-        return certus.surrogate.robust_surrogate(loss, START, targets, gamma=1.0, maximizer=PRECISE).sum()
+        return certus.inner.robust_surrogate(loss, START, targets, gamma=1.0, maximizer=PRECISE).sum()
 
     surrogate().backward()
     for parameter in model.parameters():

@@ -27,9 +27,9 @@ from certus.costs import (
 from certus.data import rings
 from certus.domains import Ball
 from certus.errors import ArgumentError, LossError, UnsupportedError
+from certus.inner import BarzilaiBorwein, PaperAscent
 from certus.losses import SquaredError
 from certus.norms import Lp
-from certus.surrogate import BarzilaiBorwein, PaperAscent
 
 X, Y = torch.zeros(3, 2), torch.tensor([0, 1, 0])
 LOSS = ModelLoss(nn.Linear(2, 2), CrossEntropy())
@@ -430,22 +430,22 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "`tolerance` must not be negative",
     ),
     "products": (
-        lambda: certus.surrogate.largest_curvature(LOSS, X, Y, max_products=0),
+        lambda: certus.inner.largest_curvature(LOSS, X, Y, max_products=0),
         ArgumentError,
         "`max_products` must be a whole number, at least 1",
     ),
     "residual": (
-        lambda: certus.surrogate.largest_curvature(LOSS, X, Y, tolerance=0.0),
+        lambda: certus.inner.largest_curvature(LOSS, X, Y, tolerance=0.0),
         ArgumentError,
         "`tolerance` must be positive",
     ),
     "batches": (
-        lambda: certus.surrogate.concave_share(LOSS, X, Y, gamma=1.0, batch_size=0),
+        lambda: certus.inner.concave_share(LOSS, X, Y, gamma=1.0, batch_size=0),
         ArgumentError,
         "`batch_size` must be a whole number, at least 1",
     ),
     "share gamma": (
-        lambda: certus.surrogate.concave_share(LOSS, X, Y, gamma=0.0),
+        lambda: certus.inner.concave_share(LOSS, X, Y, gamma=0.0),
         ArgumentError,
         "`gamma` must be positive and finite; got 0.0.",
     ),

@@ -14,7 +14,7 @@ import certus
 from certus import WRM, Box, SquaredL2
 from certus.costs import Bregman, Cost, LabelCost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
 from certus.domains import Ball, Domain, Unbounded
-from certus.surrogate import BarzilaiBorwein, PaperAscent, Status
+from certus.inner import BarzilaiBorwein, PaperAscent, Status
 
 DOUBLE = torch.float64
 STEEP = torch.tensor([1.0, 1e4], dtype=DOUBLE)
@@ -153,7 +153,7 @@ def test_masked_gaps_count_the_free_coordinates_only() -> None:
 @pytest.mark.parametrize(
     "maximizer", [BarzilaiBorwein(1e-10, 200), PaperAscent(60)], ids=["default", "paper"]
 )
-def test_potentials_that_are_steeper_than_their_modulus(maximizer: certus.surrogate.Maximizer) -> None:
+def test_potentials_that_are_steeper_than_their_modulus(maximizer: certus.inner.Maximizer) -> None:
     """h = 50‖z‖² with the valid but modest claim of modulus 1: φ = ‖slope‖²/200γ."""
     cost = Bregman(lambda z: 50 * (z**2).sum(1), modulus=1.0)
     slope = torch.tensor([3.0, 4.0], dtype=DOUBLE)
@@ -166,7 +166,7 @@ def test_potentials_that_are_steeper_than_their_modulus(maximizer: certus.surrog
 def test_p_close_to_one() -> None:
     slope = torch.tensor([2.0, 1.9999, 0.5])
     exact = float(SquaredLp(1.0 + 1e-6).norm.dual(slope[None])) ** 2 / 4
-    value = certus.surrogate.robust_surrogate(
+    value = certus.inner.robust_surrogate(
         lambda z: z @ slope, torch.zeros(1, 3), gamma=1.0, cost=SquaredLp(1.0 + 1e-6)
     )
     assert float(value) == pytest.approx(exact, rel=1e-3)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import certus
 from certus import Box
-from certus.surrogate import BarzilaiBorwein, Maximizer, Objective, PaperAscent, Status
+from certus.inner import BarzilaiBorwein, Maximizer, Objective, PaperAscent, Status
 from tests.problems import ORIGINS, PLANE_LOSSES, PlaneLoss
 
 LOSS = PLANE_LOSSES[1].torch_form
@@ -189,7 +189,7 @@ def test_the_step_in_hand_is_worth_taking(loss: PlaneLoss) -> None:
     found = certus.WRM(gamma, maximizer=BarzilaiBorwein(0.05)).solve(loss.torch_form, ORIGINS)
     onward = loss.torch_form(found.onward) - gamma * cost(found.onward, ORIGINS)
     assert float((onward - found.value).mean()) > 0
-    best = certus.surrogate.robust_surrogate(loss.torch_form, ORIGINS, gamma=gamma)
+    best = certus.inner.robust_surrogate(loss.torch_form, ORIGINS, gamma=gamma)
     assert float((best - onward).mean()) < 0.5 * float((best - found.value).mean())
 
 

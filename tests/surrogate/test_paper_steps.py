@@ -14,7 +14,7 @@ from torch import Tensor
 import certus
 from certus.costs.prox import prox_sup
 from certus.domains import Box, Domain, Unbounded
-from certus.surrogate import BarzilaiBorwein
+from certus.inner import BarzilaiBorwein
 
 A, MOST = 1.5, 4.5
 PRECISE = BarzilaiBorwein(tolerance=1e-13, max_gradients=500)
@@ -29,13 +29,13 @@ def waves(theta: Tensor, z: Tensor) -> Tensor:
 
 
 def moved(theta: Tensor, z: Tensor, gamma: float, domain: Domain = Unbounded()) -> Tensor:  # noqa: B008 (frozen)
-    return certus.surrogate.transport_map(
+    return certus.inner.transport_map(
         lambda at: waves(theta, at), z, gamma=gamma, domain=domain, maximizer=PRECISE
     )
 
 
 def surrogate(theta: Tensor, z: Tensor, gamma: float) -> Tensor:
-    return certus.surrogate.robust_surrogate(lambda at: waves(theta, at), z, gamma=gamma, maximizer=PRECISE)
+    return certus.inner.robust_surrogate(lambda at: waves(theta, at), z, gamma=gamma, maximizer=PRECISE)
 
 
 @given(z=points, theta=points, gamma=gammas)

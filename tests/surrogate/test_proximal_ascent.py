@@ -16,7 +16,7 @@ from certus import Box, SquaredL2
 from certus.costs import Cost, Masked, SquaredLp, SquaredSup
 from certus.domains import Ball, Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError
-from certus.surrogate import BarzilaiBorwein, ProximalAscent, Status, default_maximizer
+from certus.inner import BarzilaiBorwein, ProximalAscent, Status, default_maximizer
 from tests.problems import CONCAVE_LOSS, ORIGINS, PLANE_LOSSES, SHARP_COSTS, PlaneCost, PlaneLoss
 from tests.surrogate.test_brute_force import BOX, brute_force
 
@@ -157,7 +157,7 @@ def test_a_tenth_of_the_conditional_gradients() -> None:
     assert 4 * cut == pytest.approx(float((peak.abs() - cut).clamp_min(0).sum()), abs=1e-9)
     best = -float(((peak.abs() - cut).clamp_min(0) ** 2).sum()) - 4 * cut**2
 
-    def missing(maximizer: certus.surrogate.Maximizer) -> float:
+    def missing(maximizer: certus.inner.Maximizer) -> float:
         wrm = certus.WRM(4.0, cost=SquaredSup(), maximizer=maximizer)
         return best - float(wrm.solve(lambda z: -((z - peak) ** 2).sum(1), start).value)
 
@@ -187,10 +187,10 @@ def test_the_default_choice(cost: Cost, domain: Domain, kind: type) -> None:
 def test_the_surrogate_uses_it() -> None:
     """φ and T of a quadratic, by default: the prox itself, here at a = 2 and v = (3, 1)."""
     peak, start = torch.tensor([3.0, -1.0]), torch.zeros(1, 2)
-    phi = certus.surrogate.robust_surrogate(
+    phi = certus.inner.robust_surrogate(
         lambda z: -((z - peak) ** 2).sum(1) / 2, start, gamma=1.0, cost=SquaredSup()
     )
-    moved = certus.surrogate.transport_map(
+    moved = certus.inner.transport_map(
         lambda z: -((z - peak) ** 2).sum(1) / 2, start, gamma=1.0, cost=SquaredSup()
     )
     np.testing.assert_allclose(moved, [[1.0, -1.0]], atol=1e-3)

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import certus
 from certus import CrossEntropy, ModelLoss
-from certus.surrogate import BarzilaiBorwein, PaperAscent
+from certus.inner import BarzilaiBorwein, PaperAscent
 
 INPUTS = torch.rand(6, 3, generator=torch.Generator().manual_seed(0))
 TARGETS = torch.tensor([0, 1, 0, 1, 1, 0])
@@ -73,8 +73,8 @@ WORKS: dict[str, Work] = {
     "labels": lambda loss: certus.WRM(1.0, label_cost=certus.costs.LabelCost(0.1, 2)).solve(
         loss, INPUTS, TARGETS
     ),
-    "curvature": lambda loss: certus.surrogate.largest_curvature(loss, INPUTS, TARGETS),
-    "map": lambda loss: certus.surrogate.transport_map(loss, INPUTS, TARGETS, gamma=1.0),
+    "curvature": lambda loss: certus.inner.largest_curvature(loss, INPUTS, TARGETS),
+    "map": lambda loss: certus.inner.transport_map(loss, INPUTS, TARGETS, gamma=1.0),
 }
 
 
@@ -183,9 +183,9 @@ def test_the_callers_inputs_are_not_changed(loss: ModelLoss) -> None:
 
 def test_the_ascent_uses_evaluation_statistics(loss: ModelLoss) -> None:
     """One sample alone moves as it does in a batch, which batch statistics or dropout would prevent."""
-    together = certus.surrogate.transport_map(loss, INPUTS, TARGETS, gamma=1.0)
+    together = certus.inner.transport_map(loss, INPUTS, TARGETS, gamma=1.0)
     alone = [
-        certus.surrogate.transport_map(loss, INPUTS[i : i + 1], TARGETS[i : i + 1], gamma=1.0)
+        certus.inner.transport_map(loss, INPUTS[i : i + 1], TARGETS[i : i + 1], gamma=1.0)
         for i in range(len(INPUTS))
     ]
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-4, rtol=1e-4)

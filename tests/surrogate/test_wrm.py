@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import certus
 from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2
 from certus.costs import Cost, LabelCost, Masked, SquaredLp
-from certus.surrogate import BarzilaiBorwein
+from certus.inner import BarzilaiBorwein
 from tests.forks import exit_code, start
 
 PRECISE = BarzilaiBorwein(tolerance=1e-10, max_gradients=200)
@@ -100,7 +100,7 @@ def test_labels_move_when_that_is_cheaper() -> None:
     inputs, targets, gamma = sample(12, 0), torch.arange(12) % 4, 2.0
     by_label = torch.stack(
         [
-            certus.surrogate.robust_surrogate(
+            certus.inner.robust_surrogate(
                 loss, inputs, torch.full_like(targets, y), gamma=gamma, maximizer=PRECISE
             )
             for y in range(4)
@@ -143,18 +143,14 @@ def test_training_with_wrm_lowers_the_surrogate() -> None:
     optimizer = torch.optim.Adam(loss.model.parameters(), lr=0.02)
     wrm = WRM(2.0)
     with torch.no_grad():
-        before = certus.surrogate.robust_surrogate(
-            loss, data.train.inputs, data.train.targets, gamma=2.0
-        ).mean()
+        before = certus.inner.robust_surrogate(loss, data.train.inputs, data.train.targets, gamma=2.0).mean()
     for _ in range(80):
         moved = wrm(loss, data.train.inputs, data.train.targets)
         loss(moved, data.train.targets).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
     with torch.no_grad():
-        after = certus.surrogate.robust_surrogate(
-            loss, data.train.inputs, data.train.targets, gamma=2.0
-        ).mean()
+        after = certus.inner.robust_surrogate(loss, data.train.inputs, data.train.targets, gamma=2.0).mean()
     assert after < 0.8 * before
 
 

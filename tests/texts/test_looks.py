@@ -15,7 +15,7 @@ from torch import nn
 
 from certus import Certificate, certify, fit
 from certus.certificates import SmoothedCertificate
-from certus.surrogate import WRM
+from certus.inner import WRM
 from certus.texts.plain_text import as_text, make_table
 from tests.certificates.problems import network, samples
 from tests.certificates.small_run import RHO, make_run

@@ -11,7 +11,7 @@ from rich.console import Console
 from torch import nn
 
 from certus import fit
-from certus.surrogate import WRM
+from certus.inner import WRM
 from certus.training.callbacks import ProgressBar
 from certus.training.fit import TrainingState
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import certus
 from certus import WRM, CrossEntropy, ModelLoss
 from certus.data import Split, digits, rings
+from certus.inner.methods import ERM, Perturber
 from certus.losses import SquaredError
-from certus.perturbers import ERM, Perturber
 from certus.training import Robustness, RobustnessStatus, WeightBall, calibration, evaluate, fit
 from certus.training.fit import DivergedError
 from certus.training.loaders import BatchOrder
@@ -184,7 +184,7 @@ def test_schedules_step_once_per_epoch() -> None:
 def test_labels_that_move_are_trained_on() -> None:
     """The mean loss at the moved samples is φ + γρ only with the labels that moved with them."""
     train = DATA.train[:100]
-    precise = certus.surrogate.BarzilaiBorwein(tolerance=1e-6, max_gradients=100)
+    precise = certus.inner.BarzilaiBorwein(tolerance=1e-6, max_gradients=100)
     method = WRM(0.5, label_cost=certus.costs.LabelCost(0.01, 10), maximizer=precise)
     entry = fit(small(), train, method=method, epochs=1, batch_size=100).history[0]
     assert entry.phi is not None
@@ -279,7 +279,7 @@ def test_the_papers_toy_problem_trains() -> None:
         loss = ModelLoss(model, CrossEntropy())
         with torch.no_grad():
             worst[name] = float(
-                certus.surrogate.robust_surrogate(loss, data.test.inputs, data.test.targets, gamma=2.0).mean()
+                certus.inner.robust_surrogate(loss, data.test.inputs, data.test.targets, gamma=2.0).mean()
             )
         assert evaluate(loss, data.test)["accuracy"] > 0.9
     assert worst["wrm"] < worst["erm"]

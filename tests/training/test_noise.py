@@ -13,11 +13,11 @@ import certus
 from certus.certificates.smoothing.noise import Noise
 from certus.costs import Masked, WeightedL2
 from certus.errors import ArgumentError, UnsupportedError
+from certus.inner import PaperAscent
+from certus.inner.methods import Perturber
 from certus.losses import MissProbability
-from certus.perturbers import Perturber
 from certus.runs.settings import Settings
 from certus.split import Split
-from certus.surrogate import PaperAscent
 from certus.training.noise import NoisyLoss, fresh_noise, smoothed_concavity
 
 
@@ -69,9 +69,7 @@ def test_noise_follows_the_cost() -> None:
 
 
 def test_an_ascent_that_compares_values_is_refused() -> None:
-    with pytest.raises(
-        UnsupportedError, match=r"fixed steps, such as maximizer=certus.surrogate.PaperAscent"
-    ):
+    with pytest.raises(UnsupportedError, match=r"fixed steps, such as maximizer=certus.inner.PaperAscent"):
         certus.fit(nn.Linear(2, 2), still(), method=certus.WRM(2.0), epochs=1, noise=0.5)
 
 

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 import certus
 from certus.data import Split
+from certus.inner import BarzilaiBorwein
+from certus.inner.methods import AnyPerturber
 from certus.losses import AnyLoss
-from certus.perturbers import AnyPerturber
-from certus.surrogate import BarzilaiBorwein
 from certus.training import ConvergenceConstants, Observer, TrainingState
 
 GAMMA, MODULUS = 0.75, 1.0
@@ -78,7 +78,7 @@ def test_the_mean_squared_gradient_is_below_the_bound(steps: int) -> None:
 
 @pytest.mark.parametrize("steps", [40, 80])
 def test_the_bound_is_broken_without_the_maximisation(steps: int) -> None:
-    assert mean_square(certus.perturbers.ERM(), steps) > 3 * CONSTANTS.bound(steps)
+    assert mean_square(certus.inner.methods.ERM(), steps) > 3 * CONSTANTS.bound(steps)
 
 
 def test_the_bound_is_broken_at_another_gamma() -> None:

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from certus.checks import checked_weights
+from certus._validation import checked_weights
 from certus.data import DataSet
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
+from certus.inner import WRM
+from certus.inner.methods import ERM, Perturber
 from certus.losses import ModelLoss
 from certus.models.registry import mlp
-from certus.perturbers import ERM, Perturber
 from certus.split import Split
-from certus.surrogate import WRM
 from certus.training import evaluate, fit
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -13,7 +13,7 @@ from torch import nn
 import certus
 from certus import WRM, ModelLoss
 from certus.attacks import attack_data, fgm
-from certus.perturbers import ERM
+from certus.inner.methods import ERM
 from certus.split import Split
 
 INPUTS = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))

@@ -15,7 +15,7 @@ from certus import WRM, ModelLoss
 from certus.attacks import fgm, ifgm, nearest_error, pgm
 from certus.certificates import Certificate
 from certus.errors import CertusError
-from certus.surrogate import default_maximizer
+from certus.inner import default_maximizer
 from tests.oracles import Array
 from tools.soak import peers
 from tools.soak.drawn import Drawn

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from certus._validation import check_batch, check_label_cost
 from certus.bars import Told
 from certus.certificates.attained.noisy_search import BLIND_COPIES, COPIES, find_paths, spaced
 from certus.certificates.population import Move
@@ -25,7 +26,6 @@ from certus.certificates.smoothing.noisy_certificate import Quantity, SmoothedCe
 from certus.certificates.smoothing.plan import make_plan
 from certus.certificates.smoothing.predictors import TRIED, UNKNOWN_TARGET, AnyData, Predictor, gather_any
 from certus.certificates.work import Work
-from certus.checks import check_batch, check_label_cost
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.errors import (
     ArgumentError,

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from certus._validation import checked_weights
 from certus.certificates.attained.unproven import AttainedSide, attain
 from certus.certificates.certificate import Certificate
 from certus.certificates.class_weights import checked_class_weights
@@ -21,7 +22,6 @@ from certus.certificates.population import Population
 from certus.certificates.portions import Portions, Readable, readable, require_one_draw, some_targets
 from certus.certificates.proven.problem import Data, Problem
 from certus.certificates.work import Work, whole_work
-from certus.checks import checked_weights
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import (

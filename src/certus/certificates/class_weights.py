@@ -22,8 +22,8 @@ from certus.certificates.proven.problem import Problem
 from certus.certificates.recall import probed_samples
 from certus.certificates.surroundings import Samples, Surroundings, lowered
 from certus.errors import require, require_numbers
+from certus.inner import Maximizer
 from certus.split import Split
-from certus.surrogate import Maximizer
 
 
 def checked_class_weights(weights: object, classes: int | None) -> Tensor:

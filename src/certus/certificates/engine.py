@@ -38,9 +38,9 @@ from certus.certificates.surroundings import Samples, Surroundings
 from certus.certificates.touching_points import touching_points
 from certus.certificates.work import LEVEL, LOOK, NEAREST, PUSH
 from certus.errors import UnsupportedError
+from certus.inner import Maximizer
 from certus.outward import mean_down, mean_up
 from certus.split import Split
-from certus.surrogate import Maximizer
 
 _RATIO = 1.1  # of neighbouring edges
 _MOST_RINGS = 160

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from certus._validation import check_batch, check_geometry, checked_weights
 from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify_network, label_source, provable_criterion
 from certus.certificates.lines import Line
 from certus.certificates.proven.straight import Positive, PositiveSquare, ScoreLoss, Softplus
-from certus.checks import check_batch, check_geometry, checked_weights
 from certus.costs import Bregman, Cost, SquaredL2
 from certus.costs.claims import is_own
 from certus.costs.metric import Whitened

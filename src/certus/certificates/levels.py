@@ -16,7 +16,7 @@ from certus.certificates.proven.cost_rounding import raised_cost
 from certus.certificates.proven.gap import Proposal, Rule, bounds_by_rule
 from certus.certificates.proven.problem import Problem
 from certus.costs import Cost
-from certus.surrogate import BarzilaiBorwein, Maximizer, Objective
+from certus.inner import BarzilaiBorwein, Maximizer, Objective
 
 DEFAULT_ASCENT = BarzilaiBorwein(tolerance=3e-5, max_gradients=16)
 

@@ -18,9 +18,9 @@ from certus.certificates.proven.touching import Touches
 from certus.certificates.recall import probed_samples
 from certus.certificates.touching_points import touching_points
 from certus.certificates.work import BALL
+from certus.inner import Maximizer
 from certus.outward import FEW, SOME, down, up
 from certus.split import Split
-from certus.surrogate import Maximizer
 
 
 @dataclass(frozen=True, eq=False)

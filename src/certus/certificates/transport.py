@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from certus._validation import checked_weights
 from certus.certificates.unknown_categories import with_unknown
-from certus.checks import checked_weights
 from certus.costs import Cost
 from certus.costs.claims import is_own
 from certus.errors import ArgumentError, UnsupportedError, require, require_count

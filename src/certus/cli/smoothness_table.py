@@ -13,6 +13,7 @@ from certus.cli.output import console, messages, print_json, require_picture
 from certus.errors import CertusError, require_count
 from certus.evidence import Evidence
 from certus.figures.curvature import draw_bound
+from certus.inner import largest_curvature
 from certus.losses import ModelLoss
 from certus.runs.building import load_data, settings_of
 from certus.runs.directory import RunDirectory
@@ -23,7 +24,6 @@ from certus.smoothness.results import validity_of
 from certus.smoothness.validation import smoothing_hint
 from certus.storage.files import RunError
 from certus.subsets import Subset
-from certus.surrogate import largest_curvature
 from certus.texts.plain_text import make_table, number
 from certus.training.criterion_choice import default_criterion
 

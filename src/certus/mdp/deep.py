@@ -24,13 +24,13 @@ from torch.nn import functional
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import UnsupportedError, require, require_count
+from certus.inner import BarzilaiBorwein, Maximizer
 from certus.mdp.environments import check_spaces
 from certus.mdp.policies import DeepPolicy
 from certus.mdp.q_network import NetworkShape, QNetwork
 from certus.mdp.replay import Replay
 from certus.mdp.rewards import Reward, check_reward
 from certus.mdp.transition import RobustTransition
-from certus.surrogate import BarzilaiBorwein, Maximizer
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv

@@ -16,8 +16,8 @@ from torch import Tensor
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import require
+from certus.inner import WRM, BarzilaiBorwein, InnerSolution, Maximizer
 from certus.mdp.rewards import AngleReward, Reward, check_reward, check_single_penalty, check_states
-from certus.surrogate import WRM, BarzilaiBorwein, InnerSolution, Maximizer
 
 Value = Callable[[Tensor], Tensor]
 """V(s) = max_a Q(s, a): ``value(states) -> (batch,)``, differentiable in the states."""

@@ -23,6 +23,7 @@ from certus.certificates.record import read_certificate
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.costs import Cost
 from certus.errors import UnsupportedError
+from certus.inner.concavity import ConcaveShare, concave_share
 from certus.losses import predicted
 from certus.report.fragile_rows import fragile_features, steepest_features
 from certus.runs.moved_feature import Fragile
@@ -33,7 +34,6 @@ from certus.split import Split
 from certus.storage.files import RunError
 from certus.storage.tensors import digest
 from certus.subsets import Subset
-from certus.surrogate.concavity import ConcaveShare, concave_share
 from certus.training.criterion_choice import default_criterion
 
 _Any = TypeVar("_Any", Certificate, SmoothedCertificate)

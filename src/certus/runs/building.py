@@ -16,14 +16,14 @@ from certus.data import DataSet, load
 from certus.data.catalogue import TABLES
 from certus.domains import Domain
 from certus.errors import ArgumentError, require
-from certus.perturbers import ERM, Perturber
+from certus.inner import WRM, Maximizer, PaperAscent, default_maximizer
+from certus.inner.methods import ERM, Perturber
 from certus.runs.column_prices import column_prices
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import Settings
 from certus.runs.table_features import priced_cost
 from certus.spoken import GRADIENT_ATTACKS, NORMS
 from certus.storage.files import DamageError, RunError
-from certus.surrogate import WRM, Maximizer, PaperAscent, default_maximizer
 from certus.training import RandomJitter, RandomWarp
 from certus.training.certified import CertifiedSet
 from certus.training.criterion_choice import default_criterion

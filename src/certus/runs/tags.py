@@ -15,9 +15,9 @@ from torch import Tensor
 from certus.costs import LabelCost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.domains import Ball, Box, Unbounded
 from certus.errors import UnsupportedError
+from certus.inner import BarzilaiBorwein, PaperAscent, ProximalAscent
 from certus.losses import CrossEntropy, Logistic, MissProbability, SmoothMargin, SquaredError
 from certus.storage.files import RunError
-from certus.surrogate import BarzilaiBorwein, PaperAscent, ProximalAscent
 
 _KNOWN: dict[str, type[Any]] = {
     kind.__name__: kind

@@ -12,6 +12,7 @@ from certus.costs import Cost
 from certus.data import DataSet
 from certus.domains import Domain
 from certus.errors import ArgumentError
+from certus.inner import WRM, default_maximizer
 from certus.losses import ModelLoss
 from certus.runs.building import load_same_data, settings_of
 from certus.runs.directory import RunDirectory
@@ -19,7 +20,6 @@ from certus.runs.networks import rebuild_model
 from certus.runs.settings import Settings
 from certus.runs.tags import from_tag
 from certus.storage.files import RunError
-from certus.surrogate import WRM, default_maximizer
 
 
 @dataclass(frozen=True)

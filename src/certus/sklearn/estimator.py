@@ -28,6 +28,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from certus.certificates import Certificate, certify_straight
 from certus.costs import LabelCost
 from certus.errors import ArgumentError, as_count, require, require_number
+from certus.inner import WRM, default_maximizer
 from certus.losses import Criterion
 from certus.sklearn.fragility import FeatureBracket, fragile
 from certus.sklearn.prices import cost_of, feature_spreads, read_prices
@@ -36,7 +37,6 @@ from certus.sklearn.wiring import fold_inputs, is_sizes, make_network
 from certus.sklearn.worst import WorstCase
 from certus.smoothness import input_smoothness
 from certus.split import Split
-from certus.surrogate import WRM, default_maximizer
 from certus.training import Observer, fit
 
 _RHO = 0.01

@@ -29,8 +29,8 @@ from torch import Tensor
 
 from certus.costs import Cost
 from certus.errors import ArgumentError
+from certus.inner.methods import Penalty
 from certus.losses import ModelLoss
-from certus.perturbers import Penalty
 from certus.split import Split
 from certus.training.loaders import Feed
 from certus.training.metrics import Sums

@@ -45,10 +45,11 @@ from torch.nn.utils.parametrize import is_parametrized
 from certus.batches import widened
 from certus.costs import Cost, SquaredL2
 from certus.errors import ArgumentError, UnsupportedError, require, require_number
+from certus.inner import largest_curvature
+from certus.inner.methods import Penalty, Perturber
 from certus.layers import LogCosh, SmoothAbs
 from certus.losses import Criterion, CrossEntropy, ModelLoss
 from certus.modes import at_rest
-from certus.perturbers import Penalty, Perturber
 from certus.smoothness import SmoothnessBound, input_smoothness
 from certus.smoothness.criteria import read_criterion
 from certus.smoothness.geometry import geometry_of
@@ -61,7 +62,6 @@ from certus.smoothness.steps import Step
 from certus.smoothness.tracing import Traced, graphs_kept_in
 from certus.smoothness.validation import validate
 from certus.split import Split
-from certus.surrogate import largest_curvature
 
 __all__ = ["SAFETY", "CertifiedSet"]
 

@@ -22,14 +22,14 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from certus._validation import check_batch
 from certus.certificates.smoothing.noise import Noise
-from certus.checks import check_batch
 from certus.data import DataSet
 from certus.errors import ArgumentError, CertusError, UnsupportedError, as_count, require
+from certus.inner.methods import AnyPerturber, Perturber, as_perturber
 from certus.lookable import Lookable
 from certus.losses import Criterion, ModelLoss, as_criterion, evaluate_loss, require_tensor
 from certus.modes import evaluation_mode, unwrapped
-from certus.perturbers import AnyPerturber, Perturber, as_perturber
 from certus.samples import AnySamples, as_samples
 from certus.smoothness import SmoothnessBound
 from certus.split import Split

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from certus.errors import ArgumentError, UnsupportedError
+from certus.inner.methods import AnyPerturber, as_perturber
 from certus.losses import Criterion, ModelLoss, as_criterion
-from certus.perturbers import AnyPerturber, as_perturber
 
 try:
     from lightning.pytorch import Callback

@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from certus.checks import checked_weights
+from certus._validation import checked_weights
 from certus.errors import ArgumentError, as_count, require
 from certus.samples import AnySamples, Numbered, Pieces, as_samples
 from certus.split import Split

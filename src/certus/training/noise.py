@@ -19,9 +19,9 @@ from certus.certificates.smoothing.noise import Noise
 from certus.costs import SquaredL2
 from certus.errors import UnsupportedError
 from certus.evidence import Evidence
+from certus.inner.methods import Perturber
 from certus.losses import Criterion, MissProbability, ModelLoss
 from certus.outward import FEW, up
-from certus.perturbers import Perturber
 
 STEEPEST_BEND = up(2 * math.exp(-0.5) / math.sqrt(2 * math.pi), FEW)
 """2φ(1): how much a smoothed loss between 0 and 1 can bend, in units of 1/σ²."""
@@ -53,7 +53,7 @@ def training_noise(noise: float | Noise | None, method: Perturber) -> Noise | No
         chosen = Noise(chosen, SquaredL2() if penalty is None else penalty.cost)
     if method.compares is not None:
         raise UnsupportedError(
-            f"`noise` needs an ascent with fixed steps, such as maximizer=certus.surrogate.PaperAscent(5); "
+            f"`noise` needs an ascent with fixed steps, such as maximizer=certus.inner.PaperAscent(5); "
             f"{method.compares} compares values, which fresh noise changes."
         )
     return chosen

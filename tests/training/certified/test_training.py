@@ -12,9 +12,9 @@ from certus import WRM
 from certus.attacks import attack_data, pgm
 from certus.data import digits
 from certus.errors import ArgumentError, UnsupportedError
+from certus.inner.methods import ERM, Perturber
 from certus.losses import ModelLoss
 from certus.models import build_model, certified_mlp, principal_components
-from certus.perturbers import ERM, Perturber
 from certus.smoothness import input_smoothness
 from certus.training import Fit, Observer, RandomJitter, RandomWarp, TrainingState, fit
 from certus.training.certified import SAFETY, CertifiedSet

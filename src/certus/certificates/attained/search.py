@@ -23,8 +23,8 @@ from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.touching import Touches
 from certus.costs.masked import masked_to
 from certus.domains import Box, Intervals
+from certus.inner import default_maximizer
 from certus.losses import ModelLoss, evaluate_loss
-from certus.surrogate import default_maximizer
 
 _ROUNDS = 6
 _BEYOND = 1e-3

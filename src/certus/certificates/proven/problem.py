@@ -11,8 +11,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from certus._validation import check_batch, check_domain, check_geometry, check_label_cost
 from certus.certificates.proven.rounding import Rounding, rounding_at
-from certus.checks import check_batch, check_domain, check_geometry, check_label_cost
 from certus.costs import Cost, LabelCost
 from certus.costs.claims import domain_assumptions
 from certus.costs.metric import Metric

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from certus._validation import check_batch, check_geometry, check_loss, penalties
 from certus.batches import all_finite, differentiable, inner, per_sample, widened
-from certus.checks import check_batch, check_geometry, check_loss, penalties
 from certus.costs import Cost, SquaredL2
 from certus.domains import Unbounded
 from certus.errors import require, require_count
+from certus.inner.solution import Status
 from certus.losses import AnyLoss, loss_and_slope
 from certus.modes import evaluation_mode
 from certus.norms import L2
-from certus.surrogate.solution import Status
 
 _L2 = SquaredL2()
 

@@ -1,4 +1,21 @@
-"""WRM: the perturbation of Algorithm 1, which solves the inner problem.
+"""WRM: the perturbation of Algorithm 1, the surrogate φ_γ and the penalty that follows ρ.
+
+γ that follows a target transport cost ρ, one small step per batch.
+
+The dual γ ↦ γρ + E[φ_γ] (eqn:constrained) is convex with the derivative ρ − E[c(T_γ, Z)]: where the data
+are moved by more than ρ the penalty must rise, where by less it must fall. The step is taken on log γ and
+relative to ρ, so that it has the same effect on every scale,
+
+    log γ ← log γ + rate · min(E[c(T_γ, Z)]/ρ − 1, 1)
+
+Where ρ asks for a γ close to the threshold sγ = L⁺, E[c(T_γ, Z)] explodes as γ falls, and γ swings around.
+
+WRM: the perturbation of Algorithm 1, which solves the inner problem.
+
+φ_γ(θ; z₀) = sup_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                                      [eqn:inner-sup]
+T_γ(θ; z₀) = argmax_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                               [eqn:transport-map]
+
+The robust surrogate φ_γ and the transport map T_γ as functions of a loss and points.
 
 φ_γ(θ; z₀) = sup_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                                      [eqn:inner-sup]
 T_γ(θ; z₀) = argmax_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                               [eqn:transport-map]
@@ -6,13 +23,13 @@ T_γ(θ; z₀) = argmax_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                  
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
-from certus.batches import differentiable
-from certus.checks import (
+from certus._validation import (
     check_batch,
     check_geometry,
     check_label_cost,
@@ -20,16 +37,66 @@ from certus.checks import (
     check_penalty,
     penalties,
 )
+from certus.batches import differentiable
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
-from certus.losses import AnyLoss
+from certus.inner.maximizers import Callback, Maximizer, default_maximizer
+from certus.inner.methods import Perturbation, Perturber
+from certus.inner.objective import Objective
+from certus.inner.solution import InnerSolution
+from certus.losses import AnyLoss, evaluate_loss
 from certus.modes import evaluation_mode
-from certus.perturbers import Perturbation, Perturber
-from certus.surrogate.maximizers import Callback, Maximizer, default_maximizer
-from certus.surrogate.objective import Objective
-from certus.surrogate.penalty import PenaltyControl
-from certus.surrogate.solution import InnerSolution
+
+_RATE = 0.1
+
+
+class PenaltyControl:
+    """The state of γ: None until the first batch."""
+
+    def __init__(self, rho: float, gamma_min: float) -> None:
+        for name, value in (("rho", rho), ("gamma_min", gamma_min)):
+            valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+            require(valid, name, "be positive and finite", value)
+        self.rho, self.gamma_min = rho, gamma_min
+        self.gamma: float | None = None
+
+    @property
+    def at_floor(self) -> bool:
+        return self.gamma is not None and self.gamma <= self.gamma_min
+
+    def start(self, objective: Objective, weights: torch.Tensor | None = None) -> None:
+        """First guess: the γ that would be right if the loss were linear, at the price of one gradient.
+
+        A linear loss moves a point by δ/γ, δ its move at γ = 1, at a cost of c(δ)/γ².
+        """
+        linear = replace(objective, domain=Unbounded()).evaluate(objective.origin)
+        cost = objective.cost.value(linear.target, objective.origin)
+        mean = _mean(cost, linear.finite & torch.isfinite(cost), weights)
+        guess = math.sqrt(mean / self.rho) if mean is not None and mean > 0 else 1.0
+        self.gamma = max(guess, self.gamma_min)
+
+    def update(self, found: InnerSolution, weights: torch.Tensor | None = None) -> None:
+        """One step on log γ, from the mean transport cost of this batch over all processes."""
+        assert self.gamma is not None
+        finite = torch.isfinite(found.value) & torch.isfinite(found.transport_cost)
+        mean = _mean(found.transport_cost, finite, weights)
+        if mean is not None:
+            excess = min(mean / self.rho - 1, 1.0)
+            self.gamma = max(self.gamma * math.exp(_RATE * excess), self.gamma_min)
+
+
+def _mean(values: torch.Tensor, known: torch.Tensor, weights: torch.Tensor | None) -> float | None:
+    """The mean of the known ones over all processes, from sums and weights; None of nothing."""
+    known_here = known.cpu()
+    share = known_here.double() if weights is None else known_here * weights.cpu().double()
+    sums = (torch.where(known_here, values.cpu().double(), 0.0) * share).sum()
+    total = torch.stack([sums, share.sum()])
+    if distributed.is_available() and distributed.is_initialized():
+        total = total.to(values.device)  # processes share devices that have float64: MPS knows one only
+        distributed.all_reduce(total)
+    return float(total[0] / total[1]) if total[1] > 0 else None
+
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
 
@@ -253,3 +320,61 @@ class WRM(Perturber):
             )
             found = found.better(priced)
         return found
+
+
+def robust_surrogate(
+    loss: AnyLoss,
+    inputs: Tensor,
+    targets: Tensor | None = None,
+    *,
+    gamma: float | Tensor,
+    cost: Cost = _L2,
+    domain: Domain = _EVERYWHERE,
+    maximizer: Maximizer | None = None,
+    label_cost: LabelCost | None = None,
+) -> Tensor:
+    """φ_γ(θ; z₀), one value per sample: *estimated*, from below, by a precise ascent.
+
+    Differentiable in θ: ∇_θ φ_γ = ∇_θ ℓ(θ; T_γ) (lemma:smoothness), so ``.mean().backward()`` is a step
+    of Algorithm 1. With gradients enabled this costs one more forward pass, in the model's present mode.
+
+    Returns: (batch,) tensor.
+
+    >>> slope = torch.tensor([3.0, 4.0])
+    >>> robust_surrogate(lambda z: z @ slope, torch.zeros(1, 2), gamma=0.5)   # ‖slope‖²/4γ
+    tensor([12.5000])
+    """
+    maximizer = maximizer or _precise(cost, domain)
+    wrm = WRM(gamma, cost=cost, domain=domain, maximizer=maximizer, label_cost=label_cost)
+    found = wrm.solve(loss, inputs, targets)
+    if not torch.is_grad_enabled():
+        return found.value
+    losses = evaluate_loss(loss, found.inputs, found.targets)
+    # The attained value; the difference of the losses is 0, and carries the gradient in θ.
+    return found.value + (losses - losses.detach())
+
+
+def transport_map(
+    loss: AnyLoss,
+    inputs: Tensor,
+    targets: Tensor | None = None,
+    *,
+    gamma: float | Tensor,
+    cost: Cost = _L2,
+    domain: Domain = _EVERYWHERE,
+    maximizer: Maximizer | None = None,
+) -> Tensor:
+    """T_γ(θ; z₀), where the worst case moves each sample: *estimated* by a precise ascent.
+
+    Returns: tensor of the inputs' shape, detached.
+
+    >>> slope = torch.tensor([3.0, 4.0])
+    >>> transport_map(lambda z: z @ slope, torch.zeros(1, 2), gamma=0.5)      # z₀ + slope/2γ
+    tensor([[3., 4.]])
+    """
+    maximizer = maximizer or _precise(cost, domain)
+    return WRM(gamma, cost=cost, domain=domain, maximizer=maximizer)(loss, inputs, targets)
+
+
+def _precise(cost: Cost, domain: Domain) -> Maximizer:
+    return default_maximizer(cost, domain, tolerance=1e-6, max_gradients=200)

@@ -1,8 +1,7 @@
 """The robust surrogate φ_γ and the transport map T_γ (eqn:inner-sup, eqn:transport-map)."""
 
-from certus.surrogate.concavity import ConcaveShare, Curvature, concave_share, largest_curvature
-from certus.surrogate.functions import robust_surrogate, transport_map
-from certus.surrogate.maximizers import (
+from certus.inner.concavity import ConcaveShare, Curvature, concave_share, largest_curvature
+from certus.inner.maximizers import (
     BarzilaiBorwein,
     Callback,
     Maximizer,
@@ -11,9 +10,9 @@ from certus.surrogate.maximizers import (
     ProximalAscent,
     default_maximizer,
 )
-from certus.surrogate.objective import Evaluation, Objective
-from certus.surrogate.solution import InnerSolution, Status
-from certus.surrogate.wrm import WRM
+from certus.inner.objective import Evaluation, Objective
+from certus.inner.solution import InnerSolution, Status
+from certus.inner.wrm import WRM, robust_surrogate, transport_map
 
 __all__ = [
     "WRM",

@@ -131,7 +131,7 @@ AnyPerturber = Perturber | Callable[[AnyLoss, Tensor, Tensor | None], Tensor]
 
 
 _MEANT = {
-    "erm": "certus.perturbers.ERM(), or left out",
+    "erm": "certus.inner.methods.ERM(), or left out",
     "wrm": "certus.WRM(gamma=...) or certus.WRM(rho=...)",
     **{name: f"certus.attacks.{name}(epsilon)" for name in ("fgm", "ifgm", "pgm")},
 }

@@ -1,0 +1,365 @@
+"""Maximisers of the inner problem (eqn:inner-sup).
+
+What a maximiser of the inner problem is: an objective goes in, an ``InnerSolution`` comes out.
+
+Algorithm 1 (alg:thealg) asks for an ε-approximate maximiser of ℓ(θ; z) − γ c(z, z₀), started at z₀.
+
+The loop of a monotone ascent: every sample climbs by itself, and leaves the batch when it has arrived.
+
+A step that does not raise f enough is taken back and shortened, so every sample is monotone. A sample whose
+gap is within the tolerance leaves the batch, and costs no more gradients. Its last gradient allows one more
+step, to ``onward``; f is not measured there. The batch shrinks in sixteenths: convolutions keep memory for
+every batch size they meet, and meeting all of them would cost more than a few finished samples that ride
+along.
+
+Safeguarded per-sample Barzilai-Borwein ascent, the default: few gradients, none after convergence.
+
+    x ← Π_Z(x + stride · (target(x) − x))
+
+The stride is the secant estimate of the best one, 1/(1 − κ) with κ = ⟨Δx, Δtarget⟩/‖Δx‖²: the curvature
+of the loss along the last move, as a share of the penalty's. The first stride is 1, exact for a linear loss.
+
+The paper's ascent: a fixed number of steps whose lengths fall as 1/√t (sec:toy, sec:mnist-real).
+
+    x ← Π_Z(x + (target(x) − x)/√t),   t = 1, …, steps
+
+For c = ‖z − z₀‖₂² the step is (1/2γ)/√t times ∇f. Taken literally, 1/√t times ∇f diverges for large γ;
+measured in units of 1/2γ it is exact for a linear loss, and it is what the authors ran.
+
+Proximal ascent for the costs without curvature, the squared sup-norm and squared L1 (alg:prox).
+
+    x ← prox_{αγc(·, z₀)}(x + α∇ℓ(x)) = argmax_{z ∈ Z} ⟨∇ℓ(x), z⟩ − γ c(z, z₀) − ‖z − x‖₂²/2α
+
+As α → ∞ this is the maximiser for a linear loss, z₀ + sign(∇ℓ)·‖∇ℓ‖₁/2γ for the sup-norm, and there the
+first step goes. After it α follows the curvature that the loss has shown on the last move: where the step
+was a success, the secant of its slopes; where f did not rise, what the loss fell short of its tangent.
+
+Which maximiser goes best with a cost and a domain.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+
+import torch
+from torch import Tensor
+
+from certus.batches import inner, per_sample
+from certus.costs import Cost, Support
+from certus.domains import Domain, Unbounded
+from certus.errors import require, require_count
+from certus.inner.objective import Evaluation, Objective
+from certus.inner.solution import InnerSolution, Status, assemble
+
+Callback = Callable[[int, Tensor, Tensor], None]
+"""``callback(step, point, value)``: after each step, the (batch, …) points and (batch,) values of f."""
+
+
+class Maximizer(ABC):
+    """Maximises f over Z, sample by sample, starting at z₀."""
+
+    @abstractmethod
+    def maximize(self, objective: Objective, callback: Callback | None = None) -> InnerSolution:
+        """An approximate maximiser for each sample of the objective's batch."""
+
+    @property
+    def compares_values(self) -> bool:
+        """Whether it compares values of the loss, which must then be the same at every look."""
+        return False
+
+    def careful(self) -> Maximizer:
+        """One that is good enough to measure with: itself, unless it stops early."""
+        return self
+
+
+def converged(objective: Objective) -> Status:
+    """The status of a sample that met the stopping rule."""
+    return Status.CONVERGED if objective.support is Support.EXACT else Status.HEURISTIC
+
+
+def solution_at(
+    objective: Objective, at: Evaluation, gap: Tensor, gradients: int, status: Tensor, onward: Tensor
+) -> InnerSolution:
+    """What is known about the points reached, each at the same price in gradients."""
+    return InnerSolution(
+        inputs=at.point,
+        onward=onward,
+        targets=objective.targets,
+        value=at.value,
+        transport_cost=at.cost,
+        gradient_norm=objective.gradient_norm(at),
+        gap=gap,
+        gradients=torch.full_like(status, gradients, dtype=torch.long),
+        status=status,
+        gap_evidence=objective.gap_evidence,
+        assumptions=objective.assumptions,
+    )
+
+
+_SUFFICIENT = 1e-4  # share of the promised gain that a step must deliver (Armijo)
+_SHARES = 16  # of the batch: the sizes it may shrink to
+_HOPELESS = 1e-8  # a length that has failed down to here will not succeed
+
+
+@dataclass(frozen=True)
+class MonotoneAscent(Maximizer):
+    """Steps of a (batch,) length, in units of 1/2γ; what a step is, and its next length, is the subclass's.
+
+    Args:
+        tolerance: ε of Algorithm 1, in units of the loss: a sample stops when its gap is at most this.
+        max_gradients: the most gradients that one sample may cost.
+    """
+
+    tolerance: float = 5e-3
+    max_gradients: int = 8
+
+    @property
+    def compares_values(self) -> bool:
+        return True
+
+    def careful(self) -> MonotoneAscent:
+        return type(self)(min(self.tolerance, 1e-4), max(self.max_gradients, 32))
+
+    def __post_init__(self) -> None:
+        require(self.tolerance >= 0, "tolerance", "not be negative", self.tolerance)
+        require_count("max_gradients", self.max_gradients)
+
+    @abstractmethod
+    def _evaluate(self, objective: Objective, point: Tensor) -> Evaluation:
+        """The objective at these points, for one gradient per sample."""
+
+    @abstractmethod
+    def _first_length(self, objective: Objective, at: Evaluation) -> Tensor:
+        """(batch,) lengths to begin with."""
+
+    @abstractmethod
+    def _next_length(
+        self, objective: Objective, old: Evaluation, new: Evaluation, length: Tensor, rises: Tensor
+    ) -> Tensor:
+        """(batch,) lengths after a step from ``old`` to ``new``: from there where f rises, else again."""
+
+    def _aim(self, objective: Objective, at: Evaluation, length: Tensor) -> Evaluation:
+        """The same points, with a target and a gain that may depend on the length."""
+        return at
+
+    def _gap(self, objective: Objective, at: Evaluation, length: Tensor) -> Tensor:
+        """(batch,) bound or estimate of sup f − f."""
+        return objective.gap(at)
+
+    @abstractmethod
+    def _step(self, objective: Objective, at: Evaluation, length: Tensor) -> Tensor:
+        """(batch, …) points of Z to try next."""
+
+    def maximize(self, objective: Objective, callback: Callback | None = None) -> InnerSolution:
+        at = self._evaluate(objective, objective.origin)
+        length = self._first_length(objective, at)
+        blocked = ~at.finite  # met a point that is not finite
+        everywhere = _Trace(at) if callback is not None else None
+        places = torch.arange(len(length), device=length.device)
+        climbing = torch.ones_like(blocked)
+        share = max(1, len(length) // _SHARES)
+        finished: list[tuple[Tensor, InnerSolution]] = []
+
+        for spent in count(1):
+            at = self._aim(objective, at, length)
+            gap = self._gap(objective, at, length)
+            met = (gap <= self.tolerance) & at.finite
+            stuck = (at.gain <= _resolution(at.value)) | (length < _HOPELESS) | ~at.finite
+            stop = climbing & (met | stuck | (spent >= self.max_gradients))
+            if stop.any():
+                status = torch.where(stuck, Status.STALLED, Status.MAX_STEPS)
+                status = torch.where(blocked, Status.NONFINITE, status)
+                status = torch.where(met, converged(objective), status)[stop]
+                part, there = objective.select(stop), at.select(stop)
+                onward = self._step(part, there, length[stop])
+                if blocked.any():
+                    onward = torch.where(per_sample(blocked[stop], onward), there.point, onward)
+                reached = solution_at(part, there, gap[stop], spent, status, onward)
+                finished.append((places[stop], reached))
+                climbing = climbing & ~stop
+                left = int(climbing.sum())
+                if left == 0:
+                    return assemble(finished)
+                size = share * -(-left // share)
+                if size < len(climbing):
+                    kept = climbing.int().argsort(descending=True, stable=True)[:size]
+                    objective, at, places = objective.select(kept), at.select(kept), places[kept]
+                    length, blocked, climbing = length[kept], blocked[kept], climbing[kept]
+
+            new = self._evaluate(objective, self._step(objective, at, length))
+            promised = _SUFFICIENT * length.clamp_max(1) * at.gain
+            rises = new.finite & (new.value >= at.value + promised)
+            length = self._next_length(objective, at, new, length, rises)
+            blocked = blocked | ~new.finite
+            at = at.replaced_by(new, where=rises)
+            if callback is not None and everywhere is not None:
+                everywhere.update(places[climbing], at.select(climbing))
+                callback(spent, everywhere.point, everywhere.value)
+        raise AssertionError("the loop above returns")
+
+
+def _resolution(value: Tensor) -> Tensor:
+    """(batch,) the smallest increase of f that this floating-point type can show."""
+    return 4 * torch.finfo(value.dtype).eps * value.abs()
+
+
+class _Trace:
+    """Points and values of the whole batch, of which only some samples still move."""
+
+    def __init__(self, at: Evaluation) -> None:
+        self.point, self.value = at.point.clone(), at.value.clone()
+
+    def update(self, places: Tensor, at: Evaluation) -> None:
+        self.point, self.value = self.point.clone(), self.value.clone()
+        self.point[places], self.value[places] = at.point, at.value
+
+
+_SHORTENED = 0.25  # what is left of a stride that failed
+_SHORTEST, _LONGEST = 1e-2, 3.0  # secant strides stay between these
+
+
+@dataclass(frozen=True)
+class BarzilaiBorwein(MonotoneAscent):
+    """Monotone ascent with secant strides, stopped sample by sample.
+
+    Args:
+        tolerance: ε of Algorithm 1, in units of the loss: a sample stops when its gap is at most this. The
+            gap is a bound where the curvature is bounded, and else the estimate ‖∇f‖²/2γ.
+        max_gradients: the most gradients that one sample may cost.
+    """
+
+    def _evaluate(self, objective: Objective, point: Tensor) -> Evaluation:
+        return objective.evaluate(point)
+
+    def _first_length(self, objective: Objective, at: Evaluation) -> Tensor:
+        return torch.ones_like(at.value)
+
+    def _step(self, objective: Objective, at: Evaluation, length: Tensor) -> Tensor:
+        """``length`` times the way to the target, within Z."""
+        move = per_sample(length, at.point) * (at.target - at.point)
+        return objective.domain.project(at.point + move)
+
+    def _next_length(
+        self, objective: Objective, old: Evaluation, new: Evaluation, length: Tensor, rises: Tensor
+    ) -> Tensor:
+        """1/(1 − κ), kept within bounds; the longest where the secant sees no concavity."""
+        move = new.point - old.point
+        share = inner(move, new.target - old.target) / inner(move, move)
+        stride = torch.where(share < 1 - 1 / _LONGEST, 1 / (1 - share), _LONGEST)
+        return torch.where(rises, stride.clamp_min(_SHORTEST), _SHORTENED * length)
+
+
+@dataclass(frozen=True)
+class PaperAscent(Maximizer):
+    """The paper's schedule, exactly: every sample takes every step, up or down.
+
+    It costs ``steps`` gradients that move the point, and one more that measures where it arrived. A step
+    to a point where the loss is not finite is not taken, and the sample stays where it was.
+
+    Args:
+        steps: T_adv; 15 in the paper, 16 in its authors' code.
+        tolerance: what ``Status.CONVERGED`` means for the final gap; the schedule never stops early.
+    """
+
+    steps: int = 15
+    tolerance: float = 5e-3
+
+    def __post_init__(self) -> None:
+        require_count("steps", self.steps)
+        require(self.tolerance >= 0, "tolerance", "not be negative", self.tolerance)
+
+    def maximize(self, objective: Objective, callback: Callback | None = None) -> InnerSolution:
+        at = objective.evaluate(objective.origin)
+        finite = at.finite
+        for step in range(1, self.steps + 1):
+            move = (at.target - at.point) / math.sqrt(step)
+            new = objective.evaluate(objective.domain.project(at.point + move))
+            finite = finite & new.finite
+            at = at.replaced_by(new, where=finite)
+            if callback is not None:
+                callback(step, at.point.clone(), at.value.clone())
+        gap = objective.gap(at)
+        status = torch.where(gap <= self.tolerance, converged(objective), Status.MAX_STEPS)
+        status = torch.where(finite, status, Status.NONFINITE)
+        return solution_at(objective, at, gap, self.steps + 1, status, onward=at.point)
+
+
+_LINEAR = 1e6  # times the dimension: a linear loss is then solved up to 1/2·10⁶ of the gain
+_GROWTH = 10.0  # the most that a success lengthens α
+_LEAST, _MOST = 0.01, 0.5  # of the length that its gain was worth, what is left of an α that failed
+
+
+@dataclass(frozen=True)
+class ProximalAscent(MonotoneAscent):
+    """Monotone proximal gradient ascent, stopped sample by sample; for costs that have a proximal step.
+
+    Args:
+        tolerance: ε of Algorithm 1, in units of the loss: a sample stops when its gap is at most this. The
+            gap is estimated by the proximal residual: twice the increase ⟨∇ℓ, d⟩ − γΔc ≥ ‖d‖²/α that the
+            step d promises, and where α is below 1/2γ, what it would be at that length.
+        max_gradients: the most gradients that one sample may cost.
+    """
+
+    def _evaluate(self, objective: Objective, point: Tensor) -> Evaluation:
+        return objective.measure(point)
+
+    def _first_length(self, objective: Objective, at: Evaluation) -> Tensor:
+        size = at.point[0].numel()
+        # So that neither α∇ℓ nor a sum of its squares overflows.
+        steepest = at.slope.flatten(1).abs().amax(1) / (2 * objective.gamma)
+        limit: Tensor = torch.finfo(steepest.dtype).max ** 0.5 / size / steepest.clamp_min(1)
+        return limit.clamp_max(_LINEAR * size)
+
+    def _aim(self, objective: Objective, at: Evaluation, length: Tensor) -> Evaluation:
+        gamma = objective.gamma
+        forward = at.point + per_sample(length / (2 * gamma), at.point) * at.slope
+        target = objective.cost.prox(forward, objective.origin, length / 2, objective.domain)
+        dearer = objective.cost.value(target, objective.origin) - at.cost
+        gain = inner(at.slope, target - at.point) - gamma * dearer
+        return replace(at, target=target, gain=gain.clamp_min(0))
+
+    def _gap(self, objective: Objective, at: Evaluation, length: Tensor) -> Tensor:
+        return objective.gap(at) / length.clamp_max(1)
+
+    def _step(self, objective: Objective, at: Evaluation, length: Tensor) -> Tensor:
+        return at.target
+
+    def _next_length(
+        self, objective: Objective, old: Evaluation, new: Evaluation, length: Tensor, rises: Tensor
+    ) -> Tensor:
+        move = new.point - old.point
+        square = objective.gamma * inner(move, move)  # over half of ‖d‖²·curvature: a length
+        bent = inner(move, old.slope - new.slope) / 2
+        secant = torch.where(bent > 0, square / bent, torch.inf)
+        longer = torch.minimum(secant, _GROWTH * length).minimum(self._first_length(objective, new))
+        # A step that failed fell below the tangent, whose promise it was; and 2‖d‖²γ/gain ≤ length.
+        worth = 2 * square / old.gain
+        shorter = square / (old.value + old.gain - new.value)
+        shorter = torch.where(new.finite, shorter, 0.0).clamp(_LEAST * worth, _MOST * worth)
+        return torch.where(rises, longer, shorter)
+
+
+_EVERYWHERE = Unbounded()
+
+
+def default_maximizer(
+    cost: Cost,
+    domain: Domain = _EVERYWHERE,
+    *,
+    tolerance: float = MonotoneAscent.tolerance,
+    max_gradients: int = MonotoneAscent.max_gradients,
+) -> MonotoneAscent:
+    """``ProximalAscent`` where the cost has a proximal step on the domain, else ``BarzilaiBorwein``.
+
+    >>> from certus.costs import SquaredL2, SquaredSup
+    >>> default_maximizer(SquaredSup()), default_maximizer(SquaredL2())
+    (ProximalAscent(tolerance=0.005, max_gradients=8), BarzilaiBorwein(tolerance=0.005, max_gradients=8))
+    """
+    # What is not a Cost at all is refused later, where it is used.
+    proximal = isinstance(cost, Cost) and cost.has_prox(domain)
+    kind = ProximalAscent if proximal else BarzilaiBorwein
+    return kind(tolerance, max_gradients)
