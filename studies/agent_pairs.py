@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from certus.figures.canvas import new_figure
-from certus.mdp.episodes import MeanEstimate, estimate_mean
+from certus.mdp.evaluation import MeanEstimate, estimate_mean
 from studies.page import markdown_table
 from studies.pole_pictures import AGENT_COLOURS
 from studies.pole_study import NOMINAL, ROBUST

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from certus.mdp.covering import Covering
-from certus.mdp.episodes import episode_rewards
+from certus.mdp.evaluation import episode_rewards
+from certus.mdp.policies import Covering
 from certus.mdp.rewards import AngleReward
 from certus.mdp.tabular import Decay, TabularQLearning
 from studies.agent_pairs import pair_figure, pair_table, spoken_decisions

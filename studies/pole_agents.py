@@ -16,10 +16,10 @@ import numpy as np
 
 from certus.figures.canvas import COLOURS, new_figure
 from certus.mdp.cartpole import ORIGINAL, CartPole, variations
-from certus.mdp.episodes import run_trials
+from certus.mdp.evaluation import run_trials
 from certus.mdp.fast import cartpole_learner, fit_cartpole
 from certus.mdp.policies import Policy
-from certus.mdp.value_iteration import cartpole_optimum
+from certus.mdp.robust import cartpole_optimum
 from studies.agent_pairs import mean_score, paired_gain, spoken_gain
 from studies.page import markdown_table
 from studies.pole_claims import (

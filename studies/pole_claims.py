@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from certus.mdp.episodes import MeanEstimate, estimate_mean
+from certus.mdp.evaluation import MeanEstimate, estimate_mean
 from studies.agent_pairs import AgentPair, mean_score, paired_gain
 from studies.pole_study import NOMINAL, PAPER, ROBUST
 from studies.reproduction import Measured, Outcome, Quantity, Verdict, outcome_of

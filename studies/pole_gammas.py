@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from certus.figures.canvas import COLOURS, new_figure
-from certus.mdp.episodes import MeanEstimate, estimate_mean
+from certus.mdp.evaluation import MeanEstimate, estimate_mean
 from certus.mdp.fast import cartpole_learner, fit_cartpole
+from certus.mdp.robust import cartpole_worst_case
 from certus.mdp.tabular import Landing
 from certus.mdp.transition import WeakPenaltyWarning
-from certus.mdp.worst_case import cartpole_worst_case
 from studies.page import markdown_table
 from studies.pole_study import mean_lengths, try_out
 from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from certus.mdp.cartpole import variations
 from certus.mdp.deep import DeepQLearning
 from certus.mdp.environments import make_cartpoles
-from certus.mdp.episodes import episode_lengths
+from certus.mdp.evaluation import episode_lengths
 from certus.mdp.rewards import AngleReward
 from studies.agent_pairs import AgentPair, pair_figure, pair_table, spoken_decisions
 from studies.pole_study import NOMINAL, ROBUST

@@ -14,7 +14,7 @@ import numpy as np
 
 from certus.figures.canvas import COLOURS, legend_below, new_figure
 from certus.mdp.cartpole import variations
-from certus.mdp.episodes import MeanEstimate, episode_lengths, estimate_mean
+from certus.mdp.evaluation import MeanEstimate, episode_lengths, estimate_mean
 from certus.mdp.fast import cartpole_learner, fit_cartpole
 from certus.mdp.tabular import Decay
 from studies.agent_pairs import spoken_gain

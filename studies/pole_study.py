@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from certus.mdp.cartpole import ORIGINAL, CartPole, variations
-from certus.mdp.episodes import Trials, run_trials
+from certus.mdp.evaluation import Trials, run_trials
 from certus.mdp.policies import Policy
 
 NOMINAL, ROBUST = "nominal", "robust"

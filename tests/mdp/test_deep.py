@@ -15,8 +15,8 @@ from torch import Tensor
 from certus.domains import Box as Interval
 from certus.errors import ArgumentError, LossError, UnsupportedError
 from certus.mdp import AngleReward, DeepQLearning, make_cartpoles
-from certus.mdp.q_network import NetworkShape, QNetwork
-from certus.mdp.replay import Replay
+from certus.mdp.deep import Replay
+from certus.mdp.policies import NetworkShape, QNetwork
 
 
 class Line(gymnasium.Env[Any, Any]):

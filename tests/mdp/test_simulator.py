@@ -20,9 +20,9 @@ from certus.mdp import (
     make_cartpoles,
     variations,
 )
+from certus.mdp._compiled import UncompiledWarning, compiled
 from certus.mdp.cartpole import advance, advance_fast, fallen, fallen_fast
-from certus.mdp.compiled import UncompiledWarning, compiled
-from certus.mdp.episodes import run_trials
+from certus.mdp.evaluation import run_trials
 
 SYSTEMS = variations()
 

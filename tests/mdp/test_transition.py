@@ -17,8 +17,8 @@ from certus.costs import SquaredSup, WeightedL2
 from certus.domains import Box
 from certus.errors import ArgumentError, LossError
 from certus.mdp import AngleReward, RobustTransition, WeakPenaltyWarning
-from certus.mdp.lambert import Real, lambert_w, lambert_w_fast
-from certus.mdp.q_network import NetworkShape, QNetwork
+from certus.mdp._compiled import Real, lambert_w, lambert_w_fast
+from certus.mdp.policies import NetworkShape, QNetwork
 from certus.mdp.rewards import finest_penalty, pushed, pushed_fast
 from tests.oracles import Array, maximum_on_grid
 

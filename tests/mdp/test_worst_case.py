@@ -20,7 +20,7 @@ from certus.mdp import (
     load_policy,
     worst_case_values,
 )
-from certus.mdp.q_network import NetworkShape, QNetwork
+from certus.mdp.policies import NetworkShape, QNetwork
 from certus.runs import RunError
 from certus.storage.tensors import save_tensors
 from tests.oracles import worst_case_by_linear_program

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from certus.mdp.cartpole import variations
-from certus.mdp.episodes import MeanEstimate
+from certus.mdp.evaluation import MeanEstimate
 from studies import pendulum, pole_agents, pole_gammas, pole_networks, pole_schedules
 from studies.agent_pairs import (
     decided,

@@ -4,19 +4,23 @@ Each transition of the environment is moved by an adversary who pays γ times th
 (eqn:qlearningthing).
 """
 
+from certus.mdp._compiled import UncompiledWarning
 from certus.mdp.cartpole import CartPole, variations
-from certus.mdp.compiled import UncompiledWarning
-from certus.mdp.covering import Covering
 from certus.mdp.deep import DeepQLearning
 from certus.mdp.environments import discretize_action, make_cartpole, make_cartpoles
-from certus.mdp.episodes import Trials, episode_lengths, episode_rewards, estimate_mean, run_trials
+from certus.mdp.evaluation import Trials, episode_lengths, episode_rewards, estimate_mean, run_trials
 from certus.mdp.fast import cartpole_learner, fit_cartpole
-from certus.mdp.policies import DeepPolicy, Policy, TabularPolicy, load_policy
+from certus.mdp.policies import Covering, DeepPolicy, Policy, TabularPolicy, load_policy
 from certus.mdp.rewards import AngleReward, Reward
+from certus.mdp.robust import (
+    RobustOptimum,
+    cartpole_optimum,
+    cartpole_worst_case,
+    robust_optimum,
+    worst_case_values,
+)
 from certus.mdp.tabular import Decay, Landing, TabularQLearning, Training
 from certus.mdp.transition import RobustTransition, WeakPenaltyWarning
-from certus.mdp.value_iteration import RobustOptimum, cartpole_optimum, robust_optimum
-from certus.mdp.worst_case import cartpole_worst_case, worst_case_values
 
 __all__ = [
     "AngleReward",

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from certus.errors import require
-from certus.mdp.compiled import compiled
-from certus.mdp.lambert import Real
+from certus.mdp._compiled import Real, compiled
 
 STEP_LIMIT = 400  # the paper's cap on an episode
 START = 0.05  # every entry of the first state is uniform on ±START

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from certus.errors import UnsupportedError, require_count
+from certus.mdp._compiled import compiled, warn_if_uncompiled
 from certus.mdp.cartpole import ORIGINAL, START, STEP_LIMIT, CartPole, advance_fast, fallen_fast
-from certus.mdp.compiled import compiled, warn_if_uncompiled
-from certus.mdp.covering import Covering, Points, axis_cell_fast
-from certus.mdp.policies import TabularPolicy
+from certus.mdp.policies import Covering, Points, TabularPolicy, axis_cell_fast
 from certus.mdp.rewards import AngleReward, pushed_fast
 from certus.mdp.tabular import Landing, Table, TabularQLearning, Training, lowest_cell
 

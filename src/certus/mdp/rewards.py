@@ -17,8 +17,7 @@ from torch import Tensor
 from certus._validation import check_penalty
 from certus.batches import widened
 from certus.errors import LossError, require, require_count
-from certus.mdp.compiled import compiled
-from certus.mdp.lambert import Real, lambert_w, lambert_w_fast
+from certus.mdp._compiled import Real, compiled, lambert_w, lambert_w_fast
 
 Reward = Callable[[Tensor], Tensor]
 """``reward(states) -> (batch,)``, differentiable in the states."""

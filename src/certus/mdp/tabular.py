@@ -23,10 +23,9 @@ import torch
 from numpy.typing import NDArray
 
 from certus.errors import require, require_count
-from certus.mdp.compiled import compiled
-from certus.mdp.covering import Covering, Points
+from certus.mdp._compiled import compiled
 from certus.mdp.environments import check_spaces
-from certus.mdp.policies import TabularPolicy
+from certus.mdp.policies import Covering, Points, TabularPolicy
 from certus.mdp.rewards import AngleReward, Reward, check_reward, finest_penalty
 from certus.mdp.transition import RobustTransition, WeakPenaltyWarning
 

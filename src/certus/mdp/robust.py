@@ -1,4 +1,6 @@
-"""The worst-case value of a policy when every transition may move within a ball of transport cost ρ.
+"""Robust values: policy evaluation and value iteration under worst-case transitions.
+
+The worst-case value of a policy when every transition may move within a ball of transport cost ρ.
 
     V(i) = r(i) + λ inf {E_P V : W_c(P, P̂ᵢ) ≤ ρ},     P̂ᵢ what the policy's transition from i does nominally
 
@@ -8,22 +10,31 @@ By duality (prop:duality, with −V for the loss) the infimum is
 
 Each γ of a grid gives a lower bound on it, so the fixed point is a lower bound on the worst case *of the
 model*. A model of cells is not the system: for that the value is *estimated*.
+
+The optimum of a robust MDP: the best policy when every transition may move within a ball of radius ρ.
+
+    V(i) = max_a r(i) + λ inf {E_P V : W_c(P, P̂_ia) ≤ ρ}
+
+The balls of different states and actions are independent of each other (they are *rectangular*). So a
+deterministic, stationary policy is optimal, and iterating the equation converges to its value.
+As in ``worst_case`` the infimum is taken from below, by duality, on a grid of γ.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from certus.errors import ArgumentError, require
+from certus.mdp._compiled import compiled
 from certus.mdp.cartpole import ORIGINAL, START, CartPole, advance, fallen
-from certus.mdp.compiled import compiled
-from certus.mdp.covering import Covering, Points
-from certus.mdp.policies import TabularPolicy
+from certus.mdp.fast import ANGLES, cartpole_learner
+from certus.mdp.policies import Covering, Points, TabularPolicy
 
 DUAL_GRID = np.geomspace(1, 1e5, 11)
 MOST_SWEEPS = 10_000
@@ -158,3 +169,63 @@ def value_at_start(values: Points, covering: Covering) -> float:
     """The mean of V over the first states of an episode."""
     start = np.random.default_rng(0).uniform(-START, START, (1000, 2))
     return float(values[covering.cells(start)].mean())
+
+
+@dataclass(frozen=True, eq=False)
+class RobustOptimum:
+    """What robust value iteration returns.
+
+    Attributes:
+        values: (states,) V.
+        table: (states, actions) r + λ inf E_P V; the optimal action is the largest of its row.
+    """
+
+    values: Points
+    table: Points
+
+
+def robust_optimum(
+    following: NDArray[np.int64],
+    rewards: Points,
+    costs: Points,
+    *,
+    rho: float,
+    discount: float = 0.99,
+    gammas: Sequence[float] | Points = DUAL_GRID,
+    tolerance: float = 1e-2,
+) -> RobustOptimum:
+    """Solve the equation above for a finite model with uniform samples.
+
+    Args:
+        following: (states, actions, samples) the states that each action leads to, equally likely.
+        rewards, costs, rho, gammas, tolerance: see ``worst_case_values``.
+
+    One state, two actions, nothing to be moved: the reward for ever.
+
+    >>> robust_optimum(np.zeros((1, 2, 1), int), np.ones(1), np.zeros((1, 1)), rho=0.1, discount=0.5).values
+    array([2.])
+    """
+    check_ball(rho, discount)
+    values = rewards / (1 - discount)
+    for _ in range(MOST_SWEEPS):
+        table = rewards[:, None] + discount * worst_expectations(values, following, costs, rho, gammas)
+        change = np.abs(table.max(1) - values).max()
+        values = table.max(1)
+        if change <= tolerance * (1 - discount):
+            return RobustOptimum(values, table)
+    raise unsettled(discount)
+
+
+def cartpole_optimum(
+    rho: float, system: CartPole = ORIGINAL, discount: float = 0.99
+) -> tuple[TabularPolicy, float]:
+    """The policy that is optimal within ρ on the cells of cart-pole, and its value there.
+
+    Of the cells it is the optimum; of the system, whose cart has a position that the cells do not see, its
+    value is *estimated*.
+    """
+    covering = cartpole_learner().covering
+    model = cell_model(covering, system)
+    found = robust_optimum(model.following, model.rewards, model.costs, rho=rho, discount=discount)
+    policy = TabularPolicy(found.table[:-1].copy(), covering, ANGLES)
+    return policy, value_at_start(found.values, covering)
