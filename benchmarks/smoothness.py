@@ -22,8 +22,8 @@ from torch import nn
 import certus
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
+from certus.bounds import spectral
 from certus.data import DataSet, Split
-from certus.smoothness import spectral
 from certus.subsets import Subset
 from certus.training import evaluate
 
@@ -89,7 +89,7 @@ def around(data: DataSet, args: Args) -> dict[str, Any]:
     train(model, data.train, 1, args)
     test = some(data, 10_000, args)
     start = time.process_time()
-    local = certus.smoothness.local_smoothness(model, test.inputs, test.targets, radius)
+    local = certus.bounds.local_smoothness(model, test.inputs, test.targets, radius)
     seconds = time.process_time() - start
     whole = certus.input_smoothness(model, input_shape=(1, 28, 28)).curvature
     median = float(local.curvature.median())

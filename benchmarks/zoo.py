@@ -24,9 +24,9 @@ import torch
 import certus
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
+from certus.bounds.analysis import Analysis
 from certus.errors import ContradictionError
 from certus.losses import CrossEntropy
-from certus.smoothness.analysis import Analysis
 from tests.smoothness.ascent import climb, margin_loss
 from tests.smoothness.attacked import attack_animal
 from tests.smoothness.zoo import KINKED_ZOO, SMOOTH_ZOO

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from certus.bounds import input_smoothness
 from certus.decimals import at_least, at_most
 from certus.inner import WRM
-from certus.smoothness import input_smoothness
 from certus.split import Split
 from certus.training import Fit, fit
 from studies.dog_features import Features, photo_features

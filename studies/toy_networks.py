@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from certus.bounds import input_smoothness
 from certus.certificates import certify
 from certus.inner import WRM, concave_share, default_maximizer
 from certus.runs.settings import Settings
 from certus.runs.trained import TrainedRun
-from certus.smoothness import input_smoothness
 from studies.workshop import Workshop
 
 TOY_GAMMA = 2.0

@@ -59,7 +59,7 @@ WAYS: dict[str, Callable[[], object]] = {
     "WRM, targets": lambda: WRM(gamma=1.0)(_distance, REAL, MARKED),
     "attack": lambda: pgm(0.1)(ModelLoss(NETWORK), COMPLEX, LABELS),
     "nearest error": lambda: nearest_error(ModelLoss(NETWORK), COMPLEX, LABELS),
-    "bounds": lambda: certus.smoothness.local_smoothness(NETWORK, COMPLEX, LABELS, 0.1),
+    "bounds": lambda: certus.bounds.local_smoothness(NETWORK, COMPLEX, LABELS, 0.1),
     "split": lambda: Split(COMPLEX, LABELS),
     "split's weights": lambda: Split(REAL, LABELS, MARKED),
     "frame": lambda: from_frame(

@@ -29,9 +29,9 @@ NO_ROUNDING = {
     "costs/quadratic.py": {"_SKEW"},  # what is refused
     "errors.py": {"LEAST"},  # what is refused
     "domains.py": {"_OUTSIDE"},  # what belongs to a ball: part of its definition
-    "smoothness/activation.py": {"_BESIDE"},  # more peaks than needed are looked at
-    "smoothness/agreement.py": {"_CLOSE"},  # what is refused
-    "smoothness/operators.py": {"_LOST"},  # underflow, derived where it is used
+    "bounds/activations.py": {"_BESIDE"},  # more peaks than needed are looked at
+    "bounds/equivalence.py": {"_CLOSE"},  # what is refused
+    "bounds/operators.py": {"_LOST"},  # underflow, derived where it is used
 }
 """Small constants of other files, which are no roundings."""
 

@@ -318,7 +318,7 @@ def test_smooth_is_recommended_where_it_works_only() -> None:
     for model in (layers, Functional()):
         recommended = "smooth(model)" in prospects(model, (2,))
         try:
-            certus.smoothness.smooth(model, (2,))
+            certus.bounds.smooth(model, (2,))
             works = True
         except certus.CertusError:
             works = False

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
         models,
         runs,
         sklearn,
-        smoothness,
         training,
     )
+    from certus import bounds as smoothness
     from certus import inner as surrogate
+    from certus.bounds import input_smoothness
     from certus.certificates import Certificate, Smoothed, certify
     from certus.costs import SquaredL2
     from certus.domains import Box
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from certus.inner import WRM
     from certus.losses import CrossEntropy, ModelLoss
     from certus.runs.trained import load_run as load
-    from certus.smoothness import input_smoothness
     from certus.split import Split
     from certus.training import fit
 

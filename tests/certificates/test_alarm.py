@@ -14,6 +14,7 @@ from torch import nn
 
 import certus
 from certus import SquaredL2, certify
+from certus.bounds import SmoothnessBound
 from certus.certificates.alarm import check_met
 from certus.certificates.attained.search import push
 from certus.certificates.certificate import Certificate
@@ -22,7 +23,6 @@ from certus.certificates.proven.constants import Around, look_around
 from certus.certificates.record import as_json
 from certus.certificates.surroundings import Surroundings
 from certus.errors import ContradictionError
-from certus.smoothness import SmoothnessBound
 from certus.split import Split
 from certus.storage.write import seal
 from tests.certificates.problems import network, samples

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 import certus
 from certus import Box, SquaredL2, certify
+from certus.bounds import RULES, rule
+from certus.bounds.activations import TANH, Activation
 from certus.certificates.certificate import Certificate
 from certus.certificates.record import as_json
 from certus.costs import Bregman, Cost, Masked
@@ -21,9 +23,6 @@ from certus.domains import Domain
 from certus.errors import ClaimError, ContradictionError
 from certus.figures.brackets import draw_bracket
 from certus.figures.curvature import draw_bound
-from certus.smoothness import RULES, rule
-from certus.smoothness.activation import Activation
-from certus.smoothness.activations import TANH
 from tests.certificates.problems import EVERYWHERE, L2, network, samples
 
 DATA = samples(0, 8)
@@ -189,10 +188,10 @@ def test_what_used_to_give_a_bracket_upside_down_is_refused() -> None:
 def test_and_meets_the_alarm_where_no_trial_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both lines of defence hold by themselves."""
     monkeypatch.setattr("certus._validation.check_claims", lambda *arguments: None)
-    monkeypatch.setattr("certus.smoothness.geometry.check_claims_everywhere", lambda *arguments: None)
+    monkeypatch.setattr("certus.bounds.backward.check_claims_everywhere", lambda *arguments: None)
     with pytest.raises(ContradictionError, match="It assumes growth and strong convexity of Grown"):
         certify(network("elu", 0), DATA, rho=0.1, cost=Grown(), **QUICK)
-    monkeypatch.setattr("certus.smoothness.user_rules.check_activation", lambda *arguments: None)
+    monkeypatch.setattr("certus.bounds.registry.check_activation", lambda *arguments: None)
     rule(Mine)(lambda module, shape: slight(TANH))
     with pytest.raises(ContradictionError, match=r"It assumes the rule of Mine \(layer 1\)"):
         certify(mine(), DATA, rho=0.1, **QUICK)

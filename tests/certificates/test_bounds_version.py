@@ -87,7 +87,7 @@ def test_nothing_new_is_recorded_under_an_old_number(
     monkeypatch.setattr(bounds_sources, "RECORD", record)
     main()
     assert json.loads(record.read_text()) == state()
-    name = "src/certus/smoothness/spectral.py"
+    name = "src/certus/bounds/spectral.py"
     old = state()
     old["files"][name] = "0" * 16
     record.write_text(json.dumps(old))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from certus import Box, CrossEntropy, ModelLoss, SquaredL2, certify
 from certus.attacks import nearest_error
+from certus.bounds.analysis import Analysis
 from certus.certificates.proven.centred import centred_parabolas
 from certus.certificates.proven.constants import Grid, look_around
 from certus.certificates.proven.parabolas import Parabolas, narrow
@@ -21,7 +22,6 @@ from certus.costs import Cost, Masked, SquaredSup, WeightedL2
 from certus.data import Split
 from certus.domains import Unbounded
 from certus.models import LogCosh, SmoothAbs, certified_mlp
-from certus.smoothness.analysis import Analysis
 from tests.oracles import Array
 
 

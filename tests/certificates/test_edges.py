@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 import certus
 from certus import Box, CrossEntropy, SquaredL2, certify
+from certus.bounds import SmoothnessBound
 from certus.certificates.certificate import Certificate
 from certus.certificates.record import as_json
 from certus.costs import LabelCost, SquaredSup, WeightedL2
 from certus.errors import ArgumentError, ContradictionError, LossError
 from certus.losses import Logistic, SquaredError
-from certus.smoothness import SmoothnessBound
 from tests.certificates.problems import L2, network, numpy_loss, samples
 from tests.oracles import maximum_on_square
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from certus import SquaredL2
+from certus.bounds import Analysis
 from certus.certificates.proven.constants import everywhere
 from certus.certificates.proven.parabolas import Forms, Narrow, narrow
 from certus.certificates.proven.problem import Problem
@@ -19,7 +20,6 @@ from certus.certificates.proven.values import Values
 from certus.domains import Unbounded
 from certus.layers import LogCosh
 from certus.losses import CrossEntropy
-from certus.smoothness import Analysis
 
 
 def random(*shape: int, seed: int) -> Tensor:

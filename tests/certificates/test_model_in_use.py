@@ -168,7 +168,7 @@ def test_tensors_of_another_class_are_refused(
 
 def test_a_lazy_layer_is_refused() -> None:
     with pytest.raises(certus.CertusError, match="UninitializedParameter"):
-        certus.smoothness.input_smoothness(nn.Sequential(nn.LazyLinear(2)), input_shape=(2,))
+        certus.bounds.input_smoothness(nn.Sequential(nn.LazyLinear(2)), input_shape=(2,))
 
 
 def offset(seed: int) -> tuple[nn.Sequential, Tensor, Tensor]:

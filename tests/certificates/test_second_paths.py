@@ -45,9 +45,9 @@ def test_portions_of_samples(portion: int, monkeypatch: pytest.MonkeyPatch) -> N
 def test_portions_of_balls(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ball by itself may get a better slope than in company, never a worse one; both are above samples."""
     model, (points, targets) = network("tanh", 1), samples(1, 9)
-    together = certus.smoothness.local_smoothness(model, points, targets, 0.3)
-    monkeypatch.setattr("certus.smoothness.api._CHUNK", numbers)
-    alone = certus.smoothness.local_smoothness(model, points, targets, 0.3)
+    together = certus.bounds.local_smoothness(model, points, targets, 0.3)
+    monkeypatch.setattr("certus.bounds.analysis._CHUNK", numbers)
+    alone = certus.bounds.local_smoothness(model, points, targets, 0.3)
     assert (alone.lipschitz <= together.lipschitz * (1 + 1e-12)).all()
     assert (alone.curvature <= together.curvature * (1 + 1e-12)).all()
     generator = torch.Generator().manual_seed(0)
@@ -62,14 +62,14 @@ def test_a_ball_is_bounded_alike_in_any_company() -> None:
     """A population's bound takes samples as independent: none may change what is said of another."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 8), nn.ELU(2.0), nn.Linear(8, 3)).double()
-    analysis, targets = certus.smoothness.Analysis(model), torch.zeros(20, dtype=torch.long)
+    analysis, targets = certus.bounds.Analysis(model), torch.zeros(20, dtype=torch.long)
     points = 3 * torch.randn(20, 2, dtype=torch.float64)
-    together = certus.smoothness.local_smoothness(analysis, points, targets, 0.3)
+    together = certus.bounds.local_smoothness(analysis, points, targets, 0.3)
     kinked = torch.isinf(together.bounds["max"])
     assert 0 < kinked.sum() < 20
     for index in range(20):
         double = points[[index, index]]
-        alone = certus.smoothness.local_smoothness(analysis, double, targets[:2], 0.3)
+        alone = certus.bounds.local_smoothness(analysis, double, targets[:2], 0.3)
         for rule, values in together.bounds.items():
             torch.testing.assert_close(values[index], alone.bounds[rule][0], rtol=1e-9, atol=0)
 

@@ -71,7 +71,7 @@ def test_both_sides_hold_for_the_model_itself_at_the_jump(
 
 def test_a_low_threshold_is_refused() -> None:
     with pytest.raises(certus.CertusError, match="threshold"):
-        certus.smoothness.input_smoothness(nn.Sequential(nn.Linear(2, 2), nn.Softplus(threshold=5)))
+        certus.bounds.input_smoothness(nn.Sequential(nn.Linear(2, 2), nn.Softplus(threshold=5)))
 
 
 def test_an_ordinary_softplus_loses_nothing_that_is_seen() -> None:

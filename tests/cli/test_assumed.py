@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from certus.smoothness import RULES, SmoothnessBound
+from certus.bounds import RULES, SmoothnessBound
 from certus.storage.write import seal
 from tests.cli.test_cli import certus, refused
 
 FILE = """
 import torch
 from torch import nn
-from certus.smoothness import activations, rule
+from certus.bounds import activations, rule
 
 class Wave(nn.Module):
     def forward(self, inputs):

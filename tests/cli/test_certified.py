@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from certus.bounds import input_smoothness
 from certus.runs import RunDirectory, load_model
-from certus.smoothness import input_smoothness
 from tests.cli.test_cli import certus
 
 TINY = ["--model", "certified-mlp:16", "--epochs", "2"]

@@ -29,8 +29,8 @@ from sklearn.preprocessing import (
 from sklearn.svm import LinearSVC
 
 import certus
+from certus.bounds.estimators import Unread, read_estimator
 from certus.errors import ArgumentError, UnprovableError
-from certus.readers import Unread, read_estimator
 from certus.sklearn import RobustClassifier
 from certus.split import Split
 from tests.readers.parameter_space import CLASSES

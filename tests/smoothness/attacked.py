@@ -62,7 +62,7 @@ def attack_network(made: Made, seed: int, steps: int) -> Attacked:
         bent, slope = bound.margin_curvature[above, below], bound.margin_lipschitz[above, below]
         pairs[f"curvature of {name}"] = (float(apart.curvature.max()), float(bent))
         pairs[f"slope of {name}"] = (float(apart.slope.max()), float(slope))
-    near = certus.smoothness.local_smoothness(made.model, points[:2], targets[:2], RADIUS)
+    near = certus.bounds.local_smoothness(made.model, points[:2], targets[:2], RADIUS)
     around = climb(margin_loss(made.model, targets[:2]), points[:2], steps=steps // 2, radius=RADIUS)
     for index in range(2):
         for rule, values in near.bounds.items():

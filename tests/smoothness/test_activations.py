@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from certus.bounds.activations import Activation
+from certus.bounds.network import read_layers
 from certus.models import LogCosh, SmoothAbs
-from certus.smoothness.activation import Activation
-from certus.smoothness.network import read_layers
 
 LAYERS: dict[str, nn.Module] = {
     "Sigmoid": nn.Sigmoid(),

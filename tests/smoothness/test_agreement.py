@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from certus.bounds.composition import Step
+from certus.bounds.equivalence import check_agreement
+from certus.bounds.network import read_network
 from certus.errors import UnsupportedError
-from certus.smoothness.agreement import check_agreement
-from certus.smoothness.network import read_network
-from certus.smoothness.steps import Step
 
 Change = Callable[[Tensor, Tensor], Tensor]
 OTHER, AGAIN = "does not compute what was read of it", "other outputs when it is asked again"

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 import certus
+from certus.bounds import Analysis
 from certus.certificates.proven.problem import Network
 from certus.errors import UnsupportedError
-from certus.smoothness import Analysis
 
 Forward = Callable[[Tensor], Tensor]
 

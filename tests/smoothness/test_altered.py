@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 import certus
+from certus.bounds import Analysis
 from certus.layers import LogCosh, Residual
-from certus.smoothness import Analysis
 
 
 def small() -> nn.Sequential:
@@ -47,8 +47,8 @@ def test_a_layer_used_twice_counts_twice() -> None:
     assert bound.curvature == pytest.approx(81 * 2 / 4, rel=1e-6)  # D²/4, D = 9√2
     activation = nn.ReLU()
     model = nn.Sequential(nn.Linear(2, 2), activation, nn.Linear(2, 2), activation)
-    assert [found.path for found in certus.smoothness.validate(model)] == ["1", "3"]
-    assert certus.smoothness.validate(certus.smoothness.smooth(model)) == []
+    assert [found.path for found in certus.bounds.validate(model)] == ["1", "3"]
+    assert certus.bounds.validate(certus.bounds.smooth(model)) == []
 
 
 def far_out(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def test_hooks_and_functions_of_its_own_are_refused() -> None:
     model[0].register_forward_hook(far_out)
     with pytest.raises(certus.errors.UnsupportedError, match="The container 0 has hooks"):
         certus.input_smoothness(model)
-    assert [found.path for found in certus.smoothness.validate(model)] == ["0"]
+    assert [found.path for found in certus.bounds.validate(model)] == ["0"]
     model = small()
     model[1].forward = lambda points: points[:, :3]
     with pytest.raises(certus.errors.UnsupportedError, match="functions of its own"):
@@ -88,7 +88,7 @@ def test_calls_that_are_not_torchs_own_are_refused(kind: type[nn.Linear]) -> Non
     model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), kind(4, 3))
     with pytest.raises(certus.errors.UnsupportedError, match=r"layer 2 \(.*\) has .* functions of its own"):
         certus.input_smoothness(model)
-    assert [found.path for found in certus.smoothness.validate(model)] == ["2"]
+    assert [found.path for found in certus.bounds.validate(model)] == ["2"]
 
 
 @pytest.mark.parametrize(
@@ -175,14 +175,14 @@ def test_weights_are_read_once() -> None:
     model = small().double()
     analysis = Analysis(model)
     inputs, targets = torch.randn(4, 2).double(), torch.zeros(4, dtype=torch.long)
-    before = certus.smoothness.local_smoothness(analysis, inputs, targets, 0.1).curvature
+    before = certus.bounds.local_smoothness(analysis, inputs, targets, 0.1).curvature
     with torch.no_grad():
         model[1].weight.mul_(100)  # type: ignore[operator]
-    assert torch.equal(certus.smoothness.local_smoothness(analysis, inputs, targets, 0.1).curvature, before)
+    assert torch.equal(certus.bounds.local_smoothness(analysis, inputs, targets, 0.1).curvature, before)
 
 
 def test_elu_far_from_zero() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 4), nn.CELU(0.01), nn.Linear(4, 3))
-    local = certus.smoothness.local_smoothness(model, 50 * torch.randn(50, 2), torch.zeros(50).long(), 0.1)
+    local = certus.bounds.local_smoothness(model, 50 * torch.randn(50, 2), torch.zeros(50).long(), 0.1)
     assert torch.isfinite(local.curvature).all()

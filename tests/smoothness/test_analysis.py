@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from certus.bounds.analysis import Analysis
+from certus.bounds.composition import forward
+from certus.bounds.max_pool import Windows
 from certus.costs import SquaredSup, WeightedL2
 from certus.losses import CrossEntropy
-from certus.smoothness.analysis import Analysis
-from certus.smoothness.steps import forward
-from certus.smoothness.windows import Windows
 from tests.smoothness.balls import balls, coefficient, outputs
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.smoothness import chain
+from certus.bounds import operators as chain
 from tests.smoothness.ascent import climb, margin_loss
 from tests.smoothness.attacked import attack, attack_network
 from tests.smoothness.image_networks import Made

@@ -11,16 +11,14 @@ from flint import arb, arb_series
 from torch import Tensor, nn
 
 import certus
+from certus.bounds import activations, spectral
+from certus.bounds.activations import Activation
+from certus.bounds.operators import Chain, Convolution, Dense
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.rounding import rounding_at
 from certus.layers import LogCosh, Residual, SmoothAbs
 from certus.losses import loss_and_slope
 from certus.outward import inflate, slack
-from certus.smoothness import activations, spectral
-from certus.smoothness.activation import Activation
-from certus.smoothness.chain import Chain
-from certus.smoothness.convolution import Convolution
-from certus.smoothness.operators import Dense
 from tests.smoothness.ascent import climb, margin_loss
 from tests.smoothness.balls import (
     FUNCTIONS,
@@ -130,7 +128,7 @@ def test_curvature_at_the_points_that_an_ascent_found(kind: str) -> None:
         model, targets = network(kind, seed, 2.0), torch.tensor([0, 1, 2, 0])
         found = climb(margin_loss(model, targets), some_points(seed), steps=30)
         everywhere = certus.input_smoothness(model)
-        around = certus.smoothness.local_smoothness(model, found.point, targets, 1e-9)
+        around = certus.bounds.local_smoothness(model, found.point, targets, 1e-9)
         with balls():
             for index in range(4):
                 series = cross_entropy(
@@ -186,7 +184,7 @@ def test_norms_of_convolutions_and_chains(monkeypatch: pytest.MonkeyPatch) -> No
     written = mix.matrix() @ layer.matrix()
     for large in (False, True):
         if large:
-            monkeypatch.setattr("certus.smoothness.operators._SMALL_SIDE", 0)
+            monkeypatch.setattr("certus.bounds.operators._SMALL_SIDE", 0)
             monkeypatch.setattr(spectral, "_CACHE", type(spectral._CACHE)())
         found = Chain([layer, mix])
         assert found.small is not large

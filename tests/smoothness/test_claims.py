@@ -13,21 +13,19 @@ import torch
 from torch import Tensor, nn
 
 import certus
+from certus.bounds import RULES, Analysis, rule
+from certus.bounds.activations import ELU, SIGMOID, SILU, SMOOTH_ABS, SOFTPLUS, TANH, Activation
+from certus.bounds.claims import check_activation, check_reach
+from certus.bounds.composition import Step
+from certus.bounds.curvature_rules import Joint
+from certus.bounds.layer_rules import Branches
+from certus.bounds.max_pool import Windows
+from certus.bounds.operators import Dense, Diagonal, Operator, Weights
+from certus.bounds.passes import Shape, Stage
+from certus.bounds.registry import find_rule
+from certus.bounds.web import Sum
 from certus.errors import ClaimError
 from certus.models import Residual
-from certus.smoothness import RULES, Analysis, rule
-from certus.smoothness.activation import Activation
-from certus.smoothness.activation_claims import check_activation
-from certus.smoothness.activations import ELU, SIGMOID, SILU, SMOOTH_ABS, SOFTPLUS, TANH
-from certus.smoothness.bending import Joint
-from certus.smoothness.layer_claims import check_reach
-from certus.smoothness.lookup import find_rule
-from certus.smoothness.operators import Dense, Diagonal, Operator, Weights
-from certus.smoothness.rules import Branches
-from certus.smoothness.stage import Shape, Stage
-from certus.smoothness.steps import Step
-from certus.smoothness.sums import Sum
-from certus.smoothness.windows import Windows
 
 OWN = [
     *(nn.Sigmoid(), nn.Tanh(), nn.Softplus(), nn.Softplus(4.0), nn.ELU(), nn.CELU(0.3), nn.GELU()),
@@ -81,9 +79,9 @@ def test_a_claim_that_stands_is_assumed_by_name() -> None:
     assert content["assumptions"] == ["the rule of Mine (layer 1)"]
     assert content["validity"].startswith("Assumed: the rule of Mine (layer 1). If that holds: Proven for")
     inputs, targets = torch.zeros(2, 3), torch.tensor([0, 1])
-    near = certus.smoothness.local_smoothness(model(), inputs, targets, 0.1)
+    near = certus.bounds.local_smoothness(model(), inputs, targets, 0.1)
     assert (near.evidence, near.assumptions) == ("assumed", mine.assumptions)
-    assert certus.smoothness.local_smoothness(model(nn.Tanh()), inputs, targets, 0.1).evidence == "proven"
+    assert certus.bounds.local_smoothness(model(nn.Tanh()), inputs, targets, 0.1).evidence == "proven"
 
 
 def test_every_place_is_named() -> None:
@@ -116,9 +114,7 @@ def test_our_rule_replaced_or_borrowed_is_the_users() -> None:
 
 
 def test_a_bound_that_somebody_else_made_is_assumed() -> None:
-    made = certus.smoothness.SmoothnessBound(
-        {"mine": 1.0}, 1.0, 1.0, None, None, [], None, certus.SquaredL2()
-    )
+    made = certus.bounds.SmoothnessBound({"mine": 1.0}, 1.0, 1.0, None, None, [], None, certus.SquaredL2())
     assert made.evidence == made.as_json()["evidence"] == "assumed"
     assert made.assumptions == ("the bounds themselves, which certus did not derive",)
 

@@ -161,9 +161,9 @@ def test_label_smoothing_does_not_vanish_where_the_model_is_certain() -> None:
     point, label = torch.tensor([[math.atanh(1 / math.sqrt(3))]]), torch.tensor([0])
     truth = curvature_at(model, point, 0, criterion)
     assert truth == pytest.approx(4 / (3 * math.sqrt(3)) * 0.1 / 3, rel=1e-6)
-    near = certus.smoothness.local_smoothness(model, point, label, 0.01, criterion)
+    near = certus.bounds.local_smoothness(model, point, label, 0.01, criterion)
     assert float(near.curvature) >= truth
-    plain = certus.smoothness.local_smoothness(model, point, label, 0.01)
+    plain = certus.bounds.local_smoothness(model, point, label, 0.01)
     assert float(plain.curvature) < 1e-20
 
 
@@ -171,5 +171,5 @@ def test_local_bounds_shrink_to_the_truth() -> None:
     """At radius 0 every σ' and σ'' is known: one hidden unit leaves no slack."""
     model = nn.Sequential(linear(torch.tensor([[2.0]])), nn.Tanh(), linear(torch.tensor([[1.0], [-0.5]])))
     point = torch.tensor([[-0.4]]).double()
-    near = certus.smoothness.local_smoothness(model, point, torch.tensor([1]), 0.0)
+    near = certus.bounds.local_smoothness(model, point, torch.tensor([1]), 0.0)
     assert float(near.curvature) == pytest.approx(curvature_at(model, point[0], 1, CrossEntropy()), rel=1e-6)

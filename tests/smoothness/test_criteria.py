@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from certus.bounds.criteria import Softmax, read_criterion
 from certus.losses import Criterion, CrossEntropy, Logistic, SmoothMargin
-from certus.smoothness.criteria import Softmax, read_criterion
 
 CRITERIA: dict[str, tuple[Criterion, int]] = {
     "plain": (CrossEntropy(), 3),

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 import certus
 from certus import CrossEntropy
+from certus.bounds import RULES, rule
+from certus.bounds.operators import Diagonal
 from certus.errors import ArgumentError, LossError, UnprovableError, UnsupportedError
 from certus.models import LogCosh, Normalize, Residual, Scale
-from certus.smoothness import RULES, rule
-from certus.smoothness.operators import Diagonal
 
 
 class Strange(nn.Module):
@@ -89,7 +89,7 @@ def test_hooks_are_refused() -> None:
     model[0].register_forward_hook(lambda module, inputs, output: 3 * output)
     with pytest.raises(UnsupportedError, match=r"layer 0 \(Linear\) has forward hooks"):
         certus.input_smoothness(model)
-    assert [found.path for found in certus.smoothness.validate(model)] == ["0"]
+    assert [found.path for found in certus.bounds.validate(model)] == ["0"]
 
 
 REFUSED = {
@@ -105,7 +105,7 @@ REFUSED = {
 def test_layers_with_settings_that_have_no_rule(layer: nn.Module, message: str) -> None:
     with pytest.raises(UnsupportedError, match=f"layer 0 .* has {message}"):
         certus.input_smoothness(nn.Sequential(layer, nn.Flatten()), input_shape=(1, 6, 6))
-    assert not certus.smoothness.validate(nn.Sequential(layer))[0].repairable
+    assert not certus.bounds.validate(nn.Sequential(layer))[0].repairable
 
 
 def test_arguments() -> None:
@@ -125,16 +125,16 @@ def test_arguments() -> None:
     with pytest.raises(ArgumentError, match="`model` must have finite weights"):
         certus.input_smoothness(broken)
     with pytest.raises(ArgumentError, match="`model` must be a torch"):
-        certus.smoothness.validate(3)  # type: ignore[arg-type]
+        certus.bounds.validate(3)  # type: ignore[arg-type]
     points, targets = torch.zeros(2, 3), torch.tensor([0, 1])
     with pytest.raises(ArgumentError, match="`radius` must be finite and not negative; got -1"):
-        certus.smoothness.local_smoothness(model, points, targets, -1.0)
+        certus.bounds.local_smoothness(model, points, targets, -1.0)
     with pytest.raises(LossError, match="labels from 0 to 1"):
-        certus.smoothness.local_smoothness(model, points, targets + 1, 0.1)
+        certus.bounds.local_smoothness(model, points, targets + 1, 0.1)
     with pytest.raises(ArgumentError, match="`inputs` must be finite"):
-        certus.smoothness.local_smoothness(model, points / 0, targets, 0.1)
+        certus.bounds.local_smoothness(model, points / 0, targets, 0.1)
     with pytest.raises(ArgumentError, match="`inputs` must hold at least one sample"):
-        certus.smoothness.local_smoothness(model, points[:0], targets[:0], 0.1)
+        certus.bounds.local_smoothness(model, points[:0], targets[:0], 0.1)
     with pytest.raises(ArgumentError, match="`temperature` must be positive"):
         CrossEntropy(temperature=0.0)
     with pytest.raises(ArgumentError, match="`sharpness` must be positive"):
@@ -154,20 +154,20 @@ def test_validate_lists_and_smooth_repairs() -> None:
         *(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
         *(Residual(nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU())), nn.ELU(2.0), nn.Linear(8, 3)),
     )
-    found = certus.smoothness.validate(model)
+    found = certus.bounds.validate(model)
     assert [obstacle.path for obstacle in found] == ["1", "2", "4.branch.1", "5"]
     assert all(obstacle.repairable for obstacle in found)
-    repaired = certus.smoothness.smooth(model)
-    assert certus.smoothness.validate(repaired) == []
+    repaired = certus.bounds.smooth(model)
+    assert certus.bounds.validate(repaired) == []
     assert [type(layer) for layer in model][1] is nn.ReLU  # the model itself is left alone
     shape = (1, 6, 6)
     assert certus.input_smoothness(model, input_shape=shape).curvature == torch.inf
     assert certus.input_smoothness(repaired, input_shape=shape).curvature < torch.inf
-    assert isinstance(certus.smoothness.smooth(nn.ReLU()), nn.ELU)
+    assert isinstance(certus.bounds.smooth(nn.ReLU()), nn.ELU)
     with pytest.raises(
         UnsupportedError, match=r"No replacement is known for 0\.softmax \(softmax\) in test_err"
     ):
-        certus.smoothness.smooth(nn.Sequential(Attentive()), (3,))
+        certus.bounds.smooth(nn.Sequential(Attentive()), (3,))
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -200,9 +200,7 @@ def test_the_table() -> None:
 def test_targets_of_a_regression_must_match_the_outputs() -> None:
     model, inputs = nn.Linear(3, 2), torch.zeros(4, 3)
     with pytest.raises(LossError, match=r"as the outputs, \(4, 2\); got shape \(4, 1\)"):
-        certus.smoothness.local_smoothness(
-            model, inputs, torch.zeros(4, 1), 0.1, certus.losses.SquaredError()
-        )
+        certus.bounds.local_smoothness(model, inputs, torch.zeros(4, 1), 0.1, certus.losses.SquaredError())
 
 
 def test_weights_whose_squares_overflow() -> None:

@@ -15,13 +15,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.utils.parametrizations import spectral_norm
 
 import certus
+from certus.bounds import RULES, Analysis, rule
+from certus.bounds.claims import check_operator
+from certus.bounds.gather import LastAxis, Movement, Transposed
+from certus.bounds.operators import Convolution, Diagonal, Operator
 from certus.errors import CertusError, UnsupportedError
 from certus.layers import LogCosh, Residual
-from certus.smoothness import RULES, Analysis, rule
-from certus.smoothness.convolution import Convolution
-from certus.smoothness.layer_claims import check_operator
-from certus.smoothness.movement import LastAxis, Movement, Transposed
-from certus.smoothness.operators import Diagonal, Operator
 
 
 class Written(nn.Module):
@@ -60,9 +59,7 @@ def test_a_class_has_the_bounds_of_its_layers() -> None:
     assert found.bounds == pytest.approx(expected.bounds, rel=1e-12)
     assert found.lipschitz == pytest.approx(expected.lipschitz, rel=1e-12)
     points, labels = torch.linspace(-2, 2, 72).reshape(2, 1, 6, 6), torch.tensor([0, 2])
-    near = [
-        certus.smoothness.local_smoothness(each, points, labels, 0.2).curvature for each in (ours, theirs)
-    ]
+    near = [certus.bounds.local_smoothness(each, points, labels, 0.2).curvature for each in (ours, theirs)]
     torch.testing.assert_close(near[0], near[1], rtol=1e-12, atol=0)
 
 
@@ -375,12 +372,12 @@ def test_validate_lists_calls_with_their_lines() -> None:
             x = F.leaky_relu(self.act(self.first(x)))
             return self.last(self.act(x * x.exp()))
 
-    found = certus.smoothness.validate(Mixed())
+    found = certus.bounds.validate(Mixed())
     assert [(each.path, each.kind, each.repairable) for each in found] == [
         *(("exp", "exp", False), ("mul", "mul", False)),
         *(("act", "ReLU", True), ("leaky_relu", "leaky_relu", False), ("act@2", "ReLU", True)),
     ]
     assert "x * x.exp()" in found[0].line
     assert found[3].replacement == "torch.nn.functional.elu or softplus"
-    repaired = certus.smoothness.smooth(Residual(nn.Sequential(nn.Linear(4, 4), nn.ReLU())))
-    assert certus.smoothness.validate(repaired) == []
+    repaired = certus.bounds.smooth(Residual(nn.Sequential(nn.Linear(4, 4), nn.ReLU())))
+    assert certus.bounds.validate(repaired) == []

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus.smoothness import bending, operators, outputs, spectral
-from certus.smoothness.operators import Operator
+from certus.bounds import backward as outputs
+from certus.bounds import curvature_rules as bending
+from certus.bounds import operators, spectral
+from certus.bounds.operators import Operator
 from tests.smoothness.networks import sample
 from tests.smoothness.test_norms import dense, operator, svd_norm
 
@@ -201,12 +203,12 @@ def test_pairs_of_classes_and_the_box_around_them(monkeypatch: pytest.MonkeyPatc
     points, targets = torch.randn(30, 3).double(), torch.arange(30) % 5
     found = sample(model, certus.CrossEntropy(), points, targets, margins=True)
     pairs = certus.input_smoothness(model)
-    near = certus.smoothness.local_smoothness(model, points, targets, 0.2)
+    near = certus.bounds.local_smoothness(model, points, targets, 0.2)
     monkeypatch.setattr(outputs, "MOST_CLASSES", 2)
-    monkeypatch.setattr("certus.smoothness.pullback.MOST_CLASSES", 2)
+    monkeypatch.setattr("certus.bounds.backward.MOST_CLASSES", 2)
     box, around = (
         certus.input_smoothness(model),
-        certus.smoothness.local_smoothness(model, points, targets, 0.2),
+        certus.bounds.local_smoothness(model, points, targets, 0.2),
     )
     assert (around.curvature >= near.curvature * (1 - 1e-9)).all()
     for bound in (pairs, box):

@@ -12,11 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.smoothness import operators, spectral
-from certus.smoothness.chain import Chain
-from certus.smoothness.operators import Dense, Diagonal, Operator
-from certus.smoothness.outputs import Outputs
-from certus.smoothness.windows import Windows
+from certus.bounds import operators, spectral
+from certus.bounds.backward import Outputs
+from certus.bounds.max_pool import Windows
+from certus.bounds.operators import Chain, Dense, Diagonal, Operator
 from tests.smoothness.test_norms import operator
 
 Exact = list[list[Fraction]]

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 import certus
 from certus import CrossEntropy
-from certus.smoothness import bending, criteria, spectral
-from certus.smoothness.activation import Activation
-from certus.smoothness.bending import Site
-from certus.smoothness.passes import Reach
+from certus.bounds import criteria, spectral
+from certus.bounds import curvature_rules as bending
+from certus.bounds.activations import Activation
+from certus.bounds.curvature_rules import Site
+from certus.bounds.passes import Reach
 from tests.smoothness.networks import Plan
 from tests.smoothness.test_closed_forms import check_linear_softmax
 from tests.smoothness.test_closed_forms import (
@@ -60,7 +61,7 @@ def test_power_iteration_for_a_norm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_fft_at_the_unpadded_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    from certus.smoothness import convolution
+    from certus.bounds import operators as convolution
     from tests.smoothness import test_norms
 
     right = spectral.circulant_norm
@@ -85,7 +86,7 @@ def test_curvature_without_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
         return right(site, bent) * (0.0 if site.matrix is not None else 1.0)
 
     assert not caught(check_known_maximiser)
-    monkeypatch.setattr("certus.smoothness.activation.bend_by_sum_rule", forgetful)
+    monkeypatch.setattr("certus.bounds.activations.bend_by_sum_rule", forgetful)
     assert caught(check_known_maximiser)
 
 

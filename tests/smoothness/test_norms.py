@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.smoothness import spectral
-from certus.smoothness.convolution import Convolution
-from certus.smoothness.merging import merge_steps
-from certus.smoothness.network import read_layers
-from certus.smoothness.operators import Operator
-from certus.smoothness.spectral import circulant_norm, gram_iteration, matrix_norm
+from certus.bounds import spectral
+from certus.bounds.merging import merge_steps
+from certus.bounds.network import read_layers
+from certus.bounds.operators import Convolution, Operator
+from certus.bounds.spectral import circulant_norm, gram_iteration, matrix_norm
 
 
 def dense(layer: nn.Module, shape: tuple[int, ...]) -> Tensor:
@@ -162,7 +161,7 @@ def test_folded_layers_have_the_norm_of_the_product() -> None:
 def test_norms_are_remembered_by_content(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = nn.Linear(7, 5).double()
     first = operator(layer, (7,)).norm
-    monkeypatch.setattr("certus.smoothness.operators.matrix_norm", lambda matrix: 0.0)
+    monkeypatch.setattr("certus.bounds.operators.matrix_norm", lambda matrix: 0.0)
     assert operator(layer, (7,)).norm == first
     layer.weight.data[0, 0] += 1
     assert operator(layer, (7,)).norm == 0.0

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import certus
+from certus.bounds.merging import merge
+from certus.bounds.operators import Chain, Dense, Diagonal, Reshape
 from certus.layers import Normalize, Scale
-from certus.smoothness.chain import Chain
-from certus.smoothness.merging import merge
-from certus.smoothness.operators import Dense, Diagonal, Reshape
 from tests.smoothness.test_norms import dense, operator
 
 Shape = tuple[int, ...]

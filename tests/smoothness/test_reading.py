@@ -12,9 +12,9 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 import certus
+from certus.bounds import Analysis
+from certus.bounds.operators import Operator
 from certus.modes import at_rest
-from certus.smoothness import Analysis
-from certus.smoothness.operators import Operator
 
 
 def normed(seed: int = 0) -> nn.Sequential:
@@ -36,9 +36,9 @@ INPUTS, TARGETS = torch.linspace(-1, 1, 60, dtype=torch.float64).reshape(10, 6),
 
 READERS: dict[str, Callable[[nn.Module], object]] = {
     "input_smoothness": lambda model: certus.input_smoothness(model),
-    "local_smoothness": lambda model: certus.smoothness.local_smoothness(model, INPUTS, TARGETS, 0.1),
+    "local_smoothness": lambda model: certus.bounds.local_smoothness(model, INPUTS, TARGETS, 0.1),
     "Analysis": lambda model: Analysis(model, input_shape=(6,)),
-    "validate": lambda model: certus.smoothness.validate(model),
+    "validate": lambda model: certus.bounds.validate(model),
     "certify": lambda model: certus.certify(model, (INPUTS, TARGETS), rho=0.01, balls=0, refine=0),
 }
 
@@ -56,7 +56,7 @@ def test_modes_come_back_when_reading_fails(name: str) -> None:
     model = nn.Sequential(spectral_norm(nn.Linear(6, 3)), nn.Softmax(1)).double().train()
     before = copy.deepcopy(model)
     if name == "validate":
-        certus.smoothness.validate(model)
+        certus.bounds.validate(model)
     else:
         with pytest.raises(certus.errors.UnsupportedError, match="Softmax"):
             certus.input_smoothness(model)

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 import certus
+from certus.bounds import Analysis
+from certus.bounds.composition import swelling
 from certus.certificates.proven.rounding import outputs_at
 from certus.errors import UnprovableError
 from certus.layers import Residual, Scale
-from certus.smoothness import Analysis
-from certus.smoothness.steps import swelling
 
 
 def scaled(exponents: list[int], kind: type[nn.Module]) -> nn.Sequential:

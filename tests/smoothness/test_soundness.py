@@ -79,7 +79,7 @@ def inside(points: Tensor, radius: float, seed: int) -> Tensor:
 def test_balls_around_samples(plan: Plan, criterion: Criterion, radius: float) -> None:
     model, shape = plan.build()
     points, targets = points_and_targets(plan, shape)
-    bound = certus.smoothness.local_smoothness(model, points, targets, radius, criterion)
+    bound = certus.bounds.local_smoothness(model, points, targets, radius, criterion)
     found = sample(model, criterion, inside(points, radius, plan.seed), targets, margins=True)
     # At radius 0 there is hardly any slack: autograd's own rounding must be allowed for.
     rounding = 1e-14 * (1 + found.gradients.flatten(1).norm(dim=1) ** 2)
@@ -129,7 +129,7 @@ def test_in_the_norm_of_a_cost(plan: Plan, seed: int) -> None:
             assert curved.max() <= value * (1 + 1e-12)
         assert (slope @ unit.T).abs().max() <= bound.lipschitz * (1 + 1e-12)
         radius = 0.4
-        local = certus.smoothness.local_smoothness(model, points, targets, radius, cost=cost)
+        local = certus.bounds.local_smoothness(model, points, targets, radius, cost=cost)
         moved = points + radius * unit[: len(points)][torch.arange(len(points)) % len(unit)]
         there = moved.requires_grad_()
         near, curves = derivatives(by_margins(CrossEntropy())(model(there), targets), there)
@@ -144,7 +144,7 @@ def test_regression_and_two_labels(plan: Plan) -> None:
     points, _ = points_and_targets(plan, shape)
     values = torch.linspace(-1, 1, len(points) * plan.classes, dtype=torch.float64).reshape(len(points), -1)
     moved = inside(points, 0.3, plan.seed)
-    bound = certus.smoothness.local_smoothness(model, points, values, 0.3, certus.losses.SquaredError())
+    bound = certus.bounds.local_smoothness(model, points, values, 0.3, certus.losses.SquaredError())
     found = sample(model, certus.losses.SquaredError(), moved, values)
     for limit in bound.bounds.values():
         assert (found.curvature <= limit).all()
@@ -152,7 +152,7 @@ def test_regression_and_two_labels(plan: Plan) -> None:
     if plan.classes == 1:
         labels = torch.arange(len(points)) % 2
         found = sample(model, Logistic(), moved, labels)
-        near = certus.smoothness.local_smoothness(model, points, labels, 0.3, Logistic())
+        near = certus.bounds.local_smoothness(model, points, labels, 0.3, Logistic())
         far = certus.input_smoothness(model, Logistic())
         for limit in near.bounds.values():
             assert (found.curvature <= limit).all()
@@ -168,7 +168,7 @@ def test_many_classes() -> None:
     found = sample(model, CrossEntropy(), points, targets)
     bound = certus.input_smoothness(model)
     assert all(found.curvature.max() <= value for value in bound.bounds.values())
-    near = certus.smoothness.local_smoothness(model, points, targets, 0.1)
+    near = certus.bounds.local_smoothness(model, points, targets, 0.1)
     assert (found.curvature <= near.curvature).all()
     assert (found.slope.norm(dim=1) <= near.lipschitz).all()
 
@@ -187,5 +187,5 @@ def test_a_relu_network_keeps_its_slopes_and_is_flat_between_its_kinks() -> None
     (slope,) = torch.autograd.grad(by_margins(CrossEntropy())(model(leaf), targets).sum(), leaf)
     assert slope.flatten(1).norm(dim=1).max() <= bound.lipschitz
     flat = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)).double()
-    near = certus.smoothness.local_smoothness(flat, torch.tensor([[5.0, 1.0]]), torch.tensor([0]), 1e-6)
+    near = certus.bounds.local_smoothness(flat, torch.tensor([[5.0, 1.0]]), torch.tensor([0]), 1e-6)
     assert near.curvature.isfinite().all()

@@ -12,10 +12,9 @@ import torch
 from flint import arb, arb_series
 from torch import Tensor, nn
 
+from certus.bounds.activations import Activation
+from certus.bounds.passes import Reach, Stage
 from certus.layers import LogCosh, Residual, SmoothAbs
-from certus.smoothness.activation import Activation
-from certus.smoothness.passes import Reach
-from certus.smoothness.stage import Stage
 from tests.smoothness.balls import FUNCTIONS, balls, coefficient
 from tests.smoothness.test_stages import full, stage
 

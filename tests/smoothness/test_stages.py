@@ -12,13 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from certus.bounds.activations import Activation
+from certus.bounds.composition import depth_of
+from certus.bounds.merging import merge_steps
+from certus.bounds.network import read_layers, read_network
+from certus.bounds.passes import Place, Reach, Rows, Stage, Tally
 from certus.layers import LogCosh, Residual, SmoothAbs
-from certus.smoothness.activation import Activation
-from certus.smoothness.merging import merge_steps
-from certus.smoothness.network import read_layers, read_network
-from certus.smoothness.passes import Place, Reach, Rows, Tally
-from certus.smoothness.stage import Stage
-from certus.smoothness.steps import depth_of
 from tests.smoothness.test_norms import dense, operator
 
 HERE = Place("here")

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from certus.bounds import input_smoothness
 from certus.models.paper import mnist_cnn
-from certus.smoothness import input_smoothness
 from studies.strides_apart import with_strides_apart
 
 

@@ -64,7 +64,7 @@ def test_certified_as_the_module_inside(name: str) -> None:
     wrapped = certus.certify(WRAPPERS[name](model), (INPUTS, TARGETS), rho=0.01, progress=False)
     assert wrapped.evidence == "proven"
     assert wrapped.curve() == plain.curve()
-    assert certus.smoothness.validate(WRAPPERS[name](model), (2,)) == []
+    assert certus.bounds.validate(WRAPPERS[name](model), (2,)) == []
 
 
 @pytest.mark.parametrize("name", WRAPPERS)

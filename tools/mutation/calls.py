@@ -100,7 +100,7 @@ class _Watch:
         return (yield from self._watch(item.nodeid, item.nodeid))
 
     def _watch(self, test: str, key: str) -> Generator[None, object, object]:
-        spectral = sys.modules.get("certus.smoothness.spectral")
+        spectral = sys.modules.get("certus.bounds.spectral")
         if spectral is not None:
             spectral._CACHE.clear()  # or what an earlier test computed would not be called
         seen: set[CodeType] = set()

@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from certus._validation import checked_weights
+from certus.bounds import SmoothnessBound
+from certus.bounds.criteria import has_rule
+from certus.bounds.equivalence import check_wrapper
 from certus.certificates.attained.unproven import AttainedSide, attain
 from certus.certificates.certificate import Certificate
 from certus.certificates.class_weights import checked_class_weights
@@ -52,9 +55,6 @@ from certus.modes import unwrapped
 from certus.outward import TINY, mean_down, mean_up
 from certus.row_encoding import RowEncoding
 from certus.samples import AnySamples, read_whole
-from certus.smoothness import SmoothnessBound
-from certus.smoothness.agreement import check_wrapper
-from certus.smoothness.criteria import has_rule
 from certus.split import Split
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()

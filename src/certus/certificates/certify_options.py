@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
+from certus.bounds import SmoothnessBound
 from certus.certificates.engine import Memory
 from certus.certificates.smoothing.drawing import Draws
 from certus.certificates.smoothing.predictors import AnyData
@@ -15,7 +16,6 @@ from certus.costs import Cost, LabelCost
 from certus.domains import Domain
 from certus.losses import Criterion
 from certus.row_encoding import RowEncoding
-from certus.smoothness import SmoothnessBound
 
 
 class NetworkOptions(TypedDict, total=False):

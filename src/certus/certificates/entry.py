@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from certus.bars import Told, share_bar
+from certus.bounds.estimators import Unread, read_estimator, read_samples
 from certus.certificates.any_model import certify_any
 from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify_network
@@ -23,7 +24,6 @@ from certus.certificates.proven.problem import Data
 from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.certificates.smoothing.predictors import AnyData
 from certus.errors import ArgumentError, require
-from certus.readers import Unread, read_estimator, read_samples
 from certus.samples import AnySamples, read_whole
 from certus.split import Split
 
@@ -81,7 +81,8 @@ def certify(
     Args:
         model: without ``smoothing``, a network of layers that certus can bound, or a linear model or
             perceptron of scikit-learn, alone or behind linear steps, which is read exactly
-            (``certus.readers``); with it, any torch module, any estimator with ``predict``, or any callable
+            (``certus.bounds.estimators``); with it, any torch module, any estimator with ``predict``, or any
+            callable
             from arrays to labels or scores.
         data: a ``Split``; (inputs, targets) as tensors, arrays or frames of numbers; a torch ``Dataset`` or
             ``DataLoader``; or batches of both.

@@ -15,6 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from certus._validation import check_batch, check_geometry, checked_weights
+from certus.bounds.composition import run_steps
+from certus.bounds.criteria import check_targets
+from certus.bounds.equivalence import CallersModel, check_wrapper
+from certus.bounds.export import is_altered
+from certus.bounds.network import read_network
 from certus.certificates.certificate import Certificate
 from certus.certificates.certify import certify_network, label_source, provable_criterion
 from certus.certificates.lines import Line
@@ -27,11 +32,6 @@ from certus.errors import UnprovableError, UnsupportedError, require, require_nu
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
 from certus.modes import unwrapped
 from certus.outward import FEW, SOME, TINY, down, mean_down, mean_up, slack, up
-from certus.smoothness.agreement import CallersModel, check_wrapper
-from certus.smoothness.altered import is_altered
-from certus.smoothness.criteria import check_targets
-from certus.smoothness.network import read_network
-from certus.smoothness.steps import run_steps
 from certus.split import Split
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from certus.bounds.smoothness import validity_of
 from certus.certificates.certificate import Certificate
 from certus.certificates.comparison import differences
 from certus.certificates.lines import Line, Push
@@ -28,7 +29,6 @@ from certus.errors import (
     require_number,
     require_seed,
 )
-from certus.smoothness.results import validity_of
 from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.write import check_seal, require_no_booleans, seal, unsealed
 

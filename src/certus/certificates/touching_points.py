@@ -15,11 +15,11 @@ import math
 import torch
 from torch import Tensor
 
+from certus.bounds.backward import MOST_CLASSES
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.touching import Touches
 from certus.costs.metric import Euclidean
 from certus.outward import TINY
-from certus.smoothness.outputs import MOST_CLASSES
 
 _ROUNDS = 8
 _SLACK = 1e-6  # of a distance, for classes that are left out

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import typer
 
+from certus.bounds.smoothness import assumed_words
 from certus.certificates.alarm import check_met
 from certus.certificates.certificate import Certificate
 from certus.certificates.shift_estimate import estimated_distance
@@ -30,7 +31,6 @@ from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import RunDirectory
 from certus.runs.held_out import named_split
 from certus.runs.trained import TrainedRun, open_trained
-from certus.smoothness.results import assumed_words
 from certus.split import Split
 from certus.subsets import Subset, halves
 from certus.table_options import TableOptions

@@ -8,6 +8,9 @@ from pathlib import Path
 import torch
 import typer
 
+from certus.bounds import SmoothnessBound, input_smoothness
+from certus.bounds.smoothness import validity_of
+from certus.bounds.validation import smoothing_hint
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import console, messages, print_json, require_picture
 from certus.errors import CertusError, require_count
@@ -19,9 +22,6 @@ from certus.runs.building import load_data, settings_of
 from certus.runs.directory import RunDirectory
 from certus.runs.networks import load_model
 from certus.runs.tags import from_tag
-from certus.smoothness import SmoothnessBound, input_smoothness
-from certus.smoothness.results import validity_of
-from certus.smoothness.validation import smoothing_hint
 from certus.storage.files import RunError
 from certus.subsets import Subset
 from certus.texts.plain_text import make_table, number

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
+from certus.bounds.smoothness import assumed_words
 from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, messages, print_json, show_parts
 from certus.cli.tensorboard import tensorboard_of
@@ -23,7 +24,6 @@ from certus.runs.creation import withdraw
 from certus.runs.directory import RunDirectory
 from certus.runs.execute import execute
 from certus.runs.recorder import CHECKPOINT
-from certus.smoothness.results import assumed_words
 from certus.storage.files import RunError
 from certus.storage.write import LockError, WriteError
 from certus.texts.plain_text import number

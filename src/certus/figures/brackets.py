@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from certus.bounds.smoothness import assumed_words
 from certus.certificates import Bracket, Certificate
 from certus.certificates.record import OWN_LABELS
 from certus.figures.accuracy_steps import step_places
 from certus.figures.canvas import COLOURS, broken, legend_below, new_figure, save_figure, title_above
-from certus.smoothness.results import assumed_words
 from certus.texts.certificate_words import differing_words, error_name
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from certus.bounds.smoothness import LayerBound, SmoothnessBound, assumed_words
 from certus.errors import ArgumentError
 from certus.figures.canvas import COLOURS, broken, literal_text, new_figure, save_figure, title_above
-from certus.smoothness.results import LayerBound, SmoothnessBound, assumed_words
 
 _SAMPLED = "sampled (estimated)"
 

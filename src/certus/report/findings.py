@@ -17,6 +17,7 @@ from torch import Tensor
 
 from certus.attacks.evaluate import Outcome, Trial, sweep, typical_length
 from certus.attacks.minimum_norm import nearest_error
+from certus.bounds import SmoothnessBound, input_smoothness
 from certus.certificates.attained.real_rows import real_transport
 from certus.certificates.certificate import Certificate
 from certus.certificates.record import read_certificate
@@ -29,7 +30,6 @@ from certus.report.fragile_rows import fragile_features, steepest_features
 from certus.runs.moved_feature import Fragile
 from certus.runs.owners import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
 from certus.runs.trained import TrainedRun
-from certus.smoothness import SmoothnessBound, input_smoothness
 from certus.split import Split
 from certus.storage.files import RunError
 from certus.storage.tensors import digest

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
+from certus.bounds import input_smoothness
 from certus.certificates import Certificate, certify_straight
 from certus.costs import LabelCost
 from certus.errors import ArgumentError, as_count, require, require_number
@@ -35,7 +36,6 @@ from certus.sklearn.prices import cost_of, feature_spreads, read_prices
 from certus.sklearn.watching import EarlyStopping, EpochLines
 from certus.sklearn.wiring import fold_inputs, is_sizes, make_network
 from certus.sklearn.worst import WorstCase
-from certus.smoothness import input_smoothness
 from certus.split import Split
 from certus.training import Observer, fit
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from certus.bounds.smoothness import assumed_words
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.record import OWN_LABELS
 from certus.certificates.repeats import repeat_words
 from certus.decimals import at_least, at_most
 from certus.evidence import Evidence
-from certus.smoothness.results import assumed_words
 from certus.texts.accuracies import accuracy_tables, accuracy_words
 from certus.texts.plain_text import Shown, cells_of, make_table
 

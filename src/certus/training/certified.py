@@ -17,7 +17,7 @@ Proj_Θ of Algorithm 1 onto weights whose smoothness is proven (alg:thealg, sect
     Θ = {θ : L̄(θ) ≤ (1 − 10⁻³)·sγ},        s the strong convexity of the cost (2 for ‖·‖₂²)
 
 so that at every step the inner problem is strongly concave with modulus at least 10⁻³·sγ, as thm:convergence
-asks. For units with σ'' ≤ b(1 − σ'²) the max rule of ``certus.smoothness`` leaves, with τ = (1 − 10⁻³)·sγ,
+asks. For units with σ'' ≤ b(1 − σ'²) the max rule of ``certus.bounds`` leaves, with τ = (1 − 10⁻³)·sγ,
 
     ‖W_l‖ ≤ 1,      h·D²/4 ≤ τ,      b_n ≤ τ/(g·e_n)
 
@@ -43,6 +43,17 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import is_parametrized
 
 from certus.batches import widened
+from certus.bounds import SmoothnessBound, input_smoothness
+from certus.bounds.backward import geometry_of
+from certus.bounds.composition import Step
+from certus.bounds.criteria import read_criterion
+from certus.bounds.export import Traced, graphs_kept_in
+from certus.bounds.layer_rules import RULES
+from certus.bounds.log_softmax import LogSoftmax
+from certus.bounds.network import read_layers
+from certus.bounds.operators import Diagonal, Operator, Reshape
+from certus.bounds.passes import Shape
+from certus.bounds.validation import validate
 from certus.costs import Cost, SquaredL2
 from certus.errors import ArgumentError, UnsupportedError, require, require_number
 from certus.inner import largest_curvature
@@ -50,17 +61,6 @@ from certus.inner.methods import Penalty, Perturber
 from certus.layers import LogCosh, SmoothAbs
 from certus.losses import Criterion, CrossEntropy, ModelLoss
 from certus.modes import at_rest
-from certus.smoothness import SmoothnessBound, input_smoothness
-from certus.smoothness.criteria import read_criterion
-from certus.smoothness.geometry import geometry_of
-from certus.smoothness.log_softmax import LogSoftmax
-from certus.smoothness.network import read_layers
-from certus.smoothness.operators import Diagonal, Operator, Reshape
-from certus.smoothness.rules import RULES
-from certus.smoothness.stage import Shape
-from certus.smoothness.steps import Step
-from certus.smoothness.tracing import Traced, graphs_kept_in
-from certus.smoothness.validation import validate
 from certus.split import Split
 
 __all__ = ["SAFETY", "CertifiedSet"]

@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from certus._validation import check_batch
+from certus.bounds import SmoothnessBound
 from certus.certificates.smoothing.noise import Noise
 from certus.data import DataSet
 from certus.errors import ArgumentError, CertusError, UnsupportedError, as_count, require
@@ -31,7 +32,6 @@ from certus.lookable import Lookable
 from certus.losses import Criterion, ModelLoss, as_criterion, evaluate_loss, require_tensor
 from certus.modes import evaluation_mode, unwrapped
 from certus.samples import AnySamples, as_samples
-from certus.smoothness import SmoothnessBound
 from certus.split import Split
 from certus.training.calibration import Robustness, calibrate, measure_robustness
 from certus.training.certified import CertifiedSet, make_guard

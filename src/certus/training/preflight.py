@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from torch import nn
 
+from certus.bounds.composition import Step, depth_of
+from certus.bounds.network import read_network
+from certus.bounds.passes import Shape
+from certus.bounds.validation import smoothing_hint
 from certus.errors import CertusError, UnprovableError
-from certus.smoothness.network import read_network
-from certus.smoothness.stage import Shape
-from certus.smoothness.steps import Step, depth_of
-from certus.smoothness.validation import smoothing_hint
 
 RATIOS = {
     1: (7.3, 2.6),

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from certus import SquaredL2
+from certus.bounds import RULES, SmoothnessBound, rule
+from certus.bounds.activations import TANH
 from certus.costs import Bregman
 from certus.data import Split
 from certus.errors import ClaimError, ContradictionError
-from certus.smoothness import RULES, SmoothnessBound, rule
-from certus.smoothness.activations import TANH
 from certus.training import Fit, fit
 from certus.training.certified import CertifiedSet
 

@@ -11,6 +11,7 @@ from torch import nn
 
 import certus
 from certus import WRM, CrossEntropy
+from certus.bounds import input_smoothness
 from certus.costs import SquaredL2
 from certus.data import digits, wine
 from certus.domains import Unbounded
@@ -18,7 +19,6 @@ from certus.errors import UnsupportedError
 from certus.models import LogCosh, Scale, certified_cnn, certified_mlp
 from certus.runs.building import build_method
 from certus.runs.settings import Settings
-from certus.smoothness import input_smoothness
 from certus.training import fit
 from certus.training.calibration import RobustnessStatus
 from certus.training.certified import SAFETY, CertifiedSet, clip_matrix

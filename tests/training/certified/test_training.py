@@ -10,12 +10,12 @@ from torch import nn
 import certus
 from certus import WRM
 from certus.attacks import attack_data, pgm
+from certus.bounds import input_smoothness
 from certus.data import digits
 from certus.errors import ArgumentError, UnsupportedError
 from certus.inner.methods import ERM, Perturber
 from certus.losses import ModelLoss
 from certus.models import build_model, certified_mlp, principal_components
-from certus.smoothness import input_smoothness
 from certus.training import Fit, Observer, RandomJitter, RandomWarp, TrainingState, fit
 from certus.training.certified import SAFETY, CertifiedSet
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from certus.attacks.gradient import GradientAttack
 from certus.attacks.minimum_norm import Margin, nearest_error
 from certus.batches import per_sample
+from certus.bounds.criteria import check_targets
 from certus.certificates.attained.real_rows import settled
 from certus.certificates.lines import Push
 from certus.certificates.proven.problem import BATCH, Data, gather
@@ -40,7 +41,6 @@ from certus.losses import (
 from certus.modes import at_rest, unwrapped
 from certus.outward import MANY, down, up
 from certus.row_encoding import RowEncoding
-from certus.smoothness.criteria import check_targets
 
 _ROUNDS = 6
 _BEYOND = 1.001

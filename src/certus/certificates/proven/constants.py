@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from certus.bounds import local_smoothness
 from certus.certificates.proven.centred import centred_parabolas
 from certus.certificates.proven.parabolas import Parabolas
 from certus.certificates.proven.problem import Problem
@@ -16,7 +17,6 @@ from certus.certificates.proven.profile import Profile
 from certus.certificates.proven.touching import Touches, touching_parabolas
 from certus.certificates.proven.values import Margins, Values
 from certus.outward import HUNDREDS, down, slack, up
-from certus.smoothness import local_smoothness
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,10 +22,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from certus.bounds.analysis import Analysis
+from certus.bounds.operators import Chain, Operator
 from certus.outward import TINY, inflate, slack, up
-from certus.smoothness.analysis import Analysis
-from certus.smoothness.chain import Chain
-from certus.smoothness.operators import Operator
 
 _SLIGHT = 1e-6  # singular values that are left out, and counted as lost: a choice, right whatever it is
 

@@ -12,6 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from certus._validation import check_batch, check_domain, check_geometry, check_label_cost
+from certus.bounds import Analysis, SmoothnessBound, input_smoothness
+from certus.bounds.composition import run_steps
+from certus.bounds.criteria import Softmax, check_targets
+from certus.bounds.equivalence import CallersModel
 from certus.certificates.proven.rounding import Rounding, rounding_at
 from certus.costs import Cost, LabelCost
 from certus.costs.claims import domain_assumptions
@@ -21,10 +25,6 @@ from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, predicted
 from certus.outward import SOME, slack
 from certus.row_encoding import RowEncoding
-from certus.smoothness import Analysis, SmoothnessBound, input_smoothness
-from certus.smoothness.agreement import CallersModel
-from certus.smoothness.criteria import Softmax, check_targets
-from certus.smoothness.steps import run_steps
 from certus.split import Split, require_real
 
 Data = Split | tuple[Tensor, Tensor | None] | Iterable[tuple[Tensor, Tensor]]

@@ -27,9 +27,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from certus.bounds import Analysis
+from certus.bounds.composition import Step, pull_rounding, rounded
 from certus.outward import up
-from certus.smoothness import Analysis
-from certus.smoothness.steps import Step, pull_rounding, rounded
 
 
 @dataclass(frozen=True, eq=False)

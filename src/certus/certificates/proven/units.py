@@ -20,12 +20,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from certus.bounds.activations import LOG_COSH, SMOOTH_ABS, Activation
+from certus.bounds.analysis import Analysis
+from certus.bounds.operators import Operator
 from certus.certificates.proven.parabolas import Narrow, narrow
 from certus.outward import up
-from certus.smoothness.activation import Activation
-from certus.smoothness.activations import LOG_COSH, SMOOTH_ABS
-from certus.smoothness.analysis import Analysis
-from certus.smoothness.operators import Operator
 
 _WORK = 3e7  # multiplications that a class of a sample may cost
 _CORNER = 1e-8  # how near to its corner σ'(z)/z is computed: a choice, right whatever it is

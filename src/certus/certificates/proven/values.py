@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from certus.bounds.backward import MOST_CLASSES
 from certus.certificates.proven.problem import Problem
 from certus.errors import CertusError
 from certus.losses import evaluate_loss
 from certus.outward import FEW, TENS
-from certus.smoothness.outputs import MOST_CLASSES
 
 
 @dataclass(frozen=True, eq=False)

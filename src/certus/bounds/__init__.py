@@ -1,0 +1,21 @@
+"""How smooth is a network? Rigorous bounds, layer by layer (section:examples)."""
+
+from certus.bounds.analysis import Analysis, input_smoothness, local_smoothness
+from certus.bounds.layer_rules import RULES, rule
+from certus.bounds.smoothness import VALIDITY, LayerBound, LocalBound, SmoothnessBound
+from certus.bounds.validation import Obstacle, smooth, validate
+
+__all__ = [
+    "RULES",
+    "VALIDITY",
+    "Analysis",
+    "LayerBound",
+    "LocalBound",
+    "Obstacle",
+    "SmoothnessBound",
+    "input_smoothness",
+    "local_smoothness",
+    "rule",
+    "smooth",
+    "validate",
+]

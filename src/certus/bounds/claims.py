@@ -1,0 +1,384 @@
+"""Validation of activations and layer rules that users register.
+
+Activations of the user's, tried before they are used: derivatives, ranges, peaks, kinks.
+
+A bound takes three functions σ, σ' and σ'' and the ranges of the last two from an ``Activation``. All of it
+can be refuted by points, and is, on a spread of them over all scales:
+
+- σ' and σ'' against autograd of σ and σ', where that says something;
+- by the mean value theorem (σ(b) − σ(a))/(b − a) lies in the range of σ' on [a, b], and so for σ' and σ'':
+  of small intervals everywhere, each halved towards the worst, so that an unknown kink stands out;
+- every value of σ' and σ'' lies in the ranges of the intervals around it, peaks above all, and in that of the
+  whole line;
+- what ``joint`` says of σ'' and σ', and that ``printed_curvature`` is not too small.
+
+Nothing here is a proof: a claim that passes is still *assumed*.
+
+Rules of the user's, tried against the layers that they speak for: values, and the norms of operators.
+
+A rule says what a layer computes, as an ``Operator``, an ``Activation``, ``Windows``, ``Branches`` or a
+``Stage`` of its own. It is run beside the layer at points from 10⁻³ to 10⁶ in size, in float64. Of an
+operator, whoever wrote its class, the transpose and every norm that a bound uses are tried too; of a kind of
+stage that certus does not know, how far it says that its outputs move. What passes is still *assumed*.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+
+from certus.batches import per_sample, shown
+from certus.bounds.activations import Activation, Function
+from certus.bounds.curvature_rules import Joint, Range
+from certus.bounds.max_pool import Windows
+from certus.bounds.operators import AxisProduct, Chain, Convolution, Dense, Diagonal, Operator, Reshape
+from certus.bounds.passes import Reach, Shape, Stage
+from certus.bounds.web import Sum
+from certus.errors import ClaimError
+from certus.modes import at_rest
+
+_PASSED: WeakSet[Activation] = WeakSet()
+_FAR = 1e6
+_HALVINGS = 12
+_ROUNDING = 64 * 2.0**-52
+_Ranges = Callable[[Tensor, Tensor], Range]
+
+
+def check_activation(where: str, activation: Activation) -> None:
+    """Raise ``ClaimError`` if points refute the activation; ``where`` names it in the message."""
+    if activation in _PASSED:
+        return
+    sharpness = torch.as_tensor(activation.sharpness, dtype=torch.float64)
+    if not bool((torch.isfinite(sharpness) & (sharpness > 0)).all()):
+        raise ClaimError(
+            f"{where} claims the sharpness {activation.sharpness}; it must be positive and finite."
+        )
+    base = replace(activation, sharpness=1.0)
+    points = _spread(base)
+    parts = (("σ", base.value), ("σ'", base.slope), ("σ''", base.curvature))
+    for name, function in parts:
+        _check_finite(where, name, function, points)
+    chain = (
+        ("σ'", base.value, base.slope, base.slope_range),
+        ("σ''", base.slope, base.curvature, base.curvature_range),
+    )
+    for name, function, derivative, ranges in chain:
+        _check_derivative(where, name, function, derivative, points)
+        _check_secants(where, name, function, ranges, points)
+        _check_ranges(where, name, derivative, ranges, points)
+    _check_joint(where, base, points)
+    _check_printed(where, activation)
+    _PASSED.add(activation)
+
+
+def _spread(base: Activation) -> Tensor:
+    """Points of all scales, and some around every peak and kink, in increasing order."""
+    sizes = torch.logspace(-6, math.log10(_FAR), 240, dtype=torch.float64)
+    line = torch.linspace(-12, 12, 601, dtype=torch.float64) + 0.00314159  # off the round numbers
+    special = [
+        point for point in (*base.slope_peaks, *base.curvature_peaks, *base.kinks) if abs(point) <= _FAR
+    ]
+    near = torch.tensor([0.0, 1e-6, 1e-3, 0.1], dtype=torch.float64)
+    around = [torch.tensor(point, dtype=torch.float64) + side * near for point in special for side in (-1, 1)]
+    spread: Tensor = torch.cat([-sizes, sizes, line, *around]).unique()
+    return spread
+
+
+def _check_finite(where: str, name: str, function: Function, points: Tensor) -> None:
+    values = function(points)
+    if not isinstance(values, Tensor) or values.shape != points.shape or values.dtype != points.dtype:
+        raise ClaimError(f"{where}: {name} must map float64 tensors to float64 tensors of their shape.")
+    finite = torch.isfinite(values)
+    if not bool(finite.all()):
+        at = float(points[~finite].abs().min())
+        raise ClaimError(f"{where}: {name} must be finite; it is not at ±{at:.6g}. Clamp its argument.")
+
+
+def _check_derivative(
+    where: str, name: str, function: Function, derivative: Function, points: Tensor
+) -> None:
+    """Autograd says the same, up to 10⁻⁷; at a point where it jumps, one of what it says beside it."""
+    apart = 1e-9 * (1 + points.abs())
+    told = [_autograd(function, at) for at in (points - apart, points, points + apart)]
+    known = [slopes for slopes in told if slopes is not None]
+    if not known:
+        return
+    stacked, claimed = torch.stack(known), derivative(points)
+    room = 1e-7 * (1 + stacked.abs().amax(0))
+    off = torch.maximum(claimed - stacked.amax(0), stacked.amin(0) - claimed) - room
+    worst = _worst(off.nan_to_num(-1.0))  # autograd of some functions is NaN far out
+    if worst is not None:
+        _refute(
+            where, name, float(claimed[worst]), points[worst], f"autograd finds {float(stacked[-1, worst])!r}"
+        )
+
+
+def _autograd(function: Function, points: Tensor) -> Tensor | None:
+    with torch.enable_grad():
+        leaf = points.clone().requires_grad_()
+        values = function(leaf)
+        if not values.requires_grad:
+            return None
+        slopes: tuple[Tensor | None, ...] = torch.autograd.grad(values.sum(), leaf, allow_unused=True)
+    return slopes[0]
+
+
+def _check_secants(where: str, name: str, function: Function, ranges: _Ranges, points: Tensor) -> None:
+    """The mean value theorem on all intervals between neighbours, each halved towards the worse half."""
+    ends = _apart(points)
+    low, high = ends[:-1], ends[1:]
+    off = _beyond(function, ranges, low, high)
+    for _ in range(_HALVINGS):
+        worst = _worst(off)
+        if worst is not None:
+            one = slice(worst, worst + 1)
+            least, most = (float(side) for side in ranges(low[one], high[one]))
+            mean = float((function(high[one]) - function(low[one])) / (high[one] - low[one]))
+            raise ClaimError(
+                f"{where} is refuted: it claims that {name} lies between {least:.9g} and {most:.9g} from "
+                f"z = {float(low[one])!r} to {float(high[one])!r}; its mean there is {mean:.9g}."
+            )
+        middle = (low + high) / 2
+        left, right = _beyond(function, ranges, low, middle), _beyond(function, ranges, middle, high)
+        low, high = torch.where(left >= right, low, middle), torch.where(left >= right, middle, high)
+        off = torch.maximum(left, right)
+
+
+def _apart(points: Tensor) -> Tensor:
+    """Those of increasing points that are not too near to the last one for a quotient of differences."""
+    kept = [float(points[0])]
+    for point in points.tolist():
+        if point - kept[-1] > 1e-7 * (1 + abs(point)):
+            kept.append(point)
+    return points.new_tensor(kept)
+
+
+def _beyond(function: Function, ranges: _Ranges, low: Tensor, high: Tensor) -> Tensor:
+    """How far the mean of a derivative is outside its range, with the rounding taken off."""
+    ends, width = (function(low), function(high)), high - low
+    secants = (ends[1] - ends[0]) / width
+    room = _ROUNDING * (1 + ends[0].abs() + ends[1].abs() + low.abs() + high.abs()) / width
+    least, most = ranges(low, high)
+    return torch.maximum(secants - most, least - secants) - room
+
+
+def _check_ranges(where: str, name: str, function: Function, ranges: _Ranges, points: Tensor) -> None:
+    """No value leaves the range of an interval around it, nor that of a half-line or the whole line."""
+    low, middle, high = points[:-2], points[1:-1], points[2:]
+    values = function(points)
+    turns = (values[1:-1] - values[:-2]) * (values[2:] - values[1:-1]) <= 0
+    tops = [_zoom(function, low[turns], high[turns], sign) for sign in (1, -1)]
+    tried = torch.cat([middle, *tops])
+    lows, highs = torch.cat([low, *([low[turns]] * 2)]), torch.cat([high, *([high[turns]] * 2)])
+    far = torch.full_like(tried, math.inf)
+    for ends in ((lows, highs), (-far, highs), (lows, far), (-far, far)):
+        least, most = ranges(*ends)
+        found = function(tried)
+        off = torch.maximum(found - most, least - found) - _ROUNDING * (1 + found.abs())
+        worst = _worst(off)
+        if worst is not None:
+            span = f"from z = {float(ends[0][worst]):.9g} to {float(ends[1][worst]):.9g}"
+            claim = f"lie between {float(least[worst])!r} and {float(most[worst])!r} {span}"
+            raise ClaimError(
+                f"{where} is refuted: it claims that all {name} {claim}, by its ends, peaks and limits; "
+                f"at z = {float(tried[worst])!r} it is {float(found[worst])!r}."
+            )
+
+
+def _zoom(function: Function, low: Tensor, high: Tensor, sign: int) -> Tensor:
+    """Where the function is largest, or smallest, between each pair of ends; found by refining a grid."""
+    share = torch.linspace(0, 1, 33, dtype=torch.float64)
+    for _ in range(8):
+        grid = low.unsqueeze(1) + (high - low).unsqueeze(1) * share
+        best = (sign * function(grid.flatten()).reshape(grid.shape)).argmax(1, keepdim=True)
+        low, high = (grid.gather(1, (best + step).clamp(0, 32)).squeeze(1) for step in (-1, 1))
+    return (low + high) / 2
+
+
+def _check_joint(where: str, base: Activation, points: Tensor) -> None:
+    slope, bend = base.slope(points), base.curvature(points)
+    arc = 1 - slope**2
+    if base.joint is Joint.ARC:
+        off, claim = torch.maximum(bend - arc, -bend), "0 ≤ σ'' ≤ 1 − σ'²"
+    elif base.joint is Joint.LOGISTIC:
+        off, claim = (bend - slope * (1 - slope)).abs(), "σ'' = σ'(1 − σ')"
+        off = torch.maximum(off, torch.maximum(-slope, slope - 1))
+    else:
+        return
+    worst = _worst(off - 1e-12)
+    if worst is not None:
+        found = f"σ' is {float(slope[worst])!r} and σ'' is {float(bend[worst])!r}"
+        raise ClaimError(f"{where} is refuted: it claims {claim}; at z = {float(points[worst])!r} {found}.")
+
+
+def _check_printed(where: str, activation: Activation) -> None:
+    printed, sharpest = activation.printed_curvature, activation.extremes.sharpest
+    if printed is not None and not printed >= sharpest * (1 - 1e-12):
+        raise ClaimError(
+            f"{where} is refuted: it claims |σ''| ≤ {printed:.9g} (`printed_curvature`); it reaches "
+            f"{sharpest:.9g}."
+        )
+
+
+def _worst(off: Tensor) -> int | None:
+    """The index of the largest entry, if it is positive; NaN counts as the largest."""
+    clean = off.nan_to_num(math.inf)
+    return int(clean.argmax()) if len(clean) and bool(clean.max() > 0) else None
+
+
+def _refute(where: str, name: str, claimed: float, point: Tensor, found: str) -> None:
+    raise ClaimError(f"{where} is refuted: it claims {name} = {claimed!r} at z = {float(point)!r}; {found}.")
+
+
+_CLOSE = 1e-7
+_UP = 1 + 1e-9
+_ROWS = 16
+
+
+_FINAL = (Activation, Windows, Sum, Dense, Diagonal, Reshape, Chain, Convolution, AxisProduct)
+
+
+def check_kind(where: str, stage: object) -> None:
+    """Raise if a stage is of a subclass that may say one thing here and another there."""
+    kind = type(stage)
+    if isinstance(stage, _FINAL) and kind not in _FINAL:
+        parent = next(each.__name__ for each in _FINAL if isinstance(stage, each))
+        raise ClaimError(
+            f"{where} returns {kind.__name__}, a subclass of {parent}: it must return {parent} itself, or an "
+            "operator made from `Operator`."
+        )
+
+
+def check_layer_values(where: str, module: nn.Module, claimed: Function, shape: Shape) -> None:
+    """Raise unless ``claimed`` computes what the module does at (batch, *shape) points, near and far."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.logspace(-3, 6, 28, dtype=torch.float64).reshape(-1, *([1] * len(shape)))
+    points = sizes * torch.randn(28, *shape, dtype=torch.float64, generator=generator)
+    points = torch.cat([torch.zeros_like(points[:1]), points])
+    with torch.no_grad(), at_rest(module):
+        found, expected = _in_double(module, points), claimed(points.clone())
+    if found.shape != expected.shape:
+        shapes = f"{tuple(expected.shape[1:])}; the layer's outputs have {tuple(found.shape[1:])}"
+        raise ClaimError(f"{where} is refuted: it claims outputs of shape {shapes}.")
+    room = _CLOSE * (1 + expected.flatten(1).abs().amax(1))
+    apart = (found - expected).flatten(1).abs()
+    off = torch.where(found.flatten(1) == expected.flatten(1), 0.0, apart).nan_to_num(math.inf)
+    wrong = off.amax(1) > room
+    if bool(wrong.any()):
+        first = int(wrong.nonzero()[0])
+        place = int(off[first].argmax())
+        size = float(points[first].abs().max())
+        raise ClaimError(
+            f"{where} is refuted: it claims the output {float(expected[first].flatten()[place])!r}, number "
+            f"{place}, at an input of size {size:.6g} {shown(points[first])}; the layer computes "
+            f"{float(found[first].flatten()[place])!r}."
+        )
+
+
+def _in_double(module: nn.Module, points: Tensor) -> Tensor:
+    """The module's outputs in float64, without changing it."""
+    weights = [*module.parameters(), *module.buffers()]
+    if any(weight.is_floating_point() and weight.dtype != points.dtype for weight in weights):
+        module = copy.deepcopy(module).cpu().double()
+    outputs = module(points.clone())  # which it may overwrite
+    if not isinstance(outputs, Tensor):
+        raise ClaimError(f"{type(module).__name__} must return a tensor to have a rule; got {type(outputs)}.")
+    return outputs.cpu().double()
+
+
+def check_operator(where: str, operator: Operator) -> None:
+    """Raise unless transpose, |A| and norms of an operator agree with how it acts."""
+    generator = torch.Generator().manual_seed(1)
+
+    def random(shape: Shape) -> Tensor:
+        return torch.randn(_ROWS, *shape, dtype=torch.float64, generator=generator)
+
+    inputs, rows = random(operator.in_shape), random(operator.out_shape)
+    nothing = operator.apply(torch.zeros_like(inputs[:1]))
+    images, pulled = operator.apply(inputs) - nothing, operator.transpose(rows)
+    sizes = operator.absolute(inputs.abs())
+    both = (images * rows).flatten(1).sum(1), (inputs * pulled).flatten(1).sum(1)
+    scale = (sizes * rows.abs()).flatten(1).sum(1)
+    _require(where, "a transpose with ⟨Ax, r⟩ − ⟨x, Aᵀr⟩", (both[0] - both[1]).abs(), 1e-9 * scale)
+    _require(where, "sizes |A||x|", images.abs(), sizes)
+    _require(where, "sizes |A|ᵀ|r|", pulled.abs(), operator.absolute_transpose(rows.abs()))
+    chosen = _single(operator.out_shape, generator)
+    lengths = operator.transpose(chosen).flatten(1).norm(dim=1)
+    _require(where, "`row_norms`", lengths, (chosen * operator.row_norms).flatten(1).sum(1))
+    chosen = _single(operator.in_shape, generator)
+    lengths = (operator.apply(chosen) - nothing).flatten(1).norm(dim=1)
+    _require(where, "`column_norms`", lengths, (chosen * operator.column_norms).flatten(1).sum(1))
+    gains = _gains(operator.absolute, operator.absolute_transpose, inputs.abs())
+    _require(where, "`absolute_norm`", gains, torch.full_like(gains, operator.absolute_norm))
+    gains = _gains(lambda points: operator.apply(points) - nothing, operator.transpose, inputs)
+    _require(where, "`norm`", gains, torch.full_like(gains, operator.norm))
+
+
+def _gains(act: Function, pull: Function, vectors: Tensor) -> Tensor:
+    """(batch,) what a map makes of unit vectors near its largest singular value, by a power iteration."""
+    for _ in range(8):
+        vectors = pull(act(vectors))
+        vectors = vectors / per_sample(vectors.flatten(1).norm(dim=1).clamp_min(1e-300), vectors)
+    gains: Tensor = act(vectors).flatten(1).norm(dim=1)
+    return gains
+
+
+def check_windows(where: str, windows: Windows) -> None:
+    """Raise unless windows spread what their maximum picks, and no entry is in more of them than claimed."""
+    generator = torch.Generator().manual_seed(2)
+    inputs = torch.randn(_ROWS, *windows.in_shape, dtype=torch.float64, generator=generator)
+    rows = torch.rand(_ROWS, *windows.out_shape, dtype=torch.float64, generator=generator)
+    with torch.enable_grad():
+        leaf = inputs.requires_grad_()
+        (pulled,) = torch.autograd.grad((windows.maximum(leaf) * rows).sum(), leaf)
+    _require(where, "`spread`, the transpose of the windows' sums,", pulled.abs(), windows.spread(rows))
+    shared = windows.spread(torch.ones_like(rows[:1]))
+    _require(where, "`overlap`", shared, torch.full_like(shared, float(windows.overlap)))
+
+
+def check_reach(where: str, stage: Stage, shape: Shape) -> None:
+    """Raise unless a stage of another kind moves its outputs, and bends, no more than it says."""
+    generator = torch.Generator().manual_seed(3)
+    points, moves = (
+        torch.randn(4 * _ROWS, *shape, dtype=torch.float64, generator=generator) for _ in range(2)
+    )
+    sizes = torch.logspace(-2, 2, len(points), dtype=torch.float64)
+    points = points * per_sample(sizes, points)
+    moves = moves / per_sample(moves.flatten(1).norm(dim=1), moves)
+    ones = torch.ones(1, dtype=torch.float64)
+    behind, _ = stage.reach(Reach(ones, torch.ones_like(points[:1]), 0 * ones), None, stage)
+    low, middle, high = (stage.apply(points + step * moves) for step in (-1e-4, 0.0, 1e-4))
+    slopes, bends = (high - low) / 2e-4, (high + low - 2 * middle) / 1e-8
+    # What quotients of differences in float64 may be off by.
+    room = 1e-11 * (1 + middle.abs().amax())
+    lengths = slopes.flatten(1).norm(dim=1) - room * 1e4
+    _require(where, "outputs that move by a `length`", lengths, behind.length * (1 + 1e-4))
+    _require(where, "outputs that move by a `unit`", slopes.abs() - room * 1e4, behind.unit * (1 + 1e-4))
+    bent = bends.flatten(1).norm(dim=1) - room * 1e8
+    _require(where, "a second derivative, `bend`,", bent, behind.bend * (1 + 1e-2))
+
+
+def _single(shape: Shape, generator: torch.Generator) -> Tensor:
+    """Some of the unit vectors, (rows, *shape)."""
+    count = math.prod(shape)
+    places = torch.randperm(count, generator=generator)[:_ROWS].unsqueeze(1)
+    blank = torch.zeros(len(places), count, dtype=torch.float64)
+    return blank.scatter_(1, places, 1.0).reshape(-1, *shape)
+
+
+def _require(where: str, name: str, found: Tensor, claimed: Tensor) -> None:
+    """Raise where something found exceeds what is claimed, beyond rounding."""
+    off = (found - claimed * _UP - 1e-12).nan_to_num(math.inf)
+    if bool((off > 0).any()):
+        place = int(off.flatten().argmax())
+        values = float(found.flatten()[place]), float(claimed.expand_as(found).flatten()[place])
+        raise ClaimError(
+            f"{where} is refuted: it claims {name} of at most {values[1]!r}; a vector that was tried "
+            f"has {values[0]!r}."
+        )

@@ -1,0 +1,160 @@
+"""What no input changes, computed once, and what only moves numbers about, found out by numbers.
+
+A function that moves numbers about (a slice, a permutation, padding, repetition) is run on 1, 2, 3, … in
+place of the inputs, and says by itself where they go. Both are done for two sizes of a batch, in which every
+sample must be treated alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from certus.bounds.function_rules import BATCHES, Call, Count, Fixed, Moving, bind, parts_of, swapped
+from certus.bounds.passes import Shape
+from certus.errors import UnsupportedError
+
+MOVED = frozenset(
+    (
+        *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "permute", "transpose", "t"),
+        *("slice", "select", "narrow", "unsqueeze", "squeeze", "expand", "repeat", "flip", "roll"),
+        *("index_select", "index", "pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d"),
+        *("replication_pad1d", "replication_pad2d", "split", "split_with_sizes", "chunk", "unbind"),
+        *("upsample_nearest1d", "upsample_nearest2d", "_upsample_nearest_exact2d", "pixel_shuffle"),
+        *("pixel_unshuffle", "channel_shuffle", "movedim", "expand_as", "view_as", "repeat_interleave"),
+        *("unfold", "diagonal"),
+    )
+)
+"""Functions that move numbers about."""
+
+SHAPED = frozenset(("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"))
+"""Functions of a shape alone."""
+
+_SIZED = SHAPED | {"zeros", "ones", "full", "view", "reshape", "_unsafe_view", "expand", "repeat"}
+"""Functions that may be told the size of a batch: they use it as a size, and treat all samples alike."""
+
+_ALIKE = MOVED | {"clone", "detach", "contiguous", "alias", "to", "_to_copy", "sum", "mean", "cat", "stack"}
+"""Functions that treat samples alike which are the same, beside those that act on each number alone."""
+
+
+def moved_indices(call: Call, args: list[Any], options: dict[str, Any]) -> tuple[Moving, list[Tensor]]:
+    """What is moved, and for each output (*out_shape) which entry of a flattened sample it is; −1 for 0."""
+    moving = [value for value in parts_of(list(call.arguments.values())) if isinstance(value, Moving)]
+    first = next(iter(call.arguments.values()))
+    if first is not moving[0] or (len(moving) > 1 and not call.name.endswith("_as")):
+        raise UnsupportedError("several arguments that depend on the inputs")
+    _check_counts(call.name, call.arguments)
+    if call.name == "roll" and not all(axis % (len(moving[0].shape) + 1) for axis in call["dims"] or [0]):
+        raise UnsupportedError("samples of a batch that it mixes")
+    if call.name in ("pad", "constant_pad_nd") and call.get("value") not in (None, 0, 0.0):
+        raise UnsupportedError("a padding other than 0")
+    found = [_numbered(call, args, options, moving[0].shape, batch) for batch in range(len(BATCHES))]
+    indices = []
+    for few, many in zip(*found, strict=True):
+        if few.shape != many.shape or not bool((few == many).all()):
+            raise UnsupportedError("outputs that depend on how many samples there are in a batch")
+        indices.append(few.long() - 1)
+    return moving[0], indices
+
+
+def _numbered(call: Call, args: list[Any], options: dict[str, Any], shape: Shape, batch: int) -> list[Tensor]:
+    """(*out_shape) from which entry of a sample, counted from 1, each output comes; 0 for none."""
+    samples, size = BATCHES[batch], math.prod(shape)
+    numbers = torch.arange(1, samples * size + 1, dtype=torch.float64).reshape(samples, *shape)
+    first = next(iter(call.arguments.values()))
+
+    def filled(value: Moving) -> Tensor:
+        return numbers if value is first else torch.zeros(samples, *value.shape, dtype=torch.float64)
+
+    outputs = _run(call.node, args, options, filled, batch)
+    made = []
+    for output in outputs if isinstance(outputs, list | tuple) else [outputs]:
+        if output.dim() < 1 or len(output) != samples:
+            raise UnsupportedError("an output whose first axis is not the batch")
+        before = (torch.arange(samples) * size).reshape(-1, *([1] * (output.dim() - 1)))
+        own = torch.where(output > 0, output - before, 0.0)
+        mixed = bool((own != own[:1]).any() | (own < 0).any() | (own > size).any())
+        if mixed or bool(((own == 0) & (output > 0)).any()):
+            raise UnsupportedError("samples of a batch that it mixes")
+        made.append(own[0])
+    return made
+
+
+def computed(node: fx.Node, args: list[Any], options: dict[str, Any]) -> Any:
+    """A value that no input changes, as the module itself computes it."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        if torch.Tag.nondeterministic_seeded in target.tags:
+            raise UnsupportedError("numbers that are random")
+        if "empty" in target._schema.name:
+            raise UnsupportedError("values that are not defined")
+    value = node.meta.get("val")
+    dtype = value.dtype if isinstance(value, Tensor) else torch.get_default_dtype()
+    counted = any(map(_counted, parts_of([args, list(options.values())])))
+    if counted and isinstance(target, torch._ops.OpOverload) and isinstance(value, Tensor):
+        name = target._schema.name.split("::")[1]
+        if name not in _SIZED | _ALIKE and torch.Tag.pointwise not in target.tags:
+            raise UnsupportedError("values that may depend on how many samples there are in a batch")
+        _check_counts(name, bind(target, tuple(args), options))
+    made = []
+    for batch, size in enumerate(BATCHES[: 2 if counted else 1]):
+        blank = partial(_zeros, size, dtype)
+        made.append(_run(node, args, options, blank, batch))
+    if not counted:
+        return swapped(made[0], lambda each: Fixed(each) if isinstance(each, Tensor) else each)
+    return _agreed(*made)
+
+
+def _check_counts(name: str, arguments: dict[str, Any]) -> None:
+    """Raise if a size of the batch is used as anything but a size: only two sizes are tried."""
+    values = arguments.values() if name not in _SIZED else [arguments.get("fill_value")]
+    if any(isinstance(value, Count) for value in parts_of(list(values))):
+        raise UnsupportedError("a number that depends on how many samples there are in a batch")
+
+
+def _counted(value: Any) -> bool:
+    """Whether it may depend on the size of a batch."""
+    return isinstance(value, Count | Moving) or (isinstance(value, Fixed) and value.batched)
+
+
+def _zeros(size: int, dtype: torch.dtype, moving: Moving) -> Tensor:
+    return torch.zeros(size, *moving.shape, dtype=dtype)
+
+
+def _agreed(few: Any, many: Any) -> Any:
+    """What a small batch and a larger one agree on."""
+    if isinstance(few, list | tuple):
+        return [_agreed(*pair) for pair in zip(few, many, strict=True)]
+    if not isinstance(few, Tensor):
+        return Count((few, many))
+    if torch.equal(few, many):
+        return Fixed(few)
+    batches = few.dim() > 0 and few.shape[1:] == many.shape[1:] and (len(few), len(many)) == BATCHES
+    if batches and bool((few == few[:1]).all()) and bool((many == few[:1]).all()):
+        return Fixed(few[:1], batched=True)
+    raise UnsupportedError("values that depend on how many samples there are in a batch")
+
+
+def _run(
+    node: fx.Node, args: list[Any], options: dict[str, Any], inputs: Callable[[Moving], Tensor], batch: int
+) -> Any:
+    """The function itself, with values in place of what stands for them."""
+
+    def real(value: Any) -> Any:
+        match value:
+            case Moving():
+                return inputs(value)
+            case Count():
+                return value.values[batch]
+            case Fixed(tensor, batched):
+                return tensor.expand(BATCHES[batch], *tensor.shape[1:]) if batched else tensor
+        return value
+
+    target: Any = node.target
+    with torch.no_grad():
+        return target(*swapped(args, real), **{name: swapped(each, real) for name, each in options.items()})

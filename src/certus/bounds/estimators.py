@@ -1,0 +1,520 @@
+"""Fitted scikit-learn models read as networks.
+
+What a reader makes of a fitted model.
+
+Constructor parameters of scikit-learn's estimators that the readers know.
+
+A rule speaks for one class and for the values of its parameters that were looked at. Any other class, a
+subclass included, any other parameter, such as one of a later version, and any other value are refused by
+name.
+
+A fitted model beside its reading: both are run on the same rows, near and far.
+
+Compared are ``predict``, ``decision_function``, ``predict_proba`` and the ``transform`` of the steps before.
+
+Scalers and other linear steps before a model, as x ↦ Ax + b.
+
+Every step is read from its fitted attributes. A pipeline is the composition of its steps; a column
+transformer stacks the maps of its columns.
+
+Fitted estimators of scikit-learn, read exactly.
+
+| estimator | network | loss |
+|---|---|---|
+| LogisticRegression, two classes | one linear output | logistic |
+| LogisticRegression, several | linear outputs | cross-entropy |
+| LinearSVC, two classes | one linear output | its hinge, squared or not |
+| LinearSVC, several | linear outputs | cross-entropy of the scores |
+| LinearRegression, Ridge | linear outputs | squared error |
+| MLPClassifier, MLPRegressor | its layers | logistic or cross-entropy; squared error |
+
+alone, or at the end of a ``Pipeline`` of linear steps, which are folded into the first layer. Parameters that
+are not known are refused (``parameters``). What was read is run beside the model itself, on random rows and
+on the caller's (``equivalence``), so that a version of scikit-learn that means something else by an attribute
+is refused and not misread.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from certus.errors import ArgumentError, UnprovableError, UnsupportedError
+from certus.feature_names import in_fitted_order, named_rows
+from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
+from certus.split import require_real
+
+
+class Unread(UnsupportedError):
+    """A model, or a step of a pipeline, that no reader knows; smoothing needs none."""
+
+
+@dataclass(frozen=True, eq=False)
+class AffineMap:
+    """x ↦ matrix·x + offset, with a matrix (outputs, inputs)."""
+
+    matrix: np.ndarray[Any, Any]
+    offset: np.ndarray[Any, Any]
+
+    def after(self, first: AffineMap) -> AffineMap:
+        """The map that takes the one given first."""
+        return AffineMap(self.matrix @ first.matrix, self.matrix @ first.offset + self.offset)
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A fitted model as a network in float64 of the rows that it takes.
+
+    Attributes:
+        network: (n, features) → (n, outputs); linear models are one ``nn.Linear``, whatever scaled the rows.
+        criterion: the loss that the model is fitted by, without its regularisation.
+        classes: the labels that codes 0, 1, … stand for; None for a regression.
+        model: the fitted model itself; before: the linear steps before its last one, together.
+    """
+
+    network: nn.Sequential
+    criterion: Criterion
+    classes: np.ndarray[Any, Any] | None
+    model: Any
+    before: AffineMap
+
+    def encoded(self, y: Any) -> Tensor:
+        """(n,) codes of labels, or the numbers of a regression."""
+        values = np.asarray(y)
+        if self.classes is None:
+            return torch.from_numpy(np.array(values, dtype=np.float64))
+        place = np.searchsorted(self.classes, values).clip(0, len(self.classes) - 1)
+        unknown = self.classes[place] != values
+        if unknown.any():
+            known = ", ".join(map(str, self.classes))
+            raise ArgumentError(
+                f"`data` must have labels that the model knows, {known}; got {values[unknown][0]}."
+            )
+        return torch.from_numpy(place.astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a reader knows of one class.
+
+    Attributes:
+        module: where scikit-learn exports the class.
+        free: parameters that matter to the fit alone, or that the reader follows: any value is read.
+        limited: the others, each with the values that are read.
+    """
+
+    module: str
+    free: str
+    limited: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+_PERCEPTRON = (
+    "hidden_layer_sizes solver alpha batch_size learning_rate learning_rate_init power_t max_iter shuffle "
+    "random_state tol verbose warm_start momentum nesterovs_momentum early_stopping validation_fraction "
+    "beta_1 beta_2 epsilon n_iter_no_change max_fun"
+)
+_UNIT_VALUES = ("identity", "logistic", "tanh", "relu")
+
+SIGNATURES = {
+    "LogisticRegression": Signature(
+        "sklearn.linear_model",
+        "penalty C l1_ratio dual tol fit_intercept intercept_scaling class_weight random_state solver "
+        "max_iter verbose warm_start n_jobs",
+        {"multi_class": ("deprecated", "auto", "multinomial")},
+    ),
+    "LinearSVC": Signature(
+        "sklearn.svm",
+        "penalty dual tol C fit_intercept intercept_scaling class_weight verbose random_state max_iter",
+        {"loss": ("hinge", "squared_hinge"), "multi_class": ("ovr", "crammer_singer")},
+    ),
+    "LinearRegression": Signature("sklearn.linear_model", "fit_intercept copy_X tol n_jobs positive"),
+    "Ridge": Signature(
+        "sklearn.linear_model", "alpha fit_intercept copy_X max_iter tol solver positive random_state"
+    ),
+    "MLPClassifier": Signature("sklearn.neural_network", _PERCEPTRON, {"activation": _UNIT_VALUES}),
+    "MLPRegressor": Signature(
+        "sklearn.neural_network", _PERCEPTRON, {"activation": _UNIT_VALUES, "loss": ("squared_error",)}
+    ),
+    "StandardScaler": Signature("sklearn.preprocessing", "copy with_mean with_std"),
+    "MinMaxScaler": Signature("sklearn.preprocessing", "feature_range copy", {"clip": (False,)}),
+    "MaxAbsScaler": Signature("sklearn.preprocessing", "copy", {"clip": (False,)}),
+    "RobustScaler": Signature(
+        "sklearn.preprocessing", "with_centering with_scaling quantile_range copy unit_variance"
+    ),
+    "PCA": Signature(
+        "sklearn.decomposition",
+        "n_components copy whiten svd_solver tol iterated_power n_oversamples power_iteration_normalizer "
+        "random_state",
+    ),
+    "TruncatedSVD": Signature(
+        "sklearn.decomposition",
+        "n_components algorithm n_iter n_oversamples power_iteration_normalizer random_state tol",
+    ),
+    "FunctionTransformer": Signature(
+        "sklearn.preprocessing",
+        "inverse_func validate accept_sparse check_inverse feature_names_out inv_kw_args",
+        {"func": (None,), "kw_args": (None,)},
+    ),
+    "ColumnTransformer": Signature(
+        "sklearn.compose",
+        "transformers remainder sparse_threshold n_jobs verbose verbose_feature_names_out "
+        "force_int_remainder_cols",
+        {"transformer_weights": (None,)},
+    ),
+    "Pipeline": Signature("sklearn.pipeline", "steps transform_input memory verbose"),
+}
+
+
+def is_exactly(model: Any, kind: str) -> bool:
+    """Whether a model is of scikit-learn's own class: a subclass may compute anything."""
+    signature = SIGNATURES.get(kind)
+    home = None if signature is None else sys.modules.get(signature.module)  # loaded if a model of it exists
+    return type(model) is getattr(home, kind, None)
+
+
+def check_parameters(model: Any) -> None:
+    """Raise ``Unread`` if the rule for the model's class may not hold for its parameters."""
+    kind = type(model).__name__
+    signature = SIGNATURES[kind]
+    for name, value in model.get_params(deep=False).items():
+        if name in signature.limited:
+            plain = value is None or isinstance(value, str | bool | np.bool_)
+            if not plain or value not in signature.limited[name]:
+                raise Unread(f"{kind}({name}={_short(value)}) has no rule")
+        elif name not in signature.free.split():
+            raise Unread(f"{kind} has a parameter `{name}` that this version of certus does not know")
+
+
+def _short(value: Any) -> str:
+    return text if len(text := repr(value)) <= 60 else f"{text[:60]}…"
+
+
+_CLOSE = 1e-6  # how far outputs may be apart, relative to their size
+_COARSE = 1e-3  # the same, for rows that the model may take in single precision
+_ULPS = 1e-13  # rounding in float64, relative to the terms that are added
+_RANDOM_ROWS = 64
+_MANY = 1000  # of the caller's rows, at most, that are multiplied
+_MULTIPLES = (10.0, -10.0, 1e3, -1e3, 1e6)
+_BEYOND = (0.0, 1e-6, 0.1, 1.0, 10.0)  # in widths of the range of a column
+
+_Array = np.ndarray[Any, Any]
+
+
+def check_random_rows(reading: Reading) -> None:
+    """Raise ``UnprovableError`` unless model and reading agree on random rows, and on multiples of them."""
+    count = reading.before.matrix.shape[1]
+    _check(reading, _far(3 * np.random.default_rng(0).standard_normal((_RANDOM_ROWS, count))))
+
+
+def read_samples(reading: Reading, data: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Rows, targets as the criterion takes them, and weights of a ``Split`` or of (X, y).
+
+    The model must accept the rows, and agree with its reading on them and far outside their range.
+    """
+    weights = getattr(data, "weights", None)
+    pair = (data.inputs, data.targets) if hasattr(data, "inputs") else data
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise ArgumentError(f"`data` must be (X, y) for a model of scikit-learn; got {type(data)}.")
+    given, targets = (part.cpu().numpy() if isinstance(part, Tensor) else part for part in pair)
+    require_real(inputs=given, targets=targets)
+    if len(np.shape(given)) != 2:
+        raise ArgumentError(f"`data` must hold rows, (n, features); got shape {np.shape(given)}.")
+    rows = np.array(in_fitted_order(reading.model, given), dtype=np.float64)
+    _compare(reading, rows, given, _COARSE)
+    _check(reading, rows)
+    _check(reading, _far(rows[:: -(-len(rows) // _MANY)]))
+    return torch.from_numpy(rows), None if targets is None else reading.encoded(targets), weights
+
+
+def _far(rows: _Array) -> _Array:
+    """Multiples of rows, and the ends of each column's range, up to and beyond which a step might clip."""
+    low, high = rows.min(0), rows.max(0)
+    ends = [end for by in _BEYOND for end in (low - by * (high - low), high + by * (high - low))]
+    return np.concatenate([rows, *(factor * rows for factor in _MULTIPLES), ends])
+
+
+def _check(reading: Reading, rows: _Array) -> None:
+    """Compare both on rows in float64, and the steps before by themselves."""
+    model, before = reading.model, reading.before
+    _compare(reading, rows, named_rows(model, rows), _CLOSE)
+    moved: Any = named_rows(model, rows.copy())
+    for _, step in getattr(model, "steps", [])[:-1]:
+        moved = moved if step is None or isinstance(step, str) else step.transform(moved)
+    sizes = np.abs(rows) @ np.abs(before.matrix).T + np.abs(before.offset)
+    _require_close(model, rows @ before.matrix.T + before.offset, moved, _CLOSE, sizes)
+
+
+def _compare(reading: Reading, rows: _Array, given: Any, close: float) -> None:
+    """Compare all that the model says of rows, as it is given them, with what its reading says."""
+    model = reading.model
+
+    def asked(method: str) -> Any:
+        return getattr(model, method)(copy.deepcopy(given))  # which a step with copy=False overwrites
+
+    with torch.no_grad():
+        ours = reading.network(torch.from_numpy(rows)).numpy()
+        sizes = _sizes(reading, rows)
+    if reading.classes is None:
+        _require_close(model, ours, asked("predict"), close, sizes)
+        return
+    if callable(getattr(model, "decision_function", None)):
+        _require_close(model, ours, asked("decision_function"), close, sizes)
+    scores = ours if ours.shape[1] > 1 else np.concatenate([0 * ours, ours], 1)
+    if callable(getattr(model, "predict_proba", None)):
+        probabilities = torch.from_numpy(scores).softmax(1).numpy()
+        _require_close(model, probabilities, asked("predict_proba"), close, sizes.max(1, keepdims=True))
+    best = np.sort(scores, 1)
+    sure = best[:, -1] - best[:, -2] > 2 * _room(np.abs(best).max(1), close, sizes.max(1))
+    others = sure & (reading.classes[scores.argmax(1)] != np.asarray(asked("predict")))
+    if others.any():
+        raise _disagreement(model, f"it predicts other labels for {int(others.sum())} of {len(rows)} rows")
+
+
+def _sizes(reading: Reading, rows: _Array) -> _Array:
+    """(n, outputs) sums of the absolute terms of each output: the rounding of both is relative to them."""
+    sizes = torch.from_numpy(np.abs(rows))
+    for layer in reading.network:
+        sizes = sizes + 1  # an activation is 1-Lipschitz, and at most 1 at 0
+        if isinstance(layer, nn.Linear):
+            sizes = sizes @ layer.weight.abs().T + layer.bias.abs()
+    return sizes.numpy()
+
+
+def _require_close(model: Any, ours: _Array, outputs: Any, close: float, sizes: _Array) -> None:
+    theirs = np.asarray(outputs, dtype=np.float64).reshape(len(ours), -1)
+    if theirs.shape != ours.shape:
+        raise _disagreement(model, f"outputs have the shape {theirs.shape} instead of {ours.shape}")
+    apart = np.abs(ours - theirs)
+    agree = apart <= _room(np.abs(theirs).max(1, keepdims=True), close, sizes)
+    if not agree.all():
+        raise _disagreement(model, f"outputs differ by {np.max(apart[~agree]):.3g}")
+
+
+def _room(outputs: _Array, close: float, sizes: _Array) -> _Array:
+    """By how much outputs may differ: relatively, and by the rounding of terms that cancel, if small."""
+    return close * (1 + outputs) + np.minimum(_ULPS * sizes, _COARSE * (1 + outputs))
+
+
+def _disagreement(model: Any, how: str) -> UnprovableError:
+    return UnprovableError(
+        f"{type(model).__name__} does not say what was read from it: {how}. Please report it with the "
+        "version of scikit-learn; `smoothing` certifies the model without reading it."
+    )
+
+
+def scaling(factors: _Array, offset: _Array) -> AffineMap:
+    """x ↦ factors·x + offset, entry by entry."""
+    return AffineMap(np.diag(np.asarray(factors, dtype=np.float64)), np.asarray(offset, dtype=np.float64))
+
+
+def unchanged(count: int) -> AffineMap:
+    """x ↦ x."""
+    return scaling(np.ones(count), np.zeros(count))
+
+
+def read_step(step: Any, count: int) -> AffineMap:
+    """A fitted transformer of ``count`` columns; raises ``Unread`` for one that is not known to be linear."""
+    if step is None or (isinstance(step, str) and step == "passthrough"):
+        return unchanged(count)
+    kind = type(step).__name__
+    if kind not in _STEPS or not is_exactly(step, kind):
+        raise Unread(f"{kind} is not known to be linear")
+    check_parameters(step)
+    return _STEPS[kind](step, count)
+
+
+def _standard(step: Any, count: int) -> AffineMap:
+    scale = step.scale_ if step.with_std else np.ones(count)
+    mean = np.zeros(count) if not step.with_mean else step.mean_
+    return scaling(1 / scale, -mean / scale)
+
+
+def _min_max(step: Any, count: int) -> AffineMap:
+    return scaling(step.scale_, step.min_)
+
+
+def _max_abs(step: Any, count: int) -> AffineMap:
+    return scaling(1 / step.scale_, np.zeros(count))
+
+
+def _robust(step: Any, count: int) -> AffineMap:
+    scale = step.scale_ if step.with_scaling else np.ones(count)
+    centre = step.center_ if step.with_centering else np.zeros(count)
+    return scaling(1 / scale, -centre / scale)
+
+
+def _components(step: Any, count: int) -> AffineMap:
+    """PCA: rows of ``components_`` on centred data, each divided by its spread if whitened."""
+    matrix = np.asarray(step.components_, dtype=np.float64)
+    if step.whiten:
+        spread = np.sqrt(step.explained_variance_)
+        matrix = matrix / np.maximum(spread, np.finfo(spread.dtype).eps)[:, None]
+    return AffineMap(matrix, -matrix @ step.mean_)
+
+
+def _truncated(step: Any, count: int) -> AffineMap:
+    return AffineMap(np.asarray(step.components_, dtype=np.float64), np.zeros(len(step.components_)))
+
+
+def _function(step: Any, count: int) -> AffineMap:
+    return unchanged(count)
+
+
+def _columns(step: Any, count: int) -> AffineMap:
+    """The maps of all parts, one below the other, each on its own columns."""
+    names = getattr(step, "feature_names_in_", None)
+    parts = []
+    for _, part, columns in step.transformers_:
+        if isinstance(part, str) and part == "drop":
+            continue
+        places = _places(columns, count, names)
+        if len(places) > 0:
+            chosen = AffineMap(np.eye(count)[places], np.zeros(len(places)))
+            parts.append(read_step(part, len(places)).after(chosen))
+    if not parts:
+        raise Unread("ColumnTransformer drops all columns")
+    return AffineMap(
+        np.concatenate([part.matrix for part in parts]), np.concatenate([part.offset for part in parts])
+    )
+
+
+def _places(columns: Any, count: int, names: _Array | None) -> list[int]:
+    """Columns as a column transformer knows them: numbers, names, a slice, a mask, or one of them."""
+    if isinstance(columns, slice) and not isinstance(columns.start, str):
+        return list(range(count))[columns]
+    if isinstance(columns, slice):
+        raise Unread("ColumnTransformer with a slice of names is not read: list the columns")
+    several = [columns] if isinstance(columns, str | int) else list(columns)
+    if several and all(isinstance(one, bool | np.bool_) for one in several):
+        return [place for place, taken in enumerate(several) if taken]
+    found = []
+    for one in several:
+        if isinstance(one, str):
+            if names is None or one not in names:
+                raise Unread(f"ColumnTransformer names a column {one!r} that is not known")
+            found.append(int(np.flatnonzero(names == one)[0]))
+        else:
+            found.append(int(one) % count)
+    return found
+
+
+def _pipeline(step: Any, count: int) -> AffineMap:
+    found = unchanged(count)
+    for _, part in step.steps:
+        found = read_step(part, len(found.offset)).after(found)
+    return found
+
+
+_STEPS: dict[str, Callable[[Any, int], AffineMap]] = {
+    "StandardScaler": _standard,
+    "MinMaxScaler": _min_max,
+    "MaxAbsScaler": _max_abs,
+    "RobustScaler": _robust,
+    "PCA": _components,
+    "TruncatedSVD": _truncated,
+    "FunctionTransformer": _function,
+    "ColumnTransformer": _columns,
+    "Pipeline": _pipeline,
+}
+
+_UNITS: dict[str, type[nn.Module]] = {
+    "identity": nn.Identity,
+    "logistic": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+}
+
+
+def read_estimator(model: Any) -> Reading:
+    """The network that a fitted estimator is; raises ``Unread`` for what is not read exactly."""
+    count = getattr(model, "n_features_in_", None)
+    if count is None:
+        raise Unread(f"{type(model).__name__} is not fitted")
+    last, before = model, unchanged(int(count))
+    if is_exactly(model, "Pipeline"):
+        check_parameters(model)
+        for _, step in model.steps[:-1]:
+            before = read_step(step, len(before.offset)).after(before)
+        last = model.steps[-1][1]
+    kind = type(last).__name__
+    if kind not in _KINDS or not is_exactly(last, kind):
+        own = " (it has a `certify` of its own)" if callable(getattr(last, "certify", None)) else ""
+        raise Unread(f"{kind} is not read exactly{own}")
+    check_parameters(last)
+    layers, criterion = _KINDS[kind](last)
+    first = layers[0]
+    assert isinstance(first, AffineMap)
+    parts = [first.after(before), *layers[1:]]
+    network = nn.Sequential(*(_layer(part) if isinstance(part, AffineMap) else part for part in parts))
+    classes = getattr(last, "classes_", None)
+    reading = Reading(network.double().eval(), criterion, classes, model, before)
+    check_random_rows(reading)
+    return reading
+
+
+def _layer(part: AffineMap) -> nn.Linear:
+    outputs, inputs = part.matrix.shape
+    layer = nn.Linear(inputs, outputs, dtype=torch.float64)
+    layer.weight.data.copy_(torch.from_numpy(part.matrix))
+    layer.bias.data.copy_(torch.from_numpy(part.offset))
+    return layer.requires_grad_(False)
+
+
+_Layers = list[AffineMap | nn.Module]
+
+
+def _linear(model: Any) -> AffineMap:
+    dense = model.coef_.toarray() if hasattr(model.coef_, "toarray") else model.coef_  # after ``sparsify``
+    weights = np.atleast_2d(np.asarray(dense, dtype=np.float64))
+    return AffineMap(weights, np.broadcast_to(np.asarray(model.intercept_, np.float64), len(weights)).copy())
+
+
+def _logistic(model: Any) -> tuple[_Layers, Criterion]:
+    if len(model.classes_) == 2 and getattr(model, "multi_class", "auto") == "multinomial":
+        raise Unread("LogisticRegression(multi_class='multinomial') of two classes has no rule")
+    return [_linear(model)], Logistic() if len(model.classes_) == 2 else CrossEntropy()
+
+
+def _support_vectors(model: Any) -> tuple[_Layers, Criterion]:
+    if len(model.classes_) > 2:
+        return [_linear(model)], CrossEntropy()
+    if model.multi_class == "crammer_singer":  # which has a loss of its own
+        raise Unread("LinearSVC(multi_class='crammer_singer') of two classes has no rule")
+    return [_linear(model)], Hinge(squared=model.loss == "squared_hinge")
+
+
+def _least_squares(model: Any) -> tuple[_Layers, Criterion]:
+    return [_linear(model)], SquaredError()
+
+
+def _perceptron(model: Any) -> tuple[_Layers, Criterion]:
+    layers: _Layers = []
+    for weights, bias in zip(model.coefs_, model.intercepts_, strict=True):
+        layers += [AffineMap(np.asarray(weights, np.float64).T, np.asarray(bias, np.float64))]
+        layers += [_UNITS[model.activation]()]
+    criteria: dict[str, Criterion] = {
+        "logistic": Logistic(),
+        "softmax": CrossEntropy(),
+        "identity": SquaredError(),
+    }
+    several = model.out_activation_ == "logistic" and model.n_outputs_ != 1
+    if several or model.out_activation_ not in criteria:
+        raise Unread(f"{type(model).__name__} with this output is not read")
+    return layers[:-1], criteria[model.out_activation_]
+
+
+_KINDS: dict[str, Callable[[Any], tuple[_Layers, Criterion]]] = {
+    "LogisticRegression": _logistic,
+    "LinearSVC": _support_vectors,
+    "LinearRegression": _least_squares,
+    "Ridge": _least_squares,
+    "MLPClassifier": _perceptron,
+    "MLPRegressor": _perceptron,
+}

@@ -1,0 +1,417 @@
+"""Rules for torch functions: affine maps, pooling and activations.
+
+One call of a torch function in a graph: its arguments by name, as the rules of functions see it.
+
+A tensor is a ``Fixed`` value, which no input changes, or a ``Moving`` one, the output of an earlier node. A
+size of the batch is a ``Count``: it stands for any number, so nothing but a shape may depend on it.
+
+Rules of torch functions: affine ones and pooling. ``unit_rules`` has the activations.
+
+A rule takes a call and returns the stages that it is, one behind another. The rules of layers do the work,
+with the arguments of the call in place of the module.
+
+Rules of torch functions that act on each unit alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from certus.bounds import activations as table
+from certus.bounds import layer_rules
+from certus.bounds import layer_rules as rules
+from certus.bounds.activations import Activation
+from certus.bounds.gather import LastAxis, Movement, Transposed
+from certus.bounds.layer_rules import PLAIN_ACTIVATIONS, double
+from certus.bounds.log_softmax import log_softmax_over
+from certus.bounds.operators import AxisProduct, Convolution, Dense, Diagonal, Operator, Reshape
+from certus.bounds.passes import Shape, Stage
+from certus.errors import UnsupportedError
+
+BATCHES = (5, 7)
+"""Sizes of a batch that stand for all: what is alike for both depends on neither."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moving:
+    """The output of an earlier node, by its number, with the shape of one sample."""
+
+    number: int
+    shape: Shape
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """A tensor that no input changes. ``batched``: its first axis is the batch, and has size 1 here."""
+
+    value: Tensor
+    batched: bool = False
+
+
+@dataclass(frozen=True)
+class Count:
+    """A size that depends on the batch: its values for ``BATCHES``."""
+
+    values: tuple[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call with its arguments by name.
+
+    Attributes:
+        name: of the torch function, such as "conv2d".
+        shape: of one sample of the output; None where there are several outputs, or none with a batch.
+    """
+
+    name: str
+    node: fx.Node
+    arguments: dict[str, Any]
+    shape: Shape | None
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.arguments.get(name, default)
+
+    def moving(self, name: str) -> Moving:
+        """An argument that must depend on the inputs."""
+        value = self.arguments[name]
+        if not isinstance(value, Moving):
+            raise UnsupportedError(f"a fixed `{name}`, where it should depend on the inputs")
+        return value
+
+    def fixed(self, name: str) -> Tensor | None:
+        """An argument that must not: a parameter, a buffer, a number."""
+        value = self.arguments.get(name)
+        if isinstance(value, Moving):
+            raise UnsupportedError(f"a `{name}` that depends on the inputs; only fixed ones have a rule")
+        if isinstance(value, Count):
+            raise UnsupportedError(f"a `{name}` that depends on how many samples there are in a batch")
+        if isinstance(value, Fixed):
+            return value.value
+        return None if value is None else torch.as_tensor(value, dtype=torch.float64)
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        value = self.arguments.get(name)
+        if isinstance(value, Count | Moving | Fixed):
+            raise UnsupportedError(f"a `{name}` that is no plain number")
+        return default if value is None else float(value)
+
+
+def bind(target: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a torch function by name, defaults included."""
+    schema = target._schema.arguments
+    given = {each.name: value for each, value in zip(schema, args, strict=False)} | options
+    defaults = {each.name: each.default_value for each in schema if each.has_default_value()}
+    return given | {name: value for name, value in defaults.items() if name not in given}
+
+
+def parts_of(value: Any) -> list[Any]:
+    """A value, or those in a list of lists."""
+    if isinstance(value, list | tuple):
+        return [part for each in value for part in parts_of(each)]
+    return [value]
+
+
+def swapped(value: Any, swap: Callable[[Any], Any]) -> Any:
+    """The same structure of lists with every value in it exchanged."""
+    if isinstance(value, list | tuple):
+        return [swapped(each, swap) for each in value]
+    return swap(value)
+
+
+def module_like(**settings: Any) -> Any:
+    """What a rule for modules reads off a module, from the arguments of a call: one rule serves both."""
+    return SimpleNamespace(**settings)
+
+
+FunctionRule = Callable[[Call], tuple[Moving, Sequence[Stage]]]
+"""What is moved, and the stages that it goes through."""
+
+FUNCTIONS: dict[str, FunctionRule] = {}
+_Function = TypeVar("_Function", bound=FunctionRule)
+
+
+def function_rule(*names: str) -> Callable[[_Function], _Function]:
+    """Register a function as the rule for torch functions of these names."""
+
+    def register(function: _Function) -> _Function:
+        FUNCTIONS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@function_rule("linear")
+def linear_function(call: Call) -> tuple[Moving, Sequence[Stage]]:
+    inputs, weight, bias = call.moving("input"), call.fixed("weight"), call.fixed("bias")
+    assert weight is not None
+    return inputs, [along_last_axis(double(weight), None if bias is None else double(bias), inputs.shape)]
+
+
+@function_rule("matmul", "mm")
+def matrix_product(call: Call) -> tuple[Moving, Sequence[Stage]]:
+    second = "other" if call.name == "matmul" else "mat2"
+    inputs, weight = call.moving("self"), call.fixed(second)
+    if weight is None or weight.dim() != 2:
+        raise UnsupportedError("a product with something else than a matrix of fixed numbers")
+    return inputs, [along_last_axis(double(weight).T.contiguous(), None, inputs.shape)]
+
+
+@function_rule("addmm")
+def matrix_product_and_bias(call: Call) -> tuple[Moving, Sequence[Stage]]:
+    inputs, weight, bias = call.moving("mat1"), call.fixed("mat2"), call.fixed("self")
+    if weight is None or bias is None or bias.dim() != 1:
+        raise UnsupportedError("a product with something else than a matrix of fixed numbers")
+    weight = double(weight).T.contiguous() * call.number("alpha", 1.0)
+    return inputs, [along_last_axis(weight, double(bias) * call.number("beta", 1.0), inputs.shape)]
+
+
+def along_last_axis(weight: Tensor, bias: Tensor | None, shape: Shape) -> Operator:
+    """x ↦ Wx + b for the last axis of one sample."""
+    if not shape or weight.shape[1] != shape[-1]:
+        raise UnsupportedError(f"a matrix of {weight.shape[1]} columns for inputs of shape {shape}")
+    return Dense(weight, bias) if len(shape) == 1 else LastAxis(weight, bias, shape)
+
+
+@function_rule("conv1d", "conv2d", "conv3d")
+def convolve(call: Call) -> tuple[Moving, Sequence[Stage]]:
+    inputs, weight = call.moving("input"), call.fixed("weight")
+    assert weight is not None
+    axes = weight.dim() - 2
+    settings = {name: _each(call[name], axes) for name in ("stride", "dilation")}
+    padding = call["padding"] if isinstance(call["padding"], str) else _each(call["padding"], axes)
+    like = module_like(
+        **settings,
+        weight=weight,
+        bias=call.fixed("bias"),
+        padding=padding,
+        padding_mode="zeros",
+        kernel_size=tuple(weight.shape[2:]),
+        in_channels=weight.shape[1] * call["groups"],
+        groups=call["groups"],
+    )
+    return inputs, [_one(rules.convolution(like, inputs.shape))]
+
+
+@function_rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def convolve_transposed(call: Call) -> tuple[Moving, Sequence[Stage]]:
+    inputs, weight, bias = call.moving("input"), call.fixed("weight"), call.fixed("bias")
+    assert weight is not None
+    assert call.shape is not None
+    axes = weight.dim() - 2
+    turned = Convolution(
+        *(double(weight), None, call.shape),
+        stride=_each(call["stride"], axes),
+        padding=tuple((amount, amount) for amount in _each(call["padding"], axes)),
+        dilation=_each(call["dilation"], axes),
+        groups=call["groups"],
+    )
+    if turned.out_shape != inputs.shape:
+        raise UnsupportedError(f"an output of shape {call.shape} for inputs of shape {inputs.shape}")
+    return inputs, [Transposed(turned, None if bias is None else double(bias).reshape(-1, *([1] * axes)))]
+
+
+@function_rule("avg_pool1d", "avg_pool2d")
+def average_windows(call: Call) -> tuple[Moving, Sequence[Stage]]:
+    like = module_like(
+        kernel_size=call["kernel_size"],
+        stride=call["stride"] or call["kernel_size"],
+        padding=call["padding"],
+        ceil_mode=call["ceil_mode"],
+        count_include_pad=call["count_include_pad"],
+        divisor_override=call.get("divisor_override"),
+    )
+    inputs = call.moving("self")
+    return inputs, [_one(rules.average_pool(like, inputs.shape))]
+
+
+@function_rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d")
+def average_to_size(call: Call) -> tuple[Moving, Sequence[Stage]]:
+    inputs, sizes = call.moving("self"), tuple(call["output_size"])
+    like = module_like(output_size=sizes)
+    return inputs, [_one(rules.adaptive_average_pool(like, inputs.shape))]
+
+
+@function_rule("max_pool1d", "max_pool2d", "max_pool2d_with_indices")
+def largest_of_windows(call: Call) -> tuple[Moving, Sequence[Stage]]:
+    like = module_like(
+        kernel_size=call["kernel_size"],
+        stride=call["stride"] or call["kernel_size"],
+        padding=call["padding"],
+        dilation=call["dilation"],
+        ceil_mode=call["ceil_mode"],
+        return_indices=False,
+    )
+    inputs = call.moving("self")
+    return inputs, [_one(rules.max_pool(like, inputs.shape))]
+
+
+@function_rule("batch_norm", "_native_batch_norm_legit_no_training")
+def normalise_by_running_statistics(call: Call) -> tuple[Moving, Sequence[Stage]]:
+    if call.get("training"):
+        raise UnsupportedError("training=True, so that samples of a batch depend on each other")
+    like = module_like(
+        running_mean=call.fixed("running_mean"),
+        running_var=call.fixed("running_var"),
+        weight=call.fixed("weight"),
+        bias=call.fixed("bias"),
+        eps=call["eps"],
+    )
+    inputs = call.moving("input")
+    return inputs, [_one(rules.batch_norm(like, inputs.shape))]
+
+
+@function_rule("mean", "sum")
+def total_over_axes(call: Call) -> tuple[Moving, Sequence[Stage]]:
+    """A mean or a sum over axes of one sample: they are moved to the end, made one, and weighed alike."""
+    inputs = call.moving("self")
+    shape, axes = inputs.shape, call.get("dim")
+    chosen = sorted(axis % (len(shape) + 1) for axis in axes) if axes else [0]
+    if 0 in chosen:
+        raise UnsupportedError("a batch that it reduces: samples would depend on each other")
+    chosen = [axis - 1 for axis in chosen]
+    rest = [axis for axis in range(len(shape)) if axis not in chosen]
+    count, kept = math.prod(shape[axis] for axis in chosen), tuple(shape[axis] for axis in rest)
+    turned = torch.arange(math.prod(shape)).reshape(shape).permute(*rest, *chosen)
+    first = in_order(turned.reshape(math.prod(kept), count), shape)
+    weight = torch.full((1, count), 1 / count if call.name == "mean" else 1.0, dtype=torch.float64)
+    assert call.shape is not None
+    return inputs, [first, AxisProduct((weight,), first.out_shape), Reshape((math.prod(kept), 1), call.shape)]
+
+
+@function_rule("upsample_bilinear2d", "upsample_linear1d")
+def interpolate(call: Call) -> tuple[Moving, Sequence[Stage]]:
+    inputs, scales = call.moving("input"), call.get("scale_factors")
+    assert call.shape is not None
+
+    def spread(axis: int) -> Tensor:
+        assert call.shape is not None
+        basis = torch.eye(inputs.shape[1 + axis], dtype=torch.float64).unsqueeze(1)
+        wanted: dict[str, Any] = (
+            {"size": call.shape[1 + axis]} if scales is None else {"scale_factor": scales[axis]}
+        )
+        made = functional.interpolate(basis, **wanted, mode="linear", align_corners=call["align_corners"])
+        return made.squeeze(1).T.contiguous()
+
+    return inputs, [AxisProduct(tuple(spread(axis) for axis in range(len(call.shape) - 1)), inputs.shape)]
+
+
+def in_order(index: Tensor, in_shape: Shape) -> Operator:
+    """A movement by its index; a mere reshaping where it leaves all in their order."""
+    plain = index.numel() == math.prod(in_shape) and bool(
+        (index.flatten() == torch.arange(index.numel())).all()
+    )
+    return Reshape(in_shape, tuple(index.shape)) if plain else Movement(index, in_shape)
+
+
+def scaled_by(factor: Tensor, bias: Tensor | None, shape: Shape) -> Operator:
+    """factor·x + bias with numbers that broadcast to the shape."""
+    return Diagonal(double(factor), None if bias is None else double(bias).expand(shape).contiguous(), shape)
+
+
+def _each(values: Any, axes: int) -> tuple[int, ...]:
+    """A setting for every axis; torch lets one number stand for all."""
+    listed = [int(value) for value in values] if isinstance(values, list | tuple) else [int(values)]
+    return tuple(listed * axes if len(listed) == 1 else listed)
+
+
+def _one(stage: object) -> Stage:
+    assert isinstance(stage, Stage)
+    return stage
+
+
+def _units(name: str, argument: str = "self") -> Callable[[Callable[[Call, Shape], Stage]], None]:
+    """Register what makes the stage of a function of each unit alone."""
+
+    def register(make: Callable[[Call, Shape], Stage]) -> None:
+        def units(call: Call) -> tuple[Moving, Sequence[Stage]]:
+            inputs = call.moving(argument)
+            return inputs, [make(call, inputs.shape)]
+
+        FUNCTIONS[name] = units
+
+    return register
+
+
+for _name, _kind in {
+    "relu": nn.ReLU,
+    "relu6": nn.ReLU6,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "silu": nn.SiLU,
+    "mish": nn.Mish,
+    "selu": nn.SELU,
+}.items():
+    _units(_name)(lambda call, shape, kind=_kind: PLAIN_ACTIVATIONS[kind])  # type: ignore[misc]  # a default binds it
+
+_ABSOLUTE = table.piecewise_linear("abs", -1.0, 1.0, torch.abs)
+_units("abs")(lambda call, shape: _ABSOLUTE)
+
+
+@_units("gelu")
+def _gelu(call: Call, shape: Shape) -> Stage:
+    return layer_rules.gelu(module_like(approximate=call["approximate"]), shape)
+
+
+@_units("softplus")
+def _softplus(call: Call, shape: Shape) -> Stage:
+    settings = module_like(beta=call.number("beta", 1.0), threshold=call.number("threshold", 20.0))
+    return layer_rules.softplus(settings, shape)
+
+
+@_units("elu")
+def _elu(call: Call, shape: Shape) -> Stage:
+    if call.number("scale", 1.0) != 1 or call.number("input_scale", 1.0) != 1:
+        raise UnsupportedError("a `scale` other than 1")
+    return layer_rules.elu(module_like(alpha=call.number("alpha", 1.0)), shape)
+
+
+@_units("celu")
+def _celu(call: Call, shape: Shape) -> Stage:
+    return layer_rules.celu(module_like(alpha=call.number("alpha", 1.0)), shape)
+
+
+@_units("leaky_relu")
+def _leaky_relu(call: Call, shape: Shape) -> Stage:
+    settings = module_like(negative_slope=call.number("negative_slope", 0.01))
+    return layer_rules.leaky_relu(settings, shape)
+
+
+@_units("hardtanh")
+def _hardtanh(call: Call, shape: Shape) -> Stage:
+    return table.clamp("Hardtanh", call.number("min_val", -1.0), call.number("max_val", 1.0))
+
+
+@_units("log_softmax")
+def _log_softmax(call: Call, shape: Shape) -> Stage:
+    return log_softmax_over(call["dim"], shape)
+
+
+@function_rule("clamp", "clamp_min", "clamp_max")
+def clamp_units(call: Call) -> tuple[Moving, Sequence[Stage]]:
+    """Between two numbers, or on one side of one."""
+    low, high = (None if call.get(name) is None else call.number(name) for name in ("min", "max"))
+    return call.moving("self"), [_clamp(low, high)]
+
+
+def _clamp(low: float | None, high: float | None) -> Activation:
+    if low is not None and high is not None:
+        if not low < high:
+            raise UnsupportedError(f"limits {low} and {high}, which leave nothing between them")
+        return table.clamp("clamp", low, high)
+    if low is not None:
+        return table.one_sided("clamp", low, above=True)
+    if high is None:
+        raise UnsupportedError("no limit")
+    return table.one_sided("clamp", high, above=False)

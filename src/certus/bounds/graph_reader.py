@@ -1,0 +1,384 @@
+"""Translation of an exported graph into layers, call by call.
+
+A call in a graph that has no rule: named with the user's own line, and with what to do.
+
+Reads the graph of a module into our own: every call of a torch function by its rule.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from certus.bounds.composition import Step
+from certus.bounds.constant_folding import MOVED, SHAPED, computed, moved_indices
+from certus.bounds.export import LEAF, Traced, line_of, trace
+from certus.bounds.function_rules import (
+    BATCHES,
+    FUNCTIONS,
+    Call,
+    Count,
+    Fixed,
+    Moving,
+    bind,
+    in_order,
+    parts_of,
+    scaled_by,
+    swapped,
+)
+from certus.bounds.graph import Node, steps_of_graph
+from certus.bounds.passes import Shape, Stage
+from certus.bounds.registry import find_rule
+from certus.errors import CertusError, UnsupportedError
+
+_NORM = "batch norm, which is affine in eval mode"
+_INSTEAD = {
+    **dict.fromkeys(("layernorm", "nativelayernorm", "groupnorm", "instancenorm", "rmsnorm"), _NORM),
+    "hardswish": "torch.nn.functional.silu",
+    "hardsigmoid": "torch.sigmoid",
+    "prelu": "torch.nn.functional.elu",
+    "softmax": "plain outputs, if it is the last layer",
+    "adaptivemaxpool2d": "adaptive average pooling",
+}
+
+
+@dataclass(frozen=True)
+class UnknownCall:
+    """Attributes:
+    path, kind: the module that it is in, or is all of, and the function.
+    line: of the user, as FILE:LINE: `code`; empty if it is unknown.
+    reason: why there is no rule for it.
+    """
+
+    path: str
+    kind: str
+    line: str
+    reason: str
+
+    @property
+    def advice(self) -> str:
+        """What to put in its place."""
+        if "randomness" in self.reason:
+            return "nothing in eval mode, `if self.training`"
+        name = f"@certus.bounds.rule({self.kind})" if self.kind[:1].isupper() else "@certus.bounds.rule"
+        own = f"a module of its own with a rule that you register, {name}, which is then assumed"
+        instead = _INSTEAD.get(self.kind.lower().replace("_", ""))
+        return f"{instead}, or {own}" if instead else own
+
+    @property
+    def where(self) -> str:
+        return f" in {self.line}" if self.line else ""
+
+
+class UnknownCallError(UnsupportedError):
+    """A call in a graph has no rule."""
+
+    def __init__(self, unknown: UnknownCall) -> None:
+        place = unknown.path or "the model itself"
+        super().__init__(
+            f"Nothing can be proven through {unknown.kind} ({place}){unknown.where}: {unknown.reason}. "
+            f"Put in its place: {unknown.advice}. certus.bounds.validate(model) lists every such call; "
+            "certify(…, smoothing=…) proves by noise on the inputs, and needs no rule."
+        )
+        self.unknown = unknown
+
+
+ReadModule = Callable[[nn.Module, Shape, str], list[Step]]
+
+_SAME = frozenset(
+    (
+        "clone",
+        "detach",
+        "contiguous",
+        "alias",
+        "lift_fresh_copy",
+        "_to_copy",
+        "to",
+        "dropout",
+        "native_dropout",
+        "feature_dropout",
+        "alpha_dropout",
+        "feature_alpha_dropout",
+    )
+)
+_SCALED = frozenset(("mul", "div", "neg"))
+_ADDED = frozenset(("add", "sub", "rsub"))
+_JOINED = frozenset(("cat", "concat", "concatenate", "stack"))
+
+
+class GraphReader:
+    """The nodes of one graph, one after another.
+
+    Attributes:
+        nodes: of our own graph so far; the first is the input.
+        unknown: calls without a rule, if they are collected.
+    """
+
+    def __init__(self, traced: Traced, model: nn.Module, shape: Shape, path: str, read: ReadModule) -> None:
+        self._traced, self._prefix, self._read = traced, path, read
+        self._modules = dict(model.named_modules(remove_duplicate=False))
+        self._values: dict[fx.Node, Any] = {node: Fixed(value) for node, value in traced.constants.items()}
+        self._values[traced.inputs] = Moving(0, shape)
+        self._paths: dict[str, int] = {}
+        self.nodes = [Node((), shape)]
+        self.unknown: list[UnknownCall] = []
+
+    def run(self, *, collect: bool = False) -> int:
+        """Read all nodes; returns the number of the output.
+
+        Args:
+            collect: go on behind calls without a rule, as far as that is possible.
+        """
+        for node in self._traced.nodes:
+            if node in self._values:
+                continue
+            try:
+                self._values[node] = self._read_node(node)
+            except UnknownCallError as reason:
+                shape = _sample_shape(node)
+                if not collect:
+                    raise
+                self.unknown.append(reason.unknown)
+                if shape is None:
+                    return 0
+                self._values[node] = self._add(Node((0,), shape))
+        output = self._values[self._traced.nodes[-1]]
+        if not isinstance(output, Moving):
+            raise UnsupportedError("The outputs of the model do not depend on its inputs.")
+        return output.number
+
+    def _read_node(self, node: fx.Node) -> Any:
+        """What a node is: ``Moving``, ``Fixed``, a ``Count``, or a list of such."""
+
+        def value(each: Any) -> Any:
+            return self._values[each] if isinstance(each, fx.Node) else each
+
+        args = swapped(list(node.args), value)
+        options = {name: swapped(each, value) for name, each in node.kwargs.items()}
+        target: Any = node.target
+        kind = (
+            target._schema.name.split("::")[1] if isinstance(target, torch._ops.OpOverload) else str(target)
+        )
+        try:
+            if target is LEAF:
+                return self._leaf(node, args[0], *self._traced.leaves[args[1]])
+            if target is operator.getitem:
+                if not isinstance(args[0], list) or args[1] >= len(args[0]):
+                    raise UnsupportedError("an output of which nothing is known")
+                return args[0][args[1]]
+            moving = any(isinstance(each, Moving) for each in parts_of([args, list(options.values())]))
+            if not moving or kind in SHAPED:
+                return computed(node, args, options)
+            if not isinstance(target, torch._ops.OpOverload):
+                raise UnsupportedError("no rule")
+            call = Call(kind, node, bind(target, tuple(args), options), _sample_shape(node))
+            made = self._called(call, args, options)
+            if isinstance(made, Moving):
+                self._check_precision(node)
+            return made
+        except UnknownCallError:
+            raise
+        except UnsupportedError as reason:
+            path, shown = self._name(node, kind)
+            why = str(reason).removeprefix(f"The layer {path} ({shown}) has ").removesuffix(".")
+            _, layer = self._layer(node)
+            if layer is not None and find_rule(layer) is None and "randomness" not in why:
+                why = "no rule"  # for a layer of torch as a whole, whatever the first call inside it lacks
+            raise UnknownCallError(UnknownCall(path, shown, line_of(node), f"it has {why}")) from None
+
+    def _check_precision(self, node: fx.Node) -> None:
+        """Raise if a call makes whole numbers, or coarser ones, of its inputs."""
+        made = node.meta["val"].dtype
+        given = [
+            each.meta["val"].dtype for each in node.all_input_nodes if isinstance(self._values[each], Moving)
+        ]
+        if made not in (torch.float32, torch.float64, *given):
+            raise UnsupportedError(f"outputs in {made}, which rounds")
+
+    def _called(self, call: Call, args: list[Any], options: dict[str, Any]) -> Any:
+        if call.name == "sym_size":
+            return Count(BATCHES) if call["dim"] == 0 else call["self"].shape[call["dim"] - 1]
+        if call.name == "copy" and isinstance(call["src"], Moving) and call["src"].shape == call.shape:
+            return call["src"]
+        if call.name in _SAME:
+            return _unchanged(call)
+        if call.name in MOVED:
+            inputs, indices = moved_indices(call, args, options)
+            made = [self._append(call, inputs, [in_order(index, inputs.shape)]) for index in indices]
+            return made if call.shape is None else made[0]
+        if torch.Tag.nondeterministic_seeded in call.node.target.tags:  # type: ignore[union-attr]
+            raise UnsupportedError("randomness; leave it out in eval mode")
+        if call.name in FUNCTIONS:
+            inputs, stages = FUNCTIONS[call.name](call)
+            behind = self._append(call, inputs, stages)
+            return [behind] if call.shape is None else behind  # the first of several outputs
+        if call.shape is None or call.name not in _ADDED | _SCALED | _JOINED:
+            raise UnsupportedError("no rule")
+        if call.name in _ADDED:
+            return self._added(call, call.shape)
+        return self._scaled(call, call.shape) if call.name in _SCALED else self._joined(call, call.shape)
+
+    def _append(self, call: Call, inputs: Moving, stages: Sequence[Stage]) -> Moving:
+        path, kind = self._name(call.node, call.name)
+        for stage in stages:
+            behind = stage.shape_behind(inputs.shape)
+            if min(behind, default=1) < 1:
+                raise UnsupportedError(f"inputs of shape {inputs.shape}, too small for it")
+            step = Step(self._once(path), kind, stage, inputs.shape, behind, line=line_of(call.node))
+            inputs = self._add(Node((inputs.number,), behind, step.path, step))
+        return inputs
+
+    def _add(self, node: Node) -> Moving:
+        self.nodes.append(node)
+        return Moving(len(self.nodes) - 1, node.shape)
+
+    def _join(self, call: Call, parts: Sequence[Moving], shape: Shape, axis: int | None = None) -> Moving:
+        path, _ = self._name(call.node, call.name)
+        return self._add(Node(tuple(part.number for part in parts), shape, self._once(path), axis=axis))
+
+    def _leaf(self, node: fx.Node, inputs: Any, name: str, module: nn.Module) -> Moving:
+        """A module that has a rule."""
+        path = f"{self._prefix}.{name}" if self._prefix else name
+        if not isinstance(inputs, Moving):
+            raise UnsupportedError("fixed inputs")
+        behind: Moving = inputs
+        for step in self._read(module, inputs.shape, path):
+            made = replace(step, path=self._once(step.path), line=line_of(node))
+            behind = self._add(Node((behind.number,), step.out_shape, made.path, made))
+        if behind.shape != _sample_shape(node):
+            raise CertusError(f"The rule of {path} says outputs of shape {behind.shape}; it computes others.")
+        return behind
+
+    def _added(self, call: Call, shape: Shape) -> Moving:
+        alpha = call.number("alpha", 1.0)
+        terms = [(call["self"], 1.0), (call["other"], -alpha if call.name == "sub" else alpha)]
+        if call.name == "rsub":
+            terms = [(call["other"], 1.0), (call["self"], -alpha)]
+        moving = [(value, factor) for value, factor in terms if isinstance(value, Moving)]
+        if len(moving) == 2:
+            return self._join(call, [self._spread(call, shape, *term) for term in moving], shape)
+        ((inputs, own),) = moving
+        ((other, factor),) = [term for term in terms if term[0] is not inputs]
+        stage = scaled_by(_number(own), factor * _per_sample(other, shape), shape)
+        return self._append(call, self._spread(call, shape, inputs), [stage])
+
+    def _scaled(self, call: Call, shape: Shape) -> Moving:
+        first, second = call["self"], call.get("other", -1.0)
+        if isinstance(first, Moving) and isinstance(second, Moving):
+            raise UnsupportedError("two factors that depend on the inputs; only fixed ones have a rule")
+        if call.get("rounding_mode") is not None:
+            raise UnsupportedError("a quotient that it rounds")
+        if call.name == "div" and not isinstance(first, Moving):
+            raise UnsupportedError("a divisor that depends on the inputs; only fixed ones have a rule")
+        inputs, other = (first, second) if isinstance(first, Moving) else (second, first)
+        factor = _per_sample(other, shape)
+        stage = scaled_by(1 / factor if call.name == "div" else factor, None, shape)
+        return self._append(call, self._spread(call, shape, inputs), [stage])
+
+    def _spread(self, call: Call, shape: Shape, inputs: Moving, factor: float = 1.0) -> Moving:
+        """Repeated to a shape, and multiplied."""
+        stages: list[Stage] = []
+        if inputs.shape != shape:
+            if len(inputs.shape) != len(shape):
+                raise UnsupportedError("a batch that meets another axis")
+            index = torch.arange(math.prod(inputs.shape)).reshape(inputs.shape).expand(shape)
+            stages.append(in_order(index, inputs.shape))
+        if factor != 1:
+            stages.append(scaled_by(_number(factor), None, shape))
+        return self._append(call, inputs, stages)
+
+    def _joined(self, call: Call, shape: Shape) -> Moving:
+        axis = int(call["dim"]) % (len(shape) + 1)
+        if axis == 0:
+            raise UnsupportedError("the batch as its axis: samples would depend on each other")
+        parts: list[Moving] = []
+        for part in call["tensors"]:
+            if not isinstance(part, Moving):
+                raise UnsupportedError("a part that is fixed; pad the rest with zeros and add it")
+            if call.name == "stack":
+                wider = (*part.shape[: axis - 1], 1, *part.shape[axis - 1 :])
+                numbers = torch.arange(math.prod(part.shape)).reshape(wider)
+                part = self._append(call, part, [in_order(numbers, part.shape)])
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else self._join(call, parts, shape, axis - 1)
+
+    def _name(self, node: fx.Node, kind: str) -> tuple[str, str]:
+        """Path and kind: of the layer of torch's that the call is in, or of the call inside its module."""
+        inner, layer = self._layer(node)
+        path = ".".join(part for part in (self._prefix, inner) if part)
+        if layer is not None:
+            return path, type(layer).__name__
+        return (f"{path}.{kind}" if path else kind), kind
+
+    def _layer(self, node: fx.Node) -> tuple[str, nn.Module | None]:
+        """The path of the module that a call is in, and the module if it is torch's own."""
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path = stack[-1][0].split("@")[0] if stack else ""
+        module = self._modules.get(path)
+        return path, module if type(module).__module__.startswith("torch.nn.modules") else None
+
+    def _once(self, path: str) -> str:
+        """The path, numbered where it was met before."""
+        self._paths[path] = self._paths.get(path, 0) + 1
+        count = self._paths[path]
+        return path if count == 1 else f"{path}@{count}"
+
+
+def _unchanged(call: Call) -> Any:
+    """Copies and conversions, and dropout in eval mode."""
+    inputs = call.moving("input" if "dropout" in call.name else "self")
+    if call.get("train"):
+        raise UnsupportedError("randomness, in eval mode too; give it training=self.training")
+    dtype = call.get("dtype")
+    if isinstance(dtype, torch.dtype) and dtype not in (torch.float32, torch.float64):
+        raise UnsupportedError(f"a conversion to {dtype}, which rounds")
+    return [inputs] if call.shape is None else inputs
+
+
+def _number(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def _per_sample(value: Any, shape: Shape) -> Tensor:
+    """A fixed number, or tensor, as it meets one sample."""
+    if isinstance(value, Count):
+        raise UnsupportedError("a number that depends on how many samples there are in a batch")
+    tensor = value.value if isinstance(value, Fixed) else torch.as_tensor(value, dtype=torch.float64)
+    if tensor.dim() == len(shape) + 1 and len(tensor) == 1:
+        tensor = tensor[0]
+    if tensor.dim() > len(shape):
+        raise UnsupportedError("a fixed tensor with an axis of its own for the batch")
+    return tensor.detach().cpu().double().expand(shape)
+
+
+def _sample_shape(node: fx.Node) -> Shape | None:
+    """The shape of one sample of a node's output; None where it is no tensor whose first axis is a batch."""
+    value = node.meta.get("val")
+    if not isinstance(value, Tensor) or value.dim() < 1 or not isinstance(value.shape[0], torch.SymInt):
+        return None
+    rest = tuple(value.shape[1:])
+    return None if any(isinstance(size, torch.SymInt) for size in rest) else rest
+
+
+def read_graph(
+    model: nn.Module, shape: Shape, path: str, is_leaf: Callable[[nn.Module], bool], read: ReadModule
+) -> list[Step]:
+    """The steps of a module whose forward is its own."""
+    reader = GraphReader(trace(model, shape, is_leaf), model, shape, path, read)
+    output = reader.run()
+    return steps_of_graph(reader.nodes, output)
+
+
+def inspect_graph(
+    model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool], read: ReadModule
+) -> tuple[list[UnknownCall], list[Step]]:
+    """Every call of a model without a rule, and every step that has one."""
+    reader = GraphReader(trace(model, shape, is_leaf), model, shape, "", read)
+    reader.run(collect=True)
+    return reader.unknown, [node.step for node in reader.nodes if node.step is not None]

@@ -1,0 +1,291 @@
+"""Rules for the layers of torch.nn.
+
+The registry of layer rules: one small function for each kind of layer.
+
+A rule takes the module and the shape of one input, and returns the layer as the bounds see it: an
+``Operator`` (affine), an ``Activation``, ``Windows`` (a maximum over windows), or ``Branches`` (a sum). What
+has no rule is refused. ``@rule(Kind)`` registers one of your own; docs/smoothness.md has an example.
+
+Rules of the activations that have settings of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from certus.bounds import activations as table
+from certus.bounds.activations import Activation
+from certus.bounds.gather import LastAxis
+from certus.bounds.max_pool import Windows
+from certus.bounds.operators import AxisProduct, Convolution, Dense, Diagonal, Reshape
+from certus.bounds.passes import Shape, Stage
+from certus.errors import ArgumentError, UnsupportedError, require
+from certus.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
+
+
+@dataclass(frozen=True, eq=False)
+class Branches:
+    """A sum of modules applied to the same input, by name."""
+
+    modules: dict[str, nn.Module]
+
+
+LayerRule = Callable[[Any, Shape], Stage | Branches]
+RULES: dict[type[nn.Module], LayerRule] = {}
+_Function = TypeVar("_Function", bound=LayerRule)
+
+
+def rule(*kinds: type[nn.Module]) -> Callable[[_Function], _Function]:
+    """Register a function as the rule for these kinds of layer."""
+
+    def register(function: _Function) -> _Function:
+        RULES.update(dict.fromkeys(kinds, function))
+        return function
+
+    return register
+
+
+def double(tensor: Tensor) -> Tensor:
+    """Weights as the bounds use them: float64, on the CPU, and finite."""
+    require(tensor.is_floating_point(), "model", "have real weights, in floating point", tensor.dtype)
+    weights = tensor.detach().cpu().double().clone()  # what changes later is not ours
+    require(bool(torch.isfinite(weights).all()), "model", "have finite weights", "NaN or infinity")
+    return weights
+
+
+@rule(nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+def identity(module: nn.Module, shape: Shape) -> Stage:
+    """Dropout does nothing in eval mode."""
+    return Reshape(shape, shape)
+
+
+@rule(nn.Flatten)
+def flatten(module: nn.Flatten, shape: Shape) -> Stage:
+    axes = len(shape) + 1
+    start, end = module.start_dim % axes, module.end_dim % axes
+    require(start >= 1, "model", "keep the batch axis", f"Flatten(start_dim={module.start_dim})")
+    merged = math.prod(shape[start - 1 : end])
+    return Reshape(shape, (*shape[: start - 1], merged, *shape[end:]))
+
+
+@rule(nn.Linear)
+def linear(module: nn.Linear, shape: Shape) -> Stage:
+    """Of one axis, or of the last of several."""
+    expected = (module.in_features,)
+    fits = shape[-1:] == expected
+    require(fits, "input_shape", f"lead to inputs of shape {expected} of a Linear layer", shape)
+    weight, bias = double(module.weight), None if module.bias is None else double(module.bias)
+    return Dense(weight, bias) if len(shape) == 1 else LastAxis(weight, bias, shape)
+
+
+@rule(nn.Conv1d, nn.Conv2d, nn.Conv3d)
+def convolution(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, shape: Shape) -> Stage:
+    if module.padding_mode != "zeros":
+        raise UnsupportedError(f"padding_mode={module.padding_mode!r}; only zero padding has a rule")
+    axes = module.weight.dim() - 2
+    fits = len(shape) == axes + 1 and shape[0] == module.in_channels
+    require(
+        fits, "input_shape", f"lead to {module.in_channels} channels and {axes} axes of a convolution", shape
+    )
+    if module.padding == "same":  # torch puts the odd one behind
+        total = [module.dilation[i] * (module.kernel_size[i] - 1) for i in range(axes)]
+        padding = tuple((amount // 2, amount - amount // 2) for amount in total)
+    elif module.padding == "valid":
+        padding = ((0, 0),) * axes
+    else:
+        padding = tuple((int(amount), int(amount)) for amount in module.padding)
+    bias = None if module.bias is None else double(module.bias).reshape(-1, *([1] * axes))
+    return Convolution(
+        *(double(module.weight), bias, shape),
+        stride=tuple(module.stride),
+        padding=padding,
+        dilation=tuple(module.dilation),
+        groups=module.groups,
+    )
+
+
+@rule(nn.AvgPool1d, nn.AvgPool2d)
+def average_pool(module: nn.AvgPool1d | nn.AvgPool2d, shape: Shape) -> Stage:
+    if getattr(module, "divisor_override", None) is not None:
+        raise UnsupportedError("divisor_override has no rule; use Scale beside a plain average")
+    axes = len(shape) - 1
+
+    def pool(axis: int) -> Tensor:
+        options = [_on_axis(option, axis) for option in (module.kernel_size, module.stride, module.padding)]
+        basis = torch.eye(shape[1 + axis], dtype=torch.float64).unsqueeze(1)
+        pooled = functional.avg_pool1d(basis, *options, module.ceil_mode, module.count_include_pad)  # type: ignore[call-arg, arg-type]  # of unknown number
+        return pooled.squeeze(1).T.contiguous()
+
+    return AxisProduct(tuple(pool(axis) for axis in range(axes)), shape)
+
+
+@rule(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
+def adaptive_average_pool(module: nn.AdaptiveAvgPool1d | nn.AdaptiveAvgPool2d, shape: Shape) -> Stage:
+    def pool(axis: int) -> Tensor:
+        size = shape[1 + axis]
+        sizes: Any = module.output_size
+        wanted = sizes if isinstance(sizes, int) else sizes[axis]
+        basis = torch.eye(size, dtype=torch.float64).unsqueeze(1)
+        return functional.adaptive_avg_pool1d(basis, wanted or size).squeeze(1).T.contiguous()
+
+    return AxisProduct(tuple(pool(axis) for axis in range(len(shape) - 1)), shape)
+
+
+@rule(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+def batch_norm(module: nn.BatchNorm2d, shape: Shape) -> Stage:
+    """(x − mean)·w/√(var + ε) + b with the running statistics: eval mode, whatever mode the module is in."""
+    if module.running_mean is None or module.running_var is None:
+        raise UnsupportedError("track_running_stats=False, so that samples of a batch depend on each other")
+    factors = 1 / (double(module.running_var) + module.eps).sqrt()
+    if module.weight is not None:
+        factors = factors * double(module.weight)
+    moved = double(module.running_mean) * factors
+    offset = torch.zeros_like(moved) if module.bias is None else double(module.bias)
+    return _channelwise(factors, offset - moved, offset.abs() + moved.abs(), shape)
+
+
+@rule(Normalize)
+def normalize(module: Normalize, shape: Shape) -> Stage:
+    factors = 1 / double(module.std)
+    moved = double(module.mean) * factors
+    return _channelwise(factors, -moved, moved.abs(), shape)
+
+
+@rule(Scale)
+def scale(module: Scale, shape: Shape) -> Stage:
+    return Diagonal(double(module.factor), None, shape)
+
+
+@rule(nn.MaxPool1d, nn.MaxPool2d)
+def max_pool(module: nn.MaxPool1d | nn.MaxPool2d, shape: Shape) -> Stage:
+    if module.return_indices:
+        raise UnsupportedError("return_indices=True returns two tensors")
+    function = functional.max_pool1d if len(shape) == 2 else functional.max_pool2d
+    settings = (module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode)
+
+    def maximum(points: Tensor) -> Tensor:
+        return function(points, *settings)
+
+    def members(axis: int) -> Tensor:
+        """(out, in) which positions of one axis belong to which window."""
+        options = [_on_axis(option, axis) for option in settings[:4]]
+        basis = torch.eye(shape[1 + axis], dtype=torch.float64).unsqueeze(1)
+        kernel, stride, padding, dilation = options
+        pooled = functional.max_pool1d(basis, kernel, stride, padding, dilation, ceil_mode=module.ceil_mode)
+        return (pooled.squeeze(1).T > 0).double()
+
+    sums = AxisProduct(tuple(members(axis) for axis in range(len(shape) - 1)), shape)
+    overlap = math.prod(int(matrix.sum(0).max()) for matrix in sums.weights)
+    return Windows(shape, sums.out_shape, maximum, sums.transpose, overlap)
+
+
+@rule(Residual)
+def residual(module: Residual, shape: Shape) -> Branches:
+    return Branches({"branch": module.branch, "shortcut": module.shortcut})
+
+
+def _channelwise(factors: Tensor, bias: Tensor, size: Tensor, shape: Shape) -> Diagonal:
+    require(len(factors) == shape[0], "input_shape", f"lead to {len(factors)} channels", shape)
+    form = (-1, *([1] * (len(shape) - 1)))
+    made = Diagonal(factors.reshape(form), bias.reshape(form), shape)
+    made.bias_size = size.reshape(form)
+    return made
+
+
+def _on_axis(option: Any, axis: int) -> int:
+    """A pooling option along one axis."""
+    return int(option[axis] if isinstance(option, tuple | list) and len(option) > 1 else _first(option))
+
+
+def _first(option: Any) -> int:
+    return int(option[0]) if isinstance(option, tuple | list) else int(option)
+
+
+def _always(activation: Activation) -> LayerRule:
+    return lambda module, shape: activation
+
+
+PLAIN_ACTIVATIONS: dict[type[nn.Module], Activation] = {
+    nn.Sigmoid: table.SIGMOID,
+    nn.Tanh: table.TANH,
+    nn.SiLU: table.SILU,
+    nn.Mish: table.MISH,
+    nn.ReLU: table.piecewise_linear("ReLU", 0.0, 1.0, torch.relu),
+    nn.ReLU6: table.clamp("ReLU6", 0.0, 6.0),
+    nn.SELU: table.kinked_elu("SELU", 1.6732632423543772, 1.0507009873554805),
+}
+"""Those without settings."""
+
+for _kind, _activation in PLAIN_ACTIVATIONS.items():
+    RULES[_kind] = _always(_activation)
+
+
+def _sharpened(activation: Activation, sharpness: float | Tensor) -> Activation:
+    values = torch.as_tensor(sharpness, dtype=torch.float64)
+    if not bool((torch.isfinite(values) & (values > 0)).all()):
+        raise UnsupportedError(f"a sharpness of {sharpness}; it must be positive and finite")
+    return replace(activation, sharpness=sharpness)
+
+
+@rule(nn.Softplus)
+def softplus(module: nn.Softplus, shape: Shape) -> Stage:
+    """The true softplus; torch puts z in its place where bz exceeds the threshold t, and jumps down there by
+    ln(1 + e⁻ᵗ)/b, which is 2·10⁻⁹/b for t = 20, the default."""
+    if not module.threshold >= 20:
+        raise UnsupportedError(
+            f"threshold={module.threshold}, below which softplus jumps; it must be at least 20"
+        )
+    jumping = replace(table.SOFTPLUS, jump=math.exp(-float(module.threshold)))
+    return _sharpened(jumping, float(module.beta))
+
+
+@rule(nn.ELU)
+def elu(module: nn.ELU, shape: Shape) -> Stage:
+    return table.ELU if module.alpha == 1 else table.kinked_elu(f"ELU({module.alpha:g})", module.alpha)
+
+
+@rule(nn.CELU)
+def celu(module: nn.CELU, shape: Shape) -> Stage:
+    if module.alpha <= 0:
+        raise UnsupportedError(f"alpha={module.alpha}; it must be positive")
+    return _sharpened(table.ELU, 1 / module.alpha)
+
+
+@rule(nn.GELU)
+def gelu(module: nn.GELU, shape: Shape) -> Stage:
+    return table.GELU if module.approximate == "none" else table.GELU_TANH
+
+
+@rule(nn.LeakyReLU)
+def leaky_relu(module: nn.LeakyReLU, shape: Shape) -> Stage:
+    slope = module.negative_slope
+    return table.piecewise_linear("LeakyReLU", slope, 1.0, lambda z: functional.leaky_relu(z, slope))
+
+
+@rule(nn.Hardtanh)
+def hardtanh(module: nn.Hardtanh, shape: Shape) -> Stage:
+    return table.clamp("Hardtanh", module.min_val, module.max_val)
+
+
+@rule(LogCosh)
+def log_cosh(module: LogCosh, shape: Shape) -> Stage:
+    return _sharpened(table.LOG_COSH, _per_unit(module.sharpness, shape))
+
+
+@rule(SmoothAbs)
+def smooth_abs(module: SmoothAbs, shape: Shape) -> Stage:
+    return _sharpened(table.SMOOTH_ABS, _per_unit(module.sharpness, shape))
+
+
+def _per_unit(sharpness: Tensor, shape: Shape) -> float | Tensor:
+    values = double(sharpness)
+    if values.dim() > len(shape) or torch.broadcast_shapes(values.shape, shape) != torch.Size(shape):
+        raise ArgumentError(f"`sharpness` must fit units of shape {shape}; got shape {tuple(values.shape)}.")
+    return float(values) if values.dim() == 0 else values

@@ -1,0 +1,429 @@
+"""Linear operators with proven norms: dense, convolutional, and compositions.
+
+Affine layers as operators: what a bound needs of x ↦ Ax + b, without the matrix where it is large.
+
+Each kind of operator says how it acts with given weights, forwards and transposed. With |A| in place of A the
+same code gives |A|x, and with A∘A the norms of rows and columns, for every shape of stride, padding and
+group.
+
+Convolutions and average pooling as operators.
+
+Affine layers one after another, which no single matrix or convolution stands for.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional, grad
+
+from certus.bounds.composition import Affine
+from certus.bounds.passes import Shape
+from certus.bounds.spectral import cached, circulant_norm, matrix_norm
+from certus.outward import FEW, slack, up
+
+Weights = tuple[Tensor, ...]
+
+_DENSE_ENTRIES = 10_000_000  # 80 MB: the largest matrix that is ever written out
+_SMALL_SIDE = 1024
+_LOST = 2.0**-510  # twice what a square loses that vanishes
+
+
+class Operator(Affine):
+    """x ↦ Ax + b for x of shape (batch, *in_shape)."""
+
+    def __init__(self, in_shape: Shape, out_shape: Shape, weights: Weights, bias: Tensor | None) -> None:
+        self.in_shape, self.out_shape = in_shape, out_shape
+        self.weights, self.bias = weights, bias
+        self.bias_size = None if bias is None else bias.abs()  # of the terms that b was summed from
+        self.folds = 0  # how often weights were multiplied into these
+
+    @abstractmethod
+    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+        """A·points. Shapes (batch, *in) → (batch, *out)."""
+
+    @abstractmethod
+    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+        """Aᵀ·rows. Shapes (batch, *out) → (batch, *in)."""
+
+    @abstractmethod
+    def _spectral_norm(self) -> float:
+        """An upper bound on ‖A‖, the best that is affordable."""
+
+    @property
+    @abstractmethod
+    def terms(self) -> int:
+        """The most products that are summed for one entry, forwards or transposed."""
+
+    @final
+    def apply(self, points: Tensor) -> Tensor:
+        image = self._act(points, self.weights)
+        return image if self.bias is None else image + self.bias
+
+    @final
+    def transpose(self, rows: Tensor) -> Tensor:
+        return self._pull(rows, self.weights)
+
+    @final
+    def absolute(self, points: Tensor) -> Tensor:
+        """|A|·points, for points ≥ 0, rounded up."""
+        return self._act(points, self._sizes) * (1 + self.rounding)
+
+    @final
+    def sizes(self, points: Tensor) -> Tensor:
+        """|A|·points + |b|, for points ≥ 0: what the rounding of ``apply`` is relative to."""
+        image = self.absolute(points)
+        return image if self.bias_size is None else image + self.bias_size
+
+    @final
+    def absolute_transpose(self, rows: Tensor) -> Tensor:
+        """|A|ᵀ·rows, for rows ≥ 0, rounded up."""
+        return self._pull(rows, self._sizes) * (1 + self.rounding)
+
+    @cached_property
+    def _sizes(self) -> Weights:
+        return tuple(weight.abs() for weight in self.weights)
+
+    @property
+    def rounding(self) -> float:
+        return slack(self.terms + self.folds)
+
+    @cached_property
+    def row_norms(self) -> Tensor:
+        """(*out_shape) Euclidean norms of the rows of A, rounded up."""
+        return self._entry_norms(self._act, self.in_shape)
+
+    @cached_property
+    def column_norms(self) -> Tensor:
+        """(*in_shape) Euclidean norms of the columns of A, rounded up."""
+        return self._entry_norms(self._pull, self.out_shape)
+
+    def _entry_norms(self, move: Callable[[Tensor, Weights], Tensor], shape: Shape) -> Tensor:
+        """√(Σ A²) along one side: A∘A, moved over ones.
+
+        Each tensor of weights is scaled by its largest entry, or squares would overflow or vanish. What still
+        vanishes, a square below 2⁻¹⁰²², is at most 2⁻⁵¹¹ of it for each term.
+        """
+        scales = [float(weight.abs().max()) or 1.0 if weight.numel() else 1.0 for weight in self.weights]
+        squares = tuple((weight / size) ** 2 for weight, size in zip(self.weights, scales, strict=True))
+        ones = torch.ones(1, *shape, dtype=torch.float64)
+        norms = move(ones, squares)[0].sqrt() * (1 + self.rounding)
+        lost = torch.where(move(ones, self._sizes)[0] > 0, math.sqrt(self.terms) * _LOST, 0.0)
+        return (norms + lost) * (math.prod(scales) * (1 + slack(len(scales))))
+
+    @cached_property
+    def absolute_norm(self) -> float:
+        """Upper bound on ‖|A|‖: √(‖A‖₁‖A‖_∞)."""
+        rows = self.absolute(torch.ones(1, *self.in_shape, dtype=torch.float64)).max()
+        columns = self.absolute_transpose(torch.ones(1, *self.out_shape, dtype=torch.float64)).max()
+        return up(math.sqrt(float(rows) * float(columns)), FEW)
+
+    @cached_property
+    def norm(self) -> float:
+        """Upper bound on ‖A‖: the better of a spectral one and ``absolute_norm``."""
+        content = (type(self).__name__, self.in_shape, self.out_shape, *self._signature())
+        return min(self.absolute_norm, cached(self._spectral_norm, *content, *self.weights))
+
+    @property
+    def printed_norm(self) -> float:
+        """‖A‖ as the paper would have it."""
+        return self.norm
+
+    def _signature(self) -> tuple[object, ...]:
+        return ()
+
+    def matrix(self) -> Tensor:
+        """A written out, (outputs, inputs)."""
+        inputs, outputs = math.prod(self.in_shape), math.prod(self.out_shape)
+        basis = torch.eye(min(inputs, outputs), dtype=torch.float64)
+        if outputs < inputs:
+            return self._pull(basis.reshape(-1, *self.out_shape), self.weights).flatten(1)
+        return self._act(basis.reshape(-1, *self.in_shape), self.weights).flatten(1).T.contiguous()
+
+    @property
+    def entries(self) -> int:
+        return math.prod(self.in_shape) * math.prod(self.out_shape)
+
+    @property
+    def small(self) -> bool:
+        """Whether the matrix may be written out and decomposed."""
+        side = min(math.prod(self.in_shape), math.prod(self.out_shape))
+        return self.entries <= _DENSE_ENTRIES and side <= _SMALL_SIDE
+
+
+class Dense(Operator):
+    """An explicit matrix, between points of any shapes."""
+
+    def __init__(
+        self,
+        matrix: Tensor,
+        bias: Tensor | None,
+        in_shape: Shape | None = None,
+        out_shape: Shape | None = None,
+    ) -> None:
+        rows, columns = matrix.shape
+        super().__init__(in_shape or (columns,), out_shape or (rows,), (matrix,), bias)
+
+    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+        return (points.flatten(1) @ weights[0].T).reshape(-1, *self.out_shape)
+
+    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+        return (rows.flatten(1) @ weights[0]).reshape(-1, *self.in_shape)
+
+    def _spectral_norm(self) -> float:
+        return matrix_norm(self.weights[0])
+
+    @property
+    def terms(self) -> int:
+        return max(self.weights[0].shape)
+
+    def matrix(self) -> Tensor:
+        return self.weights[0]
+
+    @property
+    def written(self) -> Tensor:
+        return self.weights[0]
+
+
+class Diagonal(Operator):
+    """A factor for each coordinate, of a shape that broadcasts: normalisation, batch norm, scaling, masks."""
+
+    def __init__(self, factors: Tensor, bias: Tensor | None, shape: Shape) -> None:
+        super().__init__(shape, shape, (factors.expand(shape).contiguous(),), bias)
+
+    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+        return points * weights[0]
+
+    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+        return rows * weights[0]
+
+    def _spectral_norm(self) -> float:
+        return float(self.weights[0].abs().max())
+
+    @property
+    def terms(self) -> int:
+        return 1
+
+
+class Reshape(Operator):
+    """The same numbers in another shape; also the identity."""
+
+    def __init__(self, in_shape: Shape, out_shape: Shape) -> None:
+        super().__init__(in_shape, out_shape, (), None)
+
+    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+        return points.reshape(-1, *self.out_shape)
+
+    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+        return rows.reshape(-1, *self.in_shape)
+
+    def _spectral_norm(self) -> float:
+        return 1.0
+
+    @property
+    def terms(self) -> int:
+        return 0
+
+
+class Convolution(Operator):
+    """A convolution with zero padding; stride, dilation and groups as in torch, in 1 to 3 dimensions."""
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        in_shape: Shape,
+        *,
+        stride: Shape,
+        padding: tuple[tuple[int, int], ...],
+        dilation: Shape,
+        groups: int,
+    ) -> None:
+        self.axes = weight.dim() - 2
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.padded = tuple(n + sum(pad) for n, pad in zip(in_shape[1:], padding, strict=True))
+        sizes = (
+            (self.padded[i] - dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i] + 1
+            for i in range(self.axes)
+        )
+        # torch pads the last axis first.
+        self._pads = [amount for pair in reversed(padding) for amount in pair]
+        super().__init__(in_shape, (weight.shape[0], *sizes), (weight,), bias)
+
+    def _options(self) -> dict[str, Any]:
+        return {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
+
+    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+        convolve = (functional.conv1d, functional.conv2d, functional.conv3d)[self.axes - 1]
+        made: Tensor = convolve(functional.pad(points, self._pads), weights[0], **self._options())
+        return made
+
+    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+        pull = (grad.conv1d_input, grad.conv2d_input, grad.conv3d_input)[self.axes - 1]
+        shape = [len(rows), self.in_shape[0], *self.padded]
+        whole: Tensor = pull(shape, weights[0], rows, **self._options())  # type: ignore[no-untyped-call]  # torch's own
+        inside = tuple(
+            slice(pad[0], pad[0] + n) for n, pad in zip(self.in_shape[1:], self.padding, strict=True)
+        )
+        return whole[(slice(None), slice(None), *inside)]
+
+    def _spectral_norm(self) -> float:
+        torus = circulant_norm(self.weights[0], self.padded, self.stride, self.dilation, self.groups)
+        return min(torus, matrix_norm(self.matrix())) if self.small and self.entries <= 2_000_000 else torus
+
+    def _signature(self) -> tuple[object, ...]:
+        return self.stride, self.padding, self.dilation, self.groups
+
+    @property
+    def terms(self) -> int:
+        return int(self.weights[0][0].numel()) + int(self.weights[0][:, 0].numel())
+
+    def scaled(self, before: Tensor | None, after: Tensor | None, bias: Tensor | None) -> Convolution:
+        """diag(after)·A·diag(before), for one factor per channel."""
+        weight = self.weights[0]
+        if before is not None:
+            parts = before.reshape(self.groups, 1, -1).expand(-1, len(weight) // self.groups, -1)
+            weight = weight * parts.reshape(*weight.shape[:2], *([1] * self.axes))
+        if after is not None:
+            weight = weight * after.reshape(-1, *([1] * (self.axes + 1)))
+        return Convolution(
+            *(weight, bias, self.in_shape),
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+        )
+
+
+class AxisProduct(Operator):
+    """The same non-negative matrix along each spatial axis for every channel: average pooling.
+
+    The windows of a pooling are products of intervals, and so are their sizes: A = I ⊗ P₁ ⊗ P₂.
+    """
+
+    def __init__(self, matrices: Weights, in_shape: Shape) -> None:
+        out_shape = (in_shape[0], *(matrix.shape[0] for matrix in matrices))
+        super().__init__(in_shape, out_shape, matrices, None)
+
+    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+        for axis, matrix in enumerate(weights, start=2):
+            points = torch.movedim(torch.movedim(points, axis, -1) @ matrix.T, -1, axis)
+        return points
+
+    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+        return self._act(rows, tuple(matrix.T for matrix in weights))
+
+    def _spectral_norm(self) -> float:
+        return math.prod(matrix_norm(matrix) for matrix in self.weights)
+
+    @property
+    def terms(self) -> int:
+        return math.prod(max(matrix.shape) for matrix in self.weights)
+
+    @property
+    def printed_norm(self) -> float:
+        """√(N·m_u)/m_l: windows of m_l to m_u entries, N of which share one (the paper's average pooling)."""
+        members = [(matrix > 0).sum(1) for matrix in self.weights]
+        shared = math.prod(int((matrix > 0).sum(0).max()) for matrix in self.weights)
+        largest = math.prod(int(count.max()) for count in members)
+        smallest = math.prod(int(count.min()) for count in members)
+        return max(math.sqrt(shared * largest) / smallest, self.norm)
+
+
+Entrywise = Callable[[Tensor], Tensor]
+
+
+class Chain(Operator):
+    """Operators one after another. |A| becomes the product of the |Aᵢ|; norms are those of the written-out
+    product, with its rounding added, where that is small, and products of norms otherwise."""
+
+    def __init__(self, parts: list[Operator]) -> None:
+        super().__init__(parts[0].in_shape, parts[-1].out_shape, (), None)
+        self.parts = parts
+        bias = size = torch.zeros(1, *self.in_shape, dtype=torch.float64)
+        for part in parts:
+            bias, size = part.apply(bias), part.sizes(size)
+        self.bias, self.bias_size = bias[0], size[0]
+        self.weights = tuple(weight for part in parts for weight in part.weights)
+
+    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+        start = 0
+        for part in self.parts:
+            points = part._act(points, weights[start : start + len(part.weights)])
+            start += len(part.weights)
+        return points
+
+    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+        end = len(weights)
+        for part in reversed(self.parts):
+            rows = part._pull(rows, weights[end - len(part.weights) : end])
+            end -= len(part.weights)
+        return rows
+
+    @cached_property
+    def _product(self) -> tuple[Tensor, float] | None:
+        """The matrix, and a bound on the Frobenius norm of its rounding; None if it is large."""
+        if not self.small:
+            return None
+        sizes = math.prod(float(torch.linalg.vector_norm(part.row_norms)) for part in self.parts)
+        return self.matrix(), self.rounding * sizes
+
+    @cached_property
+    def row_norms(self) -> Tensor:
+        if self._product is not None:
+            matrix, error = self._product
+            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=1)
+            return (sizes * (1 + self.rounding) + error).reshape(self.out_shape)
+        return _prefix_norms([(part.row_norms, part.norm, part.absolute) for part in self.parts])
+
+    @cached_property
+    def column_norms(self) -> Tensor:
+        if self._product is not None:
+            matrix, error = self._product
+            sizes: Tensor = torch.linalg.vector_norm(matrix, dim=0)
+            return (sizes * (1 + self.rounding) + error).reshape(self.in_shape)
+        return _prefix_norms(
+            [(part.column_norms, part.norm, part.absolute_transpose) for part in reversed(self.parts)]
+        )
+
+    def _spectral_norm(self) -> float:
+        separate = up(math.prod(part.norm for part in self.parts), slack(len(self.parts)))
+        if self._product is None:
+            return separate
+        matrix, error = self._product
+        return min(separate, matrix_norm(matrix) + error)
+
+    def _signature(self) -> tuple[object, ...]:
+        return tuple((type(part).__name__, part.out_shape, part._signature()) for part in self.parts)
+
+    @property
+    def printed_norm(self) -> float:
+        return math.prod(part.printed_norm for part in self.parts)
+
+    def swell(self, size: float) -> float:
+        for part in self.parts:
+            size = part.swell(size)
+        return size
+
+    @property
+    def terms(self) -> int:
+        return sum(part.terms + 8 for part in self.parts)
+
+
+def _prefix_norms(parts: list[tuple[Tensor, float, Entrywise]]) -> Tensor:
+    """Norms of the rows of Aₙ⋯A₁ from the row norms, the norm and |·| of each part, A₁ first.
+
+    Row i of A·P, P the product of all parts before A, is at most ‖row i of A‖·‖P‖, and at most |A| times the
+    row norms of P.
+    """
+    norms, length, _ = parts[0]
+    for own, norm, absolute in parts[1:]:
+        norms = torch.minimum(own * length, absolute(norms[None])[0]) * (1 + slack(1))
+        length *= norm * (1 + slack(1))
+    return norms

@@ -1,0 +1,200 @@
+"""What prevents a proof, and what to put in its place."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from torch import nn
+
+from certus.bounds.composition import Step
+from certus.bounds.export import has_hooks, is_altered
+from certus.bounds.graph_reader import inspect_graph
+from certus.bounds.network import infer_shape, read_layers
+from certus.bounds.passes import Shape, Stage
+from certus.bounds.registry import children, find_rule, is_sequential, stands_alone
+from certus.errors import ArgumentError, UnsupportedError, require
+from certus.layers import Residual
+from certus.modes import at_rest, unwrapped
+
+_JUMPS = "it is not smooth: its derivative jumps"
+_ANY = "a smooth activation, or average pooling"
+_FUNCTIONS = {
+    "relu": "torch.nn.functional.elu or softplus",
+    "relu6": "torch.nn.functional.elu or softplus",
+    "leaky_relu": "torch.nn.functional.elu or softplus",
+    "selu": "torch.nn.functional.elu",
+    "hardtanh": "torch.tanh",
+    "clamp": "torch.nn.functional.softplus, or torch.tanh",
+    "abs": "certus.models.SmoothAbs",
+    "max_pool1d": "torch.nn.functional.avg_pool1d",
+    "max_pool2d": "torch.nn.functional.avg_pool2d",
+}
+_SOME_SHAPE = (1, 64, 64)  # for rules that hardly look at it
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """A layer without a finite bound on its curvature, or without any rule.
+
+    Attributes:
+        path, kind: where it is in the model, and what.
+        reason: why nothing, or no smoothness, is proven.
+        replacement: what to put in its place, in words.
+        repairable: whether ``smooth`` does it.
+        line: of the user's own, as FILE:LINE: `code`, where a function was called or a layer used.
+    """
+
+    path: str
+    kind: str
+    reason: str
+    replacement: str
+    repairable: bool
+    line: str = ""
+
+
+def validate(model: nn.Module, input_shape: Shape | None = None) -> list[Obstacle]:
+    """Every layer, and every call of a function, that prevents a proof of smoothness; empty if none does.
+
+    Args:
+        input_shape: of one input; needed for a model with a forward of its own, unless it begins with a
+            linear layer.
+
+    >>> [(found.path, found.replacement) for found in validate(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))]
+    [('1', 'ELU(alpha=1.0)')]
+    """
+    require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
+    model = unwrapped(model)
+    with at_rest(model):
+        places = list(_places(model))
+        if all(_plain(module) for _, module in places):
+            return [found for path, module in places if (found := _inspect(path, module)) is not None]
+        shape = infer_shape(model) if input_shape is None else tuple(input_shape)
+        return _inspect_graph(model, shape)
+
+
+def _plain(module: nn.Module) -> bool:
+    """Whether a layer is judged by itself: it has a rule, or hooks, of which nothing more can be said."""
+    return (
+        find_rule(module) is not None or has_hooks(module) or (is_sequential(module) and is_altered(module))
+    )
+
+
+def _inspect_graph(model: nn.Module, shape: Shape) -> list[Obstacle]:
+    """The same of a model whose graph must be taken."""
+    try:
+        unknown, steps = inspect_graph(model, shape, stands_alone, read_layers)
+    except UnsupportedError as reason:
+        return [Obstacle("", type(model).__name__, str(reason).rstrip("."), "a forward without it", False)]
+    found = [Obstacle(each.path, each.kind, each.reason, each.advice, False, each.line) for each in unknown]
+    return found + [_kinked(model, step) for step in steps if not step.stage.smooth]
+
+
+def _kinked(model: nn.Module, step: Step) -> Obstacle:
+    module = dict(model.named_modules(remove_duplicate=False)).get(step.path.split("@")[0])
+    made = None if module is None else _replacement(module)
+    words = str(made) if made is not None else _FUNCTIONS.get(step.kind, _ANY)
+    return Obstacle(step.path, step.kind, _JUMPS, words, made is not None, step.line)
+
+
+def smooth(model: nn.Module, input_shape: Shape | None = None) -> nn.Module:
+    """A copy of the model with smooth layers in place of those that are not: ELU for ReLU, average for max
+    pooling.
+
+    The weights are kept, but the function is another one: train it further. A layer without a replacement
+    raises; the message names its path. For a function that a ``forward`` calls it names your line.
+
+    >>> smooth(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))[1]
+    ELU(alpha=1.0)
+    """
+    model = unwrapped(model)
+    hopeless = [found for found in validate(model, input_shape) if not found.repairable]
+    if hopeless:
+        listed = "; ".join(
+            f"{found.path or 'the model itself'} ({found.kind}){f' in {found.line}' if found.line else ''}: "
+            f"{found.reason}; put in its place {found.replacement}"
+            for found in hopeless
+        )
+        raise UnsupportedError(f"No replacement is known for {listed}.")
+    copied = copy.deepcopy(model)
+    for path in dict.fromkeys(found.path.split("@")[0] for found in validate(copied, input_shape)):
+        if not path:
+            whole = _replacement(copied)
+            assert whole is not None  # it is not hopeless
+            return whole
+        parent, _, name = path.rpartition(".")
+        holder = copied.get_submodule(parent)
+        setattr(holder, name, _replacement(getattr(holder, name)))
+    return copied
+
+
+def smoothing_hint(model: nn.Module, input_shape: Shape) -> str:
+    """How to make a model smooth: by ``smooth``, where it can, or the functions to replace, by their lines;
+    empty if it is."""
+    obstacles = validate(model, input_shape)
+    hopeless = [each for each in obstacles if not each.repairable]
+    if not obstacles:
+        return ""
+    if not hopeless:
+        return "certus.bounds.smooth(model) makes it smooth."
+    places = "; ".join(f"{each.line or each.path or each.kind}: {each.replacement}" for each in hopeless)
+    return f"To make it smooth, put in the place of {places}."
+
+
+def _places(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """All layers, those of branches included, with their paths."""
+    if (is_sequential(model) or isinstance(model, Residual)) and not is_altered(model):
+        for name, child in children(model):
+            yield from _places(child, f"{path}.{name}" if path else name)
+    else:
+        yield path, model
+
+
+def _inspect(path: str, module: nn.Module) -> Obstacle | None:
+    kind, known = type(module).__name__, find_rule(module)
+    if known is None or is_altered(module):
+        return Obstacle(path, kind, "its forward hooks have no rule", "the same layer without hooks", False)
+    try:
+        stage = known(module, _SOME_SHAPE)
+    except UnsupportedError as reason:
+        return Obstacle(path, kind, str(reason), "the same layer without it", False)
+    except (ArgumentError, RuntimeError):  # another shape is needed: an affine layer
+        return None
+    if not isinstance(stage, Stage) or stage.smooth:
+        return None
+    made = _replacement(module)
+    return Obstacle(path, kind, _JUMPS, _ANY if made is None else str(made), made is not None)
+
+
+def _replacement(module: nn.Module) -> nn.Module | None:
+    for kind, make in _REPLACEMENTS.items():
+        if isinstance(module, kind):
+            return make(module)
+    return None
+
+
+def _celu(module: nn.Module) -> nn.Module:
+    assert isinstance(module, nn.ELU)
+    usable = math.isfinite(module.alpha) and module.alpha > 0
+    return nn.CELU(module.alpha) if usable else nn.ELU()
+
+
+def _average(module: nn.Module) -> nn.Module | None:
+    assert isinstance(module, nn.MaxPool1d | nn.MaxPool2d)
+    if module.dilation not in (1, (1, 1), (1,)):
+        return None
+    kind = nn.AvgPool1d if isinstance(module, nn.MaxPool1d) else nn.AvgPool2d
+    return kind(module.kernel_size, module.stride, module.padding, module.ceil_mode)  # type: ignore[arg-type]  # both kinds take both
+
+
+_REPLACEMENTS: dict[type[nn.Module], Callable[[nn.Module], nn.Module | None]] = {
+    nn.ELU: _celu,
+    nn.Hardtanh: lambda module: nn.ELU() if isinstance(module, nn.ReLU6) else nn.Tanh(),
+    nn.ReLU: lambda module: nn.ELU(),
+    nn.LeakyReLU: lambda module: nn.ELU(),
+    nn.SELU: lambda module: nn.ELU(),
+    nn.MaxPool1d: _average,
+    nn.MaxPool2d: _average,
+}
