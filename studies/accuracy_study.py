@@ -15,11 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from certus.certificates.attained.errors_found import errs
-from certus.certificates.attained.search import costs_beyond
+from certus.certificates.lower_bounds import costs_beyond, errs
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.radii import certified_radii
-from certus.certificates.touching_points import touching_points
+from certus.certificates.tangent_points import touching_points
 from certus.costs import SquaredL2
 from certus.domains import Unbounded
 from certus.errors import ContradictionError

@@ -18,7 +18,7 @@ from certus.attacks.adapters import Torchattacks
 from certus.attacks.evaluate import Outcome, attack_data, worst_of
 from certus.attacks.gradient import pgm
 from certus.attacks.minimum_norm import Margin
-from certus.certificates.kept import FileMemory
+from certus.certificates.cache import FileMemory
 from certus.certificates.proven.knapsack import worst_error
 from certus.domains import Unbounded
 from certus.losses import CrossEntropy, ModelLoss

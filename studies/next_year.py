@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import certus
 from certus.certificates.certificate import Certificate
-from certus.certificates.shift_estimate import estimated_distance
+from certus.certificates.transport import estimated_distance
 from certus.costs import Cost, LabelCost, WeightedL2
 from certus.data import DataSet
 from certus.runs.held_out import named_split

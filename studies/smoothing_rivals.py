@@ -12,10 +12,10 @@ import numpy as np
 from torch import Tensor, from_numpy
 
 from certus.certificates.proven.concentration import betting
-from certus.certificates.smoothing.ballots import Ballot
-from certus.certificates.smoothing.binomial import Floats, normal_below, success_floor
-from certus.certificates.smoothing.envelope import Envelope
-from certus.certificates.smoothing.leading import Stake
+from certus.smoothing.binomial import Floats, normal_below, success_floor
+from certus.smoothing.confidence import Stake
+from certus.smoothing.neyman_pearson import Envelope
+from certus.smoothing.voting import Ballot
 
 RIVAL_LEVELS = (0.0003, 0.001, 0.003, 0.01, 0.03)
 

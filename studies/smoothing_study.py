@@ -16,19 +16,18 @@ from typing import Any
 
 from torch import Tensor
 
-from certus.certificates.any_model import ENOUGH
 from certus.certificates.proven.version import BOUNDS_VERSION
-from certus.certificates.smoothing.ballots import IDEAL_VOTE, ONE_DRAW
-from certus.certificates.smoothing.counting import upper_means
-from certus.certificates.smoothing.drawing import Observed, observe
-from certus.certificates.smoothing.noise import CALIBRATION, CERTIFIED, Noise
-from certus.certificates.smoothing.plan import make_plan
-from certus.certificates.smoothing.predictors import Predictor
 from certus.costs import SquaredL2
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.recorder import METRICS
 from certus.runs.settings import Settings
 from certus.runs.trained import TrainedRun
+from certus.smoothing._certify import ENOUGH
+from certus.smoothing.confidence import upper_means
+from certus.smoothing.design import make_plan
+from certus.smoothing.predictors import Predictor
+from certus.smoothing.sampling import CALIBRATION, CERTIFIED, Noise, Observed, observe
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW
 from certus.split import Split
 from certus.subsets import Subset, random_order
 from studies.reproduction import Extent, Part, Picture, Reproduction

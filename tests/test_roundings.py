@@ -14,16 +14,14 @@ PACKAGE = ROOT / "src" / "certus"
 SMALL = 1e-3
 
 NO_ROUNDING = {
-    "certificates/gamma_grid.py": {"_LEAST"},  # γ: where a search ends
-    "certificates/exact.py": {"_SOFTEST"},  # κ: where a search ends
-    "certificates/levels.py": {"DEFAULT_ASCENT"},  # how far an ascent goes
-    "certificates/proven/centred.py": {"_SCALES", "_APART"},  # choices: see there
+    "certificates/engine.py": {"_LEAST"},  # γ: where a search ends
+    "certificates/linear.py": {"_SOFTEST"},  # κ: where a search ends
+    "certificates/dual_values.py": {"DEFAULT_ASCENT"},  # how far an ascent goes
+    "certificates/proven/majorants.py": {"_SCALES", "_APART", "_SLIGHT", "_CORNER"},  # choices: see there
     "certificates/proven/concentration.py": {"_NARROW"},  # where a search ends
-    "certificates/proven/parabolas.py": {"_SLIGHT"},  # a choice: see there
-    "certificates/proven/units.py": {"_CORNER"},  # a choice: see there
-    "certificates/proven/gap.py": {"_SHARE"},  # a choice, which is paid for
-    "certificates/smoothing/coefficients.py": {"_TOLERANCE"},  # where halving ends; added to what is proven
-    "certificates/smoothing/envelope.py": {"_OVERSHOOT", "_TAIL"},  # how fine grids are; paid for
+    "certificates/proven/duality_gap.py": {"_SHARE"},  # a choice, which is paid for
+    "smoothing/coefficients.py": {"_TOLERANCE"},  # where halving ends; added to what is proven
+    "smoothing/neyman_pearson.py": {"_OVERSHOOT", "_TAIL"},  # how fine grids are; paid for
     "certificates/transport.py": {"_SOLVED"},  # what is assumed of POT
     "costs/base.py": {"_FLOOR"},  # how attacks step
     "costs/quadratic.py": {"_SKEW"},  # what is refused

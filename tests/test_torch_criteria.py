@@ -19,8 +19,8 @@ from certus import WRM, ModelLoss
 from certus.attacks import pgm
 from certus.attacks.evaluate import attack_data
 from certus.certificates import Certificate
-from certus.certificates.exact import certify_straight
-from certus.certificates.record import as_json
+from certus.certificates.files import as_json
+from certus.certificates.linear import certify_straight
 from certus.data import Split
 from certus.training.preflight import prospects
 

@@ -22,7 +22,7 @@ from certus.certificates.proven.version import BOUNDS_VERSION
 
 ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("bounds.json")
-START = "certus.certificates.entry"
+START = "certus.certificates._certify"
 REMEDY = (
     "Raise BOUNDS_VERSION in src/certus/certificates/proven/version.py, then run "
     "`python -m tools.bounds_sources`; CONTRIBUTING.md says why."

@@ -16,12 +16,12 @@ import certus
 from certus import SquaredL2, certify
 from certus.bounds import SmoothnessBound
 from certus.certificates.alarm import check_met
-from certus.certificates.attained.search import push
 from certus.certificates.certificate import Certificate
-from certus.certificates.levels import Level
+from certus.certificates.dual_values import Level
+from certus.certificates.files import as_json
+from certus.certificates.local_bounds import Surroundings
+from certus.certificates.lower_bounds import push
 from certus.certificates.proven.constants import Around, look_around
-from certus.certificates.record import as_json
-from certus.certificates.surroundings import Surroundings
 from certus.errors import ContradictionError
 from certus.split import Split
 from certus.storage.write import seal
@@ -52,7 +52,7 @@ def test_a_slope_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
         profile = replace(found.profile, right=found.profile.right / 3, left=found.profile.left / 3)
         return replace(found, profile=profile)
 
-    monkeypatch.setattr("certus.certificates.surroundings.look_around", wrong)
+    monkeypatch.setattr("certus.certificates.local_bounds.look_around", wrong)
     with pytest.raises(ContradictionError, match=r"at sample \d+ .* the radial rule\. Nothing was assumed"):
         certify(network("elu", 0), samples(0, 10), rho=0.1, balls=0, refine=0, attack_steps=0)
 

@@ -17,7 +17,7 @@ from certus import Box, SquaredL2, certify
 from certus.bounds import RULES, rule
 from certus.bounds.activations import TANH, Activation
 from certus.certificates.certificate import Certificate
-from certus.certificates.record import as_json
+from certus.certificates.files import as_json
 from certus.costs import Bregman, Cost, Masked
 from certus.domains import Domain
 from certus.errors import ClaimError, ContradictionError

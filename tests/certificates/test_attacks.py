@@ -17,8 +17,8 @@ import certus
 from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2, certify
 from certus.attacks import fgm, ifgm, nearest_error, pgm
 from certus.certificates import Certificate, Rule, worst_error
-from certus.certificates.levels import climb
-from certus.certificates.proven import gap
+from certus.certificates.dual_values import climb
+from certus.certificates.proven import duality_gap as gap
 from certus.costs import Cost, SquaredSup, WeightedL2
 from certus.domains import Domain, Unbounded
 from certus.inner import BarzilaiBorwein

@@ -13,11 +13,9 @@ from torch import Tensor, nn
 from certus import Box, CrossEntropy, ModelLoss, SquaredL2, certify
 from certus.attacks import nearest_error
 from certus.bounds.analysis import Analysis
-from certus.certificates.proven.centred import centred_parabolas
 from certus.certificates.proven.constants import Grid, look_around
-from certus.certificates.proven.parabolas import Parabolas, narrow
+from certus.certificates.proven.majorants import Margins, Parabolas, centred_parabolas, narrow
 from certus.certificates.proven.problem import Problem
-from certus.certificates.proven.values import Margins
 from certus.costs import Cost, Masked, SquaredSup, WeightedL2
 from certus.data import Split
 from certus.domains import Unbounded

@@ -8,9 +8,9 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from certus.certificates.any_model import certify_any
-from certus.certificates.certify import certify_network
 from certus.certificates.certify_options import NetworkOptions, SmoothingOptions
+from certus.certificates.deterministic import certify_network
+from certus.smoothing._certify import certify_any
 
 
 @pytest.mark.parametrize(

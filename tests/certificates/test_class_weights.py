@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 from certus import Certificate, certify
-from certus.certificates import engine, portions
-from certus.certificates.kept import FileMemory
-from certus.certificates.record import as_json
-from certus.certificates.surroundings import lowered
+from certus.certificates import batching as portions
+from certus.certificates import engine
+from certus.certificates.cache import FileMemory
+from certus.certificates.files import as_json
+from certus.certificates.local_bounds import lowered
 from certus.costs import LabelCost
 from certus.errors import ArgumentError
 from certus.losses import CrossEntropy, SquaredError

@@ -11,8 +11,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from certus.certificates.proven.constants import Constants, Grid, _below, _rise, margin_radii
-from certus.certificates.proven.parabolas import Parabolas
-from certus.certificates.proven.values import Margins
+from certus.certificates.proven.majorants import Margins, Parabolas
 
 EDGES = torch.tensor([0.0, 0.3, 1.0, 4.0], dtype=torch.float64)
 INNER, OUTER = EDGES[:-1], EDGES[1:]

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from certus import SquaredL2, certify
-from certus.certificates.proven.cost_rounding import cost_gradient_error, raised_cost
-from certus.certificates.proven.problem import Problem
+from certus.certificates.proven.problem import Problem, cost_gradient_error, raised_cost
 from certus.costs import Bregman, Cost, Masked
 from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, network, samples
 

@@ -16,7 +16,7 @@ import certus
 from certus import Box, CrossEntropy, SquaredL2, certify
 from certus.bounds import SmoothnessBound
 from certus.certificates.certificate import Certificate
-from certus.certificates.record import as_json
+from certus.certificates.files import as_json
 from certus.costs import LabelCost, SquaredSup, WeightedL2
 from certus.errors import ArgumentError, ContradictionError, LossError
 from certus.losses import Logistic, SquaredError

@@ -13,7 +13,7 @@ from scipy.stats import binom
 from torch import Tensor
 
 from certus.certificates import Level, Population, dkw, worst_error
-from certus.certificates.proven.error_rate import error_gammas, error_means
+from certus.certificates.proven.concentration import error_gammas, error_means
 from certus.errors import ArgumentError
 
 RHOS = (0.02, 0.2)

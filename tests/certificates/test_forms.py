@@ -13,10 +13,18 @@ from torch import Tensor, nn
 from certus import SquaredL2
 from certus.bounds import Analysis
 from certus.certificates.proven.constants import everywhere
-from certus.certificates.proven.parabolas import Forms, Narrow, narrow
+from certus.certificates.proven.majorants import (
+    Forms,
+    Narrow,
+    Touches,
+    Values,
+    _decomposed,
+    _isotropic,
+    _Start,
+    narrow,
+    touching_parabolas,
+)
 from certus.certificates.proven.problem import Problem
-from certus.certificates.proven.touching import Touches, _decomposed, _isotropic, _Start, touching_parabolas
-from certus.certificates.proven.values import Values
 from certus.domains import Unbounded
 from certus.layers import LogCosh
 from certus.losses import CrossEntropy

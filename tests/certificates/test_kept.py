@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from certus import Certificate, certify
-from certus.certificates import certify_network, kept
-from certus.certificates.kept import FileMemory
-from certus.certificates.levels import Level
+from certus.certificates import cache as kept
+from certus.certificates import certify_network
+from certus.certificates.cache import PROBED, FileMemory, probed_samples
+from certus.certificates.dual_values import Level
+from certus.certificates.files import as_json
+from certus.certificates.local_bounds import Surroundings
 from certus.certificates.proven.version import BOUNDS_VERSION
-from certus.certificates.recall import PROBED, probed_samples
-from certus.certificates.record import as_json
-from certus.certificates.surroundings import Surroundings
 from certus.costs import LabelCost
 from certus.losses import SquaredError
 from certus.split import Split

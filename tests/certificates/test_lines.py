@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import torch
 
-from certus.certificates.levels import Level
-from certus.certificates.lines import Line
-from certus.certificates.proven.gap import Rule
+from certus.certificates.aggregate import Line
+from certus.certificates.dual_values import Level
+from certus.certificates.proven.duality_gap import Rule
 
 
 def test_a_line_by_hand() -> None:

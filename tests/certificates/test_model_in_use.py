@@ -16,8 +16,8 @@ from torch.compiler import is_compiling as being_compiled
 
 import certus
 from certus.certificates import Certificate
-from certus.certificates.exact import certify_straight
-from certus.certificates.record import as_json
+from certus.certificates.files import as_json
+from certus.certificates.linear import certify_straight
 from certus.losses import SquaredError
 
 HEIGHT = 100.0

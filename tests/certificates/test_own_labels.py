@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import certus
 from certus.certificates import Certificate
-from certus.certificates.record import as_json
+from certus.certificates.files import as_json
 from tests.certificates.problems import network, samples
 
 RHOS = (0.0, 0.01, 0.05, 0.2)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from certus import Box, CrossEntropy
-from certus.certificates.levels import climb
-from certus.certificates.proven.gap import Proposal, Rule, _gap_rules, bounds_by_rule
+from certus.certificates.dual_values import climb
+from certus.certificates.proven.duality_gap import Proposal, Rule, _gap_rules, bounds_by_rule
 from certus.costs import Cost
 from certus.domains import Domain
 from certus.inner import BarzilaiBorwein

@@ -12,7 +12,7 @@ from scipy.stats import beta, binom
 from torch import Tensor
 
 from certus.certificates import betting, dkw, empirical_bernstein, hoeffding, worst_error
-from certus.certificates.levels import Level
+from certus.certificates.dual_values import Level
 from certus.certificates.population import Population
 from certus.certificates.proven.concentration import INEQUALITIES as KNOWN
 from certus.errors import ArgumentError
@@ -221,7 +221,7 @@ def test_every_bound_has_its_share_of_the_failure(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setitem(KNOWN, "spied", spy)
     monkeypatch.setattr("certus.certificates.population.dkw", margin)
-    monkeypatch.setattr("certus.certificates.proven.error_rate.betting", spy)
+    monkeypatch.setattr("certus.certificates.proven.concentration.betting", spy)
     values = torch.full((20,), 0.3, dtype=torch.float64)
     codes = torch.zeros(20, dtype=torch.uint8)
     levels = [Level(gamma, values, codes, values, values, values) for gamma in (0.5, 1.0, 2.0)]

@@ -14,12 +14,13 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from torch.utils.data.sampler import BatchSampler, Sampler
 
 from certus import Certificate, certify
-from certus.certificates import engine, portions, surroundings
-from certus.certificates.comparison import differences
-from certus.certificates.kept import FileMemory
-from certus.certificates.levels import Level
+from certus.certificates import batching as portions
+from certus.certificates import engine
+from certus.certificates import local_bounds as surroundings
+from certus.certificates.cache import FileMemory, differences
+from certus.certificates.dual_values import Level
+from certus.certificates.files import as_json
 from certus.certificates.proven.constants import Around, look_around
-from certus.certificates.record import as_json
 from certus.costs import LabelCost
 from certus.errors import ArgumentError, LossError
 from certus.losses import SquaredError

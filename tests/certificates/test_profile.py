@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from certus.certificates.proven.profile import Profile
+from certus.certificates.proven.radial import Profile
 
 EDGES = torch.tensor([0.0, 0.5, 1.0, 3.0], dtype=torch.float64)
 LEFT = torch.tensor([[0.2, 0.9, 1.4], [1.0, 0.6, 0.9]], dtype=torch.float64)  # (samples, rings)

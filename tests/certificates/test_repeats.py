@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import certus
 from certus.certificates import Certificate, SmoothedCertificate
-from certus.certificates.record import as_json
+from certus.certificates.files import as_json
 from certus.storage.write import write_json
 
 QUICK: dict[str, Any] = {

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from certus.certificates.proven.float_error import outputs_at, rounding_at
 from certus.certificates.proven.problem import Problem
-from certus.certificates.proven.rounding import outputs_at, rounding_at
 from certus.costs import Mahalanobis
 from certus.errors import CertusError, UnsupportedError
 from certus.losses import Criterion, SquaredError, loss_and_slope

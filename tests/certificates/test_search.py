@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from certus import Box, CrossEntropy, SquaredL2, certify
-from certus.certificates.attained.search import nearest_costs, push
+from certus.certificates.lower_bounds import nearest_costs, push
 from certus.certificates.proven.problem import Problem
 from certus.costs import Cost, Mahalanobis, Masked
 from certus.losses import Logistic

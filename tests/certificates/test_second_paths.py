@@ -77,7 +77,7 @@ def test_a_ball_is_bounded_alike_in_any_company() -> None:
 def test_without_the_quadratics_around_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks too large for them keep the other rules: looser, and above what is attained."""
     with_them = certified()
-    monkeypatch.setattr("certus.certificates.proven.units._WORK", 0)
+    monkeypatch.setattr("certus.certificates.proven.majorants._WORK", 0)
     without = certified()
     for one, other in zip(with_them.levels, without.levels, strict=True):
         assert (other.bound >= one.bound * (1 - 1e-9)).all()

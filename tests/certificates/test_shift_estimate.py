@@ -6,8 +6,7 @@ import ot
 import pytest
 import torch
 
-from certus.certificates.shift_estimate import column_shifts, estimated_distance
-from certus.certificates.transport import transport_distance
+from certus.certificates.transport import column_shifts, estimated_distance, transport_distance
 from certus.costs import SquaredL2, SquaredSup, WeightedL2
 from certus.data import Split
 

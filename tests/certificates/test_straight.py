@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 import certus
 from certus.certificates.certificate import Certificate
-from certus.certificates.exact import certify_straight
-from certus.certificates.proven.straight import Positive, PositiveSquare, ScoreLoss, Softplus
+from certus.certificates.linear import certify_straight
+from certus.certificates.proven.linear import Positive, PositiveSquare, ScoreLoss, Softplus
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.errors import ArgumentError, UnsupportedError
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, ModelLoss, SquaredError

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from certus import Box, SquaredL2, certify
-from certus.certificates.attained.search import costs_beyond
+from certus.certificates.lower_bounds import costs_beyond
 from certus.certificates.proven.constants import Grid, everywhere, look_around
+from certus.certificates.proven.majorants import Touches, Values, touching_parabolas
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.radii import certified_radii
-from certus.certificates.proven.touching import Touches, touching_parabolas
-from certus.certificates.proven.values import Values
-from certus.certificates.touching_points import touching_points
+from certus.certificates.tangent_points import touching_points
 from certus.costs import Cost, Masked, SquaredSup, WeightedL2
 from certus.data import Split
 from certus.domains import Unbounded

@@ -12,8 +12,7 @@ from scipy.integrate import quad
 
 from certus import SquaredL2
 from certus.certificates.paper_terms import level_error, lipschitz_cover, lipschitz_error, uniform_error
-from certus.certificates.shift_estimate import estimated_distance
-from certus.certificates.transport import transport_distance
+from certus.certificates.transport import estimated_distance, transport_distance
 from certus.costs import Masked, WeightedL2
 from certus.data import Split
 from certus.errors import ArgumentError, CertusError, UnsupportedError

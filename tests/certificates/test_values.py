@@ -12,8 +12,8 @@ import torch
 from flint import arb
 from torch import Tensor, nn
 
+from certus.certificates.proven.majorants import Values
 from certus.certificates.proven.problem import Problem
-from certus.certificates.proven.values import Values
 from certus.costs import Masked, SquaredL2
 from certus.domains import Box, Domain, Unbounded
 from certus.losses import Criterion, CrossEntropy, SmoothMargin, SquaredError

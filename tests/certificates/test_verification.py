@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from certus.certificates.cache import differences, table_differences
 from certus.certificates.certificate import Certificate
-from certus.certificates.comparison import differences, table_differences
-from certus.certificates.record import _certificate, as_json
+from certus.certificates.files import _certificate, as_json
 from certus.errors import CertusError, ContradictionError
 from certus.runs import RunDirectory
 from certus.runs.certification import certify_run

@@ -13,8 +13,8 @@ from scipy.optimize import linprog
 
 from certus._validation import checked_weights
 from certus.certificates import Certificate, certify
+from certus.certificates.files import as_json
 from certus.certificates.proven.knapsack import worst_error
-from certus.certificates.record import as_json
 from certus.errors import ArgumentError, UnprovableError
 from certus.models.registry import mlp
 from certus.outward import mean_down, mean_up

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import certus
 from certus.attacks import nearest_error
 from certus.certificates import Certificate
-from certus.certificates.record import as_json, sample_table
+from certus.certificates.files import as_json, sample_table
 from certus.costs import SquaredSup, WeightedL2
 from certus.errors import ArgumentError, LossError
 from certus.evidence import Evidence

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from certus import certify
-from certus.certificates import certify_network, engine, surroundings
+from certus.certificates import certify_network, engine
+from certus.certificates import local_bounds as surroundings
+from certus.certificates.progress import BALL, LEVEL, LOOK, NEAREST, PUSH, Work, whole_work
 from certus.certificates.proven import constants
-from certus.certificates.work import BALL, LEVEL, LOOK, NEAREST, PUSH, Work, whole_work
 from certus.costs import LabelCost
 from tests.certificates.problems import network, samples
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from certus.certificates.cache import FileMemory
 from certus.certificates.certificate import Certificate
-from certus.certificates.certify import certify_network as certify
-from certus.certificates.kept import FileMemory
-from certus.certificates.record import as_json, sample_table
+from certus.certificates.deterministic import certify_network as certify
+from certus.certificates.files import as_json, sample_table
 from certus.data import Split, digits
 from certus.decimals import at_most
 from certus.errors import ArgumentError

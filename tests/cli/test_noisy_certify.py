@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from certus.certificates import SmoothedCertificate
-from certus.certificates.smoothing.noisy_certificate import Quantity
+from certus.smoothing.certificate import Quantity
 from certus.storage.write import seal, unsealed
 from tests.cli.test_cli import certus, refused
 from tests.pictures import pixels_of

@@ -11,7 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from certus.runs.recorder import Recorder
-from certus.training.fit import TrainingState
+from certus.training._fit import TrainingState
 from tests.cli.test_cli import certus, refused
 
 TRAIN = ["train", "wine", "--gamma", "2", "--model", "mlp:4:elu", "--epochs", "4", "-o", "runs/one"]

@@ -8,9 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from certus.certificates.population import Move
-from certus.certificates.smoothing.noisy_certificate import Quantity, SmoothedCertificate
 from certus.figures.canvas import COLOURS
 from certus.figures.noisy_brackets import draw_smoothed
+from certus.smoothing.certificate import Quantity, SmoothedCertificate
 from tests.pictures import line_of, pixels_of, words_of
 
 MOVES = (Move(0.05, 0.3),)

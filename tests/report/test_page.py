@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from certus.certificates import SmoothedCertificate
-from certus.certificates.record import read_certificate
+from certus.certificates.files import read_certificate
 from certus.decimals import at_least, at_most
 from certus.report.sentences import grounds
 from certus.report.slider import Reader, slider_part

@@ -46,7 +46,7 @@ class InsideWriting:
 
 @dataclass(frozen=True)
 class BeforeCalling:
-    """Killed when a function of certus, such as ``certus.training.fit:fit``, is called so many times."""
+    """Killed when a function of certus, such as ``certus.training._fit:fit``, is called so many times."""
 
     function: str
     time: int = 1

@@ -78,7 +78,7 @@ def test_three_at_once(same: bool, place: Path) -> None:
 
 def test_levels_go_while_others_are_about_to_be_kept(place: Path) -> None:
     """One finishes and takes the folder of levels away, while another one is about to write into it."""
-    moment = BeforeCalling("certus.certificates.kept:save_tensors")
+    moment = BeforeCalling("certus.certificates.cache:save_tensors")
     held = Held(certify(0.01), place / "held.log", moment)
     assert run(certify(0.02), place / "log") == 0
     assert not (place / "run/certificate/unfinished").exists()
@@ -121,13 +121,13 @@ def test_killed_at_every_exchange_of_a_file(place: Path) -> None:
 
 
 def test_interrupted(place: Path) -> None:
-    log, moment = place / "log", BeforeCalling("certus.certificates.kept:FileMemory.save", time=3)
+    log, moment = place / "log", BeforeCalling("certus.certificates.cache:FileMemory.save", time=3)
     assert run(certify(0.01), log, moment, signal.SIGINT) == 130
     kept = "results at 2 values of gamma are kept in run/certificate/unfinished; the same command continues."
     assert log.read_text() == f"certus: interrupted: {kept}\n"
     assert run(certify(0.03), log) == 0, log.read_text()  # another question, which forgets its own levels
     assert run(certify(0.01), log, moment, signal.SIGINT) == 0  # of three levels one was left
-    first = BeforeCalling("certus.certificates.kept:FileMemory.save")
+    first = BeforeCalling("certus.certificates.cache:FileMemory.save")
     assert run(certify(0.02), log, first, signal.SIGINT) == 130
     assert log.read_text() == "certus: interrupted: nothing is kept; the same command starts again.\n"
 

@@ -14,8 +14,8 @@ import certus
 from certus.bounds import activations, spectral
 from certus.bounds.activations import Activation
 from certus.bounds.operators import Chain, Convolution, Dense
+from certus.certificates.proven.float_error import rounding_at
 from certus.certificates.proven.problem import Problem
-from certus.certificates.proven.rounding import rounding_at
 from certus.layers import LogCosh, Residual, SmoothAbs
 from certus.losses import loss_and_slope
 from certus.outward import inflate, slack

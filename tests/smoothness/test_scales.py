@@ -11,7 +11,7 @@ from torch import nn
 import certus
 from certus.bounds import Analysis
 from certus.bounds.composition import swelling
-from certus.certificates.proven.rounding import outputs_at
+from certus.certificates.proven.float_error import outputs_at
 from certus.errors import UnprovableError
 from certus.layers import Residual, Scale
 

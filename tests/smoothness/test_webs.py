@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from certus.bounds import Analysis, input_smoothness, local_smoothness
+from certus.certificates.proven.float_error import rounding_at
 from certus.certificates.proven.problem import Network
-from certus.certificates.proven.rounding import rounding_at
 
 UNITS: tuple[Callable[[Tensor], Tensor], ...] = (torch.tanh, F.softplus, F.silu, torch.sigmoid, F.elu)
 KINDS = ("layer", "layer", "add", "cat", "unit")

@@ -10,8 +10,8 @@ import torch
 from scipy.stats import norm
 
 from certus.certificates.proven.concentration import betting
-from certus.certificates.smoothing.ballots import IDEAL_VOTE, ONE_DRAW
-from certus.certificates.smoothing.leading import Stake
+from certus.smoothing.confidence import Stake
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW
 from studies.reproduction import Extent
 from studies.smoothing_page import smoothing_statements, smoothing_text
 from studies.smoothing_rivals import RIVAL_LEVELS, _majorant, clopper_bounds, majorant_bounds

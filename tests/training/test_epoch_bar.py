@@ -12,8 +12,8 @@ from torch import nn
 
 from certus import fit
 from certus.inner import WRM
+from certus.training._fit import TrainingState
 from certus.training.callbacks import ProgressBar
-from certus.training.fit import TrainingState
 
 DATA = torch.linspace(-1, 1, 24).reshape(12, 2), torch.arange(12) % 2
 

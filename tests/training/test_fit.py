@@ -17,7 +17,7 @@ from certus.data import Split, digits, rings
 from certus.inner.methods import ERM, Perturber
 from certus.losses import SquaredError
 from certus.training import Robustness, RobustnessStatus, WeightBall, calibration, evaluate, fit
-from certus.training.fit import DivergedError
+from certus.training._fit import DivergedError
 from certus.training.loaders import BatchOrder
 
 

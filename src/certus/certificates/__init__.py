@@ -1,22 +1,21 @@
 """Certificates: proven upper bounds on the worst case within a transport cost (theorem:robustness,
 eqn:certify-tests)."""
 
-from certus.certificates.accuracy import AccuracyBracket
-from certus.certificates.any_model import certify_any
-from certus.certificates.certificate import Bracket, Certificate, Reached
-from certus.certificates.certify import certify_network
-from certus.certificates.entry import certify
-from certus.certificates.exact import certify_straight
-from certus.certificates.gamma_grid import default_gammas
-from certus.certificates.levels import Level
-from certus.certificates.lines import Line, Push
+from certus.certificates._certify import certify
+from certus.certificates.aggregate import Line, Push
+from certus.certificates.certificate import AccuracyBracket, Bracket, Certificate, Reached
+from certus.certificates.deterministic import certify_network
+from certus.certificates.dual_values import Level
+from certus.certificates.engine import default_gammas
+from certus.certificates.linear import certify_straight
 from certus.certificates.population import Population
 from certus.certificates.proven.concentration import betting, dkw, empirical_bernstein, hoeffding
-from certus.certificates.proven.gap import Rule
+from certus.certificates.proven.duality_gap import Rule
 from certus.certificates.proven.knapsack import worst_error
 from certus.certificates.proven.problem import Problem
-from certus.certificates.smoothing.deployment import Radius, Smoothed
-from certus.certificates.smoothing.noisy_certificate import Quantity, SmoothedBracket, SmoothedCertificate
+from certus.smoothing._certify import certify_any
+from certus.smoothing.certificate import Quantity, SmoothedBracket, SmoothedCertificate
+from certus.smoothing.deployment import Radius, Smoothed
 
 __all__ = [
     "AccuracyBracket",

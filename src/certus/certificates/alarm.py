@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from certus.certificates.levels import Level
-from certus.certificates.proven.gap import Rule
+from certus.certificates.dual_values import Level
+from certus.certificates.proven.duality_gap import Rule
 from certus.errors import contradiction
 from certus.outward import SOME
 
 if TYPE_CHECKING:
-    from certus.certificates.accuracy import AccuracyBracket
-    from certus.certificates.certificate import Bracket, Certificate
+    from certus.certificates.certificate import AccuracyBracket, Bracket, Certificate
 
 
 def check_level(

@@ -14,10 +14,10 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from certus.certificates.attained.errors_found import errs, lowered_loss, may_err
 from certus.certificates.certificate import Bracket
+from certus.certificates.lower_bounds import errs, lowered_loss, may_err
+from certus.certificates.proven.float_error import rounding_at
 from certus.certificates.proven.problem import Problem
-from certus.certificates.proven.rounding import rounding_at
 from certus.losses import evaluate_loss
 from certus.outward import SOME, mean_down, mean_up
 

@@ -1,4 +1,19 @@
-"""A certificate: for any ρ, what the worst case is at least (attained) and at most (proven).
+"""Certificates: brackets of loss, error rate and certified accuracy.
+
+Certified accuracy at a distance: the question that the literature asks of every sample by itself.
+
+    P_n(r > ε) ≥ P_n(r̲ > ε) = certified,        P_n(r > ε) ≤ P_n(r found > ε) = attacked,
+
+where r is the distance of a sample's nearest error in the cost's norm, 0 if it is one already: the share that
+is classified rightly whatever moves a sample by at most ε. With c ≥ g‖x − x₀‖², g the unit price, r̲ and the
+distance of an error that was found are √(τ/g) with τ as certified, and as found. A label that may change at a
+finite price counts as a move of that cost.
+
+For the population both shares are distribution functions of one number per sample. DKW bounds them for all ε
+at once, and together with all else that a certificate says with confidence. Clopper and Pearson's bounds are
+closer, for one ε that was fixed beforehand, and for nothing else.
+
+A certificate: for any ρ, what the worst case is at least (attained) and at most (proven).
 
     E_{P'} ℓ ≤ sup {E_P ℓ : W_c(P, P̂_n) ≤ ρ} ≤ min_γ γρ + E_n φ̄_γ       [eqn:certificate, eqn:certify-tests]
 
@@ -14,23 +29,87 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from certus.certificates.accuracy import AccuracyBracket, accuracy_bracket
-from certus.certificates.alarm import check_bracket, check_certificate
-from certus.certificates.levels import Level
-from certus.certificates.lines import Attained, Line, PointSource, Push, Untouched
+from certus.certificates.aggregate import Attained, Line, PointSource, Push, Untouched
+from certus.certificates.alarm import check_accuracy, check_bracket, check_certificate
+from certus.certificates.dual_values import Level
 from certus.certificates.population import Population
+from certus.certificates.proven.concentration import clopper_pearson
 from certus.certificates.proven.knapsack import worst_error
-from certus.errors import ArgumentError, require_number
+from certus.errors import ArgumentError, UnsupportedError, require_number
 from certus.evidence import Evidence
 from certus.lookable import Lookable
-from certus.outward import SOME, slack, up
+from certus.outward import SOME, down, slack, up
 from certus.split import Split
 from certus.storage.write import write_json
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class AccuracyBracket:
+    """The share of samples that no move of length ε misleads; None where a quantity does not apply.
+
+    Attributes:
+        certified, attacked: at least (proven), and at most (attained: the others were misled).
+        population_certified, population_attacked: the same of the population, for all ε at once, with the
+            confidence of the certificate for all that it says.
+        fixed_certified, fixed_attacked: the same for this ε alone, fixed beforehand, with that confidence for
+            these two and nothing else.
+    """
+
+    epsilon: float
+    certified: float
+    attacked: float
+    population_certified: float | None = None
+    population_attacked: float | None = None
+    fixed_certified: float | None = None
+    fixed_attacked: float | None = None
+
+
+def accuracy_bracket(certificate: Certificate, epsilon: float) -> AccuracyBracket:
+    """All of it at one ε; raises ``ContradictionError`` where an attained side is below a proven one."""
+    distance, count = require_number("epsilon", epsilon, zero=True), certificate.samples
+    price = distance**2 * certificate.unit_price
+    if certificate.error_found is None:
+        raise UnsupportedError("A regression has no certified accuracy: without classes there are no errors.")
+    # Without a proof nothing is certified.
+    certified = 0 if certificate.error_floor is None else _beyond(certificate.error_floor, price)
+    found = AccuracyBracket(epsilon, certified / count, _unmoved(certificate.error_found, price) / count)
+    people = certificate.population
+    if people is not None:
+        assert people.error_margin is not None
+        assert people.error_margin_low is not None
+        assert people.error_found is not None
+        # Only searches that were fixed beforehand count.
+        left, failure = _unmoved(people.error_found, price), (1 - people.confidence) / 2
+        found = AccuracyBracket(
+            epsilon,
+            found.certified,
+            found.attacked,
+            max(0.0, certified / count - up(people.error_margin, SOME) - slack(count)),
+            min(1.0, left / count + up(people.error_margin_low, SOME) + slack(count)),
+            clopper_pearson(certified, count, failure),
+            1 - clopper_pearson(count - left, count, failure),
+        )
+    check_accuracy(certificate, found)
+    return found
+
+
+def _beyond(floor: Tensor, price: float) -> int:
+    """How many cost more than this, whatever was rounded."""
+    return int((floor > up(price, SOME)).sum())
+
+
+def _unmoved(found: Tensor, price: float) -> int:
+    """How many were not found to be misled at this cost."""
+    return int((~(found <= down(price, SOME))).sum())
+
 
 _NO_LINE = Line(math.nan, math.inf, 0.0, 0.0, {})
 
@@ -138,14 +217,14 @@ class Certificate(Lookable):
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON for ``load``: everything but the levels and the data."""
-        from certus.certificates.record import as_json  # which is about certificates
+        from certus.certificates.files import as_json  # which is about certificates
 
         write_json(Path(path), as_json(self))
 
     @staticmethod
     def load(path: str | Path) -> Certificate:
         """Read what ``save`` or ``certus certify`` wrote. It answers for every ρ as it did then."""
-        from certus.certificates.record import read_certificate  # which is about certificates
+        from certus.certificates.files import read_certificate  # which is about certificates
 
         return read_certificate(Path(path))
 

@@ -10,12 +10,12 @@ from typing import TypedDict
 
 from certus.bounds import SmoothnessBound
 from certus.certificates.engine import Memory
-from certus.certificates.smoothing.drawing import Draws
-from certus.certificates.smoothing.predictors import AnyData
 from certus.costs import Cost, LabelCost
 from certus.domains import Domain
 from certus.losses import Criterion
 from certus.row_encoding import RowEncoding
+from certus.smoothing.predictors import AnyData
+from certus.smoothing.sampling import Draws
 
 
 class NetworkOptions(TypedDict, total=False):

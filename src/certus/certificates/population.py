@@ -30,9 +30,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from certus.certificates.levels import Level
-from certus.certificates.proven.concentration import INEQUALITIES, dkw
-from certus.certificates.proven.error_rate import error_gammas, error_means
+from certus.certificates.dual_values import Level
+from certus.certificates.proven.concentration import INEQUALITIES, dkw, error_gammas, error_means
 from certus.certificates.proven.knapsack import worst_error
 from certus.errors import require, require_confidence
 from certus.outward import SOME, slack, up

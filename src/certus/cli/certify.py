@@ -112,8 +112,8 @@ def certify(
     "At least" is attained by a distribution that was found. "At most" is proven, or assumed if it rests on
     rules of your own, which are named. If it is interrupted, give the same command again: it resumes.
     """
-    from certus.certificates.kept import FileMemory
-    from certus.certificates.record import as_json, sample_table
+    from certus.certificates.cache import FileMemory
+    from certus.certificates.files import as_json, sample_table
     from certus.cli.certifying import (
         NAME,
         compute,

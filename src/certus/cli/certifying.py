@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from certus.bars import share_bar
+from certus.certificates.cache import FileMemory
 from certus.certificates.certificate import Certificate
-from certus.certificates.kept import FileMemory
-from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.cli.output import messages, same_place
 from certus.data import DataSet
 from certus.decimals import at_most
@@ -26,6 +25,7 @@ from certus.runs.owners import (
     certified_run,
 )
 from certus.runs.trained import TrainedRun, own_rho
+from certus.smoothing.certificate import SmoothedCertificate
 from certus.storage.tensors import digest
 from certus.texts.certificate_words import error_name
 

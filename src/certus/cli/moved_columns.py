@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.certificates.shift_estimate import column_shifts
-from certus.certificates.unknown_categories import wider_cost
+from certus.certificates.transport import column_shifts, wider_cost
 from certus.cli.output import console
 from certus.costs import Cost
 from certus.data import DataSet

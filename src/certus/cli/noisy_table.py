@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from certus.bars import share_bar
-from certus.certificates.kept_draws import DrawMemory
-from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, messages, print_json, show_parts
 from certus.errors import UnsupportedError
@@ -14,6 +12,8 @@ from certus.figures.noisy_brackets import draw_smoothed
 from certus.runs.certification import CertifySettings, fingerprint
 from certus.runs.noisy_certification import NoisySettings, certify_noisy_run
 from certus.runs.trained import TrainedRun
+from certus.smoothing.certificate import SmoothedCertificate
+from certus.smoothing.sampling import DrawMemory
 from certus.storage.write import WriteError, appearing_together, complete, remove_files, write_json
 from certus.texts.noisy_words import smoothed_parts
 

@@ -16,8 +16,7 @@ import typer
 from certus.bounds.smoothness import assumed_words
 from certus.certificates.alarm import check_met
 from certus.certificates.certificate import Certificate
-from certus.certificates.shift_estimate import estimated_distance
-from certus.certificates.transport import Shift, transport_distance
+from certus.certificates.transport import Shift, estimated_distance, transport_distance
 from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.moved_columns import shifted_features, show_moved
 from certus.cli.output import console, messages, print_json

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from certus.bounds.smoothness import assumed_words
 from certus.certificates import Bracket, Certificate
-from certus.certificates.record import OWN_LABELS
+from certus.certificates.files import OWN_LABELS
 from certus.figures.accuracy_steps import step_places
 from certus.figures.canvas import COLOURS, broken, legend_below, new_figure, save_figure, title_above
 from certus.texts.certificate_words import differing_words, error_name

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from certus.certificates.smoothing.noisy_certificate import Quantity, SmoothedCertificate
 from certus.figures.canvas import COLOURS, broken, new_figure, save_figure, title_above
+from certus.smoothing.certificate import Quantity, SmoothedCertificate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

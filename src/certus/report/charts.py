@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from certus.certificates.certificate import Bracket, Certificate
-from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.figures.accuracy_steps import step_places
 from certus.figures.attack_curves import failed_places
 from certus.figures.canvas import COLOURS, folded
@@ -18,6 +17,7 @@ from certus.figures.noisy_brackets import quantity_words
 from certus.figures.training_curves import TRAINING_CURVES, curve_words, epoch_marks
 from certus.report.features import moved_features
 from certus.report.findings import Findings
+from certus.smoothing.certificate import SmoothedCertificate
 from certus.texts.certificate_words import error_name
 
 Chart = dict[str, Any]

@@ -18,10 +18,9 @@ from torch import Tensor
 from certus.attacks.evaluate import Outcome, Trial, sweep, typical_length
 from certus.attacks.minimum_norm import nearest_error
 from certus.bounds import SmoothnessBound, input_smoothness
-from certus.certificates.attained.real_rows import real_transport
 from certus.certificates.certificate import Certificate
-from certus.certificates.record import read_certificate
-from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
+from certus.certificates.files import read_certificate
+from certus.certificates.lower_bounds import real_transport
 from certus.costs import Cost
 from certus.errors import UnsupportedError
 from certus.inner.concavity import ConcaveShare, concave_share
@@ -30,6 +29,7 @@ from certus.report.fragile_rows import fragile_features, steepest_features
 from certus.runs.moved_feature import Fragile
 from certus.runs.owners import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
 from certus.runs.trained import TrainedRun
+from certus.smoothing.certificate import SmoothedCertificate
 from certus.split import Split
 from certus.storage.files import RunError
 from certus.storage.tensors import digest

@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
+from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
-from certus.certificates.record import OWN_LABELS
-from certus.certificates.repeats import repeat_words
-from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
+from certus.certificates.files import OWN_LABELS
 from certus.data import DataSet
 from certus.decimals import at_least, at_most
 from certus.report.findings import Findings
 from certus.runs.table_features import features_of
 from certus.runs.trained import TrainedRun
+from certus.smoothing.certificate import SmoothedCertificate
 from certus.texts.certificate_words import differing_words, error_name
 
 

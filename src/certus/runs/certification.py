@@ -11,7 +11,7 @@ import torch
 
 import certus
 from certus.certificates.certificate import Certificate
-from certus.certificates.certify import certify_network
+from certus.certificates.deterministic import certify_network
 from certus.certificates.engine import Memory, Progress
 from certus.certificates.proven.concentration import INEQUALITIES
 from certus.certificates.proven.version import BOUNDS_VERSION

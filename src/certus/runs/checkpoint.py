@@ -14,7 +14,7 @@ from certus.runs.kinds import check_kinds
 from certus.runs.saved_state import alike, check_finite_weights, check_optimizer, check_progress
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
-from certus.training.fit import TrainingState
+from certus.training._fit import TrainingState
 from certus.training.metrics import EpochMetrics, Sums
 
 

@@ -18,7 +18,6 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import certus
 from certus.attacks.gradient import default_step
-from certus.certificates.smoothing.noise import Noise
 from certus.data import DataSet
 from certus.domains import Unbounded
 from certus.errors import require
@@ -40,10 +39,11 @@ from certus.runs.recorder import Recorder
 from certus.runs.result_file import result_of
 from certus.runs.settings import Settings
 from certus.runs.tags import from_tag, to_tag
+from certus.smoothing.sampling import Noise
 from certus.storage.files import RunError
 from certus.training import Fit, Observer, fit
+from certus.training._fit import one_device
 from certus.training.criterion_choice import choose_criterion
-from certus.training.fit import one_device
 from certus.training.metrics import balanced
 from certus.training.noise import smoothed_concavity
 

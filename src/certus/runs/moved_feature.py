@@ -16,7 +16,7 @@ import torch
 
 from certus.certificates.category_swaps import bracket_swaps
 from certus.certificates.certificate import Bracket
-from certus.certificates.certify import certify_network
+from certus.certificates.deterministic import certify_network
 from certus.certificates.proven.problem import Problem
 from certus.costs import Masked
 from certus.data import DataSet

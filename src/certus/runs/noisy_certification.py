@@ -10,15 +10,15 @@ import torch
 
 import certus
 from certus.bars import Told
-from certus.certificates.any_model import ENOUGH, certify_any
 from certus.certificates.proven.version import BOUNDS_VERSION
-from certus.certificates.smoothing.drawing import Draws
-from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.costs import LabelCost
 from certus.errors import require, require_number
 from certus.runs.certification import CertifySettings, certified_data, fingerprint, refuse_seen
 from certus.runs.tags import to_tag
 from certus.runs.trained import TrainedRun
+from certus.smoothing._certify import ENOUGH, certify_any
+from certus.smoothing.certificate import SmoothedCertificate
+from certus.smoothing.sampling import Draws
 from certus.subsets import choose_rows
 
 __all__ = ["NoisySettings", "certify_noisy_run"]

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from certus.certificates.comparison import differences
-from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
+from certus.certificates.cache import differences
 from certus.errors import ArgumentError, require_confidence
 from certus.runs.certification import CertifySettings
 from certus.runs.noisy_certification import NoisySettings
 from certus.runs.trained import TrainedRun
 from certus.runs.verification import CIRCUMSTANCES, changed_digests, other_versions, require_digests
+from certus.smoothing.certificate import SmoothedCertificate
 from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.write import unsealed
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from certus.certificates.certify import certify_network
+from certus.certificates.deterministic import certify_network
 from certus.data.catalogue import TABLES
 from certus.data.other_data import NewRows, load_like, new_rows, new_table
 from certus.errors import ArgumentError

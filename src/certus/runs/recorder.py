@@ -12,7 +12,7 @@ from certus.runs.checkpoint import restore_state, save_state
 from certus.runs.kinds import check_kinds
 from certus.storage.files import MOST_JSON, DamageError, RunError, parse_json, read_regular
 from certus.storage.write import write_atomically
-from certus.training.fit import Observer, TrainingState
+from certus.training._fit import Observer, TrainingState
 from certus.training.metrics import EpochMetrics
 
 CHECKPOINT, METRICS = "checkpoint.safetensors", "metrics.jsonl"

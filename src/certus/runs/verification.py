@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from certus.certificates.cache import differences, table_differences
 from certus.certificates.certificate import Certificate
-from certus.certificates.comparison import differences, table_differences
-from certus.certificates.record import as_json, read_certificate, read_content, sample_table
+from certus.certificates.files import as_json, read_certificate, read_content, sample_table
 from certus.errors import ArgumentError, require
 from certus.runs.certification import CertifySettings, fingerprint
 from certus.runs.creation import SETTINGS

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from certus.bounds.smoothness import assumed_words
+from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
-from certus.certificates.record import OWN_LABELS
-from certus.certificates.repeats import repeat_words
+from certus.certificates.files import OWN_LABELS
 from certus.decimals import at_least, at_most
 from certus.evidence import Evidence
 from certus.texts.accuracies import accuracy_tables, accuracy_words

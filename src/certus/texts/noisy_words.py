@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from certus.certificates.smoothing.noisy_certificate import SmoothedCertificate
 from certus.decimals import at_least, at_most
+from certus.smoothing.certificate import SmoothedCertificate
 from certus.texts.certificate_words import about_words
 from certus.texts.plain_text import Shown, make_table
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from certus.decimals import at_most
 from certus.texts.plain_text import Shown, make_table, number
-from certus.training.fit import Fit
+from certus.training._fit import Fit
 
 _EPOCHS = 10
 _COLUMNS = {

@@ -1,9 +1,9 @@
 """Training by Algorithm 1: one loop for every method (alg:thealg)."""
 
+from certus.training._fit import Fit, Observer, TrainingState, fit
 from certus.training.augmentation import RandomJitter, RandomWarp
 from certus.training.calibration import Robustness, RobustnessStatus, calibrate, measure_robustness
 from certus.training.convergence import ConvergenceConstants
-from certus.training.fit import Fit, Observer, TrainingState, fit
 from certus.training.metrics import EpochMetrics, evaluate
 from certus.training.optimizers import decay_groups, early_and_late
 from certus.training.projections import Projection, SpectralBall, WeightBall, WeightBox

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from certus.bars import is_watched
 from certus.errors import require
-from certus.training.fit import Observer, TrainingState
+from certus.training._fit import Observer, TrainingState
 from certus.training.metrics import EpochMetrics
 
 

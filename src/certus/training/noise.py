@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from certus.certificates.smoothing.noise import Noise
 from certus.costs import SquaredL2
 from certus.errors import UnsupportedError
 from certus.evidence import Evidence
 from certus.inner.methods import Perturber
 from certus.losses import Criterion, MissProbability, ModelLoss
 from certus.outward import FEW, up
+from certus.smoothing.sampling import Noise
 
 STEEPEST_BEND = up(2 * math.exp(-0.5) / math.sqrt(2 * math.pi), FEW)
 """2φ(1): how much a smoothed loss between 0 and 1 can bend, in units of 1/σ²."""

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 import certus
 from certus.certificates import SmoothedCertificate
 from certus.certificates.population import Move
-from certus.certificates.smoothing.noise import ATTACK, CALIBRATION, CERTIFIED, FRESH, Noise, noisy_batches
-from certus.certificates.smoothing.noisy_certificate import Quantity
-from certus.certificates.smoothing.predictors import Predictor
 from certus.costs import LabelCost, Mahalanobis, Masked, SquaredSup, WeightedL2
 from certus.errors import ArgumentError, ContradictionError, UnsupportedError
 from certus.losses import MissProbability
+from certus.smoothing.certificate import Quantity
+from certus.smoothing.predictors import Predictor
+from certus.smoothing.sampling import ATTACK, CALIBRATION, CERTIFIED, FRESH, Noise, noisy_batches
 from certus.storage.files import DamageError, RunError
 
 ASK: dict[str, Any] = {"rho": [0.01, 0.1], "smoothing": 0.3, "draws": 20, "votes": 15, "attack_steps": 0}
@@ -187,7 +187,7 @@ def test_noise_is_the_same_in_smaller_batches(rows: int, monkeypatch: pytest.Mon
 
     whole = drawn()
     assert len(whole.unique()) == 3 * 12 * 2
-    monkeypatch.setattr("certus.certificates.smoothing.noise._ROWS", rows)
+    monkeypatch.setattr("certus.smoothing.sampling._ROWS", rows)
     assert torch.equal(drawn(), whole)
 
 

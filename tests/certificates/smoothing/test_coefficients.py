@@ -10,11 +10,17 @@ import pytest
 import torch
 from scipy.stats import binom, norm
 
-from certus.certificates.smoothing.ballots import IDEAL_VOTE, ONE_DRAW, Ballot
-from certus.certificates.smoothing.coefficients import count_values, lifted, poisson_binomial, shortfall
-from certus.certificates.smoothing.envelope import Envelope
-from certus.certificates.smoothing.program import guessed_spread, propose
 from certus.errors import ArgumentError
+from certus.smoothing.coefficients import (
+    count_values,
+    guessed_spread,
+    lifted,
+    poisson_binomial,
+    propose,
+    shortfall,
+)
+from certus.smoothing.neyman_pearson import Envelope
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, Ballot
 from tests.certificates.smoothing.half_space import Array
 from tests.certificates.smoothing.test_envelope import brute
 

@@ -8,10 +8,10 @@ import torch
 from scipy.stats import binom, norm
 
 import certus
-from certus.certificates.smoothing.ballots import Ballot
-from certus.certificates.smoothing.drawing import vote_labels
-from certus.certificates.smoothing.predictors import ABSTAINED
 from certus.errors import ArgumentError, UnsupportedError
+from certus.smoothing.predictors import ABSTAINED
+from certus.smoothing.sampling import vote_labels
+from certus.smoothing.voting import Ballot
 from tests.certificates.smoothing.test_certify_any import signs
 
 

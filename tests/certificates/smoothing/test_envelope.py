@@ -9,16 +9,16 @@ import pytest
 from flint import arb
 from scipy.stats import binom, binomtest, norm
 
-from certus.certificates.smoothing.ballots import IDEAL_VOTE, ONE_DRAW, Ballot
-from certus.certificates.smoothing.binomial import (
+from certus.errors import ArgumentError
+from certus.smoothing.binomial import (
     binomial_table,
     mode_chance,
     normal_below,
     normal_score_floor,
     success_floor,
 )
-from certus.certificates.smoothing.envelope import Envelope, worst_chance
-from certus.errors import ArgumentError
+from certus.smoothing.neyman_pearson import Envelope, worst_chance
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, Ballot
 from tests.certificates.smoothing.half_space import Array
 
 BALLOTS = {

@@ -11,12 +11,12 @@ import torch
 from scipy.stats import norm
 
 import certus
-from certus.certificates.smoothing.ballots import IDEAL_VOTE, ONE_DRAW, Ballot
-from certus.certificates.smoothing.counting import upper_means
-from certus.certificates.smoothing.drawing import Observed
-from certus.certificates.smoothing.envelope import worst_chance
-from certus.certificates.smoothing.noisy_certificate import Quantity
-from certus.certificates.smoothing.plan import make_plan
+from certus.smoothing.certificate import Quantity
+from certus.smoothing.confidence import upper_means
+from certus.smoothing.design import make_plan
+from certus.smoothing.neyman_pearson import worst_chance
+from certus.smoothing.sampling import Observed
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, Ballot
 from tests.certificates.smoothing.half_space import SIGMA, Array, dual, margins, quantile_margins, worst_error
 
 RHOS = (0.003, 0.03, 0.2)

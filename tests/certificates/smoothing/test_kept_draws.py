@@ -11,9 +11,9 @@ import torch
 
 from certus import certify
 from certus.certificates import SmoothedCertificate
-from certus.certificates.kept_draws import DrawMemory
 from certus.certificates.proven.version import BOUNDS_VERSION
-from certus.certificates.smoothing import drawing
+from certus.smoothing import sampling as drawing
+from certus.smoothing.sampling import DrawMemory
 from certus.split import Split
 from certus.storage.tensors import load_tensors, save_tensors
 
@@ -88,7 +88,7 @@ def test_nothing_is_taken_over_from_another_question_or_other_samples(
     expected = certificate(fresh, None, moved).as_json()
     assert certificate(again, memory, moved).as_json() == expected
     assert any("samples 0 to 15 is computed again: it was kept for another question" in one for one in said)
-    monkeypatch.setattr("certus.certificates.kept.BOUNDS_VERSION", BOUNDS_VERSION + 1)
+    monkeypatch.setattr("certus.certificates.cache.BOUNDS_VERSION", BOUNDS_VERSION + 1)
     assert memory.count == 0
 
 

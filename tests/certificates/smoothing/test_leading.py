@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from certus.certificates.proven.concentration import betting
-from certus.certificates.smoothing.ballots import ONE_DRAW
-from certus.certificates.smoothing.counting import upper_means
-from certus.certificates.smoothing.drawing import Observed
-from certus.certificates.smoothing.leading import Stake, split_failure
-from certus.certificates.smoothing.plan import make_plan
 from certus.errors import ArgumentError
+from certus.smoothing.confidence import Stake, split_failure, upper_means
+from certus.smoothing.design import make_plan
+from certus.smoothing.sampling import Observed
+from certus.smoothing.voting import ONE_DRAW
 
 DRAWS = 10
 LINE = np.arange(DRAWS + 1) / DRAWS

@@ -10,12 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from certus.bounds import local_smoothness
-from certus.certificates.proven.centred import centred_parabolas
-from certus.certificates.proven.parabolas import Parabolas
+from certus.certificates.proven.majorants import (
+    Margins,
+    Parabolas,
+    Touches,
+    Values,
+    centred_parabolas,
+    touching_parabolas,
+)
 from certus.certificates.proven.problem import Problem
-from certus.certificates.proven.profile import Profile
-from certus.certificates.proven.touching import Touches, touching_parabolas
-from certus.certificates.proven.values import Margins, Values
+from certus.certificates.proven.radial import Profile
 from certus.outward import HUNDREDS, down, slack, up
 
 

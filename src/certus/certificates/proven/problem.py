@@ -1,10 +1,20 @@
-"""What is certified: a network in float64, its loss, the data, the cost of moving them, and what is proven
-of the network."""
+"""The certified problem: network, samples, loss and cost, with the rounding of the cost.
+
+What is certified: a network in float64, its loss, the data, the cost of moving them, and what is proven
+of the network.
+
+How far float64 may be from the true transport cost, and from its gradient.
+
+A squared norm is a sum of positive terms: its rounding is relative to itself (``Problem.metric_slack``). A
+divergence h(z) − h(z₀) − ⟨∇h(z₀), z − z₀⟩ cancels down from its terms, and its rounding is relative to them,
+with h computed as well as a sum of as many terms as z has entries. Of a cost of the user's nothing is known:
+it is taken to cancel down from growth·(‖z‖₂ + ‖z₀‖₂)².
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 
@@ -16,9 +26,9 @@ from certus.bounds import Analysis, SmoothnessBound, input_smoothness
 from certus.bounds.composition import run_steps
 from certus.bounds.criteria import Softmax, check_targets
 from certus.bounds.equivalence import CallersModel
-from certus.certificates.proven.rounding import Rounding, rounding_at
+from certus.certificates.proven.float_error import Rounding, rounding_at
 from certus.costs import Cost, LabelCost
-from certus.costs.claims import domain_assumptions
+from certus.costs.claims import domain_assumptions, is_own
 from certus.costs.metric import Metric
 from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
@@ -293,3 +303,29 @@ def predictions(network: nn.Module, inputs: Tensor) -> Tensor:
     with torch.no_grad():
         outputs = torch.cat([network(batch) for batch in inputs.split(BATCH)])
     return predicted(outputs)
+
+
+def raised_cost(problem: Problem, points: Tensor) -> Tensor:
+    """(batch,) c(point, sample), rounded up."""
+    costs = problem.cost.value(points, problem.inputs)
+    return costs * (1 + problem.metric_slack) + cost_error(problem, points)
+
+
+def cost_error(problem: Problem, points: Tensor) -> Tensor:
+    """(batch,) by how much c may be off, beside what is relative to itself."""
+    cost = problem.cost.unmasked
+    return _rounding(cost, cost.value_terms, points, problem.inputs)
+
+
+def cost_gradient_error(problem: Problem, points: Tensor) -> Tensor:
+    """(batch,) by how much, in L2, ∇c may be off, beside what is relative to its own size."""
+    cost = problem.cost.unmasked
+    return _rounding(cost, cost.gradient_terms, points, problem.inputs)
+
+
+def _rounding(
+    cost: Cost, terms: Callable[[Tensor, Tensor], Tensor], points: Tensor, origins: Tensor
+) -> Tensor:
+    if is_own(cost):
+        return torch.zeros(len(points), dtype=points.dtype)
+    return slack(8 * points[0].numel()) * terms(points, origins)

@@ -12,11 +12,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from certus.certificates.proven.centred import centred_parabolas
 from certus.certificates.proven.constants import everywhere, margin_radii
+from certus.certificates.proven.majorants import Touches, Values, centred_parabolas, touching_parabolas
 from certus.certificates.proven.problem import Problem
-from certus.certificates.proven.touching import Touches, touching_parabolas
-from certus.certificates.proven.values import Values
 from certus.errors import UnsupportedError
 
 _REACHED = 0.999  # of the distance of a point: near enough

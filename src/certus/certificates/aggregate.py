@@ -1,0 +1,129 @@
+"""Means over the samples: what one γ, or one attack, says of all of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from certus.certificates.dual_values import Level
+from certus.certificates.proven.duality_gap import Rule
+from certus.outward import mean_down, mean_up
+from certus.split import Split
+
+
+class PointSource(Protocol):
+    """What still has the samples, and can move them again."""
+
+    def moved(self, gamma: float | None) -> Split: ...
+
+    def pushed(self, rho: float) -> Split: ...
+
+    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Split]: ...
+
+    def met(self, data: Split) -> tuple[float, float | None]: ...
+
+
+class Attained(ABC):
+    """A distribution that was found: the samples, moved."""
+
+    loss: float
+    """Its mean, rounded down."""
+
+    @property
+    @abstractmethod
+    def mean_cost(self) -> float:
+        """Of moving the samples, rounded up."""
+
+    @property
+    @abstractmethod
+    def origin(self) -> str:
+        """How it was found, in words."""
+
+    @abstractmethod
+    def points(self, source: PointSource) -> Split:
+        """The moved samples."""
+
+
+@dataclass(frozen=True)
+class Untouched(Attained):
+    """The samples as they are."""
+
+    loss: float
+
+    @property
+    def mean_cost(self) -> float:
+        return 0.0
+
+    @property
+    def origin(self) -> str:
+        return "the sample itself"
+
+    def points(self, source: PointSource) -> Split:
+        return source.moved(None)
+
+
+@dataclass(frozen=True)
+class Line(Attained):
+    """What one γ says of all ρ: the worst case is at most γρ + ``bound``, and at ρ̂ at least ``loss``.
+
+    Attributes:
+        bound: E φ̄_γ; rules: shares of the samples by the rule that proves their part.
+        rho_hat, loss: E c(T̂_γ), rounded up, and E ℓ(T̂_γ), rounded down (eqn:tol-n).
+    """
+
+    gamma: float
+    bound: float
+    rho_hat: float
+    loss: float
+    rules: dict[str, float]
+
+    @staticmethod
+    def of(level: Level, weights: Tensor | None = None) -> Line:
+        counts = torch.bincount(level.rule.long(), minlength=len(Rule)) / len(level.rule)
+        return Line(
+            level.gamma,
+            mean_up(level.bound, weights),
+            mean_up(level.transport_cost, weights),
+            mean_down(level.loss, weights),
+            {rule.name.lower(): round(float(counts[rule]), 6) for rule in Rule if counts[rule] > 0},
+        )
+
+    @property
+    def mean_cost(self) -> float:
+        return self.rho_hat
+
+    @property
+    def origin(self) -> str:
+        return f"T at gamma = {self.gamma:.6g}"
+
+    def points(self, source: PointSource) -> Split:
+        return source.moved(self.gamma)
+
+
+@dataclass(frozen=True)
+class Push(Attained):
+    """The samples moved by an attack that keeps each within cost ρ (eqn:certify-tests, left side).
+
+    Attributes:
+        transport_cost, loss: means, of the cost rounded up and of the loss rounded down.
+    """
+
+    rho: float
+    transport_cost: float
+    loss: float
+
+    @property
+    def mean_cost(self) -> float:
+        return self.transport_cost
+
+    @property
+    def origin(self) -> str:
+        return "an attack in balls"
+
+    def points(self, source: PointSource) -> Split:
+        return source.pushed(self.rho)

@@ -1,0 +1,221 @@
+"""Batches of samples that are certified at a time, and repeated samples.
+
+Rows that repeat an earlier one exactly: what independent draws seldom do, unless few values are possible.
+
+A confidence assumes independent draws. Rows that were copied, as by oversampling or by joining tables, are
+not, and would count as evidence more than once. Nothing can tell copies from draws that happen to be equal:
+they are counted, and named beside the assumption.
+
+The samples that are certified, a portion at a time, so that they need not fit into memory.
+
+A certification reads them several times: once to count and check them, then for the γ of its grid, the
+nearest errors, each round of further γ, and each attack. Every reading must give the same samples in the same
+order. So whatever torch draws while it reads starts from one seed each time, and digests tell whether a
+sample has changed. What can be read once only, such as a generator, is kept whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
+
+from certus.certificates.proven.problem import BATCH, Data, Problem
+from certus.errors import ArgumentError, LossError, require
+from certus.samples import AnySamples, Numbered, Pieces, as_samples, as_tensor, common_encoding, read_whole
+from certus.split import Split
+
+_MANY = 0.01  # the share of all rows from which repeats are named
+
+
+def row_keys(inputs: Tensor, targets: Tensor) -> set[int]:
+    """A 64-bit key of each (input, target) of (n, …) and (n, …) rows, the same for equal ones.
+
+    >>> inputs, targets = torch.tensor([[0.0], [-0.0], [0.0], [1.0]]), torch.tensor([3, 3, 4, 3])
+    >>> len(row_keys(inputs, targets))
+    3
+    """
+    columns = [part.detach().cpu().reshape(len(part), -1).double() for part in (inputs, targets)]
+    rows = (torch.cat(columns, 1) + 0.0).numpy()  # −0 becomes 0
+    return {hash(row.tobytes()) for row in rows}
+
+
+def repeat_words(repeats: int, samples: int) -> str:
+    """A sentence that names the repeats, if they are many; else nothing."""
+    if repeats <= _MANY * samples:
+        return ""
+    return (
+        f" Of the {samples:,} rows, {repeats:,} repeat an earlier row and its target exactly. If they are "
+        "copies, not draws of their own, the confidence does not hold."
+    )
+
+
+Readable = Split | tuple[Tensor, None] | Numbered | Pieces
+"""What can be read again; inputs without targets stand for the network's own predictions."""
+
+_SEED = 0
+
+
+def readable(data: Data | AnySamples) -> Readable:
+    """Samples of whatever form as something that can be read again."""
+    if isinstance(data, tuple) and len(data) == 2 and data[1] is None:
+        return as_tensor(data[0], "inputs"), None
+    found = as_samples(data)
+    return read_whole(found) if isinstance(found, Pieces) and not found.again else found
+
+
+def some_targets(source: Readable) -> Tensor | None:
+    """Targets of the first portion, or of all samples where these are in memory; None if there are none."""
+    first = source if isinstance(source, Split) else next(iter(_portions(source)), None)
+    return first.targets if isinstance(first, Split) else None
+
+
+def require_one_draw(data: object) -> None:
+    """Refuse weights, and loaders that repeat or prefer samples, for what is said with a confidence."""
+    loader = data.source if isinstance(data, Pieces) else data
+    got = None
+    if isinstance(data, Split) and data.weights is not None:
+        got = "a sample with weights, which is no independent draw"
+    elif isinstance(loader, DataLoader):
+        samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+        if any(map(_repeats, samplers)):
+            got = "a loader whose sampler repeats or prefers samples"
+        elif isinstance(loader.dataset, IterableDataset) and loader.num_workers > 1:
+            got = "an IterableDataset of which each of several workers may give all: set num_workers=0"
+    require(got is None, "data", "be independent draws from a population for a `confidence`", got)
+
+
+def _repeats(sampler: object) -> bool:
+    """Whether a sampler may give one sample twice, or some more often than others."""
+    if isinstance(sampler, RandomSampler):
+        return sampler.replacement or sampler.num_samples > len(sampler.data_source)
+    return isinstance(sampler, WeightedRandomSampler)
+
+
+@dataclass(frozen=True, eq=False)
+class Portions:
+    """One question about many samples; an iteration is a reading of them, in problems of at most ``BATCH``.
+
+    Attributes:
+        question: the problem, about the first portion.
+        count: n; repeats: rows that are equal to an earlier one, with its target.
+        digests: of the portions of data that are not in memory.
+    """
+
+    question: Problem
+    source: Readable
+    count: int
+    repeats: int = 0
+    digests: list[bytes] = field(default_factory=list)
+
+    @staticmethod
+    def of(source: Readable, ask: Callable[[Data], Problem]) -> Portions:
+        """Count and check all samples.
+
+        Args:
+            ask: makes the problem about the first portion.
+        """
+        question, count, digests = None, 0, []
+        keys: set[int] = set()
+        for part in _portions(source):
+            try:
+                about = ask(part) if question is None else question.about(part)
+            except (ArgumentError, LossError) as reason:
+                if count == 0:
+                    raise
+                raise type(reason)(f"{reason} (Counted from sample {count:,} on.)") from None
+            question = about if question is None else question
+            count += len(about)
+            keys |= row_keys(about.inputs, about.targets)
+            if not _in_memory(source):
+                digests.append(_digest(about))
+        if question is None:
+            raise ArgumentError("`data` must hold at least one batch; got none.")
+        return Portions(question, source, count, count - len(keys), digests)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Problem]:
+        number = -1
+        for number, part in enumerate(_portions(self.source)):
+            about = self.question.about(part)
+            if not _in_memory(self.source) and self.digests[number : number + 1] != [_digest(about)]:
+                raise _changed()
+            yield about
+        if not _in_memory(self.source) and number + 1 != len(self.digests):
+            raise _changed()
+
+
+def _changed() -> ArgumentError:
+    return ArgumentError(
+        "`data` must give the same samples in the same order whenever it is read, which a certification does "
+        "several times; got others. Give it without shuffling by a generator of its own and without random "
+        "transforms that torch's seed does not repeat, or as tensors."
+    )
+
+
+def _in_memory(source: Readable) -> bool:
+    return isinstance(source, Split | tuple)
+
+
+def _portions(source: Readable) -> Iterator[Data]:
+    """The samples in order, ``BATCH`` at a time; the last portion may be smaller."""
+    if isinstance(source, tuple):
+        for part in source[0].split(BATCH):
+            yield part, None
+        return
+    if isinstance(source, Split):
+        for at in range(0, len(source), BATCH):
+            yield source[at : at + BATCH]
+        return
+    waiting: list[Split] = []
+    shape, encoding = None, None
+    for piece in _repeatable(source):
+        require(piece.weights is None, "data", "be one Split where samples have weights", "them in batches")
+        own = tuple(piece.inputs.shape[1:])
+        if shape is None:
+            shape, encoding = own, piece.encoding
+        require(own == shape, "inputs", f"all have the shape {shape} of the first one", own)
+        common_encoding([encoding, piece.encoding])
+        while len(piece) > 0:
+            room = BATCH - sum(map(len, waiting))
+            waiting.append(piece[:room])
+            piece = piece[room:]
+            if len(waiting[-1]) == room:
+                yield _joined(waiting)
+                waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: list[Split]) -> Split:
+    return Split(
+        torch.cat([part.inputs for part in parts]),
+        torch.cat([part.targets for part in parts]),
+        encoding=parts[0].encoding,
+    )
+
+
+def _repeatable(source: Numbered | Pieces) -> Iterator[Split]:
+    """Read with random numbers of its own, the same at every reading; the caller's stay as they are."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_SEED)
+        pieces, state = iter(source), torch.get_rng_state()
+    while True:
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(state)
+            piece, state = next(pieces, None), torch.get_rng_state()
+        if piece is None:
+            return
+        yield piece
+
+
+def _digest(portion: Problem) -> bytes:
+    found = hashlib.sha256(portion.inputs.numpy().tobytes())
+    found.update(portion.targets.numpy().tobytes())
+    return found.digest()

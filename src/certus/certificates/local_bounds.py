@@ -1,0 +1,243 @@
+"""Bounds around a batch of samples, for every label and class weight.
+
+What is known around a portion of the samples, under every label that they may take.
+
+A loss that counts by class: w_y·ℓ, near the sample as it is.
+
+    sup {E_P w_y ℓ : W_c(P, P̂_n) ≤ ρ} ≤ min_γ γρ + E_n w_y φ̄_{γ/w_y},
+
+since sup_x wℓ(x) − γc(x, x₀) = w·φ_{γ/w}(x₀). The samples stay what they are, each as likely as before:
+weights of *samples* are another thing, and change the distribution. Samples of one label share one w, so they
+are solved together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from certus.batches import per_sample
+from certus.certificates.cache import probed_samples
+from certus.certificates.dual_values import DEFAULT_ASCENT, PER_SAMPLE, Level, solve_level
+from certus.certificates.lower_bounds import errs
+from certus.certificates.progress import BALL
+from certus.certificates.proven.constants import Around, Grid, look_around
+from certus.certificates.proven.majorants import Touches
+from certus.certificates.proven.problem import Problem
+from certus.certificates.tangent_points import touching_points
+from certus.errors import require, require_numbers
+from certus.inner import Maximizer
+from certus.outward import FEW, SOME, down, up
+from certus.split import Split
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """What is known at some samples themselves.
+
+    Attributes:
+        loss, start: (n,) ℓ there, rounded up, and rounded down.
+        error_floor: (n,) no error costs less than this; None for regression.
+        wrong: (n,) those that are misclassified as they are, beyond doubt; None for regression.
+    """
+
+    loss: Tensor
+    start: Tensor
+    error_floor: Tensor | None
+    wrong: Tensor | None
+
+    @staticmethod
+    def joined(parts: list[Samples]) -> Samples:
+        def together(values: list[Tensor | None]) -> Tensor | None:
+            return None if values[0] is None else torch.cat([value for value in values if value is not None])
+
+        return Samples(
+            torch.cat([part.loss for part in parts]),
+            torch.cat([part.start for part in parts]),
+            together([part.error_floor for part in parts]),
+            together([part.wrong for part in parts]),
+        )
+
+
+def lowered(losses: Tensor) -> Tensor:
+    """Products that may have either sign, rounded down."""
+    return losses - FEW * losses.abs()
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """Some samples, and what is around them: looked at when it is first asked for.
+
+    With a weight w it is wℓ that is certified, and sup wℓ − γc = w·φ_{γ/w}.
+
+    Attributes:
+        clip: B, if it is min(wℓ, B) that is certified.
+        scales: w of the label that all of these samples have, and of those that they may take instead, each
+            one place further on; all 1 by default.
+        advance: told of the work that is done around them.
+    """
+
+    problem: Problem
+    grid: Grid
+    clip: float | None
+    ascent: Maximizer = DEFAULT_ASCENT
+    scales: tuple[float, ...] = ()
+    advance: Callable[[float], None] | None = None
+
+    def _scale(self, places: int) -> float:
+        return self.scales[places] if self.scales else 1.0
+
+    def _look(self, problem: Problem, places: int, touches: Touches | None = None) -> Around:
+        clip, scale = self.clip, self._scale(places)
+        if clip is not None and scale != 1:
+            clip = up(clip / scale, FEW)
+        return look_around(problem, self.grid, clip, touches, self._tell)
+
+    def _solve(self, gamma: float, places: int) -> tuple[Level, Tensor]:
+        scale = self._scale(places)
+        if scale == 1:
+            return solve_level(self.around[places], gamma, self.ascent)
+        # A smaller γ has a larger bound.
+        level, points = solve_level(self.around[places], down(gamma / scale, FEW), self.ascent)
+        bound, loss = up(scale * level.bound, FEW), lowered(scale * level.loss)
+        if self.clip is not None:
+            bound, loss = bound.clamp_max(self.clip), loss.clamp_max(self.clip)
+        return replace(level, gamma=gamma, bound=bound, loss=loss), points
+
+    @cached_property
+    def around(self) -> list[Around]:
+        """Under the label that each has, and under every other one that it may take."""
+        label_cost = self.problem.label_cost
+        labels = 1 if label_cost is None else label_cost.classes
+        first = self._look(self.problem, 0, touching_points(self.problem))
+        return [first, *(self._look(self.problem.relabelled(on), on) for on in range(1, labels))]
+
+    def _tell(self) -> None:
+        """A ball around every sample is done."""
+        if self.advance is not None:
+            self.advance(BALL * len(self.problem))
+
+    @cached_property
+    def probe(self) -> tuple[Tensor, Surroundings]:
+        """A few of the samples, always the same ones."""
+        index = probed_samples(len(self.problem))
+        return index, replace(self, problem=self.problem.select(index), advance=None)
+
+    @cached_property
+    def samples(self) -> Samples:
+        first, problem, wrong = self.around[0], self.problem, None
+        if problem.classes is not None:
+            with torch.no_grad():
+                wrong = errs(problem, problem.inputs, problem.targets)
+        scale = self._scale(0)
+        loss, start = first.loss, first.start
+        if scale != 1:
+            loss, start = up(scale * loss, FEW), lowered(scale * start)
+        return Samples(loss, start, self._error_floor(), wrong)
+
+    def _error_floor(self) -> Tensor | None:
+        radius, problem = self.around[0].radius, self.problem
+        if radius is None:
+            return None
+        costs = problem.unit_price * radius**2 * (1 - problem.metric_slack)
+        return costs if problem.label_cost is None else costs.clamp_max(problem.label_cost.price)
+
+    def level(self, gamma: float) -> tuple[Level, Split]:
+        """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached."""
+        level, points = self._solve(gamma, 0)
+        targets, label_cost = self.problem.targets, self.problem.label_cost
+        if label_cost is None:
+            return level, Split(points, targets)
+        price = label_cost.price
+        for places, each in enumerate(self.around[1:], 1):
+            other, others = self._solve(gamma, places)
+            dearer = other.bound - down(gamma * price, SOME)
+            switch = dearer > level.bound
+            gain = other.loss - gamma * (other.transport_cost + price)
+            climb = gain > level.loss - gamma * level.transport_cost
+            level = replace(
+                level,
+                bound=torch.maximum(level.bound, dearer),
+                rule=torch.where(switch, other.rule, level.rule),
+                loss=torch.where(climb, other.loss, level.loss),
+                transport_cost=torch.where(climb, other.transport_cost + price, level.transport_cost),
+                error_cost=level.error_cost.clamp_max(price),
+            )
+            points = torch.where(per_sample(climb, points), others, points)
+            targets = torch.where(climb, each.problem.targets, targets)
+        return level, Split(points, targets)
+
+
+def checked_class_weights(weights: object, classes: int | None) -> Tensor:
+    """(classes,) as float64."""
+    require(classes is not None, "class_weights", "be left out for regression", weights)
+    found = require_numbers("class_weights", weights)
+    rule = f"be {classes} numbers, one for each class"
+    require(len(found) == classes, "class_weights", rule, f"{len(found)} of them")
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def counted(losses: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    """(n,) losses by the weights of their labels, rounded down."""
+    return losses if weights is None else lowered(losses * weights[targets])
+
+
+@dataclass(frozen=True, eq=False)
+class ByLabel:
+    """``Surroundings`` of samples whose losses count by their labels.
+
+    Attributes:
+        weights: (classes,) w.
+        advance: told of the work that is done around them.
+    """
+
+    problem: Problem
+    grid: Grid
+    clip: float | None
+    weights: Tensor
+    ascent: Maximizer = DEFAULT_ASCENT
+    advance: Callable[[float], None] | None = None
+
+    @cached_property
+    def _groups(self) -> list[tuple[Tensor, Surroundings]]:
+        """For each label that there is: where its samples are, and what is around them."""
+        found = []
+        for label in self.problem.targets.unique().tolist():
+            index = (self.problem.targets == label).nonzero().flatten()
+            scales = tuple(self.weights.roll(-label).tolist())
+            few = self.problem.select(index)
+            part = Surroundings(few, self.grid, self.clip, self.ascent, scales, self.advance)
+            found.append((index, part))
+        return found
+
+    @cached_property
+    def probe(self) -> tuple[Tensor, ByLabel]:
+        """A few of the samples of each label, always the same ones."""
+        index = torch.cat([each[probed_samples(len(each))] for each, _ in self._groups]).sort().values
+        return index, replace(self, problem=self.problem.select(index), advance=None)
+
+    @cached_property
+    def samples(self) -> Samples:
+        joined = Samples.joined([part.samples for _, part in self._groups])
+        back = self._order
+        floor, wrong = joined.error_floor, joined.wrong
+        assert floor is not None  # there are labels
+        assert wrong is not None
+        return Samples(joined.loss[back], joined.start[back], floor[back], wrong[back])
+
+    def level(self, gamma: float) -> tuple[Level, Split]:
+        """w·φ̄_{γ/w}, and the points reached."""
+        found = [part.level(gamma) for _, part in self._groups]
+        joined, back = Level.joined([level for level, _ in found]), self._order
+        level = Level(gamma, **{name: getattr(joined, name)[back] for name in PER_SAMPLE})
+        inputs = torch.cat([points.inputs for _, points in found])[back]
+        return level, Split(inputs, torch.cat([points.targets for _, points in found])[back])
+
+    @property
+    def _order(self) -> Tensor:
+        """Where each sample is when the groups are put one behind the other."""
+        return torch.cat([index for index, _ in self._groups]).argsort()

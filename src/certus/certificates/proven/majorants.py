@@ -1,0 +1,491 @@
+"""Values and margins at samples, and quadratic majorants of margins for one hidden layer of log cosh or
+smooth |z| units.
+
+What is known at the samples themselves: losses, margins and their gradients, with all rounding counted.
+
+One layer of log cosh or smooth |z| units: by how much each bends a margin, seen from a point.
+
+Such a unit is a concave function of z², so that for every move a of its argument
+
+    σ(z + a) ≤ σ(z) + σ'(z)a + (σ'(z)/z)·a²/2,        while −σ(z + a) ≤ −σ(z) − σ'(z)a by convexity.
+
+With w the weights of a margin on the units and A the matrix in front of them,
+
+    m(x + δ) ≤ m(x) + ⟨g, δ⟩ + ½⟨δ, Qδ⟩,      g = ∇m(x),   Q = Aᵀ diag(w⁺σ'(z)/z) A
+
+at every δ and around every x. Units far from their corner at x hardly count, whatever their sharpness.
+
+Parabolas above a margin, from any quadratic that lies above it.
+
+Let a margin, as a function of a move u in coordinates where the cost's norm is Euclidean, satisfy
+
+    m(u) ≤ m* + ⟨g, v⟩ + ½⟨v, Qv⟩        for every u, with v = u − u*.
+
+Then for every λ > λ_max(Q), with e = g − λu*,
+
+    m(u) ≤ m* − (λ/2)‖u*‖² + ½⟨e, (λ − Q)⁻¹e⟩ + (λ/2)‖u‖²,
+
+since ½λ‖u‖² = ½λ‖u*‖² + λ⟨u*, v⟩ + ½λ‖v‖², and ⟨e, v⟩ − ½⟨v, (λ − Q)v⟩ is at most ½⟨e, (λ − Q)⁻¹e⟩. The right
+side depends on the length of u alone: a parabola. At u* = 0 it is the dual of a trust-region problem. At a
+point u* of the sphere ‖u‖ = r where g points away from the centre, g = λu*, it is m* at the distance r: no
+bound can be better there.
+
+Margins bounded by quadratics around each sample, for one layer of log cosh or smooth |z| units.
+
+The first part has the quadratic, m_k(x + δ) ≤ m_k(x) + ⟨g, δ⟩ + ½⟨δ, Qδ⟩ at every δ. On
+a ball that is a trust-region problem, and any multiplier λ > κ = λ_max(Q) bounds it from above:
+
+    ⟨g, δ⟩ + ½⟨δ, Qδ⟩ ≤ ½⟨g, (λ − Q)⁻¹g⟩ + (λ/2)‖δ‖².
+
+λ = κ + ‖g‖/r gives ‖g‖r + (κ/2)r² at the distance r, if g is an eigenvector of κ; it never is.
+
+Margins bounded from points away from the sample, where they nearly meet the bound.
+
+A bound that starts at the sample adds up what every unit might do on the way. One that starts where the
+margin is largest on a sphere has nothing to add: with g = ∇m at the point u* and λ = ⟨g, u*⟩/‖u*‖², the
+parabola of ``certus.certificates.proven.majorants`` exceeds the margin found there by ½⟨e, (λ − Q)⁻¹e⟩, and
+e = g − λu* is 0 at a maximum. It takes λ > λ_max(Q): the pull outwards is stronger than what the curvature
+can gain sideways. Then the certified radius *is* the distance of the nearest error.
+
+Q is κ·I, κ a bound on the margin's curvature everywhere, for any smooth network; for one layer of log cosh or
+smooth |z| units it is that of the first part at the point. The points are proposals:
+nothing is asked of them. A bad one makes a bound loose, never wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import torch
+from torch import Tensor
+
+from certus.bounds.activations import LOG_COSH, SMOOTH_ABS, Activation
+from certus.bounds.analysis import Analysis
+from certus.bounds.backward import MOST_CLASSES
+from certus.bounds.operators import Chain, Operator
+from certus.certificates.proven.float_error import rounding_at
+from certus.certificates.proven.problem import Problem
+from certus.costs.metric import Euclidean
+from certus.errors import CertusError
+from certus.losses import evaluate_loss
+from certus.outward import FEW, MANY, SOME, TENS, TINY, inflate, slack, up
+
+
+@dataclass(frozen=True, eq=False)
+class Margins:
+    """At n samples, (n, classes) each: margins F_k − F_y and the dual norms of their gradients, rounded up.
+
+    Attributes:
+        gradients: (classes, n, …) without what Z blocks; None for too many classes.
+        error: (n,) how far, in the dual norm, these may be from the true ones.
+    """
+
+    values: Tensor
+    steepness: Tensor
+    gradients: Tensor | None
+    error: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """At the samples: losses and the dual norms of their gradients, rounded up, and margins."""
+
+    loss: Tensor
+    slope: Tensor
+    margins: Margins | None
+
+    @staticmethod
+    def at(problem: Problem) -> Values:
+        leaf = problem.inputs.clone().requires_grad_()
+        with torch.enable_grad():
+            losses = evaluate_loss(problem.loss, leaf, problem.targets)
+            (slope,) = torch.autograd.grad(losses.sum(), leaf)
+        losses, rounding = losses.detach(), problem.rounding
+        steepness = problem.metric.dual(problem.feasible(slope))
+        steepness = steepness + problem.metric.dual_size(problem.slope_error(losses, rounding))
+        margins = _margins(problem, leaf) if problem.classes is not None else None
+        losses = losses + problem.slack(losses, rounding)
+        if not bool(torch.isfinite(losses).all()):
+            raise CertusError("The network overflows float64 at some samples: nothing can be proven there.")
+        return Values(losses, steepness, margins)
+
+
+def _margins(problem: Problem, leaf: Tensor) -> Margins:
+    """Margins and their gradients, of steepness ∞ for too many classes."""
+    with torch.enable_grad():
+        outputs = problem.outputs(leaf)
+        classes = outputs.shape[1]
+        own = problem.targets.unsqueeze(1)
+        values = (outputs - outputs.gather(1, own)).detach()
+        values = values + 2 * problem.rounding.values.unsqueeze(1) + TENS * values.abs()
+        values.scatter_(1, own, 0.0)
+        # Two gradients of outputs, each with its error, and the rounding of their difference.
+        error = 2 * problem.metric.dual_size(problem.rounding.slopes + FEW * problem.rounding.rows)
+        steepness = torch.full_like(values, math.inf).scatter_(1, own, 0.0)
+        if classes > MOST_CLASSES:
+            return Margins(values, steepness, None, error)
+        each = [
+            torch.autograd.grad(outputs[:, k].sum(), leaf, retain_graph=True, allow_unused=True)[0]
+            for k in range(classes)
+        ]
+    rows = torch.stack([torch.zeros_like(leaf) if row is None else row for row in each])
+    mine = rows[problem.targets, torch.arange(len(leaf))]
+    for k in range(classes):
+        rows[k] = problem.feasible(rows[k] - mine)
+        steepness[:, k] = problem.metric.dual(rows[k]) + error
+    return Margins(values, steepness.scatter_(1, own, 0.0), rows, error)
+
+
+_WORK = 3e7  # multiplications that a class of a sample may cost
+_CORNER = 1e-8  # how near to its corner σ'(z)/z is computed: a choice, right whatever it is
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenLayer:
+    """The layer of a network that has no other."""
+
+    analysis: Analysis
+    front: Narrow
+    first: Operator
+    units: Activation
+
+    @staticmethod
+    def of(analysis: Analysis) -> HiddenLayer | None:
+        """None for other networks, for costs without an inner product, or where the matrix is large."""
+        stages = [step.stage for step in analysis.steps]
+        if len(stages) != 2 or analysis.geometry.length != 1:
+            return None
+        first, units = stages
+        if not isinstance(first, Operator) or not isinstance(units, Activation):
+            return None
+        front = narrow(analysis) if units.value in (LOG_COSH.value, SMOOTH_ABS.value) else None
+        if front is None or math.prod(front.matrix.shape) * front.matrix.shape[1] > _WORK:
+            return None
+        return HiddenLayer(analysis, front, first, units)
+
+    @property
+    def norm(self) -> float:
+        """‖A‖, rounded up, in coordinates where the cost's norm is Euclidean."""
+        action = self.analysis.steps[0].action
+        assert isinstance(action, Operator)  # else there is no narrow one
+        return action.norm
+
+    def ratios(self, points: Tensor) -> Tensor:
+        """(n, units) at least σ'(z)/z, at (n, …) points."""
+        error = self.first.rounding * self.first.sizes(points.abs())
+        # It falls with |z|, and is b at 0.
+        distance = (self.first.apply(points).abs() - error).clamp_min(0).flatten(1)
+        shape = self.analysis.steps[1].in_shape
+        sharpness = torch.as_tensor(self.units.sharpness, dtype=torch.float64).expand(shape).flatten()
+        scaled = (distance * sharpness).clamp_min(_CORNER)
+        return up(sharpness * (self.units.slope(scaled) / scaled).clamp_max(1))
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """(classes, classes, units) at least w⁺ of the margin F_k − F_y, by y and k."""
+        outputs = self.analysis.outputs
+        return outputs.against(torch.arange(outputs.classes)).high.flatten(2).clamp_min(0)
+
+
+_SLIGHT = 1e-6  # singular values that are left out, and counted as lost: a choice, right whatever it is
+
+
+@dataclass(frozen=True, eq=False)
+class Parabolas:
+    """m_k(x + δ) ≤ m_k(x) + rise + (bend/2)‖δ‖² at every δ, for each of several pairs.
+
+    Both are (n, classes, pairs), and ∞ for classes that were not looked at, as is ``curvature``, (n,
+    classes): m_k(x + δ) ≤ m_k(x) + ⟨∇m_k(x), δ⟩ + (curvature/2)‖δ‖².
+    """
+
+    rise: Tensor
+    bend: Tensor
+    curvature: Tensor
+
+    def beside(self, other: Parabolas | None) -> Parabolas:
+        """The pairs of both."""
+        if other is None:
+            return self
+        return Parabolas(
+            torch.cat([self.rise, other.rise], 2),
+            torch.cat([self.bend, other.bend], 2),
+            torch.minimum(self.curvature, other.curvature),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Narrow:
+    """The matrix of the first step as ``matrix @ rotation``, up to ``lost`` in norm."""
+
+    matrix: Tensor
+    rotation: Tensor
+    lost: float
+
+
+@lru_cache(maxsize=2)
+def narrow(analysis: Analysis) -> Narrow | None:
+    """In as few columns as the first step has directions; None where it is large."""
+    first = analysis.steps[0].action
+    if not isinstance(first, Operator) or not first.small:
+        return None
+    product = first._product if isinstance(first, Chain) else None
+    matrix, error = (first.matrix(), 0.0) if product is None else product
+    left, sizes, right = torch.linalg.svd(matrix, full_matrices=False)
+    kept = max(1, int((sizes > _SLIGHT * sizes[0]).sum()))
+    lost = 0.0 if kept == len(sizes) else float(sizes[kept])
+    rounding = inflate(max(matrix.shape)) - 1  # of a stable decomposition, relative to the norm
+    return Narrow(left[:, :kept] * sizes[:kept], right[:kept], lost + error + rounding * float(sizes[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class Forms:
+    """Several Q = Aᵀ diag(spread) A, of which the computed ones are within ``inexact`` in norm.
+
+    Attributes:
+        form, values, vectors: (forms, directions, directions) as computed, with eigenvalues and vectors.
+        top: (forms, 1) at least λ_max of the computed one; curvature: (forms, 1) of the true one.
+        inexact, trace: (forms, 1); the trace bounds ‖|Q|‖, too.
+    """
+
+    narrow: Narrow
+    form: Tensor
+    values: Tensor
+    vectors: Tensor
+    top: Tensor
+    curvature: Tensor
+    inexact: Tensor
+    trace: Tensor
+
+    @staticmethod
+    def of(front: Narrow, spread: Tensor) -> Forms:
+        """``spread`` is (forms, units), not negative."""
+        matrix = front.matrix
+        scaled = matrix * spread.sqrt().unsqueeze(-1)
+        form = scaled.mT @ scaled
+        values, vectors = torch.linalg.eigh(form)
+        top = values[:, -1:].clamp_min(0) * inflate(max(matrix.shape))
+        # The true Q is behind a rotation, and differs by the rounding of the product and by what was lost.
+        trace = form.diagonal(dim1=1, dim2=2).sum(1, keepdim=True)
+        coarse = front.lost * spread.amax(1, keepdim=True).sqrt()
+        inexact = 4 * slack(len(matrix)) * trace + 2 * top.sqrt() * coarse + coarse**2
+        curvature = up((top.sqrt() + coarse) ** 2)
+        return Forms(front, form, values, vectors, top, curvature, inexact, trace)
+
+    def supremum(self, pull: Tensor, multiplier: Tensor) -> Tensor:
+        """(forms, pairs) at least ½⟨e, (λ − Q)⁻¹e⟩ for Q as computed; give λ less ``inexact`` for the true Q.
+
+        Args:
+            pull: (forms, features, pairs) e; multiplier: (forms, pairs) λ, above ``top``.
+        """
+        rotation = self.narrow.rotation
+        inside = rotation @ pull
+        outside = (pull - rotation.mT @ inside).norm(dim=1)
+        length = pull.norm(dim=1).clamp_min(TINY)
+        along = (self.vectors.mT @ inside) / (multiplier.unsqueeze(1) - self.values.unsqueeze(2))
+        solution = self.vectors @ along  # (forms, directions, pairs), roughly (λ − Q)⁻¹e: any vector will do
+        bent = self.form @ solution
+        residual = (inside - multiplier.unsqueeze(1) * solution + bent).norm(dim=1)
+        # Sums of as many products as there are directions; ‖|Q|‖ ≤ ‖Q‖_F ≤ tr Q.
+        rounding = slack(len(rotation) + 2)
+        sizes: Tensor = solution.norm(dim=1)
+        residual = residual + rounding * (length + (multiplier + self.trace) * sizes)
+        # ⟨e, M⁻¹e⟩ = 2⟨e, y⟩ − ⟨y, My⟩ + ⟨ρ, M⁻¹ρ⟩ with M = λ − Q and ρ = e − My.
+        sideways = (bent - multiplier.unsqueeze(1) * solution) * solution
+        half: Tensor = (inside * solution).sum(1) + sideways.sum(1) / 2
+        half = half + residual**2 / (multiplier - self.top) / 2 + outside**2 / multiplier / 2
+        rest: Tensor = 2 * rounding * (length * sizes + (multiplier + self.trace) * sizes**2)
+        return half * inflate(max(self.narrow.matrix.shape)) + rest
+
+
+_CLASSES = 3  # that are looked at, at least
+_DISTANCES = torch.tensor([0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.6, 2.5, 4.0, 8.0], dtype=torch.float64)
+"""For which multipliers are chosen, in units of how far the nearest error would be if margins were linear."""
+# Choices, right whatever they are: the range of these units; how far λ stays above κ, in shares of it.
+_SCALES = (1e-100, 1e100)
+_APART = 1e-6
+
+
+def centred_parabolas(problem: Problem, margins: Margins, lipschitz: Tensor) -> Parabolas | None:
+    """For the classes that may be nearest to each sample; None for other networks, or where it takes long.
+
+    ``lipschitz``, (n, classes), only says which classes are too far away to matter.
+    """
+    layer = None if margins.gradients is None else HiddenLayer.of(problem.analysis)
+    if layer is None or margins.gradients is None:
+        return None
+    ratios, weights = layer.ratios(problem.inputs), layer.weights
+    shape = (*margins.values.shape, len(_DISTANCES))
+    rises, bends = (torch.full(shape, math.inf, dtype=torch.float64) for _ in range(2))
+    curvature = torch.full(shape[:2], math.inf, dtype=torch.float64)
+    scale, chosen = _near(problem, margins, lipschitz)
+    gradients = torch.stack([problem.cost.whiten(rows).flatten(1) for rows in margins.gradients], 1)
+    inexact = margins.error + (TENS + problem.metric_slack) * gradients.norm(dim=2).amax(1)
+    for index, ratio in enumerate(ratios):
+        near = chosen[index].nonzero().flatten()
+        spread = weights[problem.targets[index], near] * ratio
+        found = _parabolas(layer.front, spread, gradients[index, near], scale[index] * _DISTANCES)
+        # What the gradient's error adds is at most ‖δ‖ ≤ (r + ‖δ‖²/r)/2 times it.
+        rises[index, near] = found.rise + inexact[index] * scale[index] / 2
+        bends[index, near] = found.bend + inexact[index] / scale[index]
+        curvature[index, near] = found.curvature
+    return Parabolas(rises, bends, curvature)
+
+
+def _near(problem: Problem, margins: Margins, lipschitz: Tensor) -> tuple[Tensor, Tensor]:
+    """(n,) the distance of the nearest error if margins were linear, and (n, classes) which may be nearer."""
+    own = torch.zeros_like(margins.values, dtype=torch.bool).scatter_(1, problem.targets.unsqueeze(1), True)
+    short = (-margins.values).clamp_min(0)
+    linear = torch.where(own, math.inf, short / margins.steepness.clamp_min(TINY)).amin(1)
+    far = torch.where(own, math.inf, short / lipschitz.clamp_min(TINY))
+    first = torch.zeros_like(own)
+    first.scatter_(1, far.topk(min(_CLASSES, far.shape[1] - 1), dim=1, largest=False).indices, True)
+    # A sample that is an error already has no such distance, but its loss grows all the same.
+    steepest = torch.where(own, 0.0, margins.steepness).amax(1).clamp_min(TINY)
+    scale = torch.where((linear > 0) & torch.isfinite(linear), linear, 1 / steepest).clamp(*_SCALES)
+    return scale, (first | (far < linear.unsqueeze(1))) & ~own
+
+
+def _parabolas(front: Narrow, spread: Tensor, gradient: Tensor, distances: Tensor) -> Parabolas:
+    """Of one sample. Shapes (classes, units), (classes, features) and (pairs,)."""
+    forms = Forms.of(front, spread)
+    length = gradient.norm(dim=1, keepdim=True).clamp_min(TINY)
+    multiplier = (forms.top * (1 + _APART) + length / distances).clamp_min(TINY)
+    rise = forms.supremum(gradient.unsqueeze(2).expand(-1, -1, len(distances)), multiplier)
+    bend = (multiplier + forms.inexact) * inflate(max(front.matrix.shape))
+    return Parabolas(rise, bend, forms.curvature.squeeze(1))
+
+
+_ABOVE = (1.05, 1.5)  # multipliers, at least, in units of κ
+_CLOSELY = (1.003, 1.05, 1.25)  # the same where Q is decomposed
+_REACHED = 0.9999  # a root as near to the point as this is left as it is
+_AT_ONCE = 32  # forms that are decomposed together
+
+
+@dataclass(frozen=True, eq=False)
+class Touches:
+    """Proposed points: (p,) of which sample, (p,) the other class of the margin, and (p, …) where.
+
+    No two of them are of one sample and class.
+    """
+
+    sample: Tensor
+    rival: Tensor
+    point: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """At p points, in coordinates where the cost's norm is Euclidean; every entry but two is (p,).
+
+    Attributes:
+        height: m at the point less the margin at the sample, as the bounds have it; rounded up.
+        gradient, move: (p, features) ∇m and u*; error: of both together for λ = 0, in L2.
+        square: ‖u*‖².
+    """
+
+    height: Tensor
+    gradient: Tensor
+    error: Tensor
+    move: Tensor
+    square: Tensor
+
+    @property
+    def outwards(self) -> Tensor:
+        """⟨g, u*⟩/‖u*‖²; 0 where the point is the sample."""
+        return (self.gradient * self.move).sum(1) / self.square.clamp_min(TINY)
+
+    def select(self, index: Tensor) -> _Start:
+        parts = (self.height, self.gradient, self.error, self.move, self.square)
+        return _Start(*(part[index] for part in parts))
+
+    def pull(self, multiplier: Tensor) -> tuple[Tensor, Tensor]:
+        """(p, features, pairs) e = g − λu*, and (p, pairs) how far it may be off; λ is (p, pairs)."""
+        pull = self.gradient.unsqueeze(2) - multiplier.unsqueeze(1) * self.move.unsqueeze(2)
+        sizes = self.gradient.norm(dim=1).unsqueeze(1) + multiplier * self.square.sqrt().unsqueeze(1)
+        return pull, self.error.unsqueeze(1) + TENS * sizes
+
+    def rise(self, multiplier: Tensor, half: Tensor) -> Tensor:
+        """(p, pairs) m* − m(x) − (λ/2)‖u*‖² + half, rounded up; never below 0, which it is at least."""
+        below = multiplier * self.square.unsqueeze(1) / 2
+        height = self.height.unsqueeze(1)
+        return (height - below + up(half) + SOME * (below + height.abs())).clamp_min(0)
+
+
+def touching_parabolas(
+    problem: Problem, margins: Margins, bends: Tensor, touches: Touches
+) -> Parabolas | None:
+    """From each of the proposed points; None for costs whose norm is not Euclidean behind a scaling.
+
+    Args:
+        bends: (n, classes) bounds on the curvature of the margins everywhere; ∞ if nothing is known.
+    """
+    if not isinstance(problem.metric, Euclidean):
+        return None
+    sample, rival = touches.sample, touches.rival
+    there = problem.select(sample)
+    point = problem.cost.pinned(touches.point, there.inputs)
+    start = _start(there, point, margins.values[sample, rival], rival)
+    layer, curvature = HiddenLayer.of(problem.analysis), bends[sample, rival]
+    spread = None
+    if layer is not None:
+        spread = layer.ratios(point) * layer.weights[there.targets, rival]
+        curvature = torch.minimum(curvature, up(spread.amax(1) * layer.norm**2))
+    rise, bend = _isotropic(start, curvature)
+    if layer is not None and spread is not None:
+        root = (2 * (-margins.values[sample, rival].unsqueeze(1) - rise).clamp_min(0) / bend).sqrt().amax(1)
+        rest = (~(root >= _REACHED * start.square.sqrt())).nonzero().flatten()
+        more = [torch.full((len(rival), len(_CLOSELY)), math.inf, dtype=torch.float64) for _ in range(2)]
+        for some in rest.split(_AT_ONCE):
+            forms = Forms.of(layer.front, spread[some])
+            more[0][some], more[1][some] = _decomposed(start.select(some), forms)
+        rise, bend = torch.cat([rise, more[0]], 1), torch.cat([bend, more[1]], 1)
+    shape = (*margins.values.shape, rise.shape[1])
+    rises, bended = (torch.full(shape, math.inf, dtype=torch.float64) for _ in range(2))
+    known = torch.isfinite(rise) & torch.isfinite(bend)
+    rises[sample, rival] = torch.where(known, rise, math.inf)
+    bended[sample, rival] = torch.where(known, bend, math.inf)
+    return Parabolas(rises, bended, torch.full(shape[:2], math.inf, dtype=torch.float64))
+
+
+def _start(problem: Problem, point: Tensor, known: Tensor, rival: Tensor) -> _Start:
+    leaf = point.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        outputs = problem.outputs(leaf)
+        both = outputs.gather(1, torch.stack([rival, problem.targets], 1))
+        margin = both[:, 0] - both[:, 1]
+        (slope,) = torch.autograd.grad(margin.sum(), leaf)
+    margin, rounding = margin.detach(), rounding_at(problem.analysis, leaf.detach())
+    height = margin - known + 2 * rounding.values + TENS * (margin.abs() + known.abs())
+    # Two gradients of outputs, each with its error, and the rounding of their difference.
+    error = 2 * problem.metric.dual_size(rounding.slopes + FEW * rounding.rows)
+    gradient = problem.cost.whiten(problem.cost.freed(slope)).flatten(1)
+    scale = problem.metric.whitening
+    move = leaf.detach() - problem.inputs
+    if scale is not None:
+        move = torch.where(scale > 0, move / scale.clamp_min(TINY), 0.0)
+    move = move.flatten(1)
+    error = error + (TENS + problem.metric_slack) * gradient.norm(dim=1)
+    return _Start(height, gradient, error, move, (move**2).sum(1))
+
+
+def _isotropic(start: _Start, curvature: Tensor) -> tuple[Tensor, Tensor]:
+    """(p, pairs) with Q = κ·I."""
+    most = curvature.clamp_min(0).unsqueeze(1)
+    multiplier = torch.maximum(start.outwards.unsqueeze(1), most * most.new_tensor(_ABOVE)).clamp_min(TINY)
+    pull, error = start.pull(multiplier)
+    half = (pull.norm(dim=1) + error) ** 2 / (2 * (multiplier - most * (1 + MANY)))
+    return start.rise(multiplier, half), up(multiplier)
+
+
+def _decomposed(start: _Start, forms: Forms) -> tuple[Tensor, Tensor]:
+    """(p, pairs) with the true Q."""
+    least = (forms.top + 2 * forms.inexact) * forms.top.new_tensor(_CLOSELY)
+    multiplier = torch.maximum(start.outwards.unsqueeze(1), least).clamp_min(TINY)
+    inner = multiplier - forms.inexact  # the computed Q and this much of the identity lie above the true one
+    pull, error = start.pull(multiplier)
+    half = forms.supremum(pull, inner)
+    # In the norm of (λ − Q)⁻¹ the error is at most its length by the root of the least eigenvalue of λ − Q.
+    half = ((2 * half).clamp_min(0).sqrt() + error / (inner - forms.top).sqrt()) ** 2 / 2
+    return start.rise(multiplier, half), multiplier * inflate(max(forms.narrow.matrix.shape))

@@ -1,0 +1,340 @@
+"""``certify`` with ``smoothing``: from predictions alone to a certificate, for any model at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from certus._validation import check_batch, check_label_cost
+from certus.bars import Told
+from certus.certificates.batching import require_one_draw, row_keys
+from certus.certificates.population import Move
+from certus.certificates.progress import Work
+from certus.costs import Cost, LabelCost, SquaredL2
+from certus.errors import (
+    ArgumentError,
+    require,
+    require_confidence,
+    require_count,
+    require_number,
+    require_numbers,
+)
+from certus.feature_names import fitted_names, in_fitted_order
+from certus.losses import Criterion, CrossEntropy, MissProbability, as_criterion, inferred_criterion
+from certus.smoothing.binomial import MOST_DRAWS, Floats
+from certus.smoothing.certificate import Quantity, SmoothedCertificate
+from certus.smoothing.confidence import mean_low, move_of, upper_means
+from certus.smoothing.design import make_plan
+from certus.smoothing.lower_bounds import BLIND_COPIES, COPIES, find_paths, spaced
+from certus.smoothing.predictors import TRIED, UNKNOWN_TARGET, AnyData, Predictor, gather_any
+from certus.smoothing.sampling import (
+    CALIBRATION,
+    CERTIFIED,
+    FRESH,
+    ClippedLoss,
+    Draws,
+    Noise,
+    Observed,
+    noisy_batches,
+    observe,
+)
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, Ballot
+from certus.split import Split
+from certus.subsets import choose_rows, random_order
+
+_L2 = SquaredL2()
+_ABOVE = 0.8  # the share of δ that the upper sides have
+_MOVES = 3  # γ that moves are looked for at
+_REACH = 2.0  # how far a path goes, in units of the largest √ρ
+_TRIED_COPIES = 16  # of each sample at which a model is asked again
+_EIGHTH = 8  # calibration: an eighth of the samples, no more than ENOUGH
+ENOUGH = 1000
+"""Samples that choose a plan: more would cost predictions and change little."""
+
+
+def certify_any(
+    model: object,
+    data: AnyData,
+    *,
+    rho: float | Sequence[float],
+    smoothing: float,
+    draws: int = 100,
+    confidence: float = 0.95,
+    votes: int = 100,
+    abstain: float | None = 0.001,
+    criterion: Criterion | None = None,
+    clip: float | None = None,
+    cost: Cost = _L2,
+    label_cost: LabelCost | None = None,
+    calibration: AnyData | None = None,
+    seed: int = 0,
+    attack_steps: int = 8,
+    progress: Told | None = None,
+    memory: Draws | None = None,
+) -> SmoothedCertificate:
+    """Bracket how often a model errs with Gaussian noise on its inputs, on all distributions within transport
+    cost ρ of the one that the data were drawn from.
+
+    Args:
+        model: a torch module, an estimator with ``predict``, or a callable from arrays to labels or scores.
+        data: inputs and targets, drawn independently; nothing may have been fitted or tuned on them.
+        rho: mean transport costs of interest; the certificate answers for others too.
+        smoothing: σ of the noise, in the units of the cost's norm.
+        draws: m, noisy copies of each sample, on which the bounds rest.
+        votes, abstain: of the deployed vote that is certified beside the mean error; see ``Smoothed``.
+        criterion, clip: certify the mean of min(ℓ, B), too. One is enough: cross-entropy (squared error for
+            a regression), and 2 ln K for cross-entropy.
+        cost: squared L2, weighted or full quadratic, masked or not.
+        label_cost: a finite price for changing labels.
+        calibration: other samples, which choose the grid of γ and the coefficients. A random eighth of the
+            data if none are given; nothing is then said about it.
+        seed: of the noise and of the order of the samples; fix it before you look.
+        attack_steps: points on the paths that raise the attained sides; 0 for none.
+        progress: told the share of the work that is done, from 0 to 1.
+        memory: where what the model said is kept, so that an interrupted certification can resume.
+    """
+    rhos = require_numbers("rho", rho, zero=True)
+    require_confidence(confidence)
+    require_count("draws", draws)
+    require(draws <= MOST_DRAWS, "draws", f"be at most {MOST_DRAWS:,}", draws)
+    require_count("attack_steps", attack_steps, least=0)
+    asked = _Asked.of(model, data, calibration, seed, cost, smoothing, label_cost)
+    ballot, loss = Ballot.of(votes, abstain), _clipped(criterion, clip, asked)
+    if not asked.labelled and loss is None:
+        raise ArgumentError("`clip` must be given for a regression: a squared error has no bound; got None.")
+
+    known = loss is None or not asked.labelled or bool((asked.data.targets != UNKNOWN_TARGET).all())
+    require(known, "targets", "be labels that the model knows where a loss is certified", "others")
+
+    checked = asked.predictor.check_apart(asked.tried(seed), labelled=asked.labelled, scored=loss is not None)
+
+    attacked = attack_steps > 0 and max(rhos) > 0
+    walked = BLIND_COPIES if asked.predictor.module is None else COPIES
+    attacks = (attack_steps + 1) * walked + _MOVES * (draws + (votes if asked.labelled else 0))
+    planned = draws * (len(asked.calibration) + len(asked.data)) + attacked * attacks * len(asked.data)
+    work = Work(planned + checked, progress)
+    work.advance(checked)
+
+    def observed(part: Split, copies: int, stream: int, with_loss: ClippedLoss | None) -> Observed:
+        return observe(
+            asked.predictor,
+            part,
+            asked.noise,
+            copies=copies,
+            seed=seed,
+            stream=stream,
+            loss=with_loss,
+            progress=work.advance,
+            memory=memory,
+        )
+
+    before = observed(asked.calibration, draws, CALIBRATION, loss)
+    kinds = _kinds(before, ballot)
+    failure = (1 - confidence) / len(kinds)
+    above, below = _ABOVE * failure, (1 - _ABOVE) * failure
+    price = None if label_cost is None else label_cost.price
+    plans = {
+        name: make_plan(
+            kind, bad, draws, rhos, asked.noise.sigma, price, samples=len(asked.data), failure=above
+        )
+        for name, (kind, bad) in kinds.items()
+    }
+    seen = observed(asked.data, draws, CERTIFIED, loss)
+    order = random_order(len(asked.data), seed)
+    found = {
+        name: Quantity(name, 1.0, upper_means(stakes, seen, order, above, of_loss=name == "loss"))
+        for name, stakes in plans.items()
+    }
+    each = below / (1 + _MOVES)
+    for name, one in found.items():
+        if name != "ideal_vote":
+            start = mean_low(_badness(name, seen, ballot, asked.data.targets), order, each)
+            found[name] = replace(one, start=start)
+    if attacked:
+        gammas = {name: spaced([stake.gamma for stake in plans[name]], _MOVES) for name in plans}
+        more = sum(copies * len(gammas[name]) for name, _, copies in _attacked(found, ballot, draws))
+        work.total = work.done + len(asked.data) * ((attack_steps + 1) * walked + more)
+        reach = _REACH * math.sqrt(max(rhos))
+        most = 1.001 * reach**2
+        paths = find_paths(
+            asked.predictor,
+            asked.data,
+            asked.noise,
+            radius=reach,
+            steps=attack_steps,
+            seed=seed,
+            criterion=loss.criterion if loss is not None and not asked.labelled else None,
+            others=asked.calibration,
+            loss=loss if not asked.labelled else None,
+            encoding=asked.data.encoding,
+            progress=work.advance,
+        )
+        stream = FRESH
+        for name, kind, copies in _attacked(found, ballot, draws):
+            moves: dict[str, list[Move]] = {}
+            for gamma in gammas[name]:
+                moved, costs = paths.moved(gamma, kind, most)
+                split = Split(moved, asked.data.targets)
+                fresh = observed(split, copies, stream, loss if name != "vote" else None)
+                stream += 1
+                for told in [name] if name == "vote" else [one for one in ("error", "loss") if one in found]:
+                    values = _badness(told, fresh, ballot, asked.data.targets)
+                    move = move_of(costs, values, most, order, each)
+                    moves.setdefault(told, []).append(move)
+            for told, several in moves.items():
+                found[told] = replace(found[told], moves=tuple(several))
+    work.finish()
+    return SmoothedCertificate(
+        rhos=rhos,
+        sigma=float(smoothing),
+        draws=draws,
+        votes=votes,
+        abstain=abstain,
+        confidence=confidence,
+        samples=len(asked.data),
+        calibrated=len(asked.calibration),
+        seed=seed,
+        clip=None if loss is None else loss.clip,
+        quantities=tuple(_scaled(one, loss) for one in found.values()),
+        about={},
+        repeats=len(asked.data) - len(row_keys(asked.data.inputs, asked.data.targets)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The model, the samples and the noise, checked to go together."""
+
+    predictor: Predictor
+    data: Split
+    calibration: Split
+    noise: Noise
+    labelled: bool
+
+    @staticmethod
+    def of(
+        model: object,
+        data: AnyData,
+        calibration: AnyData | None,
+        seed: int,
+        cost: Cost,
+        smoothing: float,
+        label_cost: LabelCost | None,
+    ) -> _Asked:
+        predictor, noise = Predictor.of(model), Noise(smoothing, cost)
+        require_one_draw(data)
+        split = gather_any(_by_name(model, data), predictor)
+        check_batch(split.inputs, split.targets)
+        cost.check_shape(split.inputs)
+        if label_cost is not None:
+            check_label_cost(split.targets, label_cost)
+        if calibration is None:
+            require(len(split) >= 2, "data", "hold at least two samples: one to calibrate", len(split))
+            count = min(ENOUGH, max(1, len(split) // _EIGHTH))
+            chosen = torch.zeros(len(split), dtype=torch.bool)
+            chosen[choose_rows(len(split), count, seed)] = True
+            others, split = split[chosen], split[~chosen]
+        else:
+            others = gather_any(_by_name(model, calibration), predictor)
+            check_batch(others.inputs, others.targets)
+            require(
+                others.inputs.shape[1:] == split.inputs.shape[1:],
+                "calibration",
+                f"have inputs of the shape {tuple(split.inputs.shape[1:])}",
+                tuple(others.inputs.shape[1:]),
+            )
+        return _Asked(predictor, split, others, noise, not split.targets.is_floating_point())
+
+    def tried(self, seed: int) -> Tensor:
+        """Some of the samples, and noisy copies of them, as many as fit into one batch."""
+        some = self.data.inputs[:TRIED]
+        noisy = noisy_batches(some, self.noise, copies=_TRIED_COPIES, seed=seed, stream=CERTIFIED)
+        return torch.cat([some, next(noisy).points])
+
+
+def _by_name(model: object, data: AnyData) -> AnyData:
+    """The data with columns of frames as an estimator of scikit-learn's kind, which knows names, has them."""
+    named = fitted_names(model) is not None
+    if isinstance(data, Split) or not (named or callable(getattr(model, "get_params", None))):
+        return data
+
+    def by_name(pair: Any) -> Any:
+        if isinstance(pair, Split):
+            return pair
+        inputs, targets = pair
+        asked = hasattr(inputs, "columns") or (named and isinstance(inputs, np.ndarray))
+        return in_fitted_order(model, inputs) if asked else inputs, targets
+
+    if isinstance(data, tuple) and len(data) == 2:
+        pair: AnyData = by_name(data)
+        return pair
+    return [by_name(pair) for pair in data]
+
+
+def _clipped(criterion: Criterion | None, clip: float | None, asked: _Asked) -> ClippedLoss | None:
+    """The loss that is certified, if one is."""
+    clip = None if clip is None else require_number("clip", clip)
+    if criterion is None and clip is None:
+        return None
+    chosen = inferred_criterion(asked.data.targets) if criterion is None else as_criterion(criterion)
+    if clip is None and isinstance(chosen, MissProbability):
+        clip = 1.0
+    if clip is None and isinstance(chosen, CrossEntropy):
+        scores = asked.predictor.scores(asked.data.inputs[:1])
+        clip = 2 * math.log(max(2, scores.shape[-1]))
+    if clip is None:
+        raise ArgumentError(
+            f"`clip` must be given with {type(chosen).__name__}, which has no bound; got None."
+        )
+    return ClippedLoss(chosen, clip)
+
+
+def _kinds(before: Observed, ballot: Ballot) -> dict[str, tuple[Ballot, Floats]]:
+    """Quantity → what counts as a failure, and how the calibration samples did."""
+    kinds: dict[str, tuple[Ballot, Floats]] = {}
+    if before.errors is not None:
+        errors = np.asarray(before.errors.numpy(), dtype=np.float64)
+        kinds = {"error": (ONE_DRAW, errors), "vote": (ballot, errors), "ideal_vote": (IDEAL_VOTE, errors)}
+    if before.losses is not None:
+        kinds["loss"] = (ONE_DRAW, np.asarray(before.losses.sum(1).numpy()))
+    return kinds
+
+
+def _badness(name: str, observed: Observed, ballot: Ballot, targets: Tensor) -> Tensor:
+    """(n,) unbiased measurements of a quantity, between 0 and 1."""
+    if name == "loss":
+        assert observed.losses is not None
+        return observed.losses.mean(1)
+    assert observed.labels is not None
+    if name == "error":
+        return (observed.labels != targets[:, None]).double().mean(1)
+    assert ballot.votes is not None
+    if observed.labels.shape[1] < ballot.votes:
+        return torch.zeros(len(targets), dtype=torch.float64)  # too few draws for one vote: nothing attained
+    votes = replace(observed, labels=observed.labels[:, : ballot.votes])
+    return votes.lost(ballot, targets).double()
+
+
+def _attacked(found: dict[str, Quantity], ballot: Ballot, draws: int) -> list[tuple[str, Ballot, int]]:
+    """What moves are looked for: quantity, ballot, and copies that measure it. The loss rides along with the
+    error."""
+    if "error" not in found:
+        return [("loss", ONE_DRAW, draws)]
+    assert ballot.votes is not None
+    return [("error", ONE_DRAW, draws), ("vote", ballot, ballot.votes)]
+
+
+def _scaled(one: Quantity, loss: ClippedLoss | None) -> Quantity:
+    """A loss in its own units instead of shares of B."""
+    if one.name != "loss" or loss is None:
+        return one
+    most = loss.clip
+    means = {most * gamma: most * mean for gamma, mean in one.means.items()}
+    moves = tuple(Move(move.cost, most * move.loss) for move in one.moves)
+    return Quantity(one.name, most, means, most * one.start, moves)

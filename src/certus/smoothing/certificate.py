@@ -1,0 +1,275 @@
+"""A certificate by smoothing: for any ρ, how often the noisy model errs at most, with a confidence.
+
+With P₀ the distribution that n samples were drawn from, and probability at least 1 − δ, for all ρ ≥ 0 at
+once,
+
+    sup {E_P v(h) : W_c(P, P₀) ≤ ρ} ≤ min_{γ ∈ Γ} γρ + U_γ,
+
+v the ballot that is counted, and U_γ a bound on the mean of c_K, c the coefficients of γ (``coefficients``),
+all of them together with probability 1 − δ (``leading``). From below stand moves that
+were found, measured at fresh noise: see ``Population`` for how a move of mean cost U and mean value L
+answers at ρ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from certus.certificates.batching import repeat_words
+from certus.certificates.certificate import checked_rho
+from certus.certificates.population import Move
+from certus.errors import (
+    ArgumentError,
+    CertusError,
+    contradiction,
+    require,
+    require_confidence,
+    require_count,
+    require_number,
+    require_seed,
+)
+from certus.evidence import Evidence
+from certus.lookable import Lookable
+from certus.outward import SOME, up
+from certus.storage.files import DamageError, RunError, read_json
+from certus.storage.write import check_seal, require_no_booleans, seal, unsealed, write_json
+
+SCHEMA = 1
+NAMES = ("error", "vote", "ideal_vote", "loss")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One failure rate or loss, from both sides, for every ρ.
+
+    Attributes:
+        name: "error": of one noisy draw; "vote": of the deployed vote, abstentions included; "ideal_vote": of
+            the vote that knows h; "loss": the mean of min(ℓ, B) at one draw.
+        ceiling: what it cannot exceed: 1, or B.
+        means: γ → upper bound on the mean of its envelope, so that γρ + mean bounds it.
+        start: at least, where nothing moves; moves: what was found, each at most that far and at least that
+            bad. Both are absent for the ideal vote, which nobody can measure.
+    """
+
+    name: str
+    ceiling: float
+    means: dict[float, float]
+    start: float = 0.0
+    moves: tuple[Move, ...] = ()
+
+    def high(self, rho: float) -> float:
+        """At most, within ρ of the population."""
+        return min(self.ceiling, up(min(gamma * rho + mean for gamma, mean in self.means.items()), SOME))
+
+    def low(self, rho: float) -> float:
+        """At least, by moving a share of the population that costs no more than ρ."""
+        found = [self.start]
+        for move in self.moves:
+            share = min(1.0, rho / move.cost) if move.cost > 0 else 1.0
+            found.append((1 - share) * self.start + share * move.loss)
+        return max(0.0, max(found) - SOME)
+
+
+@dataclass(frozen=True)
+class SmoothedBracket:
+    """Everything at one ρ; None where a quantity was not asked for. See ``Quantity``.
+
+    Attributes:
+        distance: √ρ, in the units of the cost's norm.
+    """
+
+    rho: float
+    distance: float
+    error_low: float | None = None
+    error_high: float | None = None
+    vote_low: float | None = None
+    vote_high: float | None = None
+    ideal_vote_high: float | None = None
+    loss_low: float | None = None
+    loss_high: float | None = None
+
+
+@dataclass(frozen=True)
+class SmoothedCertificate(Lookable):
+    """What is proven of a model with noise on its inputs, made by ``certify(…, smoothing=σ)``.
+
+    Attributes:
+        rhos: those asked for; it answers for others, too.
+        sigma: of the noise; draws: m, noisy copies of each sample; votes, abstain: of the deployed vote.
+        confidence: 1 − δ, for all quantities, both sides and all ρ together.
+        samples: n; calibrated: how many others chose Γ and c.
+        seed: of the noise, and of the order in which the samples were taken.
+        clip: B of the loss; None if there is none.
+        about: settings, digests, counts and times, as JSON.
+        repeats: rows that are equal to an earlier one, with its target: none of independent draws, as a rule.
+    """
+
+    rhos: tuple[float, ...]
+    sigma: float
+    draws: int
+    votes: int
+    abstain: float | None
+    confidence: float
+    samples: int
+    calibrated: int
+    seed: int
+    clip: float | None
+    quantities: tuple[Quantity, ...]
+    about: dict[str, Any]
+    repeats: int = 0
+
+    def __post_init__(self) -> None:
+        require_number("sigma", self.sigma)
+        for name in ("draws", "votes", "samples", "calibrated"):
+            require_count(name, getattr(self, name))
+        require_count("repeats", self.repeats, least=0)
+        for name in ("abstain", "clip"):
+            if getattr(self, name) is not None:
+                require_number(name, getattr(self, name))
+        require_confidence(self.confidence)
+        require_seed(self.seed)
+        require(isinstance(self.about, dict), "about", "be an object", type(self.about))
+        names = [one.name for one in self.quantities]
+        valid = len(names) > 0 and len(set(names)) == len(names) and set(names) <= set(NAMES)
+        require(valid, "quantities", f"be some of {', '.join(NAMES)}, each once", names)
+        for one in self.quantities:
+            for cost in (0.0, *(move.cost for move in one.moves), *self.rhos):
+                self._check(one, cost)
+
+    def __repr__(self) -> str:
+        rhos = ", ".join(f"{rho:g}" for rho in self.rhos)
+        return f"<SmoothedCertificate of {self.samples} samples at rho {rhos}: {self.evidence}>"
+
+    @property
+    def evidence(self) -> Evidence:
+        """Upper sides are proven, with the confidence, for noise that is exactly Gaussian."""
+        return Evidence.PROVEN
+
+    def quantity(self, name: str) -> Quantity:
+        """The quantity of this name."""
+        known = {one.name: one for one in self.quantities}
+        require(name in known, "name", f"be one of {', '.join(known)}", repr(name))
+        return known[name]
+
+    def bound(self, rho: float, name: str = "error") -> float:
+        """The proven upper bound within ρ of the population."""
+        return self.quantity(name).high(checked_rho(rho))
+
+    def lower(self, rho: float, name: str = "error") -> float:
+        """What a distribution within ρ of the population, which was found, has at least."""
+        return self.quantity(name).low(checked_rho(rho))
+
+    def bracket(self, rho: float) -> SmoothedBracket:
+        """All of it at one ρ; raises ``ContradictionError`` where an attained side exceeds a proven one."""
+        sides: dict[str, float] = {}
+        for one in self.quantities:
+            self._check(one, checked_rho(rho))
+            sides[f"{one.name}_high"] = one.high(rho)
+            if one.name != "ideal_vote":
+                sides[f"{one.name}_low"] = one.low(rho)
+        return SmoothedBracket(rho, math.sqrt(rho), **sides)
+
+    def curve(self, rhos: Sequence[float] | None = None) -> list[SmoothedBracket]:
+        """Brackets at several ρ; at those asked for by default."""
+        return [self.bracket(rho) for rho in (self.rhos if rhos is None else rhos)]
+
+    @property
+    def statement(self) -> str:
+        """What is claimed, in words."""
+        return (
+            f"With probability at least {self.confidence:g} over {self.samples} independent draws and their "
+            f"noise, all of these bounds hold for all rho at once, around the distribution that the samples "
+            f"were drawn from, for the model with Gaussian noise of sigma {self.sigma:g} on its inputs."
+            f"{repeat_words(self.repeats, self.samples)}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, with a digest of its own."""
+        content = asdict(self) | {
+            "schema_version": SCHEMA,
+            "kind": "smoothing",
+            "evidence": str(self.evidence),
+            "statement": self.statement,
+            "quantities": [
+                asdict(one) | {"means": [{"gamma": gamma, "mean": mean} for gamma, mean in one.means.items()]}
+                for one in self.quantities
+            ],
+            "brackets": [asdict(one) for one in self.curve()],
+        }
+        return seal(content)
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON."""
+        write_json(Path(path), self.as_json())
+
+    @staticmethod
+    def load(path: str | Path) -> SmoothedCertificate:
+        """Read what ``save`` wrote, checked."""
+        content = read_json(Path(path))
+        if not isinstance(content, dict) or content.get("kind") != "smoothing":
+            raise RunError(f"{path} is no certificate by smoothing.")
+        if (version := content.get("schema_version")) != SCHEMA or isinstance(version, bool):
+            raise RunError(f"{path} is of another version of certus: certify again.")
+        check_seal(content, path)
+        try:
+            return _read(unsealed(content))
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, CertusError) as reason:
+            line = " ".join(str(reason).split()) or type(reason).__name__
+            raise DamageError(f"{path} is corrupt: {line}") from None
+
+    def _check(self, one: Quantity, rho: float) -> None:
+        low, high = one.low(rho), one.high(rho)
+        if not low <= high:
+            raise contradiction(
+                f"at rho = {rho:.6g} the population's {one.name} is at least {low!r} and at most {high!r}, "
+                f"with confidence {self.confidence:g}: the confidence failed, the samples were not drawn "
+                "independently, or the model answers differently when it is asked again",
+                (f"{self.draws} noisy copies of each of {self.samples} samples",),
+            )
+
+
+def _read(content: dict[str, Any]) -> SmoothedCertificate:
+    require_no_booleans({name: value for name, value in content.items() if name != "about"})
+    for entry in content["quantities"]:
+        ceiling = content["clip"] if entry["name"] == "loss" else 1
+        require(entry["ceiling"] == ceiling, "ceiling", f"be {ceiling}", entry["ceiling"])
+        require(isinstance(entry["moves"], list), "moves", "be a list", entry["moves"])
+        for move in entry["moves"]:
+            require_number("cost", move["cost"], zero=True)
+    quantities = tuple(
+        Quantity(
+            entry["name"],
+            entry["ceiling"],
+            {pair["gamma"]: pair["mean"] for pair in entry["means"]},
+            entry["start"],
+            tuple(Move(**move) for move in entry["moves"]),
+        )
+        for entry in content["quantities"]
+    )
+    plain = (
+        "sigma",
+        "draws",
+        "votes",
+        "abstain",
+        "confidence",
+        "samples",
+        "calibrated",
+        "seed",
+        "clip",
+        "about",
+    )
+    found = SmoothedCertificate(
+        rhos=tuple(content["rhos"]),
+        quantities=quantities,
+        repeats=content.get("repeats", 0),
+        **{name: content[name] for name in plain},
+    )
+    follows = found.as_json()
+    for name in ("brackets", "statement", "evidence"):
+        if content[name] != follows[name]:
+            raise ArgumentError(f"its {name} does not follow from the rest.")
+    return found

@@ -1,0 +1,201 @@
+"""Confidence bounds on means of counts, with alpha spending over quantities.
+
+One bet that carries the others: how δ is split over the grid of γ, before the samples are looked at.
+
+With δ/|Γ| for every γ, each mean pays for all. But the values c^γ_K of neighbouring γ are nearly the same
+numbers. So one γ leads, with most of δ, and for every other a slope β ≥ 0 and a bet on what is left are
+enough:
+
+    E c^γ_K = β E c⁰_K + E (c^γ_K − β c⁰_K) ≤ β U(c⁰_K; δ₀) + U(c^γ_K − β c⁰_K; δ_γ),     δ₀ + Σ δ_γ = δ.
+
+β = 0 is the bet on c^γ_K itself. Which γ leads, how much of δ it has, and the slopes are those that promise
+the least bounds on the calibration samples, by an asymptotic width. They are fixed before the samples are
+looked at, and any choice of them is as true.
+
+From what was observed to bounds on the population: one bet for each γ, none for each sample.
+
+The values c_K of n samples are independent, lie between 0 and max c, and have an expectation of at least
+E F_κ(h). Betting bounds their mean for each γ of the grid with its share of δ, most often through that of the
+leading γ (``leading``); a sum of rounding slacks is added. From below, what was measured at one draw of each
+of m copies has a mean between 0 and 1 whose expectation is h.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from certus.certificates.population import Move
+from certus.certificates.proven.concentration import betting
+from certus.errors import require
+from certus.outward import MANY, SOME, up
+from certus.smoothing.binomial import Floats
+from certus.smoothing.coefficients import count_values, poisson_binomial
+from certus.smoothing.sampling import Observed
+
+_SHARES = (0.5, 0.7, 0.8, 0.9)  # of δ, for the leader
+_SLOPES = np.linspace(0.0, 2.0, 41)
+
+
+@dataclass(frozen=True, eq=False)
+class Stake:
+    """One γ with its coefficients: E F_κ(h) is at most the expectation of c_K.
+
+    Attributes:
+        gamma: the price, per squared distance, of a gain between 0 and 1.
+        coefficients: (m + 1,) c, nondecreasing, proven.
+        share: of δ, that its own bet has; those of a plan add up to 1.
+        slope: β ≥ 0, how much of the first stake of the plan is taken off before betting.
+    """
+
+    gamma: float
+    coefficients: Floats
+    share: float = 1.0
+    slope: float = 0.0
+
+
+def split_failure(
+    stakes: Sequence[Stake], errors: Floats, rhos: Sequence[float], samples: int, failure: float
+) -> list[Stake]:
+    """The stakes with shares and slopes, the leader first.
+
+    Args:
+        errors: (calibration,) errors, or sums of losses, of other samples.
+        rhos: those of interest.
+        samples: n; failure: δ.
+    """
+    count = len(stakes)
+    guess = _Guess.of(stakes, errors, samples, failure)
+    equal = [replace(stake, share=1 / count) for stake in stakes]
+    if count == 1:
+        return equal
+    widths = np.array([guess.width(index, 1 / count) for index in range(count)])
+    best, least = equal, _promised(stakes, guess.means + widths, rhos)
+    for leader in range(count):
+        for share in _SHARES:
+            rest = (1 - share) / (count - 1)
+            slopes, widths = guess.following(leader, share, rest)
+            promised = _promised(stakes, guess.means + widths, rhos)
+            if promised < least:
+                least = promised
+                followers = [index for index in range(count) if index != leader]
+                best = [
+                    replace(stakes[leader], share=share),
+                    *(replace(stakes[one], share=rest, slope=float(slopes[one])) for one in followers),
+                ]
+    return best
+
+
+def _promised(stakes: Sequence[Stake], bounds: Floats, rhos: Sequence[float]) -> float:
+    """The mean logarithm of the bounds at all ρ."""
+    gammas = np.array([stake.gamma for stake in stakes])
+    found = (gammas[:, None] * np.asarray(rhos) + bounds[:, None]).min(0)
+    return float(np.log(np.clip(found, 1e-9, 1.0)).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class _Guess:
+    """What the bets will come to, from the calibration samples.
+
+    Attributes:
+        rows: (stakes, m + 1) coefficients; means: (stakes,); spread: (stakes, stakes) covariances.
+    """
+
+    rows: Floats
+    means: Floats
+    spread: Floats
+    samples: int
+    failure: float
+
+    @staticmethod
+    def of(stakes: Sequence[Stake], errors: Floats, samples: int, failure: float) -> _Guess:
+        rows = np.stack([stake.coefficients for stake in stakes])
+        counts = np.arange(rows.shape[1])
+        values = np.stack([np.interp(errors, counts, row) for row in rows])
+        centred = values - values.mean(1, keepdims=True)
+        return _Guess(rows, values.mean(1), centred @ centred.T / values.shape[1], samples, failure)
+
+    def width(self, index: int, share: float) -> float:
+        """Of the bet on a stake itself."""
+        row = self.rows[index]
+        return float(self._width(self.spread[index, index], np.asarray(row.max() - row.min()), share))
+
+    def following(self, leader: int, share: float, rest: float) -> tuple[Floats, Floats]:
+        """(stakes,) best slopes, and the widths that they promise; 0 and its own for the leader."""
+        own, row = self.spread[leader, leader], self.rows[leader]
+        carried = self.width(leader, share)
+        slopes, widths = np.zeros(len(self.rows)), np.full(len(self.rows), carried)
+        for index, each in enumerate(self.rows):
+            if index == leader:
+                continue
+            variance = self.spread[index, index] - 2 * _SLOPES * self.spread[index, leader] + _SLOPES**2 * own
+            left = each - _SLOPES[:, None] * row
+            promised = _SLOPES * carried + self._width(variance, left.max(1) - left.min(1), rest)
+            found = int(promised.argmin())
+            slopes[index], widths[index] = _SLOPES[found], promised[found]
+        return slopes, widths
+
+    def _width(self, variance: Floats, span: Floats, share: float) -> Floats:
+        """Bernstein's: √(2V ln(1/δ)/n) + span·ln(1/δ)/3n."""
+        goal = math.log(1 / (share * self.failure)) / self.samples
+        return np.asarray(np.sqrt(2 * np.maximum(variance, 0.0) * goal) + span * goal / 3)
+
+
+_TOGETHER = 2**22  # entries of one table of chances
+
+
+def upper_means(
+    stakes: Sequence[Stake], observed: Observed, order: Tensor, failure: float, *, of_loss: bool = False
+) -> dict[float, float]:
+    """γ → at least E F_κ(h), all of them with probability 1 − δ; the first stake leads."""
+    lost = sum(stake.share for stake in stakes)
+    require(lost <= 1 + SOME, "stakes", "have shares that add up to at most 1", lost)
+    require(
+        all(stake.slope >= 0 for stake in stakes), "stakes", "have slopes of at least 0", "a negative one"
+    )
+    require(stakes[0].slope == 0, "stakes", "have a leader that follows none", stakes[0].slope)
+    found: dict[float, float] = {}
+    values = _values(stakes, observed, of_loss)
+    for stake, each in zip(stakes, values, strict=True):
+        left = stake.coefficients - stake.slope * stakes[0].coefficients
+        low = float(left.min()) - MANY
+        top = float(left.max()) - low + MANY
+        bets = (each - stake.slope * values[0] - low).clamp(0, top)
+        mean = low + up(betting(bets[order], top, stake.share * failure), SOME)
+        if stake.slope > 0:
+            mean += stake.slope * found[stakes[0].gamma]
+        found[stake.gamma] = max(0.0, mean) + 2 * MANY
+    return found
+
+
+def _values(stakes: Sequence[Stake], observed: Observed, of_loss: bool) -> list[Tensor]:
+    """(n,) values of each γ: c_K, or for losses its mean over the trials that have them as chances."""
+    if not of_loss:
+        assert observed.errors is not None
+        return [count_values(stake.coefficients, observed.errors) for stake in stakes]
+    assert observed.losses is not None
+    columns = torch.stack([torch.from_numpy(stake.coefficients) for stake in stakes], 1)
+    step = max(1, _TOGETHER // (observed.losses.shape[1] + 1))
+    parts = [poisson_binomial(some) @ columns for some in observed.losses.split(step)]
+    return list(torch.cat(parts).T)
+
+
+def mean_low(values: Tensor, order: Tensor, failure: float) -> float:
+    """At most the expectation of independent values between 0 and 1, with probability 1 − δ."""
+    return max(0.0, 1 - up(betting((1 - values.double()).clamp(0, 1)[order], 1.0, failure), SOME) - SOME)
+
+
+def move_of(costs: Tensor, values: Tensor, most: float, order: Tensor, failure: float) -> Move:
+    """A move whose cost and value are each bounded with δ/2.
+
+    Args:
+        costs: (n,) what each sample's move costs, rounded up, at most ``most``.
+        values: (n,) how bad it was there, at fresh noise, between 0 and 1.
+    """
+    cost = up(betting(costs.clamp(0, most)[order], most, failure / 2), SOME)
+    return Move(cost, mean_low(values, order, failure / 2))

@@ -1,0 +1,258 @@
+"""Gaussian noise, predictions at noisy copies of samples, and their cache.
+
+Gaussian noise in the geometry of a transport cost, the same whenever it is drawn again.
+
+For c = (x − x₀)ᵀA(x − x₀) the noise has the covariance σ²A⁻¹: in the coordinates A^{½}x cost and noise are
+those of squared L2. Under a mask it is in the free coordinates alone, where the block of A takes the part of
+A.
+
+What is drawn is a function of (seed, stream, sample): Philox 4x64-10 with the key (seed, stream), and a
+counter that starts at the sample's number. So every sample has noise of its own, whatever the batches and
+threads. Noise shared by all samples would make them dependent, and the confidence false.
+
+What a model says at noisy copies of samples, counted while they stream by.
+
+What a model said at noisy copies, kept a portion of the samples at a time.
+
+A portion is bound to its noise, by seed and stream, and to its samples, by their digest: points that moved
+otherwise than when it was written are asked about again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from certus.certificates.cache import KeptFiles
+from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, WeightedL2
+from certus.errors import UnsupportedError, require, require_number, require_seed
+from certus.losses import Criterion
+from certus.smoothing.predictors import ABSTAINED, Predictor
+from certus.smoothing.voting import Ballot
+from certus.split import Split
+from certus.storage.tensors import digest
+
+CERTIFIED, CALIBRATION, ATTACK, FRESH = 2, 3, 4, 5
+"""Streams; 0 and 1 are those of ``certus.subsets``. From ``FRESH`` on, one for each measurement."""
+
+_ROOM = 2**24  # numbers in a batch of noisy copies: 64 MB in float32
+_ROWS = 16_384
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """σ A^{−½} Z for inputs of one shape."""
+
+    sigma: float
+    cost: Cost
+
+    def __post_init__(self) -> None:
+        require_number("sigma", self.sigma)
+        require(isinstance(self.cost, Cost), "cost", "be a Cost, such as SquaredL2()", self.cost)
+        inner = self.cost.inner if type(self.cost) is Masked else self.cost
+        if type(inner) not in (SquaredL2, WeightedL2, Mahalanobis):
+            raise UnsupportedError(
+                f"Gaussian noise goes with SquaredL2, WeightedL2 and Mahalanobis, masked or not; "
+                f"got {type(inner).__name__}, which would need noise of another kind."
+            )
+
+    def draws(self, like: Tensor, copies: int, generator: np.random.Generator) -> Tensor:
+        """(copies, …) of noise, of the shape of one input; in float32 at least, which the sum is taken in, or
+        the noise of coarse inputs would be far from Gaussian."""
+        kind: type[np.float32] | type[np.float64]
+        kind = np.float32 if like.dtype in (torch.float16, torch.bfloat16, torch.float32) else np.float64
+        plain = torch.from_numpy(generator.standard_normal((copies, *like.shape), dtype=kind))
+        return (self.sigma * self.cost.whiten(plain)).to(plain.dtype)
+
+
+def sample_generator(seed: int, stream: int, sample: int) -> np.random.Generator:
+    """The source of one sample's noise."""
+    require_seed(seed)
+    key = np.array([seed, stream], dtype=np.uint64)
+    counter = np.array([0, 0, 0, sample], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyBatch:
+    """Noisy copies of some samples: ``points`` holds ``copies`` of each of the samples ``rows``."""
+
+    rows: slice
+    copies: slice
+    points: Tensor
+
+
+def noisy_batches(
+    inputs: Tensor, noise: Noise, *, copies: int, seed: int, stream: int, rows: range | None = None
+) -> Iterator[NoisyBatch]:
+    """All noisy copies, of some samples if ``rows`` says which, a batch at a time: whole samples while they
+    fit, parts of one where they do not."""
+    rows = range(len(inputs)) if rows is None else rows
+    limit = max(1, min(_ROWS, _ROOM // max(1, inputs[0].numel())))
+    together = max(1, limit // copies)
+    for start in range(rows.start, rows.stop, together):
+        some = slice(start, min(start + together, rows.stop))
+        sources = [sample_generator(seed, stream, row) for row in range(some.start, some.stop)]
+        for first in range(0, copies, limit):
+            count = min(limit, copies - first)
+            parts = [
+                inputs[row] + noise.draws(inputs[row], count, source)
+                for row, source in enumerate(sources, some.start)
+            ]
+            yield NoisyBatch(some, slice(first, first + count), torch.cat(parts))
+
+
+Advance = Callable[[int], None]
+_PORTION = 512  # samples that are kept together
+
+
+@dataclass(frozen=True)
+class ClippedLoss:
+    """min(ℓ, B)/B, between 0 and 1; a loss that is no number counts as 1."""
+
+    criterion: Criterion
+    clip: float
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = self.criterion(outputs, targets).double()
+        low = float(losses.nan_to_num(0.0).min()) if len(losses) else 0.0
+        require(low >= 0, "criterion", "have no negative losses", low)
+        return (losses / self.clip).nan_to_num(1.0, posinf=1.0).clamp(0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """m noisy copies of each of n samples.
+
+    Attributes:
+        labels: (n, m) int32 codes; None for a regression.
+        errors: (n,) int64, how many are wrong; None for a regression.
+        losses: (n, m) float64 between 0 and 1; None if no loss was asked for.
+    """
+
+    labels: Tensor | None
+    errors: Tensor | None
+    losses: Tensor | None
+
+    def lost(self, ballot: Ballot, targets: Tensor) -> Tensor:
+        """(n,) bool: where the deployed vote of these very copies gives a wrong label, or none."""
+        assert self.labels is not None  # votes are about labels
+        return vote_labels(self.labels, ballot) != targets
+
+
+class Draws(Protocol):
+    """Where portions are kept."""
+
+    def load(
+        self, stream: int, first: int, data: Split, like: dict[str, Tensor]
+    ) -> dict[str, Tensor] | None: ...
+
+    def save(self, stream: int, first: int, data: Split, tensors: dict[str, Tensor]) -> None: ...
+
+
+def observe(
+    predictor: Predictor,
+    data: Split,
+    noise: Noise,
+    *,
+    copies: int,
+    seed: int,
+    stream: int,
+    loss: ClippedLoss | None = None,
+    progress: Advance | None = None,
+    memory: Draws | None = None,
+) -> Observed:
+    """Draw the copies of every sample, ask the model, and keep labels and losses.
+
+    Args:
+        memory: portions of samples that were asked about already are taken from it, others put there.
+    """
+    labelled, count = not data.targets.is_floating_point(), len(data)
+    found: dict[str, Tensor] = {}
+    if labelled:
+        found["labels"] = torch.empty(count, copies, dtype=torch.int32)
+    if loss is not None:
+        found["losses"] = torch.empty(count, copies, dtype=torch.float64)
+
+    def ask(rows: range) -> None:
+        for batch in noisy_batches(data.inputs, noise, copies=copies, seed=seed, stream=stream, rows=rows):
+            size, place = (batch.rows.stop - batch.rows.start, -1), (batch.rows, batch.copies)
+            scores: Tensor | None = None
+            if loss is not None:
+                scores = predictor.scores(batch.points)
+                targets = data.targets[batch.rows].repeat_interleave(len(batch.points) // size[0], 0)
+                found["losses"][place] = loss(scores, targets).reshape(size)
+            if labelled:
+                labels = (
+                    predictor.labels(batch.points)
+                    if scores is None or predictor.predict is not None
+                    else predictor.label_codes(scores, len(batch.points))
+                )
+                found["labels"][place] = labels.int().reshape(size)
+            if progress is not None:
+                progress(len(batch.points))
+
+    for first in range(0, count, _PORTION):
+        rows = range(first, min(first + _PORTION, count))
+        part = {name: each[rows.start : rows.stop] for name, each in found.items()}
+        some = data[rows.start : rows.stop]
+        kept = None if memory is None else memory.load(stream, first, some, part)
+        if kept is None:
+            ask(rows)
+            if memory is not None:
+                memory.save(stream, first, some, {name: each.clone() for name, each in part.items()})
+            continue
+        for name, each in part.items():
+            each.copy_(kept[name])
+        if progress is not None:
+            progress(len(rows) * copies)
+    errors = (found["labels"] != data.targets[:, None]).sum(1) if labelled else None
+    return Observed(found.get("labels"), errors, found.get("losses"))
+
+
+def vote_labels(labels: Tensor, ballot: Ballot) -> Tensor:
+    """What a ballot gives of (n, M) labels: the most frequent one, or ``ABSTAINED``. Returns (n,)."""
+    names, codes = labels.unique(return_inverse=True)
+    counts = torch.zeros(len(labels), len(names), dtype=torch.int64)
+    counts.scatter_add_(1, codes, torch.ones_like(codes))
+    ranked, places = counts.sort(1, descending=True)
+    pairs = [(row[0], row[1] if len(names) > 1 else 0) for row in ranked[:, :2].tolist()]
+    given = torch.tensor([ballot.gives(most, second) for most, second in pairs])
+    return torch.where(given, names[places[:, 0]].long(), ABSTAINED)
+
+
+@dataclass(frozen=True)
+class DrawMemory(KeptFiles):
+    """Labels and losses of noisy copies, in a folder."""
+
+    def load(self, stream: int, first: int, data: Split, like: dict[str, Tensor]) -> dict[str, Tensor] | None:
+        """What was kept of the samples from ``first`` on, if it has these names, shapes and types."""
+        words = f"What was kept of samples {first} to {first + len(data) - 1}"
+        name = f"{stream}-{first}"
+        tensors = self.read(name, words, _about_draws(stream, first, data))
+        if tensors is None:
+            return None
+        same = tensors.keys() == like.keys() and all(
+            tensors[key].shape == one.shape and tensors[key].dtype == one.dtype for key, one in like.items()
+        )
+        if not same or not _are_losses(tensors.get("losses")):
+            self.drop(name, words, "it does not hold what was asked for")
+            return None
+        return tensors
+
+    def save(self, stream: int, first: int, data: Split, tensors: dict[str, Tensor]) -> None:
+        self.write(f"{stream}-{first}", tensors, _about_draws(stream, first, data))
+
+
+def _about_draws(stream: int, first: int, data: Split) -> dict[str, object]:
+    samples = digest({"inputs": data.inputs, "targets": data.targets})
+    return {"stream": stream, "first": first, "samples": samples}
+
+
+def _are_losses(losses: Tensor | None) -> bool:
+    return losses is None or bool(((losses >= 0) & (losses <= 1)).all() & torch.isfinite(losses).all())
