@@ -26,7 +26,7 @@ from torch import nn
 import certus
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
-from certus.data import DataSet, Split
+from certus.datasets import DataSet, Split
 from certus.inner.methods import Perturber
 from certus.subsets import Subset
 
@@ -68,7 +68,7 @@ class Args:
 
 def main(args: Args) -> None:
     torch.set_num_threads(1)
-    data = certus.data.load(args.data)
+    data = certus.datasets.load(args.data)
     for name in args.entries:
         write_entry(args, name, certify(ENTRIES[name], data, args))
 

@@ -21,7 +21,7 @@ import torch
 import certus
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
-from certus.data import DataSet, load
+from certus.datasets import DataSet, load
 from certus.models import build_model
 from certus.training import Observer, TrainingState, fit
 

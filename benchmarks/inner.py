@@ -29,7 +29,7 @@ from torch.nn import functional
 import certus
 from benchmarks._options import OUTPUT, perform, read_options
 from benchmarks._results import write_result
-from certus.data import Split
+from certus.datasets import Split
 
 TOLERANCES = (3e-2, 2e-2, 1e-2, 5e-3, 2e-3, 1e-3)
 
@@ -52,7 +52,7 @@ class Args:
 def main(args: Args) -> None:
     torch.manual_seed(args.seed)
     torch.set_num_threads(args.threads)
-    data = certus.data.digits(args.seed).train
+    data = certus.datasets.digits(args.seed).train
     images = functional.interpolate(data.inputs, size=(28, 28), mode="bilinear")
     data = Split(images.clamp(0, 1), data.targets)
     loss = certus.ModelLoss(certus.models.mnist_cnn(), certus.CrossEntropy(args.label_smoothing))

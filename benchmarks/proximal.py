@@ -25,7 +25,7 @@ from benchmarks._options import OUTPUT, perform, read_options
 from benchmarks._results import write_result
 from benchmarks.inner import times
 from certus.costs import Cost
-from certus.data import Split
+from certus.datasets import Split
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Args:
 def main(args: Args) -> None:
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
-    data = certus.data.digits(args.seed).train
+    data = certus.datasets.digits(args.seed).train
     images = functional.interpolate(data.inputs, size=(28, 28), mode="bilinear").clamp(0, 1)
     data = Split(images, data.targets)
     loss = certus.ModelLoss(certus.models.mnist_cnn(), certus.CrossEntropy(label_smoothing=0.1))

@@ -23,7 +23,7 @@ import certus
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
 from certus.bounds import spectral
-from certus.data import DataSet, Split
+from certus.datasets import DataSet, Split
 from certus.subsets import Subset
 from certus.training import evaluate
 
@@ -42,7 +42,7 @@ class Args:
 
 def main(args: Args) -> None:
     torch.set_num_threads(1)
-    data = certus.data.load(args.data)
+    data = certus.datasets.load(args.data)
     for name in args.entries:
         torch.manual_seed(args.seed)
         write_entry(args, name, everywhere(data, args) if name == "cnn" else around(data, args))

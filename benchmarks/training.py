@@ -32,7 +32,7 @@ import torch
 import certus
 from benchmarks._options import OUTPUT, RESUME, Entries, perform, read_options
 from benchmarks._results import forget_unfinished, read_unfinished, write_entry, write_unfinished
-from certus.data import Split
+from certus.datasets import Split
 from certus.inner import Maximizer
 from certus.inner.methods import ERM, Perturber
 from certus.subsets import Subset
@@ -123,7 +123,7 @@ class Learner:
 
 def train_side_by_side(entry: Entry, seed: int, args: Args) -> dict[str, Any]:
     """All methods of an entry, in turns; the time of every step, and what each has reached."""
-    data = certus.data.load(args.data, seed=seed)
+    data = certus.datasets.load(args.data, seed=seed)
     learners = {name: Learner(name, seed, args) for name in entry.methods}
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
     batches = order.split(args.batch_size)

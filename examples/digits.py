@@ -26,7 +26,7 @@ from digits_figure import Reading, draw
 from torch import Tensor, nn
 
 import certus
-from certus.data import DataSet, Split
+from certus.datasets import DataSet, Split
 
 WIDTH, BATCH_SIZE, LEARNING_RATE = 128, 64, 4e-3
 BUDGETS = (0.1, 0.25, 0.5, 1.0)  # ρ, a squared L2 distance
@@ -51,7 +51,7 @@ def main() -> None:
     # The network is so small that a second thread costs more than it gives.
     torch.set_num_threads(1)
     started = time.perf_counter()
-    data = certus.data.digits(args.seed)
+    data = certus.datasets.digits(args.seed)
     print("Handwritten digits, 8 x 8 pixels in [0, 1]:", end=" ")
     print(f"{len(data.train)} to train on, {len(data.test)} to test on (seed {args.seed}).")
     print(f"One network, 64-{WIDTH}-{WIDTH}-10 with ELU, trained twice from the same weights.")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import certus
-from certus.data import DataSet, Split
+from certus.datasets import DataSet, Split
 
 
 def push(loss: certus.ModelLoss, test: Split, rho: float, steps: int = 50) -> Tensor:

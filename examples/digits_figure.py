@@ -18,7 +18,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from certus.data import Split
+from certus.datasets import Split
 
 RIGHT, WRONG, INK, FAINT, LINE = "#0072B2", "#D55E00", "#1a1a1a", "#5f5f5f", "#c4c4c4"
 INKED = "gray_r"  # a digit is dark ink on white paper

@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev, vmap
 
-from certus.data import load
-from certus.data.rings import rings
+from certus.datasets import load
+from certus.datasets.bundled import rings
 from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
 from certus.models.paper import toy_mlp

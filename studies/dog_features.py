@@ -18,9 +18,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from torch import Tensor
 
-from certus.data.cache import read
-from certus.data.cifar10 import CLASSES, EXPECTED
-from certus.data.splits import digest_arrays
+from certus.datasets.cifar10 import CLASSES, EXPECTED
+from certus.datasets.package import read
+from certus.datasets.splits import digest_arrays
 from certus.split import Split
 from certus.storage.files import RunError
 from certus.storage.write import write_atomically

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.certificates.paper_terms import level_error
-from certus.data.rings import rings
+from certus.datasets.bundled import rings
 from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
 from certus.split import Split

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from certus.attacks.evaluate import fair_epsilon
-from certus.data import load
+from certus.datasets import load
 from certus.runs.settings import Settings
 from certus.runs.trained import TrainedRun, recorded_rho_hat
 from certus.split import Split

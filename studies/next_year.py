@@ -21,7 +21,7 @@ import certus
 from certus.certificates.certificate import Certificate
 from certus.certificates.transport import estimated_distance
 from certus.costs import Cost, LabelCost, WeightedL2
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.runs.held_out import named_split
 from certus.split import Split
 from certus.subsets import random_order
@@ -104,7 +104,7 @@ def _measure_split(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str,
 
 def _people(seed: int) -> tuple[DataSet, WeightedL2]:
     """The table, and what moving in it costs: another answer 1, a standard deviation of age 1."""
-    data = certus.data.load("employment", seed=seed)
+    data = certus.datasets.load("employment", seed=seed)
     assert data.weights is not None
     return data, WeightedL2(data.weights)
 

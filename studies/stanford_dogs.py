@@ -15,12 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from certus.data.arrays import Array, Bytes
-from certus.data.base import DataSet
-from certus.data.image_folder import MOST_IN_ALL, MOST_PIXELS
-from certus.data.images import image_set
-from certus.data.splits import beside_test, digest_arrays
-from certus.data.targets import Targets
+from certus.datasets._arrays import Array, Bytes, Targets
+from certus.datasets.base import DataSet, image_set
+from certus.datasets.image_folder import MOST_IN_ALL, MOST_PIXELS
+from certus.datasets.splits import beside_test, digest_arrays
 from certus.errors import ArgumentError, require, require_count
 from certus.storage.files import open_regular
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from certus.attacks.gradient import fgm, pgm
-from certus.data import load
+from certus.datasets import load
 from certus.inner import WRM, PaperAscent
 from certus.inner.methods import ERM, Perturber
 from certus.losses import CrossEntropy, ModelLoss

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from certus.data import load
+from certus.datasets import load
 from certus.errors import UnsupportedError
 from certus.runs import RunLock
 from certus.runs.building import load_data

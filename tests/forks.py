@@ -9,7 +9,7 @@ from multiprocessing.context import ForkServerProcess
 from typer.testing import CliRunner
 
 from certus.cli.app import app
-from certus.data import load
+from certus.datasets import load
 from tests import loading  # noqa: F401  # before the forks
 
 # What is imported on first use is imported before the forks.

@@ -18,7 +18,7 @@ import certus
 from certus import WRM, ModelLoss
 from certus.attacks import pgm
 from certus.attacks.minimum_norm import nearest_error
-from certus.data import Split, from_frame
+from certus.datasets import Split, from_frame
 from certus.losses import SquaredError
 
 REAL = torch.randn(12, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -82,4 +82,4 @@ def test_complex_files_are_refused(tmp_path: Path) -> None:
     for inputs, targets in ((COMPLEX, LABELS), (REAL, MARKED)):
         np.savez(tmp_path / "data.npz", inputs=inputs.numpy(), targets=targets.numpy())
         with pytest.raises(certus.CertusError, match="complex"):
-            certus.data.load(f"npz:{tmp_path / 'data.npz'}")
+            certus.datasets.load(f"npz:{tmp_path / 'data.npz'}")

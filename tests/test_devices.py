@@ -120,7 +120,7 @@ METHODS: dict[str, Callable[[], AnyPerturber | None]] = {
 def test_fit(method: Callable[[], AnyPerturber | None]) -> None:
     """Weighted samples in float64, as tables have them, and a held-out share."""
     rows = Split(INPUTS.double(), LABELS, COUNTS.double())
-    data = certus.data.DataSet("rows", rows, rows[:9], rows, certus.domains.Unbounded(), 2)
+    data = certus.datasets.DataSet("rows", rows, rows[:9], rows, certus.domains.Unbounded(), 2)
     here = certus.fit(network(), data, method=method(), epochs=2, batch_size=8, progress=False)
     with SinglePrecisionDevice():
         model = on_device(network())

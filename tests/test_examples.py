@@ -12,7 +12,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from certus.data import digits
+from certus.datasets import digits
 from tests.pictures import pixels_of, words_of
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from certus.data import load
+from certus.datasets import load
 from certus.errors import ArgumentError
 from certus.models import Residual, build_model, mnist_cnn, resnet, toy_mlp
 from certus.training.preflight import prospects

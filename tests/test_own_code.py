@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from certus.data import digits
+from certus.datasets import digits
 from certus.errors import ArgumentError
 from certus.models.own_code import OwnCode
 from certus.models.registry import build_from, build_model

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import binom, chi2
 
-from certus.data import Split
+from certus.datasets import Split
 from certus.errors import ArgumentError
 from certus.subsets import Subset, choose_rows, halves, random_order
 

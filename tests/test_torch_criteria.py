@@ -21,7 +21,7 @@ from certus.attacks.evaluate import attack_data
 from certus.certificates import Certificate
 from certus.certificates.files import as_json
 from certus.certificates.linear import certify_straight
-from certus.data import Split
+from certus.datasets import Split
 from certus.training.preflight import prospects
 
 INPUTS = torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

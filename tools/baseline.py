@@ -106,9 +106,9 @@ def _trainings() -> dict[str, Case]:
     import certus
 
     def wrm_on_digits() -> Numbers:
-        model = certus.models.build_model("mlp:32", certus.data.digits(), seed=0)
+        model = certus.models.build_model("mlp:32", certus.datasets.digits(), seed=0)
         fitted = certus.fit(
-            model, certus.data.digits(), method=certus.WRM(gamma=1.0), epochs=2, progress=False
+            model, certus.datasets.digits(), method=certus.WRM(gamma=1.0), epochs=2, progress=False
         )
         assert fitted.robustness is not None
         return {"weights": _digest(model), "rho_hat": fitted.robustness.rho_hat}
@@ -116,7 +116,7 @@ def _trainings() -> dict[str, Case]:
     def mnist_network() -> Numbers:
         import torch
 
-        split = certus.data.digits().train[:800]
+        split = certus.datasets.digits().train[:800]
         images = torch.nn.functional.interpolate(split.inputs.reshape(-1, 1, 8, 8).float(), size=28)
         batches = [(images[i : i + 8], split.targets[i : i + 8]) for i in range(0, 800, 8)]
         torch.manual_seed(0)
@@ -125,10 +125,10 @@ def _trainings() -> dict[str, Case]:
         return {"weights": _digest(model)}
 
     def certified_mlp() -> Numbers:
-        model = certus.models.build_model("certified-mlp:32", certus.data.digits(), seed=0)
+        model = certus.models.build_model("certified-mlp:32", certus.datasets.digits(), seed=0)
         method = certus.WRM(gamma=2.0)
         fitted = certus.fit(
-            model, certus.data.digits(), method=method, epochs=2, certified=True, progress=False
+            model, certus.datasets.digits(), method=method, epochs=2, certified=True, progress=False
         )
         assert fitted.proof is not None
         return {"weights": _digest(model), "upper": fitted.proof.curvature}
@@ -136,7 +136,7 @@ def _trainings() -> dict[str, Case]:
     def table() -> Numbers:
         import pandas as pd
 
-        data = certus.data.from_frame(pd.DataFrame(_table()), target="y", seed=0)
+        data = certus.datasets.from_frame(pd.DataFrame(_table()), target="y", seed=0)
         model = certus.models.build_model("mlp:16", data, seed=0)
         certus.fit(model, data, method=certus.WRM(rho=0.01), epochs=3, progress=False)
         return {"weights": _digest(model)}
@@ -179,7 +179,7 @@ def _certificates() -> dict[str, Case]:
     from certus.costs import LabelCost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2, feature_mask
 
     torch.manual_seed(1)
-    split = certus.data.digits().test[:24]
+    split = certus.datasets.digits().test[:24]
     vectors = certus.Split(split.inputs.flatten(1).double(), split.targets)
     images = certus.Split(split.inputs.reshape(-1, 1, 8, 8).double(), split.targets)
     weighted = certus.Split(vectors.inputs, vectors.targets, torch.linspace(0.5, 1.5, 24))
@@ -292,9 +292,9 @@ def _attacks() -> dict[str, Case]:
     import certus
     from certus.attacks import attack_data, fgm, ifgm, nearest_error, pgm
 
-    model = certus.models.build_model("mlp:32", certus.data.digits(), seed=0)
-    certus.fit(model, certus.data.digits(), epochs=2, progress=False)
-    data, loss = certus.data.digits().test[:100], certus.ModelLoss(model)
+    model = certus.models.build_model("mlp:32", certus.datasets.digits(), seed=0)
+    certus.fit(model, certus.datasets.digits(), epochs=2, progress=False)
+    data, loss = certus.datasets.digits().test[:100], certus.ModelLoss(model)
 
     def attacked(attack: Any) -> Numbers:
         outcome = attack_data(loss, data, attack)

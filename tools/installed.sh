@@ -86,8 +86,8 @@ days = [moment.to_pydatetime() for moment in pandas.date_range("2020-01-01", per
 columns = {"a": [1.5, None, 3.0] * 20, "day": days, "y": ["no", "yes"] * 30}
 frames = [pandas.DataFrame(columns), polars.DataFrame(columns), pyarrow.table(columns)]
 parquet.write_table(frames[2], "table.parquet")
-read = [certus.data.from_frame(frame, target="y") for frame in frames]
-read.append(certus.data.load("parquet:table.parquet", target="y"))
+read = [certus.datasets.from_frame(frame, target="y") for frame in frames]
+read.append(certus.datasets.load("parquet:table.parquet", target="y"))
 for data in read:
     assert data.feature_names[:4] == ("a", "a?=known", "a?=missing", "day"), data.feature_names
     assert data.train.inputs.equal(read[0].train.inputs)

@@ -9,26 +9,26 @@ within transport cost ρ. References such as [eqn:inner-sup] are the labels of S
 Duchi, "Certifying Some Distributional Robustness with Principled Adversarial Training".
 """
 
-import importlib
-import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from certus import (
         attacks,
+        bounds,
         certificates,
         costs,
-        data,
+        datasets,
         domains,
+        inner,
         losses,
         mdp,
         models,
         runs,
         sklearn,
+        smoothing,
         training,
     )
-    from certus import bounds as smoothness
-    from certus import inner as surrogate
     from certus.bounds import input_smoothness
     from certus.certificates import Certificate, Smoothed, certify
     from certus.costs import SquaredL2
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from certus.evidence import Evidence
     from certus.inner import WRM
     from certus.losses import CrossEntropy, ModelLoss
-    from certus.runs.trained import load_run as load
+    from certus.runs import load_run
     from certus.split import Split
     from certus.training import fit
 
@@ -55,26 +55,27 @@ __all__ = [
     "Split",
     "SquaredL2",
     "attacks",
+    "bounds",
     "certificates",
     "certify",
     "costs",
-    "data",
+    "datasets",
     "domains",
     "fit",
+    "inner",
     "input_smoothness",
-    "load",
+    "load_run",
     "losses",
     "mdp",
     "models",
     "runs",
     "sklearn",
-    "smoothness",
-    "surrogate",
+    "smoothing",
     "training",
 ]
 
 _HOMES = {
-    "WRM": "surrogate",
+    "WRM": "inner",
     "Box": "domains",
     "Certificate": "certificates",
     "CertusError": "errors",
@@ -86,31 +87,15 @@ _HOMES = {
     "SquaredL2": "costs",
     "certify": "certificates",
     "fit": "training",
-    "input_smoothness": "smoothness",
+    "input_smoothness": "bounds",
+    "load_run": "runs",
 }
-_PARTS = set(__all__) - set(_HOMES) | {"errors", "evidence", "norms", "perturbers", "split"}
-
-
-_ALIASES = {"load": ("runs.trained", "load_run")}
-_PARTS -= set(_ALIASES)
 
 
 def __getattr__(name: str) -> Any:
-    """Everything is imported when it is used: torch, and what drives processes, take seconds to load.
-
-    A name of one of the parts is not found here, but the error says where it is.
-    """
-    if name in _PARTS:
-        return importlib.import_module(f"certus.{name}")
-    if name in _ALIASES:
-        home, own = _ALIASES[name]
-        return getattr(importlib.import_module(f"certus.{home}"), own)
+    """Import a name when it is first used: torch takes seconds to load."""
     if name in _HOMES:
-        return getattr(importlib.import_module(f"certus.{_HOMES[name]}"), name)
-    for part in ("costs", "domains", "errors", "losses", "perturbers", "smoothness", "surrogate"):
-        found = getattr(importlib.import_module(f"certus.{part}"), name, None)
-        if str(getattr(found, "__module__", "")).startswith(f"certus.{part}"):
-            # In `from certus import name` Python replaces an AttributeError by an error without the hint.
-            imported = sys._getframe(1).f_code.co_name == "_handle_fromlist"
-            raise (ImportError if imported else AttributeError)(f"certus.{name} is now certus.{part}.{name}.")
+        return getattr(import_module(f"certus.{_HOMES[name]}"), name)
+    if name in __all__:
+        return import_module(f"certus.{name}")
     raise AttributeError(f"module 'certus' has no attribute {name!r}")

@@ -100,7 +100,9 @@ def as_samples(data: AnySamples, batch_size: int = _PIECE) -> ReadSamples:
         return as_batch(data)
     iterable = isinstance(data, Iterable) and not isinstance(data, Tensor | np.ndarray | str | dict)
     if not iterable or _is_frame(data):
-        hint = "; certus.data.from_frame(frame, target=...) reads a whole table" if _is_frame(data) else ""
+        hint = (
+            "; certus.datasets.from_frame(frame, target=...) reads a whole table" if _is_frame(data) else ""
+        )
         raise ArgumentError(f"`data` must be {_FORMS}; got {type(data)}{hint}.")
     return Pieces(data)
 
@@ -163,7 +165,7 @@ def as_tensor(values: Any, name: str) -> Tensor:
     if array.dtype.kind not in "fiub":
         raise ArgumentError(
             f"`{name}` must be numbers; got {_words_in(values, array)}. "
-            "certus.data.from_frame(frame, target=...) reads tables with words, dates and gaps."
+            "certus.datasets.from_frame(frame, target=...) reads tables with words, dates and gaps."
         )
     return torch.from_numpy(np.array(array))  # a copy: of its own, writable, and in one piece
 

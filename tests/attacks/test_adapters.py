@@ -23,7 +23,7 @@ from certus.attacks import (
     nearest_error,
     pgm,
 )
-from certus.data import Split
+from certus.datasets import Split
 from certus.errors import ArgumentError, UnsupportedError
 from certus.inner.methods import Perturber
 from certus.losses import SquaredError

@@ -25,7 +25,7 @@ from certus.attacks import (
 )
 from certus.attacks.evaluate import Trial, as_row, normal_interval, paired_differences, sweep, wilson
 from certus.costs import Cost, SquaredSup
-from certus.data import Split
+from certus.datasets import Split
 from certus.errors import ArgumentError, LossError
 from certus.inner import BarzilaiBorwein
 from certus.inner.methods import ERM

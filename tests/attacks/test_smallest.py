@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2
 from certus.attacks import Margin, largest_penalty, nearest_error
 from certus.costs import SquaredSup, WeightedL2
-from certus.data import Split
+from certus.datasets import Split
 from certus.errors import ArgumentError, CertusError
 from certus.inner import BarzilaiBorwein
 from certus.norms import Lp

@@ -16,7 +16,7 @@ from certus.attacks import (
     worst_of,
 )
 from certus.attacks.evaluate import Trial, as_row, sweep
-from certus.data import Split
+from certus.datasets import Split
 from certus.inner import BarzilaiBorwein
 from tests.attacks.models import convolutional, images
 

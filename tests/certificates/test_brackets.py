@@ -218,7 +218,7 @@ def test_gamma_goes_as_far_as_labels_need(price: float) -> None:
 def test_the_toy_curve_lies_above_every_attack() -> None:
     """fig:loss-bound done soundly: proven above attained at every ρ, with the paper's recipe between them."""
     torch.manual_seed(0)
-    data, model = certus.data.rings(train=500, test=150), certus.models.toy_mlp()
+    data, model = certus.datasets.rings(train=500, test=150), certus.models.toy_mlp()
     loss, optimizer = certus.ModelLoss(model), torch.optim.Adam(model.parameters(), 0.02)
     for _ in range(40):
         moved = certus.WRM(2.0)(loss, data.train.inputs, data.train.targets)

@@ -17,7 +17,7 @@ from certus.certificates.proven.constants import Grid, look_around
 from certus.certificates.proven.majorants import Margins, Parabolas, centred_parabolas, narrow
 from certus.certificates.proven.problem import Problem
 from certus.costs import Cost, Masked, SquaredSup, WeightedL2
-from certus.data import Split
+from certus.datasets import Split
 from certus.domains import Unbounded
 from certus.models import LogCosh, SmoothAbs, certified_mlp
 from tests.oracles import Array

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import certus
 from certus.certificates import Level, Population, betting
-from certus.data import Split
+from certus.datasets import Split
 from certus.subsets import random_order
 
 SEEDS = range(10)

@@ -8,7 +8,7 @@ import torch
 
 from certus.certificates.transport import column_shifts, estimated_distance, transport_distance
 from certus.costs import SquaredL2, SquaredSup, WeightedL2
-from certus.data import Split
+from certus.datasets import Split
 
 
 def normal(count: int, seed: int, move: float = 0.0, features: int = 8) -> Split:

@@ -17,7 +17,7 @@ from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.radii import certified_radii
 from certus.certificates.tangent_points import touching_points
 from certus.costs import Cost, Masked, SquaredSup, WeightedL2
-from certus.data import Split
+from certus.datasets import Split
 from certus.domains import Unbounded
 from certus.layers import LogCosh, SmoothAbs
 from certus.losses import CrossEntropy

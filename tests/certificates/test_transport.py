@@ -14,7 +14,7 @@ from certus import SquaredL2
 from certus.certificates.paper_terms import level_error, lipschitz_cover, lipschitz_error, uniform_error
 from certus.certificates.transport import estimated_distance, transport_distance
 from certus.costs import Masked, WeightedL2
-from certus.data import Split
+from certus.datasets import Split
 from certus.errors import ArgumentError, CertusError, UnsupportedError
 
 

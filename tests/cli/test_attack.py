@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 
 from certus.attacks import attack_data, fair_epsilon, nearest_error, pgm
-from certus.data import digits
+from certus.datasets import digits
 from certus.figures.canvas import COLOURS
 from certus.runs import RunDirectory
 from certus.runs.execute import execute, start_run

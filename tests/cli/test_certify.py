@@ -16,7 +16,7 @@ from certus.certificates.cache import FileMemory
 from certus.certificates.certificate import Certificate
 from certus.certificates.deterministic import certify_network as certify
 from certus.certificates.files import as_json, sample_table
-from certus.data import Split, digits
+from certus.datasets import Split, digits
 from certus.decimals import at_most
 from certus.errors import ArgumentError
 from certus.figures.brackets import draw_bracket

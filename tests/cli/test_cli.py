@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from safetensors.torch import save_file
 
 from certus.cli.app import main
-from certus.data import digits
+from certus.datasets import digits
 from certus.models import build_model
 from certus.runs import RunDirectory, RunLock, load_model
 from certus.storage.write import seal

@@ -38,7 +38,7 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     ),
     "data get": (
         ["data", "get", "mnist"],
-        BeforeCalling("certus.data.clients:run"),
+        BeforeCalling("certus.datasets.package:run"),
         "the cache is as it was; the same command starts again.",
     ),
     "bound": (["bound", "run"], BeforeCalling("certus.cli.smoothness_table:input_smoothness"), NOTHING),

@@ -12,7 +12,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from certus.data import from_frame, load
+from certus.datasets import from_frame, load
 from certus.errors import ArgumentError, CertusError
 from certus.table_options import TableOptions
 from tests.cli.test_cli import certus, refused

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from certus.data import load
+from certus.datasets import load
 from certus.errors import ArgumentError
 from certus.models import build_model
 from certus.runs.certification import CertifySettings

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import certus
 from certus.cli.app import app
-from certus.data import load
+from certus.datasets import load
 from certus.errors import ArgumentError
 from certus.inner import WRM, PaperAscent
 from certus.losses import CrossEntropy
@@ -46,7 +46,7 @@ def test_decay_by_layer_is_a_step_by_hand(tmp_path: Path) -> None:
     CrossEntropy()(model(data.train.inputs), data.train.targets).mean().backward()
     amounts = {"1.weight": 0.3}
     assert names[0] in amounts
-    found = certus.load(path).model.state_dict()
+    found = certus.load_run(path).model.state_dict()
     for name, weight in model.named_parameters():
         assert weight.grad is not None
         by_hand = weight - 0.5 * (weight.grad + amounts.get(name, 0.0) * weight)
@@ -54,7 +54,7 @@ def test_decay_by_layer_is_a_step_by_hand(tmp_path: Path) -> None:
 
 
 def test_the_papers_ascent_is_what_trains(run: Path) -> None:
-    trained = certus.load(run)
+    trained = certus.load_run(run)
     method = build_method(trained.settings, trained.cost, trained.domain)
     assert isinstance(method, WRM)
     assert method.maximizer == PaperAscent(3, 5e-3)
@@ -64,7 +64,7 @@ def test_the_papers_ascent_is_what_trains(run: Path) -> None:
 
 def test_the_concave_share_is_that_of_exact_hessians(run: Path) -> None:
     told = json.loads(say(f"bound {run} --samples 20 --json"))["sampled"]
-    trained = certus.load(run)
+    trained = certus.load_run(run)
     rows = Subset.of(trained.data.test, "digits@test", 20, seed=0, stratify=True).data
     model, criterion = trained.model.double(), trained.loss.criterion
     concave = 0

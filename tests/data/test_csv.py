@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certus.data import DataSet, TableOptions, load
+from certus.datasets import DataSet, TableOptions, load
 from certus.errors import ArgumentError
 
 

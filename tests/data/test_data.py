@@ -7,7 +7,7 @@ import math
 import torch
 from sklearn.datasets import load_digits
 
-from certus.data import DataSet, digits, rings
+from certus.datasets import DataSet, digits, rings
 
 
 def together(data: DataSet) -> torch.Tensor:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from certus.data import load
+from certus.datasets import load
 from certus.errors import ArgumentError
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from certus.data import load
+from certus.datasets import load
 from certus.errors import ArgumentError
 
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from certus.data import DataSet, TableOptions, from_frame, load
-from certus.data.cell_kinds import kind_of, money
-from certus.data.other_data import load_like
-from certus.data.recipe import GAP
+from certus.datasets import DataSet, TableOptions, from_frame, load
+from certus.datasets.base import GAP
+from certus.datasets.new_data import load_like
+from certus.datasets.raw_table import kind_of, money
 from certus.errors import ArgumentError
 
 COUNT = 40

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from certus.data import load
+from certus.datasets import load
 from certus.domains import Box, Unbounded
 from certus.errors import ArgumentError
 

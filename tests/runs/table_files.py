@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus.data import DataSet
-from certus.data.other_data import load_like
+from certus.datasets import DataSet
+from certus.datasets.new_data import load_like
 from certus.split import Split
 
 NAMES = (">=65", "a=b", "x?", "(missing", "p,q", 'say "so"', "known", "0x1", "Zürich")
@@ -112,7 +112,7 @@ def make_table(
     """A table whose labels are mostly what a random network says, and the network."""
     cells = make_cells(rng, fields, count)
     write_cells(path, cells)
-    data = certus.data.load(f"csv:{path}", target=TARGET)
+    data = certus.datasets.load(f"csv:{path}", target=TARGET)
     width = sum(field.width for field in fields)
     assert data.train.inputs.shape[1] == width
     network = network or random_network(rng, width)
@@ -125,7 +125,7 @@ def make_table(
     for row, label in enumerate(("no", "yes")):
         cells[row][TARGET] = label
     write_cells(path, cells)
-    return Table(path, certus.data.load(f"csv:{path}", target=TARGET), fields, cells), network
+    return Table(path, certus.datasets.load(f"csv:{path}", target=TARGET), fields, cells), network
 
 
 def random_network(rng: np.random.Generator, width: int) -> nn.Module:

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from certus.cli.app import main
-from certus.data import load
+from certus.datasets import load
 from certus.models import build_model
 from certus.runs import RunDirectory
 from tests.forks import exit_code, start

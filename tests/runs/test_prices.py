@@ -16,7 +16,7 @@ import certus as library
 from certus.certificates import certify_network
 from certus.cli.moved_columns import shifted_features
 from certus.costs import Masked, WeightedL2
-from certus.data import load
+from certus.datasets import load
 from certus.errors import ArgumentError
 from certus.runs.building import natural_cost
 from certus.runs.column_prices import column_prices

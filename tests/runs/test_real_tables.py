@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 import certus
-from certus.data.other_data import load_like
+from certus.datasets.new_data import load_like
 from certus.errors import ArgumentError
 from tests.runs.table_files import (
     Field,
@@ -279,7 +279,7 @@ def test_batches_of_a_table_are_rows_too(tmp_path: Path, way: str) -> None:
     fields = (Field("n", "number"), Field("c", "category", ("a", "b", "c")), Field("when", "date"))
     table, network = make_table(tmp_path / "old.csv", rng, fields)
     whole, _ = everything(table.data)
-    fresh, _ = everything(certus.data.load(f"csv:{table.path}", target="label"))  # an encoding of its own
+    fresh, _ = everything(certus.datasets.load(f"csv:{table.path}", target="label"))  # an encoding of its own
     batches = [whole[:15], fresh[15:]]
 
     def sides(rows: Any) -> list[float]:
@@ -303,7 +303,7 @@ def test_batches_of_a_table_are_rows_too(tmp_path: Path, way: str) -> None:
         return [found.lower(0.2), found.error_lower(0.2)]
 
     assert sides(batches) == pytest.approx(sides(whole), rel=1e-9)
-    unscaled, _ = everything(certus.data.load(f"csv:{table.path}", target="label", standardize=False))
+    unscaled, _ = everything(certus.datasets.load(f"csv:{table.path}", target="label", standardize=False))
     for other in ((whole.inputs[15:], whole.targets[15:]), unscaled[15:]):
         with pytest.raises(ArgumentError, match="encode"):
             sides([whole[:15], other])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from certus.data import digits
+from certus.datasets import digits
 from certus.inner import WRM
 from certus.inner.methods import ERM
 from certus.runs import Recorder, RunError

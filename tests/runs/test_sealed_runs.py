@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from certus.data import load
+from certus.datasets import load
 from certus.runs import RunDirectory, RunError
 from certus.runs.building import settings_of
 from certus.runs.execute import execute, start_run

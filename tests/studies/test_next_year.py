@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import certus
-from certus.data import DataSet, Split
+from certus.datasets import DataSet, Split
 from studies.next_year import REPRODUCTION, age_costs, errors_bought
 from studies.reproduction import Extent
 from studies.workshop import Workshop
@@ -20,7 +20,7 @@ from studies.workshop import Workshop
 
 def tumours(seed: int = 0) -> DataSet:
     """A table that is bundled; half of its training rows are years to come, moved by 0, 1 and 2."""
-    data = certus.data.breast_cancer(seed)
+    data = certus.datasets.breast_cancer(seed)
     rest = data.train[170:]
     later = {year: Split(rest.inputs + k, rest.targets) for k, year in enumerate(YEARS)}
     weights = torch.ones(rest.inputs.shape[1])
@@ -37,7 +37,7 @@ def test_a_small_study_is_measured_and_told(tmp_path: Path, monkeypatch: pytest.
         loaded.append((name, seed))
         return tumours(seed)
 
-    monkeypatch.setattr(certus.data, "load", load)
+    monkeypatch.setattr(certus.datasets, "load", load)
     workshop, quick = Workshop(tmp_path), REPRODUCTION.parts(Extent.QUICK)
     measured = {part.name: part.measure(workshop, {**part.settings, "rows": 6}) for part in quick}
     assert set(loaded) == {("employment", 0)}

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from certus.data.cache import store
-from certus.data.splits import digest_arrays
+from certus.datasets.package import store
+from certus.datasets.splits import digest_arrays
 from certus.errors import ArgumentError
 from studies.resnet50_weights import EXPECTED, convert, resnet50_weights, verify
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.data import load
+from certus.datasets import load
 from certus.runs.settings import Settings
 from studies.reproduction import Extent
 from studies.told_settings import training_words

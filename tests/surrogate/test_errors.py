@@ -24,7 +24,7 @@ from certus.costs import (
     feature_mask,
     patch_mask,
 )
-from certus.data import rings
+from certus.datasets import rings
 from certus.domains import Ball
 from certus.errors import ArgumentError, LossError, UnsupportedError
 from certus.inner import BarzilaiBorwein, PaperAscent

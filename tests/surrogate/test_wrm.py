@@ -138,7 +138,7 @@ def test_a_label_price_bounds_the_gap_of_all_labels() -> None:
 def test_training_with_wrm_lowers_the_surrogate() -> None:
     """The loop of the README on the paper's rings, for a few steps."""
     torch.manual_seed(0)
-    data = certus.data.rings(train=512, calibration=1, test=1)
+    data = certus.datasets.rings(train=512, calibration=1, test=1)
     loss = ModelLoss(certus.models.toy_mlp())
     optimizer = torch.optim.Adam(loss.model.parameters(), lr=0.02)
     wrm = WRM(2.0)

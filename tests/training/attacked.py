@@ -7,7 +7,7 @@ from torch import nn
 
 from certus import ModelLoss
 from certus.attacks import pgm
-from certus.data import digits
+from certus.datasets import digits
 
 DATA = digits()
 

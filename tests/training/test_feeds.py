@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from certus import WRM
-from certus.data import Split
+from certus.datasets import Split
 from certus.errors import ArgumentError
 from certus.training import Observer, TrainingState, fit
 from certus.training.loaders import make_feed

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import certus
 from certus import WRM, CrossEntropy, ModelLoss
-from certus.data import Split, digits, rings
+from certus.datasets import Split, digits, rings
 from certus.inner.methods import ERM, Perturber
 from certus.losses import SquaredError
 from certus.training import Robustness, RobustnessStatus, WeightBall, calibration, evaluate, fit

@@ -9,7 +9,7 @@ from torch import nn
 import certus
 from certus import SquaredL2
 from certus.costs import WeightedL2
-from certus.data import Split, digits
+from certus.datasets import Split, digits
 from certus.errors import UnsupportedError
 from certus.training import Projection, SpectralBall, WeightBall, WeightBox, decay_groups, early_and_late
 from certus.training.calibration import suggest_rho

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus.data import Split
+from certus.datasets import Split
 from certus.inner import BarzilaiBorwein
 from certus.inner.methods import AnyPerturber
 from certus.losses import AnyLoss

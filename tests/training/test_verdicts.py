@@ -9,7 +9,7 @@ import torch
 from sklearn import metrics
 from torch import nn
 
-from certus.data import DataSet, Split, load
+from certus.datasets import DataSet, Split, load
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
 from certus.losses import ModelLoss, SquaredError

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from certus._validation import checked_weights
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
 from certus.inner import WRM

@@ -15,7 +15,7 @@ import certus
 from certus import WRM, ModelLoss
 from certus.attacks import pgm
 from certus.attacks.evaluate import attack_data
-from certus.data import Split
+from certus.datasets import Split
 
 # The compiler hides a warning of its own by a filter.
 pytestmark = pytest.mark.filterwarnings(

@@ -12,8 +12,8 @@ import numpy as np
 from PIL import Image
 from safetensors.torch import save_file
 
-from certus.data.fetching import PACKAGES
-from certus.data.idx_files import FILES
+from certus.datasets.array_files import FILES
+from certus.datasets.fetching import PACKAGES
 from certus.storage.tensors import load_tensors
 from tools.soak.command import run
 from tools.soak.entries import local_package

@@ -15,8 +15,8 @@ import numpy as np
 import typer.main
 
 from certus.cli.app import app
-from certus.data import fetching
-from certus.data.package import Package
+from certus.datasets import fetching
+from certus.datasets.package import Package
 
 
 def commands() -> dict[str, Any]:

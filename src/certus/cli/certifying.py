@@ -11,7 +11,7 @@ from certus.bars import share_bar
 from certus.certificates.cache import FileMemory
 from certus.certificates.certificate import Certificate
 from certus.cli.output import messages, same_place
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.decimals import at_most
 from certus.errors import ArgumentError, ContradictionError, FailedCheckError, UnsupportedError, require
 from certus.figures.brackets import draw_bracket

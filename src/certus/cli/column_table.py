@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from certus.cli.output import messages
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.texts.plain_text import make_table
 
 

@@ -28,7 +28,7 @@ def list_names(as_json: Json = False) -> None:
     certus data list
     """
     from certus.cli.output import console, print_json
-    from certus.data import names
+    from certus.datasets import names
     from certus.texts.plain_text import make_table
 
     entries = names()
@@ -64,7 +64,7 @@ def get(
     certus data get mnist
     """
     from certus.cli.output import console, messages, print_json
-    from certus.data import fetch
+    from certus.datasets import fetch
     from certus.texts.plain_text import make_table
 
     with if_interrupted(lambda: "the cache is as it was; the same command starts again."):

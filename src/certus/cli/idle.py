@@ -10,8 +10,8 @@ from typing import Any
 
 import typer
 
-from certus.data import DataSet
-from certus.data.catalogue import TABLES
+from certus.datasets import DataSet
+from certus.datasets.catalogue import TABLES
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
 from certus.runs.building import settings_of

@@ -11,7 +11,7 @@ from torch import Tensor
 from certus.certificates.transport import column_shifts, wider_cost
 from certus.cli.output import console
 from certus.costs import Cost
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.decimals import at_least
 from certus.runs.building import natural_cost
 from certus.runs.table_features import features_of

@@ -20,9 +20,9 @@ from certus.certificates.transport import Shift, estimated_distance, transport_d
 from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.moved_columns import shifted_features, show_moved
 from certus.cli.output import console, messages, print_json
-from certus.data import DataSet, load
-from certus.data.catalogue import TABLES
-from certus.data.other_data import load_like, new_rows, new_table
+from certus.datasets import DataSet, load
+from certus.datasets.catalogue import TABLES
+from certus.datasets.new_data import load_like, new_rows, new_table
 from certus.decimals import at_least, at_most
 from certus.errors import ArgumentError, require, require_number
 from certus.runs.building import natural_cost

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from certus.data.cell_kinds import is_number
+from certus.datasets.raw_table import is_number
 from certus.printable import printable
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")

@@ -18,7 +18,7 @@ from certus.cli.idle import of_data, of_network, of_others, of_source, refuse_id
 from certus.cli.output import messages
 from certus.cli.tensorboard import require_tensorboard
 from certus.cli.training_run import carry_out, carry_out_new, make_fabric, say_covered, show_run
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.models import default_model
 from certus.models.registry import build_from
 from certus.runs.building import certified_set, chosen_cost, load_data

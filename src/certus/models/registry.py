@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.errors import ArgumentError, require
 from certus.models.own_code import OwnCode, Sources, is_own_file
 from certus.models.paper import mnist_cnn, toy_mlp

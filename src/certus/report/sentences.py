@@ -10,7 +10,7 @@ import torch
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.files import OWN_LABELS
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.decimals import at_least, at_most
 from certus.report.findings import Findings
 from certus.runs.table_features import features_of

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from certus.runs.networks import load_model
     from certus.runs.recorder import Recorder
     from certus.runs.settings import Settings
+    from certus.runs.trained import load_run
     from certus.storage.files import RunError
     from certus.storage.write import RunLock
 
@@ -20,6 +21,7 @@ __all__ = [
     "Settings",
     "find_runs",
     "load_model",
+    "load_run",
 ]
 
 __getattr__ = lazily(
@@ -32,5 +34,6 @@ __getattr__ = lazily(
         "Settings": "certus.runs.settings",
         "find_runs": "certus.runs.directory",
         "load_model": "certus.runs.networks",
+        "load_run": "certus.runs.trained",
     },
 )

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from certus.attacks.gradient import fgm, ifgm, pgm
 from certus.costs import Cost, SquaredLp, SquaredSup
-from certus.data import DataSet, load
-from certus.data.catalogue import TABLES
+from certus.datasets import DataSet, load
+from certus.datasets.catalogue import TABLES
 from certus.domains import Domain
 from certus.errors import ArgumentError, require
 from certus.inner import WRM, Maximizer, PaperAscent, default_maximizer

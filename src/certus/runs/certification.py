@@ -16,9 +16,9 @@ from certus.certificates.engine import Memory, Progress
 from certus.certificates.proven.concentration import INEQUALITIES
 from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.costs import LabelCost
-from certus.data import DataSet, load
-from certus.data.catalogue import TABLES
-from certus.data.other_data import load_like
+from certus.datasets import DataSet, load
+from certus.datasets.catalogue import TABLES
+from certus.datasets.new_data import load_like
 from certus.domains import Unbounded
 from certus.errors import LARGEST, LEAST, require, require_seed
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin

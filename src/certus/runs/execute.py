@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import certus
 from certus.attacks.gradient import default_step
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.domains import Unbounded
 from certus.errors import require
 from certus.losses import CrossEntropy, MissProbability, ModelLoss, SmoothMargin, SquaredError

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import torch
 
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.errors import ArgumentError, require
 from certus.runs.building import load_data
 from certus.runs.trained import TrainedRun

@@ -19,7 +19,7 @@ from certus.certificates.certificate import Bracket
 from certus.certificates.deterministic import certify_network
 from certus.certificates.proven.problem import Problem
 from certus.costs import Masked
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.errors import LARGEST, LEAST, UnprovableError, require, require_number
 from certus.evidence import Evidence
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin

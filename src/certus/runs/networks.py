@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.errors import ArgumentError, require
 from certus.models import build_model
 from certus.models.own_code import file_digest, is_own_file

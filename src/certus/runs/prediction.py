@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from certus.certificates.deterministic import certify_network
-from certus.data.catalogue import TABLES
-from certus.data.other_data import NewRows, load_like, new_rows, new_table
+from certus.datasets.catalogue import TABLES
+from certus.datasets.new_data import NewRows, load_like, new_rows, new_table
 from certus.errors import ArgumentError
 from certus.losses import predicted
 from certus.runs.held_out import named_split

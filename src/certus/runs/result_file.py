@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.evidence import Evidence
 from certus.losses import ModelLoss
 from certus.runs.kinds import is_digest, is_kind, is_table

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from certus.costs import Cost, Masked, SquaredL2, WeightedL2
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.errors import ArgumentError, require
 
 

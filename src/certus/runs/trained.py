@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from certus.costs import Cost
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.domains import Domain
 from certus.errors import ArgumentError
 from certus.inner import WRM, default_maximizer

@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from certus._validation import check_batch
 from certus.bounds import SmoothnessBound
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.errors import ArgumentError, CertusError, UnsupportedError, as_count, require
 from certus.inner.methods import AnyPerturber, Perturber, as_perturber
 from certus.lookable import Lookable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin, inferred_criterion
 from certus.split import Split

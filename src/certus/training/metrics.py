@@ -20,7 +20,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from certus.data import DataSet
+from certus.datasets import DataSet
 from certus.errors import require
 from certus.losses import ModelLoss, predicted
 from certus.modes import evaluation_mode

@@ -12,7 +12,7 @@ from certus import SquaredL2
 from certus.bounds import RULES, SmoothnessBound, rule
 from certus.bounds.activations import TANH
 from certus.costs import Bregman
-from certus.data import Split
+from certus.datasets import Split
 from certus.errors import ClaimError, ContradictionError
 from certus.training import Fit, fit
 from certus.training.certified import CertifiedSet

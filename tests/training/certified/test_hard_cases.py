@@ -13,7 +13,7 @@ import certus
 from certus import WRM, CrossEntropy
 from certus.bounds import input_smoothness
 from certus.costs import SquaredL2
-from certus.data import digits, wine
+from certus.datasets import digits, wine
 from certus.domains import Unbounded
 from certus.errors import UnsupportedError
 from certus.models import LogCosh, Scale, certified_cnn, certified_mlp

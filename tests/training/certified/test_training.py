@@ -11,7 +11,7 @@ import certus
 from certus import WRM
 from certus.attacks import attack_data, pgm
 from certus.bounds import input_smoothness
-from certus.data import digits
+from certus.datasets import digits
 from certus.errors import ArgumentError, UnsupportedError
 from certus.inner.methods import ERM, Perturber
 from certus.losses import ModelLoss

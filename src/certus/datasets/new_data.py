@@ -14,14 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.data.base import DataSet
-from certus.data.catalogue import TABLES, load, raw_table
-from certus.data.cell_kinds import numbers_in
-from certus.data.precision import single
-from certus.data.raw_table import RawColumn, RawTable, TableProblem, refuse
-from certus.data.recipe import Recipe
-from certus.data.splits import digest_arrays, in_fifths
-from certus.data.tables import encode_columns
+from certus.datasets._arrays import single
+from certus.datasets.base import DataSet, Recipe
+from certus.datasets.catalogue import TABLES, load, raw_table
+from certus.datasets.raw_table import RawColumn, RawTable, TableProblem, numbers_in, refuse
+from certus.datasets.splits import digest_arrays, in_fifths
+from certus.datasets.tables import encode_columns
 from certus.errors import ArgumentError, require
 from certus.split import Split
 from certus.table_options import TableOptions

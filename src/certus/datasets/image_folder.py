@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from certus.data.arrays import Bytes
-from certus.data.base import DataSet
-from certus.data.images import image_set
-from certus.data.reasons import why_not
-from certus.data.splits import digest_arrays, in_fifths
-from certus.data.targets import labelled
+from certus.datasets._arrays import Bytes, labelled, why_not
+from certus.datasets.base import DataSet, image_set
+from certus.datasets.splits import digest_arrays, in_fifths
 from certus.errors import ArgumentError, require
 from certus.storage.files import open_regular
 

@@ -11,13 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from certus.data.cache import default_cache, no_room, store, workspace
-from certus.data.cifar10 import PACKAGE as CIFAR10
-from certus.data.clients import ClientError
-from certus.data.employment import PACKAGE as EMPLOYMENT
-from certus.data.fashion_mnist import PACKAGE as FASHION_MNIST
-from certus.data.mnist import PACKAGE as MNIST
-from certus.data.package import Package
+from certus.datasets.cifar10 import PACKAGE as CIFAR10
+from certus.datasets.employment import PACKAGE as EMPLOYMENT
+from certus.datasets.fashion_mnist import PACKAGE as FASHION_MNIST
+from certus.datasets.mnist import PACKAGE as MNIST
+from certus.datasets.package import ClientError, Package, default_cache, no_room, store, workspace
 from certus.errors import ArgumentError, require
 
 UNREADABLE = (

@@ -14,15 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from certus.data.arrays import Array, Arrays
-from certus.data.base import DataSet
-from certus.data.cache import read
-from certus.data.clients import download_wheel
-from certus.data.columns import Categorical, Column, Numeric
-from certus.data.package import Package, check_expected
-from certus.data.splits import digest_arrays, in_fifths
-from certus.data.tables import table
-from certus.data.targets import Targets
+from certus.datasets._arrays import Array, Arrays, Targets
+from certus.datasets.base import DataSet
+from certus.datasets.package import Package, check_expected, download_wheel, read
+from certus.datasets.raw_table import Categorical, Column, Numeric
+from certus.datasets.splits import digest_arrays, in_fifths
+from certus.datasets.tables import table
 from certus.errors import ArgumentError, require
 
 REQUIREMENT = "nannyml==0.13.1"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from certus.data.arrays import Arrays
-from certus.data.base import DataSet
-from certus.data.cache import read
-from certus.data.clients import download_debian
-from certus.data.idx_files import read_idx_folder, train_and_test
-from certus.data.mnist import counts_of, shape_of
-from certus.data.package import Package, check_expected
-from certus.data.splits import digest_arrays
+from certus.datasets._arrays import Arrays
+from certus.datasets.array_files import read_idx_folder, train_and_test
+from certus.datasets.base import DataSet
+from certus.datasets.mnist import counts_of, shape_of
+from certus.datasets.package import Package, check_expected, download_debian, read
+from certus.datasets.splits import digest_arrays
 
 DEBIAN_PACKAGE = "dataset-fashion-mnist"
 FOLDER = "usr/share/datasets/fashion-mnist"

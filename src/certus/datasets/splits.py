@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.data.arrays import Array
+from certus.datasets._arrays import Array
 from certus.errors import require, require_seed
 
 FEWEST_ROWS = 10

@@ -1,0 +1,36 @@
+"""Data sets: bundled with the library, fetched by a package client, or the user's own files."""
+
+from certus.datasets.base import DataSet
+from certus.datasets.bundled import breast_cancer, diabetes, digits, rings, wine
+from certus.datasets.catalogue import DataEntry, load, names
+from certus.datasets.cifar10 import cifar10
+from certus.datasets.employment import employment
+from certus.datasets.fashion_mnist import fashion_mnist
+from certus.datasets.fetching import FetchReport, fetch
+from certus.datasets.mnist import mnist
+from certus.datasets.package import default_cache
+from certus.datasets.tables import from_frame
+from certus.split import Split
+from certus.table_options import TableOptions
+
+__all__ = [
+    "DataEntry",
+    "DataSet",
+    "FetchReport",
+    "Split",
+    "TableOptions",
+    "breast_cancer",
+    "cifar10",
+    "default_cache",
+    "diabetes",
+    "digits",
+    "employment",
+    "fashion_mnist",
+    "fetch",
+    "from_frame",
+    "load",
+    "mnist",
+    "names",
+    "rings",
+    "wine",
+]

@@ -1,0 +1,153 @@
+"""Data sets that need no download: scikit-learn's tables, digits, and the paper's rings.
+
+Three small tables that come with scikit-learn: two to classify, one to regress.
+
+Handwritten digits, 8 × 8 pixels: 1,797 real images that come with scikit-learn.
+
+The paper's synthetic data (sec:toy): a Gaussian disc inside a ring, with a wide margin between.
+
+X ~ N(0, I₂),  Y = 1{‖X‖₂ > √2},  without the points with ‖X‖₂ ∈ (√2/1.3, 1.3·√2)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from certus.datasets._arrays import Targets
+from certus.datasets.base import PIXELS, DataSet
+from certus.datasets.raw_table import Numeric
+from certus.datasets.splits import digest_arrays, in_fifths
+from certus.datasets.tables import contents, table
+from certus.domains import Box, Unbounded
+from certus.errors import require
+from certus.split import Split
+
+
+def breast_cancer(seed: int = 0, *, standardize: bool = True) -> DataSet:
+    """569 tumours, 30 measurements each: malignant (0) or benign (1).
+
+    >>> data = breast_cancer()
+    >>> tuple(data.train.inputs.shape), data.classes, data.class_names
+    ((343, 30), 2, ('malignant', 'benign'))
+    """
+    from sklearn.datasets import load_breast_cancer  # here, because it takes a second to import
+
+    return _numbers("breast-cancer", load_breast_cancer(), seed, standardize)
+
+
+def wine(seed: int = 0, *, standardize: bool = True) -> DataSet:
+    """178 wines, 13 chemical measurements each, of three cultivars.
+
+    >>> tuple(wine().train.inputs.shape), wine().classes
+    ((108, 13), 3)
+    """
+    from sklearn.datasets import load_wine  # here, because it takes a second to import
+
+    return _numbers("wine", load_wine(), seed, standardize)
+
+
+def diabetes(seed: int = 0, *, standardize: bool = True) -> DataSet:
+    """442 patients, 10 measurements each, and the progression of their diabetes a year later: a regression.
+
+    The source codes sex as 1 or 2; it is left a number.
+
+    >>> data = diabetes()
+    >>> tuple(data.train.inputs.shape), data.classes, [round(number) for number in data.target_scale]
+    ((266, 10), None, [155, 77])
+    """
+    from sklearn.datasets import load_diabetes  # here, because it takes a second to import
+
+    return _numbers("diabetes", load_diabetes(scaled=False), seed, standardize)
+
+
+def _numbers(name: str, source: Any, seed: int, standardize: bool) -> DataSet:
+    columns = [
+        Numeric(str(label), np.asarray(values, dtype=np.float64))
+        for label, values in zip(source.feature_names, source.data.T, strict=True)
+    ]
+    classes = tuple(str(label) for label in source.target_names) if "target_names" in source else None
+    values = np.asarray(source.target, dtype=np.int64 if classes else np.float64)
+    targets = Targets(values, len(classes) if classes else None, classes)
+    rows = in_fifths(name, len(values), seed)
+    sha256 = digest_arrays(contents(columns, targets))
+    return table(name, columns, targets, rows, sha256=sha256, standardize=standardize)
+
+
+def digits(seed: int = 0) -> DataSet:
+    """The digits as (n, 1, 8, 8) float32 images in [0, 1], in a random order: 60% / 20% / 20%.
+
+    >>> data = digits()
+    >>> tuple(data.train.inputs.shape), len(data.calibration), len(data.test)
+    ((1079, 1, 8, 8), 359, 359)
+    """
+    from sklearn.datasets import load_digits  # here, because it takes a second to import
+
+    pixels, labels = load_digits(return_X_y=True)
+    # The file holds grey levels 0 … 16.
+    inputs = torch.as_tensor(pixels / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)
+    everything = Split(inputs, torch.as_tensor(labels, dtype=torch.long))
+    rows = in_fifths("digits", len(inputs), seed)
+    return DataSet(
+        name="digits",
+        train=everything[rows["train"]],
+        calibration=everything[rows["calibration"]],
+        test=everything[rows["test"]],
+        domain=Box(0.0, 1.0),
+        classes=10,
+        units=PIXELS,
+        rows=rows,
+        sha256=digest_arrays({"inputs": pixels, "targets": labels}),
+    )
+
+
+INNER_RADIUS, OUTER_RADIUS = math.sqrt(2) / 1.3, 1.3 * math.sqrt(2)
+
+
+def rings(train: int = 10_000, calibration: int = 4_000, test: int = 4_000, seed: int = 0) -> DataSet:
+    """Samples of the paper's toy distribution, as (n, 2) float32 inputs with labels 0 (disc) and 1 (ring).
+
+    Args:
+        train, calibration, test: numbers of samples *after* the margin is removed.
+
+    About 71% of the samples are of class 0.
+
+    >>> data = rings(train=100)
+    >>> tuple(data.train.inputs.shape), len(data.test)
+    ((100, 2), 4000)
+    """
+    sizes = [train, calibration, test]
+    for name, size in zip(("train", "calibration", "test"), sizes, strict=True):
+        require(size >= 1, name, "be at least 1", size)
+    points = _outside_margin(sum(sizes), torch.Generator().manual_seed(seed))
+    labels = (points.norm(dim=1) > math.sqrt(2)).long()
+    everything = Split(points, labels)
+    # The points are drawn in a random order as it is.
+    rows = dict(zip(("train", "calibration", "test"), torch.arange(sum(sizes)).split(sizes), strict=True))
+    return DataSet(
+        name="rings",
+        train=everything[rows["train"]],
+        calibration=everything[rows["calibration"]],
+        test=everything[rows["test"]],
+        domain=Unbounded(),
+        classes=2,
+        units="units of the plane, in which the Gaussian has standard deviation 1",
+        class_names=("disc", "ring"),
+        rows=rows,
+        sha256=digest_arrays({"inputs": points.numpy(), "targets": labels.numpy()}),
+    )
+
+
+def _outside_margin(count: int, generator: torch.Generator) -> Tensor:
+    """The first ``count`` Gaussian points that do not fall into the margin."""
+    kept = torch.empty(0, 2)
+    while len(kept) < count:
+        # 63% of the draws survive.
+        drawn = torch.randn(2 * count, 2, generator=generator)
+        radius = drawn.norm(dim=1)
+        kept = torch.cat([kept, drawn[(radius <= INNER_RADIUS) | (radius >= OUTER_RADIUS)]])
+    return kept[:count]
