@@ -15,8 +15,8 @@ from functools import partial
 from statistics import mean
 from typing import Any
 
-from certus.runs.recorder import METRICS
-from certus.runs.trained import TrainedRun
+from certus.runs.directory import METRICS
+from certus.runs.loaded_run import TrainedRun
 from studies.certified_networks import certified_settings
 from studies.certified_page import (
     certified_statements,

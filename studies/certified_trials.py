@@ -22,7 +22,7 @@ from certus.certificates.cache import FileMemory
 from certus.certificates.proven.knapsack import worst_error
 from certus.domains import Unbounded
 from certus.losses import CrossEntropy, ModelLoss
-from certus.runs.trained import TrainedRun
+from certus.runs.loaded_run import TrainedRun
 from certus.split import Split
 from certus.storage.tensors import digest
 from certus.training import evaluate

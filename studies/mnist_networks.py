@@ -27,8 +27,8 @@ import torch
 
 from certus.attacks.evaluate import fair_epsilon
 from certus.datasets import load
+from certus.runs.loaded_run import TrainedRun, recorded_rho_hat
 from certus.runs.settings import Settings
-from certus.runs.trained import TrainedRun, recorded_rho_hat
 from certus.split import Split
 from certus.spoken import NORMS
 from certus.storage.write import write_atomically

@@ -14,7 +14,7 @@ from certus.attacks.evaluate import Trial, sweep, typical_length, wilson
 from certus.figures.attack_curves import Curve, Panel
 from certus.figures.canvas import subscripted
 from certus.losses import ModelLoss
-from certus.runs.trained import TrainedRun
+from certus.runs.loaded_run import TrainedRun
 from certus.split import Split
 from certus.spoken import NORMS
 from studies.mnist_networks import MNIST_METHODS, NetworkRecipe, mnist_network, random_images

@@ -19,9 +19,9 @@ from torch import Tensor
 from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.costs import SquaredL2
 from certus.runs.certification import CertifySettings, certify_run
-from certus.runs.recorder import METRICS
+from certus.runs.directory import METRICS
+from certus.runs.loaded_run import TrainedRun
 from certus.runs.settings import Settings
-from certus.runs.trained import TrainedRun
 from certus.smoothing._certify import ENOUGH
 from certus.smoothing.confidence import upper_means
 from certus.smoothing.design import make_plan

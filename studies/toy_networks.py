@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from certus.bounds import input_smoothness
 from certus.certificates import certify
 from certus.inner import WRM, concave_share, default_maximizer
+from certus.runs.loaded_run import TrainedRun
 from certus.runs.settings import Settings
-from certus.runs.trained import TrainedRun
 from studies.workshop import Workshop
 
 TOY_GAMMA = 2.0

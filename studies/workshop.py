@@ -21,11 +21,11 @@ from typing import Any
 from certus.datasets import load
 from certus.errors import UnsupportedError
 from certus.runs import RunLock
-from certus.runs.building import load_data
 from certus.runs.directory import RunDirectory
-from certus.runs.execute import execute, start_run
+from certus.runs.factory import load_data
+from certus.runs.loaded_run import TrainedRun, open_trained
 from certus.runs.settings import Settings
-from certus.runs.trained import TrainedRun, open_trained
+from certus.runs.train_run import execute, start_run
 from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.write import check_seal, seal, write_json
 from certus.training import Observer

@@ -20,7 +20,7 @@ from certus.certificates.files import _certificate, as_json
 from certus.errors import CertusError, ContradictionError
 from certus.runs import RunDirectory
 from certus.runs.certification import certify_run
-from certus.runs.trained import TrainedRun, open_trained
+from certus.runs.loaded_run import TrainedRun, open_trained
 from certus.runs.verification import CIRCUMSTANCES, Statement
 from certus.storage.files import DamageError, RunError
 from certus.storage.write import seal, unsealed

@@ -14,9 +14,9 @@ from certus.attacks import attack_data, fair_epsilon, nearest_error, pgm
 from certus.datasets import digits
 from certus.figures.canvas import COLOURS
 from certus.runs import RunDirectory
-from certus.runs.execute import execute, start_run
+from certus.runs.loaded_run import open_trained
 from certus.runs.settings import Settings
-from certus.runs.trained import open_trained
+from certus.runs.train_run import execute, start_run
 from certus.storage.write import seal
 from certus.subsets import choose_rows
 from certus.training import Observer, TrainingState

@@ -24,8 +24,7 @@ from certus.figures.canvas import COLOURS
 from certus.losses import SquaredError
 from certus.runs import RunDirectory
 from certus.runs.certification import CertifySettings, certify_run
-from certus.runs.held_out import check_held_out
-from certus.runs.trained import open_trained
+from certus.runs.loaded_run import check_held_out, open_trained
 from certus.storage.files import RunError
 from certus.storage.write import seal
 from tests.certificates.small_run import make_run

@@ -16,7 +16,7 @@ from certus.costs import SquaredSup
 from certus.domains import Unbounded
 from certus.inner import ProximalAscent
 from certus.runs import RunDirectory
-from certus.runs.trained import open_trained
+from certus.runs.loaded_run import open_trained
 from certus.subsets import choose_rows
 from tests.cli.test_attack import read
 from tests.cli.test_cli import QUICK, certus, refused

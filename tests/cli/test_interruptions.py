@@ -60,7 +60,7 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     ),
     "export": (
         ["export", "run", "-o", "x.json"],
-        BeforeCalling("certus.runs.exporting:write_atomically"),
+        BeforeCalling("certus.runs.prediction:write_atomically"),
         NOTHING,
     ),
     "shift": (

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from certus.runs import RunDirectory
-from certus.runs.trained import open_trained
+from certus.runs.loaded_run import open_trained
 from tests.cli.test_cli import certus, refused
 
 

@@ -17,7 +17,7 @@ from certus.errors import ArgumentError
 from certus.inner import WRM, PaperAscent
 from certus.losses import CrossEntropy
 from certus.models.registry import build_from
-from certus.runs.building import build_method
+from certus.runs.factory import build_method
 from certus.subsets import Subset
 
 TRAIN = "train digits --model mlp:6:elu --epochs 1"

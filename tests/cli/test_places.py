@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from certus.errors import ArgumentError
-from certus.runs.owners import CERTIFICATE, RUN, owner_of, require_folder_of
+from certus.runs.directory import CERTIFICATE, RUN, owner_of, require_folder_of
 from tests.cli.test_cli import certus, refused
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from certus.datasets import load
-from certus.runs.execute import execute, start_run
 from certus.runs.settings import Settings
+from certus.runs.train_run import execute, start_run
 from certus.training import Observer, TrainingState
 from tests.cli.test_cli import certus
 

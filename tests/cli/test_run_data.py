@@ -10,7 +10,7 @@ import pytest
 import certus as library
 from certus.errors import ArgumentError
 from certus.runs import RunDirectory
-from certus.runs.building import settings_of
+from certus.runs.factory import settings_of
 from certus.storage.files import RunError
 from tests.cli.test_cli import certus, refused
 from tools.soak.entries import commands

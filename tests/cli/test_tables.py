@@ -14,9 +14,9 @@ import certus as library
 from certus.figures.canvas import COLOURS
 from certus.report.recipes import train_command
 from certus.runs import RunDirectory
-from certus.runs.moved_feature import move_feature
-from certus.runs.table_features import features_of, named_feature
-from certus.runs.trained import open_trained
+from certus.runs.factory import features_of, named_feature
+from certus.runs.loaded_run import open_trained
+from certus.runs.sensitivity import move_feature
 from tests.cli.test_cli import certus, refused
 from tests.data.test_messy import COUNT, messy, write
 from tests.pictures import pixels_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from certus.runs.recorder import Recorder
+from certus.runs.directory import Recorder
 from certus.training._fit import TrainingState
 from tests.cli.test_cli import certus, refused
 

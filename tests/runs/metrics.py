@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from certus.runs.recorder import METRICS
+from certus.runs.directory import METRICS
 
 
 def without_time(folder: Path) -> list[dict[str, object]]:

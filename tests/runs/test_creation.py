@@ -77,7 +77,7 @@ def test_an_empty_folder_that_was_filled_meanwhile(tmp_path: Path) -> None:
     """It was empty when it was looked at first; then another run was made there, and is complete."""
     place = tmp_path / "run"
     place.mkdir()
-    held = Held(train(place, 0), tmp_path / "held.log", BeforeCalling("certus.runs.creation:RunLock"))
+    held = Held(train(place, 0), tmp_path / "held.log", BeforeCalling("certus.runs.directory:RunLock"))
     assert run(train(place, 7), tmp_path / "log") == 0
     before = {path.name: path.read_bytes() for path in place.iterdir() if path.name[0] != "."}
     assert held.go_on() == 2
@@ -206,7 +206,7 @@ def test_what_was_trained_is_not_withdrawn(tmp_path: Path) -> None:
     """A run that has something to go on from stays, whatever ends it."""
     place, log = tmp_path / "run", tmp_path / "log"
     several = [*train(place, 0), "--epochs", "3"]
-    moment = BeforeCalling("certus.runs.recorder:Recorder.after_step", time=3)  # in the second epoch
+    moment = BeforeCalling("certus.runs.directory:Recorder.after_step", time=3)  # in the second epoch
     assert run(several, log, moment, signal.SIGINT) == 130
     said = f"{place} keeps 1 of 3 epochs; `certus resume {place}` continues."
     assert log.read_text().splitlines()[-1] == f"certus: interrupted: {said}"

@@ -18,10 +18,9 @@ from certus.cli.moved_columns import shifted_features
 from certus.costs import Masked, WeightedL2
 from certus.datasets import load
 from certus.errors import ArgumentError
-from certus.runs.building import natural_cost
-from certus.runs.column_prices import column_prices
-from certus.runs.moved_feature import move_feature
-from certus.runs.table_features import named_feature, priced_cost
+from certus.runs.factory import named_feature, natural_cost, priced_cost
+from certus.runs.sensitivity import move_feature
+from certus.runs.settings import column_prices
 from tests.cli.test_cli import certus, refused
 
 TRAIN = ("train", "csv:people.csv", "--epochs", "3", "--model", "mlp:3:elu", "--gamma", "2", "-o", "run")

@@ -13,7 +13,7 @@ from certus.inner import WRM
 from certus.inner.methods import ERM
 from certus.runs import Recorder, RunError
 from certus.runs.checkpoint import restore_state, save_state
-from certus.runs.recorder import CHECKPOINT, METRICS
+from certus.runs.directory import CHECKPOINT, METRICS
 from certus.training import Fit, Observer, TrainingState, fit
 from tests.runs.metrics import without_time
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from certus.cli.app import app
 from certus.runs.directory import RunDirectory
-from certus.runs.execute import execute
+from certus.runs.train_run import execute
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
 

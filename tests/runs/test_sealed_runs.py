@@ -13,9 +13,9 @@ import torch
 
 from certus.datasets import load
 from certus.runs import RunDirectory, RunError
-from certus.runs.building import settings_of
-from certus.runs.execute import execute, start_run
+from certus.runs.factory import settings_of
 from certus.runs.settings import Settings
+from certus.runs.train_run import execute, start_run
 from certus.storage.tensors import load_tensors, save_tensors
 from certus.storage.write import seal
 from tests.cli.test_cli import certus, refused

@@ -58,7 +58,7 @@ def attack(
     from certus.cli.nearest_penalties import show_penalties
     from certus.errors import require
     from certus.runs.directory import RunDirectory
-    from certus.runs.trained import open_trained
+    from certus.runs.loaded_run import open_trained
 
     asked = AttackOptions(**options)
     check_places(asked)

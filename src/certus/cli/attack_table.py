@@ -13,8 +13,8 @@ from certus.costs import Cost
 from certus.domains import Domain, Unbounded
 from certus.evidence import Evidence
 from certus.figures.attack_curves import Curve, Panel, draw_sweeps
-from certus.runs.tags import to_tag
-from certus.runs.trained import TrainedRun
+from certus.runs.files import to_tag
+from certus.runs.loaded_run import TrainedRun
 from certus.split import Split
 from certus.storage.write import write_atomically, write_json
 from certus.subsets import Subset

@@ -27,7 +27,7 @@ from certus.cli.output import (
     require_two,
 )
 from certus.errors import require
-from certus.runs.trained import TrainedRun, own_rho
+from certus.runs.loaded_run import TrainedRun, own_rho
 from certus.split import Split
 from certus.spoken import NORMS
 from certus.subsets import Subset

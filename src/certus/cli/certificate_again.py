@@ -12,9 +12,8 @@ from certus.cli.noisy_table import compute_in_noise
 from certus.cli.output import console, messages, print_json
 from certus.errors import ArgumentError, ContradictionError, VerificationError, require
 from certus.runs.directory import RunDirectory
-from certus.runs.noisy_verification import NoisyStatement, is_noisy
-from certus.runs.trained import open_trained
-from certus.runs.verification import Statement, certified_folder
+from certus.runs.loaded_run import open_trained
+from certus.runs.verification import NoisyStatement, Statement, certified_folder, is_noisy
 from certus.storage.files import DamageError
 from certus.storage.write import complete, pending
 

@@ -133,18 +133,17 @@ def certify(
     from certus.cli.noisy_table import IDLE_WITH_NOISE, IDLE_WITHOUT, READ_ONLY, certify_in_noise
     from certus.cli.output import console, messages, print_json, require_folder, show_parts
     from certus.domains import Unbounded
-    from certus.runs.building import settings_of
-    from certus.runs.certification import CertifySettings, fingerprint
-    from certus.runs.directory import RunDirectory
-    from certus.runs.noisy_certification import NoisySettings
-    from certus.runs.owners import (
+    from certus.runs.certification import CertifySettings, NoisySettings, fingerprint
+    from certus.runs.directory import (
         CERTIFICATE,
         CERTIFICATE_FOLDER,
         OWN_LABELS_FOLDER,
+        RunDirectory,
         owner_of,
         require_folder_of,
     )
-    from certus.runs.trained import open_trained
+    from certus.runs.factory import settings_of
+    from certus.runs.loaded_run import open_trained
     from certus.runs.verification import TABLE
     from certus.storage.write import (
         WriteError,

@@ -16,15 +16,15 @@ from certus.decimals import at_most
 from certus.errors import ArgumentError, ContradictionError, FailedCheckError, UnsupportedError, require
 from certus.figures.brackets import draw_bracket
 from certus.runs.certification import CertifySettings, certified_source, certify_run
-from certus.runs.directory import RunDirectory
-from certus.runs.owners import (
+from certus.runs.directory import (
     CERTIFICATE_FOLDER,
     CERTIFICATES,
     OWN_LABELS_FOLDER,
+    RunDirectory,
     certified_labels,
     certified_run,
 )
-from certus.runs.trained import TrainedRun, own_rho
+from certus.runs.loaded_run import TrainedRun, own_rho
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.storage.tensors import digest
 from certus.texts.certificate_words import error_name

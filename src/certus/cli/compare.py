@@ -51,8 +51,8 @@ def compare(
     from certus.cli.idle import of_data, refuse_idle
     from certus.cli.same_data import require_same_test
     from certus.runs.directory import RunDirectory
-    from certus.runs.networks import own_model
-    from certus.runs.trained import open_trained
+    from certus.runs.factory import own_model
+    from certus.runs.loaded_run import open_trained
 
     asked = AttackOptions(**options)
     different = len({os.path.realpath(path) for path in runs}) == len(runs)

@@ -9,10 +9,9 @@ from pathlib import Path
 from certus.attacks.evaluate import fair_epsilon
 from certus.cli.output import messages
 from certus.errors import ArgumentError, require
-from certus.runs.building import settings_of
 from certus.runs.directory import RunDirectory
-from certus.runs.networks import own_model
-from certus.runs.trained import open_trained, recorded_rho_hat
+from certus.runs.factory import own_model, settings_of
+from certus.runs.loaded_run import open_trained, recorded_rho_hat
 from certus.spoken import NORMS
 
 

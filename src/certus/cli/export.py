@@ -27,8 +27,8 @@ def export(
     from certus.cli.idle import of_network, refuse_idle
     from certus.cli.output import console, require_file
     from certus.runs.directory import RunDirectory
-    from certus.runs.exporting import export_model
-    from certus.runs.trained import open_trained
+    from certus.runs.loaded_run import open_trained
+    from certus.runs.prediction import export_model
 
     require_file("--output", output)
     opened = RunDirectory.open(run, data=run_data)

@@ -16,7 +16,9 @@ from certus.errors import require, require_number
 from certus.figures.fragile_bars import draw_fragile
 from certus.losses import ModelLoss
 from certus.runs.directory import RunDirectory
-from certus.runs.moved_feature import (
+from certus.runs.factory import features_of, named_feature
+from certus.runs.loaded_run import TrainedRun, open_trained
+from certus.runs.sensitivity import (
     Fragile,
     bearable_cost,
     chosen_rows,
@@ -24,8 +26,6 @@ from certus.runs.moved_feature import (
     move_feature,
     spread_cost,
 )
-from certus.runs.table_features import features_of, named_feature
-from certus.runs.trained import TrainedRun, open_trained
 from certus.subsets import Subset
 from certus.texts.plain_text import make_table, number
 from certus.training import evaluate

@@ -14,9 +14,8 @@ from certus.datasets import DataSet
 from certus.datasets.catalogue import TABLES
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
-from certus.runs.building import settings_of
 from certus.runs.directory import RunDirectory
-from certus.runs.networks import has_own_file
+from certus.runs.factory import has_own_file, settings_of
 
 
 def refuse_idle(context: typer.Context, idle: Mapping[str, str | None]) -> None:

@@ -14,11 +14,11 @@ from certus.cli.training_run import say_covered, show_run
 from certus.errors import ArgumentError, require
 from certus.losses import ModelLoss
 from certus.models.registry import build_from
-from certus.runs.building import load_data
-from certus.runs.creation import require_free, settled
-from certus.runs.execute import start_run
-from certus.runs.result_file import result_of
+from certus.runs.directory import require_free, settled
+from certus.runs.factory import load_data
+from certus.runs.files import result_of
 from certus.runs.settings import Settings
+from certus.runs.train_run import start_run
 from certus.storage.tensors import load_tensors
 from certus.training import Fit
 from certus.training.criterion_choice import default_criterion

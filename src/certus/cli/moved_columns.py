@@ -13,8 +13,7 @@ from certus.cli.output import console
 from certus.costs import Cost
 from certus.datasets import DataSet
 from certus.decimals import at_least
-from certus.runs.building import natural_cost
-from certus.runs.table_features import features_of
+from certus.runs.factory import features_of, natural_cost
 from certus.texts.plain_text import make_table, number
 
 _MOST = 10

@@ -15,7 +15,7 @@ from certus.cli.epsilon import read_norm
 from certus.cli.output import console, messages, print_json
 from certus.domains import Unbounded
 from certus.errors import require_count
-from certus.runs.trained import TrainedRun
+from certus.runs.loaded_run import TrainedRun
 from certus.subsets import Subset
 from certus.texts.plain_text import make_table, number
 

@@ -14,7 +14,7 @@ from certus.cli.output import console, messages, print_json
 from certus.costs.masked import masked_to
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
-from certus.runs.trained import TrainedRun
+from certus.runs.loaded_run import TrainedRun
 from certus.subsets import Subset
 from certus.texts.plain_text import make_table, number
 

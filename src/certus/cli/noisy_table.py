@@ -9,9 +9,8 @@ from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, messages, print_json, show_parts
 from certus.errors import UnsupportedError
 from certus.figures.noisy_brackets import draw_smoothed
-from certus.runs.certification import CertifySettings, fingerprint
-from certus.runs.noisy_certification import NoisySettings, certify_noisy_run
-from certus.runs.trained import TrainedRun
+from certus.runs.certification import CertifySettings, NoisySettings, certify_noisy_run, fingerprint
+from certus.runs.loaded_run import TrainedRun
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.smoothing.sampling import DrawMemory
 from certus.storage.write import WriteError, appearing_together, complete, remove_files, write_json

@@ -12,7 +12,7 @@ from typing import IO
 from certus.cli.streams import results
 from certus.errors import ArgumentError, require
 from certus.figures.canvas import require_format
-from certus.runs.owners import require_file_of_nobody
+from certus.runs.directory import require_file_of_nobody
 from certus.storage.write import WriteError, replaceable
 from certus.texts.plain_text import PlainConsole, Shown
 

@@ -15,8 +15,8 @@ from certus.cli.table_files import as_csv
 from certus.decimals import at_least
 from certus.errors import require, require_number
 from certus.runs.directory import RunDirectory
+from certus.runs.loaded_run import open_trained
 from certus.runs.prediction import Said, predict_rows, read_new
-from certus.runs.trained import open_trained
 from certus.storage.write import write_atomically
 
 

@@ -15,10 +15,9 @@ from certus.errors import require, require_count
 from certus.report.findings import find_out, unit_of, work
 from certus.report.printed import draw_figures
 from certus.report.whole_page import Page, plotly_js
-from certus.runs.directory import RunDirectory
-from certus.runs.networks import own_model
-from certus.runs.owners import owner_of
-from certus.runs.trained import open_trained
+from certus.runs.directory import RunDirectory, owner_of
+from certus.runs.factory import own_model
+from certus.runs.loaded_run import open_trained
 from certus.storage.write import write_atomically
 
 

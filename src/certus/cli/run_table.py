@@ -7,8 +7,8 @@ from typing import Any
 
 from certus.cli.output import console, print_json
 from certus.errors import CertusError, require
-from certus.runs.building import settings_of
 from certus.runs.directory import RunDirectory, find_runs
+from certus.runs.factory import settings_of
 from certus.texts.plain_text import PlainTable, make_table, number
 
 _UNREADABLE = "unreadable"

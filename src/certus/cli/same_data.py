@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from certus.errors import require
-from certus.runs.building import settings_of
 from certus.runs.directory import RunDirectory
+from certus.runs.factory import settings_of
 
 
 def require_same_test(runs: Sequence[RunDirectory]) -> None:

@@ -25,11 +25,10 @@ from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like, new_rows, new_table
 from certus.decimals import at_least, at_most
 from certus.errors import ArgumentError, require, require_number
-from certus.runs.building import natural_cost
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import RunDirectory
-from certus.runs.held_out import named_split
-from certus.runs.trained import TrainedRun, open_trained
+from certus.runs.factory import natural_cost
+from certus.runs.loaded_run import TrainedRun, named_split, open_trained
 from certus.split import Split
 from certus.subsets import Subset, halves
 from certus.table_options import TableOptions

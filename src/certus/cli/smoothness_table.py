@@ -18,10 +18,9 @@ from certus.evidence import Evidence
 from certus.figures.curvature import draw_bound
 from certus.inner import largest_curvature
 from certus.losses import ModelLoss
-from certus.runs.building import load_data, settings_of
 from certus.runs.directory import RunDirectory
-from certus.runs.networks import load_model
-from certus.runs.tags import from_tag
+from certus.runs.factory import load_data, load_model, settings_of
+from certus.runs.files import from_tag
 from certus.storage.files import RunError
 from certus.subsets import Subset
 from certus.texts.plain_text import make_table, number

@@ -18,12 +18,10 @@ from certus.cli.verdict_words import show_verdict
 from certus.decimals import at_most
 from certus.models.own_code import Sources
 from certus.runs import RunLock
-from certus.runs.building import settings_of
 from certus.runs.checkpoint import position
-from certus.runs.creation import withdraw
-from certus.runs.directory import RunDirectory
-from certus.runs.execute import execute
-from certus.runs.recorder import CHECKPOINT
+from certus.runs.directory import CHECKPOINT, RunDirectory, withdraw
+from certus.runs.factory import settings_of
+from certus.runs.train_run import execute
 from certus.storage.files import RunError
 from certus.storage.write import LockError, WriteError
 from certus.texts.plain_text import number

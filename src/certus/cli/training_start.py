@@ -21,12 +21,10 @@ from certus.cli.training_run import carry_out, carry_out_new, make_fabric, say_c
 from certus.datasets import DataSet
 from certus.models import default_model
 from certus.models.registry import build_from
-from certus.runs.building import certified_set, chosen_cost, load_data
-from certus.runs.creation import TakenError, require_free, settled
-from certus.runs.directory import RunDirectory
-from certus.runs.execute import start_run
-from certus.runs.layer_decay import decay_of_layers, typed_decay
-from certus.runs.settings import METHOD_OPTIONS, METHODS, Settings
+from certus.runs.directory import RunDirectory, TakenError, require_free, settled
+from certus.runs.factory import certified_set, chosen_cost, load_data
+from certus.runs.settings import METHOD_OPTIONS, METHODS, Settings, decay_of_layers, typed_decay
+from certus.runs.train_run import start_run
 from certus.training.calibration import enough_epochs, suggest_rho
 from certus.training.optimizers import decay_groups
 from certus.training.preflight import prospects

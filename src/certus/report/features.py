@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from certus.report.findings import Findings, Worst
-from certus.runs.table_features import Feature, features_of
+from certus.runs.factory import Feature, features_of
 
 _FEATURES, _CELLS = 12, 4
 

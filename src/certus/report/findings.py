@@ -26,9 +26,9 @@ from certus.errors import UnsupportedError
 from certus.inner.concavity import ConcaveShare, concave_share
 from certus.losses import predicted
 from certus.report.fragile_rows import fragile_features, steepest_features
-from certus.runs.moved_feature import Fragile
-from certus.runs.owners import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
-from certus.runs.trained import TrainedRun
+from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
+from certus.runs.loaded_run import TrainedRun
+from certus.runs.sensitivity import Fragile
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.split import Split
 from certus.storage.files import RunError

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from certus.decimals import at_least, at_most
 from certus.losses import loss_and_slope
 from certus.modes import evaluation_mode
-from certus.runs.moved_feature import Fragile, move_feature, spread_cost
-from certus.runs.table_features import Feature, features_of
-from certus.runs.trained import TrainedRun
+from certus.runs.factory import Feature, features_of
+from certus.runs.loaded_run import TrainedRun
+from certus.runs.sensitivity import Fragile, move_feature, spread_cost
 from certus.split import Split
 
 SHARE = 0.1

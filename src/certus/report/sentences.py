@@ -13,8 +13,8 @@ from certus.certificates.files import OWN_LABELS
 from certus.datasets import DataSet
 from certus.decimals import at_least, at_most
 from certus.report.findings import Findings
-from certus.runs.table_features import features_of
-from certus.runs.trained import TrainedRun
+from certus.runs.factory import features_of
+from certus.runs.loaded_run import TrainedRun
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.texts.certificate_words import differing_words, error_name
 

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from certus.lazily import lazily
 
 if TYPE_CHECKING:
-    from certus.runs.directory import RunDirectory, find_runs
-    from certus.runs.networks import load_model
-    from certus.runs.recorder import Recorder
+    from certus.runs.directory import Recorder, RunDirectory, find_runs
+    from certus.runs.factory import load_model
+    from certus.runs.loaded_run import load_run
     from certus.runs.settings import Settings
-    from certus.runs.trained import load_run
     from certus.storage.files import RunError
     from certus.storage.write import RunLock
 
@@ -27,13 +26,13 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "Recorder": "certus.runs.recorder",
+        "Recorder": "certus.runs.directory",
         "RunDirectory": "certus.runs.directory",
         "RunError": "certus.storage.files",
         "RunLock": "certus.storage.write",
         "Settings": "certus.runs.settings",
         "find_runs": "certus.runs.directory",
-        "load_model": "certus.runs.networks",
-        "load_run": "certus.runs.trained",
+        "load_model": "certus.runs.factory",
+        "load_run": "certus.runs.loaded_run",
     },
 )

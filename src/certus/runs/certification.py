@@ -1,4 +1,9 @@
-"""The certificate of a run: settings that can be written down, so that it can be computed again."""
+"""Certification of a run, deterministic and by randomised smoothing.
+
+The certificate of a run: settings that can be written down, so that it can be computed again.
+
+The certificate by smoothing of a run: its network with noise of its own cost on the inputs.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,11 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 import certus
+from certus.bars import Told
 from certus.certificates.certificate import Certificate
 from certus.certificates.deterministic import certify_network
 from certus.certificates.engine import Memory, Progress
@@ -20,17 +27,16 @@ from certus.datasets import DataSet, load
 from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like
 from certus.domains import Unbounded
-from certus.errors import LARGEST, LEAST, require, require_seed
+from certus.errors import LARGEST, LEAST, require, require_number, require_seed
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
-from certus.runs.held_out import check_held_out, named_split
-from certus.runs.kinds import check_kinds
-from certus.runs.tags import to_tag
-from certus.runs.trained import TrainedRun
+from certus.runs.files import check_kinds, to_tag
+from certus.runs.loaded_run import TrainedRun, check_held_out, named_split
+from certus.smoothing._certify import ENOUGH, certify_any
+from certus.smoothing.certificate import SmoothedCertificate
+from certus.smoothing.sampling import Draws
 from certus.storage.tensors import digest
-from certus.subsets import Subset
+from certus.subsets import Subset, choose_rows
 from certus.training.metrics import balancing_weights
-
-__all__ = ["CertifySettings", "certify_run", "fingerprint", "refuse_seen"]
 
 MOST_ROUNDS = 10_000
 _PROBLEM = ("model_sha256", "model_imports", "criterion", "cost", "domain")
@@ -209,3 +215,73 @@ def fingerprint(trained: TrainedRun, settings: CertifySettings) -> dict[str, str
         "samples": digest({"inputs": data.inputs, "targets": data.targets}),
         "source": certified_source(trained, settings).sha256,
     }
+
+
+@dataclass(frozen=True)
+class NoisySettings:
+    """What ``certus certify --smoothing`` was asked beside the rest; see ``certify_any``."""
+
+    sigma: float
+    draws: int = 100
+    votes: int = 100
+    abstain: float = 0.001
+
+    def __post_init__(self) -> None:
+        require_number("smoothing", self.sigma)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def certify_noisy_run(
+    trained: TrainedRun,
+    settings: CertifySettings,
+    noisy: NoisySettings,
+    progress: Told | None = None,
+    memory: Draws | None = None,
+) -> SmoothedCertificate:
+    """Certify a run in noise. At most 1,000 of its calibration rows, by the seed, choose the plan, unless
+    they are what is certified."""
+    assert settings.confidence is not None  # there is no statement without one
+    refuse_seen(trained, settings)
+    chosen = certified_data(trained, settings)
+    price, classes = settings.label_price, trained.data.classes
+    require(price is None or classes is not None, "label_price", "be left out for regression", price)
+    others = None
+    if settings.data is None and settings.split != "calibration":
+        others = trained.data.calibration
+        if len(others) > ENOUGH:
+            others = others[choose_rows(len(others), ENOUGH, settings.seed)]
+    certificate = certify_any(
+        trained.loss.model,
+        chosen.data,
+        rho=settings.rho,
+        smoothing=noisy.sigma,
+        draws=noisy.draws,
+        confidence=settings.confidence,
+        votes=noisy.votes,
+        abstain=noisy.abstain,
+        clip=settings.clip,
+        cost=trained.cost,
+        label_cost=None if price is None or classes is None else LabelCost(price, classes),
+        calibration=others,
+        seed=settings.seed,
+        attack_steps=settings.attack_steps,
+        progress=progress,
+        memory=memory,
+    )
+    about = {
+        "run": str(trained.run.path),
+        "data": settings.data or trained.data.name,
+        "rows": chosen.as_json(),
+        "units": trained.data.units,
+        "settings": settings.as_json() | {"noise": noisy.as_json()},
+        "cost": to_tag(trained.cost),
+        "digests": fingerprint(trained, settings),
+        "threads": torch.get_num_threads(),
+        "bounds_version": BOUNDS_VERSION,
+        "certus_version": certus.__version__,
+        "torch_version": torch.__version__,
+        "numpy_version": np.__version__,
+    }
+    return replace(certificate, about=about)

@@ -1,4 +1,15 @@
-"""A run directory: one training, its settings, its data split, its progress and its result.
+"""Run directories: layout, creation, ownership and metrics.
+
+Keeps a run directory up to date while a model trains: checkpoints, and one line of metrics per epoch.
+
+How a run directory comes into being: whole or not at all, and made by one process of several.
+
+It is built beside its place and renamed. A folder that is there already, and empty, stays the same one: it
+gets its files under its lock, the settings last, and until then counts as empty.
+
+What a folder or a file belongs to, so that no command writes over the results of another.
+
+A run directory: one training, its settings, its data split, its progress and its result.
 
 run.json                  schema version, settings, sha256 of the data (and of a user's model file), of the
                           split and of itself
@@ -12,20 +23,287 @@ result.json               what was measured at the end, with sha256 of the weigh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import errno
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from certus.runs.creation import MODEL, RESULT, SETTINGS, SPLIT, new_run, require_name, settled
-from certus.runs.recorder import METRICS, read_history
-from certus.runs.result_file import WEIGHTS, read_result
-from certus.runs.run_file import SEALED, describe_run, read_run
-from certus.storage.files import DamageError, RunError
+from certus.errors import ArgumentError
+from certus.runs.checkpoint import restore_state, save_state
+from certus.runs.files import SEALED, WEIGHTS, check_kinds, describe_run, read_result, read_run
+from certus.storage.files import MOST_JSON, DamageError, RunError, parse_json, read_json, read_regular
 from certus.storage.tensors import digest, load_tensors, save_tensors
-from certus.storage.write import is_temporary, seal, write_json
+from certus.storage.write import (
+    LOCK,
+    RunLock,
+    WriteError,
+    is_temporary,
+    pending,
+    seal,
+    sweep_temporaries,
+    temporary_beside,
+    write_atomically,
+    write_json,
+)
+from certus.training._fit import Observer, TrainingState
+from certus.training.metrics import EpochMetrics
+
+CHECKPOINT, METRICS = "checkpoint.safetensors", "metrics.jsonl"
+
+
+class Recorder(Observer):
+    """Writes ``checkpoint.safetensors`` after each epoch and every so many seconds, and ``metrics.jsonl``.
+
+    If the folder has a checkpoint, training goes on from there, and the metrics are cut back to it.
+
+    Args:
+        every: seconds between checkpoints inside an epoch.
+        writes: False in all processes but one.
+    """
+
+    def __init__(self, folder: Path, *, every: float = 60.0, writes: bool = True) -> None:
+        self._folder, self._every, self._writes = folder, every, writes
+        self._last = time.monotonic()
+        self._steps: int | None = None
+
+    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+        self._steps = steps
+        if (self._folder / CHECKPOINT).exists():
+            restore_state(self._folder / CHECKPOINT, state)
+        elif self._writes:
+            save_state(self._folder / CHECKPOINT, state)
+        self._write_metrics(state)
+
+    def after_step(self, state: TrainingState) -> None:
+        # The last step of an epoch is followed by the epoch's own checkpoint.
+        last = state.step == self._steps
+        if not last and time.monotonic() - self._last >= self._every:
+            self._save(state)
+
+    def after_epoch(self, state: TrainingState) -> None:
+        self._save(state)
+        self._write_metrics(state)
+
+    def _save(self, state: TrainingState) -> None:
+        if state.guard is not None:
+            state.guard()
+        if self._writes:
+            save_state(self._folder / CHECKPOINT, state)
+        self._last = time.monotonic()
+
+    def _write_metrics(self, state: TrainingState) -> None:
+        if self._writes:
+            lines = [json.dumps(asdict(entry), allow_nan=False) + "\n" for entry in state.history]
+            write_atomically(self._folder / METRICS, "".join(lines).encode())
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """The lines of ``metrics.jsonl``, checked: one object per epoch."""
+    try:
+        entries = [parse_json(line) for line in read_regular(path, MOST_JSON).decode().splitlines()]
+        epochs = [EpochMetrics(**entry) for entry in entries]
+        for epoch in epochs:
+            check_kinds(epoch)
+    except OSError as reason:
+        raise RunError(f"Cannot read {path}: {reason.strerror}.") from None
+    except (ValueError, TypeError, RunError) as reason:
+        line = " ".join(str(reason).split())
+        raise DamageError(
+            f"{path} is corrupt: it does not hold the metrics of epochs: {line[:200]}"
+        ) from None
+    return [asdict(epoch) for epoch in epochs]
+
+
+SETTINGS, SPLIT, MODEL, RESULT = "run.json", "split.safetensors", "model.safetensors", "result.json"
+MADE_WITH = (SPLIT, MODEL, RESULT, SETTINGS)
+"""What a run is made with, in the order in which an existing folder gets them."""
+
+
+class TakenError(RunError):
+    """There is something else where a run should be made."""
+
+
+def settled(path: Path) -> Path:
+    """The path that ``..`` leads to, even through folders that do not exist; others as they are."""
+    return Path(os.path.realpath(path)) if ".." in path.parts else path
+
+
+def require_name(path: Path) -> None:
+    """Raise ``RunError`` for a path that is not UTF-8: tensor files cannot be read there."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise RunError(f"The name of a run must be valid UTF-8; got {path}: choose or rename it.") from None
+
+
+def require_free(path: Path) -> None:
+    """Raise ``TakenError`` unless a run can be made there; ``RunError`` for a name that is not UTF-8."""
+    require_name(path)
+    if os.path.lexists(path) and not _is_free(path):
+        if (path / SETTINGS).exists():
+            complete = (path / RESULT).exists()
+            go_on = "choose another `--output`" if complete else f"`certus resume {path}` continues it"
+            hint = f"it holds a {'complete ' if complete else ''}run; {go_on}"
+        else:
+            hint = f"{'the folder is not empty' if path.is_dir() else 'it is no folder'}; choose another"
+        raise TakenError(f"{path} is taken: {hint}.")
+
+
+@contextmanager
+def new_run(path: Path, *, locking: bool = True) -> Iterator[Path]:
+    """A folder to write the files of a run into; at the end of the block they are at ``path``.
+
+    Args:
+        locking: see ``RunLock``; it matters where the folder exists.
+    """
+    require_free(path)
+    target = Path(os.path.realpath(path))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sweep_temporaries(target.parent, target.name)
+        exists = target.is_dir()
+        beside = temporary_beside(target / "run" if exists else target)
+        beside.mkdir()
+    except OSError as reason:
+        raise WriteError(f"Cannot make {path}: {reason.strerror}.") from None
+    try:
+        yield beside
+        if exists:
+            with RunLock(target, locking=locking):
+                require_free(path)
+                for name in MADE_WITH:
+                    with suppress(FileNotFoundError):
+                        os.rename(beside / name, target / name)
+        else:
+            os.rename(beside, target)
+    except WriteError as reason:
+        raise WriteError(str(reason).replace(str(beside), str(path))) from None
+    except OSError as reason:
+        if reason.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            require_free(path)
+        raise WriteError(f"Cannot make {path}: {reason.strerror}.") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def withdraw(path: Path, *, keep_folder: bool) -> None:
+    """Remove a run of which nothing is worth keeping."""
+    for name in (SETTINGS, CHECKPOINT, METRICS, *MADE_WITH, LOCK):
+        (path / name).unlink(missing_ok=True)
+    if not keep_folder:
+        with suppress(OSError):
+            path.rmdir()
+
+
+def _is_free(path: Path) -> bool:
+    """Whether a folder is empty, but for what a process that was killed while it made a run has left."""
+    try:
+        names = {name for name in os.listdir(path) if name != LOCK and not is_temporary(name)}
+    except OSError:
+        return False
+    return not names or (SPLIT in names and SETTINGS not in names and names <= set(MADE_WITH))
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A kind of folder that certus writes.
+
+    Attributes:
+        words: what it holds.
+        names: which files are its own, as a pattern.
+    """
+
+    words: str
+    names: re.Pattern[str]
+
+
+def _owner(words: str, *names: str) -> Owner:
+    return Owner(words, re.compile("|".join([re.escape(LOCK), *names])))
+
+
+RUN = _owner("a run", *map(re.escape, (SETTINGS, SPLIT, MODEL, RESULT, CHECKPOINT, METRICS)))
+CERTIFICATE_FOLDER, OWN_LABELS_FOLDER = "certificate", "certificate-predicted"
+"""Folders in a run: certificates of the labels of its data, and of the network's own predictions."""
+CERTIFICATES = ("certificate.json", "smoothing.json")
+"""Either may be there without the other: the second is by noise."""
+CERTIFICATE = _owner(
+    "a certificate",
+    *map(re.escape, CERTIFICATES),
+    r"(certificate|smoothing)\.png",
+    r"samples\.csv",
+    "unfinished",
+)
+
+
+def owner_of(folder: Path) -> Owner | None:
+    """Whose folder it is; None for one that certus did not write.
+
+    A writer that was killed in the end has left its last file, by which it is known, among those to be put
+    into place.
+    """
+    return _known(folder) or _known(pending(folder))
+
+
+def _known(folder: Path) -> Owner | None:
+    if (folder / SETTINGS).exists():
+        return RUN
+    if any((folder / name).exists() for name in CERTIFICATES) or (folder / "unfinished").is_dir():
+        return CERTIFICATE
+    return None
+
+
+def require_folder_of(owner: Owner, option: str, folder: Path) -> None:
+    """Raise ``ArgumentError`` if the folder is another's, or has files that would be replaced."""
+    found = owner_of(folder)
+    if found is owner or not folder.is_dir():
+        return
+    rule = f"`{option}` must be a folder of its own; got {folder}"
+    if found is not None:
+        raise ArgumentError(f"{rule}, which holds {found.words}.")
+    names = sorted(name for name in os.listdir(folder) if name != LOCK and owner.names.fullmatch(name))
+    if names:
+        raise ArgumentError(f"{rule}, whose {names[0]} is not of {owner.words}.")
+
+
+def require_file_of_nobody(option: str, file: Path) -> None:
+    """Raise ``ArgumentError`` for a file that belongs to a run or a certificate."""
+    owner = owner_of(file.parent)
+    if owner is not None and owner.names.fullmatch(file.name):
+        rule = f"`{option}` must be a file of its own"
+        raise ArgumentError(f"{rule}; got {file}, which belongs to {owner.words}.")
+
+
+def certified_run(file: Path) -> tuple[str, str] | None:
+    """The run that a certificate is about, and the sha256 of its weights; None if unknown."""
+    try:
+        about = _content(file)["about"]
+        return str(about["run"]), str(about["digests"]["weights"])
+    except (KeyError, TypeError):
+        return None
+
+
+def certified_labels(file: Path) -> str | None:
+    """Whose labels a certificate of a run is about, "given" or "predicted"; None if unknown."""
+    try:
+        return "predicted" if _content(file)["about"]["settings"]["predicted"] is True else "given"
+    except (KeyError, TypeError):
+        return None
+
+
+def _content(file: Path) -> Any:
+    try:
+        return read_json(file)
+    except RunError:
+        return None
 
 
 @dataclass(frozen=True)

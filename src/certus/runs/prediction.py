@@ -1,23 +1,29 @@
-"""What a run says of new rows: labels, probabilities, and how far each may move before its label can change.
+"""Predictions of a run for new rows, and export of its network.
+
+What a run says of new rows: labels, probabilities, and how far each may move before its label can change.
 
 The radius of a row is proven: no input nearer than that, in the norm of the run's cost, gets another label.
+
+A trained network as a file of torch.export: plain operations, for programs that know nothing of certus.
 """
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.export import Dim
 
 from certus.certificates.deterministic import certify_network
 from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import NewRows, load_like, new_rows, new_table
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, UnsupportedError
 from certus.losses import predicted
-from certus.runs.held_out import named_split
-from certus.runs.trained import TrainedRun
+from certus.runs.loaded_run import TrainedRun, named_split
+from certus.storage.write import write_atomically
 
 _BATCH = 1024
 _SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet"}
@@ -96,3 +102,33 @@ def _radii(trained: TrainedRun, inputs: Tensor, reach: float) -> Tensor:
         raise ArgumentError(f"`radius` needs a network that can be proven; {found.no_proof}")
     # The floor is a cost, rounded down; a last bit is given up for the root.
     return (found.error_floor / found.unit_price).sqrt() * (1 - 1e-15)
+
+
+_CLOSE = 1e-6
+
+
+def export_model(model: nn.Module, inputs: Tensor, path: Path) -> float:
+    """Write the network for batches of any size, read it again, and compare both on these inputs.
+
+    Returns: the largest difference of an output, relative to 1 + its size; at most 10⁻⁶.
+    """
+    model = model.eval()
+    try:
+        program = torch.export.export(model, (inputs[:2],), dynamic_shapes=({0: Dim("batch")},))
+    except Exception as reason:  # whatever torch makes of a model that it cannot follow
+        line = " ".join(str(reason).split())[:200]
+        raise UnsupportedError(f"`run` must have a network that torch can export; got {line}.") from reason
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    buffer.seek(0)
+    again = torch.export.load(buffer).module()
+    with torch.no_grad():
+        own, theirs = model(inputs), again(inputs)
+    apart = float(((own - theirs).abs() / (1 + own.abs())).max())
+    if not apart <= _CLOSE:
+        raise UnsupportedError(
+            f"The exported network differs from the run's own by {apart:.3g}; not written."
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, buffer.getvalue())
+    return apart

@@ -1,4 +1,10 @@
-"""What a run is asked to do, in JSON types, and checked.
+"""Settings of a run, as JSON types with validation.
+
+Weight decay as it is typed: one number for all weights, or LAYER=VALUE for each layer that is named.
+
+What moving some columns of a table costs, as it is typed: ``town=3,age=inf``.
+
+What a run is asked to do, in JSON types, and checked.
 
 The command line takes its options from here: nothing slow is loaded to know them.
 """
@@ -6,15 +12,72 @@ The command line takes its options from here: nothing slow is loaded to know the
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from certus.errors import ArgumentError, require, require_count, require_number
-from certus.runs.column_prices import column_prices
-from certus.runs.kinds import check_kinds
-from certus.runs.layer_decay import decay_of_layers
+from certus.runs.files import check_kinds
 from certus.spoken import GRADIENT_ATTACKS, NORMS
-from certus.table_options import TableOptions
+from certus.table_options import TableOptions, listed_names
+
+_RULE = "be one number, or LAYER=VALUE for each layer"
+
+
+def typed_decay(texts: Sequence[str]) -> float | str:
+    """What was typed, once or several times, as a setting.
+
+    >>> typed_decay(["0.1"]), typed_decay(["0=0.1", "2=0.01"])
+    (0.1, '0=0.1,2=0.01')
+    """
+    try:
+        (number,) = (float(text) for text in texts)
+    except ValueError:  # several, or no number
+        return ",".join(texts)
+    return number
+
+
+def decay_of_layers(setting: float | str) -> float | dict[str, float]:
+    """A setting as ``fit`` takes it, checked.
+
+    >>> decay_of_layers("0=0.1,features.3=0.01")
+    {'0': 0.1, 'features.3': 0.01}
+    """
+    if not isinstance(setting, str):
+        return require_number("weight_decay", setting, zero=True)
+    amounts: dict[str, float] = {}
+    for entry in setting.split(","):
+        layer, equals, value = entry.strip().partition("=")
+        require(bool(layer and equals), "weight_decay", _RULE, repr(setting))
+        require(layer not in amounts, "weight_decay", "name each layer once", repr(setting))
+        try:
+            amounts[layer] = float(value)
+        except ValueError:
+            require(False, "weight_decay", _RULE, repr(setting))
+        require_number("weight_decay", amounts[layer], zero=True)
+    return amounts
+
+
+def column_prices(text: str) -> dict[str, float]:
+    """Column → price, inf for one that is frozen.
+
+    >>> column_prices("town=3, age=inf")
+    {'town': 3.0, 'age': inf}
+    """
+    found: dict[str, float] = {}
+    for part in listed_names(text):
+        name, equals, number = part.rpartition("=")
+        try:
+            price = float(number)
+        except ValueError:
+            equals, price = "", 0.0
+        rule = "be COLUMN=PRICE, several separated by commas"
+        require(equals != "" and name != "", "price", rule, repr(text))
+        require(price > 0, "price", "be positive, inf to freeze", repr(part))
+        require(name not in found, "price", "name each column once", repr(text))
+        found[name] = price
+    return found
+
 
 METHODS = ("wrm", "erm", *GRADIENT_ATTACKS)
 COSTS = ("natural", "l1", "linf")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from certus.errors import ArgumentError
-from certus.runs.tags import from_tag, to_tag
+from certus.runs.files import from_tag, to_tag
 from certus.sklearn.classifier import RobustClassifier
 from certus.sklearn.prices import cost_of
 from certus.sklearn.regressor import RobustRegressor

@@ -17,7 +17,7 @@ from certus.datasets import digits, wine
 from certus.domains import Unbounded
 from certus.errors import UnsupportedError
 from certus.models import LogCosh, Scale, certified_cnn, certified_mlp
-from certus.runs.building import build_method
+from certus.runs.factory import build_method
 from certus.runs.settings import Settings
 from certus.training import fit
 from certus.training.calibration import RobustnessStatus

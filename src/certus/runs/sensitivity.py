@@ -24,10 +24,8 @@ from certus.errors import LARGEST, LEAST, UnprovableError, require, require_numb
 from certus.evidence import Evidence
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
 from certus.row_encoding import YEAR
-from certus.runs.building import natural_cost
-from certus.runs.held_out import named_split
-from certus.runs.table_features import Feature
-from certus.runs.trained import TrainedRun
+from certus.runs.factory import Feature, natural_cost
+from certus.runs.loaded_run import TrainedRun, named_split
 from certus.split import Split
 from certus.subsets import Subset
 

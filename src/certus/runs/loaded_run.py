@@ -1,25 +1,83 @@
-"""A complete run, opened for use: its network, its loss, its data and the geometry it was trained with."""
+"""A completed run opened for use, and its held-out samples.
+
+A confidence is worth nothing on data that the network was fitted to: which samples a run has never
+trained on.
+
+The splits of a run are told apart by their row numbers, which the run recorded. Other data are compared row
+by row, by a hash of the inputs, whatever their targets: one equal row is enough to refuse. (Equal rows can be
+honest coincidences, in tables of few categories; then the splits of the run itself are the way.)
+
+A complete run, opened for use: its network, its loss, its data and the geometry it was trained with.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from certus.costs import Cost
 from certus.datasets import DataSet
 from certus.domains import Domain
-from certus.errors import ArgumentError
+from certus.errors import ArgumentError, require
 from certus.inner import WRM, default_maximizer
 from certus.losses import ModelLoss
-from certus.runs.building import load_same_data, settings_of
 from certus.runs.directory import RunDirectory
-from certus.runs.networks import rebuild_model
+from certus.runs.factory import load_data, load_same_data, rebuild_model, settings_of
+from certus.runs.files import from_tag
 from certus.runs.settings import Settings
-from certus.runs.tags import from_tag
+from certus.split import Split
 from certus.storage.files import RunError
+
+
+def row_hashes(data: Split) -> list[bytes]:
+    """sha256 of every row's input, whatever precision it is stored in, and whatever its label is called."""
+    rows = (data.inputs.detach().cpu().double().flatten(1) + 0.0).numpy()  # −0 becomes 0
+    return [hashlib.sha256(row.tobytes()).digest() for row in rows]
+
+
+def named_split(data: DataSet, name: str) -> Split:
+    """One of the splits of a data set, or of its later samples; "all" is train, calibration and test."""
+    known = {"train": data.train, "calibration": data.calibration, "test": data.test, **data.later}
+    require(name in known or name == "all", "split", f"be one of {', '.join(known)}, all", repr(name))
+    if name != "all":
+        return known[name]
+    parts = (data.train, data.calibration, data.test)
+    inputs, targets = (torch.cat([getattr(part, side) for part in parts]) for side in ("inputs", "targets"))
+    return Split(inputs, targets, encoding=data.train.encoding)
+
+
+def check_held_out(trained: TrainedRun, data: Split | str, *, raw: bool = False) -> None:
+    """Raise unless the run has trained on none of these samples.
+
+    Args:
+        data: the name of a split of the run's own data, or other samples.
+        raw: they have not been standardised.
+    """
+    if not isinstance(data, str):
+        settings = replace(trained.settings, standardize=trained.settings.standardize and not raw)
+        seen = set(row_hashes(load_data(settings).train))
+        count = sum(row in seen for row in row_hashes(data))
+        if count:
+            raise ArgumentError(
+                f"`confidence` needs data that the run has not trained on; {count} of these {len(data)} "
+                "rows are among its training data."
+            )
+        return
+    if data in ("train", "all"):
+        raise ArgumentError(
+            f"`confidence` needs data that the run has not trained on; got its split {data}: "
+            "use test or calibration."
+        )
+    recorded, now = trained.run.rows, trained.data.rows
+    if recorded.keys() != now.keys() or not all(torch.equal(recorded[name], now[name]) for name in now):
+        raise RunError(f"{trained.run.path} was trained with another split than its data have now.")
+    if data in recorded and bool(torch.isin(recorded[data], recorded["train"]).any()):
+        raise RunError(f"{trained.run.path} trained on rows of its split {data}.")
 
 
 @dataclass(frozen=True)

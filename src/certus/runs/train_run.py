@@ -23,22 +23,19 @@ from certus.domains import Unbounded
 from certus.errors import require
 from certus.losses import CrossEntropy, MissProbability, ModelLoss, SmoothMargin, SquaredError
 from certus.models.own_code import Sources, file_digest
-from certus.runs.building import (
+from certus.runs.directory import Recorder, RunDirectory
+from certus.runs.factory import (
     ITERATED,
     build_augmentation,
     build_method,
     certified_set,
     chosen_cost,
     load_same_data,
+    rebuild_model,
     settings_of,
 )
-from certus.runs.directory import RunDirectory
-from certus.runs.layer_decay import decay_of_layers
-from certus.runs.networks import rebuild_model
-from certus.runs.recorder import Recorder
-from certus.runs.result_file import result_of
-from certus.runs.settings import Settings
-from certus.runs.tags import from_tag, to_tag
+from certus.runs.files import from_tag, result_of, to_tag
+from certus.runs.settings import Settings, decay_of_layers
 from certus.smoothing.sampling import Noise
 from certus.storage.files import RunError
 from certus.training import Fit, Observer, fit

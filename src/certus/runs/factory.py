@@ -1,32 +1,165 @@
-"""From settings to what they name: data, cost, method, and Θ of certified training."""
+"""Model, data, cost and method built from settings.
+
+The features of a table: its columns with all of their inputs; and what moving one costs.
+
+The network of a run. A user's own file is never executed unless it is named again.
+
+From settings to what they name: data, cost, method, and Θ of certified training.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from certus.attacks.gradient import fgm, ifgm, pgm
-from certus.costs import Cost, SquaredLp, SquaredSup
+from certus.costs import Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.datasets import DataSet, load
 from certus.datasets.catalogue import TABLES
 from certus.domains import Domain
 from certus.errors import ArgumentError, require
 from certus.inner import WRM, Maximizer, PaperAscent, default_maximizer
 from certus.inner.methods import ERM, Perturber
-from certus.runs.column_prices import column_prices
+from certus.models import build_model
+from certus.models.own_code import file_digest, is_own_file
+from certus.models.registry import build_from
 from certus.runs.directory import RunDirectory
-from certus.runs.settings import Settings
-from certus.runs.table_features import priced_cost
+from certus.runs.settings import Settings, column_prices
 from certus.spoken import GRADIENT_ATTACKS, NORMS
 from certus.storage.files import DamageError, RunError
 from certus.training import RandomJitter, RandomWarp
 from certus.training.certified import CertifiedSet
 from certus.training.criterion_choice import default_criterion
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column of a table, and where it is among the inputs.
+
+    Attributes:
+        columns: a number has one, a date three (day and season), a category one for each value.
+        category: whether it is one.
+        scale: how many of the source's units a move by 1 is; 1 for a category.
+        mark: the inputs that say whether its value is missing; empty if none is.
+    """
+
+    name: str
+    columns: tuple[int, ...]
+    category: bool
+    scale: float
+    mark: tuple[int, ...] = ()
+
+
+def features_of(data: DataSet, option: str = "run") -> list[Feature]:
+    """The features of a table: its columns, each with all inputs that were made of it."""
+    if data.feature_names is None:
+        rule = "be on a table" if option == "run" else "be left out but for a table"
+        raise ArgumentError(f"`{option}` must {rule}, whose features have names; got {data.name}.")
+    encoding = data.train.encoding
+    if encoding is None:
+        scales = torch.ones(len(data.feature_names)) if data.input_scale is None else data.input_scale[1]
+        return [
+            Feature(name, (place,), False, float(scales[place]))
+            for place, name in enumerate(data.feature_names)
+        ]
+    return [
+        Feature(one.name, one.inputs, one.kind == "category", float(encoding.scales[one.inputs[0]]), one.mark)
+        for one in encoding.columns
+    ]
+
+
+def named_feature(data: DataSet, name: str, option: str = "feature") -> Feature:
+    """The feature of that name."""
+    known = {one.name: one for one in features_of(data, "run" if option == "feature" else option)}
+    require(name in known, option, f"be one of {', '.join(known)}", repr(name))
+    return known[name]
+
+
+def priced_cost(data: DataSet, prices: Mapping[str, float]) -> Cost:
+    """Squared L2, weighted where the data have features of different kinds, times a price for some of them.
+
+    Args:
+        prices: of a move by one standard deviation, of another category, or of a gap; ∞ freezes. Others
+            cost 1. They hold for all inputs of a column: a date has the price of its day and of its season.
+    """
+    width = math.prod(data.train.inputs.shape[1:])
+    weights = torch.ones(width) if data.weights is None else data.weights.clone()
+    free = torch.ones(width, dtype=torch.bool)
+    for name, price in prices.items():
+        feature = named_feature(data, name, "price")
+        columns = [*feature.columns, *feature.mark]
+        if math.isinf(price):
+            free[columns] = False
+        else:
+            weights[columns] *= price
+    require(bool(free.any()), "price", "leave at least one feature free to move", dict(prices))
+    plain = data.weights is None and bool((weights == 1).all())
+    cost: Cost = SquaredL2() if plain else WeightedL2(weights)
+    return cost if bool(free.all()) else Masked(cost, free)
+
+
+def load_model(run: RunDirectory, *, model: str | None = None) -> nn.Module:
+    """The trained network of a complete run, in eval mode.
+
+    Args:
+        model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
+    """
+    settings = settings_of(run)
+    network = rebuild_model(run, settings, load_data(settings), model)
+    network.load_state_dict(run.weights())
+    return network.eval()
+
+
+def rebuild_model(run: RunDirectory, settings: Settings, data: DataSet, given: str | None) -> nn.Module:
+    """The network of a run. A user's own file is never executed unless it is named again."""
+    if not has_own_file(settings):
+        rule = f"be left out: the run's own, {settings.model}, is no file"
+        require(given in (None, settings.model), "model", rule, given)
+        return build_model(settings.model, data, settings.seed)
+    if given is None:
+        raise ArgumentError(
+            f"`model` must be given again, since the run's own, {settings.model}, would be executed: "
+            f"add --model {settings.model} if you trust it."
+        )
+    rule = f"name the factory that the run was started with, {_factory(settings.model)}"
+    require(_factory(given) == _factory(settings.model), "model", rule, given)
+    # Compared while it is read: the bytes that are executed are the bytes that were compared.
+    own, beside = run.settings["model_sha256"], run.settings["model_imports"] or {}
+    known = {Path(given.rpartition(":")[0]).name: own} | beside
+    return build_from(given, data, settings.seed, known=known).network
+
+
+def has_own_file(settings: Settings) -> bool:
+    """Whether the network is made by code of the user's, ``FILE.py:FACTORY``."""
+    return is_own_file(settings.model)
+
+
+def own_model(run: RunDirectory, given: Sequence[str]) -> str | None:
+    """Which of several ``FILE.py:FACTORY`` is the run's own; the first if none is, for the error to name.
+
+    None for a run that needs none.
+    """
+    settings = settings_of(run)
+    if not has_own_file(settings):
+        return None
+    known = _factory(settings.model)
+    fitting = (text for text in given if _factory(text) == known and _same_file(run, text))
+    return next(fitting, given[0] if given else None)
+
+
+def _same_file(run: RunDirectory, model: str) -> bool:
+    return bool(file_digest(model) == run.settings["model_sha256"])
+
+
+def _factory(model: str) -> str:
+    return model.rpartition(":")[2]
+
 
 _NOISY_STEPS = 5
 ITERATED = {"ifgm": ifgm, "pgm": pgm}
