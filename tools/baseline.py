@@ -145,7 +145,7 @@ def _trainings() -> dict[str, Case]:
         from sklearn.datasets import load_wine
 
         inputs, labels = load_wine(return_X_y=True)
-        model = certus.sklearn.RobustClassifier(rho=0.05, epochs=10, random_state=0).fit(inputs, labels)
+        model = certus.estimators.RobustClassifier(rho=0.05, epochs=10, random_state=0).fit(inputs, labels)
         return {"weights": _digest(model.module_), "rho_hat": model.rho_hat_}
 
     cases = (wrm_on_digits, mnist_network, certified_mlp, table, estimator)

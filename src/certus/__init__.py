@@ -25,10 +25,10 @@ if TYPE_CHECKING:
         mdp,
         models,
         runs,
-        sklearn,
         smoothing,
         training,
     )
+    from certus import estimators as sklearn
     from certus.bounds import input_smoothness
     from certus.certificates import Certificate, Smoothed, certify
     from certus.costs import SquaredL2

@@ -31,7 +31,7 @@ from sklearn.svm import LinearSVC
 import certus
 from certus.bounds.estimators import Unread, read_estimator
 from certus.errors import ArgumentError, UnprovableError
-from certus.sklearn import RobustClassifier
+from certus.estimators import RobustClassifier
 from certus.split import Split
 from tests.readers.parameter_space import CLASSES
 

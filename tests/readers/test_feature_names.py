@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 import certus
 from certus.errors import ArgumentError
-from certus.sklearn import RobustClassifier, load_estimator
+from certus.estimators import RobustClassifier, load_estimator
 
 X, LABELS = load_iris(return_X_y=True)
 X, LABELS = X[50:] * [1.0, 5.0, 0.2, 30.0], LABELS[50:] - 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
-from certus.sklearn import RobustClassifier, RobustRegressor
-from certus.sklearn.estimator import RobustEstimator
+from certus.estimators import RobustClassifier, RobustRegressor
+from certus.estimators.base import RobustEstimator
 
 
 @pytest.mark.parametrize("estimator", [RobustClassifier(epochs=10), RobustRegressor(epochs=20)], ids=str)

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 import certus
 from certus.costs import Masked, WeightedL2
 from certus.errors import ArgumentError, CertusError
+from certus.estimators import RobustClassifier, RobustRegressor, load_estimator
 from certus.losses import CrossEntropy, ModelLoss
-from certus.sklearn import RobustClassifier, RobustRegressor, load_estimator
 from certus.storage.files import RunError
 
 X, LABELS = load_iris(return_X_y=True)

@@ -10,9 +10,8 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor
 
+from certus.estimators.base import RobustEstimator, fold_outputs, is_sizes
 from certus.losses import Criterion, SquaredError
-from certus.sklearn.estimator import RobustEstimator
-from certus.sklearn.wiring import fold_outputs, is_sizes
 
 
 class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]

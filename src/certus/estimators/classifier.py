@@ -14,8 +14,8 @@ from torch import Tensor
 
 from certus.costs import LabelCost
 from certus.errors import ArgumentError, require, require_number
+from certus.estimators.base import RobustEstimator
 from certus.losses import Criterion, CrossEntropy
-from certus.sklearn.estimator import RobustEstimator
 
 
 class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]

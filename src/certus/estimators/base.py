@@ -1,4 +1,30 @@
-"""What ``RobustClassifier`` and ``RobustRegressor`` share: training, certificates and files.
+"""Shared base of the estimators: feature prices, network, training, certificates.
+
+What it costs to move each feature: from an estimator's ``feature_prices`` to a transport cost.
+
+    c(x, x₀) = Σ_j p_j (x_j − x₀_j)²
+
+A price of ∞ freezes a feature. Without prices p_j = 1/s_j², s_j the standard deviation of the feature in the
+training data: distances then count standard deviations, whatever the units of the features are.
+
+The network inside an estimator: made from sizes, a module or a factory, trained on scaled data.
+
+A network made from sizes is trained on z = (x − mean)/spread, and in a regression towards (y − m)/s. After
+training both scalings are folded into its first and last layer,
+
+    W₁ ← W₁ diag(1/spread),  b₁ ← b₁ − W₁ mean         W_L ← s·W_L,  b_L ← s·b_L + m
+
+so that what is kept, certified and saved is a plain network of the rows as they come.
+
+What happens between the epochs of an estimator's training: lines of progress, and an early end.
+
+The worst distribution that was found near a sample.
+
+Which features a model is fragile in: the worst case if one of them moves, and nothing else does.
+
+sup {E_P ℓ : W_c(P, P_n) ≤ by²},       c(x, x₀) = (x_j − x₀_j)²/s_j²,  ∞ if another feature moves
+
+What ``RobustClassifier`` and ``RobustRegressor`` share: training, certificates and files.
 
 Training minimises the robust surrogate on the (weighted) sample,
 
@@ -9,7 +35,12 @@ by Algorithm 1 in float64, at a given γ or at the γ that moves the sample by a
 
 from __future__ import annotations
 
+import copy
+import inspect
+import math
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -27,17 +58,230 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from certus.bounds import input_smoothness
 from certus.certificates import Certificate, certify_straight
-from certus.costs import LabelCost
+from certus.costs import Cost, LabelCost, Masked, SquaredL2, WeightedL2, feature_mask
 from certus.errors import ArgumentError, as_count, require, require_number
 from certus.inner import WRM, default_maximizer
-from certus.losses import Criterion
-from certus.sklearn.fragility import FeatureBracket, fragile
-from certus.sklearn.prices import cost_of, feature_spreads, read_prices
-from certus.sklearn.watching import EarlyStopping, EpochLines
-from certus.sklearn.wiring import fold_inputs, is_sizes, make_network
-from certus.sklearn.worst import WorstCase
+from certus.losses import Criterion, ModelLoss
+from certus.models import certified_mlp
+from certus.models.registry import mlp
 from certus.split import Split
-from certus.training import Observer, fit
+from certus.training import Observer, TrainingState, evaluate, fit
+
+
+def feature_spreads(inputs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(features,) means and standard deviations of weighted rows; 1 for a feature that never changes."""
+    mean = np.average(inputs, axis=0, weights=weights)
+    spread = np.sqrt(np.average((inputs - mean) ** 2, axis=0, weights=weights))
+    # Less than what rounding alone can make of a constant is no spread.
+    constant = spread <= 1e-10 * np.maximum(np.abs(mean), np.abs(inputs).max(0))
+    return mean, np.where(constant, 1.0, spread)
+
+
+def read_prices(prices: Any, spreads: np.ndarray, names: np.ndarray | None) -> np.ndarray:
+    """(features,) positive prices, ∞ for frozen features.
+
+    Args:
+        prices: None, one number, one for each feature, or a mapping from names or positions of features;
+            those that it does not name keep 1/s².
+    """
+    count, found = len(spreads), 1 / spreads**2
+    if isinstance(prices, Mapping):
+        for key, price in prices.items():
+            rule = f"be a number for {key!r}"
+            require(isinstance(price, Real), "feature_prices", rule, repr(price))
+            found[_position(key, count, names)] = price
+    elif prices is not None:
+        rule = f"be a number, one for each of the {count} features, or a mapping of names to prices"
+        try:
+            values = np.asarray(prices, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ArgumentError(f"`feature_prices` must {rule}; got {prices!r}.") from None
+        require(values.shape in ((), (count,)), "feature_prices", rule, f"shape {values.shape}")
+        found = np.broadcast_to(values, (count,)).astype(np.float64)
+    rule = "be positive (∞ freezes a feature)"
+    require(bool((found > 0).all()), "feature_prices", rule, prices)
+    free = bool(np.isfinite(found).any())
+    require(free, "feature_prices", "leave at least one feature free to move", prices)
+    return found
+
+
+def _position(key: Any, count: int, names: np.ndarray | None) -> int:
+    if isinstance(key, str) and names is not None and key in names:
+        return int(np.flatnonzero(names == key)[0])
+    if isinstance(key, int | np.integer) and 0 <= key < count:
+        return int(key)
+    known = f"one of {', '.join(map(str, names))}" if names is not None else f"a number from 0 to {count - 1}"
+    raise ArgumentError(f"`feature_prices` must name features, {known}; got {key!r}.")
+
+
+def cost_of(prices: np.ndarray) -> Cost:
+    """The transport cost of (features,) prices.
+
+    >>> cost_of(np.array([1.0, np.inf]))(torch.tensor([[3.0, 0.0]]), torch.zeros(1, 2))
+    tensor([9.])
+    """
+    free = np.isfinite(prices)
+    weights = torch.from_numpy(np.where(free, prices, 1.0))
+    cost: Cost = SquaredL2() if bool((weights == 1).all()) else WeightedL2(weights)
+    return cost if bool(free.all()) else Masked(cost, torch.from_numpy(free))
+
+
+def is_sizes(network: Any) -> bool:
+    """Whether a network is given by the widths of its hidden layers."""
+    return isinstance(network, tuple | list)
+
+
+def make_network(network: Any, inputs: int, outputs: int, *, certified: bool, seed: int) -> nn.Module:
+    """A network in float64, with weights drawn from ``seed`` where they are not given."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if is_sizes(network):
+            widths = list(network)
+            whole = all(isinstance(width, int | np.integer) and width >= 1 for width in widths)
+            require(whole, "network", "have whole numbers of units, at least 1", network)
+            sizes = [int(width) for width in widths]
+            made: Any = (
+                certified_mlp(inputs, sizes, outputs)
+                if certified and sizes
+                else mlp(inputs, sizes, outputs, "softplus")
+            )
+        elif isinstance(network, nn.Module):
+            made = copy.deepcopy(network)
+        else:
+            made = _called(network, inputs, outputs)
+    found: nn.Module = made.double()
+    with torch.no_grad():
+        try:
+            shape = tuple(found.eval()(torch.zeros(2, inputs, dtype=torch.float64)).shape)
+        except (RuntimeError, TypeError, ValueError) as reason:
+            raise ArgumentError(
+                f"`network` must take rows of {inputs} features; it fails: {reason}"
+            ) from reason
+    fits = shape == (2, outputs) or (outputs == 1 and shape == (2,))
+    require(fits, "network", f"return outputs of shape (batch, {outputs})", f"shape {shape} for 2 rows")
+    return found
+
+
+def _called(factory: Any, inputs: int, outputs: int) -> nn.Module:
+    rule = "be widths such as (32,), a torch.nn.Module, or a function of `inputs` and `outputs`"
+    require(callable(factory), "network", rule, factory)
+    known = {"inputs": inputs, "outputs": outputs}
+    names = [name for name in inspect.signature(factory).parameters if name in known]
+    made = factory(**{name: known[name] for name in names})
+    if not isinstance(made, nn.Module):
+        raise ArgumentError(f"`network` must make a torch.nn.Module; got {type(made)}.")
+    return made
+
+
+@torch.no_grad()
+def fold_inputs(module: nn.Module, mean: Tensor, spread: Tensor) -> None:
+    """Let the network take x instead of (x − mean)/spread, in place."""
+    first = next(part for part in module.modules() if isinstance(part, nn.Linear))
+    first.weight.div_(spread)
+    first.bias.sub_(first.weight @ mean)
+
+
+@torch.no_grad()
+def fold_outputs(module: nn.Module, mean: float, spread: float) -> None:
+    """Let the network return m + s·F instead of F, in place."""
+    last = [part for part in module.modules() if isinstance(part, nn.Linear)][-1]
+    last.weight.mul_(spread)
+    last.bias.mul_(spread).add_(mean)
+
+
+class EpochLines(Observer):
+    """Prints a line for some ten epochs, or for each from a level of 2 on."""
+
+    def __init__(self, level: int) -> None:
+        self._level, self._every = level, 1
+
+    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+        self._every = max(1, epochs // 10) if self._level < 2 else 1
+
+    def after_epoch(self, state: TrainingState) -> None:
+        told = state.history[-1]
+        if told.epoch % self._every == 0:
+            gamma = "" if told.gamma is None else f"  gamma {told.gamma:.4g}"
+            print(f"epoch {told.epoch}: loss {told.loss:.6g}{gamma}")
+
+
+class EarlyStopping(Observer):
+    """Ends the training when the loss on samples held out has not fallen for some epochs, and goes back to
+    the weights with which it was lowest."""
+
+    def __init__(self, held_out: Split, criterion: Criterion, patience: int) -> None:
+        self._data, self._criterion = held_out, criterion
+        self._patience, self._best, self._since, self._epochs = patience, math.inf, 0, 0
+        self._kept: dict[str, Tensor] = {}
+
+    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+        self._epochs = epochs
+
+    def after_epoch(self, state: TrainingState) -> None:
+        loss = evaluate(ModelLoss(state.model, self._criterion), self._data)["loss"]
+        self._since += 1
+        if loss < self._best:
+            self._best, self._since = loss, 0
+            self._kept = {name: value.clone() for name, value in state.model.state_dict().items()}
+        state.finished = self._since >= self._patience
+        if state.finished or len(state.history) == self._epochs:
+            state.model.load_state_dict(self._kept)
+
+
+@dataclass(frozen=True, eq=False)
+class WorstCase:
+    """Moved rows with weights, at mean transport cost at most ρ from the sample.
+
+    Attributes:
+        X, y: (m, features) and (m,) moved samples; m is n, or a multiple of it where it takes a mixture.
+        weights: (m,) positive, with sum 1.
+        loss: the mean loss there, *attained*; bound: what no distribution within ρ exceeds, *proven*.
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray
+    rho: float
+    loss: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class FeatureBracket:
+    """What moving one feature can do.
+
+    Attributes:
+        feature: its name.
+        loss_low, loss_high: the worst mean loss is at least (*attained*) and at most (*proven*) this.
+        error_low, error_high: the same of the error rate; None for a regression.
+    """
+
+    feature: str
+    loss_low: float
+    loss_high: float
+    error_low: float | None
+    error_high: float | None
+
+
+def fragile(
+    module: nn.Module,
+    data: Split,
+    criterion: Criterion,
+    *,
+    spreads: np.ndarray,
+    names: Sequence[str],
+    by: float,
+) -> list[FeatureBracket]:
+    """Brackets for each feature, by the loss that was attained, the largest first."""
+    require_number("by", by)
+    inner = WeightedL2(torch.from_numpy(1 / spreads**2))
+    found = []
+    for place, name in enumerate(names):
+        cost = Masked(inner, feature_mask(len(names), [place]))
+        at = certify_straight(module, data, rho=by**2, criterion=criterion, cost=cost).bracket(by**2)
+        found.append(FeatureBracket(name, at.loss_low, at.loss_high, at.error_low, at.error_high))
+    return sorted(found, key=lambda one: -one.loss_low)
+
 
 _RHO = 0.01
 _GRADIENTS = 5  # of one inner problem: more buy little on small networks
@@ -263,9 +507,9 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator into one file of tensors and JSON, which executes nothing when read.
 
-        ``certus.sklearn.load_estimator`` reads it.
+        ``certus.estimators.load_estimator`` reads it.
         """
-        from certus.sklearn.saving import save_estimator  # which knows both kinds of estimators
+        from certus.estimators.saving import save_estimator  # which knows both kinds of estimators
 
         save_estimator(self, Path(path))
 

@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from certus.errors import ArgumentError
+from certus.estimators.base import cost_of, is_sizes, make_network
+from certus.estimators.classifier import RobustClassifier
+from certus.estimators.regressor import RobustRegressor
 from certus.runs.files import from_tag, to_tag
-from certus.sklearn.classifier import RobustClassifier
-from certus.sklearn.prices import cost_of
-from certus.sklearn.regressor import RobustRegressor
-from certus.sklearn.wiring import is_sizes, make_network
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
 
