@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from certus.figures.canvas import new_figure
+from certus.display.canvas import new_figure
 from certus.mdp.evaluation import MeanEstimate, estimate_mean
 from studies.page import markdown_table
 from studies.pole_pictures import AGENT_COLOURS

@@ -12,9 +12,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, messages, print_json, require_folder
+from certus.display.text import make_table
 from certus.errors import require
 from certus.storage.files import DamageError
-from certus.texts.plain_text import make_table
 from certus.training import Observer, TrainingState
 from studies.making import MEASURED, read_measured, reproduce, require_place
 from studies.page import rows_of

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from certus.decimals import at_least, at_most, at_most_digits
-from certus.figures.canvas import COLOURS, new_figure
+from certus.display.canvas import COLOURS, new_figure
 from studies.convergence_runs import (
     NORM_BOUND,
     STEP_GAMMA,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from certus.figures.canvas import COLOURS, new_figure
+from certus.display.canvas import COLOURS, new_figure
 from certus.inner import WRM, PaperAscent
 from certus.losses import CrossEntropy, ModelLoss, loss_and_slope
 from certus.split import Split

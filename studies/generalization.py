@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from certus.certificates.paper_terms import lipschitz_error
 from certus.decimals import at_most_digits
+from certus.display.canvas import COLOURS, new_figure, subscripted
 from certus.evidence import Evidence
-from certus.figures.canvas import COLOURS, new_figure, subscripted
 from studies.generalization_samples import (
     DIAMETER,
     DIMENSION,

@@ -30,9 +30,9 @@ import torch
 from torch import Tensor, nn
 
 from certus.attacks.gradient import ifgm
+from certus.display.canvas import COLOURS, new_figure
 from certus.domains import Box
 from certus.evidence import Evidence
-from certus.figures.canvas import COLOURS, new_figure
 from studies.reproduction import (
     Extent,
     Measured,

@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from certus.display.canvas import save_figure
 from certus.errors import ArgumentError
-from certus.figures.canvas import save_figure
 from certus.storage.files import DamageError, RunError, open_regular, read_json
 from certus.storage.write import check_seal, seal, write_atomically, write_json
 from studies.circumstances import of_several

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from certus.figures.attack_curves import sweep_figure
+from certus.display.attack_figures import sweep_figure
 from studies.mnist_methods import small_budget_network
 from studies.mnist_networks import (
     LARGE_BUDGET,

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from certus.display.canvas import COLOURS, new_figure, subscripted
 from certus.evidence import Evidence
-from certus.figures.canvas import COLOURS, new_figure, subscripted
 from studies.mnist_families import FEWER_EPOCHS
 from studies.mnist_networks import MEAN_LENGTH, SMALL_BUDGET, mnist_training, recipe
 from studies.mnist_surface import surface_part

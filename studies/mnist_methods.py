@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from certus.figures.attack_curves import sweep_figure
+from certus.display.attack_figures import sweep_figure
 from studies.mnist_claims import method_claims, trained_as
 from studies.mnist_networks import (
     MEAN_LENGTH,

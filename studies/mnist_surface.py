@@ -22,8 +22,8 @@ from torch import Tensor
 
 from certus.attacks.evaluate import Trial, sweep
 from certus.attacks.minimum_norm import Margin, largest_penalty
+from certus.display.canvas import COLOURS, MARKERS, new_figure, subscripted
 from certus.evidence import Evidence
-from certus.figures.canvas import COLOURS, MARKERS, new_figure, subscripted
 from certus.inner import concave_share
 from certus.losses import ModelLoss, predicted
 from certus.norms import L2

@@ -11,8 +11,8 @@ from statistics import fmean
 from typing import Any
 
 from certus.attacks.evaluate import Trial, sweep, typical_length, wilson
-from certus.figures.attack_curves import Curve, Panel
-from certus.figures.canvas import subscripted
+from certus.display.attack_figures import Curve, Panel
+from certus.display.canvas import subscripted
 from certus.losses import ModelLoss
 from certus.runs.loaded_run import TrainedRun
 from certus.split import Split

@@ -7,8 +7,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from certus.decimals import at_least, at_most
+from certus.display.canvas import COLOURS, MARKERS, legend_below, new_figure, title_above
 from certus.evidence import Evidence
-from certus.figures.canvas import COLOURS, MARKERS, legend_below, new_figure, title_above
 from studies.page import markdown_table
 from studies.reproduction import Comparison, Measured
 

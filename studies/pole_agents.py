@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from certus.figures.canvas import COLOURS, new_figure
+from certus.display.canvas import COLOURS, new_figure
 from certus.mdp.cartpole import ORIGINAL, CartPole, variations
 from certus.mdp.evaluation import run_trials
 from certus.mdp.fast import cartpole_learner, fit_cartpole

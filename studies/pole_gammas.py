@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from certus.figures.canvas import COLOURS, new_figure
+from certus.display.canvas import COLOURS, new_figure
 from certus.mdp.evaluation import MeanEstimate, estimate_mean
 from certus.mdp.fast import cartpole_learner, fit_cartpole
 from certus.mdp.robust import cartpole_worst_case

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from certus.display.canvas import COLOURS, new_figure
 from certus.errors import require_count
-from certus.figures.canvas import COLOURS, new_figure
 from certus.mdp.cartpole import START, STEP_LIMIT, CartPole, advance, fallen
 from certus.mdp.policies import Policy
 from certus.storage.write import write_atomically

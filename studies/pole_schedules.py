@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from certus.figures.canvas import COLOURS, legend_below, new_figure
+from certus.display.canvas import COLOURS, legend_below, new_figure
 from certus.mdp.cartpole import variations
 from certus.mdp.evaluation import MeanEstimate, episode_lengths, estimate_mean
 from certus.mdp.fast import cartpole_learner, fit_cartpole

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from certus.decimals import at_least, at_most
+from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.evidence import Evidence
-from certus.figures.attack_curves import Curve, Panel, sweep_figure
 from studies.page import markdown_table
 from studies.reproduction import Comparison, Measured
 

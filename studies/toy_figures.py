@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from certus.datasets.bundled import INNER_RADIUS, OUTER_RADIUS, rings
-from certus.figures.canvas import COLOURS, new_figure, subscripted
+from certus.display.canvas import COLOURS, new_figure, subscripted
 from studies.reproduction import Measured
 from studies.toy_networks import METHOD_NAMES, TOY_GAMMA
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         costs,
         datasets,
         domains,
+        estimators,
         inner,
         losses,
         mdp,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         smoothing,
         training,
     )
-    from certus import estimators as sklearn
     from certus.bounds import input_smoothness
     from certus.certificates import Certificate, Smoothed, certify
     from certus.costs import SquaredL2
@@ -61,6 +61,7 @@ __all__ = [
     "costs",
     "datasets",
     "domains",
+    "estimators",
     "fit",
     "inner",
     "input_smoothness",
@@ -69,7 +70,6 @@ __all__ = [
     "mdp",
     "models",
     "runs",
-    "sklearn",
     "smoothing",
     "training",
 ]

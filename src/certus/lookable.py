@@ -1,7 +1,7 @@
 """What can be looked at: printed as a table, shown in a notebook, drawn.
 
-How is known where tables and pictures are made (``certus.looks``), far below what is looked at: it is loaded
-when it is first asked for.
+How is known where tables and pictures are made (``certus.display.render``), far below what is looked at: it
+is loaded when it is first asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from certus.lazily import lazily
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LOOKS = lazily(__name__, {"look_of": "certus.looks"})
+_LOOKS = lazily(__name__, {"look_of": "certus.display.render"})
 
 
 class Lookable:

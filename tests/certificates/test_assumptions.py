@@ -19,10 +19,10 @@ from certus.bounds.activations import TANH, Activation
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import as_json
 from certus.costs import Bregman, Cost, Masked
+from certus.display.certificate_figures import draw_bracket
+from certus.display.figures import draw_bound
 from certus.domains import Domain
 from certus.errors import ClaimError, ContradictionError
-from certus.figures.brackets import draw_bracket
-from certus.figures.curvature import draw_bound
 from tests.certificates.problems import EVERYWHERE, L2, network, samples
 
 DATA = samples(0, 8)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from certus.attacks import attack_data, fair_epsilon, nearest_error, pgm
 from certus.datasets import digits
-from certus.figures.canvas import COLOURS
+from certus.display.canvas import COLOURS
 from certus.runs import RunDirectory
 from certus.runs.loaded_run import open_trained
 from certus.runs.settings import Settings

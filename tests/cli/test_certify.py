@@ -18,9 +18,9 @@ from certus.certificates.deterministic import certify_network as certify
 from certus.certificates.files import as_json, sample_table
 from certus.datasets import Split, digits
 from certus.decimals import at_most
+from certus.display.canvas import COLOURS
+from certus.display.certificate_figures import draw_bracket
 from certus.errors import ArgumentError
-from certus.figures.brackets import draw_bracket
-from certus.figures.canvas import COLOURS
 from certus.losses import SquaredError
 from certus.runs import RunDirectory
 from certus.runs.certification import CertifySettings, certify_run

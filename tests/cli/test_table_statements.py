@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import certus as library
-from certus.report.findings import find_out
+from certus.display.report.findings import find_out
 from tests.cli.test_cli import certus, refused
 from tests.runs.table_files import write_cells
 

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from certus import certify
-from certus.figures.brackets import draw_bracket
-from certus.figures.canvas import COLOURS
+from certus.display.canvas import COLOURS
+from certus.display.certificate_figures import draw_bracket
 from certus.losses import SquaredError
 from tests.certificates.problems import network, samples
 from tests.pictures import line_of, pixels_of, words_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from certus.figures.fragile_bars import draw_fragile
+from certus.display.figures import draw_fragile
 from tests.pictures import line_of, words_of
 
 

@@ -14,13 +14,10 @@ from torch import nn
 
 import certus
 from certus import certify
-from certus.figures.attack_curves import Curve, Panel, draw_sweeps
-from certus.figures.brackets import draw_bracket
-from certus.figures.canvas import save_figure
-from certus.figures.curvature import draw_bound
-from certus.figures.fragile_bars import draw_fragile
-from certus.figures.nearest_steps import nearest_figure
-from certus.figures.noisy_brackets import draw_smoothed
+from certus.display.attack_figures import Curve, Panel, draw_sweeps, nearest_figure
+from certus.display.canvas import save_figure
+from certus.display.certificate_figures import draw_bracket, draw_smoothed
+from certus.display.figures import draw_bound, draw_fragile
 from certus.losses import SquaredError
 from tests.certificates.problems import network, samples
 from tests.pictures import cut_or_covered, line_of

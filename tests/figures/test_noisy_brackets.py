@@ -8,8 +8,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from certus.certificates.population import Move
-from certus.figures.canvas import COLOURS
-from certus.figures.noisy_brackets import draw_smoothed
+from certus.display.canvas import COLOURS
+from certus.display.certificate_figures import draw_smoothed
 from certus.smoothing.certificate import Quantity, SmoothedCertificate
 from tests.pictures import line_of, pixels_of, words_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from certus.figures.canvas import new_figure, save_figure
+from certus.display.canvas import new_figure, save_figure
 
 
 def draw(path: Path) -> bytes:

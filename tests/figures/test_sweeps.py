@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis.strategies import integers, lists, tuples
 from matplotlib.figure import Figure
 
+from certus.display.attack_figures import FAILED, Curve, Panel, draw_sweeps, failed_places, sweep_figure
+from certus.display.canvas import COLOURS, subscripted
 from certus.errors import ArgumentError, UnsupportedError
-from certus.figures.attack_curves import FAILED, Curve, Panel, draw_sweeps, failed_places, sweep_figure
-from certus.figures.canvas import COLOURS, subscripted
 from tests.pictures import pixels_of
 
 CURVE = Curve([0.0, 1.0], [0.1, 0.5], [0.0, 0.4], [0.2, 0.6])

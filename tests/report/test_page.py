@@ -17,8 +17,8 @@ from PIL import Image
 from certus.certificates import SmoothedCertificate
 from certus.certificates.files import read_certificate
 from certus.decimals import at_least, at_most
-from certus.report.sentences import grounds
-from certus.report.slider import Reader, slider_part
+from certus.display.report.charts import Reader, slider_part
+from certus.display.report.sentences import grounds
 from tests.browser import CUT, OVERLAPS, opened, requested, until
 from tests.certificates.small_run import certify_small, make_run
 from tests.cli.test_cli import certus, refused

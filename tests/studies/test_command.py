@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from certus.texts.plain_text import PlainConsole, PlainTable
+from certus.display.text import PlainConsole, PlainTable
 from studies.__main__ import start
 from studies.page import WRITTEN_BY
 from studies.reproduction import Extent

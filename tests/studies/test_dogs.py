@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.figures.attack_curves import Curve, Panel, sweep_figure
+from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
 from certus.split import Split

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from certus.display.canvas import new_figure
 from certus.errors import ArgumentError
-from certus.figures.canvas import new_figure
 from certus.runs.settings import Settings
 from certus.storage.files import DamageError, RunError
 from certus.storage.write import LockError, RunLock

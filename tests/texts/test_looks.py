@@ -15,8 +15,8 @@ from torch import nn
 
 from certus import Certificate, certify, fit
 from certus.certificates import SmoothedCertificate
+from certus.display.text import as_text, make_table
 from certus.inner import WRM
-from certus.texts.plain_text import as_text, make_table
 from tests.certificates.problems import network, samples
 from tests.certificates.small_run import RHO, make_run
 from tests.certificates.test_without_proof import Normed

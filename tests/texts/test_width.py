@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sklearn.datasets import load_wine
 
-from certus.texts.plain_text import PlainConsole, PlainTable, as_text, make_table
+from certus.display.text import PlainConsole, PlainTable, as_text, make_table
 from tests.cli.test_cli import certus
 
 LONG = "runs/a-name-as-long-as-people-give-them-2026-11-17"

@@ -132,6 +132,7 @@ def certify(
     from certus.cli.idle import of_labels, of_network, refuse_idle
     from certus.cli.noisy_table import IDLE_WITH_NOISE, IDLE_WITHOUT, READ_ONLY, certify_in_noise
     from certus.cli.output import console, messages, print_json, require_folder, show_parts
+    from certus.display.tables import certificate_parts
     from certus.domains import Unbounded
     from certus.runs.certification import CertifySettings, NoisySettings, fingerprint
     from certus.runs.directory import (
@@ -153,7 +154,6 @@ def certify(
         write_atomically,
         write_json,
     )
-    from certus.texts.certificate_words import certificate_parts
 
     if smoothing is not None and confidence is None:
         confidence = 0.95

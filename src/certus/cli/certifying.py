@@ -13,8 +13,9 @@ from certus.certificates.certificate import Certificate
 from certus.cli.output import messages, same_place
 from certus.datasets import DataSet
 from certus.decimals import at_most
+from certus.display.certificate_figures import draw_bracket
+from certus.display.tables import error_name
 from certus.errors import ArgumentError, ContradictionError, FailedCheckError, UnsupportedError, require
-from certus.figures.brackets import draw_bracket
 from certus.runs.certification import CertifySettings, certified_source, certify_run
 from certus.runs.directory import (
     CERTIFICATE_FOLDER,
@@ -27,7 +28,6 @@ from certus.runs.directory import (
 from certus.runs.loaded_run import TrainedRun, own_rho
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.storage.tensors import digest
-from certus.texts.certificate_words import error_name
 
 NAME = "certificate.json"
 

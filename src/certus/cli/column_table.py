@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from certus.cli.output import messages
 from certus.datasets import DataSet
-from certus.texts.plain_text import make_table
+from certus.display.text import make_table
 
 
 def show_columns(data: DataSet) -> None:

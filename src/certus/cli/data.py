@@ -29,7 +29,7 @@ def list_names(as_json: Json = False) -> None:
     """
     from certus.cli.output import console, print_json
     from certus.datasets import names
-    from certus.texts.plain_text import make_table
+    from certus.display.text import make_table
 
     entries = names()
     if as_json:
@@ -65,7 +65,7 @@ def get(
     """
     from certus.cli.output import console, messages, print_json
     from certus.datasets import fetch
-    from certus.texts.plain_text import make_table
+    from certus.display.text import make_table
 
     with if_interrupted(lambda: "the cache is as it was; the same command starts again."):
         report = fetch(name, report=lambda message: messages.print(message), locking=not no_lock)

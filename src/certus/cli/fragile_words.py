@@ -12,8 +12,9 @@ import typer
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import console, messages, print_json, require_picture
 from certus.decimals import at_least, at_most
+from certus.display.figures import draw_fragile
+from certus.display.text import make_table, number
 from certus.errors import require, require_number
-from certus.figures.fragile_bars import draw_fragile
 from certus.losses import ModelLoss
 from certus.runs.directory import RunDirectory
 from certus.runs.factory import features_of, named_feature
@@ -27,7 +28,6 @@ from certus.runs.sensitivity import (
     spread_cost,
 )
 from certus.subsets import Subset
-from certus.texts.plain_text import make_table, number
 from certus.training import evaluate
 
 _CATEGORIES = "A category changes in some rows instead: its rho is their share times the price of a change. "

@@ -13,8 +13,8 @@ from certus.cli.output import console
 from certus.costs import Cost
 from certus.datasets import DataSet
 from certus.decimals import at_least
+from certus.display.text import make_table, number
 from certus.runs.factory import features_of, natural_cost
-from certus.texts.plain_text import make_table, number
 
 _MOST = 10
 

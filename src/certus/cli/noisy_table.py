@@ -7,14 +7,14 @@ from pathlib import Path
 from certus.bars import share_bar
 from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, messages, print_json, show_parts
+from certus.display.certificate_figures import draw_smoothed
+from certus.display.tables import smoothed_parts
 from certus.errors import UnsupportedError
-from certus.figures.noisy_brackets import draw_smoothed
 from certus.runs.certification import CertifySettings, NoisySettings, certify_noisy_run, fingerprint
 from certus.runs.loaded_run import TrainedRun
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.smoothing.sampling import DrawMemory
 from certus.storage.write import WriteError, appearing_together, complete, remove_files, write_json
-from certus.texts.noisy_words import smoothed_parts
 
 READ_ONLY = "with --smoothing, which asks the network for predictions and reads nothing of it"
 IDLE_WITH_NOISE = (

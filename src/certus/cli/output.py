@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import IO
 
 from certus.cli.streams import results
+from certus.display.canvas import require_format
+from certus.display.text import PlainConsole, Shown
 from certus.errors import ArgumentError, require
-from certus.figures.canvas import require_format
 from certus.runs.directory import require_file_of_nobody
 from certus.storage.write import WriteError, replaceable
-from certus.texts.plain_text import PlainConsole, Shown
 
 
 class _ResultConsole(PlainConsole):

@@ -11,10 +11,10 @@ import torch
 from certus.bars import counting
 from certus.cli.output import console, messages, require_file, require_folder, same_place
 from certus.cli.same_data import require_same_test
+from certus.display.report.findings import find_out, unit_of, work
+from certus.display.report.page import Page, plotly_js
+from certus.display.report.print import draw_figures
 from certus.errors import require, require_count
-from certus.report.findings import find_out, unit_of, work
-from certus.report.printed import draw_figures
-from certus.report.whole_page import Page, plotly_js
 from certus.runs.directory import RunDirectory, owner_of
 from certus.runs.factory import own_model
 from certus.runs.loaded_run import open_trained

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from certus.cli.output import console, print_json
+from certus.display.text import PlainTable, make_table, number
 from certus.errors import CertusError, require
 from certus.runs.directory import RunDirectory, find_runs
 from certus.runs.factory import settings_of
-from certus.texts.plain_text import PlainTable, make_table, number
 
 _UNREADABLE = "unreadable"
 _WORDS = ("data", "model", "method", "epochs", "state")

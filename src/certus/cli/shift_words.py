@@ -24,6 +24,7 @@ from certus.datasets import DataSet, load
 from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like, new_rows, new_table
 from certus.decimals import at_least, at_most
+from certus.display.text import number
 from certus.errors import ArgumentError, require, require_number
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import RunDirectory
@@ -32,7 +33,6 @@ from certus.runs.loaded_run import TrainedRun, named_split, open_trained
 from certus.split import Split
 from certus.subsets import Subset, halves
 from certus.table_options import TableOptions
-from certus.texts.plain_text import number
 
 
 def measure_shift(

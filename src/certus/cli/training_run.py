@@ -16,6 +16,8 @@ from certus.cli.output import console, messages, print_json, show_parts
 from certus.cli.tensorboard import tensorboard_of
 from certus.cli.verdict_words import show_verdict
 from certus.decimals import at_most
+from certus.display.tables import epoch_parts, reached_words
+from certus.display.text import number
 from certus.models.own_code import Sources
 from certus.runs import RunLock
 from certus.runs.checkpoint import position
@@ -24,8 +26,6 @@ from certus.runs.factory import settings_of
 from certus.runs.train_run import execute
 from certus.storage.files import RunError
 from certus.storage.write import LockError, WriteError
-from certus.texts.plain_text import number
-from certus.texts.training_words import epoch_parts, reached_words
 from certus.training.callbacks import ProgressBar
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from certus.cli.output import console, messages
-from certus.texts.plain_text import make_table, number
+from certus.display.text import make_table, number
 
 _MOST = 10  # classes that get a table
 

@@ -1,24 +1,66 @@
-"""The charts of a report, as the JSON that plotly.js draws: data, and what the axes are."""
+"""Charts of the report as plotly JSON, with the ρ slider.
+
+Charts of several runs side by side are compared by eye: what they measure has one scale in all of them.
+
+The charts of a report, as the JSON that plotly.js draws: data, and what the axes are.
+
+The slider over ρ: what it reads out, rounded outwards as in every table, and its line in the charts.
+"""
 
 from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from certus.certificates.certificate import Bracket, Certificate
-from certus.figures.accuracy_steps import step_places
-from certus.figures.attack_curves import failed_places
-from certus.figures.canvas import COLOURS, folded
-from certus.figures.curvature import layer_words
-from certus.figures.nearest_steps import nearest_line
-from certus.figures.noisy_brackets import quantity_words
-from certus.figures.training_curves import TRAINING_CURVES, curve_words, epoch_marks
-from certus.report.features import moved_features
-from certus.report.findings import Findings
+from certus.decimals import at_least, at_most
+from certus.display.attack_figures import failed_places, nearest_line
+from certus.display.canvas import COLOURS, folded
+from certus.display.certificate_figures import quantity_words, step_places
+from certus.display.figures import TRAINING_CURVES, curve_words, epoch_marks, layer_words
+from certus.display.report.findings import Findings, moved_features
+from certus.display.report.html import escaped
+from certus.display.tables import error_name
 from certus.smoothing.certificate import SmoothedCertificate
-from certus.texts.certificate_words import error_name
+
+_AROUND = 0.05
+
+
+def share_axes(charts: Mapping[str, dict[str, Any]]) -> None:
+    """Charts whose names differ in the place of their run alone get the range that holds all of them."""
+    alike: dict[str, list[dict[str, Any]]] = {}
+    for name, chart in charts.items():
+        alike.setdefault(re.sub(r"-\d+", "", name, count=1), []).append(chart)
+    for group in alike.values():
+        if len(group) > 1:
+            axis = "xaxis" if group[0]["data"][0]["type"] == "bar" else "yaxis"
+            ranges = [_range(chart, axis) for chart in group]
+            both = [min(low for low, _ in ranges), max(high for _, high in ranges)]
+            if both[0] < both[1]:
+                for chart in group:
+                    chart["layout"][axis]["range"] = both
+
+
+def _range(chart: dict[str, Any], axis: str) -> tuple[float, float]:
+    """From 0, unless the axis need not begin there, to a little beyond the largest value."""
+    layout = chart["layout"][axis]
+    if "range" in layout:
+        return layout["range"][0], layout["range"][1]
+    ends: list[float] = [0.0] if layout.get("rangemode") == "tozero" else []
+    for line in chart["data"]:
+        if line["type"] == "bar":
+            base = line.get("base", [0.0] * len(line["x"]))
+            ends += [*base, *(low + width for low, width in zip(base, line["x"], strict=True))]
+        else:
+            ends += [value for value in line["y"] if value is not None]
+    low, high = min(ends, default=0.0), max(ends, default=0.0)
+    around = _AROUND * (high - low)
+    return low if low == 0 else low - around, high + around
+
 
 Chart = dict[str, Any]
 _GREY = COLOURS[6]
@@ -306,3 +348,98 @@ def _marker() -> dict[str, Any]:
     """The line that the slider moves."""
     where = {"x0": 0, "x1": 0, "y0": 0, "y1": 1, "xref": "x", "yref": "paper"}
     return {"type": "line", **where, "line": {"color": _GREY, "width": 1.5, "dash": "dot"}}
+
+
+_POINTS = 48
+_COLUMNS = {
+    "distance": "distance √ρ",
+    "loss_low": "loss at least",
+    "loss_high": "at most",
+    "error_low": "error at least",
+    "error_high": "at most",
+    "population_loss": "population: loss at most",
+    "population_error": "error at most",
+}
+
+
+def grid_of(certificates: Sequence[Certificate]) -> list[float]:
+    """0, every ρ that was asked for, and many between and around them."""
+    asked = sorted({rho for one in certificates for rho in one.rhos if rho > 0}) or [0.01]
+    low, high = asked[0] / 4, asked[-1] * 1.25
+    between = [low * (high / low) ** (place / (_POINTS - 1)) for place in range(_POINTS)]
+    apart = [rho for rho in between if all(abs(rho / one - 1) > 0.02 for one in asked)]
+    return sorted([0.0, *asked, *apart])
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One certificate under the slider.
+
+    Attributes:
+        place: of its run on the page; charts: ids of the charts whose line moves.
+        columns: what is read out.
+    """
+
+    place: int
+    name: str
+    certificate: Certificate
+    charts: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    @staticmethod
+    def of(place: int, name: str, certificate: Certificate, charts: Sequence[str]) -> Reader:
+        first = certificate.bracket(certificate.rhos[0])
+        columns = [column for column in _COLUMNS if getattr(first, column) is not None]
+        if certificate.no_proof is not None:
+            columns = [column for column in columns if not column.endswith("high")]
+        return Reader(place, name, certificate, tuple(charts), tuple(columns))
+
+    def cells(self, one: Bracket) -> dict[str, str]:
+        """Element → its text, at one ρ."""
+        return {f"read-{self.place}-{column}": read_out(column, one) for column in self.columns}
+
+    def row(self, columns: Sequence[str]) -> str:
+        """The empty read-out, to be filled by the slider; a dash for what the certificate does not say."""
+        body = "".join(
+            f'<td id="read-{self.place}-{column}"></td>' if column in self.columns else "<td>–</td>"
+            for column in columns
+        )
+        return f"<tr><td>{escaped(self.name)}</td>{body}</tr>"
+
+
+def read_out(column: str, one: Bracket) -> str:
+    """A number as every table of certus prints it: lower sides rounded down, upper sides up."""
+    value = getattr(one, column)
+    if column == "distance":
+        return f"{value:.3g}"
+    return at_least(value) if column.endswith("low") else at_most(value)
+
+
+def readings(readers: Sequence[Reader], grid: Sequence[float]) -> list[dict[str, Any]]:
+    """What the page shows at each place of the slider."""
+    made = []
+    for rho in grid:
+        cells: dict[str, str] = {}
+        marks: dict[str, float] = {}
+        for reader in readers:
+            one = reader.certificate.bracket(rho)
+            cells |= reader.cells(one)
+            marks |= dict.fromkeys(reader.charts, one.distance)
+        made.append({"rho": rho, "words": f"ρ = {rho:.4g}", "cells": cells, "marks": marks})
+    return made
+
+
+def slider_part(readers: Sequence[Reader], grid: Sequence[float]) -> str:
+    """The slider, and one row for each certificate; it starts at the largest ρ that was asked for."""
+    asked = max(rho for reader in readers for rho in reader.certificate.rhos)
+    start = min(range(len(grid)), key=lambda place: abs(grid[place] - asked))
+    columns = [column for column in _COLUMNS if any(column in reader.columns for reader in readers)]
+    head = "".join(f"<th>{escaped(_COLUMNS[column])}</th>" for column in columns)
+    rows = "".join(reader.row(columns) for reader in readers)
+    table = f"<table><thead><tr><th>run</th>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return (
+        '<div class="slider"><label for="slider">Mean squared distance by which the data may move: '
+        '<output id="where"></output></label>'
+        f'<input id="slider" type="range" min="0" max="{len(grid) - 1}" step="1" value="{start}">'
+        f'<div class="scroll">{table}</div></div>'
+    )

@@ -6,16 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from certus.figures.attack_curves import Curve, Panel, draw_sweeps
-from certus.figures.brackets import draw_bracket
-from certus.figures.canvas import save_figure
-from certus.figures.curvature import draw_bound
-from certus.figures.fragile_bars import draw_fragile
-from certus.figures.nearest_steps import nearest_figure
-from certus.figures.noisy_brackets import draw_smoothed
-from certus.figures.training_curves import training_figure
-from certus.report.findings import Findings
-from certus.report.fragile_rows import SHARE
+from certus.display.attack_figures import Curve, Panel, draw_sweeps, nearest_figure
+from certus.display.canvas import save_figure
+from certus.display.certificate_figures import draw_bracket, draw_smoothed
+from certus.display.figures import draw_bound, draw_fragile, training_figure
+from certus.display.report.findings import SHARE, Findings
 from certus.training import evaluate
 
 KINDS = ("png", "svg", "pdf")

@@ -6,8 +6,8 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from certus.display.text import Shown, cells_of
 from certus.printable import printable
-from certus.texts.plain_text import Shown, cells_of
 
 
 def escaped(text: object) -> str:

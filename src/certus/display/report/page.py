@@ -12,15 +12,19 @@ from typing import Any
 
 import certus
 from certus.decimals import at_least, at_most
-from certus.errors import UnsupportedError
-from certus.figures.attack_curves import FAILED
-from certus.report import charts as drawn
-from certus.report.about_run import run_facts
-from certus.report.before_after import moved_images, moved_table
-from certus.report.common_axes import share_axes
-from certus.report.findings import STRENGTHS, Findings
-from certus.report.fragile_rows import SHARE, fragile_rows
-from certus.report.sections import (
+from certus.display.attack_figures import FAILED
+from certus.display.report import charts as drawn
+from certus.display.report.charts import Reader, grid_of, readings, share_axes, slider_part
+from certus.display.report.findings import (
+    SHARE,
+    STRENGTHS,
+    Findings,
+    fragile_rows,
+    moved_images,
+    moved_table,
+    run_facts,
+)
+from certus.display.report.html import (
     as_html,
     chart_place,
     escaped,
@@ -29,10 +33,9 @@ from certus.report.sections import (
     section,
     side_by_side,
 )
-from certus.report.sentences import opening
-from certus.report.slider import Reader, grid_of, readings, slider_part
-from certus.texts.certificate_words import certificate_parts
-from certus.texts.noisy_words import smoothed_parts
+from certus.display.report.sentences import opening
+from certus.display.tables import certificate_parts, smoothed_parts
+from certus.errors import UnsupportedError
 
 
 class Page:
@@ -64,7 +67,7 @@ class Page:
         share_axes(self.charts)
         title = "certus report: " + ", ".join(found.name for found in self.findings)
         told = json.dumps({"charts": self.charts, "readings": self.readings}, allow_nan=False)
-        here = files("certus.report")
+        here = files("certus.display.report")
         style, script = (here.joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
         library = plotly_js()
         policy = security_policy([library, script], [style])

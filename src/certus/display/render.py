@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from certus.certificates.certificate import Certificate
-from certus.figures.brackets import bracket_figure
-from certus.figures.canvas import save_figure
-from certus.figures.noisy_brackets import smoothed_figure
-from certus.figures.training_curves import training_figure
-from certus.report.sections import as_html
+from certus.display.canvas import save_figure
+from certus.display.certificate_figures import bracket_figure, smoothed_figure
+from certus.display.figures import training_figure
+from certus.display.report.html import as_html
+from certus.display.tables import certificate_parts, fit_parts, smoothed_parts
+from certus.display.text import Shown, as_text
 from certus.smoothing.certificate import SmoothedCertificate
-from certus.texts.certificate_words import certificate_parts
-from certus.texts.noisy_words import smoothed_parts
-from certus.texts.plain_text import Shown, as_text
-from certus.texts.training_words import fit_parts
 from certus.training._fit import Fit
 
 if TYPE_CHECKING:

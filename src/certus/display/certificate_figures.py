@@ -1,5 +1,12 @@
-"""A certificate as a picture: what is attained, what is proven, and what lies between (fig:loss-bound, done
-soundly)."""
+"""Figures of certificates: brackets and certified accuracy.
+
+Where certified accuracy falls: at the radii of its certificate, which a grid of distances would miss.
+
+A certificate as a picture: what is attained, what is proven, and what lies between (fig:loss-bound, done
+soundly).
+
+A certificate by smoothing as a picture: each quantity between what is attained and what is proven.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +18,34 @@ from typing import TYPE_CHECKING
 from certus.bounds.smoothness import assumed_words
 from certus.certificates import Bracket, Certificate
 from certus.certificates.files import OWN_LABELS
-from certus.figures.accuracy_steps import step_places
-from certus.figures.canvas import COLOURS, broken, legend_below, new_figure, save_figure, title_above
-from certus.texts.certificate_words import differing_words, error_name
+from certus.display.canvas import COLOURS, broken, legend_below, new_figure, save_figure, title_above
+from certus.display.tables import differing_words, error_name
+from certus.smoothing.certificate import Quantity, SmoothedCertificate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_GRID = 48
+_MOST = 200  # steps are smaller than a picture shows
+_BESIDE = 1e-6
+
+
+def step_places(certificate: Certificate, far: float) -> list[float]:
+    """Distances up to ``far``: a grid, the ε asked for, and both sides of the radii proven and found.
+
+    Both accuracies fall with the distance. So between two places, the value at the farther one is proven and
+    that at the nearer one attained, whichever places are left out.
+    """
+    places = {*certificate.epsilons, *(far * step / _GRID for step in range(_GRID + 1))}
+    for costs in (certificate.error_floor, certificate.error_found):
+        if costs is not None:
+            radii = {math.sqrt(max(cost, 0.0) / certificate.unit_price) for cost in costs.tolist()}
+            inside = sorted(radius for radius in radii if 0 < radius < far)
+            for radius in inside[:: len(inside) // _MOST + 1]:
+                places |= {radius * (1 - _BESIDE), min(radius * (1 + _BESIDE), far)}
+    return sorted(places)
+
 
 _POINTS = 60
 _BELOW = 0.02  # room under 0, where a line would lie on the axis and not be seen
@@ -167,3 +195,55 @@ def _draw_accuracy(axes: Axes, certificate: Certificate, units: str) -> None:
 
 def _numbers(values: _Values) -> list[float]:
     return [math.nan if value is None else value for value in values]
+
+
+_WIDTH, _HEIGHT = 4.6, 4.0
+
+
+def draw_smoothed(certificate: SmoothedCertificate, path: Path, units: str, title: str = "") -> None:
+    """Write ``smoothed_figure`` to a file."""
+    save_figure(smoothed_figure(certificate, units, title), path)
+
+
+def smoothed_figure(certificate: SmoothedCertificate, units: str, title: str = "") -> Figure:
+    """One panel for each quantity, against the distance √ρ; the ideal vote stands beside the deployed one."""
+    positive = [rho for rho in certificate.rhos if rho > 0] or [certificate.sigma**2]
+    far = 1.1 * max(positive) ** 0.5
+    distances = [far * index / (_POINTS - 1) for index in range(_POINTS)]
+    known = {one.name: one for one in certificate.quantities}
+    shown = [one for one in certificate.quantities if one.name != "ideal_vote" or "vote" not in known]
+    figure = new_figure(_WIDTH * len(shown), _HEIGHT)
+    for axes, one in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+        _draw_smoothed(axes, one, distances)
+        if one.name == "vote" and "ideal_vote" in known:
+            tops = [known["ideal_vote"].high(distance**2) for distance in distances]
+            axes.plot(distances, tops, color=COLOURS[2], linestyle="--", label="at most, ideal vote (proven)")
+        axes.set_xlabel(broken(f"root mean square distance √ρ ({units})", 4.2))
+        axes.set_ylabel(quantity_words(one, certificate))
+        axes.set(xlim=(0, far), ylim=(-0.02 * one.ceiling, 1.02 * one.ceiling))  # a line at 0 shows
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(loc="upper left", frameon=False, fontsize=8)
+    sure = (
+        f"in noise of sigma {certificate.sigma:g}, for the population (confidence {certificate.confidence:g})"
+    )
+    title_above(figure, f"{title}\n{sure}".strip())
+    return figure
+
+
+def _draw_smoothed(axes: Axes, one: Quantity, distances: list[float]) -> None:
+    tops = [one.high(distance**2) for distance in distances]
+    axes.plot(distances, tops, color=COLOURS[0], label="at most (proven)")
+    if one.name != "ideal_vote":  # nobody can measure it
+        bottoms = [one.low(distance**2) for distance in distances]
+        axes.fill_between(distances, bottoms, tops, color=COLOURS[0], alpha=0.12, linewidth=0)
+        axes.plot(distances, bottoms, color=COLOURS[1], label="at least (attained)")
+
+
+def quantity_words(one: Quantity, certificate: SmoothedCertificate) -> str:
+    """What is counted, for an axis."""
+    return {
+        "error": "error rate of one noisy prediction",
+        "vote": f"error rate of a vote of {certificate.votes}",
+        "ideal_vote": "error rate of the ideal vote",
+        "loss": f"mean of min(loss, {one.ceiling:g}) in noise",
+    }[one.name]

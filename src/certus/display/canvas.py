@@ -1,4 +1,9 @@
-"""A figure to draw on, without a display and without global state; and the colours of all pictures."""
+"""Figures without a display or global state, and their colours.
+
+A figure to draw on, without a display and without global state; and the colours of all pictures.
+
+A figure that a notebook shows without pyplot, which would keep every figure alive.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from certus.errors import ArgumentError, UnsupportedError
 from certus.storage.write import write_atomically
@@ -26,8 +34,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of so many inches."""
     try:
-        from certus.figures.notebook_figure import NotebookFigure
-
         return NotebookFigure(figsize=(width, height), layout="constrained")
     except ImportError:
         raise UnsupportedError("Pictures need matplotlib: pip install 'certus[report]'.") from None
@@ -129,3 +135,16 @@ def _named(path: Path) -> Iterator[str]:
     except (ValueError, RuntimeError, OSError) as reason:  # of formats that need programs beside matplotlib
         words = " ".join(str(reason).split())
         raise UnsupportedError(f"Cannot draw {path}: {words}.") from None
+
+
+class NotebookFigure(Figure):
+    """Like any figure of matplotlib: ``savefig``, ``axes`` and all."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        FigureCanvasAgg(self)
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        self.savefig(content, format="png")
+        return content.getvalue()

@@ -12,11 +12,11 @@ from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.files import OWN_LABELS
 from certus.datasets import DataSet
 from certus.decimals import at_least, at_most
-from certus.report.findings import Findings
+from certus.display.report.findings import Findings
+from certus.display.tables import differing_words, error_name
 from certus.runs.factory import features_of
 from certus.runs.loaded_run import TrainedRun
 from certus.smoothing.certificate import SmoothedCertificate
-from certus.texts.certificate_words import differing_words, error_name
 
 
 def opening(found: Findings) -> list[str]:

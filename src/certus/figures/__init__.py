@@ -1,1 +1,0 @@
-"""Pictures of results; they need matplotlib, which the extra ``report`` installs."""
