@@ -26,9 +26,9 @@ from torch import nn
 import certus
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
+from certus.data import Subset
 from certus.datasets import DataSet, Split
 from certus.inner.methods import Perturber
-from certus.subsets import Subset
 
 RHOS = [round(10 ** (-3 + 3 * index / 19), 6) for index in range(20)]
 

@@ -22,7 +22,7 @@ import torch
 
 from benchmarks._options import OUTPUT, RESUME, perform, read_options
 from benchmarks._results import read_unfinished, write_result, write_unfinished
-from tests.smoothness.attacked import Attacked, attack
+from tests.bounds.attacked import Attacked, attack
 
 _PORTION = 40
 

@@ -23,8 +23,8 @@ import certus
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
 from certus.bounds import spectral
+from certus.data import Subset
 from certus.datasets import DataSet, Split
-from certus.subsets import Subset
 from certus.training import evaluate
 
 ENTRIES = ("cnn", "mlp")

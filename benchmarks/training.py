@@ -32,10 +32,10 @@ import torch
 import certus
 from benchmarks._options import OUTPUT, RESUME, Entries, perform, read_options
 from benchmarks._results import forget_unfinished, read_unfinished, write_entry, write_unfinished
+from certus.data import Subset
 from certus.datasets import Split
 from certus.inner import Maximizer
 from certus.inner.methods import ERM, Perturber
-from certus.subsets import Subset
 from certus.training import evaluate
 
 METHODS: dict[str, Maximizer | None] = {

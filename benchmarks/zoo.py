@@ -1,4 +1,4 @@
-"""The zoo of ``tests/smoothness/zoo.py``, networks as people write them: how loose bounds are, and what they
+"""The zoo of ``tests/bounds/zoo.py``, networks as people write them: how loose bounds are, and what they
 cost.
 
 Every network is read and bounded in the size that it is known in, most at 3×32×32, in a process of its own:
@@ -27,9 +27,9 @@ from benchmarks._results import write_entry
 from certus.bounds.analysis import Analysis
 from certus.errors import ContradictionError
 from certus.losses import CrossEntropy
-from tests.smoothness.ascent import climb, margin_loss
-from tests.smoothness.attacked import attack_animal
-from tests.smoothness.zoo import KINKED_ZOO, SMOOTH_ZOO
+from tests.bounds.ascent import climb, margin_loss
+from tests.bounds.attacked import attack_animal
+from tests.bounds.zoo import KINKED_ZOO, SMOOTH_ZOO
 
 ZOO = SMOOTH_ZOO | KINKED_ZOO
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from certus.decimals import at_least
+from certus._format import at_least
 from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.evidence import Evidence
 from studies.page import markdown_table

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from certus.decimals import at_least, at_most
+from certus._format import at_least, at_most
 from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.evidence import Evidence
 from studies.page import markdown_table

@@ -20,10 +20,10 @@ from certus.attacks.gradient import pgm
 from certus.attacks.minimum_norm import Margin
 from certus.certificates.cache import FileMemory
 from certus.certificates.proven.knapsack import worst_error
+from certus.data import Split
 from certus.domains import Unbounded
 from certus.losses import CrossEntropy, ModelLoss
 from certus.runs.loaded_run import TrainedRun
-from certus.split import Split
 from certus.storage.tensors import digest
 from certus.training import evaluate
 from studies.workshop import Workshop

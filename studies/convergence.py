@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from certus.decimals import at_least, at_most, at_most_digits
+from certus._format import at_least, at_most, at_most_digits
 from certus.display.canvas import COLOURS, new_figure
 from studies.convergence_runs import (
     NORM_BOUND,

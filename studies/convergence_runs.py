@@ -29,12 +29,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev, vmap
 
+from certus.data import Split
 from certus.datasets import load
 from certus.datasets.bundled import rings
 from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
 from certus.models.paper import toy_mlp
-from certus.split import Split
 from certus.training.convergence import ConvergenceConstants
 from studies.workshop import Workshop
 

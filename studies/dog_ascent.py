@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from certus.data import Split
 from certus.display.canvas import COLOURS, new_figure
 from certus.inner import WRM, PaperAscent
 from certus.losses import CrossEntropy, ModelLoss, loss_and_slope
-from certus.split import Split
 from studies.dog_heads import PAPER_GAMMA, head, head_features, spoken_gamma, trained_head
 from studies.reproduction import Measured
 from studies.workshop import Workshop

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from certus.attacks.evaluate import Trial, sweep, typical_length
+from certus.data import Split
 from certus.display.attack_figures import Curve, Panel, Style, numbered_styles, sweep_figure
 from certus.display.canvas import MARKERS, subscripted
 from certus.losses import CrossEntropy, ModelLoss
-from certus.split import Split
 from studies.mnist_networks import MNIST_METHODS
 from studies.page import markdown_table
 

@@ -18,10 +18,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from torch import Tensor
 
+from certus.data import Split
 from certus.datasets.cifar10 import CLASSES, EXPECTED
 from certus.datasets.package import read
 from certus.datasets.splits import digest_arrays
-from certus.split import Split
 from certus.storage.files import RunError
 from certus.storage.write import write_atomically
 from studies.resnet50 import Resnet50, pretrained

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from certus._format import at_least, at_most
 from certus.bounds import input_smoothness
-from certus.decimals import at_least, at_most
+from certus.data import Split
 from certus.inner import WRM
-from certus.split import Split
 from certus.training import Fit, fit
 from studies.dog_features import Features, photo_features
 from studies.kept_networks import Facts, Kept, kept_network

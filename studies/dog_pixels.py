@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from certus.attacks import fgm, pgm
+from certus.data import Split
 from certus.inner import WRM
 from certus.inner.methods import Perturber
 from certus.losses import CrossEntropy, ModelLoss
-from certus.split import Split
 from certus.training import fit
 from studies.dog_features import AT_ONCE, enlarged, photographs
 from studies.kept_networks import Facts, Kept, kept_network

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from certus.decimals import at_most
+from certus._format import at_most
 from certus.evidence import Evidence
 from studies.dog_ascent import PAPER_STEPS
 from studies.dog_attacks import TITLES, farthest_behind

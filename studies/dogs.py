@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from certus.decimals import at_most
+from certus._format import at_most
 from studies.dog_ascent import draw_ascent, measure_ascent
 from studies.dog_attacks import attacked, table_of_errors, two_panels
 from studies.dog_features import DOG, DOG_BREEDS, photo_features

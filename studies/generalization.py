@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from certus._format import at_most_digits
 from certus.certificates.paper_terms import lipschitz_error
-from certus.decimals import at_most_digits
 from certus.display.canvas import COLOURS, new_figure, subscripted
 from certus.evidence import Evidence
 from studies.generalization_samples import (

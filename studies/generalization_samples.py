@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from certus.certificates.paper_terms import level_error
+from certus.data import Split
 from certus.datasets.bundled import rings
 from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
-from certus.split import Split
 from studies.workshop import Workshop
 
 LEVEL_GAMMA, RADIUS, FAILURE = 2.0, 4.0, 0.05

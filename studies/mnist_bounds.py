@@ -17,8 +17,8 @@ from typing import Any
 
 from torch import nn
 
+from certus._format import at_most_digits
 from certus.bounds import input_smoothness
-from certus.decimals import at_most_digits
 from studies.mnist_bounds_claims import (
     FIFTH_TABLE,
     HALVED,

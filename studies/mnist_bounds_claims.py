@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from certus._format import at_most_digits
 from certus.attacks.evaluate import Interval, wilson
-from certus.decimals import at_most_digits
 from certus.evidence import Evidence
 from studies.paper_tables import PAPER_TABLES
 from studies.reproduction import Comparison, Measured

@@ -25,14 +25,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from certus._names import NORMS
 from certus.attacks.evaluate import fair_epsilon
+from certus.data import Split, Subset, choose_rows
 from certus.datasets import load
 from certus.runs.loaded_run import TrainedRun, recorded_rho_hat
 from certus.runs.settings import Settings
-from certus.split import Split
-from certus.spoken import NORMS
 from certus.storage.write import write_atomically
-from certus.subsets import Subset, choose_rows
 from studies.reproduction import Extent, Part
 from studies.told_settings import told_settings
 from studies.workshop import Workshop

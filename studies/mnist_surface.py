@@ -22,12 +22,12 @@ from torch import Tensor
 
 from certus.attacks.evaluate import Trial, sweep
 from certus.attacks.minimum_norm import Margin, largest_penalty
+from certus.data import Split
 from certus.display.canvas import COLOURS, MARKERS, new_figure, subscripted
 from certus.evidence import Evidence
 from certus.inner import concave_share
 from certus.losses import ModelLoss, predicted
 from certus.norms import L2
-from certus.split import Split
 from studies.mnist_networks import (
     MEAN_LENGTH,
     MNIST_METHODS,

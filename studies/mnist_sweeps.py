@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from certus._names import NORMS
 from certus.attacks.evaluate import Trial, sweep, typical_length, wilson
+from certus.data import Split
 from certus.display.attack_figures import Curve, Panel
 from certus.display.canvas import subscripted
 from certus.losses import ModelLoss
 from certus.runs.loaded_run import TrainedRun
-from certus.split import Split
-from certus.spoken import NORMS
 from studies.mnist_networks import MNIST_METHODS, NetworkRecipe, mnist_network, random_images
 from studies.page import markdown_table
 from studies.reproduction import Comparison, Measured, Part

@@ -21,10 +21,9 @@ import certus
 from certus.certificates.certificate import Certificate
 from certus.certificates.transport import estimated_distance
 from certus.costs import Cost, LabelCost, WeightedL2
+from certus.data import Split, random_order
 from certus.datasets import DataSet
 from certus.runs.loaded_run import named_split
-from certus.split import Split
-from certus.subsets import random_order
 from studies.next_year_page import SMALL_LEVEL, draw_years, next_year_statements, next_year_text
 from studies.reproduction import Extent, Part, Picture, Reproduction
 from studies.workshop import Workshop

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from certus.decimals import at_least, at_most
+from certus._format import at_least, at_most
 from certus.display.canvas import COLOURS, MARKERS, legend_below, new_figure, title_above
 from certus.evidence import Evidence
 from studies.page import markdown_table

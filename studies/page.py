@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from certus.decimals import at_least, at_most, at_most_digits
+from certus._format import at_least, at_most, at_most_digits
 from studies.reproduction import Extent, Reproduction
 from studies.resnet50_weights import FETCH
 from studies.told_settings import training_words

@@ -16,8 +16,8 @@ from typing import Any
 
 from torch import Tensor
 
-from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.costs import SquaredL2
+from certus.data import Split, Subset, random_order
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import METRICS
 from certus.runs.loaded_run import TrainedRun
@@ -28,8 +28,7 @@ from certus.smoothing.design import make_plan
 from certus.smoothing.predictors import Predictor
 from certus.smoothing.sampling import CALIBRATION, CERTIFIED, Noise, Observed, observe
 from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW
-from certus.split import Split
-from certus.subsets import Subset, random_order
+from certus.storage.code import code_digest
 from studies.reproduction import Extent, Part, Picture, Reproduction
 from studies.smoothing_page import draw_bounds, smoothing_statements, smoothing_text
 from studies.smoothing_rivals import clopper_bounds, majorant_bounds
@@ -119,7 +118,7 @@ def _measure_noisy(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str,
         "parameters": sum(one.numel() for one in trained.loss.model.parameters()),
         "seconds of training": round(_seconds(trained.run.path), 1),
         "rows": {part: one.as_json() for part, one in chosen.items()},
-        "bounds version": BOUNDS_VERSION,
+        "code digest": code_digest(),
         "mean error in noise": float((seen / entry.draws).mean()),
         "bounds": rows,
         "predictions": predictions,

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 
 from certus.attacks.gradient import fgm, pgm
+from certus.data import choose_rows
 from certus.datasets import load
 from certus.inner import WRM, PaperAscent
 from certus.inner.methods import ERM, Perturber
 from certus.losses import CrossEntropy, ModelLoss
 from certus.models.paper import mnist_cnn
-from certus.subsets import choose_rows
 from studies.mnist_networks import MEAN_LENGTH, SMALL_BUDGET
 from studies.page import markdown_table
 from studies.reproduction import (

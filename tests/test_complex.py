@@ -47,10 +47,12 @@ WAYS: dict[str, Callable[[], object]] = {
     "certify, estimator's targets": lambda: certus.certify(
         ESTIMATOR, (REAL.numpy(), MARKED.numpy()), **QUIET
     ),
-    "smoothing": lambda: certus.certify(NETWORK, (COMPLEX, LABELS), smoothing=0.5, draws=100, **QUIET),
-    "smoothing, targets": lambda: certus.certify(NETWORK, (REAL, MARKED), smoothing=0.5, draws=100, **QUIET),
-    "smoothing, arrays": lambda: certus.certify(
-        ESTIMATOR, (COMPLEX.numpy(), LABELS.numpy()), smoothing=0.5, draws=100, **QUIET
+    "smoothing": lambda: certus.certify_smoothed(NETWORK, (COMPLEX, LABELS), sigma=0.5, draws=100, **QUIET),
+    "smoothing, targets": lambda: certus.certify_smoothed(
+        NETWORK, (REAL, MARKED), sigma=0.5, draws=100, **QUIET
+    ),
+    "smoothing, arrays": lambda: certus.certify_smoothed(
+        ESTIMATOR, (COMPLEX.numpy(), LABELS.numpy()), sigma=0.5, draws=100, **QUIET
     ),
     "fit": lambda: certus.fit(NETWORK, (COMPLEX, LABELS), epochs=1, progress=False),
     "fit, targets": lambda: certus.fit(NUMBER, (REAL, MARKED), epochs=1, progress=False),

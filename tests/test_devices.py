@@ -29,10 +29,10 @@ from certus.attacks import (
 )
 from certus.attacks.evaluate import paired_differences
 from certus.costs import Cost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
+from certus.data import Split
 from certus.inner import largest_curvature
 from certus.inner.methods import AnyPerturber
 from certus.models import certified_mlp
-from certus.split import Split
 from certus.training.lightning_callback import RobustTraining
 from tests.single_precision import DEVICE, DeviceTensor, SinglePrecisionDevice, on_device
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 from types import ModuleType
@@ -94,19 +93,6 @@ def test_every_part_lists_what_may_be_relied_on(name: str) -> None:
     if isinstance(part, ModuleType):
         assert len(set(part.__all__)) == len(part.__all__) > 0
         assert all(hasattr(part, each) and not each.startswith("_") for each in part.__all__)
-
-
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [("SquaredSup", "costs"), ("Ball", "domains"), ("ERM", "perturbers"), ("validate", "smoothness")],
-)
-def test_names_of_a_part_are_not_at_the_top_but_the_error_leads_there(name: str, place: str) -> None:
-    with pytest.raises(AttributeError, match=rf"certus\.{name} is now certus\.{place}\.{name}\.$"):
-        getattr(certus, name)
-    with pytest.raises(ImportError, match=rf"certus\.{name} is now certus\.{place}\.{name}\.$"):
-        exec(f"from certus import {name}")
-    assert not hasattr(certus, name)
-    assert hasattr(importlib.import_module(f"certus.{place}"), name)
 
 
 @pytest.mark.parametrize("name", ["nonsense", "math", "_Missing"])

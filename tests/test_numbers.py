@@ -16,7 +16,7 @@ from certus.errors import ArgumentError, require_number, require_numbers, requir
 from certus.losses import CrossEntropy, ModelLoss
 
 INPUTS, LABELS = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
-NOISE = {"smoothing": 0.5, "confidence": 0.9}
+NOISE = {"sigma": 0.5, "confidence": 0.9}
 NOT_NEGATIVE = "must be finite and not negative"
 
 
@@ -55,14 +55,15 @@ class Untouched(nn.Module):
         ({"rho": 0.1, "balls": -1}, "`balls` must be a whole number"),
         ({"rho": 1e300, **NOISE}, "`rho` must be at most 1e+30; got 1e+300"),
         ({"rho": 0.1, **NOISE, "clip": 1e308}, "`clip` must be at most 1e+30; got 1e+308"),
-        ({"rho": 0.1, **NOISE, "smoothing": 1e-300}, "`sigma` must be at least 1e-30; got 1e-300"),
+        ({"rho": 0.1, **NOISE, "sigma": 1e-300}, "`sigma` must be at least 1e-30; got 1e-300"),
         ({"rho": 0.1, **NOISE, "confidence": None}, "`confidence` must lie in [0.5, 1); got None"),
-        ({"rho": 0.1, **NOISE, "smoothing": 1e300}, "`sigma` must be at most 1e+30; got 1e+300"),
+        ({"rho": 0.1, **NOISE, "sigma": 1e300}, "`sigma` must be at most 1e+30; got 1e+300"),
     ],
 )
 def test_nonsense_is_refused_before_any_work(options: dict[str, Any], message: str) -> None:
+    way: Any = certus.certify_smoothed if "sigma" in options else certus.certify
     with pytest.raises(ArgumentError) as refused:
-        certus.certify(Untouched(), (INPUTS, LABELS), **options)
+        way(Untouched(), (INPUTS, LABELS), **options)
     assert message in str(refused.value)
 
 

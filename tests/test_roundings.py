@@ -1,4 +1,4 @@
-"""Roundings of proofs have names and derivations in ``outward.py``; no bare literal stands for one."""
+"""Roundings of proofs have names and derivations in ``rounding.py``; no bare literal stands for one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.bounds_sources import ROOT
+from tools.sources import ROOT
 from tools.trusted_kernel import ASSEMBLY, kernel
 
 PACKAGE = ROOT / "src" / "certus"
@@ -20,7 +20,7 @@ NO_ROUNDING = {
     "certificates/proven/majorants.py": {"_SCALES", "_APART", "_SLIGHT", "_CORNER"},  # choices: see there
     "certificates/proven/concentration.py": {"_NARROW"},  # where a search ends
     "certificates/proven/duality_gap.py": {"_SHARE"},  # a choice, which is paid for
-    "smoothing/coefficients.py": {"_TOLERANCE"},  # where halving ends; added to what is proven
+    "smoothing/coefficients.py": {"_TOLERANCE", "_NOTICEABLE"},  # where halving ends; added to what is proven
     "smoothing/neyman_pearson.py": {"_OVERSHOOT", "_TAIL"},  # how fine grids are; paid for
     "certificates/transport.py": {"_SOLVED"},  # what is assumed of POT
     "costs/base.py": {"_FLOOR"},  # how attacks step
@@ -38,8 +38,11 @@ TRIALS = ("claims.py", "trials.py")
 
 FILES = [
     path
-    for path in (*kernel(), *(PACKAGE / "certificates" / f"{name}.py" for name in (*ASSEMBLY, "transport")))
-    if not path.name.endswith(TRIALS) and path.name != "outward.py"
+    for path in (
+        *kernel(),
+        *(PACKAGE / f"{name}.py" for name in (*ASSEMBLY, "certificates/transport", "smoothing/_certify")),
+    )
+    if not path.name.endswith(TRIALS) and path.name != "rounding.py"
 ]
 
 
@@ -67,7 +70,7 @@ def _is_small(node: ast.AST) -> bool:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_bare_literal(path: Path) -> None:
     found = small_literals(path.read_text(encoding="utf-8"))
-    assert not found.get(""), "Name it in outward.py, with what it covers, or at the top of the file."
+    assert not found.get(""), "Name it in rounding.py, with what it covers, or at the top of the file."
     assert found.keys() == NO_ROUNDING.get(str(path.relative_to(PACKAGE)), set())
 
 

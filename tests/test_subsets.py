@@ -8,9 +8,9 @@ import pytest
 import torch
 from scipy.stats import binom, chi2
 
+from certus.data import Subset, choose_rows, halves, random_order
 from certus.datasets import Split
 from certus.errors import ArgumentError
-from certus.subsets import Subset, choose_rows, halves, random_order
 
 MASK = 2**64 - 1
 

@@ -190,8 +190,8 @@ ANYTHING: tuple[Any, Any] = nn.MSELoss, "x"
 
 def test_smoothing_takes_them() -> None:
     found = [
-        certus.certify(
-            network(3), (INPUTS, LABELS), rho=RHO, smoothing=0.5, draws=100, criterion=each, progress=False
+        certus.certify_smoothed(
+            network(3), (INPUTS, LABELS), rho=RHO, sigma=0.5, draws=100, criterion=each, progress=False
         ).bound(RHO)
         for each in (nn.CrossEntropyLoss(label_smoothing=0.1), certus.CrossEntropy(label_smoothing=0.1))
     ]
@@ -273,8 +273,8 @@ class Output:
 
 USES: dict[str, Callable[[nn.Module], object]] = {
     "certify": lambda model: certus.certify(model, (INPUTS, LABELS), rho=RHO, progress=False),
-    "smoothing": lambda model: certus.certify(
-        model, (INPUTS, LABELS), rho=RHO, smoothing=0.5, draws=100, progress=False
+    "smoothing": lambda model: certus.certify_smoothed(
+        model, (INPUTS, LABELS), rho=RHO, sigma=0.5, draws=100, progress=False
     ),
     "fit": lambda model: certus.fit(model, (INPUTS, LABELS), epochs=1, progress=False),
     "robust fit": lambda model: certus.fit(

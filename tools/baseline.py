@@ -250,7 +250,7 @@ def _certificates() -> dict[str, Case]:
     }
 
     def smoothed(**options: Any) -> Numbers:
-        certificate = certus.certify(elu, vectors, rho=0.01, smoothing=0.25, progress=False, **options)
+        certificate = certus.certify_smoothed(elu, vectors, rho=0.01, sigma=0.25, progress=False, **options)
         return {"upper": certificate.bound(0.01), "lower": certificate.lower(0.01)}
 
     def read() -> Numbers:

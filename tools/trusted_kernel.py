@@ -8,43 +8,47 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tools.bounds_sources import ROOT, closure, code
+from tools.sources import ROOT, closure, code
 
 PAGE = ROOT / "docs" / "trusted_kernel.md"
 
 PARTS = {
     "The rules": ("certificates/proven",),
-    "Certificates by smoothing": ("certificates/smoothing",),
-    "The smoothness of a network": ("smoothness",),
+    "Certificates by smoothing": ("smoothing",),
+    "The smoothness of a network": ("bounds",),
     "Constants of costs, norms, domains and losses": ("costs", "norms.py", "domains.py", "losses.py"),
     "Vocabulary": ("",),
 }
 """Heading → where its files are; a file belongs to the first that fits."""
 
-SMOOTHING = ("binomial", "ballots", "envelope", "coefficients")
-"""What is pure mathematics of ``certificates/smoothing``."""
+SMOOTHING = ("binomial", "voting", "neyman_pearson", "coefficients")
+"""What is pure mathematics of ``smoothing``."""
 
-ASSEMBLY = (
-    "levels",
-    "lines",
-    "engine",
-    "gamma_grid",
-    "certify",
-    "exact",
-    "certificate",
-    "population",
-    "alarm",
-    "any_model",
+ASSEMBLY = tuple(
+    f"certificates/{name}"
+    for name in (
+        "dual_values",
+        "aggregate",
+        "engine",
+        "deterministic",
+        "linear",
+        "certificate",
+        "population",
+        "alarm",
+    )
 )
-DRAWN = ("noise", "predictors", "drawing", "plan", "leading", "counting", "noisy_certificate")
-"""What draws and counts, of ``certificates/smoothing``."""
+DRAWN = tuple(
+    f"smoothing/{name}"
+    for name in ("_certify", "predictors", "sampling", "design", "confidence", "certificate")
+)
+"""What draws and counts, of ``smoothing``."""
 
 _INTRODUCTION = """\
 # What a proven number rests on
 
 A number that certus calls *proven* follows from the code below. It also rests on float64 arithmetic as
 IEEE 754 defines it, and on NumPy and PyTorch computing sums, products, eigenvalues and Fourier transforms as
-accurately as `src/certus/outward.py` assumes. A reviewer who distrusts everything else reads these files and
+accurately as `src/certus/rounding.py` assumes. A reviewer who distrusts everything else reads these files and
 no others: they import no attack, no ascent, no run directory and no picture, and a test says so. What an
 ascent or an attack finds can make a bound loose, never wrong.
 
@@ -66,11 +70,9 @@ attacks as well.
 def kernel() -> list[Path]:
     """The files of the kernel: the rules, the smoothness bounds, and all that they import."""
     package = ROOT / "src" / "certus"
-    folder = package / "certificates"
-    mathematics = [folder / "smoothing" / f"{name}.py" for name in SMOOTHING]
-    return closure(
-        [*sorted((folder / "proven").glob("*.py")), *mathematics, package / "smoothness" / "api.py"]
-    )
+    mathematics = [package / "smoothing" / f"{name}.py" for name in SMOOTHING]
+    rules = sorted((package / "certificates" / "proven").glob("*.py"))
+    return closure([*rules, *mathematics, package / "bounds" / "analysis.py"])
 
 
 def page() -> str:
@@ -82,9 +84,8 @@ def page() -> str:
         mine = [path for path in left if _name(path).startswith(places)]
         left = [path for path in left if path not in mine]
         lines += [f"## {heading}\n", *_table(mine), ""]
-    folder = ROOT / "src" / "certus" / "certificates"
-    drawn = [f"smoothing/{name}" for name in DRAWN]
-    lines += [_ASSEMBLED, *_table([folder / f"{name}.py" for name in (*ASSEMBLY, *drawn)])]
+    folder = ROOT / "src" / "certus"
+    lines += [_ASSEMBLED, *_table([folder / f"{name}.py" for name in (*ASSEMBLY, *DRAWN)])]
     return "\n".join(lines) + "\n"
 
 

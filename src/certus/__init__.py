@@ -30,15 +30,16 @@ if TYPE_CHECKING:
         training,
     )
     from certus.bounds import input_smoothness
-    from certus.certificates import Certificate, Smoothed, certify
+    from certus.certificates import Certificate, certify
     from certus.costs import SquaredL2
+    from certus.data import Split
     from certus.domains import Box
     from certus.errors import CertusError
     from certus.evidence import Evidence
     from certus.inner import WRM
     from certus.losses import CrossEntropy, ModelLoss
     from certus.runs import load_run
-    from certus.split import Split
+    from certus.smoothing import certify_smoothed
     from certus.training import fit
 
 __version__ = "0.1.0"
@@ -51,13 +52,13 @@ __all__ = [
     "CrossEntropy",
     "Evidence",
     "ModelLoss",
-    "Smoothed",
     "Split",
     "SquaredL2",
     "attacks",
     "bounds",
     "certificates",
     "certify",
+    "certify_smoothed",
     "costs",
     "datasets",
     "domains",
@@ -82,10 +83,10 @@ _HOMES = {
     "CrossEntropy": "losses",
     "Evidence": "evidence",
     "ModelLoss": "losses",
-    "Smoothed": "certificates",
-    "Split": "split",
+    "Split": "data",
     "SquaredL2": "costs",
     "certify": "certificates",
+    "certify_smoothed": "smoothing",
     "fit": "training",
     "input_smoothness": "bounds",
     "load_run": "runs",

@@ -7,13 +7,13 @@ import inspect
 import torch
 from torch import Tensor, nn
 
-from certus.batches import widened
+from certus._tensor import widened
 from certus.costs import Cost, LabelCost
 from certus.costs.claims import check_claims
+from certus.data import require_real
 from certus.domains import Domain
 from certus.errors import ArgumentError, LossError, require, sample_list
 from certus.losses import AnyLoss
-from certus.split import require_real
 
 
 def check_batch(inputs: Tensor, targets: Tensor | None) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.batches import check_broadcast, per_sample
+from certus._tensor import check_broadcast, per_sample
 from certus.errors import ArgumentError, require
 from certus.norms import L2
 

@@ -28,7 +28,7 @@ from certus.errors import ArgumentError, UnsupportedError
 from certus.inner.methods import Perturber
 from certus.losses import SquaredError
 from tests.attacks.models import convolutional, fragile, images
-from tests.surrogate.test_untouched import assert_same, snapshot
+from tests.inner.test_untouched import assert_same, snapshot
 
 INPUTS, LABELS = images()
 BY_FOOLBOX = Foolbox(foolbox.attacks.LinfPGD(steps=5, random_start=False), 0.1, (0, 1))

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
+from certus._names import NORMS
 from certus.attacks.projections import check_norm, project, retract, steepest, steepest_step, uniform
 from certus.errors import ArgumentError
 from certus.norms import Lp
-from certus.spoken import NORMS
 from tests.oracles import Array
 
 EVERY_NORM = pytest.mark.parametrize("p", NORMS.values())

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from certus import Box, CrossEntropy, ModelLoss
+from certus._names import NORMS
 from certus.attacks import GradientAttack, Margin, fgm, ifgm, pgm
 from certus.domains import Ball, Domain, Unbounded
 from certus.errors import ArgumentError, LossError, UnsupportedError
 from certus.losses import SquaredError
 from certus.norms import Lp
-from certus.spoken import NORMS
 from tests.attacks.models import convolutional, images, linear
 
 EVERY_NORM = pytest.mark.parametrize("norm", NORMS.values())

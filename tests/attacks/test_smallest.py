@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2
+from certus._names import NORMS
 from certus.attacks import Margin, largest_penalty, nearest_error
 from certus.costs import SquaredSup, WeightedL2
 from certus.datasets import Split
 from certus.errors import ArgumentError, CertusError
 from certus.inner import BarzilaiBorwein
 from certus.norms import Lp
-from certus.spoken import NORMS
 from tests.attacks.models import convolutional, images, linear
 
 EVERY_NORM = pytest.mark.parametrize("norm", NORMS.values())

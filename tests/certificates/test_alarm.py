@@ -22,8 +22,8 @@ from certus.certificates.files import as_json
 from certus.certificates.local_bounds import Surroundings
 from certus.certificates.lower_bounds import push
 from certus.certificates.proven.constants import Around, look_around
+from certus.data import Split
 from certus.errors import ContradictionError
-from certus.split import Split
 from certus.storage.write import seal
 from tests.certificates.problems import network, samples
 

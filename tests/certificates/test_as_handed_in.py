@@ -63,13 +63,14 @@ WRAPPERS = [subclass, own_forward, compiled_with_forward, own_backend]
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # of dynamo, where an attack climbs
 @pytest.mark.parametrize("make", WRAPPERS)
-@pytest.mark.parametrize("options", [{}, {"smoothing": 0.25, "draws": 20}])
+@pytest.mark.parametrize("options", [{}, {"sigma": 0.25, "draws": 20}])
 def test_a_wrapper_that_computes_otherwise(make: Callable[[], nn.Module], options: dict[str, Any]) -> None:
     """It errs on every sample: whatever is certified must allow for that."""
     model = make()
     assert bool((model(INPUTS).argmax(1) != LABELS).all())
     try:
-        certificate = certus.certify(model, (INPUTS, LABELS), rho=0.01, progress=False, **options)
+        way: Any = certus.certify_smoothed if options else certus.certify
+        certificate = way(model, (INPUTS, LABELS), rho=0.01, progress=False, **options)
     except CertusError:
         return
     bound = certificate.bound(0.01) if options else certificate.error_bound(0.01)
@@ -134,7 +135,9 @@ def test_a_model_that_errs_on_every_row(classes: list[Any], answers: Any, target
     labels = np.array(targets)[(rows[:, 0] > 0).astype(int)]
     model = Labelled(classes, *answers)
     assert not (model.predict(rows) == labels).any()
-    certificate = certus.certify(model, (rows, labels), rho=0.01, smoothing=0.05, draws=50, progress=False)
+    certificate = certus.certify_smoothed(
+        model, (rows, labels), rho=0.01, sigma=0.05, draws=50, progress=False
+    )
     assert certificate.bound(0.01) > 0.9
 
 
@@ -157,11 +160,11 @@ def test_a_module_with_a_random_number_for_each_call_is_refused(dtype: torch.dty
     torch.manual_seed(0)
     rows = torch.full((100, 1), 0.3)
     with pytest.raises(CertusError, match="the same whenever it is asked"):
-        certus.certify(
+        certus.certify_smoothed(
             RandomShift(dtype, scale),
             (rows, torch.ones(100).long()),
             rho=1e-4,
-            smoothing=0.25,
+            sigma=0.25,
             draws=20,
             progress=False,
         )

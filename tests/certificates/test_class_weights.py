@@ -18,9 +18,9 @@ from certus.certificates.cache import FileMemory
 from certus.certificates.files import as_json
 from certus.certificates.local_bounds import lowered
 from certus.costs import LabelCost
+from certus.data import Split
 from certus.errors import ArgumentError
 from certus.losses import CrossEntropy, SquaredError
-from certus.split import Split
 from certus.storage.write import write_json
 from tests.certificates.problems import network, numpy_loss, samples
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import certus
 from certus.certificates import Level, Population, betting
+from certus.data import random_order
 from certus.datasets import Split
-from certus.subsets import random_order
 
 SEEDS = range(10)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from certus.certificates.dual_values import Level
 from certus.certificates.files import as_json
 from certus.certificates.proven.constants import Around, look_around
 from certus.costs import LabelCost
+from certus.data import Split
 from certus.errors import ArgumentError, LossError
 from certus.losses import SquaredError
-from certus.split import Split
+from certus.smoothing import certify_smoothed
 from certus.storage.write import unsealed
 from tests.certificates.problems import network, samples
 
@@ -260,7 +262,7 @@ def test_weights_of_batches_are_never_lost() -> None:
     with pytest.raises(ArgumentError, match="those of 1 of 2"):
         certify(model, iter([next(_weighted()), (INPUTS, LABELS)]), **ASK)
     with pytest.raises(ArgumentError, match="`data` must have no weights"):
-        certify(model, batches, rho=0.1, smoothing=0.5)
+        certify_smoothed(model, batches, rho=0.1, sigma=0.5)
 
 
 class Everywhere(IterableDataset[Any]):
@@ -284,11 +286,15 @@ DRAWN: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("options", [{"confidence": 0.9}, {"smoothing": 0.5}], ids=["exact", "smoothing"])
+@pytest.mark.parametrize(
+    "way",
+    [partial(certify, confidence=0.9), partial(certify_smoothed, sigma=0.5)],
+    ids=["exact", "smoothing"],
+)
 @pytest.mark.parametrize("name", DRAWN)
-def test_a_confidence_needs_independent_draws(name: str, options: dict[str, Any]) -> None:
+def test_a_confidence_needs_independent_draws(name: str, way: Any) -> None:
     with pytest.raises(ArgumentError, match="`data` must be independent draws from a population"):
-        certify(network("tanh", 1), DRAWN[name], rho=0.1, **options)
+        way(network("tanh", 1), DRAWN[name], rho=0.1)
 
 
 def test_a_loader_that_shuffles_is_an_independent_draw() -> None:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import certus
-from certus.certificates import Certificate, SmoothedCertificate
+from certus.certificates import Certificate
 from certus.certificates.files import as_json
+from certus.smoothing import SmoothedCertificate
 from certus.storage.write import write_json
 
 QUICK: dict[str, Any] = {
@@ -26,7 +27,7 @@ QUICK: dict[str, Any] = {
 }
 NOISY: dict[str, Any] = {
     "rho": 0.1,
-    "smoothing": 0.5,
+    "sigma": 0.5,
     "draws": 5,
     "votes": 5,
     "attack_steps": 0,
@@ -73,7 +74,7 @@ def test_repeats_are_counted_with_a_confidence(copies: int, form: str, tmp_path:
 @pytest.mark.parametrize("copies", [0, 3, 61])
 def test_repeats_are_counted_with_noise(copies: int, tmp_path: Path) -> None:
     other = torch.randn(50, 3), torch.zeros(50, dtype=torch.int64)
-    found = certus.certify(
+    found = certus.certify_smoothed(
         lambda points: (points[:, 0] > 0).astype(int), rows(600, copies), calibration=other, **NOISY
     )
     assert found.repeats == copies
@@ -97,7 +98,7 @@ def test_rows_of_numbers_repeat_with_their_targets() -> None:
         def predict(self, points: Any) -> Any:
             return points[:, 0]
 
-    found = certus.certify(
+    found = certus.certify_smoothed(
         Straight(), (inputs, targets), calibration=(inputs, targets), **NOISY | {"clip": 4.0}
     )
     assert found.repeats == 19

@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 import certus
-from certus.certificates import Certificate, SmoothedCertificate
+from certus.certificates import Certificate
 from certus.errors import CertusError
 from certus.losses import CrossEntropy, SquaredError
+from certus.smoothing import SmoothedCertificate
 from tests.certificates.problems import network, samples
 
 RHOS = (0.0, 1e-4, 0.002, 0.01, 0.3)
@@ -53,7 +54,7 @@ def test_a_certificate_is_read_as_it_was_written(kind: str, tmp_path: Path) -> N
 
 def test_a_smoothed_certificate_is_read_as_it_was_written(tmp_path: Path) -> None:
     model, (inputs, labels) = network("tanh", 1), samples(1, 200)
-    fresh = certus.certify(model, (inputs, labels), rho=0.01, smoothing=0.3, draws=20)
+    fresh = certus.certify_smoothed(model, (inputs, labels), rho=0.01, sigma=0.3, draws=20)
     assert isinstance(fresh, SmoothedCertificate)
     fresh.save(tmp_path / "a.json")
     read = SmoothedCertificate.load(tmp_path / "a.json")

@@ -91,7 +91,7 @@ def test_without_the_quadratics_around_samples(monkeypatch: pytest.MonkeyPatch) 
 
 def test_more_classes_than_have_gradients_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     few = certified("tanh", classes=5)
-    for module in ("certificates.proven.values", "smoothness.pullback"):
+    for module in ("certificates.proven.majorants", "bounds.backward"):
         monkeypatch.setattr(f"certus.{module}.MOST_CLASSES", 2)
     many = certified("tanh", classes=5)
     for one, other in zip(few.levels, many.levels, strict=True):

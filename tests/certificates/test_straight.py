@@ -21,9 +21,9 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.linear import certify_straight
 from certus.certificates.proven.linear import Positive, PositiveSquare, ScoreLoss, Softplus
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
+from certus.data import Split
 from certus.errors import ArgumentError, UnsupportedError
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, ModelLoss, SquaredError
-from certus.split import Split
 
 GENERATOR = torch.Generator().manual_seed(3)
 INPUTS = torch.randn(30, 4, generator=GENERATOR, dtype=torch.float64)

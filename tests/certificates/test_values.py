@@ -17,10 +17,10 @@ from certus.certificates.proven.problem import Problem
 from certus.costs import Masked, SquaredL2
 from certus.domains import Box, Domain, Unbounded
 from certus.losses import Criterion, CrossEntropy, SmoothMargin, SquaredError
+from tests.bounds.balls import balls, coefficient, cross_entropy, outputs
 from tests.certificates.problems import CROSS_ENTROPY, EVERYWHERE, L2, network, samples
 from tests.oracles import Array, maximum_on_grid
 from tests.problems import SHARP_COSTS, SMOOTH_COSTS, PlaneCost
-from tests.smoothness.balls import balls, coefficient, cross_entropy, outputs
 
 COSTS = [cost for cost in (*SMOOTH_COSTS, *SHARP_COSTS) if "bregman" not in cost.name]
 EVERY_COST = pytest.mark.parametrize("cost", COSTS, ids=str)

@@ -249,13 +249,13 @@ def test_the_table_of_samples(small: Small) -> None:
 
 
 def test_other_versions_are_remarked_upon(small: Small) -> None:
-    about = dict(small.again.about) | {"bounds_version": 10**6, "torch_version": "0.1"}
+    about = dict(small.again.about) | {"code_digest": "0" * 16, "torch_version": "0.1"}
     again = replace(small.again, about=about)
     stated = Statement.read(small.file)
     assert stated.differences(again) == []
     first, second = stated.remarks(again)
-    assert first.startswith("bounds version ")
-    assert first.endswith(" made it; this is 1000000")
+    assert first.startswith("code digest ")
+    assert first.endswith(f" made it; this is {'0' * 16}")
     assert second.startswith("torch version ")
 
 

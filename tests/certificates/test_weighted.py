@@ -15,10 +15,10 @@ from certus._validation import checked_weights
 from certus.certificates import Certificate, certify
 from certus.certificates.files import as_json
 from certus.certificates.proven.knapsack import worst_error
+from certus.data import Split
 from certus.errors import ArgumentError, UnprovableError
 from certus.models.registry import mlp
-from certus.outward import mean_down, mean_up
-from certus.split import Split
+from certus.rounding import mean_down, mean_up
 from certus.storage.write import write_json
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -17,9 +17,9 @@ from certus.attacks import nearest_error
 from certus.certificates import Certificate
 from certus.certificates.files import as_json, sample_table
 from certus.costs import SquaredSup, WeightedL2
+from certus.data import Split
 from certus.errors import ArgumentError, LossError
 from certus.evidence import Evidence
-from certus.split import Split
 from certus.storage.write import write_json
 from certus.training.metrics import evaluate
 
@@ -145,8 +145,8 @@ def test_models_that_write_over_their_inputs_are_given_copies(how: str) -> None:
     found, expected = (
         [
             certus.certify(model, (inputs, targets), rho=[0.01, 0.1], attack_steps=5).curve(),
-            certus.certify(
-                model, (inputs, targets), rho=0.1, smoothing=0.3, draws=10, votes=9, attack_steps=2
+            certus.certify_smoothed(
+                model, (inputs, targets), rho=0.1, sigma=0.3, draws=10, votes=9, attack_steps=2
             ).curve(),
             evaluate(certus.ModelLoss(model), Split(inputs, targets)),
             nearest_error(certus.ModelLoss(model), inputs, targets, steps=5, rounds=3).distance,

@@ -15,6 +15,7 @@ from certus.certificates import local_bounds as surroundings
 from certus.certificates.progress import BALL, LEVEL, LOOK, NEAREST, PUSH, Work, whole_work
 from certus.certificates.proven import constants
 from certus.costs import LabelCost
+from certus.smoothing import certify_smoothed
 from tests.certificates.problems import network, samples
 
 COUNT = 12
@@ -104,11 +105,11 @@ def test_a_certification_in_noise_tells_its_share() -> None:
         asked[0] += len(points)
         return (points[:, 0] > 0).astype(int)
 
-    certify(
+    certify_smoothed(
         model,
         (inputs.numpy(), (inputs[:, 0] > 0).long().numpy()),
         rho=0.01,
-        smoothing=0.25,
+        sigma=0.25,
         draws=20,
         votes=9,
         attack_steps=2,

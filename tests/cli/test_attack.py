@@ -11,6 +11,7 @@ import torch
 from matplotlib.figure import Figure
 
 from certus.attacks import attack_data, fair_epsilon, nearest_error, pgm
+from certus.data import choose_rows
 from certus.datasets import digits
 from certus.display.canvas import COLOURS
 from certus.runs import RunDirectory
@@ -18,7 +19,6 @@ from certus.runs.loaded_run import open_trained
 from certus.runs.settings import Settings
 from certus.runs.train_run import execute, start_run
 from certus.storage.write import seal
-from certus.subsets import choose_rows
 from certus.training import Observer, TrainingState
 from tests.cli.test_cli import QUICK, certus, refused
 from tests.pictures import line_of, pixels_of

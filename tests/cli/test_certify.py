@@ -12,12 +12,12 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from certus._format import at_most
 from certus.certificates.cache import FileMemory
 from certus.certificates.certificate import Certificate
 from certus.certificates.deterministic import certify_network as certify
 from certus.certificates.files import as_json, sample_table
 from certus.datasets import Split, digits
-from certus.decimals import at_most
 from certus.display.canvas import COLOURS
 from certus.display.certificate_figures import draw_bracket
 from certus.errors import ArgumentError

@@ -34,7 +34,7 @@ def rare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_balanced_run_is_certified_by_class(rare: Path) -> None:
     done = certus("certify", "run", *QUICK, folder=rare)
     assert done.returncode == 0, done.stderr
-    trained = library.load(rare / "run")
+    trained = library.load_run(rare / "run")
     counts = torch.bincount(trained.data.train.targets).double()
     weights = counts.sum() / (2 * counts)
     words = f"in the order of the labels: {weights[0]:.4g}, {weights[1]:.4g}."

@@ -13,11 +13,11 @@ import pytest
 from certus import WRM
 from certus.attacks import attack_data
 from certus.costs import SquaredSup
+from certus.data import choose_rows
 from certus.domains import Unbounded
 from certus.inner import ProximalAscent
 from certus.runs import RunDirectory
 from certus.runs.loaded_run import open_trained
-from certus.subsets import choose_rows
 from tests.cli.test_attack import read
 from tests.cli.test_cli import QUICK, certus, refused
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from certus.certificates import SmoothedCertificate
+from certus.smoothing import SmoothedCertificate
 from certus.smoothing.certificate import Quantity
 from certus.storage.write import seal, unsealed
 from tests.cli.test_cli import certus, refused

@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 import certus
 from certus.cli.app import app
+from certus.data import Subset
 from certus.datasets import load
 from certus.errors import ArgumentError
 from certus.inner import WRM, PaperAscent
 from certus.losses import CrossEntropy
 from certus.models.registry import build_from
 from certus.runs.factory import build_method
-from certus.subsets import Subset
 
 TRAIN = "train digits --model mlp:6:elu --epochs 1"
 

@@ -87,8 +87,8 @@ def test_moved_data(moved: Path) -> None:
 def test_in_python(moved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(moved)
     with pytest.raises(RunError, match=r"nothing is there now; if it was moved"):
-        library.load("run")
-    trained = library.load("run", data=HERE)
+        library.load_run("run")
+    trained = library.load_run("run", data=HERE)
     assert trained.data.name == "csv:people.csv"  # what it is called stays
     assert len(trained.data.train) == 24
     named = RunDirectory(moved / "run", "csv:x.csv")
@@ -99,7 +99,7 @@ def test_named_data_have_no_place(tmp_path: Path) -> None:
     done = certus("train", "wine", "--epochs", "1", "--model", "mlp:2:elu", "-o", "run", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     with pytest.raises(ArgumentError, match=r"`run_data` must be left out for wine"):
-        library.load(tmp_path / "run", data="csv:wine.csv")
+        library.load_run(tmp_path / "run", data="csv:wine.csv")
 
 
 def test_certify_says_what_new_data_lack(moved: Path) -> None:

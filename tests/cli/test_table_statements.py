@@ -77,7 +77,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def held_out_rows(folder: Path, name: str) -> list[dict[str, str]]:
     rows = TABLES[name]()
-    numbers = library.load(folder / f"run-{name}").data.rows["test"].tolist()
+    numbers = library.load_run(folder / f"run-{name}").data.rows["test"].tolist()
     return [rows[number] for number in numbers]
 
 
@@ -171,7 +171,7 @@ def test_whole_years_are_no_short_way(shop: Path) -> None:
 
 def test_a_frozen_column_is_frozen_whole(shop: Path) -> None:
     """Whatever its categories are called, and its gaps too."""
-    cost, data = library.load(shop / "run-frozen").cost, library.load(shop / "run-frozen").data
+    cost, data = library.load_run(shop / "run-frozen").cost, library.load_run(shop / "run-frozen").data
     names = data.feature_names
     assert names is not None
     for place, name in enumerate(names):
@@ -210,7 +210,7 @@ def test_a_new_category_counts_as_a_whole_change(shop: Path) -> None:
 
 def reached_by_x(folder: Path, epsilon: float) -> np.ndarray:
     """(n,) whether some x within ε, and nothing else, makes the model err; on a fine grid."""
-    trained = library.load(folder / "run-people")
+    trained = library.load_run(folder / "run-people")
     data, names = trained.data.test, trained.data.feature_names
     assert names is not None
     found = np.zeros(len(data), dtype=bool)
@@ -240,7 +240,7 @@ def test_attacks_leave_categories_whole(shop: Path) -> None:
 
 
 def test_the_report_shows_rows(shop: Path) -> None:
-    trained = library.load(shop / "run-people")
+    trained = library.load_run(shop / "run-people")
     found = find_out(trained, 1.0, 12, 0)
     names = trained.data.feature_names
     assert names is not None

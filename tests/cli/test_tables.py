@@ -18,7 +18,7 @@ from certus.runs.factory import features_of, named_feature
 from certus.runs.loaded_run import open_trained
 from certus.runs.sensitivity import move_feature
 from tests.cli.test_cli import certus, refused
-from tests.data.test_messy import COUNT, messy, write
+from tests.datasets.test_messy import COUNT, messy, write
 from tests.pictures import pixels_of
 
 
@@ -50,7 +50,7 @@ def test_predictions_agree_with_the_network(shop: Path) -> None:
     assert "25.00% of 'town' count as unknown, a category that no row of the run had: Basel." in done.stderr
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     assert len(rows) == COUNT
-    trained = library.load(shop / "run")
+    trained = library.load_run(shop / "run")
     said = json.loads(
         certus("predict", str(shop / "run"), str(shop / "new.csv"), "--json", folder=Path("/")).stdout
     )
@@ -142,7 +142,7 @@ def test_an_exported_network_is_the_same(shop: Path) -> None:
     done = certus("export", "run", "-o", "made/net.pt2", folder=shop)
     assert done.returncode == 0, done.stderr
     again = torch.export.load(shop / "made/net.pt2").module()
-    trained = library.load(shop / "run")
+    trained = library.load_run(shop / "run")
     for count in (1, 7):
         inputs = trained.data.train.inputs[:count]
         torch.testing.assert_close(again(inputs), trained.model(inputs), rtol=1e-6, atol=1e-6)
@@ -150,19 +150,19 @@ def test_an_exported_network_is_the_same(shop: Path) -> None:
 
 def test_the_folder_of_the_data_is_no_option(shop: Path) -> None:
     """The command that makes a run again is one that can be typed."""
-    told = train_command(library.load(shop / "run").settings, "run", imported=False)
+    told = train_command(library.load_run(shop / "run").settings, "run", imported=False)
     assert "--drop rate --split stratified" in told
     assert "folder" not in told
 
 
 def test_features_of_a_table_have_names(shop: Path) -> None:
-    trained = library.load(shop / "run")
+    trained = library.load_run(shop / "run")
     by_name = {one.name: one for one in features_of(trained.data)}
     assert by_name["town"].category
     assert len(by_name["town"].columns) == 4
     assert not by_name["age"].category
     with pytest.raises(library.CertusError, match="must be on a table"):
-        features_of(library.data.digits())
+        features_of(library.datasets.digits())
 
 
 def test_a_shift_without_labels_says_which_columns_moved(shop: Path) -> None:

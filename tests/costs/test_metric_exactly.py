@@ -11,7 +11,7 @@ from torch import Tensor
 
 from certus.costs import Bregman, Cost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.errors import UnsupportedError
-from certus.outward import SOME, slack
+from certus.rounding import SOME, slack
 
 SHAPE = (2, 3)
 

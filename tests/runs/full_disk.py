@@ -16,7 +16,7 @@ from certus.datasets.package import run
 from certus.errors import ArgumentError
 from certus.storage.write import WriteError, write_atomically
 from tests.cli.test_cli import certus
-from tests.data.test_cache import held, package, quiet, small
+from tests.datasets.test_cache import held, package, quiet, small
 from tests.runs.metrics import without_time
 
 TRAIN = [

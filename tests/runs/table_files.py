@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import certus
+from certus.data import Split
 from certus.datasets import DataSet
 from certus.datasets.new_data import load_like
-from certus.split import Split
 
 NAMES = (">=65", "a=b", "x?", "(missing", "p,q", 'say "so"', "known", "0x1", "Zürich")
 FIRST = np.datetime64("1970-01-01")

@@ -61,7 +61,7 @@ def test_a_run_with_prices_against_brute_force(people: Path) -> None:
     assert done.returncode == 0, done.stderr
     kept = json.loads((people / "run/run.json").read_text())["settings"]
     assert kept["price"] == "town=0.3,age=inf,rate=2"
-    trained = library.load(people / "run")
+    trained = library.load_run(people / "run")
     assert trained.data.units.endswith("at the prices town=0.3,age=inf,rate=2")
     rows = trained.data.test[:4]
     found = certify_network(
@@ -98,7 +98,7 @@ def test_a_run_with_prices_against_brute_force(people: Path) -> None:
 def test_one_feature_alone_moves_in_its_own_units(people: Path) -> None:
     """Whatever moving it costs, and a frozen one too."""
     certus(*TRAIN[:-1], "frozen", "--price", "town=0.3,age=inf,rate=2", folder=people)
-    trained = library.load(people / "frozen")
+    trained = library.load_run(people / "frozen")
     plain, rows = replace(trained, cost=natural_cost(trained.data)), trained.data.test[:6]
     for name in ("town", "age"):
         one = named_feature(trained.data, name)

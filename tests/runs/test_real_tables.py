@@ -221,8 +221,8 @@ def test_smoothing_attains_no_parts_of_categories(tmp_path: Path) -> None:
     table, _ = make_table(tmp_path / "old.csv", rng, fields, network, count=600)
     whole, _ = everything(table.data)
     sigma = 0.3
-    found = certus.certify(
-        network, whole, rho=0.2, smoothing=sigma, draws=50, votes=20, cost=table.cost, attack_steps=6
+    found = certus.certify_smoothed(
+        network, whole, rho=0.2, sigma=sigma, draws=50, votes=20, cost=table.cost, attack_steps=6
     )
     # The margin is 4, and the difference of two columns has noise of the deviation σ·√(2 + 2).
     chance = 0.5 * math.erfc(1 / (2 * sigma) / math.sqrt(2))
@@ -288,9 +288,10 @@ def test_batches_of_a_table_are_rows_too(tmp_path: Path, way: str) -> None:
             return [float(done.loss.mean()), float(done.sup.max())]
         options: dict[str, Any] = {"attack_steps": 5, "domain": table.data.domain}
         if way == "smoothing":
-            options = {"smoothing": 0.3, "draws": 200, "seed": 0}
+            options = {"sigma": 0.3, "draws": 200, "seed": 0}
         model = Unread(network) if way == "no proof" else network
-        found = certus.certify(model, rows, rho=0.2, cost=table.cost, **options)
+        way_in: Any = certus.certify_smoothed if way == "smoothing" else certus.certify
+        found = way_in(model, rows, rho=0.2, cost=table.cost, **options)
         if way == "smoothing":
             return [found.lower(0.2)]
         if way == "proven":

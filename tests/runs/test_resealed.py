@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 import certus as library
-from certus.certificates import Certificate, SmoothedCertificate
+from certus.certificates import Certificate
 from certus.errors import CertusError
+from certus.smoothing import SmoothedCertificate
 from certus.storage.write import seal
 from tests.certificates.small_run import certify_small, make_run
 from tests.cli.test_cli import certus
@@ -67,8 +68,8 @@ def entry(content: Any, keys: Keys) -> Any:
 FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "certificate": ("run/certificate/certificate.json", lambda place: Certificate.load(place / "forged")),
     "smoothing": ("run/certificate/smoothing.json", lambda place: SmoothedCertificate.load(place / "forged")),
-    "run": ("run/run.json", lambda place: library.load(place / "other")),
-    "result": ("run/result.json", lambda place: library.load(place / "other")),
+    "run": ("run/run.json", lambda place: library.load_run(place / "other")),
+    "result": ("run/result.json", lambda place: library.load_run(place / "other")),
 }
 FREE = {
     "certificate": ("about",),  # of no number that the certificate answers with; ``verify`` asks, see below

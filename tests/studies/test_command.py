@@ -18,8 +18,8 @@ from studies.reproduction import Extent
 from studies.reproductions import REPRODUCTIONS
 from studies.workshop import Workshop
 from tests.cli.test_cli import Done
+from tests.display.test_width import whole_and_narrow
 from tests.runs.kills import BeforeCalling, run
-from tests.texts.test_width import whole_and_narrow
 
 
 def study(*arguments: str) -> Done:

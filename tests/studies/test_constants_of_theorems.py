@@ -14,8 +14,8 @@ from scipy.special import logsumexp, softmax
 from torch import Tensor
 from torch.func import grad, jacrev
 
+from certus.data import Split
 from certus.datasets import load
-from certus.split import Split
 from studies import convergence_runs, generalization, generalization_samples
 from studies.reproduction import Extent
 from studies.workshop import Workshop

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from certus.data import Split
 from certus.losses import CrossEntropy, ModelLoss
-from certus.split import Split
 from studies import training_cost
 from studies.reproduction import Extent, Outcome, Verdict
 from studies.training_cost import REPRODUCTION

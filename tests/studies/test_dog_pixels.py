@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from certus.split import Split
+from certus.data import Split
 from certus.storage.files import RunError
 from studies import dog_pixels
 from studies.dog_pixels import fine_tuned, fit_last_layer, moves_of_wrm

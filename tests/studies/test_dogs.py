@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from certus.data import Split
 from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
-from certus.split import Split
 from certus.storage.files import RunError
 from studies import dog_features, dogs
 from studies.dog_ascent import literal_ascent, trace_of_first_epoch

@@ -15,8 +15,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from certus.attacks import GradientAttack, Margin
+from certus.data import Split
 from certus.losses import ModelLoss
-from certus.split import Split
 from studies import (
     mnist_bounds,
     mnist_gamma,

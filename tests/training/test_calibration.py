@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from certus import WRM, ModelLoss
-from certus.split import Split
+from certus.data import Split
 from certus.training import RobustnessStatus, calibrate
 
 CPU = Fabric(accelerator="cpu", devices=1)

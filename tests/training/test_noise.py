@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 import certus
 from certus.costs import Masked, WeightedL2
+from certus.data import Split
 from certus.errors import ArgumentError, UnsupportedError
 from certus.inner import PaperAscent
 from certus.inner.methods import Perturber
 from certus.losses import MissProbability
 from certus.runs.settings import Settings
 from certus.smoothing.sampling import Noise
-from certus.split import Split
 from certus.training.noise import NoisyLoss, fresh_noise, smoothed_concavity
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from certus._validation import checked_weights
+from certus.data import Split
 from certus.datasets import DataSet
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
@@ -17,7 +18,6 @@ from certus.inner import WRM
 from certus.inner.methods import ERM, Perturber
 from certus.losses import ModelLoss
 from certus.models.registry import mlp
-from certus.split import Split
 from certus.training import evaluate, fit
 
 GENERATOR = torch.Generator().manual_seed(0)

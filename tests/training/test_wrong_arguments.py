@@ -13,8 +13,8 @@ from torch import nn
 import certus
 from certus import WRM, ModelLoss
 from certus.attacks import attack_data, fgm
+from certus.data import Split
 from certus.inner.methods import ERM
-from certus.split import Split
 
 INPUTS = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
 LABELS = (INPUTS[:, 0] > 0).long()

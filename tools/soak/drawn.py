@@ -15,8 +15,8 @@ from certus.costs import LabelCost
 from certus.domains import Unbounded
 from certus.errors import UnsupportedError
 from certus.losses import Criterion, Logistic, SmoothMargin, SquaredError
+from tests.bounds.networks import SMOOTH, Plan
 from tests.certificates.problems import network
-from tests.smoothness.networks import SMOOTH, Plan
 from tools.soak.geometry import Geometry, draw_geometry
 
 SETS = 5  # of samples for each network: every set is a problem of its own

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from certus.certificates import Certificate, worst_error
+from certus.data import Split
 from certus.losses import predicted
-from certus.split import Split
 from tests.oracles import Array
 from tools.soak.adversaries import attack
 from tools.soak.drawn import SETS, Drawn, certified, draw_problem

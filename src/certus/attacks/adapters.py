@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from certus._eval_mode import evaluation_mode
+from certus._tensor import differentiable
 from certus._validation import check_batch
-from certus.batches import differentiable
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.inner.methods import Perturber
 from certus.losses import AnyLoss, ModelLoss
-from certus.modes import evaluation_mode
 
 _INSTALL = {
     "foolbox": "pip install 'certus[attacks]'",

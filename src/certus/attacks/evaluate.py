@@ -25,22 +25,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from certus._eval_mode import evaluation_mode
+from certus._names import GRADIENT_ATTACKS, NORMS
 from certus._validation import check_batch
 from certus.attacks.gradient import default_step, fgm, ifgm, pgm
 from certus.attacks.projections import check_norm
 from certus.costs import Cost, SquaredL2
 from certus.costs.masked import masked_to
+from certus.data import AnySamples, Split, read_whole
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, LossError, require, require_count, require_seed, sample_list
 from certus.evidence import Evidence
 from certus.inner import WRM, default_maximizer
 from certus.inner.methods import ERM, AnyPerturber, Perturber, as_perturber
 from certus.losses import AnyLoss, ModelLoss, evaluate_loss, is_labelled, predicted
-from certus.modes import evaluation_mode
 from certus.norms import L2, SUP, Lp
-from certus.samples import AnySamples, read_whole
-from certus.split import Split
-from certus.spoken import GRADIENT_ATTACKS, NORMS
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from certus._eval_mode import evaluation_mode
+from certus._tensor import differentiable, per_sample, widened
 from certus._validation import check_batch, check_domain, check_loss
 from certus.attacks import projections as balls
-from certus.batches import differentiable, per_sample, widened
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require, require_count
 from certus.inner.methods import Perturber
 from certus.losses import AnyLoss, evaluate_loss, loss_and_slope
-from certus.modes import evaluation_mode
 
 _EVERYWHERE = Unbounded()
 _STEP = 2.5  # the default step is this times ε/steps: enough to cross the ball, and to turn

@@ -18,16 +18,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from certus._eval_mode import evaluation_mode
+from certus._tensor import per_sample
 from certus._validation import check_batch, check_domain, check_geometry
 from certus.attacks.evaluate import check_model_loss
 from certus.attacks.gradient import GradientAttack
-from certus.batches import per_sample
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import LossError, require, require_count
 from certus.inner import WRM, Maximizer, default_maximizer
 from certus.losses import ModelLoss, check_labels, predicted
-from certus.modes import evaluation_mode
 from certus.norms import Lp
 
 

@@ -11,10 +11,10 @@ import math
 import torch
 from torch import Tensor
 
-from certus.batches import per_sample
+from certus._names import NORMS
+from certus._tensor import per_sample
 from certus.errors import require
 from certus.norms import L2
-from certus.spoken import NORMS
 
 
 def check_norm(norm: float) -> None:

@@ -30,11 +30,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from certus.batches import per_sample
+from certus._tensor import per_sample
 from certus.bounds.curvature_rules import Joint, Range, Site, bend_by_max_rule, bend_by_sum_rule, exact_bend
 from certus.bounds.passes import Met, Place, Reach, Rounded, Rows, Shape, Stage, Tally, size, times
 from certus.bounds.smoothness import LayerBound
-from certus.outward import HUNDREDS, SOME, TINY, slack, up
+from certus.rounding import HUNDREDS, SOME, TINY, slack, up
 
 Function = Callable[[Tensor], Tensor]
 

@@ -23,7 +23,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from certus.batches import widened
+from certus._eval_mode import unwrapped
+from certus._tensor import widened
 from certus.bounds.backward import Outputs, Pullback, geometry_of, read_outputs, sum_rule
 from certus.bounds.composition import (
     Step,
@@ -44,11 +45,10 @@ from certus.bounds.passes import Reach, Rows, Shape, size, times
 from certus.bounds.smoothness import LayerBound, LocalBound, SmoothnessBound
 from certus.costs import Cost, SquaredL2
 from certus.costs.claims import cost_assumptions
+from certus.data import require_real
 from certus.errors import CertusError, UnprovableError, require
 from certus.losses import Criterion, CrossEntropy
-from certus.modes import unwrapped
-from certus.outward import FEW, up
-from certus.split import require_real
+from certus.rounding import FEW, up
 
 _MOST_SWELLING = 1e60
 _L2 = SquaredL2()

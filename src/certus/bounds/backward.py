@@ -31,7 +31,7 @@ from certus.bounds.passes import Reach, Rows, Shape, Tally, size
 from certus.costs import Cost
 from certus.costs.claims import check_claims_everywhere
 from certus.costs.metric import Metric
-from certus.outward import slack, up
+from certus.rounding import slack, up
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,8 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from certus.batches import per_sample, shown
+from certus._eval_mode import at_rest
+from certus._tensor import per_sample, shown
 from certus.bounds.activations import Activation, Function
 from certus.bounds.curvature_rules import Joint, Range
 from certus.bounds.max_pool import Windows
@@ -41,7 +42,6 @@ from certus.bounds.operators import AxisProduct, Chain, Convolution, Dense, Diag
 from certus.bounds.passes import Reach, Shape, Stage
 from certus.bounds.web import Sum
 from certus.errors import ClaimError
-from certus.modes import at_rest
 
 _PASSED: WeakSet[Activation] = WeakSet()
 _FAR = 1e6

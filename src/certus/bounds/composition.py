@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from certus.batches import per_sample
+from certus._tensor import per_sample
 from certus.bounds.passes import Met, Place, Reach, Rounded, Rows, Shape, Stage, Tally, size, times
 from certus.bounds.smoothness import LayerBound
-from certus.outward import slack, up
+from certus.rounding import slack, up
 
 
 class Affine(Stage):

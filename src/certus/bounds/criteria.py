@@ -32,7 +32,7 @@ from torch import Tensor
 from certus.bounds.passes import times
 from certus.errors import LossError, UnsupportedError, sample_list
 from certus.losses import Criterion, CrossEntropy, Logistic, SmoothMargin, SquaredError
-from certus.outward import FEW, TINY, up
+from certus.rounding import FEW, TINY, up
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from certus.bounds.passes import Rows, times
 from certus.bounds.spectral import quadratic_norm
-from certus.outward import TINY
+from certus.rounding import TINY
 
 Range = tuple[Tensor, Tensor]
 

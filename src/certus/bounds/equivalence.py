@@ -17,11 +17,11 @@ import math
 import torch
 from torch import Tensor, nn
 
+from certus._eval_mode import at_rest
 from certus.bounds.composition import Step, run_steps
 from certus.bounds.passes import Shape
 from certus.errors import ContradictionError, UnsupportedError, require, sample_list
 from certus.losses import predicted, require_tensor
-from certus.modes import at_rest
 
 _FAR = (0.0, 1e-3, 1.0, 1.0, 30.0, 1e3, 1e6)
 _NEAR = (0.0, 1e-3, 1.0, 1.0, 30.0)

@@ -46,10 +46,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from certus.data import in_fitted_order, named_rows, require_real
 from certus.errors import ArgumentError, UnprovableError, UnsupportedError
-from certus.feature_names import in_fitted_order, named_rows
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
-from certus.split import require_real
 
 
 class Unread(UnsupportedError):

@@ -35,9 +35,9 @@ from torch import Tensor, fx, nn
 from torch.nn.modules import module as torch_module
 from torch.nn.utils import parametrize
 
+from certus._eval_mode import names_in, parts_of_function
 from certus.bounds.passes import Shape
 from certus.errors import UnsupportedError
-from certus.modes import names_in, parts_of_function
 
 _CALLED = (
     *("__call__", "_wrapped_call_impl", "_call_impl", "_slow_forward", "__getattribute__", "__getattr__"),

@@ -84,7 +84,7 @@ class UnknownCallError(UnsupportedError):
         super().__init__(
             f"Nothing can be proven through {unknown.kind} ({place}){unknown.where}: {unknown.reason}. "
             f"Put in its place: {unknown.advice}. certus.bounds.validate(model) lists every such call; "
-            "certify(…, smoothing=…) proves by noise on the inputs, and needs no rule."
+            "certify_smoothed proves by noise on the inputs, and needs no rule."
         )
         self.unknown = unknown
 

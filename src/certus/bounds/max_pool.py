@@ -11,7 +11,7 @@ from torch import Tensor
 
 from certus.bounds.passes import Met, Place, Reach, Rounded, Rows, Shape, Stage, Tally, size
 from certus.bounds.smoothness import LayerBound
-from certus.outward import FEW, slack, up
+from certus.rounding import FEW, slack, up
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from torch import nn
 
+from certus._eval_mode import at_rest
 from certus.bounds.composition import Step
 from certus.bounds.equivalence import check_agreement
 from certus.bounds.export import foreign_tensors, is_altered
@@ -29,7 +30,6 @@ from certus.bounds.registry import children, find_rule, has_own_rule, is_sequent
 from certus.bounds.web import Sum
 from certus.errors import ArgumentError, UnprovableError, UnsupportedError
 from certus.layers import Residual
-from certus.modes import at_rest
 
 
 def read_network(model: nn.Module, shape: Shape) -> list[Step]:

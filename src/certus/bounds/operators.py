@@ -26,7 +26,7 @@ from torch.nn import functional, grad
 from certus.bounds.composition import Affine
 from certus.bounds.passes import Shape
 from certus.bounds.spectral import cached, circulant_norm, matrix_norm
-from certus.outward import FEW, slack, up
+from certus.rounding import FEW, slack, up
 
 Weights = tuple[Tensor, ...]
 

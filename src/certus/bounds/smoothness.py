@@ -11,7 +11,7 @@ from torch import Tensor
 from certus.costs import Cost
 from certus.errors import contradiction
 from certus.evidence import Evidence
-from certus.outward import MANY, THOUSANDS
+from certus.rounding import MANY, THOUSANDS
 
 VALIDITY = (
     "Proven for the real-valued network with the stored weights, in exact arithmetic; computed in float64 "

@@ -6,7 +6,7 @@
   padded input, so the largest norm over its frequencies is an upper bound. On the unpadded torus it is not
   one.
 
-Everything is float64 on the CPU; ``certus.outward.inflate`` raises results by more than its rounding.
+Everything is float64 on the CPU; ``certus.rounding.inflate`` raises results by more than its rounding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from certus.outward import inflate
+from certus.rounding import inflate
 
 _DENSE = 1024  # the largest Gram matrix whose eigenvalues are computed; squaring it often is dearer
 _AT_ONCE = 1 << 20  # numbers in the matrices whose eigenvalues are computed together: 16 MB if complex

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from certus._eval_mode import at_rest, unwrapped
 from certus.bounds.composition import Step
 from certus.bounds.export import has_hooks, is_altered
 from certus.bounds.graph_reader import inspect_graph
@@ -17,7 +18,6 @@ from certus.bounds.passes import Shape, Stage
 from certus.bounds.registry import children, find_rule, is_sequential, stands_alone
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.layers import Residual
-from certus.modes import at_rest, unwrapped
 
 _JUMPS = "it is not smooth: its derivative jumps"
 _ANY = "a smooth activation, or average pooling"

@@ -48,7 +48,7 @@ from certus.bounds.composition import (
 )
 from certus.bounds.passes import Met, Place, Reach, Rounded, Rows, Shape, Stage, Tally, size, times
 from certus.bounds.smoothness import LayerBound
-from certus.outward import slack
+from certus.rounding import slack
 
 
 @dataclass(frozen=True, eq=False)

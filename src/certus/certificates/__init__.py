@@ -13,9 +13,6 @@ from certus.certificates.proven.concentration import betting, dkw, empirical_ber
 from certus.certificates.proven.duality_gap import Rule
 from certus.certificates.proven.knapsack import worst_error
 from certus.certificates.proven.problem import Problem
-from certus.smoothing._certify import certify_any
-from certus.smoothing.certificate import Quantity, SmoothedBracket, SmoothedCertificate
-from certus.smoothing.deployment import Radius, Smoothed
 
 __all__ = [
     "AccuracyBracket",
@@ -26,16 +23,10 @@ __all__ = [
     "Population",
     "Problem",
     "Push",
-    "Quantity",
-    "Radius",
     "Reached",
     "Rule",
-    "Smoothed",
-    "SmoothedBracket",
-    "SmoothedCertificate",
     "betting",
     "certify",
-    "certify_any",
     "certify_network",
     "certify_straight",
     "default_gammas",

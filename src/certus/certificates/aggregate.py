@@ -12,8 +12,8 @@ from torch import Tensor
 
 from certus.certificates.dual_values import Level
 from certus.certificates.proven.duality_gap import Rule
-from certus.outward import mean_down, mean_up
-from certus.split import Split
+from certus.data import Split
+from certus.rounding import mean_down, mean_up
 
 
 class PointSource(Protocol):

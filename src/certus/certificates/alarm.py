@@ -18,7 +18,7 @@ from torch import Tensor
 from certus.certificates.dual_values import Level
 from certus.certificates.proven.duality_gap import Rule
 from certus.errors import contradiction
-from certus.outward import SOME
+from certus.rounding import SOME
 
 if TYPE_CHECKING:
     from certus.certificates.certificate import AccuracyBracket, Bracket, Certificate

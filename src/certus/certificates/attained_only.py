@@ -15,15 +15,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from certus._eval_mode import at_rest, unwrapped
+from certus._tensor import per_sample
 from certus.attacks.gradient import GradientAttack
 from certus.attacks.minimum_norm import Margin, nearest_error
-from certus.batches import per_sample
 from certus.bounds.criteria import check_targets
 from certus.certificates.aggregate import Push
 from certus.certificates.lower_bounds import settled
 from certus.certificates.proven.problem import BATCH, Data, gather
 from certus.costs import Cost
 from certus.costs.masked import masked_to
+from certus.data import RowEncoding
 from certus.domains import Domain
 from certus.errors import LossError, UnsupportedError
 from certus.losses import (
@@ -38,9 +40,7 @@ from certus.losses import (
     predicted,
     require_tensor,
 )
-from certus.modes import at_rest, unwrapped
-from certus.outward import MANY, down, up
-from certus.row_encoding import RowEncoding
+from certus.rounding import MANY, down, up
 
 _ROUNDS = 6
 _BEYOND = 1.001

@@ -25,9 +25,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
 from certus.certificates.proven.problem import BATCH, Data, Problem
+from certus.data import (
+    AnySamples,
+    Numbered,
+    Pieces,
+    Split,
+    as_samples,
+    as_tensor,
+    common_encoding,
+    read_whole,
+)
 from certus.errors import ArgumentError, LossError, require
-from certus.samples import AnySamples, Numbered, Pieces, as_samples, as_tensor, common_encoding, read_whole
-from certus.split import Split
 
 _MANY = 0.01  # the share of all rows from which repeats are named
 

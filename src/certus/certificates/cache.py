@@ -43,7 +43,7 @@ from torch import Tensor
 import certus
 from certus.certificates.dual_values import PER_SAMPLE, Level
 from certus.certificates.proven.duality_gap import Rule
-from certus.certificates.proven.version import BOUNDS_VERSION
+from certus.storage.code import code_digest
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
 from certus.storage.write import WriteError, sweep_temporaries
@@ -225,11 +225,11 @@ class KeptFiles:
 
     @property
     def _key(self) -> str:
-        asked = [BOUNDS_VERSION, certus.__version__, torch.__version__, self.question]
+        asked = [code_digest(), certus.__version__, torch.__version__, self.question]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
     def _note(self, about: dict[str, object]) -> dict[str, object]:
-        return {"question": self._key, "bounds_version": BOUNDS_VERSION, **about}
+        return {"question": self._key, "code_digest": code_digest(), **about}
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{self._key[:16]}-{name}.safetensors"

@@ -19,7 +19,7 @@ from certus.certificates.lower_bounds import errs, lowered_loss, may_err
 from certus.certificates.proven.float_error import rounding_at
 from certus.certificates.proven.problem import Problem
 from certus.losses import evaluate_loss
-from certus.outward import SOME, mean_down, mean_up
+from certus.rounding import SOME, mean_down, mean_up
 
 
 def bracket_swaps(problem: Problem, places: tuple[int, ...], changed: float, rho: float) -> Bracket:

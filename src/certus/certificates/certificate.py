@@ -34,17 +34,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from certus._render import Lookable
 from certus.certificates.aggregate import Attained, Line, PointSource, Push, Untouched
 from certus.certificates.alarm import check_accuracy, check_bracket, check_certificate
 from certus.certificates.dual_values import Level
 from certus.certificates.population import Population
 from certus.certificates.proven.concentration import clopper_pearson
 from certus.certificates.proven.knapsack import worst_error
+from certus.data import Split
 from certus.errors import ArgumentError, UnsupportedError, require_number
 from certus.evidence import Evidence
-from certus.lookable import Lookable
-from certus.outward import SOME, down, slack, up
-from certus.split import Split
+from certus.rounding import SOME, down, slack, up
 from certus.storage.write import write_json
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""The options of ``certify``, for editors and type checkers: those of the two functions it chooses from.
+"""The options of ``certify``, for editors and type checkers: those of ``certify_network``.
 
-What each means is said where it is used, in ``certify_network`` and ``certify_any``; a test compares them.
+What each means is said there; a test compares them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from typing import TypedDict
 from certus.bounds import SmoothnessBound
 from certus.certificates.engine import Memory
 from certus.costs import Cost, LabelCost
+from certus.data import RowEncoding
 from certus.domains import Domain
 from certus.losses import Criterion
-from certus.row_encoding import RowEncoding
-from certus.smoothing.predictors import AnyData
-from certus.smoothing.sampling import Draws
 
 
 class NetworkOptions(TypedDict, total=False):
-    """Without ``smoothing``: those of ``certify_network``."""
+    """Those of ``certify_network``."""
 
     epsilon: float | Sequence[float] | None
     criterion: Criterion | None
@@ -38,20 +36,3 @@ class NetworkOptions(TypedDict, total=False):
     attack_steps: int
     encoding: RowEncoding | None
     memory: Memory | None
-
-
-class SmoothingOptions(TypedDict, total=False):
-    """With ``smoothing``: those of ``certify_any``."""
-
-    draws: int
-    confidence: float
-    votes: int
-    abstain: float | None
-    criterion: Criterion | None
-    clip: float | None
-    cost: Cost
-    label_cost: LabelCost | None
-    calibration: AnyData | None
-    seed: int
-    attack_steps: int
-    memory: Draws | None

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from certus._eval_mode import unwrapped
 from certus._validation import checked_weights
 from certus.bounds import SmoothnessBound
 from certus.bounds.criteria import has_rule
@@ -33,6 +34,7 @@ from certus.certificates.population import Population
 from certus.certificates.progress import Work, whole_work
 from certus.certificates.proven.problem import Data, Problem
 from certus.costs import Cost, LabelCost, SquaredL2
+from certus.data import AnySamples, RowEncoding, Split, read_whole
 from certus.domains import Domain, Unbounded
 from certus.errors import (
     LARGEST,
@@ -58,11 +60,7 @@ from certus.losses import (
     as_criterion,
     inferred_criterion,
 )
-from certus.modes import unwrapped
-from certus.outward import TINY, mean_down, mean_up
-from certus.row_encoding import RowEncoding
-from certus.samples import AnySamples, read_whole
-from certus.split import Split
+from certus.rounding import TINY, mean_down, mean_up
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
 _CLOSED = 0.02  # a bracket as narrow as this share of its upper side is left as it is

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from certus.batches import per_sample
+from certus._tensor import per_sample
 from certus.certificates.lower_bounds import Moved, error_cost, lowered_loss, real_transport, settled
 from certus.certificates.proven.constants import Around
 from certus.certificates.proven.duality_gap import Proposal, Rule, bounds_by_rule

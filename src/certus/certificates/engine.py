@@ -24,7 +24,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from certus.batches import per_sample
+from certus._tensor import per_sample
 from certus.certificates.aggregate import Line, Push
 from certus.certificates.alarm import check_level
 from certus.certificates.batching import Portions
@@ -47,10 +47,10 @@ from certus.certificates.progress import LEVEL, LOOK, NEAREST, PUSH
 from certus.certificates.proven.constants import Grid
 from certus.certificates.proven.problem import Problem, gather
 from certus.certificates.tangent_points import touching_points
+from certus.data import Split
 from certus.errors import UnsupportedError
 from certus.inner import Maximizer
-from certus.outward import mean_down, mean_up
-from certus.split import Split
+from certus.rounding import mean_down, mean_up
 
 _RATIO = 1.1  # of neighbouring edges
 _MOST_RINGS = 160

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from certus._eval_mode import unwrapped
 from certus._validation import check_batch, check_geometry, checked_weights
 from certus.bounds.composition import run_steps
 from certus.bounds.criteria import check_targets
@@ -27,12 +28,11 @@ from certus.certificates.proven.linear import Positive, PositiveSquare, ScoreLos
 from certus.costs import Bregman, Cost, SquaredL2
 from certus.costs.claims import is_own
 from certus.costs.metric import Whitened
+from certus.data import Split
 from certus.domains import Unbounded
 from certus.errors import UnprovableError, UnsupportedError, require, require_numbers
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
-from certus.modes import unwrapped
-from certus.outward import FEW, SOME, TINY, down, mean_down, mean_up, slack, up
-from certus.split import Split
+from certus.rounding import FEW, SOME, TINY, down, mean_down, mean_up, slack, up
 
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
 _HALVINGS = 80

@@ -20,7 +20,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from certus.batches import per_sample
+from certus._tensor import per_sample
 from certus.certificates.cache import probed_samples
 from certus.certificates.dual_values import DEFAULT_ASCENT, PER_SAMPLE, Level, solve_level
 from certus.certificates.lower_bounds import errs
@@ -29,10 +29,10 @@ from certus.certificates.proven.constants import Around, Grid, look_around
 from certus.certificates.proven.majorants import Touches
 from certus.certificates.proven.problem import Problem
 from certus.certificates.tangent_points import touching_points
+from certus.data import Split
 from certus.errors import require, require_numbers
 from certus.inner import Maximizer
-from certus.outward import FEW, SOME, down, up
-from certus.split import Split
+from certus.rounding import FEW, SOME, down, up
 
 
 @dataclass(frozen=True, eq=False)

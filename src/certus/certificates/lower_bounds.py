@@ -24,18 +24,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from certus._tensor import per_sample
 from certus.attacks.gradient import GradientAttack
 from certus.attacks.minimum_norm import Margin, largest_penalty, nearest_error, shorten
-from certus.batches import per_sample
 from certus.certificates.proven.float_error import outputs_at, rounding_at
 from certus.certificates.proven.majorants import Touches
 from certus.certificates.proven.problem import Problem, raised_cost
 from certus.costs import Cost
 from certus.costs.masked import masked_to
+from certus.data import RowEncoding
 from certus.domains import Box, Domain, Intervals
 from certus.inner import default_maximizer
 from certus.losses import AnyLoss, ModelLoss, evaluate_loss
-from certus.row_encoding import RowEncoding
 
 
 def settled(encoding: RowEncoding, points: Tensor, base: Tensor, domain: Domain) -> Tensor:

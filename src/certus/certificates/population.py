@@ -33,9 +33,9 @@ from torch import Tensor
 from certus.certificates.dual_values import Level
 from certus.certificates.proven.concentration import INEQUALITIES, dkw, error_gammas, error_means
 from certus.certificates.proven.knapsack import worst_error
+from certus.data import random_order
 from certus.errors import require, require_confidence
-from certus.outward import SOME, slack, up
-from certus.subsets import random_order
+from certus.rounding import SOME, slack, up
 
 _FAR = 16.0  # C of the lower side, in units of the largest ρ
 _ABOVE = 0.8  # the share of δ that the upper sides have

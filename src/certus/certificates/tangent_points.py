@@ -19,7 +19,7 @@ from certus.bounds.backward import MOST_CLASSES
 from certus.certificates.proven.majorants import Touches
 from certus.certificates.proven.problem import Problem
 from certus.costs.metric import Euclidean
-from certus.outward import TINY
+from certus.rounding import TINY
 
 _ROUNDS = 8
 _SLACK = 1e-6  # of a distance, for classes that are left out

@@ -40,11 +40,9 @@ from torch import Tensor
 from certus._validation import checked_weights
 from certus.costs import Cost, SquaredL2, WeightedL2
 from certus.costs.claims import is_own
+from certus.data import RowEncoding, Split, halves
 from certus.errors import ArgumentError, UnsupportedError, require, require_count
-from certus.outward import FEW, MANY, SOME, down, up
-from certus.row_encoding import RowEncoding
-from certus.split import Split
-from certus.subsets import halves
+from certus.rounding import FEW, MANY, SOME, down, up
 
 
 def with_unknown(first: Split, second: Split, cost: Cost) -> tuple[Split, Split, Cost]:

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import typer
 
+from certus._format import printable
 from certus.cli import (
     attack,
     bound,
@@ -34,7 +35,6 @@ from certus.cli.grouped_help import GroupedCommands, certus_options
 from certus.cli.interruption import Interruption, interruptible
 from certus.cli.streams import outlive_readers
 from certus.errors import CertusError, FailedCheckError, bearable
-from certus.printable import printable
 
 # UsageError; where it lives depends on the version of typer, its place among the bases does not.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]

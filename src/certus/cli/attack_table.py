@@ -10,15 +10,14 @@ from certus.cli.attack_options import AttackOptions
 from certus.cli.output import console, messages, print_json
 from certus.cli.table_files import as_csv, as_latex, flat_rows
 from certus.costs import Cost
+from certus.data import Split, Subset
 from certus.display.attack_figures import Curve, Panel, draw_sweeps
 from certus.display.text import make_table, number
 from certus.domains import Domain, Unbounded
 from certus.evidence import Evidence
 from certus.runs.files import to_tag
 from certus.runs.loaded_run import TrainedRun
-from certus.split import Split
 from certus.storage.write import write_atomically, write_json
-from certus.subsets import Subset
 
 _WORDS = {
     "norm": "norm {}",

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from certus._names import NORMS
+from certus._progress import counting
 from certus.attacks.evaluate import (
     ATTACK_OPTIONS,
     ATTACKS,
@@ -16,7 +18,6 @@ from certus.attacks.evaluate import (
     sweep,
     typical_length,
 )
-from certus.bars import counting
 from certus.cli.attack_options import AttackOptions
 from certus.cli.epsilon import read_epsilon, read_norm
 from certus.cli.idle import of_others
@@ -26,11 +27,9 @@ from certus.cli.output import (
     require_picture,
     require_two,
 )
+from certus.data import Split, Subset
 from certus.errors import require
 from certus.runs.loaded_run import TrainedRun, own_rho
-from certus.split import Split
-from certus.spoken import NORMS
-from certus.subsets import Subset
 
 
 def check_places(asked: AttackOptions) -> None:

@@ -7,12 +7,12 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from certus.bars import share_bar
+from certus._format import at_most
+from certus._progress import share_bar
 from certus.certificates.cache import FileMemory
 from certus.certificates.certificate import Certificate
 from certus.cli.output import messages, same_place
 from certus.datasets import DataSet
-from certus.decimals import at_most
 from certus.display.certificate_figures import draw_bracket
 from certus.display.tables import error_name
 from certus.errors import ArgumentError, ContradictionError, FailedCheckError, UnsupportedError, require

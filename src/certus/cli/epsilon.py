@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from certus._names import NORMS
 from certus.attacks.evaluate import fair_epsilon
 from certus.cli.output import messages
 from certus.errors import ArgumentError, require
 from certus.runs.directory import RunDirectory
 from certus.runs.factory import own_model, settings_of
 from certus.runs.loaded_run import open_trained, recorded_rho_hat
-from certus.spoken import NORMS
 
 
 def read_norm(text: str) -> float:

@@ -9,9 +9,10 @@ from typing import Any
 
 import typer
 
+from certus._format import at_least, at_most
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import console, messages, print_json, require_picture
-from certus.decimals import at_least, at_most
+from certus.data import Subset
 from certus.display.figures import draw_fragile
 from certus.display.text import make_table, number
 from certus.errors import require, require_number
@@ -27,7 +28,6 @@ from certus.runs.sensitivity import (
     move_feature,
     spread_cost,
 )
-from certus.subsets import Subset
 from certus.training import evaluate
 
 _CATEGORIES = "A category changes in some rows instead: its rho is their share times the price of a change. "

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from certus._format import at_least
 from certus.certificates.transport import column_shifts, wider_cost
 from certus.cli.output import console
 from certus.costs import Cost
 from certus.datasets import DataSet
-from certus.decimals import at_least
 from certus.display.text import make_table, number
 from certus.runs.factory import features_of, natural_cost
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 
+from certus._progress import counting
 from certus.attacks.minimum_norm import nearest_error
-from certus.bars import counting
 from certus.cli.attack_options import AttackOptions
 from certus.cli.attack_table import clipping, describe, frozen_words, save_result
 from certus.cli.epsilon import read_norm
 from certus.cli.output import console, messages, print_json
+from certus.data import Subset
 from certus.display.text import make_table, number
 from certus.domains import Unbounded
 from certus.errors import require_count
 from certus.runs.loaded_run import TrainedRun
-from certus.subsets import Subset
 
 
 def show_nearest(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *, as_json: bool) -> None:

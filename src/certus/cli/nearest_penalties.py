@@ -6,17 +6,17 @@ import math
 
 import torch
 
+from certus._progress import counting
 from certus.attacks.minimum_norm import largest_penalty
-from certus.bars import counting
 from certus.cli.attack_options import AttackOptions
 from certus.cli.attack_table import clipping, describe, frozen_words, save_result
 from certus.cli.output import console, messages, print_json
 from certus.costs.masked import masked_to
+from certus.data import Subset
 from certus.display.text import make_table, number
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
 from certus.runs.loaded_run import TrainedRun
-from certus.subsets import Subset
 
 
 def show_penalties(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *, as_json: bool) -> None:

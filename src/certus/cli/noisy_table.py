@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from certus.bars import share_bar
+from certus._progress import share_bar
 from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, messages, print_json, show_parts
 from certus.display.certificate_figures import draw_smoothed

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import typer
 
+from certus._format import at_least
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import messages, print_json, require_file, same_place
 from certus.cli.streams import results
 from certus.cli.table_files import as_csv
-from certus.decimals import at_least
 from certus.errors import require, require_number
 from certus.runs.directory import RunDirectory
 from certus.runs.loaded_run import open_trained

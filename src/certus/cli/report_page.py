@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from certus.bars import counting
+from certus._progress import counting
 from certus.cli.output import console, messages, require_file, require_folder, same_place
 from certus.cli.same_data import require_same_test
 from certus.display.report.findings import find_out, unit_of, work

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import typer
 
+from certus._format import at_least, at_most
 from certus.bounds.smoothness import assumed_words
 from certus.certificates.alarm import check_met
 from certus.certificates.certificate import Certificate
@@ -20,18 +21,16 @@ from certus.certificates.transport import Shift, estimated_distance, transport_d
 from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.moved_columns import shifted_features, show_moved
 from certus.cli.output import console, messages, print_json
+from certus.data import Split, Subset, halves
 from certus.datasets import DataSet, load
 from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like, new_rows, new_table
-from certus.decimals import at_least, at_most
 from certus.display.text import number
 from certus.errors import ArgumentError, require, require_number
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import RunDirectory
 from certus.runs.factory import natural_cost
 from certus.runs.loaded_run import TrainedRun, named_split, open_trained
-from certus.split import Split
-from certus.subsets import Subset, halves
 from certus.table_options import TableOptions
 
 

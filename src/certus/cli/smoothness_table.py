@@ -13,6 +13,7 @@ from certus.bounds.smoothness import validity_of
 from certus.bounds.validation import smoothing_hint
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import console, messages, print_json, require_picture
+from certus.data import Subset
 from certus.display.figures import draw_bound
 from certus.display.text import make_table, number
 from certus.errors import CertusError, require_count
@@ -23,7 +24,6 @@ from certus.runs.directory import RunDirectory
 from certus.runs.factory import load_data, load_model, settings_of
 from certus.runs.files import from_tag
 from certus.storage.files import RunError
-from certus.subsets import Subset
 from certus.training.criterion_choice import default_criterion
 
 _RULES = {

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from certus._format import printable
 from certus.datasets.raw_table import is_number
-from certus.printable import printable
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _LATEX = {

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
+from certus._format import at_most
 from certus.bounds.smoothness import assumed_words
 from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, messages, print_json, show_parts
 from certus.cli.tensorboard import tensorboard_of
 from certus.cli.verdict_words import show_verdict
-from certus.decimals import at_most
 from certus.display.tables import epoch_parts, reached_words
 from certus.display.text import number
 from certus.models.own_code import Sources

@@ -23,7 +23,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from certus.batches import inner, per_sample
+from certus._tensor import inner, per_sample
 from certus.costs.metric import Metric
 from certus.domains import Domain
 from certus.errors import UnsupportedError, require

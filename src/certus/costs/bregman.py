@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.batches import inner, per_sample
+from certus._tensor import inner, per_sample
 from certus.costs.base import Cost, Response, Support, separable_response
 from certus.domains import Domain
 from certus.errors import ArgumentError, require

@@ -39,8 +39,8 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from certus.batches import inner, per_sample, shown, widened
-from certus.batches import inner as product
+from certus._tensor import inner, per_sample, shown, widened
+from certus._tensor import inner as product
 from certus.costs.base import Cost
 from certus.costs.bregman import Bregman
 from certus.costs.lp import SquaredLp, SquaredSup

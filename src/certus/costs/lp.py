@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.batches import inner, per_sample
+from certus._tensor import inner, per_sample
 from certus.costs.base import Cost, Response, Stepping, Support
 from certus.costs.metric import Absolute, Metric, Sup
 from certus.costs.prox import Bounds, prox_l1, prox_sup

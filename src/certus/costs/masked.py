@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from certus.batches import check_broadcast
+from certus._tensor import check_broadcast
 from certus.costs.base import Cost, Response, Stepping, Support
 from certus.costs.metric import Metric
 from certus.costs.quadratic import Mahalanobis

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from certus.errors import UnsupportedError
 from certus.norms import L2, MatrixNorm, Norm
-from certus.outward import FEW, MANY, SOME, slack
+from certus.rounding import FEW, MANY, SOME, slack
 
 _ILL = "The matrix of the cost is too ill-conditioned for a proof in float64."
 

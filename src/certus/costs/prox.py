@@ -18,7 +18,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from certus.batches import widened
+from certus._tensor import widened
 
 Bounds = tuple[Tensor, Tensor]
 

@@ -8,13 +8,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from certus.batches import check_broadcast, inner, per_sample
+from certus._tensor import check_broadcast, inner, per_sample
 from certus.costs.base import Cost, Response, Stepping, Support, infinite_unless, separable_response
 from certus.costs.metric import Euclidean, Full, Metric, Weighted
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import require
 from certus.norms import L2, DiagonalNorm, MatrixNorm, Norm
-from certus.outward import TINY
+from certus.rounding import TINY
 
 _SKEW = 1e-5  # of its largest entry: how far from symmetric a matrix may be, which is then made so
 

@@ -1,5 +1,6 @@
 """Data sets: bundled with the library, fetched by a package client, or the user's own files."""
 
+from certus.data import Split
 from certus.datasets.base import DataSet
 from certus.datasets.bundled import breast_cancer, diabetes, digits, rings, wine
 from certus.datasets.catalogue import DataEntry, load, names
@@ -10,7 +11,6 @@ from certus.datasets.fetching import FetchReport, fetch
 from certus.datasets.mnist import mnist
 from certus.datasets.package import default_cache
 from certus.datasets.tables import from_frame
-from certus.split import Split
 from certus.table_options import TableOptions
 
 __all__ = [

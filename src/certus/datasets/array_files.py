@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from certus.data import Split
 from certus.datasets._arrays import Array, Arrays, Bytes, Targets, labelled, single, why_not
 from certus.datasets.base import DataSet, image_set
 from certus.datasets.raw_table import Numeric
@@ -25,7 +26,6 @@ from certus.datasets.splits import beside_test, digest_arrays, in_fifths
 from certus.datasets.tables import table
 from certus.domains import Unbounded
 from certus.errors import ArgumentError, require
-from certus.split import Split
 from certus.storage.files import open_regular, read_up_to
 
 MOST_AXES = 8

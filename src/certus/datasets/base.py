@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from certus.data import Split, season
 from certus.datasets._arrays import Array, Bytes, Targets
 from certus.datasets.raw_table import (
     Categorical,
@@ -33,8 +34,6 @@ from certus.datasets.raw_table import (
 )
 from certus.domains import Box, Domain
 from certus.errors import shortened
-from certus.row_encoding import season
-from certus.split import Split
 
 GAP = "(missing)"
 """The category of a missing word."""

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from certus.data import Split
 from certus.datasets._arrays import Targets
 from certus.datasets.base import PIXELS, DataSet
 from certus.datasets.raw_table import Numeric
@@ -25,7 +26,6 @@ from certus.datasets.splits import digest_arrays, in_fifths
 from certus.datasets.tables import contents, table
 from certus.domains import Box, Unbounded
 from certus.errors import require
-from certus.split import Split
 
 
 def breast_cancer(seed: int = 0, *, standardize: bool = True) -> DataSet:

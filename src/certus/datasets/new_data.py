@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from certus.data import Split
 from certus.datasets._arrays import single
 from certus.datasets.base import DataSet, Recipe
 from certus.datasets.catalogue import TABLES, load, raw_table
@@ -21,7 +22,6 @@ from certus.datasets.raw_table import RawColumn, RawTable, TableProblem, numbers
 from certus.datasets.splits import digest_arrays, in_fifths
 from certus.datasets.tables import encode_columns
 from certus.errors import ArgumentError, require
-from certus.split import Split
 from certus.table_options import TableOptions
 
 _ENCODINGS = ("utf-8", "utf-16", "cp1252", "latin-1")

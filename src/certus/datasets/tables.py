@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from certus.data import EncodedColumn, RowEncoding, Split
 from certus.datasets._arrays import Array, Targets, labelled, single, why_not
 from certus.datasets.base import GAP, ColumnRecipe, DataSet, Recipe, ambiguous_gaps
 from certus.datasets.raw_table import (
@@ -49,8 +50,6 @@ from certus.datasets.raw_table import (
 from certus.datasets.splits import FEWEST_ROWS, digest_arrays, split_rows
 from certus.domains import Box, Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require, shortened
-from certus.row_encoding import EncodedColumn, RowEncoding
-from certus.split import Split
 from certus.storage.files import open_regular
 from certus.table_options import TableOptions
 

@@ -17,11 +17,11 @@ from typing import Any
 
 from rich.table import Table
 
+from certus._format import at_least, at_most
 from certus.bounds.smoothness import assumed_words
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.files import OWN_LABELS
-from certus.decimals import at_least, at_most
 from certus.display.text import Shown, cells_of, make_table, number
 from certus.evidence import Evidence
 from certus.smoothing.certificate import SmoothedCertificate

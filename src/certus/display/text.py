@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 
-from certus.printable import printable
+from certus._format import printable
 
 Shown = Table | str
 """What is shown is a list of these: tables, and sentences of one line each."""

@@ -59,12 +59,12 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from certus.bounds import input_smoothness
 from certus.certificates import Certificate, certify_straight
 from certus.costs import Cost, LabelCost, Masked, SquaredL2, WeightedL2, feature_mask
+from certus.data import Split
 from certus.errors import ArgumentError, as_count, require, require_number
 from certus.inner import WRM, default_maximizer
 from certus.losses import Criterion, ModelLoss
 from certus.models import certified_mlp
 from certus.models.registry import mlp
-from certus.split import Split
 from certus.training import Observer, TrainingState, evaluate, fit
 
 

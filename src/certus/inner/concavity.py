@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from certus._eval_mode import evaluation_mode
+from certus._tensor import all_finite, differentiable, inner, per_sample, widened
 from certus._validation import check_batch, check_geometry, check_loss, penalties
-from certus.batches import all_finite, differentiable, inner, per_sample, widened
 from certus.costs import Cost, SquaredL2
 from certus.domains import Unbounded
 from certus.errors import require, require_count
 from certus.inner.solution import Status
 from certus.losses import AnyLoss, loss_and_slope
-from certus.modes import evaluation_mode
 from certus.norms import L2
 
 _L2 = SquaredL2()

@@ -48,7 +48,7 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from certus.batches import inner, per_sample
+from certus._tensor import inner, per_sample
 from certus.costs import Cost, Support
 from certus.domains import Domain, Unbounded
 from certus.errors import require, require_count

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from certus.batches import inner
+from certus._tensor import inner
 from certus.costs import Cost
 from certus.errors import ArgumentError, require
 from certus.losses import AnyLoss

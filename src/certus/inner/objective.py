@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from certus.batches import all_finite, per_sample
+from certus._tensor import all_finite, per_sample
 from certus.costs import Cost, Support
 from certus.costs.claims import cost_assumptions, domain_assumptions
 from certus.domains import Domain

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from certus.batches import per_sample
+from certus._tensor import per_sample
 from certus.evidence import Evidence
 
 

@@ -29,6 +29,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor, distributed
 
+from certus._eval_mode import evaluation_mode
+from certus._tensor import differentiable
 from certus._validation import (
     check_batch,
     check_geometry,
@@ -37,7 +39,6 @@ from certus._validation import (
     check_penalty,
     penalties,
 )
-from certus.batches import differentiable
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
@@ -46,7 +47,6 @@ from certus.inner.methods import Perturbation, Perturber
 from certus.inner.objective import Objective
 from certus.inner.solution import InnerSolution
 from certus.losses import AnyLoss, evaluate_loss
-from certus.modes import evaluation_mode
 
 _RATE = 0.1
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from certus._tensor import widened
 from certus._validation import check_penalty
-from certus.batches import widened
 from certus.errors import LossError, require, require_count
 from certus.mdp._compiled import Real, compiled, lambert_w, lambert_w_fast
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from certus.lazily import lazily
+from certus._lazy import lazily
 
 if TYPE_CHECKING:
     from certus.runs.directory import Recorder, RunDirectory, find_runs

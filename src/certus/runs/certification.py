@@ -16,26 +16,27 @@ import numpy as np
 import torch
 
 import certus
-from certus.bars import Told
+from certus._progress import Told
 from certus.certificates.certificate import Certificate
 from certus.certificates.deterministic import certify_network
 from certus.certificates.engine import Memory, Progress
 from certus.certificates.proven.concentration import INEQUALITIES
-from certus.certificates.proven.version import BOUNDS_VERSION
 from certus.costs import LabelCost
+from certus.data import Subset, choose_rows
 from certus.datasets import DataSet, load
 from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like
 from certus.domains import Unbounded
 from certus.errors import LARGEST, LEAST, require, require_number, require_seed
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
-from certus.runs.files import check_kinds, to_tag
+from certus.runs._kinds import check_kinds
+from certus.runs.files import to_tag
 from certus.runs.loaded_run import TrainedRun, check_held_out, named_split
-from certus.smoothing._certify import ENOUGH, certify_any
+from certus.smoothing._certify import ENOUGH, certify_smoothed
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.smoothing.sampling import Draws
+from certus.storage.code import code_digest
 from certus.storage.tensors import digest
-from certus.subsets import Subset, choose_rows
 from certus.training.metrics import balancing_weights
 
 MOST_ROUNDS = 10_000
@@ -197,7 +198,7 @@ def certify_run(
         "domain": to_tag(domain),
         "digests": fingerprint(trained, settings),
         "threads": torch.get_num_threads(),
-        "bounds_version": BOUNDS_VERSION,
+        "code_digest": code_digest(),
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,
     }
@@ -219,7 +220,7 @@ def fingerprint(trained: TrainedRun, settings: CertifySettings) -> dict[str, str
 
 @dataclass(frozen=True)
 class NoisySettings:
-    """What ``certus certify --smoothing`` was asked beside the rest; see ``certify_any``."""
+    """What ``certus certify --smoothing`` was asked beside the rest; see ``certify_smoothed``."""
 
     sigma: float
     draws: int = 100
@@ -252,11 +253,11 @@ def certify_noisy_run(
         others = trained.data.calibration
         if len(others) > ENOUGH:
             others = others[choose_rows(len(others), ENOUGH, settings.seed)]
-    certificate = certify_any(
+    certificate = certify_smoothed(
         trained.loss.model,
         chosen.data,
         rho=settings.rho,
-        smoothing=noisy.sigma,
+        sigma=noisy.sigma,
         draws=noisy.draws,
         confidence=settings.confidence,
         votes=noisy.votes,
@@ -279,7 +280,7 @@ def certify_noisy_run(
         "cost": to_tag(trained.cost),
         "digests": fingerprint(trained, settings),
         "threads": torch.get_num_threads(),
-        "bounds_version": BOUNDS_VERSION,
+        "code_digest": code_digest(),
         "certus_version": certus.__version__,
         "torch_version": torch.__version__,
         "numpy_version": np.__version__,

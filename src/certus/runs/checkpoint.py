@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from certus.errors import UnsupportedError, require
-from certus.runs.files import check_kinds
+from certus.runs._kinds import check_kinds
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
 from certus.training._fit import TrainingState

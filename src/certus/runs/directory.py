@@ -38,8 +38,9 @@ from typing import Any
 from torch import Tensor
 
 from certus.errors import ArgumentError
+from certus.runs._kinds import check_kinds
 from certus.runs.checkpoint import restore_state, save_state
-from certus.runs.files import SEALED, WEIGHTS, check_kinds, describe_run, read_result, read_run
+from certus.runs.files import SEALED, WEIGHTS, describe_run, read_result, read_run
 from certus.storage.files import MOST_JSON, DamageError, RunError, parse_json, read_json, read_regular
 from certus.storage.tensors import digest, load_tensors, save_tensors
 from certus.storage.write import (

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from certus._names import GRADIENT_ATTACKS, NORMS
 from certus.attacks.gradient import fgm, ifgm, pgm
 from certus.costs import Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.datasets import DataSet, load
@@ -31,7 +32,6 @@ from certus.models.own_code import file_digest, is_own_file
 from certus.models.registry import build_from
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import Settings, column_prices
-from certus.spoken import GRADIENT_ATTACKS, NORMS
 from certus.storage.files import DamageError, RunError
 from certus.training import RandomJitter, RandomWarp
 from certus.training.certified import CertifiedSet

@@ -1,7 +1,5 @@
 """JSON files of a run: schema, serialization of objects, settings and results.
 
-What was read from a file is of the kinds that were written: "false" is no truth value, 1 is no text.
-
 Costs, domains, losses and maximisers as tagged JSON, read back without executing anything.
 
 SquaredLp(p=1.5)  ↔  {"type": "SquaredLp", "p": 1.5}
@@ -20,8 +18,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,65 +26,16 @@ from torch import Tensor
 from certus.costs import LabelCost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.datasets import DataSet
 from certus.domains import Ball, Box, Unbounded
-from certus.errors import UnsupportedError, require
+from certus.errors import UnsupportedError
 from certus.evidence import Evidence
 from certus.inner import BarzilaiBorwein, PaperAscent, ProximalAscent
 from certus.losses import CrossEntropy, Logistic, MissProbability, ModelLoss, SmoothMargin, SquaredError
+from certus.runs._kinds import is_digest, is_kind, is_table
 from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.tensors import digest
 from certus.storage.write import SEAL, check_seal, seal, unsealed
 from certus.training import Fit, evaluate
 from certus.training.metrics import class_verdict, regression_verdict
-
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "nothing"}
-
-
-def check_kinds(settings: Any) -> None:
-    """Raise ``ArgumentError`` unless every field of a dataclass holds what its type hint says.
-
-    A whole number is a number; text has no NUL in it. Ranges are the dataclass's own business.
-    """
-    for name, kinds in _kinds(type(settings)).items():
-        value = getattr(settings, name)
-        rule = f"be {' or '.join(_WORDS.get(kind, 'numbers') for kind in kinds)}"
-        require(any(is_kind(value, kind) for kind in kinds), name, rule, f"{value!r}"[:80])
-
-
-def is_kind(value: object, kind: Any) -> bool:
-    """Whether a value of a JSON file is of a kind.
-
-    >>> [is_kind(True, int), is_kind(2, float), is_kind("x", str), is_kind((1, 2.5), tuple[float, ...])]
-    [False, True, True, True]
-    """
-    if get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(is_kind(one, get_args(kind)[0]) for one in value)
-    if kind is float:
-        return isinstance(value, float) or is_kind(value, int)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind is str:
-        return isinstance(value, str) and "\0" not in value
-    return isinstance(value, kind)
-
-
-def is_digest(value: object) -> bool:
-    """Whether it is a sha256 in hexadecimal."""
-    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
-
-
-def is_table(value: object, kind: Any) -> bool:
-    """Whether it is an object of JSON all of whose values are of a kind."""
-    return isinstance(value, Mapping) and all(is_kind(one, kind) for one in value.values())
-
-
-def _kinds(settings: type) -> dict[str, tuple[Any, ...]]:
-    hints = get_type_hints(settings)
-    found = {}
-    for field in fields(settings):
-        hint = hints[field.name]
-        found[field.name] = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    return found
-
 
 _KNOWN: dict[str, type[Any]] = {
     kind.__name__: kind

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from certus.costs import Cost
+from certus.data import Split
 from certus.datasets import DataSet
 from certus.domains import Domain
 from certus.errors import ArgumentError, require
@@ -30,7 +31,6 @@ from certus.runs.directory import RunDirectory
 from certus.runs.factory import load_data, load_same_data, rebuild_model, settings_of
 from certus.runs.files import from_tag
 from certus.runs.settings import Settings
-from certus.split import Split
 from certus.storage.files import RunError
 
 

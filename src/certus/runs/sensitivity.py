@@ -19,15 +19,13 @@ from certus.certificates.certificate import Bracket
 from certus.certificates.deterministic import certify_network
 from certus.certificates.proven.problem import Problem
 from certus.costs import Masked
+from certus.data import YEAR, Split, Subset
 from certus.datasets import DataSet
 from certus.errors import LARGEST, LEAST, UnprovableError, require, require_number
 from certus.evidence import Evidence
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
-from certus.row_encoding import YEAR
 from certus.runs.factory import Feature, natural_cost
 from certus.runs.loaded_run import TrainedRun, named_split
-from certus.split import Split
-from certus.subsets import Subset
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
+from certus._names import GRADIENT_ATTACKS, NORMS
 from certus.errors import ArgumentError, require, require_count, require_number
-from certus.runs.files import check_kinds
-from certus.spoken import GRADIENT_ATTACKS, NORMS
+from certus.runs._kinds import check_kinds
 from certus.table_options import TableOptions, listed_names
 
 _RULE = "be one number, or LAYER=VALUE for each layer"

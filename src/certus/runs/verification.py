@@ -20,9 +20,10 @@ from certus.certificates.cache import differences, table_differences
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import as_json, read_certificate, read_content, sample_table
 from certus.errors import ArgumentError, require, require_confidence
+from certus.runs._kinds import is_digest
 from certus.runs.certification import CertifySettings, NoisySettings, fingerprint
 from certus.runs.directory import SETTINGS, RunDirectory
-from certus.runs.files import WEIGHTS, is_digest
+from certus.runs.files import WEIGHTS
 from certus.runs.loaded_run import TrainedRun
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.storage.files import DamageError, RunError, read_json, read_regular
@@ -30,7 +31,7 @@ from certus.storage.write import unsealed
 
 TABLE = "samples.csv"
 MOST_TABLE = 2**32
-_VERSIONS = ("bounds_version", "certus_version", "torch_version")
+_VERSIONS = ("code_digest", "certus_version", "torch_version")
 CIRCUMSTANCES = ("run", "threads", *_VERSIONS)
 """Entries of ``about`` that no number rests on: where the run was, and what computed the certificate."""
 

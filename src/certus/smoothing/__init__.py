@@ -1,1 +1,17 @@
-"""Certificates for any model at all, from its predictions at noisy inputs; docs/smoothing.md derives them."""
+"""Randomised smoothing: certificates for any model, from its predictions at noisy inputs.
+
+docs/smoothing.md derives them.
+"""
+
+from certus.smoothing._certify import certify_smoothed
+from certus.smoothing.certificate import Quantity, SmoothedBracket, SmoothedCertificate
+from certus.smoothing.deployment import Radius, Smoothed
+
+__all__ = [
+    "Quantity",
+    "Radius",
+    "Smoothed",
+    "SmoothedBracket",
+    "SmoothedCertificate",
+    "certify_smoothed",
+]

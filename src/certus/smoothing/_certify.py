@@ -1,4 +1,4 @@
-"""``certify`` with ``smoothing``: from predictions alone to a certificate, for any model at all."""
+"""``certify_smoothed``: from predictions at noisy inputs to a certificate, for any model."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
+from certus._progress import Told, share_bar
 from certus._validation import check_batch, check_label_cost
-from certus.bars import Told
 from certus.certificates.batching import require_one_draw, row_keys
 from certus.certificates.population import Move
 from certus.certificates.progress import Work
 from certus.costs import Cost, LabelCost, SquaredL2
+from certus.data import Split, choose_rows, fitted_names, in_fitted_order, random_order, read_whole
 from certus.errors import (
     ArgumentError,
     require,
@@ -25,7 +27,6 @@ from certus.errors import (
     require_number,
     require_numbers,
 )
-from certus.feature_names import fitted_names, in_fitted_order
 from certus.losses import Criterion, CrossEntropy, MissProbability, as_criterion, inferred_criterion
 from certus.smoothing.binomial import MOST_DRAWS, Floats
 from certus.smoothing.certificate import Quantity, SmoothedCertificate
@@ -45,8 +46,6 @@ from certus.smoothing.sampling import (
     observe,
 )
 from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, Ballot
-from certus.split import Split
-from certus.subsets import choose_rows, random_order
 
 _L2 = SquaredL2()
 _ABOVE = 0.8  # the share of δ that the upper sides have
@@ -58,12 +57,12 @@ ENOUGH = 1000
 """Samples that choose a plan: more would cost predictions and change little."""
 
 
-def certify_any(
+def certify_smoothed(
     model: object,
     data: AnyData,
     *,
     rho: float | Sequence[float],
-    smoothing: float,
+    sigma: float,
     draws: int = 100,
     confidence: float = 0.95,
     votes: int = 100,
@@ -75,7 +74,7 @@ def certify_any(
     calibration: AnyData | None = None,
     seed: int = 0,
     attack_steps: int = 8,
-    progress: Told | None = None,
+    progress: bool | Told | None = None,
     memory: Draws | None = None,
 ) -> SmoothedCertificate:
     """Bracket how often a model errs with Gaussian noise on its inputs, on all distributions within transport
@@ -85,7 +84,7 @@ def certify_any(
         model: a torch module, an estimator with ``predict``, or a callable from arrays to labels or scores.
         data: inputs and targets, drawn independently; nothing may have been fitted or tuned on them.
         rho: mean transport costs of interest; the certificate answers for others too.
-        smoothing: σ of the noise, in the units of the cost's norm.
+        sigma: σ of the noise, in the units of the cost's norm.
         draws: m, noisy copies of each sample, on which the bounds rest.
         votes, abstain: of the deployed vote that is certified beside the mean error; see ``Smoothed``.
         criterion, clip: certify the mean of min(ℓ, B), too. One is enough: cross-entropy (squared error for
@@ -96,115 +95,131 @@ def certify_any(
             data if none are given; nothing is then said about it.
         seed: of the noise and of the order of the samples; fix it before you look.
         attack_steps: points on the paths that raise the attained sides; 0 for none.
-        progress: told the share of the work that is done, from 0 to 1.
+        progress: in a terminal or a notebook a bar shows the share that is done; False for none, or a
+            function that is told it.
         memory: where what the model said is kept, so that an interrupted certification can resume.
+
+    >>> inputs = torch.linspace(-2, 2, 400)[:, None]
+    >>> labels = (inputs[:, 0] > 0).long()
+    >>> found = certify_smoothed(lambda x: (x[:, 0] > 0).astype(int), (inputs, labels), rho=0.01, sigma=0.25)
+    >>> found.lower(0.01) <= found.bound(0.01) < 0.2
+    True
     """
-    rhos = require_numbers("rho", rho, zero=True)
-    require_confidence(confidence)
-    require_count("draws", draws)
-    require(draws <= MOST_DRAWS, "draws", f"be at most {MOST_DRAWS:,}", draws)
-    require_count("attack_steps", attack_steps, least=0)
-    asked = _Asked.of(model, data, calibration, seed, cost, smoothing, label_cost)
-    ballot, loss = Ballot.of(votes, abstain), _clipped(criterion, clip, asked)
-    if not asked.labelled and loss is None:
-        raise ArgumentError("`clip` must be given for a regression: a squared error has no bound; got None.")
+    if isinstance(data, Dataset):
+        data = read_whole(data)
+    with share_bar(progress, "certifying in noise") as report:
+        rhos = require_numbers("rho", rho, zero=True)
+        require_confidence(confidence)
+        require_count("draws", draws)
+        require(draws <= MOST_DRAWS, "draws", f"be at most {MOST_DRAWS:,}", draws)
+        require_count("attack_steps", attack_steps, least=0)
+        asked = _Asked.of(model, data, calibration, seed, cost, sigma, label_cost)
+        ballot, loss = Ballot.of(votes, abstain), _clipped(criterion, clip, asked)
+        if not asked.labelled and loss is None:
+            raise ArgumentError(
+                "`clip` must be given for a regression: a squared error has no bound; got None."
+            )
 
-    known = loss is None or not asked.labelled or bool((asked.data.targets != UNKNOWN_TARGET).all())
-    require(known, "targets", "be labels that the model knows where a loss is certified", "others")
+        known = loss is None or not asked.labelled or bool((asked.data.targets != UNKNOWN_TARGET).all())
+        require(known, "targets", "be labels that the model knows where a loss is certified", "others")
 
-    checked = asked.predictor.check_apart(asked.tried(seed), labelled=asked.labelled, scored=loss is not None)
+        checked = asked.predictor.check_apart(
+            asked.tried(seed), labelled=asked.labelled, scored=loss is not None
+        )
 
-    attacked = attack_steps > 0 and max(rhos) > 0
-    walked = BLIND_COPIES if asked.predictor.module is None else COPIES
-    attacks = (attack_steps + 1) * walked + _MOVES * (draws + (votes if asked.labelled else 0))
-    planned = draws * (len(asked.calibration) + len(asked.data)) + attacked * attacks * len(asked.data)
-    work = Work(planned + checked, progress)
-    work.advance(checked)
+        attacked = attack_steps > 0 and max(rhos) > 0
+        walked = BLIND_COPIES if asked.predictor.module is None else COPIES
+        attacks = (attack_steps + 1) * walked + _MOVES * (draws + (votes if asked.labelled else 0))
+        planned = draws * (len(asked.calibration) + len(asked.data)) + attacked * attacks * len(asked.data)
+        work = Work(planned + checked, report)
+        work.advance(checked)
 
-    def observed(part: Split, copies: int, stream: int, with_loss: ClippedLoss | None) -> Observed:
-        return observe(
-            asked.predictor,
-            part,
-            asked.noise,
-            copies=copies,
+        def observed(part: Split, copies: int, stream: int, with_loss: ClippedLoss | None) -> Observed:
+            return observe(
+                asked.predictor,
+                part,
+                asked.noise,
+                copies=copies,
+                seed=seed,
+                stream=stream,
+                loss=with_loss,
+                progress=work.advance,
+                memory=memory,
+            )
+
+        before = observed(asked.calibration, draws, CALIBRATION, loss)
+        kinds = _kinds(before, ballot)
+        failure = (1 - confidence) / len(kinds)
+        above, below = _ABOVE * failure, (1 - _ABOVE) * failure
+        price = None if label_cost is None else label_cost.price
+        plans = {
+            name: make_plan(
+                kind, bad, draws, rhos, asked.noise.sigma, price, samples=len(asked.data), failure=above
+            )
+            for name, (kind, bad) in kinds.items()
+        }
+        seen = observed(asked.data, draws, CERTIFIED, loss)
+        order = random_order(len(asked.data), seed)
+        found = {
+            name: Quantity(name, 1.0, upper_means(stakes, seen, order, above, of_loss=name == "loss"))
+            for name, stakes in plans.items()
+        }
+        each = below / (1 + _MOVES)
+        for name, one in found.items():
+            if name != "ideal_vote":
+                start = mean_low(_badness(name, seen, ballot, asked.data.targets), order, each)
+                found[name] = replace(one, start=start)
+        if attacked:
+            gammas = {name: spaced([stake.gamma for stake in plans[name]], _MOVES) for name in plans}
+            more = sum(copies * len(gammas[name]) for name, _, copies in _attacked(found, ballot, draws))
+            work.total = work.done + len(asked.data) * ((attack_steps + 1) * walked + more)
+            reach = _REACH * math.sqrt(max(rhos))
+            most = 1.001 * reach**2
+            paths = find_paths(
+                asked.predictor,
+                asked.data,
+                asked.noise,
+                radius=reach,
+                steps=attack_steps,
+                seed=seed,
+                criterion=loss.criterion if loss is not None and not asked.labelled else None,
+                others=asked.calibration,
+                loss=loss if not asked.labelled else None,
+                encoding=asked.data.encoding,
+                progress=work.advance,
+            )
+            stream = FRESH
+            for name, kind, copies in _attacked(found, ballot, draws):
+                moves: dict[str, list[Move]] = {}
+                for gamma in gammas[name]:
+                    moved, costs = paths.moved(gamma, kind, most)
+                    split = Split(moved, asked.data.targets)
+                    fresh = observed(split, copies, stream, loss if name != "vote" else None)
+                    stream += 1
+                    for told in (
+                        [name] if name == "vote" else [one for one in ("error", "loss") if one in found]
+                    ):
+                        values = _badness(told, fresh, ballot, asked.data.targets)
+                        move = move_of(costs, values, most, order, each)
+                        moves.setdefault(told, []).append(move)
+                for told, several in moves.items():
+                    found[told] = replace(found[told], moves=tuple(several))
+        work.finish()
+        return SmoothedCertificate(
+            rhos=rhos,
+            sigma=float(sigma),
+            draws=draws,
+            votes=votes,
+            abstain=abstain,
+            confidence=confidence,
+            samples=len(asked.data),
+            calibrated=len(asked.calibration),
             seed=seed,
-            stream=stream,
-            loss=with_loss,
-            progress=work.advance,
-            memory=memory,
+            clip=None if loss is None else loss.clip,
+            quantities=tuple(_scaled(one, loss) for one in found.values()),
+            about={},
+            repeats=len(asked.data) - len(row_keys(asked.data.inputs, asked.data.targets)),
         )
-
-    before = observed(asked.calibration, draws, CALIBRATION, loss)
-    kinds = _kinds(before, ballot)
-    failure = (1 - confidence) / len(kinds)
-    above, below = _ABOVE * failure, (1 - _ABOVE) * failure
-    price = None if label_cost is None else label_cost.price
-    plans = {
-        name: make_plan(
-            kind, bad, draws, rhos, asked.noise.sigma, price, samples=len(asked.data), failure=above
-        )
-        for name, (kind, bad) in kinds.items()
-    }
-    seen = observed(asked.data, draws, CERTIFIED, loss)
-    order = random_order(len(asked.data), seed)
-    found = {
-        name: Quantity(name, 1.0, upper_means(stakes, seen, order, above, of_loss=name == "loss"))
-        for name, stakes in plans.items()
-    }
-    each = below / (1 + _MOVES)
-    for name, one in found.items():
-        if name != "ideal_vote":
-            start = mean_low(_badness(name, seen, ballot, asked.data.targets), order, each)
-            found[name] = replace(one, start=start)
-    if attacked:
-        gammas = {name: spaced([stake.gamma for stake in plans[name]], _MOVES) for name in plans}
-        more = sum(copies * len(gammas[name]) for name, _, copies in _attacked(found, ballot, draws))
-        work.total = work.done + len(asked.data) * ((attack_steps + 1) * walked + more)
-        reach = _REACH * math.sqrt(max(rhos))
-        most = 1.001 * reach**2
-        paths = find_paths(
-            asked.predictor,
-            asked.data,
-            asked.noise,
-            radius=reach,
-            steps=attack_steps,
-            seed=seed,
-            criterion=loss.criterion if loss is not None and not asked.labelled else None,
-            others=asked.calibration,
-            loss=loss if not asked.labelled else None,
-            encoding=asked.data.encoding,
-            progress=work.advance,
-        )
-        stream = FRESH
-        for name, kind, copies in _attacked(found, ballot, draws):
-            moves: dict[str, list[Move]] = {}
-            for gamma in gammas[name]:
-                moved, costs = paths.moved(gamma, kind, most)
-                split = Split(moved, asked.data.targets)
-                fresh = observed(split, copies, stream, loss if name != "vote" else None)
-                stream += 1
-                for told in [name] if name == "vote" else [one for one in ("error", "loss") if one in found]:
-                    values = _badness(told, fresh, ballot, asked.data.targets)
-                    move = move_of(costs, values, most, order, each)
-                    moves.setdefault(told, []).append(move)
-            for told, several in moves.items():
-                found[told] = replace(found[told], moves=tuple(several))
-    work.finish()
-    return SmoothedCertificate(
-        rhos=rhos,
-        sigma=float(smoothing),
-        draws=draws,
-        votes=votes,
-        abstain=abstain,
-        confidence=confidence,
-        samples=len(asked.data),
-        calibrated=len(asked.calibration),
-        seed=seed,
-        clip=None if loss is None else loss.clip,
-        quantities=tuple(_scaled(one, loss) for one in found.values()),
-        about={},
-        repeats=len(asked.data) - len(row_keys(asked.data.inputs, asked.data.targets)),
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,10 +239,10 @@ class _Asked:
         calibration: AnyData | None,
         seed: int,
         cost: Cost,
-        smoothing: float,
+        sigma: float,
         label_cost: LabelCost | None,
     ) -> _Asked:
-        predictor, noise = Predictor.of(model), Noise(smoothing, cost)
+        predictor, noise = Predictor.of(model), Noise(sigma, cost)
         require_one_draw(data)
         split = gather_any(_by_name(model, data), predictor)
         check_batch(split.inputs, split.targets)

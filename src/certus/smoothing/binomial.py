@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from certus.errors import require_count
-from certus.outward import MANY, SOME, down, up
+from certus.rounding import MANY, SOME, down, up
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 

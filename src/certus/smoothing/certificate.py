@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from certus._render import Lookable
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import checked_rho
 from certus.certificates.population import Move
@@ -33,8 +34,7 @@ from certus.errors import (
     require_seed,
 )
 from certus.evidence import Evidence
-from certus.lookable import Lookable
-from certus.outward import SOME, up
+from certus.rounding import SOME, up
 from certus.storage.files import DamageError, RunError, read_json
 from certus.storage.write import check_seal, require_no_booleans, seal, unsealed, write_json
 
@@ -95,7 +95,7 @@ class SmoothedBracket:
 
 @dataclass(frozen=True)
 class SmoothedCertificate(Lookable):
-    """What is proven of a model with noise on its inputs, made by ``certify(…, smoothing=σ)``.
+    """What is proven of a model with noise on its inputs, made by ``certify_smoothed``.
 
     Attributes:
         rhos: those asked for; it answers for others, too.

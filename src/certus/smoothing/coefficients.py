@@ -38,7 +38,7 @@ from scipy.special import betaln
 from torch import Tensor
 
 from certus.errors import require
-from certus.outward import MANY, SOME, down
+from certus.rounding import MANY, SOME, down
 from certus.smoothing.binomial import Floats, binomial_mean, binomial_table, normal_below
 from certus.smoothing.neyman_pearson import Envelope
 
@@ -100,12 +100,15 @@ def _tails(scores: Floats, draws: int) -> Floats:
     return np.asarray(table[:, ::-1].cumsum(1)[:, ::-1])
 
 
+_NOTICEABLE = 2e-5  # a shortfall for which the linear program gets another point
+
+
 def _short(rise: Floats, envelope: Envelope, grid: Floats, draws: int) -> Floats:
     """Points where p falls short of F the most, between those of the grid."""
     scores = envelope.scores[:: max(1, len(envelope.scores) // 1200)]
     short = envelope.at(scores) - _tails(scores, draws) @ rise
     inner = short[1:-1]
-    worst = (inner > 2e-5) & (inner >= short[:-2]) & (inner >= short[2:])
+    worst = (inner > _NOTICEABLE) & (inner >= short[:-2]) & (inner >= short[2:])
     return np.setdiff1d(scores[1:-1][worst], grid)
 
 

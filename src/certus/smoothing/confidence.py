@@ -33,7 +33,7 @@ from torch import Tensor
 from certus.certificates.population import Move
 from certus.certificates.proven.concentration import betting
 from certus.errors import require
-from certus.outward import MANY, SOME, up
+from certus.rounding import MANY, SOME, up
 from certus.smoothing.binomial import Floats
 from certus.smoothing.coefficients import count_values, poisson_binomial
 from certus.smoothing.sampling import Observed

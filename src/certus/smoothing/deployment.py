@@ -10,7 +10,7 @@ from torch import Tensor
 
 from certus.costs import Cost, SquaredL2
 from certus.errors import require, require_count, require_seed
-from certus.outward import MANY, down
+from certus.rounding import MANY, down
 from certus.smoothing.binomial import normal_score_floor, success_floor
 from certus.smoothing.predictors import ABSTAINED, TRIED, Predictor
 from certus.smoothing.sampling import Noise, vote_labels
@@ -39,8 +39,8 @@ class Radius:
 class Smoothed:
     """A model with Gaussian noise on its inputs, which votes (Cohen, Rosenfeld and Kolter 2019).
 
-    ``certus.certify(model, data, smoothing=sigma, votes=votes, abstain=abstain)`` certifies how often this
-    very vote errs or abstains, under shift.
+    ``certus.certify_smoothed`` with the same sigma, votes and abstain certifies how often this very vote errs
+    or abstains, under shift.
 
     Args:
         model: a torch module, an estimator with ``predict``, or a callable from arrays to labels or scores.

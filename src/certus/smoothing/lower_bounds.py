@@ -20,16 +20,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.batches import per_sample
+from certus._eval_mode import at_rest
+from certus._tensor import per_sample
+from certus.data import RowEncoding, Split
 from certus.losses import Criterion, CrossEntropy
-from certus.modes import at_rest
-from certus.outward import MANY, up
-from certus.row_encoding import RowEncoding
+from certus.rounding import MANY, up
 from certus.smoothing.binomial import at_least_chance
 from certus.smoothing.predictors import Predictor
 from certus.smoothing.sampling import ATTACK, Noise, sample_generator
 from certus.smoothing.voting import Ballot
-from certus.split import Split
 
 COPIES, BLIND_COPIES = 24, 96  # draws of noise that a path is found with: with gradients, and without
 _BATCH = 64

@@ -29,7 +29,7 @@ from functools import cache
 
 import numpy as np
 
-from certus.outward import MANY, SOME
+from certus.rounding import MANY, SOME
 from certus.smoothing.binomial import Floats
 from certus.smoothing.voting import Ballot
 

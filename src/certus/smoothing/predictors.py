@@ -17,12 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from certus._eval_mode import at_rest
+from certus.data import Split, common_encoding, named_rows, require_real
 from certus.errors import ArgumentError, UnsupportedError, require
-from certus.feature_names import named_rows
 from certus.losses import predicted, require_tensor
-from certus.modes import at_rest
-from certus.samples import common_encoding
-from certus.split import Split, require_real
 
 TRIED, _PART = 64, 5
 """Inputs that a model is tried at, and those of them that are given together."""

@@ -30,15 +30,15 @@ from torch import Tensor
 
 from certus.certificates.cache import KeptFiles
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, WeightedL2
+from certus.data import Split
 from certus.errors import UnsupportedError, require, require_number, require_seed
 from certus.losses import Criterion
 from certus.smoothing.predictors import ABSTAINED, Predictor
 from certus.smoothing.voting import Ballot
-from certus.split import Split
 from certus.storage.tensors import digest
 
 CERTIFIED, CALIBRATION, ATTACK, FRESH = 2, 3, 4, 5
-"""Streams; 0 and 1 are those of ``certus.subsets``. From ``FRESH`` on, one for each measurement."""
+"""Streams; 0 and 1 are those of ``certus.data``. From ``FRESH`` on, one for each measurement."""
 
 _ROOM = 2**24  # numbers in a batch of noisy copies: 64 MB in float32
 _ROWS = 16_384

@@ -26,7 +26,7 @@ from functools import cache
 import numpy as np
 
 from certus.errors import require, require_count
-from certus.outward import MANY, up
+from certus.rounding import MANY, up
 from certus.smoothing.binomial import MOST_DRAWS, Floats, at_least_chance, mode_chance, normal_below
 
 _STEEPEST = 0.24197072451914337  # φ(1) = max |t φ(t)|

@@ -22,17 +22,16 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from certus._eval_mode import evaluation_mode, unwrapped
+from certus._render import Lookable
 from certus._validation import check_batch
 from certus.bounds import SmoothnessBound
+from certus.data import AnySamples, Split, as_samples
 from certus.datasets import DataSet
 from certus.errors import ArgumentError, CertusError, UnsupportedError, as_count, require
 from certus.inner.methods import AnyPerturber, Perturber, as_perturber
-from certus.lookable import Lookable
 from certus.losses import Criterion, ModelLoss, as_criterion, evaluate_loss, require_tensor
-from certus.modes import evaluation_mode, unwrapped
-from certus.samples import AnySamples, as_samples
 from certus.smoothing.sampling import Noise
-from certus.split import Split
 from certus.training.calibration import Robustness, calibrate, measure_robustness
 from certus.training.certified import CertifiedSet, make_guard
 from certus.training.criterion_choice import default_criterion

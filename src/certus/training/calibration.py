@@ -28,10 +28,10 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from certus.costs import Cost
+from certus.data import Split
 from certus.errors import ArgumentError
 from certus.inner.methods import Penalty
 from certus.losses import ModelLoss
-from certus.split import Split
 from certus.training.loaders import Feed
 from certus.training.metrics import Sums
 

@@ -23,7 +23,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from certus.bars import is_watched
+from certus._progress import is_watched
 from certus.errors import require
 from certus.training._fit import Observer, TrainingState
 from certus.training.metrics import EpochMetrics

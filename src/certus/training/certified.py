@@ -42,7 +42,8 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import is_parametrized
 
-from certus.batches import widened
+from certus._eval_mode import at_rest
+from certus._tensor import widened
 from certus.bounds import SmoothnessBound, input_smoothness
 from certus.bounds.backward import geometry_of
 from certus.bounds.composition import Step
@@ -55,13 +56,12 @@ from certus.bounds.operators import Diagonal, Operator, Reshape
 from certus.bounds.passes import Shape
 from certus.bounds.validation import validate
 from certus.costs import Cost, SquaredL2
+from certus.data import Split
 from certus.errors import ArgumentError, UnsupportedError, require, require_number
 from certus.inner import largest_curvature
 from certus.inner.methods import Penalty, Perturber
 from certus.layers import LogCosh, SmoothAbs
 from certus.losses import Criterion, CrossEntropy, ModelLoss
-from certus.modes import at_rest
-from certus.split import Split
 
 __all__ = ["SAFETY", "CertifiedSet"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from certus.data import Split
 from certus.datasets import DataSet
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin, inferred_criterion
-from certus.split import Split
 
 
 def default_criterion(train: Split) -> Criterion:

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from certus._validation import checked_weights
+from certus.data import AnySamples, Numbered, Pieces, Split, as_samples
 from certus.errors import ArgumentError, as_count, require
-from certus.samples import AnySamples, Numbered, Pieces, as_samples
-from certus.split import Split
 
 
 @dataclass(frozen=True)

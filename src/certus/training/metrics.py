@@ -20,11 +20,11 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from certus._eval_mode import evaluation_mode
+from certus.data import Split
 from certus.datasets import DataSet
 from certus.errors import require
 from certus.losses import ModelLoss, predicted
-from certus.modes import evaluation_mode
-from certus.split import Split
 
 
 @dataclass

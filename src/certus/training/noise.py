@@ -20,7 +20,7 @@ from certus.errors import UnsupportedError
 from certus.evidence import Evidence
 from certus.inner.methods import Perturber
 from certus.losses import Criterion, MissProbability, ModelLoss
-from certus.outward import FEW, up
+from certus.rounding import FEW, up
 from certus.smoothing.sampling import Noise
 
 STEEPEST_BEND = up(2 * math.exp(-0.5) / math.sqrt(2 * math.pi), FEW)

@@ -18,7 +18,7 @@ from certus.errors import UnsupportedError
 from certus.losses import SquaredError
 from certus.models import certified_mlp
 from certus.training.certified import SAFETY, CertifiedSet, clip_matrix
-from tests.smoothness.margins import by_margins
+from tests.bounds.margins import by_margins
 from tests.training.certified.networks import Case, cases
 
 NAMES = sorted(cases())

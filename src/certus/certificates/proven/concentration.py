@@ -5,7 +5,7 @@ Confidence bounds on a mean, and on a distribution function, from n independent 
 Hoeffding's and the empirical Bernstein bound do not see the order of the samples. Betting does: it takes them
 one by one, and what it stakes on the next depends on those before. Independent draws may stand in any order
 that was fixed without looking at them; a stored file may not be in such an order, so that whoever bets on its
-rows permutes them first, by a seed (``certus.subsets.random_order``).
+rows permutes them first, by a seed (``certus.data.random_order``).
 
 The population's error rate: at most the smaller of two bounds, each with half of the failure allowed.
 
@@ -34,7 +34,7 @@ import numpy as np
 from torch import Tensor
 
 from certus.errors import require, require_count
-from certus.outward import FEW, SOME, slack, up
+from certus.rounding import FEW, SOME, slack, up
 
 _MOST = 0.9  # the largest share of its wealth that a bet may risk
 _NARROW = 1e-10  # how far the search goes on: a larger one proves less, never anything wrong

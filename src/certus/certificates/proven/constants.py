@@ -20,7 +20,7 @@ from certus.certificates.proven.majorants import (
 )
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.radial import Profile
-from certus.outward import HUNDREDS, down, slack, up
+from certus.rounding import HUNDREDS, down, slack, up
 
 
 @dataclass(frozen=True, eq=False)

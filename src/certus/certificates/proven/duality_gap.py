@@ -19,12 +19,12 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from certus.batches import all_finite
+from certus._tensor import all_finite
 from certus.certificates.proven.constants import Around
 from certus.certificates.proven.float_error import Rounding, rounding_at
 from certus.certificates.proven.problem import Problem, cost_error, cost_gradient_error
 from certus.losses import loss_and_slope
-from certus.outward import SOME, down
+from certus.rounding import SOME, down
 
 _SHARE = 1e-6  # of the modulus, given up for the rounding of the gradient
 

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from certus.bounds import Analysis
 from certus.bounds.composition import Step, pull_rounding, rounded
-from certus.outward import up
+from certus.rounding import up
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.outward import FEW, SOME, down, up
+from certus.rounding import FEW, SOME, down, up
 
 _HALVINGS, _NEWTON = 10, 8
 

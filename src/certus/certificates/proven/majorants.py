@@ -70,7 +70,7 @@ from certus.certificates.proven.problem import Problem
 from certus.costs.metric import Euclidean
 from certus.errors import CertusError
 from certus.losses import evaluate_loss
-from certus.outward import FEW, MANY, SOME, TENS, TINY, inflate, slack, up
+from certus.rounding import FEW, MANY, SOME, TENS, TINY, inflate, slack, up
 
 
 @dataclass(frozen=True, eq=False)

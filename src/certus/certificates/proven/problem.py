@@ -30,12 +30,11 @@ from certus.certificates.proven.float_error import Rounding, rounding_at
 from certus.costs import Cost, LabelCost
 from certus.costs.claims import domain_assumptions, is_own
 from certus.costs.metric import Metric
+from certus.data import RowEncoding, Split, require_real
 from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, predicted
-from certus.outward import SOME, slack
-from certus.row_encoding import RowEncoding
-from certus.split import Split, require_real
+from certus.rounding import SOME, slack
 
 Data = Split | tuple[Tensor, Tensor | None] | Iterable[tuple[Tensor, Tensor]]
 """Samples: a ``Split``, inputs with targets or None, or batches of both."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus.outward import SOME, TINY, down, up
+from certus.rounding import SOME, TINY, down, up
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from certus._format import at_least, at_most
 from certus.certificates.certificate import Bracket, Certificate
-from certus.decimals import at_least, at_most
 from certus.display.attack_figures import failed_places, nearest_line
 from certus.display.canvas import COLOURS, folded
 from certus.display.certificate_figures import quantity_words, step_places

@@ -33,6 +33,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from certus._eval_mode import evaluation_mode
+from certus._format import at_least, at_most
 from certus.attacks.evaluate import Outcome, Trial, sweep, typical_length
 from certus.attacks.minimum_norm import nearest_error
 from certus.bounds import SmoothnessBound, input_smoothness
@@ -40,12 +42,11 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.files import read_certificate
 from certus.certificates.lower_bounds import real_transport
 from certus.costs import Cost
-from certus.decimals import at_least, at_most
+from certus.data import Split, Subset
 from certus.display.report.html import commands, escaped, facts, html_table
 from certus.errors import UnsupportedError
 from certus.inner.concavity import ConcaveShare, concave_share
 from certus.losses import loss_and_slope, predicted
-from certus.modes import evaluation_mode
 from certus.runs.certification import CertifySettings
 from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
 from certus.runs.factory import Feature, features_of
@@ -53,10 +54,8 @@ from certus.runs.loaded_run import TrainedRun
 from certus.runs.sensitivity import Fragile, move_feature, spread_cost
 from certus.runs.settings import FLAGS, Settings
 from certus.smoothing.certificate import SmoothedCertificate
-from certus.split import Split
 from certus.storage.files import RunError
 from certus.storage.tensors import digest
-from certus.subsets import Subset
 from certus.training.criterion_choice import default_criterion
 
 
@@ -80,8 +79,8 @@ def run_facts(found: Findings) -> str:
         lines.append(certify_command(found.stability.about["settings"], found.name))
     if found.certificate is not None:
         entries["certificate of"] = found.certificate.about["rows"]["words"]
-        version = found.certificate.about["bounds_version"]
-        entries["certified with"] = f"version {version} of the code that computes bounds"
+        versions = found.certificate.about
+        entries["certified with"] = f"certus {versions['certus_version']}, code {versions['code_digest']}"
     return facts(entries) + commands(lines)
 
 

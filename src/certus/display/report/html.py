@@ -6,8 +6,8 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from certus._format import printable
 from certus.display.text import Shown, cells_of
-from certus.printable import printable
 
 
 def escaped(text: object) -> str:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 import certus
-from certus.decimals import at_least, at_most
+from certus._format import at_least, at_most
 from certus.display.attack_figures import FAILED
 from certus.display.report import charts as drawn
 from certus.display.report.charts import Reader, grid_of, readings, share_axes, slider_part

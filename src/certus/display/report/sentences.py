@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from certus._format import at_least, at_most
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.files import OWN_LABELS
 from certus.datasets import DataSet
-from certus.decimals import at_least, at_most
 from certus.display.report.findings import Findings
 from certus.display.tables import differing_words, error_name
 from certus.runs.factory import features_of

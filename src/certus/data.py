@@ -1,0 +1,543 @@
+"""Samples: inputs, targets and weights from any source, and subsets of them.
+
+How a table's rows are encoded as inputs, and which inputs are encodings of rows.
+
+A number is one input, a date three (the day, and cosine and sine of its season), a category one 0/1 input for
+each value; a number or a date with gaps has two more, *known* and *missing*. Most points of the input space
+encode no row: half of a category, a season without its day. An attained side of a certificate rests on rows
+that can be written to a file and read again, so the searches behind it end with ``RowEncoding.settle``.
+
+Some samples: inputs and targets.
+
+ReadSamples in whatever form people have them: tensors, arrays, frames, and torch's data sets and loaders.
+
+What is in memory becomes a ``Split``. What is read piece by piece becomes ``Pieces``: an iterable of splits
+that is read again for every pass, so that the data need not fit into memory and its own transforms run.
+
+Which samples, and in which order: decided by a seed, never by where a row stands in its file.
+
+The order of a stored file tells something: MNIST's test file has its harder half first, tables come sorted by
+date, by place or by label. The first 500 rows are then a sample of something else than the rest. Here every
+choice is a function of the seed and the number of rows alone, and of the labels where it is stratified: the
+same in every process, on any number of threads, with every version of torch. Rows are sorted by the raw
+64-bit outputs of Philox 4x64-10 with the key (seed, stream). NumPy promises to keep those outputs, but not
+what its own shuffles make of them.
+
+Frames whose columns have names, beside estimators that were fitted on such frames.
+
+Scikit-learn remembers the names as ``feature_names_in_``, and refuses other names and another order; a
+``ColumnTransformer`` takes columns by name, in any order. Numbers alone would be taken by position.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+
+from certus.errors import ArgumentError, UnsupportedError, require, require_count, require_seed
+
+YEAR = 365.2425  # days
+_FIRST_DAY, _LAST_DAY = -719162.0, 2932896.0  # 0001-01-01 and 9999-12-31, from 1970-01-01 on
+
+
+@dataclass(frozen=True)
+class EncodedColumn:
+    """The inputs that one column of a table becomes.
+
+    Attributes:
+        kind: "number", "date" or "category".
+        inputs: their places. Of a number one; of a date those of day, cosine and sine; of a category one for
+            each value.
+        mark: the places of "known" and "missing" of a number or date that has gaps; else empty.
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[int, ...]
+    mark: tuple[int, ...] = ()
+
+
+def season(days: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin of the place in the year: neighbours are near each other, also over New Year.
+
+    >>> [round(abs(float(part)), 6) for part in season(torch.tensor(YEAR / 4))]
+    [0.0, 1.0]
+    """
+    angle = 2 * math.pi * (days / YEAR).remainder(1.0)
+    return angle.cos(), angle.sin()
+
+
+@dataclass(frozen=True, eq=False)
+class RowEncoding:
+    """The columns of a table as inputs (n, features) = (raw − means) / scales in single precision.
+
+    Attributes:
+        means, scales: (features,) float64; 0 and 1 for categories, and where nothing is standardised.
+    """
+
+    columns: tuple[EncodedColumn, ...]
+    means: Tensor
+    scales: Tensor
+
+    def agrees(self, other: RowEncoding) -> bool:
+        """Whether another encodes every row in the same way."""
+        numbers = ((self.means, other.means), (self.scales, other.scales))
+        return self.columns == other.columns and all(torch.equal(mine, yours) for mine, yours in numbers)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every input is a number of its own: no categories, gaps or dates."""
+        return all(column.kind == "number" and not column.mark for column in self.columns)
+
+    @property
+    def categories(self) -> tuple[EncodedColumn, ...]:
+        return tuple(column for column in self.columns if column.kind == "category")
+
+    def movable(self, *, everywhere: bool = False) -> Tensor:
+        """(features,) bool: the inputs of numbers, and the days of dates, which ``settle`` keeps.
+
+        Args:
+            everywhere: only numbers that are free in every row, whatever the other inputs: neither dates,
+                whose season follows the day, nor numbers with gaps.
+        """
+        mask = torch.zeros(len(self.means), dtype=torch.bool)
+        for column in self.columns:
+            if column.kind != "category" and not (everywhere and (column.kind == "date" or column.mark)):
+                mask[column.inputs[0]] = True
+        return mask
+
+    @property
+    def attackable(self) -> Tensor | None:
+        """(features,) bool: the inputs that attacks move; None for all, where each is a number of its own."""
+        return None if self.plain else self.movable(everywhere=True)
+
+    def settle(self, points: Tensor, base: Tensor) -> Tensor:
+        """Rows near some points, with the categories and gaps of other rows.
+
+        A number is what a file gives back when it is written there; a date moves by whole days, and its
+        season with it; a missing value stays missing.
+
+        Args:
+            points: (n, features) anywhere; base: (n, features) encodings of rows.
+        """
+        wanted, origin, rows = points.detach().double(), base.double(), base.detach().clone()
+        for column in self.columns:
+            if column.kind == "category":
+                continue
+            first = column.inputs[0]
+            raw, before = (
+                part[:, first] * self.scales[first] + self.means[first] for part in (wanted, origin)
+            )
+            moves = wanted[:, first] != origin[:, first]
+            if column.mark:
+                moves &= base[:, column.mark[1]] == 0
+            values: tuple[Tensor, ...] = (raw,)
+            if column.kind == "date":
+                day = raw.round().clamp(_FIRST_DAY, _LAST_DAY)
+                moves &= day != before.round()
+                values = (day, *season(day))
+            for place, value in zip(column.inputs, values, strict=True):
+                written = self._written(value, place)
+                moves = moves & torch.isfinite(written)
+                rows[:, place] = torch.where(moves, written.to(rows.dtype), rows[:, place])
+        return rows
+
+    def with_numbers(self, points: Tensor, base: Tensor) -> Tensor:
+        """Rows near some points that differ from ``base`` in numbers without gaps alone."""
+        return self.settle(torch.where(self.movable(everywhere=True), points, base), base)
+
+    def _written(self, value: Tensor, place: int) -> Tensor:
+        return ((value - self.means[place]) / self.scales[place]).float()
+
+    def returned(self, points: Tensor, origin: Tensor) -> Tensor:
+        """Rows with the categories of some rows, and all else from others."""
+        kept = torch.zeros(len(self.means), dtype=torch.bool)
+        for column in self.categories:
+            kept[list(column.inputs)] = True
+        return torch.where(kept, points, origin)
+
+    def swaps(self, rows: Tensor) -> Iterator[Tensor]:
+        """(n, features) the rows with one category replaced by another value, for every column and value. A
+        row stays as it is where it has that value already, or one that the encoding does not know."""
+        for column in self.categories:
+            places = list(column.inputs)
+            known = rows[:, places].sum(1, keepdim=True) == 1
+            for value in range(len(places)):
+                other = rows.clone()
+                other[:, places] = torch.where(known, torch.eye(len(places))[value].to(rows), rows[:, places])
+                yield other
+
+    def unknown(self, rows: Tensor) -> Tensor:
+        """(n, columns of categories) 1 where the value is none that the encoding knows."""
+        sums = [rows[:, list(column.inputs)].sum(1) for column in self.categories]
+        return 1 - torch.stack(sums, 1) if sums else rows[:, :0]
+
+
+def require_real(**named: Any) -> None:
+    """Raise ``ArgumentError`` for complex tensors and arrays, whose imaginary part would be lost."""
+    for name, values in named.items():
+        imaginary = values.is_complex() if isinstance(values, Tensor) else np.iscomplexobj(values)
+        kind = getattr(values, "dtype", type(values))
+        require(not imaginary, name, "be real numbers; give both parts as two features", kind)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Inputs (n, …) and targets (n,); where some count more than others, (n,) weights with a mean of 1.
+
+    Attributes:
+        encoding: how inputs encode the rows of a table; None for others.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    weights: Tensor | None = None
+    encoding: RowEncoding | None = None
+
+    def __post_init__(self) -> None:
+        require_real(inputs=self.inputs, targets=self.targets, weights=self.weights)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: slice | Tensor) -> Split:
+        weights = None if self.weights is None else self.weights[index]
+        return Split(self.inputs[index], self.targets[index], weights, self.encoding)
+
+
+AnySamples = Any
+"""A ``Split``; (inputs, targets) as tensors, arrays or frames of numbers; a torch ``Dataset`` with a length
+or without; a ``DataLoader``; or any other iterable of batches (inputs, targets)."""
+
+_PIECE = 128
+_FORMS = "a Split, (inputs, targets), a DataLoader, a Dataset, or an iterable of batches (inputs, targets)"
+
+
+@dataclass(frozen=True, eq=False)
+class Numbered:
+    """A torch data set with a length: samples by their number, each with whatever transforms it has."""
+
+    source: Dataset[Any]
+
+    def __len__(self) -> int:
+        assert isinstance(self.source, Sized)
+        return len(self.source)
+
+    def __getitem__(self, index: Tensor) -> Split:
+        """The samples of these (n,) numbers."""
+        many = getattr(self.source, "__getitems__", None)
+        numbers = index.tolist()
+        found = many(numbers) if callable(many) else [self.source[number] for number in numbers]
+        return as_batch(default_collate(found))
+
+    def __iter__(self) -> Iterator[Split]:
+        """All of them, in portions."""
+        for index in torch.arange(len(self)).split(_PIECE):
+            yield self[index]
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Batches in an order of their own, such as those of a ``DataLoader``."""
+
+    source: Iterable[Any]
+
+    @property
+    def again(self) -> bool:
+        """Whether it can be read more than once: a generator cannot."""
+        return not isinstance(self.source, Iterator)
+
+    @property
+    def count(self) -> int | None:
+        """How many batches there are, where that is known."""
+        try:
+            return len(self.source) if isinstance(self.source, Sized) else None
+        except TypeError:  # a loader of a data set without a length
+            return None
+
+    def __iter__(self) -> Iterator[Split]:
+        for batch in self.source:
+            yield as_batch(batch)
+
+
+ReadSamples = Split | Numbered | Pieces
+
+
+def as_samples(data: AnySamples, batch_size: int = _PIECE) -> ReadSamples:
+    """What the caller has, as one of three kinds.
+
+    Args:
+        batch_size: into which a data set without a length is cut.
+
+    >>> found = as_samples((np.zeros((3, 2)), np.array([0, 1, 0])))
+    >>> found.inputs.shape, found.targets.dtype
+    (torch.Size([3, 2]), torch.int64)
+    """
+    if isinstance(data, Split | Numbered | Pieces):
+        return data
+    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        return as_batch(data.tensors)
+    if isinstance(data, IterableDataset):
+        return Pieces(DataLoader(data, batch_size=batch_size))
+    if isinstance(data, Dataset):
+        require(isinstance(data, Sized), "data", "have a length, or be an IterableDataset", type(data))
+        return Numbered(data)
+    if isinstance(data, tuple):
+        return as_batch(data)
+    iterable = isinstance(data, Iterable) and not isinstance(data, Tensor | np.ndarray | str | dict)
+    if not iterable or _is_frame(data):
+        hint = (
+            "; certus.datasets.from_frame(frame, target=...) reads a whole table" if _is_frame(data) else ""
+        )
+        raise ArgumentError(f"`data` must be {_FORMS}; got {type(data)}{hint}.")
+    return Pieces(data)
+
+
+def read_whole(data: AnySamples) -> Split:
+    """All samples at once, from whatever form; a generator is read to its end."""
+    samples = as_samples(data)
+    if isinstance(samples, Split):
+        return samples
+    parts = list(samples)
+    require(len(parts) > 0, "data", "hold at least one batch", "none")
+    weights = [part.weights for part in parts if part.weights is not None]
+    rule = "be those of all batches, or of none"
+    require(len(weights) in (0, len(parts)), "weights", rule, f"those of {len(weights)} of {len(parts)}")
+    return Split(
+        torch.cat([part.inputs for part in parts]),
+        torch.cat([part.targets for part in parts]),
+        torch.cat(weights) if weights else None,
+        common_encoding([part.encoding for part in parts]),
+    )
+
+
+def common_encoding(encodings: Sequence[RowEncoding | None]) -> RowEncoding | None:
+    """The one encoding of the rows of all batches; raises ``ArgumentError`` where they differ."""
+    first = encodings[0]
+    for other in encodings[1:]:
+        same = first is other or (first is not None and other is not None and first.agrees(other))
+        rule = "encode the rows of all batches in one way: read them as one table"
+        require(same, "data", rule, "several encodings, or batches with and without one")
+    return first
+
+
+def as_batch(pair: Any) -> Split:
+    """(inputs, targets) of any kind as tensors: inputs real numbers of their own precision, labels int64."""
+    if isinstance(pair, Split):
+        return pair
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        what = f"a dict of {', '.join(map(str, pair))}" if isinstance(pair, dict) else _described(pair)
+        raise ArgumentError(f"`data` must give (inputs, targets); got {what}.")
+    inputs, targets = as_tensor(pair[0], "inputs"), as_tensor(pair[1], "targets")
+    pixels = inputs.dtype == torch.uint8 and inputs.dim() >= 3
+    require(not pixels, "inputs", "be scaled, as by inputs / 255", "images of 0 to 255 (torch.uint8)")
+    same = inputs.dim() >= 1 and targets.dim() >= 1 and len(inputs) == len(targets)
+    rule = f"have one entry for each of the inputs of shape {tuple(inputs.shape)}"
+    require(same, "targets", rule, f"shape {tuple(targets.shape)}")
+    return Split(
+        inputs if inputs.is_floating_point() else inputs.to(torch.get_default_dtype()),
+        targets if targets.is_floating_point() else targets.long(),
+    )
+
+
+def as_tensor(values: Any, name: str) -> Tensor:
+    """A tensor of numbers from a tensor, an array, a frame, a series or a list."""
+    if isinstance(values, Tensor):
+        require_real(**{name: values})
+        return values.detach()
+    convert = getattr(values, "to_numpy", None)
+    array = np.asarray(convert() if callable(convert) else values)
+    require_real(**{name: array})
+    if array.dtype.kind not in "fiub":
+        raise ArgumentError(
+            f"`{name}` must be numbers; got {_words_in(values, array)}. "
+            "certus.datasets.from_frame(frame, target=...) reads tables with words, dates and gaps."
+        )
+    return torch.from_numpy(np.array(array))  # a copy: of its own, writable, and in one piece
+
+
+def _words_in(values: Any, array: np.ndarray[Any, Any]) -> str:
+    """Which column is no number."""
+    types = getattr(values, "dtypes", None)
+    names = list(map(str, getattr(values, "columns", [])))
+    for label, kind in zip(names, types if types is not None else [], strict=False):
+        if getattr(kind, "kind", "f") not in "fiub":
+            return f"{kind} in column {label!r}"
+    return f"an array of {array.dtype}"
+
+
+def _is_frame(data: object) -> bool:
+    return hasattr(data, "columns") and not isinstance(data, type)
+
+
+def _described(thing: object) -> str:
+    size = f" of {len(thing)} entries" if isinstance(thing, tuple | list) else ""
+    return f"{type(thing).__name__}{size}"
+
+
+_ORDER, _SUBSET = 0, 1  # streams: an order must not depend on what a subset was chosen by
+
+
+def random_order(count: int, seed: int) -> Tensor:
+    """The numbers 0 … count − 1 in the seed's order. Returns: (count,) int64.
+
+    >>> random_order(8, seed=0).tolist()
+    [0, 2, 1, 5, 4, 3, 6, 7]
+    """
+    return torch.from_numpy(_keys(count, seed, _ORDER).argsort(kind="stable"))
+
+
+@dataclass(frozen=True, eq=False)
+class Subset:
+    """Samples of a split, and in words which they are: what a statement about them is about.
+
+    Attributes:
+        data: the samples; rows: (m,) int64, their row numbers in the split, increasing.
+        source: what the split is called, such as "digits@test".
+        total: how many samples the split has.
+        seed: what chose them; None if they are all.
+        stratified: whether every label has its share of them, up to one sample.
+    """
+
+    data: Split
+    rows: Tensor
+    source: str
+    total: int
+    seed: int | None
+    stratified: bool
+
+    @staticmethod
+    def of(data: Split, source: str, count: int | None, *, seed: int, stratify: bool) -> Subset:
+        """``count`` samples, each as likely as any other; all if there are no more, or ``count`` is None.
+
+        Args:
+            stratify: by label, where there are labels. Say False for what comes with a confidence: of
+                independent rows a plain random subset is independent again, a stratified one is not.
+        """
+        total = len(data)
+        require_seed(seed)
+        if count is not None:
+            require_count("samples", count)
+        if count is None or count >= total:
+            return Subset(data, torch.arange(total), source, total, None, False)
+        labelled = stratify and not data.targets.is_floating_point()
+        rows = choose_rows(total, count, seed, data.targets if labelled else None)
+        return Subset(data[rows], rows, source, total, seed, labelled)
+
+    @property
+    def words(self) -> str:
+        """Such as "a random 500 of the 1,797 rows of digits@all, stratified by label, seed 0"."""
+        if self.seed is None:
+            return f"all {self.total:,} rows of {self.source}"
+        how = ", stratified by label" if self.stratified else ""
+        return (
+            f"a random {len(self.data):,} of the {self.total:,} rows of {self.source}{how}, seed {self.seed}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {
+            "source": self.source,
+            "count": len(self.data),
+            "total": self.total,
+            "stratified": self.stratified,
+            "seed": self.seed,
+            "words": self.words,
+        }
+
+
+def choose_rows(total: int, count: int, seed: int, labels: Tensor | None = None) -> Tensor:
+    """(count,) int64, increasing: ``count`` of the rows 0 … total − 1, each with probability count/total.
+
+    Without labels every set of rows is equally likely. With (total,) labels the rows stand in the order of
+    their labels, at random within each, and every (total/count)-th is taken from a random start on
+    (systematic sampling): every label has its share, rounded up or down.
+
+    >>> labels = torch.tensor([0] * 6 + [1] * 3)
+    >>> labels[choose_rows(9, 3, seed=0, labels=labels)].tolist()
+    [0, 0, 1]
+    """
+    require(1 <= count <= total, "samples", f"lie between 1 and {total}", count)
+    keys = _keys(total + 1, seed, _SUBSET)
+    if labels is None:
+        chosen = keys[:total].argsort(kind="stable")[:count]
+    else:
+        ranked, start = np.lexsort((keys[:total], labels.cpu().numpy())), int(keys[total]) % total
+        chosen = ranked[(np.arange(count) * total + start) // count]
+    return torch.from_numpy(np.sort(chosen))
+
+
+def halves(data: Split, seed: int) -> tuple[Split, Split]:
+    """Two random, disjoint parts of equal size, with as many samples of each label; odd ones are left out."""
+    keys = _keys(len(data), seed, _SUBSET)
+    labelled = not data.targets.is_floating_point()
+    labels = data.targets.cpu().numpy() if labelled else np.zeros(len(data), dtype=np.int64)
+    parts: tuple[list[int], list[int]] = ([], [])
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        rows = rows[keys[rows].argsort(kind="stable")].tolist()
+        half = len(rows) // 2
+        parts[0].extend(rows[:half])
+        parts[1].extend(rows[half : 2 * half])
+    return data[torch.tensor(parts[0], dtype=torch.long)], data[torch.tensor(parts[1], dtype=torch.long)]
+
+
+def _keys(count: int, seed: int, stream: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    require_seed(seed)
+    raw = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64)).random_raw(count)
+    return np.asarray(raw, dtype=np.uint64)
+
+
+def fitted_names(model: Any) -> list[str] | None:
+    """The columns that an estimator, or the first step of a pipeline that knows, was fitted with."""
+    steps = [step for _, step in getattr(model, "steps", [])]
+    for part in (model, *steps[:1]):
+        names = getattr(part, "feature_names_in_", None)
+        if names is not None:
+            return [str(name) for name in names]
+    return None
+
+
+def named_rows(model: Any, rows: np.ndarray[Any, Any]) -> Any:
+    """(n, features) rows under the names that the model was fitted with, if it was fitted with names."""
+    names = fitted_names(model)
+    if names is None or len(names) != rows.shape[1]:
+        return rows
+    try:
+        import pandas
+    except ImportError:
+        raise UnsupportedError(
+            f"{type(model).__name__} was fitted on named columns; rows for it need pandas, which is not "
+            "installed."
+        ) from None
+    return pandas.DataFrame(rows, columns=names)
+
+
+def in_fitted_order(model: Any, rows: Any) -> Any:
+    """Rows that the model itself accepts, columns of a frame in the order that it was fitted with.
+
+    The model's own ``predict`` is asked, so that its rule for names holds, and its warnings are seen. Raises
+    ``ArgumentError`` with its reason if it refuses.
+    """
+    try:
+        model.predict(copy.deepcopy(rows))  # which a scaler with copy=False would overwrite
+    except (ValueError, TypeError) as reason:
+        raise ArgumentError(f"`data` must be rows that {type(model).__name__} accepts: {reason}") from None
+    names, columns = fitted_names(model), getattr(rows, "columns", None)
+    if names is None or columns is None or list(columns) == names:
+        return rows
+    missing = [name for name in names if name not in list(columns)]
+    if missing:
+        raise ArgumentError(
+            f"`data` must have every column that {type(model).__name__} was fitted with, unused ones too; "
+            f"missing are {', '.join(map(repr, missing[:5]))}."
+        )
+    return rows[names]
