@@ -9,7 +9,7 @@ from certus._format import at_least
 from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.evidence import Evidence
 from studies.page import markdown_table
-from studies.reproduction import Comparison, Measured
+from studies.reproduction import Measured, Quantity, Verdict, outcome_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,28 +93,31 @@ def _choices(found: list[Mapping[str, Any]], head: list[str]) -> str:
     return f"{_CHOICE.format(**found[0])}\n\n{table}"
 
 
-def accuracy_statements(measured: Measured) -> list[Comparison]:
-    """At every distance that a published figure is for, the better of ours beside the best of those."""
-    made, networks = [], _networks(measured)
+def accuracy_statements(measured: Measured) -> list[Verdict]:
+    """At every distance with a published figure, the better of ours beside the best of those."""
+    verdicts, networks = [], _networks(measured)
     for place, one in enumerate(networks["near"]["within"]):
-        known = {
-            name: figures[one["epsilon"]] for name, figures in _PUBLISHED.items() if one["epsilon"] in figures
-        }
-        if known:
-            best = max(known, key=lambda name: known[name])
+        epsilon = one["epsilon"]
+        published = {name: figures[epsilon] for name, figures in _PUBLISHED.items() if epsilon in figures}
+        if published:
             ours = max((row["within"][place] for row in networks.values()), key=lambda row: row["certified"])
-            made.append(
-                Comparison(
-                    "",
-                    f"Within ε = {one['epsilon']:g} the best published figure at hand is {known[best]}% "
-                    f"({best}).",
-                    f"{_per_cent(ours['certified'])}% certified, {_per_cent(ours['attacked'])}% left by "
-                    "attacks.",
-                    None,
+            verdicts.append(
+                Verdict(
+                    name=f"ε = {epsilon:g}",
+                    label="",
+                    claim=f"Are more images certified within ε = {epsilon:g} than by the best published "
+                    "figure at hand?",
+                    rule="a larger share of certified test images than every published one",
+                    outcome=outcome_of(100 * ours["certified"] > max(published.values())),
+                    paper={f"{name}, %": share for name, share in published.items()},
+                    ours={
+                        "certified": Quantity(ours["certified"], places=2, percent=True),
+                        "left by attacks": Quantity(ours["attacked"], places=2, percent=True),
+                    },
                     evidence=Evidence.PROVEN,
                 )
             )
-    return made
+    return verdicts
 
 
 def draw_accuracy(measured: Measured) -> Figure:

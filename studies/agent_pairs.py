@@ -5,7 +5,7 @@ A gain is the mean of robust − nominal over the seeds, with its 95% interval (
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from certus.display.canvas import new_figure
@@ -13,6 +13,7 @@ from certus.mdp.evaluation import MeanEstimate, estimate_mean
 from studies.page import markdown_table
 from studies.pole_pictures import AGENT_COLOURS
 from studies.pole_study import NOMINAL, ROBUST
+from studies.reproduction import Outcome, Quantity, Verdict, outcome_of_several
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,18 +42,28 @@ def spoken_gain(gain: MeanEstimate, digits: int) -> str:
     return f"{gain.mean:+z.{digits}f} [{ends}]".replace("-", "−")
 
 
-def decided(pairs: Sequence[AgentPair]) -> dict[str, MeanEstimate]:
-    """The systems whose interval leaves 0 out."""
+PAIR_RULE = "on every system a gain whose interval lies above 0; *partly*: on some, and below 0 on none"
+
+
+def pair_verdict(pairs: Sequence[AgentPair], claim: str, places: int) -> Verdict:
+    """Judge the gains on all systems by ``PAIR_RULE``."""
     gains = {system: paired_gain(pairs, system) for system in pairs[0][NOMINAL]}
-    return {system: gain for system, gain in gains.items() if gain.low > 0 or gain.high < 0}
+    return Verdict(
+        name="systems",
+        label="",
+        claim=claim,
+        rule=PAIR_RULE,
+        outcome=outcome_of_gains(gains.values()),
+        ours={system: Quantity(gain.mean, gain.low, gain.high, places) for system, gain in gains.items()},
+    )
 
 
-def spoken_decisions(pairs: Sequence[AgentPair], digits: int) -> str:
-    """On how many systems the difference is more than chance, and which."""
-    found = decided(pairs)
-    named = "; ".join(f"{system}: {spoken_gain(gain, digits)}" for system, gain in found.items())
-    shown = f": {named}" if found else ""
-    return f"On {len(found)} of {len(pairs[0][NOMINAL])} systems a 95% interval leaves 0 out{shown}."
+def outcome_of_gains(gains: Iterable[MeanEstimate]) -> Outcome:
+    """*Yes* if all intervals lie above 0, *partly* if some do and none lies below 0."""
+    gains = list(gains)
+    if any(gain.high < 0 for gain in gains):
+        return Outcome.NO
+    return outcome_of_several([gain.low > 0 for gain in gains])
 
 
 def pair_table(pairs: Sequence[AgentPair], digits: int) -> str:

@@ -164,8 +164,8 @@ class _Epochs(Observer):
 def _show(of: Reproduction, output: Path) -> None:
     content = read_measured(output / of.name / MEASURED)
     console.print(f"{of.title} (scale: {content['extent']})")
-    heads = ("", "asked", "measured") if of.beyond else ("agrees", "paper", "measured")
+    heads = ("answer", "question", "ours") if of.beyond else ("verdict", "claim", "ours")
     shown = make_table(*heads, words=heads)
     for claim, ours, outcome in rows_of(content):
-        shown.add_row("" if of.beyond else outcome, claim, ours)
+        shown.add_row(outcome, claim, ours)
     console.print(shown)

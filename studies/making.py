@@ -62,18 +62,14 @@ def _content(
         "circumstances": when,
         "training": of.training_at(extent),
         "settings": {part.name: dict(part.settings) for part in of.parts(extent)},
-        "statements": statements_of(of, extent, measured),
+        "statements": statements_of(of, measured),
         "measured": measured,
     }
 
 
-def statements_of(of: Reproduction, extent: Extent, measured: dict[str, Any]) -> list[dict[str, Any]]:
-    """In JSON types. A quick look that disagrees needs no reason of its own."""
-    made = [asdict(one) for one in of.statements(measured)]
-    for one in made:
-        if extent is Extent.QUICK and one.get("agrees") is False:
-            one["reason"] = one["reason"] or "a quick look is too small to tell."
-    return made
+def statements_of(of: Reproduction, measured: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the verdicts in JSON types."""
+    return [asdict(one) for one in of.statements(measured)]
 
 
 def write_folder(of: Reproduction, content: dict[str, Any], results: Path) -> list[Path]:

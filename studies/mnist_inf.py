@@ -22,7 +22,7 @@ from studies.mnist_families import (
     sup_family_parts,
 )
 from studies.mnist_networks import MEAN_LENGTH, mnist_training
-from studies.mnist_sup_claims import SUP_RULES, sup_claims
+from studies.mnist_sup_claims import SUP_RULES, longer_text, sup_claims
 from studies.mnist_sweeps import NORM_WORDS, NORMS_SHOWN, SWEPT_ATTACKS, curve_of
 from studies.page import markdown_table
 from studies.reproduction import Extent, Measured, Part, Picture, Reproduction
@@ -77,8 +77,8 @@ def by_paper_text(measured: Measured) -> str:
 
 def _text(measured: Measured) -> str:
     families = [family_text(measured, name, "2", "inf") for name in _LABELS]
-    told = [ATTACK_UNITS, SUP_RULES, *families, by_paper_text(measured)]
-    return "\n\n".join(words for words in told if words)
+    parts = [ATTACK_UNITS, SUP_RULES, *families, longer_text(measured, _LABELS), by_paper_text(measured)]
+    return "\n\n".join(part for part in parts if part)
 
 
 REPRODUCTION = Reproduction(
@@ -91,7 +91,7 @@ REPRODUCTION = Reproduction(
         Picture(name, f"{words} ({_LABELS[name]}). {_BARS}", draw_family(name, _marks))
         for name, words in (("small", "Small budget, γ = 0.04 C₂"), ("large", "Large budget, γ = 0.02 C₂"))
     ),
-    statements=lambda measured: sup_claims(measured, _LABELS, trained_in="2"),
+    statements=lambda measured: sup_claims(measured, _LABELS),
     text=_text,
     smaller={Extent.QUICK: QUICK_FAMILY, Extent.PAPER: SHORTER},
     needs=("mnist",),

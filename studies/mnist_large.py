@@ -28,11 +28,20 @@ from studies.mnist_surface import (
     draw_paper_certificate,
     share_not_concave,
     surface_part,
-    unresolved_words,
+    unresolved,
 )
 from studies.mnist_sweeps import NORM_WORDS, NORMS_SHOWN, curve_of, error_table, sweeps_of
-from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
-from studies.shares import UNTOLD, clear_sign, difference_of_shares, gap_words
+from studies.reproduction import (
+    Extent,
+    Measured,
+    Part,
+    Picture,
+    Quantity,
+    Reproduction,
+    Verdict,
+    outcome_of,
+)
+from studies.shares import clear_sign, difference_of_shares, points
 
 _ADVERSARIAL = [method for method in MNIST_METHODS if method != "erm"]
 
@@ -56,25 +65,26 @@ def _marks(found: Measured) -> Mapping[str, float | None]:
     return {"2": found["network-wrm-0"]["rho_hat"] ** 0.5 / MEAN_LENGTH, "inf": None}
 
 
-def concavity_claim(share: Mapping[str, Any]) -> Comparison:
-    """Judged at the images, as `mnist` is; halfway to where the ascent goes it may be otherwise."""
+def concavity_claim(share: Mapping[str, Any]) -> Verdict:
+    """Judged at the images, as in `mnist`; halfway to where the ascent goes it may be otherwise."""
     fails = {where: share_not_concave(share, where) for where in ("image", "halfway")}
-    agrees = True if fails["image"] > 0.1 else None if fails["halfway"] > 0.1 else False
-    reason = "not known; the paper does not say where it looked."
-    if agrees is None:
-        reason += " At the images, where `mnist` has the paper's 98%, it is not so; halfway it is."
-    return Comparison(
-        "sec:large-adversary",
-        "The inner problem is no longer strongly concave for over 10% of the data.",
-        f"It is not at {fails['image']:.1%} of {share['count']:,} random training images, and at "
-        f"{fails['halfway']:.1%} of the points halfway to where the ascent takes them; "
-        f"{unresolved_words([share])}.",
-        agrees,
-        reason="" if agrees else reason,
+    return Verdict(
+        name="concavity",
+        label="sec:large-adversary",
+        claim="The inner problem is no longer strongly concave for over 10% of the data.",
+        rule="no strong concavity at over 10% of random training images; where that is so only halfway to "
+        "where the ascent takes them, it is not comparable",
+        outcome=outcome_of(True if fails["image"] > 0.1 else None if fails["halfway"] > 0.1 else False),
+        ours={
+            "images": Quantity(share["count"], places=0),
+            "not concave at": Quantity(fails["image"], places=1, percent=True),
+            "halfway": Quantity(fails["halfway"], places=1, percent=True),
+            "undecided points": Quantity(unresolved([share]), places=0),
+        },
     )
 
 
-def _statements(measured: Measured) -> list[Comparison]:
+def _statements(measured: Measured) -> list[Verdict]:
     large = of_family(measured, "large")
     return [
         concavity_claim(measured["concavity-0"]),
@@ -83,22 +93,28 @@ def _statements(measured: Measured) -> list[Comparison]:
     ]
 
 
-def distinction(measured: Measured, attack: str, norm: str) -> Comparison:
+def distinction(measured: Measured, attack: str, norm: str) -> Verdict:
     """Whether the adversarial methods are less far apart than at the small budget, each at its farthest."""
     spreads = {name: _largest_spread(of_family(measured, name), attack, norm) for name in ("small", "large")}
-    told = [
-        f"{100 * gap.value:.1f} points ({MNIST_METHODS[best]} least, at {share:g} C)"
-        for share, best, gap in spreads.values()
-    ]
     change = difference_of_shares(spreads["large"][2], spreads["small"][2])
     sign = clear_sign(change)
-    return Comparison(
-        "fig:mnist-big",
-        f"{attack.upper()} attacks in {NORM_WORDS[norm]}: distinctions between methods are less apparent.",
-        f"At most {told[1]} are between FGM, IFGM, PGM and WRM, and {told[0]} at the small budget; that is "
-        f"{gap_words(change)} (95%).",
-        None if sign == 0 else sign < 0,
-        reason="" if sign < 0 else UNTOLD.format(0) if sign == 0 else "not known; one seed.",
+    return Verdict(
+        name=f"{attack.upper()}, {NORM_WORDS[norm]}",
+        label="fig:mnist-big",
+        claim=f"{attack.upper()} attacks in {NORM_WORDS[norm]}: distinctions between methods are less "
+        "apparent.",
+        rule="a change of the largest difference between FGM, IFGM, PGM and WRM, from the small budget to "
+        "the large, whose interval lies below 0; one that holds 0 is not comparable",
+        outcome=outcome_of(None if sign == 0 else sign < 0),
+        ours={
+            **{
+                f"{name} budget, {MNIST_METHODS[best]} least, at {share:g} C": Quantity(
+                    100 * gap.value, places=1
+                )
+                for name, (share, best, gap) in spreads.items()
+            },
+            "change": points(change),
+        },
     )
 
 

@@ -68,7 +68,7 @@ REPRODUCTION = Reproduction(
         Picture("small", f"Small budget (fig:mnist-proxsmall). {_BARS}", draw_family("small", _marks)),
         Picture("large", f"Large budget (fig:mnist-proxbig). {_BARS}", draw_family("large", _marks)),
     ),
-    statements=lambda measured: sup_claims(measured, _LABELS, trained_in="inf"),
+    statements=lambda measured: sup_claims(measured, _LABELS, "Similar trends: "),
     text=_text,
     smaller={Extent.QUICK: QUICK_FAMILY, Extent.PAPER: SHORTER},
     needs=("mnist",),

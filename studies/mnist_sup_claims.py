@@ -1,72 +1,66 @@
-"""What the paper says of WRM beside FGM, IFGM and PGM in the sup-norm, and what the attacks find of it.
+"""Verdicts on WRM beside FGM, IFGM and PGM in the sup-norm (sec:infElse-2WRM).
 
 At the small budget WRM *matches* them. At the large one it is better on small attacks and on natural images,
-and worse on large attacks, in the sup-norm most of all. A difference that the images cannot tell from none
-decides nothing.
+and worse on large attacks, in the sup-norm most of all. A gap is the error of WRM less that of the best of
+the others, with its 95% interval. Strengths at which all err nearly always are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 from certus.attacks.evaluate import Interval, wilson
-from studies.mnist_families import (
-    FEWER_EPOCHS,
-    LONGER_EPOCHS,
-    LONGER_WRM,
-    moved_beyond,
-    of_family,
-)
-from studies.mnist_sweeps import (
-    NORM_WORDS,
-    NORMS_SHOWN,
-    SWEPT_ATTACKS,
-    curve_of,
-    error_at,
-    sweeps_of,
-)
-from studies.reproduction import Comparison, Measured
-from studies.shares import UNTOLD, clear_sign, difference_of_shares, gap_words, is_within
+from studies.mnist_families import LONGER_EPOCHS, LONGER_WRM, of_family
+from studies.mnist_sweeps import NORM_WORDS, NORMS_SHOWN, SWEPT_ATTACKS, curve_of, sweeps_of
+from studies.page import markdown_table, quantity_text
+from studies.reproduction import Measured, Quantity, Verdict, outcome_of
+from studies.shares import clear_sign, difference_of_shares, is_within, points
 
 _OTHERS = ("fgm", "ifgm", "pgm")
 _MATCH, _SATURATED = 0.05, 0.95
 _SMALL, _LARGE = 0.1, 0.3
 _WANTED = {"small": -1, "large": 1}
-_NOTHING = f"there is nothing to compare: all err at {_SATURATED:.0%} or more."
-_SHORT = f"WRM had {FEWER_EPOCHS} epochs"
-_LEAD = "Error of WRM less that of the best other, in points (95%): "
+_MATCH_RULE = (
+    f"every gap, with its interval, within ±{100 * _MATCH:g} points; *no* where an interval lies beyond; "
+    "shown is the largest gap of each attack"
+)
+_ORDER_RULES = {
+    "small": f"up to {_SMALL:g} C, a gap whose interval lies below 0, and none above 0",
+    "large": f"from {_LARGE:g} C on, a gap whose interval lies above 0, and none below 0",
+}
+_ORDER_CLAIMS = {
+    "small": "WRM outperforms the others on small attacks.",
+    "large": "WRM is worse than the others on large attacks.",
+}
+_UNDECIDED = "; intervals that all hold 0 are not comparable"
 SUP_RULES = (
+    "A gap is the error of WRM less that of the best of FGM, IFGM and PGM, in points with its 95% interval. "
     f"Small attacks are those up to {_SMALL:g} C, large ones those from {_LARGE:g} C: our choice. "
-    f"Strengths at which all err in {_SATURATED:.0%} or more are left out. One clear difference against a "
-    "statement makes it a no; else one for it makes it a yes. Intervals are of the images only; "
+    f"Strengths at which all err in {_SATURATED:.0%} or more are left out. Intervals are of the images only; "
     "three seeds of WRM in `mnist` differ by up to 7 points."
 )
 
 Gaps = Mapping[float, Interval]
 
 
-def sup_claims(measured: Measured, labels: Mapping[str, str], trained_in: str) -> list[Comparison]:
-    """Comparisons for the small budget and the large.
+def sup_claims(measured: Measured, labels: Mapping[str, str], prefix: str = "") -> list[Verdict]:
+    """Verdicts on the small budget and the large.
 
     Args:
         labels: small or large → where the paper shows it.
-        trained_in: the norm of WRM's cost, "2" or "inf"; the others' is the sup-norm. Of "inf" the paper says
-            only that similar trends hold.
+        prefix: of every claim.
     """
-    made: list[Comparison] = []
-    prefix = "Similar trends: " if trained_in == "inf" else ""
+    verdicts: list[Verdict] = []
     for name, label in labels.items():
         found = of_family(measured, name)
-        why = _why(measured, name, trained_in)
         if name == "small":
-            made += [_matches(found, label, prefix, norm, why) for norm in NORMS_SHOWN]
+            verdicts += [_matches(found, label, prefix, norm) for norm in NORMS_SHOWN]
         else:
-            made.append(_natural_images(found, label, prefix, why))
-            made += [
-                _order(found, label, prefix, norm, size, why) for norm in NORMS_SHOWN for size in _WANTED
-            ]
-            made.append(_sup_norm_most(found, label, prefix, why))
-    return made
+            verdicts.append(_natural_images(found, label, prefix))
+            verdicts += [_order(found, label, prefix, norm, size) for norm in NORMS_SHOWN for size in _WANTED]
+            verdicts.append(_sup_norm_most(found, label, prefix))
+    return verdicts
 
 
 def error_gaps(found: Measured, norm: str, attack: str, wrm: str = "wrm") -> dict[float, Interval]:
@@ -106,36 +100,35 @@ def _by_attack(found: Measured, norm: str, size: str = "any", wrm: str = "wrm") 
     return made
 
 
-def _matches(found: Measured, label: str, prefix: str, norm: str, why: str) -> Comparison:
-    words = f"{prefix}Attacks in {NORM_WORDS[norm]}: WRM matches the other techniques."
+def _matches(found: Measured, label: str, prefix: str, norm: str) -> Verdict:
     by_attack = _by_attack(found, norm)
-    if not by_attack:
-        return Comparison(label, words, "Nothing.", None, _NOTHING)
-    agrees = is_within([gap for gaps in by_attack.values() for gap in gaps.values()], _MATCH)
-    longer = _by_attack(found, norm, wrm=LONGER_WRM)
-    if longer:
-        matches = all(abs(gap.value) <= _MATCH for gaps in longer.values() for gap in gaps.values())
-        why = _with_more_epochs(_SHORT + "." if matches else why, _largest(longer))
-    largest = _told(_largest(by_attack))
-    return Comparison(
-        label,
-        words,
-        f"{_LEAD}{largest}, each the largest of its strengths (a match: within {100 * _MATCH:g}).",
-        agrees,
-        reason="" if agrees else UNTOLD.format("the limit") if agrees is None else why,
+    largest = {
+        attack: dict([max(gaps.items(), key=lambda item: abs(item[1].value))])
+        for attack, gaps in by_attack.items()
+    }
+    return Verdict(
+        name=f"match, {NORM_WORDS[norm]}",
+        label=label,
+        claim=f"{prefix}Attacks in {NORM_WORDS[norm]}: WRM matches the other techniques.",
+        rule=_MATCH_RULE,
+        outcome=outcome_of(is_within(_all_gaps(by_attack), _MATCH) if by_attack else None),
+        ours=_quantities(largest),
     )
 
 
-def _largest(by_attack: Mapping[str, Gaps]) -> dict[str, Gaps]:
-    """Of each attack the largest difference."""
-    made: dict[str, Gaps] = {}
-    for attack, gaps in by_attack.items():
-        at = max(gaps, key=lambda share: abs(gaps[share].value))
-        made[attack] = {at: gaps[at]}
-    return made
+def _all_gaps(by_attack: Mapping[str, Gaps]) -> list[Interval]:
+    return [gap for gaps in by_attack.values() for gap in gaps.values()]
 
 
-def _natural_images(found: Measured, label: str, prefix: str, why: str) -> Comparison:
+def _quantities(by_attack: Mapping[str, Gaps]) -> dict[str, Quantity]:
+    return {
+        f"{attack.upper()} at {share:g} C": points(gap)
+        for attack, gaps in by_attack.items()
+        for share, gap in gaps.items()
+    }
+
+
+def _natural_images(found: Measured, label: str, prefix: str) -> Verdict:
     networks = {method: found[f"network-{method}-0"] for method in ("wrm", *_OTHERS)}
     shares = {
         method: wilson(round(one["test_error"] * one["test_images"]), one["test_images"])
@@ -145,95 +138,85 @@ def _natural_images(found: Measured, label: str, prefix: str, why: str) -> Compa
     best = min(shares, key=lambda method: shares[method].value)
     gap = difference_of_shares(own, shares[best])
     sign = clear_sign(gap)
-    return Comparison(
-        label,
-        f"{prefix}WRM outperforms the others on natural images: a smaller price of robustness.",
-        f"Error of WRM {own.value:.2%}, of the best other ({best.upper()}) {shares[best].value:.2%}: "
-        f"{gap_words(gap, 2)} points (95%).",
-        None if sign == 0 else sign < 0,
-        reason="" if sign < 0 else UNTOLD.format(0) if sign == 0 else why,
+    return Verdict(
+        name="natural images",
+        label=label,
+        claim=f"{prefix}WRM outperforms the others on natural images: a smaller price of robustness.",
+        rule="a gap on all test images whose interval lies below 0; one that holds 0 is not comparable",
+        outcome=outcome_of(None if sign == 0 else sign < 0),
+        ours={
+            "WRM": Quantity(own.value, places=2, percent=True),
+            best.upper(): Quantity(shares[best].value, places=2, percent=True),
+            "gap": points(gap, 2),
+        },
     )
 
 
-def _order(found: Measured, label: str, prefix: str, norm: str, size: str, why: str) -> Comparison:
-    """Whether WRM is better on small attacks, or worse on large ones.
-
-    No if at one strength it is clearly not, yes if at one it clearly is; else the images cannot tell.
-    """
-    claim = "outperforms" if size == "small" else "is worse than"
-    words = f"{prefix}Attacks in {NORM_WORDS[norm]}: WRM {claim} the others on {size} attacks."
+def _order(found: Measured, label: str, prefix: str, norm: str, size: str) -> Verdict:
+    """Whether WRM is better on small attacks, or worse on large ones."""
     by_attack = _by_attack(found, norm, size)
-    if not by_attack:
-        return Comparison(label, words, "Nothing.", None, _NOTHING)
-    signs = {
-        attack: {clear_sign(gap) * _WANTED[size] for gap in gaps.values()}
-        for attack, gaps in by_attack.items()
-    }
-    every = set().union(*signs.values())
-    agrees = False if -1 in every else True if 1 in every else None
-    as_said = [attack.upper() for attack, found_signs in signs.items() if found_signs - {0} == {1}]
-    longer = _by_attack(found, norm, size, wrm=LONGER_WRM)
-    if agrees is False and longer:
-        against = [
-            gap for gaps in longer.values() for gap in gaps.values() if clear_sign(gap) * _WANTED[size] < 0
-        ]
-        why = _with_more_epochs(why if against else f"{_SHORT}, and with more it cannot be told.", longer)
-    if agrees is False and as_said:
-        why = f"it depends on the attack: it is so under {' and '.join(as_said)}."
-    reason = "" if agrees else UNTOLD.format(0) if agrees is None else why
-    return Comparison(label, words, f"{_LEAD}{_told(by_attack)}.", agrees, reason)
+    signs = [clear_sign(gap) * _WANTED[size] for gap in _all_gaps(by_attack)]
+    return Verdict(
+        name=f"{size} attacks, {NORM_WORDS[norm]}",
+        label=label,
+        claim=f"{prefix}Attacks in {NORM_WORDS[norm]}: {_ORDER_CLAIMS[size]}",
+        rule=_ORDER_RULES[size] + _UNDECIDED,
+        outcome=outcome_of(_decided(signs)),
+        ours=_quantities(by_attack),
+    )
 
 
-def _sup_norm_most(found: Measured, label: str, prefix: str, why: str) -> Comparison:
+def _decided(signs: Iterable[int]) -> bool | None:
+    """One sign against a claim refutes it; otherwise one for it makes it hold."""
+    known = set(signs)
+    return False if -1 in known else True if 1 in known else None
+
+
+def _sup_norm_most(found: Measured, label: str, prefix: str) -> Verdict:
     """Whether WRM falls behind on large attacks more in the sup-norm than in L2."""
-    words = f"{prefix}WRM is worse on large attacks especially in the sup-norm."
-    told, clear = [], set()
+    ours: dict[str, Quantity] = {}
+    signs = []
     for attack in SWEPT_ATTACKS:
         in_l2, in_sup = (error_gaps(found, norm, attack).get(_LARGE) for norm in NORMS_SHOWN)
         if in_l2 is not None and in_sup is not None:
-            told.append(f"{attack.upper()} {gap_words(in_sup)} beside {gap_words(in_l2)}")
-            clear.add((in_sup.low > in_l2.high) - (in_sup.high < in_l2.low))
-    if not told:
-        return Comparison(label, words, "Nothing.", None, _NOTHING)
-    agrees = False if -1 in clear else True if 1 in clear else None
-    return Comparison(
-        label,
-        words,
-        f"{_LEAD}at {_LARGE:g} C, in the sup-norm beside L2: {'; '.join(told)}.",
-        agrees,
-        reason="" if agrees else "the images cannot tell: the intervals overlap." if agrees is None else why,
+            ours |= {f"{attack.upper()}, sup-norm": points(in_sup), f"{attack.upper()}, L2": points(in_l2)}
+            signs.append((in_sup.low > in_l2.high) - (in_sup.high < in_l2.low))
+    return Verdict(
+        name="sup-norm most",
+        label=label,
+        claim=f"{prefix}WRM is worse on large attacks especially in the sup-norm.",
+        rule=f"at {_LARGE:g} C, an interval of the gap in the sup-norm above the one in L2 under some "
+        "attack, and below it under none; intervals that all overlap are not comparable",
+        outcome=outcome_of(_decided(signs)),
+        ours=ours,
     )
 
 
-def _told(by_attack: Mapping[str, Gaps]) -> str:
-    return "; ".join(
-        f"{attack.upper()} " + ", ".join(f"{gap_words(gap)} at {share:g} C" for share, gap in gaps.items())
-        for attack, gaps in by_attack.items()
-    )
+def longer_text(measured: Measured, names: Iterable[str]) -> str:
+    """Tables of the gaps of a WRM that was trained for longer; empty where none was."""
+    tables = []
+    for name in names:
+        found, rows = of_family(measured, name), []
+        shares = sorted(
+            {
+                share
+                for norm in NORMS_SHOWN
+                for gaps in _by_attack(found, norm, wrm=LONGER_WRM).values()
+                for share in gaps
+            }
+        )
+        for norm in NORMS_SHOWN:
+            for attack, gaps in _by_attack(found, norm, wrm=LONGER_WRM).items():
+                cells = [_gap_text(gaps[share]) if share in gaps else "–" for share in shares]
+                rows.append([f"{attack.upper()}, {NORM_WORDS[norm]}", *cells])
+        if rows:
+            head = [
+                f"gap, {name} budget, WRM of {LONGER_EPOCHS} epochs",
+                *(f"{share:g} C" for share in shares),
+            ]
+            tables.append(markdown_table(head, rows))
+    return "\n\n".join(tables)
 
 
-def _with_more_epochs(cause: str, longer: Mapping[str, Gaps]) -> str:
-    """A cause, and what a longer training of WRM brings."""
-    return f"{cause} After {LONGER_EPOCHS}, beside the same others: {_told(longer)}."
-
-
-def _why(measured: Measured, name: str, trained_in: str) -> str:
-    """Of a disagreement: nothing is known, but how far a sup-norm WRM goes, and what that does to PGM."""
-    if trained_in == "2":
-        return "not known; one seed."
-    small, large = (of_family(measured, one) for one in ("small", "large"))
-    moved = moved_beyond(of_family(measured, name))
-    cause = f"likely, WRM trains for larger attacks: {moved}."
-    if not (small and large):
-        return cause
-    epsilons = [found["network-pgm-0"]["epsilon"] for found in (small, large)]
-    clean = [found["network-pgm-0"]["test_error"] for found in (small, large)]
-    curves = [curve_of([found["pgm-pgm-0"]], "inf", False) for found in (small, large)]
-    strengths = [set(curve.strengths) for curve in curves if curve is not None]
-    share = max(set.intersection(*strengths))
-    errors = [error_at([found["pgm-pgm-0"]], "inf", share) for found in (small, large)]
-    return (
-        f"{cause} Larger ones do that to PGM, too: with ε = {epsilons[1]:.3f} in place of {epsilons[0]:.3f} "
-        f"it errs in {errors[1]:.1%} in place of {errors[0]:.1%} at {share:g} C in the sup-norm, and in "
-        f"{clean[1]:.2%} in place of {clean[0]:.2%} of natural images."
-    )
+def _gap_text(gap: Interval) -> str:
+    return quantity_text(asdict(points(gap)))

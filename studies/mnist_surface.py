@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,7 +34,7 @@ from studies.mnist_networks import (
     mnist_network,
     random_images,
 )
-from studies.reproduction import Comparison, Measured, Part
+from studies.reproduction import Measured, Part, Quantity, Verdict, outcome_of
 from studies.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -114,10 +113,9 @@ def share_not_concave(found: Mapping[str, Any], where: str) -> float:
     return float(rest / found["count"])
 
 
-def unresolved_words(shares: Sequence[Mapping[str, Any]]) -> str:
-    """How many points a bounded number of products could not tell."""
-    count = sum(one[where]["unresolved"] for one in shares for where in ("image", "halfway"))
-    return f"{count} points could not be told" if count != 1 else "one point could not be told"
+def unresolved(shares: Sequence[Mapping[str, Any]]) -> int:
+    """The number of points that a bounded number of Hessian products left undecided."""
+    return sum(one[where]["unresolved"] for one in shares for where in ("image", "halfway"))
 
 
 def digits_part(name: str, networks: Mapping[str, NetworkRecipe]) -> Part:
@@ -205,13 +203,6 @@ def draw_digits(measured: Measured) -> Figure:
     return figure
 
 
-def length_words(found: Mapping[str, Any]) -> str:
-    """The mean L2 length of the digits' perturbations, of those for which an error was found."""
-    lengths = [length for length, gamma in zip(found["distance"], found["gamma"], strict=True) if gamma != 0]
-    missed = len(found["distance"]) - len(lengths)
-    return f"{fmean(lengths):.2f}" + (f" ({missed} not found)" if missed else "") if lengths else "none found"
-
-
 def draw_stability(measured: Measured) -> Figure:
     """fig:mnist2 (a): ρ̂_test against 1/γ_adv, with a bar at the γ of training."""
     figure = new_figure(5.6, 4.2)
@@ -235,20 +226,22 @@ def paper_certificate(found: Mapping[str, Any], rho: float) -> float:
     return float(found["phi"] + found["gamma"] * rho)
 
 
-def certificate_claim(found: Mapping[str, Any], label: str, panel: str = "") -> Comparison:
-    """Whether the paper's certificate is above what WRM attains on test data."""
+def certificate_claim(found: Mapping[str, Any], label: str, panel: str = "") -> Verdict:
+    """The verdict on the paper's certificate beside what WRM attains on test data."""
     held = [paper_certificate(found, row["rho_test"]) >= row["loss"] for row in found["rows"]]
     own = min(found["rows"], key=lambda row: abs(row["gamma"] - found["gamma"]))
-    reason = (
-        "It is about the training data, and ε_n is left out: the mean of φ is "
-        f"{found['phi']:.3f} there, and {own['loss'] - own['gamma'] * own['rho_test']:.3f} on the test data."
-    )
-    return Comparison(
-        label,
-        f"{panel}The certificate bounds the worst case on the test data at every ρ.",
-        f"It is above what WRM attains on test data at {sum(held)} of {len(held)} levels ρ.",
-        all(held),
-        reason="" if all(held) else reason,
+    return Verdict(
+        name="certificate",
+        label=label,
+        claim=f"{panel}The certificate bounds the worst case on the test data at every ρ.",
+        rule="at every ρ a certificate no smaller than what WRM attains on test data",
+        outcome=outcome_of(all(held)),
+        ours={
+            "values of ρ": Quantity(len(held), places=0),
+            "above at": Quantity(sum(held), places=0),
+            "mean of φ, training data": Quantity(found["phi"], places=3),
+            "test data": Quantity(own["loss"] - own["gamma"] * own["rho_test"], places=3),
+        },
         evidence=Evidence.ATTAINED,
     )
 

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from certus._names import NORMS
-from certus.attacks.evaluate import Trial, sweep, typical_length, wilson
+from certus.attacks.evaluate import Interval, Trial, sweep, typical_length, wilson
 from certus.data import Split
 from certus.display.attack_figures import Curve, Panel
 from certus.display.canvas import subscripted
@@ -19,8 +19,8 @@ from certus.losses import ModelLoss
 from certus.runs.loaded_run import TrainedRun
 from studies.mnist_networks import MNIST_METHODS, NetworkRecipe, mnist_network, random_images
 from studies.page import markdown_table
-from studies.reproduction import Comparison, Measured, Part
-from studies.shares import UNTOLD, clear_sign, difference_of_shares
+from studies.reproduction import Measured, Part, Quantity, Verdict, outcome_of
+from studies.shares import clear_sign, difference_of_shares, points
 from studies.workshop import Workshop
 
 SWEPT_ATTACKS = ("pgm", "fgm", "ifgm")
@@ -164,24 +164,21 @@ def error_table(measured: Measured, attack: str, norm: str, clipped: bool) -> st
     return markdown_table(head, rows)
 
 
-def attack_claims(
-    measured: Measured, labels: Mapping[str, str], claim: str, above: float
-) -> list[Comparison]:
-    """For each attack and norm: at which strengths all methods err less than ERM, and WRM least of all.
+def attack_claims(measured: Measured, labels: Mapping[str, str], above: float) -> list[Verdict]:
+    """For each attack and norm: do all methods err less than ERM, and WRM least of all?
 
     Args:
-        labels: attack → where the paper shows it; claim: what it says.
-        above: judged is every strength beyond this share of C_p, our choice. No if a method errs as often as
-            ERM, or another one clearly less than WRM; yes if WRM leads clearly somewhere.
+        labels: attack → where the paper shows it.
+        above: judged is every strength beyond this share of C_p, our choice.
     """
     return [
-        _attack_claim(sweeps_of(measured, MNIST_METHODS, attack), attack, norm, label, claim, above)
+        _attack_claim(sweeps_of(measured, MNIST_METHODS, attack), attack, norm, label, above)
         for attack, label in labels.items()
         for norm in NORMS_SHOWN
     ]
 
 
-def _attack_claim(sweeps: Sweeps, attack: str, norm: str, label: str, claim: str, above: float) -> Comparison:
+def _attack_claim(sweeps: Sweeps, attack: str, norm: str, label: str, above: float) -> Verdict:
     known = curve_of(sweeps["wrm"], norm, False)
     assert known is not None
     errors = {
@@ -189,42 +186,32 @@ def _attack_claim(sweeps: Sweeps, attack: str, norm: str, label: str, claim: str
         for share in known.strengths
         if share > 0
     }
-    shares, samples = [share for share in errors if share > above], sweeps["wrm"][0]["samples"]
-    behind = [
-        share
-        for share in shares
-        if all(errors[share]["erm"] > value for method, value in errors[share].items() if method != "erm")
-    ]
-    best = [
-        share
-        for share, found in errors.items()
-        if all(found["wrm"] < value for method, value in found.items() if method != "wrm")
-    ]
-    leads = {share: _clear_lead(errors[share], samples) for share in shares}
-    clear, lost = ([share for share, sign in leads.items() if sign == wanted] for wanted in (-1, 1))
-    agrees = False if lost or behind != shares else True if clear else None
-    reason = UNTOLD.format(0)
-    if agrees is False:
-        reason = f"not known; {f'WRM is behind at {_listed(lost)} C' if lost else 'ERM is as good'}."
-    return Comparison(
-        label,
-        f"{attack.upper()} attacks in {NORM_WORDS[norm]}: {claim}",
-        f"Beyond {above:g} C, at {_listed(shares)} C: all beat ERM at {_listed(behind)}; WRM errs least at "
-        f"{_listed([share for share in best if share > above])}, by more than the images' sampling error at "
-        f"{_listed(clear)}. At smaller strengths, which do not count, it errs least at "
-        f"{_listed([share for share in best if share <= above])}.",
-        agrees,
-        reason="" if agrees else reason,
+    judged = [share for share in errors if share > above]
+    behind = [errors[share]["erm"] > max(_without(errors[share], "erm").values()) for share in judged]
+    gaps = {share: _lead(errors[share], sweeps["wrm"][0]["samples"]) for share in errors}
+    signs = {clear_sign(gaps[share]) for share in judged}
+    return Verdict(
+        name=f"{attack.upper()}, {NORM_WORDS[norm]}",
+        label=label,
+        claim=f"{attack.upper()} attacks in {NORM_WORDS[norm]}: all methods outperform ERM, and WRM offers "
+        "the most robustness.",
+        rule=f"beyond {above:g} C, errors of all methods below ERM's, and a gap (WRM's error less the best "
+        "other's, in points) whose interval lies below 0 at some strength and above 0 at none; below at none "
+        "is not comparable",
+        outcome=outcome_of(False if 1 in signs or not all(behind) else True if -1 in signs else None),
+        ours={
+            **{f"gap at {share:g} C": points(gap) for share, gap in gaps.items()},
+            "strengths judged": Quantity(len(judged), places=0),
+            "all below ERM at": Quantity(sum(behind), places=0),
+        },
     )
 
 
-def _clear_lead(errors: Mapping[str, float], samples: int) -> int:
-    """−1 if WRM errs less than all others beyond what so many images can tell, 1 if more than one of them."""
-    shares = {method: wilson(round(error * samples), samples) for method, error in errors.items()}
-    own = shares.pop("wrm")
-    signs = {clear_sign(difference_of_shares(own, other)) for other in shares.values()}
-    return 1 if 1 in signs else -1 if signs == {-1} else 0
+def _without(errors: Mapping[str, float], method: str) -> dict[str, float]:
+    return {other: error for other, error in errors.items() if other != method}
 
 
-def _listed(shares: Sequence[float]) -> str:
-    return ", ".join(f"{share:g}" for share in shares) or "none"
+def _lead(errors: Mapping[str, float], samples: int) -> Interval:
+    """The error of WRM less the smallest of the others, as far as so many images tell it."""
+    own, best = errors["wrm"], min(_without(errors, "wrm").values())
+    return difference_of_shares(*(wilson(round(error * samples), samples) for error in (own, best)))

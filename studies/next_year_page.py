@@ -10,7 +10,7 @@ from certus._format import at_least, at_most
 from certus.display.canvas import COLOURS, MARKERS, legend_below, new_figure, title_above
 from certus.evidence import Evidence
 from studies.page import markdown_table
-from studies.reproduction import Comparison, Measured
+from studies.reproduction import Measured, Quantity, Verdict, outcome_of, outcome_of_several
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SMALL_LEVEL = "small"
 """The ρ that WRM trains for; the other level is what the years may have moved by."""
 
+_LINEAR, _ROBUST = "logistic regression", ("WRM", "certified")
 _YEARS = ("2015", "2016", "2017", "2018")
 _HEAD = """
 Who is employed in Massachusetts: learnt from three fifths of the people of 2015, and asked on others of
@@ -79,7 +80,7 @@ def next_year_text(measured: Measured) -> str:
     for level, rho in measured["shifts"]["levels"].items():
         head = [f"ρ = {rho:.2g}", *(f"{what}{also}" for what, also in _KINDS)]
         parts.append(markdown_table(head, [_worst(found, name, level) for name in found[0]]))
-    return "\n\n".join([*(part.strip() for part in parts), _verdict(found, measured["shifts"]["levels"])])
+    return "\n\n".join(part.strip() for part in parts)
 
 
 def _models(measured: Measured) -> list[Mapping[str, Any]]:
@@ -124,10 +125,6 @@ def _real(found: list[Mapping[str, Any]], name: str) -> float:
     return float(max(median(one[name]["errors"][year] for one in found) for year in _YEARS[1:]))
 
 
-def _clean(found: list[Mapping[str, Any]], name: str) -> float:
-    return float(median(one[name]["errors"]["2015"] for one in found))
-
-
 def _proven(found: list[Mapping[str, Any]]) -> dict[str, float]:
     """The median proven worst case at the small level, of the models that have one."""
     return {
@@ -137,48 +134,33 @@ def _proven(found: list[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def next_year_statements(measured: Measured) -> list[Comparison]:
-    """What came, and what is proven."""
+def next_year_statements(measured: Measured) -> list[Verdict]:
+    """The years that came, and what is proven."""
     found, rho = _models(measured), measured["shifts"]["levels"][SMALL_LEVEL]
-    best = min(found[0], key=lambda name: _real(found, name))
-    proven = _proven(found)
-    bounds = "; ".join(f"{name} {at_most(100 * high, 1)}%" for name, high in proven.items())
+    real, proven = {name: _real(found, name) for name in found[0]}, _proven(found)
+    best = min(real, key=lambda name: real[name])
     return [
-        Comparison(
-            "",
-            "Which of four models errs least in 2016 to 2018, learnt from 2015?",
-            f"{best.capitalize()}: {_real(found, best):.1%} in its worst year.",
-            None,
+        Verdict(
+            name="years",
+            label="",
+            claim="Does a robust model err least in 2016 to 2018, learnt from 2015?",
+            rule="the smallest error in its worst year, in the median over splits, is that of one of ours",
+            outcome=outcome_of(best in _ROBUST),
+            ours={name: Quantity(error, places=1, percent=True) for name, error in real.items()},
         ),
-        Comparison(
-            "",
-            f"What is proven of them for every shift within ρ = {rho:g}?",
-            f"Errors of at most: {bounds}. Of gradient boosting nothing.",
-            None,
+        Verdict(
+            name="proven",
+            label="",
+            claim=f"Is less error of them proven for every shift within ρ = {rho:g} than of logistic "
+            "regression?",
+            rule="a smaller proven error of both, in the median over splits; *partly*: of one",
+            outcome=outcome_of_several([proven[name] < proven[_LINEAR] for name in _ROBUST]),
+            ours={
+                name: Quantity(high, places=1, percent=True, side="at most") for name, high in proven.items()
+            },
             evidence=Evidence.PROVEN,
         ),
     ]
-
-
-def _verdict(found: list[Mapping[str, Any]], levels: dict[str, float]) -> str:
-    """Who is best at what, from the medians."""
-    names = list(found[0])
-    real = {name: _real(found, name) for name in names}
-    clean, proven = {name: _clean(found, name) for name in names}, _proven(found)
-    best, safest = min(real, key=lambda name: real[name]), min(proven, key=lambda name: proven[name])
-    moved = max(abs(real[name] - clean[name]) for name in names)
-    return (
-        "**Read together.** No model's worst year differs from its 2015 by more than "
-        f"{100 * moved:.1f} points of error. The lowest error in the years that came is that of **{best}** "
-        f"({real[best]:.1%} in its worst year). The lowest proven worst case at "
-        f"ρ = {levels[SMALL_LEVEL]:g} is that of **{safest}**: "
-        f"{at_most(100 * proven[safest], 1)}%, where logistic regression has "
-        f"{at_most(100 * proven['logistic regression'], 1)}%, exactly; their errors in 2015 are "
-        f"{clean[safest]:.1%} and {clean['logistic regression']:.1%}. The worst case is that of an adversary "
-        "who moves everybody's answers a little, all in the most harmful direction. What happened to these "
-        "people was nothing of the kind. A bound far above what came is no mistake: it holds for *every* "
-        "shift of that size, not only for this one."
-    )
 
 
 def draw_years(measured: Measured) -> Figure:

@@ -29,6 +29,8 @@ def page(of: Reproduction, content: dict[str, Any]) -> str:
     ]
     if extent in of.smaller:
         lines.append(of.smaller[extent])
+    if extent is Extent.QUICK:
+        lines.append("A quick look is too small to decide a claim.")
     if content.get("training"):
         lines.append(training_words(content["training"]))
     lines.append(f"```sh\n{fetched}{command}\n```")
@@ -77,7 +79,7 @@ def _table(contents: Sequence[dict[str, Any]]) -> str:
     rows = [
         [f"[{content['name']}]({content['name']}/README.md)", content["extent"], *row]
         for content in contents
-        for row in _rows(content)
+        for row in rows_of(content)
     ]
     return markdown_table(["result", "scale", *_head(contents[0] if contents else {})], rows)
 
@@ -96,46 +98,51 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _head(content: dict[str, Any]) -> list[str]:
-    return ["asked", "we measure"] if _beyond(content) else ["paper says", "we measure", "agrees"]
+    return ["question", "ours", "answer"] if _beyond(content) else ["claim", "ours", "verdict"]
 
 
 def rows_of(content: dict[str, Any]) -> list[list[str]]:
-    """What the paper says, what was measured, and the outcome, of each statement."""
-    return [_row(one) for one in content["statements"]]
-
-
-def _row(one: dict[str, Any]) -> list[str]:
-    label = f" (`{one['label']}`)" if one["label"] else ""
-    if "outcome" in one:
-        printed = _listed({name: f"{value:g}" for name, value in one["paper"].items()})
-        claim = f"{one['claim']} {printed}".rstrip() + label
-        return [claim, f"{_measured(one)} (*{one['evidence']}*)", one["outcome"]]
-    words = {True: "yes", False: "no", None: "cannot be compared"}
-    agrees = words[one["agrees"]] + (f": {one['reason']}" if one["reason"] else "")
-    return [one["paper"] + label, f"{one['measured']} (*{one['evidence']}*)", agrees]
-
-
-def _rows(content: dict[str, Any]) -> list[list[str]]:
-    return [row[: len(_head(content))] for row in rows_of(content)]
+    """Return claim, measurement and outcome of each verdict."""
+    return [
+        [
+            f"{_claim(one)} {_paper(one)}".rstrip(),
+            f"{_measured(one)} (*{one['evidence']}*)",
+            _outcome(one, content),
+        ]
+        for one in content["statements"]
+    ]
 
 
 def _verdicts(content: dict[str, Any]) -> str:
-    """The table of a page: of verdicts, every field has a column of its own."""
-    statements = content["statements"]
-    if _beyond(content) or not all("outcome" in one for one in statements):
-        return markdown_table(_head(content), _rows(content))
+    """The table of a page, with a column for each field."""
     rows = [
         [
             one["name"],
-            f"{one['claim']} (`{one['label']}`)",
-            _listed({name: f"{value:g}" for name, value in one["paper"].items()}) or "–",
+            _claim(one),
+            _paper(one) or "–",
             f"{_measured(one)} (*{one['evidence']}*)",
             one["rule"] or "–",
-            one["outcome"],
+            _outcome(one, content),
         ]
-        for one in statements
+        for one in content["statements"]
     ]
-    return markdown_table(["", "claim", "paper", "ours", "*yes* needs", "verdict"], rows)
+    claim, ours, outcome = _head(content)
+    printed = "published" if _beyond(content) else "paper"
+    return markdown_table(["", claim, printed, ours, "*yes* needs", outcome], rows)
+
+
+def _claim(one: dict[str, Any]) -> str:
+    label = f" (`{one['label']}`)" if one["label"] else ""
+    return f"{one['claim']}{label}"
+
+
+def _paper(one: dict[str, Any]) -> str:
+    return _listed({name: f"{value:g}" for name, value in one["paper"].items()})
+
+
+def _outcome(one: dict[str, Any], content: dict[str, Any]) -> str:
+    """An open question beyond the paper has no rule, and no answer but its numbers."""
+    return "–" if _beyond(content) and not one["rule"] else str(one["outcome"])
 
 
 def _listed(named: Mapping[str, str]) -> str:
@@ -143,13 +150,13 @@ def _listed(named: Mapping[str, str]) -> str:
 
 
 def _measured(one: dict[str, Any]) -> str:
-    return _listed({name: quantity_text(number) for name, number in one["ours"].items()})
+    return _listed({name: quantity_text(number) for name, number in one["ours"].items()}) or "–"
 
 
 def quantity_text(number: Mapping[str, Any]) -> str:
     """A ``Quantity`` in JSON types, with its interval; bounds are rounded outwards.
 
-    >>> plain = {"low": None, "high": None, "places": 1, "percent": False, "side": ""}
+    >>> plain = {"low": None, "high": None, "places": 1, "percent": False, "side": "", "digits": 2}
     >>> quantity_text({"value": -0.26, **plain, "low": -1.0, "high": 2.0})
     '−0.3 [−1.0, 2.0]'
     >>> quantity_text({"value": 0.1201, **plain, "percent": True, "side": "at most"})
@@ -167,11 +174,11 @@ def _number(value: float | None, how: Mapping[str, Any]) -> str:
         return "–"
     value, places = value * (100 if how["percent"] else 1), how["places"]
     if how["side"] == "at most":
-        text = at_most_digits(value) if places is None else at_most(value, places)
+        text = at_most_digits(value, how["digits"]) if places is None else at_most(value, places)
     elif how["side"] == "at least":
         text = at_least(value, 4 if places is None else places)
     else:
-        text = f"{value:.2g}" if places is None else f"{value:z,.{places}f}"
+        text = f"{value:.{how['digits']}g}" if places is None else f"{value:z,.{places}f}"
     return text.replace("-", "−") + ("%" if how["percent"] else "")
 
 

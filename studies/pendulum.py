@@ -14,10 +14,10 @@ from certus.mdp.evaluation import episode_rewards
 from certus.mdp.policies import Covering
 from certus.mdp.rewards import AngleReward
 from certus.mdp.tabular import Decay, TabularQLearning
-from studies.agent_pairs import pair_figure, pair_table, spoken_decisions
+from studies.agent_pairs import pair_figure, pair_table, pair_verdict
 from studies.pendulum_physics import make_pendulum
 from studies.pole_study import NOMINAL, ROBUST
-from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
+from studies.reproduction import Extent, Measured, Part, Picture, Reproduction, Verdict
 from studies.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -75,15 +75,9 @@ def _draw(measured: Measured) -> Figure:
     return pair_figure(list(measured.values()), "mean reward of a step, at most 1")
 
 
-def _statements(measured: Measured) -> list[Comparison]:
-    return [
-        Comparison(
-            "",
-            "Do robust agents swing a pendulum up better under changed physics?",
-            spoken_decisions(list(measured.values()), 3),
-            None,
-        )
-    ]
+def _statements(measured: Measured) -> list[Verdict]:
+    claim = "Do robust agents swing a pendulum up better under changed physics?"
+    return [pair_verdict(list(measured.values()), claim, 3)]
 
 
 def _text(measured: Measured) -> str:

@@ -14,7 +14,17 @@ from certus.mdp.tabular import Landing
 from certus.mdp.transition import WeakPenaltyWarning
 from studies.page import markdown_table
 from studies.pole_study import mean_lengths, try_out
-from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
+from studies.reproduction import (
+    Extent,
+    Measured,
+    Outcome,
+    Part,
+    Picture,
+    Quantity,
+    Reproduction,
+    Verdict,
+    outcome_of,
+)
 from studies.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -103,27 +113,38 @@ def _draw(measured: Measured) -> Figure:
     return figure
 
 
-def _statements(measured: Measured) -> list[Comparison]:
+def _statements(measured: Measured) -> list[Verdict]:
     best = max(_rounded(measured), key=lambda name: _lengths(measured, name, "strong g").mean)
     strong, nominal = (_lengths(measured, name, "strong g") for name in (best, _NOMINAL))
     balls = measured[_NOMINAL]["worst-case value"], measured[_ROBUST]["worst-case value"]
     largest = max(balls[0], key=float)
     worst = [estimate_mean(one[largest]).mean for one in balls]
     return [
-        Comparison(
-            "",
-            "Which γ is best under strong gravity?",
-            f"γ = {measured[best]['gamma']:g}: {strong.mean:.0f} ± {strong.error:.0f} steps, nominal "
-            f"{nominal.mean:.0f} ± {nominal.error:.0f}. It was chosen by these systems, not held out.",
-            None,
+        Verdict(
+            name="strong gravity",
+            label="",
+            claim="Which γ is best under strong gravity?",
+            rule="",
+            outcome=Outcome.NOT_COMPARABLE,
+            ours={
+                "best γ": Quantity(measured[best]["gamma"], digits=3),
+                "episode length": Quantity(strong.mean, places=0),
+                "standard error": Quantity(strong.error, places=0),
+                "nominal": Quantity(nominal.mean, places=0),
+                "standard error, nominal": Quantity(nominal.error, places=0),
+            },
         ),
-        Comparison(
-            "",
-            "Is the robust agent better in the worst case of a transition ball?",
-            f"Not in large ones: at ρ = {largest} nominal {worst[0]:.1f}, robust {worst[1]:.1f}."
-            if worst[1] <= worst[0]
-            else f"At ρ = {largest} nominal {worst[0]:.1f}, robust {worst[1]:.1f}.",
-            None,
+        Verdict(
+            name="transition ball",
+            label="",
+            claim="Is the robust agent better in the worst case of a transition ball?",
+            rule="a larger worst-case value than the nominal agent's at the largest ρ",
+            outcome=outcome_of(worst[1] > worst[0]),
+            ours={
+                "ρ": Quantity(float(largest)),
+                "nominal": Quantity(worst[0], places=1),
+                "robust": Quantity(worst[1], places=1),
+            },
         ),
     ]
 

@@ -10,9 +10,9 @@ from certus.mdp.deep import DeepQLearning
 from certus.mdp.environments import make_cartpoles
 from certus.mdp.evaluation import episode_lengths
 from certus.mdp.rewards import AngleReward
-from studies.agent_pairs import AgentPair, pair_figure, pair_table, spoken_decisions
+from studies.agent_pairs import AgentPair, pair_figure, pair_table, pair_verdict
 from studies.pole_study import NOMINAL, ROBUST
-from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
+from studies.reproduction import Extent, Measured, Part, Picture, Reproduction, Verdict
 from studies.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -58,15 +58,9 @@ def _draw(measured: Measured) -> Figure:
     return pair_figure(_pairs(measured), "episode length (at most 400)")
 
 
-def _statements(measured: Measured) -> list[Comparison]:
-    return [
-        Comparison(
-            "",
-            "Does a deep Q-network that sees position and speed gain from the perturbation with the Q-term?",
-            spoken_decisions(_pairs(measured), 1),
-            None,
-        )
-    ]
+def _statements(measured: Measured) -> list[Verdict]:
+    claim = "Does a deep Q-network that sees position and speed gain from the perturbation with the Q-term?"
+    return [pair_verdict(_pairs(measured), claim, 1)]
 
 
 def _text(measured: Measured) -> str:

@@ -17,9 +17,9 @@ from certus.mdp.cartpole import variations
 from certus.mdp.evaluation import MeanEstimate, episode_lengths, estimate_mean
 from certus.mdp.fast import cartpole_learner, fit_cartpole
 from certus.mdp.tabular import Decay
-from studies.agent_pairs import spoken_gain
+from studies.agent_pairs import outcome_of_gains, spoken_gain
 from studies.page import markdown_table
-from studies.reproduction import Comparison, Extent, Measured, Part, Picture, Reproduction
+from studies.reproduction import Extent, Measured, Part, Picture, Quantity, Reproduction, Verdict
 from studies.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -110,21 +110,24 @@ def _draw(measured: Measured) -> Figure:
     return figure
 
 
-def _statements(measured: Measured) -> list[Comparison]:
-    made = []
-    for gamma in (100.0, 50.0):
-        gains = list(_gains(measured, "strong g", gamma))
-        better, worse = sum(one.low > 0 for one in gains), sum(one.high < 0 for one in gains)
-        made.append(
-            Comparison(
-                "",
-                f"Under strong gravity, does γ = {gamma:g} gain whatever the rate and the exploration?",
-                f"Better in {better} of {len(gains)} schedules, worse in {worse}; elsewhere a 95% interval "
-                "holds 0.",
-                None,
-            )
+def _statements(measured: Measured) -> list[Verdict]:
+    gains = {gamma: list(_gains(measured, "strong g", gamma)) for gamma in (100.0, 50.0)}
+    return [
+        Verdict(
+            name=f"γ = {gamma:g}",
+            label="",
+            claim=f"Under strong gravity, does γ = {gamma:g} gain whatever the rate and the exploration?",
+            rule="in every schedule a paired gain whose interval lies above 0; *partly*: in some, and below "
+            "0 in none",
+            outcome=outcome_of_gains(found),
+            ours={
+                "schedules": Quantity(len(found), places=0),
+                "better in": Quantity(sum(one.low > 0 for one in found), places=0),
+                "worse in": Quantity(sum(one.high < 0 for one in found), places=0),
+            },
         )
-    return made
+        for gamma, found in gains.items()
+    ]
 
 
 def _text(measured: Measured) -> str:

@@ -82,28 +82,8 @@ class Film:
     write: Callable[[Measured, Path], None]
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What the paper says, beside what was measured.
-
-    Attributes:
-        label: where the paper says it, such as ``fig:toy``; empty where it says nothing of the kind.
-        paper, measured: one sentence or number each; beyond the paper, what was asked and what was found.
-        agrees: None where the two cannot be compared.
-        reason: why not, where they differ or cannot be compared; needed there, at the paper's extent.
-        evidence: what the measured number is.
-    """
-
-    label: str
-    paper: str
-    measured: str
-    agrees: bool | None
-    reason: str = ""
-    evidence: Evidence = Evidence.ESTIMATED
-
-
 class Outcome(StrEnum):
-    """Whether a claim holds."""
+    """Whether a claim holds, or how a question is answered."""
 
     YES = "yes"
     PARTLY = "partly"
@@ -112,8 +92,15 @@ class Outcome(StrEnum):
 
 
 def outcome_of(holds: bool | None) -> Outcome:
-    """None: cannot be told."""
+    """Return the outcome of a decision; None means that the measurements do not decide it."""
     return {True: Outcome.YES, False: Outcome.NO, None: Outcome.NOT_COMPARABLE}[holds]
+
+
+def outcome_of_several(hold: Sequence[bool]) -> Outcome:
+    """Return *yes* if all conditions hold, *no* if none does, *partly* otherwise; of none nothing is said."""
+    if not hold:
+        return Outcome.NOT_COMPARABLE
+    return Outcome.YES if all(hold) else Outcome.PARTLY if any(hold) else Outcome.NO
 
 
 @dataclass(frozen=True)
@@ -123,7 +110,7 @@ class Quantity:
     Attributes:
         value: None where it is not defined, such as the median of no values, or not finite.
         low, high: the ends of its interval, if it has one.
-        places: decimals; two significant digits if None.
+        places: decimals; if None, ``digits`` significant digits.
         side: ``at most`` or ``at least`` of a bound, which is rounded outwards.
     """
 
@@ -133,6 +120,7 @@ class Quantity:
     places: int | None = None
     percent: bool = False
     side: str = ""
+    digits: int = 2
 
     def __post_init__(self) -> None:
         for name in ("value", "low", "high"):
@@ -189,7 +177,7 @@ class Reproduction:
     minutes: Mapping[Extent, float]
     parts: Callable[[Extent], Sequence[Part]]
     pictures: tuple[Picture, ...]
-    statements: Callable[[Measured], Sequence[Any]]  # of Comparison, or of Verdict
+    statements: Callable[[Measured], Sequence[Verdict]]
     smaller: Mapping[Extent, str] = field(default_factory=dict)
     revision: int = 1
     text: Callable[[Measured], str] | None = None

@@ -1,12 +1,11 @@
-"""Differences of two error rates, and what so many images can tell of them."""
+"""Differences of two error rates, with Newcombe's interval, and the decisions that they allow."""
 
 from __future__ import annotations
 
 import math
 
 from certus.attacks.evaluate import Interval
-
-UNTOLD = "the images cannot tell: {} lies in the interval."
+from studies.reproduction import Quantity
 
 
 def difference_of_shares(one: Interval, other: Interval) -> Interval:
@@ -33,7 +32,6 @@ def is_within(gaps: list[Interval], limit: float) -> bool | None:
     return True if all(-limit <= gap.low and gap.high <= limit for gap in gaps) else None
 
 
-def gap_words(gap: Interval, digits: int = 1) -> str:
-    """In points, with its interval."""
-    value, low, high = (f"{100 * one:+.{digits}f}" for one in (gap.value, gap.low, gap.high))
-    return f"{value} ({low} to {high})"
+def points(gap: Interval, places: int = 1) -> Quantity:
+    """A difference of error rates in percentage points, with its interval."""
+    return Quantity(100 * gap.value, 100 * gap.low, 100 * gap.high, places)

@@ -9,7 +9,7 @@ from certus._format import at_least, at_most
 from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.evidence import Evidence
 from studies.page import markdown_table
-from studies.reproduction import Comparison, Measured
+from studies.reproduction import Measured, Quantity, Verdict, outcome_of_several
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,25 +44,32 @@ def smoothing_text(measured: Measured) -> str:
     return "\n\n".join([_HEAD.format(**about), *(_section(name, entry) for name, entry in entries.items())])
 
 
-def smoothing_statements(measured: Measured) -> list[Comparison]:
-    """Where ours is the least of the three."""
-    made = []
+def smoothing_statements(measured: Measured) -> list[Verdict]:
+    """Is ours the least of the three bounds?"""
+    verdicts = []
     for name, entry in _entries(measured).items():
-        rows = [row for row in entry["noisy"]["bounds"] if row["ours"] < 1]
-        least = [row for row in rows if row["ours"] < min(row["clopper"], row["affine"])]
-        far = next(row for row in entry["noisy"]["bounds"] if row["distance"] == 0.2)
-        made.append(
-            Comparison(
-                "",
-                f"{name}: is our bound below those of two rivals, on the same predictions?",
-                f"In {len(least)} of {len(rows)} cells below 1. Within √ρ = 0.2 the error in noise is at "
-                f"most {at_most(far['ours'], 3)}, by the rivals {at_most(far['clopper'], 3)} and "
-                f"{at_most(far['affine'], 3)} (confidence 0.95).",
-                None,
+        bounds = entry["noisy"]["bounds"]
+        least = [row["ours"] < min(row["clopper"], row["affine"]) for row in bounds if row["ours"] < 1]
+        far = next(row for row in bounds if row["distance"] == 0.2)
+        verdicts.append(
+            Verdict(
+                name=name,
+                label="",
+                claim=f"{name}: is our bound below those of two rivals, on the same predictions?",
+                rule="wherever it is below 1; *partly*: in some of these cells",
+                outcome=outcome_of_several(least),
+                ours={
+                    "cells below 1": Quantity(len(least), places=0),
+                    "least in": Quantity(sum(least), places=0),
+                    **{
+                        f"{words}, √ρ = 0.2": Quantity(far[which], places=3, side="at most")
+                        for which, words in _NAMES.items()
+                    },
+                },
                 evidence=Evidence.PROVEN,
             )
         )
-    return made
+    return verdicts
 
 
 def draw_bounds(measured: Measured) -> Figure:
@@ -110,15 +117,9 @@ def _plain(plain: Mapping[str, Any]) -> list[str]:
 
 
 def _summary(noisy: Mapping[str, Any]) -> str:
-    rows = [row for row in noisy["bounds"] if row["ours"] < 1]
-    behind = [row for row in rows if row["ours"] >= min(row["clopper"], row["affine"])]
-    told = "Ours is below both wherever it is below 1."
-    if behind:
-        places = ", ".join(f"{row['kind']} at {row['distance']:g}" for row in behind)
-        told = f"Ours is below both, but for {places}."
     return (
-        f"{told} {noisy['predictions per second']:,} predictions a second of the processor's time, from "
-        f"copies that take at most {noisy['megabytes of noisy copies']:g} MB at once; plans took "
+        f"{noisy['predictions per second']:,} predictions a second of the processor's time, from copies that "
+        f"take at most {noisy['megabytes of noisy copies']:g} MB at once; plans took "
         f"{noisy['seconds of planning']:g} s, {noisy['share of planning']:.1%} of the time of both."
     )
 

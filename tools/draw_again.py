@@ -19,7 +19,7 @@ def draw_again(name: str, results: Path = RESULTS) -> list[Path]:
     """The files that were written."""
     of, content = REPRODUCTIONS[name], read_measured(results / name / MEASURED)
     extent = Extent(content["extent"])
-    now = {"statements": statements_of(of, extent, content["measured"]), "training": of.training_at(extent)}
+    now = {"statements": statements_of(of, content["measured"]), "training": of.training_at(extent)}
     return write_folder(of, content | {"title": of.title} | now, results)
 
 

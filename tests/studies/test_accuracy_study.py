@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from studies.accuracy_study import REPRODUCTION, accuracies
-from studies.reproduction import Extent
+from studies.reproduction import Extent, Outcome
 from studies.workshop import Workshop
 from tests.pictures import line_of
 
@@ -37,9 +37,10 @@ def test_certified_accuracies_are_counts() -> None:
     assert "| 1.5 | 0.3 | 0.4 | 0 | 99.0 | 99.0 | 0.0 | 0.0 | 0.0 |" in text
     assert "a\nshare of at least 0.252 has" in text
     near, far = REPRODUCTION.statements(measured)
-    assert "95.7% (GloRo)" in near.paper
-    assert near.measured == "99.00% certified, 99.00% left by attacks."
-    assert "73.0% (nearest prototypes)" in far.paper
+    assert (near.outcome, far.outcome) == (Outcome.YES, Outcome.NO)
+    assert near.paper == {"GloRo, %": 95.7}
+    assert [one.value for one in near.ours.values()] == [0.99, 0.99]
+    assert [one.value for one in far.ours.values()] == [0.0, 0.25]
     axes = REPRODUCTION.pictures[0].draw(measured).axes[0]
     for label, part in (("certus, for small distances", 0.25), ("certus, for large distances", 0.5)):
         distances, values = line_of(axes, label)

@@ -13,14 +13,14 @@ from certus.mdp.cartpole import variations
 from certus.mdp.evaluation import MeanEstimate
 from studies import pendulum, pole_agents, pole_gammas, pole_networks, pole_schedules
 from studies.agent_pairs import (
-    decided,
+    outcome_of_gains,
     pair_figure,
     pair_table,
+    pair_verdict,
     paired_gain,
-    spoken_decisions,
     spoken_gain,
 )
-from studies.reproduction import Extent, Reproduction
+from studies.reproduction import Extent, Outcome, Reproduction
 from studies.workshop import Workshop
 from tests.pictures import line_of, words_of
 
@@ -49,12 +49,25 @@ def test_gains_are_paired_by_seed() -> None:
     easy = paired_gain(PAIRS, "easy")
     assert (easy.mean, easy.error) == pytest.approx((0.0, 1 / 3**0.5))
     assert (easy.low, easy.high) == pytest.approx((-4.302653 / 3**0.5, 4.302653 / 3**0.5))
-    assert list(decided(PAIRS)) == ["hard"]
-    assert (
-        spoken_decisions(PAIRS, 1) == "On 1 of 2 systems a 95% interval leaves 0 out: hard: +2.0 [2.0, 2.0]."
-    )
+    verdict = pair_verdict(PAIRS, "Better?", 1)
+    assert verdict.outcome is Outcome.PARTLY
+    assert [one.value for one in verdict.ours.values()] == [0.0, 2.0]
     assert "| easy | 2.0 ± 0.6 | 2.0 ± 0.6 | +0.0 [−2.5, 2.5] |" in pair_table(PAIRS, 1)
     assert spoken_gain(MeanEstimate(-3.0, 1.0, -5.0, -0.01), 1) == "−3.0 [−5.0, 0.0]"
+
+
+@pytest.mark.parametrize(
+    ("intervals", "outcome"),
+    [
+        ([(1, 2), (0.1, 3)], Outcome.YES),
+        ([(1, 2), (0, 3)], Outcome.PARTLY),
+        ([(-1, 2), (0, 3)], Outcome.NO),
+        ([(1, 2), (-2, -1)], Outcome.NO),
+    ],
+)
+def test_gains_decide_by_their_intervals(intervals: list[tuple[float, float]], outcome: Outcome) -> None:
+    gains = [MeanEstimate((low + high) / 2, 1.0, low, high) for low, high in intervals]
+    assert outcome_of_gains(gains) is outcome
 
 
 def test_a_pair_is_drawn_as_it_is() -> None:
@@ -76,8 +89,8 @@ def test_pairs_are_measured_and_told(of: Reproduction, sizes: dict[str, Any], tm
     assert all(list(found) == ["nominal", "robust"] for found in measured.values())
     assert of.text is not None
     assert "| strong g |" in of.text(measured)
-    (statement,) = of.statements(measured)
-    assert "of 7 systems" in statement.measured
+    (verdict,) = of.statements(measured)
+    assert len(verdict.ours) == 7
 
 
 def test_a_sweep_is_drawn_as_it_was_measured(tmp_path: Path) -> None:
@@ -96,6 +109,10 @@ def test_a_sweep_is_drawn_as_it_was_measured(tmp_path: Path) -> None:
     assert "worst-case value" not in measured["cover-100000"]
     assert of.text is not None
     assert "| over the covering, 100000 |" in of.text(measured)
+    for robust, outcome in ((2.0, Outcome.YES), (1.0, Outcome.NO)):
+        measured["nominal"]["worst-case value"]["0.0001"] = [1.0]
+        measured["round-50"]["worst-case value"]["0.0001"] = [robust]
+        assert of.statements(measured)[1].outcome is outcome
 
 
 def test_schedules_are_drawn_as_they_were_measured(tmp_path: Path) -> None:
@@ -111,8 +128,13 @@ def test_schedules_are_drawn_as_they_were_measured(tmp_path: Path) -> None:
     assert sorted(points) == pytest.approx(sorted(wanted))
     assert of.text is not None
     assert of.text(measured).count("| × 0.9995, 16,000 |") == 6
-    better = of.statements(measured)[0].measured
-    assert "of 8 schedules" in better
+    assert [one.ours["schedules"].value for one in of.statements(measured)] == [8, 8]
+    for one in measured.values():  # 50 is better everywhere, 100 worse in one schedule
+        shift = {None: 0, 200.0: 0, 100.0: 1, 50.0: 1}[one["gamma"]]
+        if one["gamma"] == 100.0 and one["rate"] == 0.1 and one["episodes"] == 16000:
+            shift = -1
+        one["lengths"]["strong g"] = [10.0 + shift, 20.0 + shift]
+    assert [one.outcome for one in of.statements(measured)] == [Outcome.NO, Outcome.YES]
 
 
 def test_agents_of_cart_pole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from certus.errors import UnsupportedError
 from studies import workshop as workshops
 from studies.certified_page import certified_statements, certified_text, draw_errors
 from studies.certified_study import REPRODUCTION
-from studies.reproduction import Extent
+from studies.reproduction import Extent, Outcome
 from studies.workshop import Workshop, require_data
 from tests.pictures import line_of
 
@@ -71,11 +71,34 @@ def test_tables_are_means_over_the_seeds_and_bounds_the_largest() -> None:
     assert "| WRM, certified | 0.4375 | 0.1250 | 0.6875 | 0.1250 |" in text, "AutoAttack beside its own seed"
     assert "| WRM, certified | 0.3750 – 0.6250 |" in text
     wishes, worst = certified_statements(measured)
-    assert "clean error 0.1875, ERM's 0.3750; under PGM-∞ 0.1 0.3750, ERM's 0.7500" in wishes.measured
-    assert worst.measured.startswith("Error 0.3750 – 0.6250")
+    numbers = {name: one.value for name, one in wishes.ours.items()}
+    assert (numbers["clean error"], numbers["ERM's"]) == (0.1875, 0.375)
+    assert (numbers["under PGM-∞ 0.1"], numbers["ERM's, under PGM-∞ 0.1"]) == (0.375, 0.75)
+    assert [one.value for one in worst.ours.values()] == [0.375, 0.625, 0.25, 0.75]
     strengths, values = line_of(draw_errors(measured).axes[0], "ERM, unconstrained")
     assert strengths == [0.0, 0.05, 0.1]
     assert values == pytest.approx([0.375, 0.75, 0.75])
+
+
+@pytest.mark.parametrize(
+    ("curvature", "errors", "outcome"),
+    [
+        (-0.5, (0.125, 0.125, 0.125), Outcome.YES),  # 2.5 on the third seed
+        (0.0, (0.125, 0.125, 0.125), Outcome.PARTLY),  # 3 is not below 2γ
+        (-0.5, (0.25, 0.25, 0.25), Outcome.PARTLY),  # clean error 0.125
+        (0.0, (0.75, 0.75, 0.75), Outcome.NO),
+    ],
+)
+def test_three_wishes_can_fail(curvature: float, errors: tuple[float, ...], outcome: Outcome) -> None:
+    measured = seeds("wrm-certified", curvature, *errors) | seeds("erm", 100.0, 0.75, 0.75, 0.75)
+    assert certified_statements(measured)[0].outcome is outcome
+
+
+@pytest.mark.parametrize(("side", "outcome"), [(0.75, Outcome.YES), (0.76, Outcome.NO)])
+def test_what_is_attained_above_what_is_proven_is_a_no(side: float, outcome: Outcome) -> None:
+    measured = seeds("wrm-certified", 0.0, 0.125) | seeds("erm", 100.0, 0.5)
+    measured["mnist-wrm-certified-1-certificate"]["certificate"][1]["loss attacked"] = side
+    assert certified_statements(measured)[1].outcome is outcome
 
 
 def test_autoattack_is_asked_for_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,17 @@ from certus.storage.write import LockError, RunLock
 from certus.training import Observer
 from studies.making import MEASURED, read_measured, reproduce
 from studies.page import WRITTEN_BY, markdown_table, page
-from studies.reproduction import Comparison, Extent, Film, Measured, Part, Picture, Reproduction
+from studies.reproduction import (
+    Extent,
+    Film,
+    Measured,
+    Part,
+    Picture,
+    Quantity,
+    Reproduction,
+    Verdict,
+    outcome_of,
+)
 from studies.reproductions import REPRODUCTIONS, reproductions
 from studies.workshop import Workshop
 
@@ -51,8 +61,13 @@ def _squares(*numbers: int) -> Reproduction:
         parts=lambda extent: [Part(f"part-{i}", {"number": n}, _square) for i, n in enumerate(numbers)],
         pictures=(Picture("plot", "Squares.", _draw),),
         statements=lambda measured: [
-            Comparison(
-                "eqn:square", "9 | three times three", f"{measured['part-1']:g}", measured["part-1"] == 9
+            Verdict(
+                name="square",
+                label="eqn:square",
+                claim="9 | three times three",
+                rule="9",
+                outcome=outcome_of(measured["part-1"] == 9),
+                ours={"square": Quantity(measured["part-1"], places=0)},
             )
         ],
         smaller={Extent.QUICK: "Few of them."},
@@ -125,13 +140,6 @@ def test_a_page_says_when_its_parts_were_measured_not_when_it_was_drawn(
     assert "certus 7.7.7 and 8.8.8," in (tmp_path / "results/squares/README.md").read_text()
 
 
-def test_only_a_quick_look_may_disagree_without_a_reason(tmp_path: Path) -> None:
-    make(_squares(2, 4), tmp_path)
-    assert "no: a quick look is too small to tell." in (tmp_path / "results/squares/README.md").read_text()
-    make(_squares(2, 4), tmp_path, Extent.PAPER)
-    assert "too small" not in (tmp_path / "results/squares/README.md").read_text()
-
-
 def test_a_quick_look_never_replaces_the_papers_scale(tmp_path: Path) -> None:
     make(_squares(2, 3), tmp_path, Extent.PAPER)
     with pytest.raises(ArgumentError, match=r"`--output` must be another folder.*squares holds the paper's"):
@@ -192,7 +200,8 @@ def test_what_is_written(tmp_path: Path) -> None:
     told, table = (folder / "README.md").read_text(), (tmp_path / "results/README.md").read_text()
     for text in (told, table):
         assert "9 \\| three times three (`eqn:square`)" in text
-        assert "| 9 (*estimated*) | yes |" in text
+        assert "square: 9 (*estimated*) |" in text
+        assert "| yes |\n" in text
     assert "Scale: **quick**" in told
     assert "Few of them." in told
     assert "python -m studies squares" in told
@@ -201,22 +210,22 @@ def test_what_is_written(tmp_path: Path) -> None:
 
 def test_a_statement_that_does_not_hold_says_no(tmp_path: Path) -> None:
     make(_squares(2, 4), tmp_path, Extent.PAPER)
-    assert "| 16 (*estimated*) | no |" in (tmp_path / "results/README.md").read_text()
+    assert "square: 16 (*estimated*) | no |" in (tmp_path / "results/README.md").read_text()
 
 
-def test_beyond_the_paper_there_is_nothing_to_agree_with(tmp_path: Path) -> None:
+def test_beyond_the_paper_there_are_questions(tmp_path: Path) -> None:
     make(_squares(2, 3), tmp_path)
     beyond = replace(_squares(2, 3), name="cubes", beyond=True, shows=())
     make(beyond, tmp_path)
     told, table = (tmp_path / "results" / name for name in ("cubes/README.md", "README.md"))
     assert "Beyond the paper. Scale: **quick**." in told.read_text()
-    assert "| asked | we measure |\n" in told.read_text()
+    assert "| question | published | ours | *yes* needs | answer |\n" in told.read_text()
     of_paper, _, others = table.read_text().partition("\n## Beyond the paper\n")
     assert "[squares]" in of_paper
     assert "[squares]" not in others
     assert (
-        "| [cubes](cubes/README.md) | quick | 9 \\| three times three (`eqn:square`) | 9 (*estimated*) |"
-        in others
+        "| [cubes](cubes/README.md) | quick | 9 \\| three times three (`eqn:square`) | "
+        "square: 9 (*estimated*) | yes |" in others
     )
 
 

@@ -1,4 +1,4 @@
-"""What `mnist` and `mnist-large` say of made-up numbers: each claim holds for some, and fails for others."""
+"""Verdicts of `mnist` and `mnist-large` on made-up numbers: each holds for some, and fails for others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from certus.runs.settings import Settings
 from studies import mnist_inf, mnist_large
 from studies.mnist_claims import method_claims
 from studies.mnist_networks import MNIST_METHODS, mnist_network, mnist_training, recipe
-from studies.reproduction import Comparison, Extent
+from studies.reproduction import Extent, Outcome, Verdict, outcome_of
 from studies.workshop import Workshop
 from tests.studies.made_up import sweep_of
 
@@ -46,108 +46,104 @@ def found() -> Found:
     return made
 
 
-def claim(found: Found, place: int, **changed: Any) -> Comparison:
+def claim(found: Found, place: int, **changed: Any) -> Verdict:
     return method_claims(found | {name.replace("_", "-"): one for name, one in changed.items()})[place]
+
+
+def value(verdict: Verdict, name: str) -> float | None:
+    return verdict.ours[name].value
 
 
 def test_the_paper_agrees_with_itself(found: Found) -> None:
     claims = method_claims(found)
-    assert [one.agrees for one in claims] == [True] * DIGITS + [None, True, True]
-    assert all(bool(one.reason) != bool(one.agrees) for one in claims)
+    outcomes = [Outcome.YES] * DIGITS + [Outcome.NOT_COMPARABLE, Outcome.YES, Outcome.YES]
+    assert [one.outcome for one in claims] == outcomes
+    assert len({one.name for one in claims}) == len(claims)
 
 
 def test_accuracy_is_judged_of_the_worst_method(found: Found) -> None:
     worse = claim(found, ACCURACY, network_wrm_0={"test_error": 0.011, "epochs": 7})
-    assert (worse.agrees, worse.reason) == (False, "here robustness costs accuracy.")
-    assert "WRM 98.90%" in worse.measured
+    assert worse.outcome is Outcome.NO
+    assert value(worse, "WRM") == pytest.approx(0.989)
     both = claim(found, ACCURACY, network_erm_1={"test_error": 0.012, "epochs": 7})
-    assert "ERM 98.95%" in both.measured
-    assert both.reason.startswith("ERM itself has 99.10%, 98.80%: it was trained for 7 epochs at a constant")
+    assert both.outcome is Outcome.NO
+    assert value(both, "ERM") == pytest.approx(0.9895)
 
 
 @pytest.mark.parametrize(("concave", "unresolved", "agrees"), [(96, 0, True), (95, 5, False)])
-def test_what_could_not_be_told_is_not_called_concave(
+def test_undecided_points_do_not_count_as_concave(
     concave: int, unresolved: int, agrees: bool, found: Found
 ) -> None:
     share = {where: {"concave": concave, "unresolved": unresolved} for where in ("image", "halfway")}
     one = claim(found, CONCAVE, concavity_0=share | {"count": 100})
-    assert one.agrees is agrees
-    assert f"At {concave}.0% of 100" in one.measured
-    assert f"{2 * unresolved} points could not be told" in one.measured
+    assert one.outcome is outcome_of(agrees)
+    assert value(one, "image, seed 0") == concave / 100
+    assert value(one, "undecided points") == 2 * unresolved
 
 
 def test_the_worst_of_several_seeds_decides(found: Found) -> None:
     worse = {where: {"concave": 95, "unresolved": 0} for where in ("image", "halfway")}
     one = claim(found, CONCAVE, concavity_1=worse | {"count": 100})
-    assert one.agrees is False
-    assert "At 98.0%, 95.0% of 100 random training images (2 seeds)" in one.measured
+    assert one.outcome is Outcome.NO
+    assert [value(one, f"image, seed {seed}") for seed in (0, 1)] == [0.98, 0.95]
 
 
 @pytest.mark.parametrize(
-    ("erm", "fgm", "agrees", "words"),
-    [
-        (
-            0.1,
-            0.1,
-            True,
-            "ERM's is up to 100 times WRM's (orders: 100 or more). WRM's is the smallest at every",
-        ),
-        (0.099, 0.1, False, "up to 99 times"),
-        (0.1, 0.0009, False, "the smallest at not every"),
-    ],
+    ("erm", "fgm", "agrees", "ratio", "smallest"),
+    [(0.1, 0.1, True, 100, 2), (0.099, 0.1, False, 99, 2), (0.1, 0.0009, False, 100, 0)],
 )
-def test_stability(erm: float, fgm: float, agrees: bool, words: str, found: Found) -> None:
+def test_stability(erm: float, fgm: float, agrees: bool, ratio: float, smallest: int, found: Found) -> None:
     one = claim(found, STABLE, surface_erm=surface(erm, 0.5), surface_fgm=surface(fgm, 0.5))
-    assert one.agrees is agrees
-    assert words in one.measured
-    assert bool(one.reason) != agrees
+    assert one.outcome is outcome_of(agrees)
+    assert value(one, "ERM's over WRM's, largest") == pytest.approx(ratio)
+    assert value(one, "WRM's smallest at") == smallest
 
 
-def test_another_reading_of_the_eight_is_told(found: Found) -> None:
+def test_another_reading_of_the_eight_is_not_comparable(found: Found) -> None:
     found["digits"]["methods"]["wrm"]["read_as"] = [2] * 10
     one = claim(found, EIGHT)
-    assert one.paper == "(b) An 8 is read as 0 by PGM, 2 by IFGM, 3 by ERM, FGM, WRM."
-    assert one.measured == "0 by PGM, 2 by IFGM, WRM, 3 by ERM, FGM."
-    assert one.agrees is None
+    assert one.outcome is Outcome.NOT_COMPARABLE
+    assert one.paper == {"ERM": 3, "FGM": 3, "IFGM": 2, "PGM": 0, "WRM": 3}
+    assert value(one, "WRM") == 2
+
+
+def test_a_digit_without_an_error_has_no_length(found: Found) -> None:
+    found["digits"]["methods"]["wrm"] |= {"distance": [4.0, *[1.0] * 9], "gamma": [0.0, *[1.0] * 9]}
+    one = claim(found, DIGITS)
+    assert (value(one, "mean L2 length, WRM"), value(one, "none found")) == (1.0, 1)
 
 
 def test_the_certificate_fails_at_one_level(found: Found) -> None:
     one = claim(found, CERTIFICATE, surface_wrm=surface(0.001, 0.1008))
-    assert one.agrees is False  # 0.1 + 0.5 · 0.001 is less, 0.1 + 0.5 · 0.002 is more
-    assert "at 1 of 2 levels" in one.measured
-    assert "the mean of φ is 0.100 there, and 0.100 on the test data" in one.reason
+    assert one.outcome is Outcome.NO  # 0.1 + 0.5 · 0.001 is less, 0.1 + 0.5 · 0.002 is more
+    assert (value(one, "above at"), value(one, "values of ρ")) == (1, 2)
+    assert value(one, "test data") == pytest.approx(0.0998)
 
 
 @pytest.mark.parametrize(
-    ("changed", "agrees", "reason"),
+    ("changed", "agrees"),
     [
-        ({"wrm": (0.01, 0.30, 0.50)}, None, "cannot tell"),
-        ({"wrm": (0.01, 0.10, 0.70)}, False, "not known; WRM is behind at 0.2 C."),
-        ({"fgm": (0.01, 0.55, 0.50)}, False, "not known; ERM is as good."),
+        ({"wrm": (0.01, 0.30, 0.50)}, None),
+        ({"wrm": (0.01, 0.10, 0.70)}, False),  # behind at 0.2 C
+        ({"fgm": (0.01, 0.55, 0.50)}, False),  # ERM is as good
     ],
 )
-def test_attacks(
-    changed: dict[str, tuple[float, ...]], agrees: bool | None, reason: str, found: Found
-) -> None:
+def test_attacks(changed: dict[str, tuple[float, ...]], agrees: bool | None, found: Found) -> None:
     """One strength decides against the paper; a lead that 100 images cannot tell decides nothing."""
     sweeps = {f"pgm-{name}-0": sweep_of(name, 0, *errors) for name, errors in changed.items()}
-    l2, sup = method_claims(found | sweeps)[2:4]
-    assert (l2.agrees, sup.agrees) == (agrees, agrees)
-    assert reason in l2.reason
+    assert [one.outcome for one in method_claims(found | sweeps)[2:4]] == [outcome_of(agrees)] * 2
 
 
-def test_strengths_at_which_wrm_errs_least_are_named(found: Found) -> None:
-    """Ties are no lead."""
+def test_small_strengths_are_shown_and_not_judged(found: Found) -> None:
     shares = (0.0, 0.025, 0.05, 0.1, 0.2)
     errors = dict.fromkeys(MNIST_METHODS, (0.01, 0.2, 0.2, 0.3, 0.5)) | {"erm": (0.01, 0.4, 0.4, 0.6, 0.9)}
-    errors["wrm"] = (0.01, 0.1, 0.2, 0.3, 0.2)
+    errors["wrm"] = (0.01, 0.8, 0.2, 0.3, 0.2)
     sweeps = {f"pgm-{name}-0": sweep_of(name, 0, *ones, shares=shares) for name, ones in errors.items()}
     one = method_claims(found | sweeps)[2]
-    assert one.agrees is True
-    assert one.measured == (
-        "Beyond 0.05 C, at 0.1, 0.2 C: all beat ERM at 0.1, 0.2; WRM errs least at 0.2, by more than the "
-        "images' sampling error at 0.2. At smaller strengths, which do not count, it errs least at 0.025."
-    )
+    assert one.outcome is Outcome.YES
+    gaps = [value(one, f"gap at {share:g} C") for share in shares[1:]]
+    assert gaps == pytest.approx([60.0, 0.0, 0.0, -30.0])
+    assert (value(one, "strengths judged"), value(one, "all below ERM at")) == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -168,10 +164,9 @@ def test_distinctions_are_those_at_their_farthest(
         for name, error in errors.items():
             measured[f"{family}:pgm-{name}-0"] = sweep_of(name, 0, 0.01, 0.1, error, half=half)
     one = mnist_large.distinction(measured, "pgm", "inf")
-    assert one.agrees is agrees
-    assert f"At most {100 * (large[1] - large[0]):.1f} points (WRM least, at 0.2 C)" in one.measured
-    assert "and 40.0 points (WRM least, at 0.2 C) at the small budget" in one.measured
-    assert bool(one.reason) != bool(agrees)
+    assert one.outcome is outcome_of(agrees)
+    assert value(one, "large budget, WRM least, at 0.2 C") == pytest.approx(100 * (large[1] - large[0]))
+    assert value(one, "small budget, WRM least, at 0.2 C") == pytest.approx(40)
 
 
 def test_networks_are_trained_as_the_pages_say() -> None:
@@ -198,7 +193,6 @@ def test_the_papers_ascent_beside_ours() -> None:
         measured[f"small:network-{kind}-0"] = {"test_error": clean, "rho_hat": 0.25}
         for attack in ("pgm", "fgm", "ifgm"):
             measured[f"small:{attack}-{kind}-0"] = sweep_of(kind, 0, clean, 10 * clean, 20 * clean)
-    words = mnist_inf.by_paper_text(measured)
-    assert "ours / the paper's: test error 1.00% / 2.00%; √ρ̂ 0.5000 / 0.5000, each" in words
-    assert "| PGM, L2 | 1.0 / 2.0 | 10.0 / 20.0 | 20.0 / 40.0 |" in words
+    text = mnist_inf.by_paper_text(measured)
+    assert "| PGM, L2 | 1.0 / 2.0 | 10.0 / 20.0 | 20.0 / 40.0 |" in text
     assert mnist_inf.by_paper_text({}) == ""

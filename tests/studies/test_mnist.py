@@ -26,7 +26,7 @@ from studies import (
     mnist_prox,
     training_cost,
 )
-from studies.making import reproduce
+from studies.making import MEASURED, read_measured, reproduce
 from studies.mnist_families import sup_family_parts
 from studies.mnist_networks import MEAN_LENGTH, MNIST_METHODS, mnist_network, random_images, reach
 from studies.mnist_surface import first_errors
@@ -163,50 +163,44 @@ def test_the_first_error_of_a_linear_margin() -> None:
     assert (model(moved).argmax(1) != targets).all()
 
 
-def page_of(of: Reproduction, folder: Path) -> str:
-    """All figures and statements of a result, from made-up measurements of every part."""
+def verdicts_of(of: Reproduction, folder: Path) -> dict[str, Any]:
+    """Write a result from made-up measurements of every part; its verdicts by name."""
     tiny = replace(of, needs=(), parts=lambda extent: [made_up(part) for part in of.parts(extent)])
     written = reproduce(tiny, Extent.QUICK, Workshop(folder / "work"), folder / "results", lambda *_: None)
     assert {path.name for path in written} >= {f"{one.name}.png" for one in of.pictures}
-    return (folder / f"results/{of.name}/README.md").read_text()
+    content = read_measured(folder / f"results/{of.name}" / MEASURED)
+    page = (folder / f"results/{of.name}/README.md").read_text()
+    assert all(f"\n| {one['name']} |" in page for one in content["statements"])
+    return {one["name"]: one for one in content["statements"]}
 
 
 def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
-    page = page_of(mnist_methods.REPRODUCTION, tmp_path)
-    assert "At 97.0% of 100 random training images (one seed), and at 89.0% of the points halfway" in page
-    assert (
-        "ERM's is up to 20 times WRM's (orders: 100 or more). WRM's is the smallest at every γ_adv." in page
-    )
-    assert "ERM 98.00%, FGM 98.00%, IFGM 98.00%, PGM 98.00%, WRM 98.00%. (*estimated*) | no" in page
-    assert "above what WRM attains on test data at 1 of 2 levels ρ" in page
+    verdicts = verdicts_of(mnist_methods.REPRODUCTION, tmp_path)
+    found = {name: (one["outcome"], *one["ours"].values()) for name, one in verdicts.items()}
+    assert [number["value"] for number in found["concavity"][1:]] == [100, 0.97, 0.89, 1]
+    assert found["accuracy"][0] == found["stability"][0] == found["certificate"][0] == "no"
+    assert found["stability"][1]["value"] == pytest.approx(20)
+    assert [number["value"] for number in found["certificate"][1:3]] == [2, 1]
 
 
 @pytest.mark.parametrize(
-    ("of", "words"),
+    ("of", "name", "outcome", "values"),
     [
-        (mnist_gamma.REPRODUCTION, "at which it falls: 0 (*attained*) | – | not comparable"),
-        (
-            mnist_large.REPRODUCTION,
-            "to where the ascent takes them; one point could not be told. (*estimated*) | no",
-        ),
-        (
-            mnist_inf.REPRODUCTION,
-            "by less than 0.500 in the sup-norm; it moves about 50% of the images",
-        ),
-        (
-            mnist_prox.REPRODUCTION,
-            "by less than 0.500 in the sup-norm; it moves about 50% of the images",
-        ),
-        (mnist_bounds.REPRODUCTION, "Of these: tab:mnist-extra1 γ = 1e+07, tab:mnist-extra4 γ = 1000."),
-        (
-            training_cost.REPRODUCTION,
-            "times ERM: 12.0; gradients of a sample: 16 (*estimated*)",
-        ),
+        (mnist_gamma.REPRODUCTION, "stability", "not comparable", {"at which it falls": 0}),
+        (mnist_large.REPRODUCTION, "concavity", "no", {"undecided points": 1}),
+        (mnist_inf.REPRODUCTION, "natural images", "not comparable", {"gap": 0}),
+        (mnist_prox.REPRODUCTION, "natural images", "not comparable", {"gap": 0}),
+        (mnist_bounds.REPRODUCTION, "three wishes", "no", {"with all three, by our bound": 2}),
+        (training_cost.REPRODUCTION, "runtime", "no", {"times ERM": 12, "gradients of a sample": 16}),
     ],
     ids=lambda value: value.name if isinstance(value, Reproduction) else "",
 )
-def test_the_pages_of_the_others(of: Reproduction, words: str, tmp_path: Path) -> None:
-    assert words in page_of(of, tmp_path)
+def test_the_pages_of_the_others(
+    of: Reproduction, name: str, outcome: str, values: dict[str, float], tmp_path: Path
+) -> None:
+    verdict = verdicts_of(of, tmp_path)[name]
+    assert verdict["outcome"] == outcome
+    assert {each: verdict["ours"][each]["value"] for each in values} == pytest.approx(values)
 
 
 def test_the_papers_multipliers_are_those_of_keras() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 import certus
 from certus.datasets import DataSet, Split
 from studies.next_year import REPRODUCTION, age_costs, errors_bought
-from studies.reproduction import Extent
+from studies.reproduction import Extent, Outcome
 from studies.workshop import Workshop
 
 
@@ -54,8 +54,8 @@ def test_a_small_study_is_measured_and_told(tmp_path: Path, monkeypatch: pytest.
     moved = measured["shifts"]["levels"]["measured"]
     assert f"| ρ = {moved:.2g} | error |" in page
     best, proven = REPRODUCTION.statements(measured)
-    assert "in its worst year" in best.measured
-    assert "Of gradient boosting nothing" in proven.measured
+    assert list(best.ours) == list(models)
+    assert list(proven.ours) == ["logistic regression", "WRM", "certified"]
     left, _ = REPRODUCTION.pictures[0].draw(measured).axes
     marks = [np.asarray(line.get_ydata(), dtype=float) for line in left.lines if line.get_label() == "WRM"]
     assert np.concatenate(marks) == pytest.approx([100 * error for error in models["WRM"]["errors"].values()])
@@ -81,3 +81,25 @@ def test_the_attack_on_trees_buys_the_cheapest_errors_first() -> None:
         0.6,
         0.6,
     ]
+
+
+@pytest.mark.parametrize(
+    ("errors", "bounds", "outcomes"),
+    [
+        ((0.2, 0.19, 0.1, 0.3), (0.7, 0.6, 0.5), [Outcome.YES, Outcome.YES]),
+        ((0.2, 0.19, 0.3, 0.1), (0.7, 0.8, 0.5), [Outcome.YES, Outcome.PARTLY]),
+        ((0.2, 0.1, 0.19, 0.3), (0.7, 0.7, 0.8), [Outcome.NO, Outcome.NO]),
+    ],
+)
+def test_each_question_can_be_answered_with_no(
+    errors: tuple[float, ...], bounds: tuple[float, ...], outcomes: list[Outcome]
+) -> None:
+    names = ("logistic regression", "gradient boosting", "WRM", "certified")
+    models: dict[str, Any] = {
+        name: {"errors": dict.fromkeys(("2015", "2016", "2017", "2018"), error), "worst": {"small": {}}}
+        for name, error in zip(names, errors, strict=True)
+    }
+    for name, bound in zip((names[0], *names[2:]), bounds, strict=True):
+        models[name]["worst"]["small"] = {"error_high": bound}
+    measured = {"shifts": {"levels": {"small": 0.01}}, "split-0": {"models": models}}
+    assert [one.outcome for one in REPRODUCTION.statements(measured)] == outcomes

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from certus.certificates.proven.concentration import betting
 from certus.smoothing.confidence import Stake
 from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW
-from studies.reproduction import Extent
+from studies.reproduction import Extent, Outcome
 from studies.smoothing_page import smoothing_statements, smoothing_text
 from studies.smoothing_rivals import RIVAL_LEVELS, _majorant, clopper_bounds, majorant_bounds
 from studies.smoothing_study import REPRODUCTION
@@ -43,7 +43,7 @@ def test_a_small_measurement_is_told_and_drawn(tmp_path: Path) -> None:
         assert line_of(axes, label) == (distances, [row[name] for row in rows[:7]])
 
 
-def test_the_page_says_where_ours_is_not_the_least() -> None:
+def test_where_ours_is_not_the_least() -> None:
     rows = [
         {"kind": "error", "distance": 0.1, "ours": 0.25, "clopper": 0.375, "affine": 0.3125},
         {"kind": "error", "distance": 0.2, "ours": 0.5, "clopper": 0.625, "affine": 0.4375},
@@ -64,13 +64,16 @@ def test_the_page_says_where_ours_is_not_the_least() -> None:
         "share of planning": 0.25,
     }
     text = smoothing_text({"digits-noisy": noisy})
-    assert "Ours is below both, but for error at 0.2." in text
     line = next(one for one in text.splitlines() if one.startswith("| error: ours"))
     assert [cell.strip() for cell in line.split("|")[2:-1]] == ["**0.250**", "0.500"]
-    assert "25.0% of the time" in text
-    (statement,) = smoothing_statements({"digits-noisy": noisy})
-    assert statement.measured.startswith("In 1 of 2 cells below 1.")
-    assert "at most 0.500, by the rivals 0.625 and 0.438" in statement.measured
+    (verdict,) = smoothing_statements({"digits-noisy": noisy})
+    assert verdict.outcome is Outcome.PARTLY
+    assert [one.value for one in verdict.ours.values()] == [2, 1, 0.5, 0.625, 0.4375]
+    for affine, outcome in ((0.75, Outcome.YES), (0.125, Outcome.NO)):
+        changed = noisy | {"bounds": [row | {"affine": affine} for row in rows]}
+        assert smoothing_statements({"digits-noisy": changed})[0].outcome is outcome
+    vacuous = noisy | {"bounds": [row | {"ours": 1.0} for row in rows]}
+    assert smoothing_statements({"digits-noisy": vacuous})[0].outcome is Outcome.NOT_COMPARABLE
 
 
 def test_the_majorant_is_the_least_concave_one() -> None:
