@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from certus.storage.files import read_json
 from certus.storage.write import write_json
-from studies.circumstances import circumstances
+from studies.workspace import environment
 
 if TYPE_CHECKING:
     from dataclasses import Field
@@ -41,7 +41,7 @@ def how_measured(args: Arguments) -> dict[str, Any]:
     """Options, versions, threads, machine and date."""
     return {
         "options": chosen_options(args),
-        **circumstances(*_PACKAGES),
+        **environment(*_PACKAGES),
     }
 
 

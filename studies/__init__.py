@@ -1,6 +1,6 @@
-"""The paper's figures and tables, measured again: ``python -m studies NAME``.
+"""The paper's figures and tables, measured again, and studies beyond it: ``python -m studies NAME``.
 
-A *reproduction* is a list of parts to measure, of pictures to draw from what was measured, and of statements
-of the paper to hold against it. Each is one file of this folder, listed in ``reproductions.py``. Nothing is
-drawn that was not measured, and a page says at which extent.
+A study (``study.py``) is a list of parts to measure, pictures to draw from the measurements, and verdicts on
+what the paper claims. ``registry.py`` lists all of them. Nothing is drawn that was not measured, and a page
+says at which scale. Prose is written by hand in ``notes/NAME.md``.
 """

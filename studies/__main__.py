@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument(
         "--scale",
         default="quick",
-        help="quick: minutes, a first look; paper: the extent of the paper's figure (default: quick)",
+        help="quick: minutes, a first look; paper: the scale of the paper's figure (default: quick)",
     )
     parser.add_argument(
         "-o",
@@ -55,14 +55,12 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
-    from studies.command import carry_out_reproduction, list_reproductions
+    from studies.command import list_studies, run_studies
 
     if options.name is None:
-        list_reproductions(options.output, options.work, as_json=options.json)
+        list_studies(options.output, options.work, as_json=options.json)
     else:
-        carry_out_reproduction(
-            options.name, options.scale, options.output, options.work, as_json=options.json
-        )
+        run_studies(options.name, options.scale, options.output, options.work, as_json=options.json)
 
 
 def _folder(text: str) -> Path:

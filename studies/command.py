@@ -1,5 +1,4 @@
-"""What ``python -m studies`` does: the list, and one result or all of them with a bar of the work
-that is left."""
+"""The list of studies, and runs of one or several with a progress bar."""
 
 from __future__ import annotations
 
@@ -16,20 +15,20 @@ from certus.display.text import make_table
 from certus.errors import require
 from certus.storage.files import DamageError
 from certus.training import Observer, TrainingState
-from studies.making import MEASURED, read_measured, reproduce, require_place
 from studies.page import rows_of
-from studies.reproduction import Extent, Reproduction
-from studies.reproductions import REPRODUCTIONS, reproductions
-from studies.workshop import Workshop, require_data
+from studies.registry import STUDIES, select_studies
+from studies.runner import MEASURED, read_measured, require_output, run_study
+from studies.study import Scale, Study
+from studies.workspace import Workspace, require_inputs
 
 _SELDOM = 60  # seconds between lines about epochs
 
 
-def list_reproductions(output: Path, work: Path, *, as_json: bool) -> None:
+def list_studies(output: Path, work: Path, *, as_json: bool) -> None:
     """What there is, what it costs, and what has been measured already."""
     require_folder("--output", output)
     require_folder("--work", work)
-    rows = [_row(of, output, Workshop(work)) for of in REPRODUCTIONS.values()]
+    rows = [_row(study, output, Workspace(work)) for study in STUDIES.values()]
     if as_json:
         print_json(rows)
         return
@@ -37,7 +36,7 @@ def list_reproductions(output: Path, work: Path, *, as_json: bool) -> None:
         first = "beyond the paper" if beyond else "name"
         shown = make_table(first, "quick", "paper", "measured", "shows", words=("measured", "shows"))
         for row in (each for each in rows if each["beyond"] == beyond):
-            costs = [f"{row[f'minutes_{extent}']:g} min" for extent in Extent]
+            costs = [f"{row[f'minutes_{scale}']:g} min" for scale in Scale]
             shown.add_row(str(row["name"]), *costs, _state(row), str(row["title"]))
         console.print(shown)
     console.print(
@@ -48,72 +47,72 @@ def list_reproductions(output: Path, work: Path, *, as_json: bool) -> None:
 
 def _state(row: dict[str, Any]) -> str:
     """At which scale it is there; else how much of the paper's scale is."""
-    kept, parts = row["parts_kept"][Extent.PAPER], row["parts"][Extent.PAPER]
+    kept, parts = row["parts_done"][Scale.PAPER], row["parts"][Scale.PAPER]
     return row["measured"] or (f"{kept} of {parts} parts" if kept else "–")
 
 
-def _row(of: Reproduction, output: Path, workshop: Workshop) -> dict[str, Any]:
-    path = output / of.name / MEASURED
+def _row(study: Study, output: Path, workspace: Workspace) -> dict[str, Any]:
+    path = output / study.name / MEASURED
     measured = None
     if path.exists():
         try:
-            measured = read_measured(path)["extent"]
+            measured = read_measured(path)["scale"]
         except DamageError:
             measured = "damaged"
     begun = {
-        str(extent): sum(workshop.kept(of, extent, part) is not None for part in of.parts(extent))
-        for extent in Extent
+        str(scale): sum(workspace.load(study, scale, part) is not None for part in study.parts(scale))
+        for scale in Scale
     }
     return {
-        "name": of.name,
-        "title": of.title,
-        "beyond": of.beyond,
-        "shows": list(of.shows),
-        "needs": of.needed_data(Extent.PAPER),
-        **{f"minutes_{extent}": of.minutes[extent] for extent in Extent},
+        "name": study.name,
+        "title": study.title,
+        "beyond": study.beyond,
+        "shows": list(study.shows),
+        "needs": study.needed_data(Scale.PAPER),
+        **{f"minutes_{scale}": study.minutes[scale] for scale in Scale},
         "measured": measured,
-        "parts": {str(extent): len(of.parts(extent)) for extent in Extent},
-        "parts_kept": begun,
+        "parts": {str(scale): len(study.parts(scale)) for scale in Scale},
+        "parts_done": begun,
     }
 
 
-def carry_out_reproduction(name: str, scale: str, output: Path, work: Path, *, as_json: bool) -> None:
+def run_studies(name: str, scale: str, output: Path, work: Path, *, as_json: bool) -> None:
     """One result, or all; whatever would refuse a later one is tried before the first."""
-    legal = [str(extent) for extent in Extent]
+    legal = [str(scale) for scale in Scale]
     require(scale in legal, "--scale", f"be {' or '.join(legal)}", repr(scale))
-    extent = Extent(scale)
-    chosen = reproductions(name)
+    scale = Scale(scale)
+    chosen = select_studies(name)
     require_folder("--output", output)
     require_folder("--work", work)
-    for of in chosen:
-        require_place(of, extent, output)
-        require_data(of, extent)
+    for study in chosen:
+        require_output(study, scale, output)
+        require_inputs(study, scale)
     kept = f"{work} keeps the parts that are finished; the same command continues."
     written = []
     with if_interrupted(lambda: kept):
-        for of in chosen:
-            written += _with_bar(of, extent, work, output)
+        for study in chosen:
+            written += _with_bar(study, scale, work, output)
     if as_json:
-        print_json({of.name: read_measured(output / of.name / MEASURED) for of in chosen})
+        print_json({study.name: read_measured(output / study.name / MEASURED) for study in chosen})
         return
-    for of in chosen:
-        _show(of, output)
+    for study in chosen:
+        _show(study, output)
     pages = ", ".join(str(path) for path in dict.fromkeys(written) if path.suffix == ".md")
     console.print(f"Pages: {pages}")
 
 
-def _with_bar(of: Reproduction, extent: Extent, work: Path, output: Path) -> list[Path]:
+def _with_bar(study: Study, scale: Scale, work: Path, output: Path) -> list[Path]:
     """A bar in a terminal; a line for each part elsewhere, as in the file of ``nohup``."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=messages, disable=not messages.is_terminal) as bar:
-        task, part, told, begun = bar.add_task(of.name, total=None), "", 0.0, time.monotonic()
+        task, part, told, begun = bar.add_task(study.name, total=None), "", 0.0, time.monotonic()
 
         def say(words: str, *, seldom: bool = False) -> None:
             nonlocal told
-            bar.update(task, description=f"{of.name}: {words}")
+            bar.update(task, description=f"{study.name}: {words}")
             if not messages.is_terminal and (not seldom or time.monotonic() - told > _SELDOM):
                 told = time.monotonic()
-                messages.print(f"{of.name}: {words}")
+                messages.print(f"{study.name}: {words}")
 
         def tell(name: str, done: float, whole: float) -> None:
             nonlocal part
@@ -121,9 +120,7 @@ def _with_bar(of: Reproduction, extent: Extent, work: Path, output: Path) -> lis
             bar.update(task, completed=done, total=whole or 1.0)
             spent = time.monotonic() - begun
             say(
-                name
-                if messages.is_terminal or not whole
-                else f"{name} ({spoken_progress(done, whole, spent)})"
+                name if messages.is_terminal or not whole else f"{name} ({progress_text(done, whole, spent)})"
             )
 
         def watch() -> list[Observer]:
@@ -132,13 +129,13 @@ def _with_bar(of: Reproduction, extent: Extent, work: Path, output: Path) -> lis
         def waiting() -> None:
             say(f"{part}, waits for another process that trains its network")
 
-        return reproduce(of, extent, Workshop(work, watch, waiting), output, tell)
+        return run_study(study, scale, Workspace(work, watch, waiting), output, tell)
 
 
-def spoken_progress(done: float, whole: float, seconds: float) -> str:
+def progress_text(done: float, whole: float, seconds: float) -> str:
     """What is done after so many seconds; once that is a twentieth, also about how long the rest takes.
 
-    >>> spoken_progress(0.1, 4, 60), spoken_progress(1, 4, 59), spoken_progress(3, 4, 120)
+    >>> progress_text(0.1, 4, 60), progress_text(1, 4, 59), progress_text(3, 4, 120)
     ('2% done', '25% done, about 3 min left', '75% done, under a minute left')
     """
     told = f"{done / whole:.0%} done"
@@ -161,10 +158,10 @@ class _Epochs(Observer):
         self._say(f"epoch {len(state.history)} of {self._epochs} done")
 
 
-def _show(of: Reproduction, output: Path) -> None:
-    content = read_measured(output / of.name / MEASURED)
-    console.print(f"{of.title} (scale: {content['extent']})")
-    heads = ("answer", "question", "ours") if of.beyond else ("verdict", "claim", "ours")
+def _show(study: Study, output: Path) -> None:
+    content = read_measured(output / study.name / MEASURED)
+    console.print(f"{study.title} (scale: {content['scale']})")
+    heads = ("answer", "question", "ours") if study.beyond else ("verdict", "claim", "ours")
     shown = make_table(*heads, words=heads)
     for claim, ours, outcome in rows_of(content):
         shown.add_row(outcome, claim, ours)

@@ -33,18 +33,8 @@ from certus.attacks.gradient import ifgm
 from certus.display.canvas import COLOURS, new_figure
 from certus.domains import Box
 from certus.evidence import Evidence
-from studies.reproduction import (
-    Extent,
-    Measured,
-    Outcome,
-    Part,
-    Picture,
-    Quantity,
-    Reproduction,
-    Verdict,
-    outcome_of,
-)
-from studies.workshop import Workshop
+from studies.study import Measured, Outcome, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
+from studies.workspace import Workspace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -133,7 +123,7 @@ def ascended_value(
         return max(float(network(moved).max()), float(network(rounded).max()))
 
 
-def _measure(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
     variables, rows = settings["variables"], []
     for seed in range(settings["formulas"]):
         generator = torch.Generator().manual_seed(1000 * variables + seed)
@@ -152,10 +142,10 @@ def _measure(workshop: Workshop, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"variables": variables, "starts": settings["starts"], "formulas": rows}
 
 
-def _parts(extent: Extent) -> list[Part]:
-    sizes = (4, 6, 8, 10) if extent is Extent.QUICK else (4, 6, 8, 10, 12, 14, 16, 18)
-    formulas = 10 if extent is Extent.QUICK else 50
-    starts = (1, 10) if extent is Extent.QUICK else (1, 10, 100)
+def _parts(scale: Scale) -> list[Part]:
+    sizes = (4, 6, 8, 10) if scale is Scale.QUICK else (4, 6, 8, 10, 12, 14, 16, 18)
+    formulas = 10 if scale is Scale.QUICK else 50
+    starts = (1, 10) if scale is Scale.QUICK else (1, 10, 100)
     return [
         Part(
             f"{size}-variables-{start}-starts",
@@ -210,7 +200,7 @@ def _formulas(measured: Measured) -> tuple[int, int]:
     return len(right), sum(right.values())
 
 
-def _statements(measured: Measured) -> list[Verdict]:
+def _verdicts(measured: Measured) -> list[Verdict]:
     most = max(one["starts"] for one in measured.values())
     hardest = _of_starts(measured, most)[-1]
     total, equal = _formulas(measured)
@@ -242,15 +232,15 @@ def _statements(measured: Measured) -> list[Verdict]:
     ]
 
 
-REPRODUCTION = Reproduction(
+STUDY = Study(
     name="hardness",
     title="Worst perturbations of ReLU networks: as hard as 3-SAT",
     shows=("thm:nphard", "sec:nphard"),
-    minutes={Extent.QUICK: 0.3, Extent.PAPER: 5},
+    minutes={Scale.QUICK: 0.3, Scale.PAPER: 5},
     revision=2,
     parts=_parts,
     pictures=(
         Picture("missed", "How often ascents miss the maximum of a 3-SAT network, by its size.", _draw),
     ),
-    statements=_statements,
+    verdicts=_verdicts,
 )

@@ -1,15 +1,42 @@
-"""The page of a reproduction, and the table of all: Markdown, generated from what was measured."""
+"""The page of a study, and the table of all studies, in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from certus._format import at_least, at_most, at_most_digits
-from studies.reproduction import Extent, Reproduction
-from studies.resnet50_weights import FETCH
-from studies.told_settings import training_words
+from certus.inner.maximizers import MonotoneAscent
+from certus.runs.settings import Settings
+from studies.dogs.resnet50 import FETCH
+from studies.study import Scale, Study
+
+_SHOWN = (
+    *("model", "optimizer", "learning_rate", "schedule", "batch_size", "label_smoothing", "clip"),
+    *("ascent", "tolerance"),  # of WRM
+)
+
+
+def training_settings(settings: Settings) -> dict[str, Any]:
+    """Those that matter to a reader, in JSON types."""
+    known = asdict(settings)
+    return {name: known[name] for name in _SHOWN}
+
+
+def training_text(told: Mapping[str, Any]) -> str:
+    """In one line; of an ascent that is not the paper's, how it ends."""
+    listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items())
+    words = f"Training, unless said otherwise: {listed}."
+    if told["ascent"] == "adaptive":
+        words += (
+            " The adaptive ascent goes on, sample by sample, until an estimate of what f = ℓ − γc still "
+            f"lacks is at most the tolerance, or for {MonotoneAscent.max_gradients} gradients; the paper "
+            "takes 15 steps. `mnist-inf`, at the paper's scale, puts the two side by side."
+        )
+    return words
+
 
 WRITTEN_BY = "<!-- Written by `python -m studies`; changes made here are lost. -->"
 _FETCH = {"resnet50": FETCH}
@@ -17,37 +44,40 @@ _NOTES = Path(__file__).parent / "notes"
 """Prose of a page at the paper's scale, written by hand: NAME.md."""
 
 
-def page(of: Reproduction, content: dict[str, Any]) -> str:
+def page(study: Study, content: dict[str, Any]) -> str:
     """``results/NAME/README.md``."""
-    extent = Extent(content["extent"])
-    command = f"python -m studies {of.name}" + ("" if extent is Extent.QUICK else " --scale paper")
-    fetched = "".join(f"{_FETCH.get(name, f'certus data get {name}')}\n" for name in of.needed_data(extent))
+    scale = Scale(content["scale"])
+    command = f"python -m studies {study.name}" + ("" if scale is Scale.QUICK else " --scale paper")
+    fetched = "".join(f"{_FETCH.get(name, f'certus data get {name}')}\n" for name in study.needed_data(scale))
     lines = [
         WRITTEN_BY,
-        f"# {of.title}",
-        f"{_place(of)} Scale: **{extent}**.",
+        f"# {study.title}",
+        f"{_place(study)} Scale: **{scale}**.",
     ]
-    if extent in of.smaller:
-        lines.append(of.smaller[extent])
-    if extent is Extent.QUICK:
+    if scale in study.smaller:
+        lines.append(study.smaller[scale])
+    if scale is Scale.QUICK:
         lines.append("A quick look is too small to decide a claim.")
     if content.get("training"):
-        lines.append(training_words(content["training"]))
+        lines.append(training_text(content["training"]))
     lines.append(f"```sh\n{fetched}{command}\n```")
     lines.append(_verdicts(content))
-    if (notes := _NOTES / f"{of.name}.md").exists() and extent is Extent.PAPER:
+    if (notes := _NOTES / f"{study.name}.md").exists() and scale is Scale.PAPER:
         lines.append(notes.read_text(encoding="utf-8").strip())
-    if of.text is not None:
-        lines.append(of.text(content["measured"]))
-    lines += [f"![{picture.caption}]({picture.name}.png)\n\n{picture.caption}" for picture in of.pictures]
-    lines += [f"![{film.caption}]({film.name}.gif)\n\n{film.caption}" for film in of.films]
-    lines.append(_circumstances(content["circumstances"]))
+    if study.text is not None:
+        lines.append(study.text(content["measured"]))
+    lines += [f"![{picture.caption}]({picture.name}.png)\n\n{picture.caption}" for picture in study.pictures]
+    lines += [
+        f"![{animation.caption}]({animation.name}.gif)\n\n{animation.caption}"
+        for animation in study.animations
+    ]
+    lines.append(_environment(content["environment"]))
     return "\n\n".join(lines) + "\n"
 
 
-def _place(of: Reproduction) -> str:
-    labels = ", ".join(f"`{label}`" for label in of.shows)
-    if of.beyond:
+def _place(study: Study) -> str:
+    labels = ", ".join(f"`{label}`" for label in study.shows)
+    if study.beyond:
         return f"Beyond the paper ({labels})." if labels else "Beyond the paper."
     return f"Of the paper: {labels}."
 
@@ -77,7 +107,7 @@ def _beyond(content: dict[str, Any]) -> bool:
 
 def _table(contents: Sequence[dict[str, Any]]) -> str:
     rows = [
-        [f"[{content['name']}]({content['name']}/README.md)", content["extent"], *row]
+        [f"[{content['name']}]({content['name']}/README.md)", content["scale"], *row]
         for content in contents
         for row in rows_of(content)
     ]
@@ -109,7 +139,7 @@ def rows_of(content: dict[str, Any]) -> list[list[str]]:
             f"{_measured(one)} (*{one['evidence']}*)",
             _outcome(one, content),
         ]
-        for one in content["statements"]
+        for one in content["verdicts"]
     ]
 
 
@@ -124,7 +154,7 @@ def _verdicts(content: dict[str, Any]) -> str:
             one["rule"] or "–",
             _outcome(one, content),
         ]
-        for one in content["statements"]
+        for one in content["verdicts"]
     ]
     claim, ours, outcome = _head(content)
     printed = "published" if _beyond(content) else "paper"
@@ -182,7 +212,7 @@ def _number(value: float | None, how: Mapping[str, Any]) -> str:
     return text.replace("-", "−") + ("%" if how["percent"] else "")
 
 
-def _circumstances(known: dict[str, Any]) -> str:
+def _environment(known: dict[str, Any]) -> str:
     """When and with what; of what was not recorded, the ``note`` says so."""
     said = [known["note"]] if "note" in known else []
     if "date" in known:

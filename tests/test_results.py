@@ -78,5 +78,5 @@ def test_whatever_does_not_agree_with_the_paper_says_why(path: Path) -> None:
     if not content.get("beyond", False):
         notes = ROOT / "studies" / "notes" / f"{path.parent.name}.md"
         text = notes.read_text() if notes.exists() else ""
-        differ = [one["name"] for one in content["statements"] if one["outcome"] != "yes"]
+        differ = [one["name"] for one in content["verdicts"] if one["outcome"] != "yes"]
         assert [name for name in differ if f"**{name}**" not in text] == []

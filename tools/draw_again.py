@@ -8,19 +8,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from studies.making import MEASURED, read_measured, statements_of, write_folder
-from studies.reproduction import Extent
-from studies.reproductions import REPRODUCTIONS
+from studies.registry import STUDIES
+from studies.runner import MEASURED, read_measured, verdicts_of, write_folder
+from studies.study import Scale
 
 RESULTS = Path(__file__).parents[1] / "results"
 
 
 def draw_again(name: str, results: Path = RESULTS) -> list[Path]:
     """The files that were written."""
-    of, content = REPRODUCTIONS[name], read_measured(results / name / MEASURED)
-    extent = Extent(content["extent"])
-    now = {"statements": statements_of(of, content["measured"]), "training": of.training_at(extent)}
-    return write_folder(of, content | {"title": of.title} | now, results)
+    study, content = STUDIES[name], read_measured(results / name / MEASURED)
+    scale = Scale(content["scale"])
+    now = {"verdicts": verdicts_of(study, content["measured"]), "training": study.training_at(scale)}
+    return write_folder(study, content | {"title": study.title} | now, results)
 
 
 if __name__ == "__main__":

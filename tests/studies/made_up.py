@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from studies.mnist_sweeps import NORMS_SHOWN
+from studies.mnist.sweeps import NORMS_SHOWN
 
 
 def sweep_of(

@@ -14,9 +14,9 @@ import pytest
 from certus.display.text import PlainConsole, PlainTable
 from studies.__main__ import start
 from studies.page import WRITTEN_BY
-from studies.reproduction import Extent
-from studies.reproductions import REPRODUCTIONS
-from studies.workshop import Workshop
+from studies.registry import STUDIES
+from studies.study import Scale
+from studies.workspace import Workspace
 from tests.cli.test_cli import Done
 from tests.display.test_width import whole_and_narrow
 from tests.runs.kills import BeforeCalling, run
@@ -54,13 +54,13 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_list_says_what_there_is() -> None:
     listed = say()
-    assert all(name in listed for name in REPRODUCTIONS)
+    assert all(name in listed for name in STUDIES)
     rows = {row["name"]: row for row in json.loads(say("--json"))}
     assert rows["hardness"]["measured"] is None
     assert not rows["hardness"]["beyond"]
     group = listed.partition("beyond the paper")[2]
     assert all((f"\n{name} " in group) == row["beyond"] for name, row in rows.items())
-    assert rows["hardness"]["parts_kept"] == {"quick": 0, "paper": 0}
+    assert rows["hardness"]["parts_done"] == {"quick": 0, "paper": 0}
 
 
 def test_one_result_is_measured_shown_and_listed() -> None:
@@ -73,19 +73,19 @@ def test_one_result_is_measured_shown_and_listed() -> None:
     assert told[0] == "hardness: 4-variables-1-starts (0% done)"
     assert told[-1] == "hardness: drawing (100% done)"
     assert told[-2].endswith(" left)")
-    assert len(told) == len(REPRODUCTIONS["hardness"].parts(Extent.QUICK)) + 1
+    assert len(told) == len(STUDIES["hardness"].parts(Scale.QUICK)) + 1
     rows = {row["name"]: row for row in json.loads(say("--json"))}
     assert rows["hardness"]["measured"] == "quick"
-    assert rows["hardness"]["parts_kept"]["quick"] == 8
+    assert rows["hardness"]["parts_done"]["quick"] == 8
 
 
 def test_the_list_says_how_much_has_begun() -> None:
-    of, workshop = REPRODUCTIONS["hardness"], Workshop(Path("work"))
-    parts = of.parts(Extent.PAPER)
+    chosen, workspace = STUDIES["hardness"], Workspace(Path("work"))
+    parts = chosen.parts(Scale.PAPER)
     for part in parts[:2]:
-        workshop.keep(of, Extent.PAPER, part, {})
+        workspace.store(chosen, Scale.PAPER, part, {})
     (line,) = [line for line in say("--work", "work").splitlines() if line.startswith("hardness")]
-    assert f"  2 of {len(parts)} parts  {of.title[:10]}" in line
+    assert f"  2 of {len(parts)} parts  {chosen.title[:10]}" in line
 
 
 def test_a_damaged_result_is_named_with_its_remedy() -> None:
@@ -104,7 +104,7 @@ def test_a_damaged_result_is_named_with_its_remedy() -> None:
 def test_the_toy_data() -> None:
     """Trains six networks; what it says of a seed and three epochs may differ from the paper, but is said."""
     content = json.loads(say("toy", "--json"))["toy"]
-    labels = [one["label"] for one in content["statements"]]
+    labels = [one["label"] for one in content["verdicts"]]
     assert labels == ["fig:toy"] * 3 + ["sec:toy", "section:examples"] + ["fig:loss-bound"] * 2
     for one in content["measured"]["certificate"]["bracket"]:
         assert 0 <= one["at_least"] <= one["at_most"]
@@ -153,7 +153,7 @@ def test_a_fault_of_ours_has_a_code_of_its_own(monkeypatch: pytest.MonkeyPatch) 
     def fail(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("studies.command.list_reproductions", fail)
+    monkeypatch.setattr("studies.command.list_studies", fail)
     done = study()
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "studies: ZeroDivisionError: by zero (CERTUS_DEBUG=1 shows where)\n"

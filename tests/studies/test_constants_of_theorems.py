@@ -1,4 +1,4 @@
-"""The constants that reproductions call proven, against exact derivatives at random points of their sets."""
+"""The constants that select_studies call proven, against exact derivatives at random points of their sets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from torch.func import grad, jacrev
 
 from certus.data import Split
 from certus.datasets import load
-from studies import convergence_runs, generalization, generalization_samples
-from studies.reproduction import Extent
-from studies.workshop import Workshop
+from studies import convergence as convergence_runs
+from studies import generalization
+from studies import generalization as generalization_samples
+from studies.study import Scale
+from studies.workspace import Workspace
 
 
 def softmax_loss(weights: Tensor, point: Tensor) -> Tensor:
@@ -104,14 +106,14 @@ def test_the_surrogate_and_its_gradient_are_those_of_another_solver() -> None:
 def test_a_run_of_the_theorem(tmp_path: Path) -> None:
     """From W = 0, where ‖∇F‖ is largest; its norm is that of all iterates, not of some."""
     settings = {"steps": 300, "seed": 0, "gradients": 50, "tolerance": 1e-8}
-    found = convergence_runs.measure_run(Workshop(tmp_path), settings)
+    found = convergence_runs.measure_run(Workspace(tmp_path), settings)
     known = convergence_runs.softmax_constants(1.0, 10)
     assert found["step_size"] == known.step_size(300)
     assert 0 < found["mean_square"] < found["bound"] == known.bound(300, found["accuracy"])
     assert found["accuracy"] < 1e-6
     assert 0 < found["largest_norm"] <= 300 * found["step_size"] * known.noise
     assert found["average_value"] < math.log(10), "F at the start, W = 0"
-    short = convergence_runs.measure_run(Workshop(tmp_path), settings | {"steps": 30})
+    short = convergence_runs.measure_run(Workspace(tmp_path), settings | {"steps": 30})
     assert found["mean_square"] < short["mean_square"]
 
 
@@ -143,7 +145,7 @@ def test_the_average_iterate_is_that_of_another_program(tmp_path: Path) -> None:
         at, errors = moved(iterates[-1], inputs[row], labels[row])
         iterates.append(iterates[-1] - rate * errors.T @ at)
     settings = {"steps": steps, "seed": 3, "gradients": 50, "tolerance": 1e-12}
-    found = convergence_runs.measure_run(Workshop(tmp_path), settings)
+    found = convergence_runs.measure_run(Workspace(tmp_path), settings)
     average, last = surrogate(np.mean(iterates[:steps], axis=0)), surrogate(iterates[-1])
     assert abs(average - last) > 1e-4, "else the two could not be told apart"
     assert found["average_value"] == pytest.approx(average, abs=1e-7)
@@ -151,9 +153,9 @@ def test_the_average_iterate_is_that_of_another_program(tmp_path: Path) -> None:
 
 
 def test_the_least_of_a_convex_surrogate(tmp_path: Path) -> None:
-    found = convergence_runs.measure_best(Workshop(tmp_path), {"iterations": 60})
+    found = convergence_runs.measure_best(Workspace(tmp_path), {"iterations": 60})
     run = convergence_runs.measure_run(
-        Workshop(tmp_path), {"steps": 100, "seed": 0, "gradients": 50, "tolerance": 1e-8}
+        Workspace(tmp_path), {"steps": 100, "seed": 0, "gradients": 50, "tolerance": 1e-8}
     )
     assert found["value"] < run["average_value"]
     assert found["gradient_norm"] < 1e-3
@@ -161,8 +163,8 @@ def test_the_least_of_a_convex_surrogate(tmp_path: Path) -> None:
 
 def test_samples_come_nearer_to_the_population(tmp_path: Path) -> None:
     settings = {"seed": 0, "networks": 3, "repetitions": 2, "population": 20_000, "counts": [50, 5000]}
-    (part,) = generalization.REPRODUCTION.parts(Extent.QUICK)
-    few, many = part.measure(Workshop(tmp_path), settings)["rows"]
+    (part,) = generalization.STUDY.parts(Scale.QUICK)
+    few, many = part.measure(Workspace(tmp_path), settings)["rows"]
     assert many["mean_deviation"] < few["mean_deviation"] / 3
     assert max(few["largest"]) >= few["mean_deviation"]
     assert few["missed"] == many["missed"] == 0

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from studies.hardness import (
-    REPRODUCTION,
+    STUDY,
     Clause,
     ascended_value,
     clauses_held,
@@ -19,8 +19,8 @@ from studies.hardness import (
     random_formula,
     vertices,
 )
-from studies.reproduction import Extent, Outcome
-from studies.workshop import Workshop
+from studies.study import Outcome, Scale
+from studies.workspace import Workspace
 
 
 def satisfied(formula: list[Clause], truth: tuple[bool, ...]) -> int:
@@ -100,7 +100,7 @@ def test_formulas_are_counted_once(most: float, right: int) -> None:
         "c": formulas(4, 10, (9, 9.0, 9.0, 9), (8, most, 8.0, 8)),
         "d": formulas(4, 1, *alike),
     }
-    network, hard = REPRODUCTION.statements(measured)
+    network, hard = STUDY.verdicts(measured)
     assert network.outcome is (Outcome.YES if right == 4 else Outcome.NO)
     assert [one.value for one in network.ours.values()] == [4, right]
     assert hard.outcome is Outcome.NOT_COMPARABLE
@@ -109,9 +109,9 @@ def test_formulas_are_counted_once(most: float, right: int) -> None:
 
 def test_more_starts_have_the_same_formulas(tmp_path: Path) -> None:
     """What the count above rests on."""
-    part = REPRODUCTION.parts(Extent.QUICK)[0]
+    part = STUDY.parts(Scale.QUICK)[0]
     few, many = (
-        part.measure(Workshop(tmp_path), {"variables": 4, "formulas": 3, "starts": starts})["formulas"]
+        part.measure(Workspace(tmp_path), {"variables": 4, "formulas": 3, "starts": starts})["formulas"]
         for starts in (1, 5)
     )
     assert [(row["held"], row["most"]) for row in few] == [(row["held"], row["most"]) for row in many]

@@ -17,29 +17,26 @@ from torch import Tensor, nn
 from certus.attacks import GradientAttack, Margin
 from certus.data import Split
 from certus.losses import ModelLoss
-from studies import (
-    mnist_bounds,
-    mnist_gamma,
-    mnist_inf,
-    mnist_large,
-    mnist_methods,
-    mnist_prox,
-    training_cost,
-)
-from studies.making import MEASURED, read_measured, reproduce
-from studies.mnist_families import sup_family_parts
-from studies.mnist_networks import MEAN_LENGTH, MNIST_METHODS, mnist_network, random_images, reach
-from studies.mnist_surface import first_errors
-from studies.mnist_sweeps import error_at_strengths, sweep_part
-from studies.reproduction import Extent, Part, Reproduction
-from studies.workshop import Workshop
+from studies.mnist import bounds as mnist_bounds
+from studies.mnist import cost as training_cost
+from studies.mnist import gamma as mnist_gamma
+from studies.mnist import large_budget as mnist_large
+from studies.mnist import small_budget as mnist_methods
+from studies.mnist import sup_norm as mnist_inf
+from studies.mnist.families import sup_family_parts
+from studies.mnist.networks import MEAN_LENGTH, MNIST_METHODS, mnist_network, random_images, reach
+from studies.mnist.surface import first_errors
+from studies.mnist.sweeps import error_at_strengths, sweep_part
+from studies.runner import MEASURED, read_measured, run_study
+from studies.study import Part, Scale, Study
+from studies.workspace import Workspace
 from tests.studies.made_up import sweep_of
 
 WRM = {"method": "wrm", "gamma": 2.0, "epochs": 1, "seed": 0, "images": 100}
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
+def workspace(tmp_path: Path) -> Workspace:
     """With 100 small digits, enlarged to 28 × 28, in place of MNIST."""
     drawn = load_digits()
     images = np.pad(
@@ -49,11 +46,11 @@ def workshop(tmp_path: Path) -> Workshop:
     arrays |= {"test_inputs": images[100:120], "test_targets": drawn.target[100:120]}
     (tmp_path / "data").mkdir()
     np.savez(tmp_path / "data/mnist-100.npz", **arrays)
-    return Workshop(tmp_path)
+    return Workspace(tmp_path)
 
 
-def test_budgets_follow_from_how_far_wrm_moves_its_training_data(workshop: Workshop) -> None:
-    trained = mnist_network(workshop, WRM)
+def test_budgets_follow_from_how_far_wrm_moves_its_training_data(workspace: Workspace) -> None:
+    trained = mnist_network(workspace, WRM)
     train = trained.data.train
     move = (
         (trained.wrm.solve(trained.loss, train.inputs, train.targets).inputs - train.inputs)
@@ -61,10 +58,10 @@ def test_budgets_follow_from_how_far_wrm_moves_its_training_data(workshop: Works
         .double()
     )
     squares, largest = (move**2).sum(1), move.abs().amax(1)
-    assert reach(workshop, WRM, "2") == pytest.approx(math.sqrt(squares.mean()), rel=1e-2)
-    assert reach(workshop, WRM, "inf") == pytest.approx(float(largest.mean()), rel=1e-4)
+    assert reach(workspace, WRM, "2") == pytest.approx(math.sqrt(squares.mean()), rel=1e-2)
+    assert reach(workspace, WRM, "inf") == pytest.approx(float(largest.mean()), rel=1e-4)
     fgm = {"method": "fgm", "norm": "2", "as_far_as": WRM, "epochs": 1, "seed": 0, "images": 100}
-    assert mnist_network(workshop, fgm).settings.epsilon == reach(workshop, WRM, "2")
+    assert mnist_network(workspace, fgm).settings.epsilon == reach(workspace, WRM, "2")
     sup = {
         "method": "wrm",
         "cost": "linf",
@@ -74,14 +71,14 @@ def test_budgets_follow_from_how_far_wrm_moves_its_training_data(workshop: Works
         "seed": 0,
         "images": 100,
     }
-    assert mnist_network(workshop, sup).settings.rho == reach(workshop, WRM, "inf") ** 2
-    assert reach(workshop, sup, "inf") == math.sqrt(mnist_network(workshop, sup).rho_hat or 0.0)
+    assert mnist_network(workspace, sup).settings.rho == reach(workspace, WRM, "inf") ** 2
+    assert reach(workspace, sup, "inf") == math.sqrt(mnist_network(workspace, sup).rho_hat or 0.0)
 
 
-def test_errors_under_attack_are_those_of_the_attack(workshop: Workshop) -> None:
+def test_errors_under_attack_are_those_of_the_attack(workspace: Workspace) -> None:
     part = sweep_part("sweep", WRM, "ifgm", {"2": [0.3]}, 20)
-    clean, attacked = part.measure(workshop, part.settings)["rows"]
-    trained = mnist_network(workshop, WRM)
+    clean, attacked = part.measure(workspace, part.settings)["rows"]
+    trained = mnist_network(workspace, WRM)
     data, radius = random_images(trained, "test", 20), attacked["epsilon"]
     attack = GradientAttack(radius, 2.0, steps=15, step_size=radius * 2.5 / 15)
     moved = attack(trained.loss, data.inputs, data.targets)
@@ -89,11 +86,11 @@ def test_errors_under_attack_are_those_of_the_attack(workshop: Workshop) -> None
         assert row["error"] == float((trained.model(inputs).argmax(1) != data.targets).double().mean())
 
 
-def test_the_papers_rule_with_strides_apart(workshop: Workshop) -> None:
+def test_the_papers_rule_with_strides_apart(workspace: Workspace) -> None:
     """By hand: the norm of each whole convolution, by its Fourier transform on the padded image."""
     how = {"method": "erm", "epochs": 1, "seed": 0, "images": 100}
-    found = mnist_bounds.measure_strides(workshop, {"networks": {"a": {"ERM": how}}})["a"]["ERM"]
-    layers = [layer for layer in mnist_network(workshop, how).model.modules() if hasattr(layer, "weight")]
+    found = mnist_bounds.measure_strides(workspace, {"networks": {"a": {"ERM": how}}})["a"]["ERM"]
+    layers = [layer for layer in mnist_network(workspace, how).model.modules() if hasattr(layer, "weight")]
     weights = [cast(Tensor, layer.weight).detach().double() for layer in layers]
     norms = [torch.linalg.matrix_norm(weights[2].flatten(1), 2), torch.linalg.matrix_norm(weights[3], 2)]
     for weight, size in ((weights[1], 14), (weights[0], 34)):  # 28 and 3 pixels on each side
@@ -106,10 +103,10 @@ def test_the_papers_rule_with_strides_apart(workshop: Workshop) -> None:
     assert found == pytest.approx(math.sqrt(2) * bend + length**2, rel=2e-2)
 
 
-def test_a_smoothed_loss_does_not_mislead_the_attack(workshop: Workshop) -> None:
+def test_a_smoothed_loss_does_not_mislead_the_attack(workspace: Workspace) -> None:
     """Errors in the tables are those under plain cross-entropy, whatever a network was trained with."""
     how = {"method": "erm", "epochs": 1, "seed": 0, "images": 100, "label_smoothing": 0.3}
-    trained = mnist_network(workshop, how)
+    trained = mnist_network(workspace, how)
     data = random_images(trained, "test", None)
 
     def plain(inputs: Tensor, targets: Tensor) -> Tensor:
@@ -120,11 +117,11 @@ def test_a_smoothed_loss_does_not_mislead_the_attack(workshop: Workshop) -> None
     assert error_at_strengths(trained, data, [0.1], clipped=False) == [pytest.approx(errors)]
 
 
-def test_how_far_wrm_moves_each_image(workshop: Workshop) -> None:
+def test_how_far_wrm_moves_each_image(workspace: Workspace) -> None:
     family = dict.fromkeys(MNIST_METHODS, WRM)
-    part = next(one for one in sup_family_parts(Extent.QUICK, "small", family) if "lengths" in one.name)
-    found = part.measure(workshop, part.settings)
-    trained = mnist_network(workshop, WRM)
+    part = next(one for one in sup_family_parts(Scale.QUICK, "small", family) if "lengths" in one.name)
+    found = part.measure(workspace, part.settings)
+    trained = mnist_network(workspace, WRM)
     data = random_images(trained, "train", 50)
     moved = trained.wrm.solve(trained.loss, data.inputs, data.targets).inputs
     lengths = sorted(
@@ -142,7 +139,7 @@ def test_a_number_is_computed_once(tmp_path: Path) -> None:
         calls.append(1)
         return 1.5
 
-    assert [Workshop(tmp_path).number({"of": what}, compute) for what in ("a", "a", "b")] == [1.5] * 3
+    assert [Workspace(tmp_path).cached_number({"of": what}, compute) for what in ("a", "a", "b")] == [1.5] * 3
     assert len(calls) == 2
 
 
@@ -163,19 +160,19 @@ def test_the_first_error_of_a_linear_margin() -> None:
     assert (model(moved).argmax(1) != targets).all()
 
 
-def verdicts_of(of: Reproduction, folder: Path) -> dict[str, Any]:
+def verdicts_of(study: Study, folder: Path) -> dict[str, Any]:
     """Write a result from made-up measurements of every part; its verdicts by name."""
-    tiny = replace(of, needs=(), parts=lambda extent: [made_up(part) for part in of.parts(extent)])
-    written = reproduce(tiny, Extent.QUICK, Workshop(folder / "work"), folder / "results", lambda *_: None)
-    assert {path.name for path in written} >= {f"{one.name}.png" for one in of.pictures}
-    content = read_measured(folder / f"results/{of.name}" / MEASURED)
-    page = (folder / f"results/{of.name}/README.md").read_text()
-    assert all(f"\n| {one['name']} |" in page for one in content["statements"])
-    return {one["name"]: one for one in content["statements"]}
+    tiny = replace(study, needs=(), parts=lambda scale: [made_up(part) for part in study.parts(scale)])
+    written = run_study(tiny, Scale.QUICK, Workspace(folder / "work"), folder / "results", lambda *_: None)
+    assert {path.name for path in written} >= {f"{one.name}.png" for one in study.pictures}
+    content = read_measured(folder / f"results/{study.name}" / MEASURED)
+    page = (folder / f"results/{study.name}/README.md").read_text()
+    assert all(f"\n| {one['name']} |" in page for one in content["verdicts"])
+    return {one["name"]: one for one in content["verdicts"]}
 
 
 def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
-    verdicts = verdicts_of(mnist_methods.REPRODUCTION, tmp_path)
+    verdicts = verdicts_of(mnist_methods.STUDY, tmp_path)
     found = {name: (one["outcome"], *one["ours"].values()) for name, one in verdicts.items()}
     assert [number["value"] for number in found["concavity"][1:]] == [100, 0.97, 0.89, 1]
     assert found["accuracy"][0] == found["stability"][0] == found["certificate"][0] == "no"
@@ -184,21 +181,21 @@ def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "name", "outcome", "values"),
+    ("study", "name", "outcome", "values"),
     [
-        (mnist_gamma.REPRODUCTION, "stability", "not comparable", {"at which it falls": 0}),
-        (mnist_large.REPRODUCTION, "concavity", "no", {"undecided points": 1}),
-        (mnist_inf.REPRODUCTION, "natural images", "not comparable", {"gap": 0}),
-        (mnist_prox.REPRODUCTION, "natural images", "not comparable", {"gap": 0}),
-        (mnist_bounds.REPRODUCTION, "three wishes", "no", {"with all three, by our bound": 2}),
-        (training_cost.REPRODUCTION, "runtime", "no", {"times ERM": 12, "gradients of a sample": 16}),
+        (mnist_gamma.STUDY, "stability", "not comparable", {"at which it falls": 0}),
+        (mnist_large.STUDY, "concavity", "no", {"undecided points": 1}),
+        (mnist_inf.STUDY, "natural images", "not comparable", {"gap": 0}),
+        (mnist_inf.PROX_STUDY, "natural images", "not comparable", {"gap": 0}),
+        (mnist_bounds.STUDY, "three wishes", "no", {"with all three, by our bound": 2}),
+        (training_cost.STUDY, "runtime", "no", {"times ERM": 12, "gradients of a sample": 16}),
     ],
-    ids=lambda value: value.name if isinstance(value, Reproduction) else "",
+    ids=lambda value: value.name if isinstance(value, Study) else "",
 )
 def test_the_pages_of_the_others(
-    of: Reproduction, name: str, outcome: str, values: dict[str, float], tmp_path: Path
+    study: Study, name: str, outcome: str, values: dict[str, float], tmp_path: Path
 ) -> None:
-    verdict = verdicts_of(of, tmp_path)[name]
+    verdict = verdicts_of(study, tmp_path)[name]
     assert verdict["outcome"] == outcome
     assert {each: verdict["ours"][each]["value"] for each in values} == pytest.approx(values)
 
@@ -243,7 +240,7 @@ def made_up(part: Part) -> Part:
         costs = {"erm": (1.0, 0.0), "fgm": (2.0, 1.0), "pgm": (11.0, 15.0), "paper": (12.0, 16.0)}
         costs["wrm"] = (3.0, 2.5)
         found = {name: {"seconds": cost, "gradients": count} for name, (cost, count) in costs.items()}
-    return replace(part, measure=lambda workshop, settings: found)
+    return replace(part, measure=lambda workspace, settings: found)
 
 
 def surface_of(method: str) -> dict[str, Any]:

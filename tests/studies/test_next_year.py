@@ -13,9 +13,9 @@ from torch import Tensor
 
 import certus
 from certus.datasets import DataSet, Split
-from studies.next_year import REPRODUCTION, age_costs, errors_bought
-from studies.reproduction import Extent, Outcome
-from studies.workshop import Workshop
+from studies.next_year import STUDY, age_costs, errors_bought
+from studies.study import Outcome, Scale
+from studies.workspace import Workspace
 
 
 def tumours(seed: int = 0) -> DataSet:
@@ -38,8 +38,8 @@ def test_a_small_study_is_measured_and_told(tmp_path: Path, monkeypatch: pytest.
         return tumours(seed)
 
     monkeypatch.setattr(certus.datasets, "load", load)
-    workshop, quick = Workshop(tmp_path), REPRODUCTION.parts(Extent.QUICK)
-    measured = {part.name: part.measure(workshop, {**part.settings, "rows": 6}) for part in quick}
+    workspace, quick = Workspace(tmp_path), STUDY.parts(Scale.QUICK)
+    measured = {part.name: part.measure(workspace, {**part.settings, "rows": 6}) for part in quick}
     assert set(loaded) == {("employment", 0)}
     # Thirty columns moved by 2 cost 30·4; the estimate is right for translations.
     assert measured["shifts"]["shifts"]["2018"]["inputs alone"][0] == pytest.approx(120, rel=0.2)
@@ -48,15 +48,15 @@ def test_a_small_study_is_measured_and_told(tmp_path: Path, monkeypatch: pytest.
     for told in models.values():
         for level in ("small", "measured"):
             assert told["worst"][level]["error_low"] >= told["error of the rows"] - 1e-9
-    assert REPRODUCTION.text is not None
-    page = REPRODUCTION.text(measured)
+    assert STUDY.text is not None
+    page = STUDY.text(measured)
     assert ", no proof" in page
     moved = measured["shifts"]["levels"]["measured"]
     assert f"| ρ = {moved:.2g} | error |" in page
-    best, proven = REPRODUCTION.statements(measured)
+    best, proven = STUDY.verdicts(measured)
     assert list(best.ours) == list(models)
     assert list(proven.ours) == ["logistic regression", "WRM", "certified"]
-    left, _ = REPRODUCTION.pictures[0].draw(measured).axes
+    left, _ = STUDY.pictures[0].draw(measured).axes
     marks = [np.asarray(line.get_ydata(), dtype=float) for line in left.lines if line.get_label() == "WRM"]
     assert np.concatenate(marks) == pytest.approx([100 * error for error in models["WRM"]["errors"].values()])
 
@@ -102,4 +102,4 @@ def test_each_question_can_be_answered_with_no(
     for name, bound in zip((names[0], *names[2:]), bounds, strict=True):
         models[name]["worst"]["small"] = {"error_high": bound}
     measured = {"shifts": {"levels": {"small": 0.01}}, "split-0": {"models": models}}
-    assert [one.outcome for one in REPRODUCTION.statements(measured)] == outcomes
+    assert [one.outcome for one in STUDY.verdicts(measured)] == outcomes

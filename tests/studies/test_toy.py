@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from certus.datasets import load
 from certus.runs.settings import Settings
-from studies.reproduction import Extent
-from studies.told_settings import training_words
-from studies.toy import REPRODUCTION
-from studies.toy_networks import FARTHEST, boundary_radii, three_networks
-from studies.workshop import Workshop
+from studies.page import training_text
+from studies.study import Scale
+from studies.toy import FARTHEST, STUDY, boundary_radii, three_networks
+from studies.workspace import Workspace
 
 
 class Conic(nn.Module):
@@ -46,7 +45,7 @@ def test_no_boundary_within_reach() -> None:
 
 
 class Recorder:
-    """In place of a workshop: no network is trained, and every one moves its data by 0.3 on average."""
+    """In place of a workspace: no network is trained, and every one moves its data by 0.3 on average."""
 
     def __init__(self) -> None:
         self.asked: dict[str, Settings] = {}
@@ -59,7 +58,7 @@ class Recorder:
 def test_fgm_moves_by_the_root_of_the_level_of_wrm() -> None:
     """ε² = ρ̂_n(θ_WRM) = 0.09, in the 2-norm [eqn:fgm-fair]."""
     recorder = Recorder()
-    found = three_networks(cast(Workshop, recorder), "elu", seed=4, epochs=7, schedule="cosine")
+    found = three_networks(cast(Workspace, recorder), "elu", seed=4, epochs=7, schedule="cosine")
     assert {name: cast(Any, one).settings.method for name, one in found.items()} == {
         name: name for name in ("erm", "fgm", "wrm")
     }
@@ -74,18 +73,18 @@ def test_fgm_moves_by_the_root_of_the_level_of_wrm() -> None:
 def test_the_page_says_how_networks_are_trained() -> None:
     """As they are: not by the paper's 15 steps."""
     recorder = Recorder()
-    three_networks(cast(Workshop, recorder), "relu", seed=0, epochs=30)
+    three_networks(cast(Workspace, recorder), "relu", seed=0, epochs=30)
     wrm = recorder.asked["wrm"]
     assert (wrm.model, wrm.schedule, wrm.ascent, wrm.tolerance) == ("toy-relu", "constant", "adaptive", 0.005)
     assert (wrm.optimizer, wrm.learning_rate, wrm.batch_size) == ("adam", 0.01, 128)
     assert len(load("rings").train) == 10_000
-    told = REPRODUCTION.training_at(Extent.PAPER)
+    told = STUDY.training_at(Scale.PAPER)
     assert {name: getattr(wrm, name) for name in told} == told | {"model": "toy-relu"}
-    said = training_words(told)
+    said = training_text(told)
     assert "optimizer adam, learning rate 0.01, schedule constant, batch size 128" in said
     assert "at most the tolerance, or for 8 gradients; the paper takes 15 steps." in said
-    assert "the paper takes" not in training_words(told | {"ascent": "paper"})
-    assert REPRODUCTION.smaller[Extent.PAPER].startswith("10,000 training points, 30 epochs.")
-    assert "10,000 training points, 3 epochs." in REPRODUCTION.smaller[Extent.QUICK]
-    for extent, epochs in ((Extent.QUICK, 3), (Extent.PAPER, 30)):
-        assert {part.settings["epochs"] for part in REPRODUCTION.parts(extent)} == {epochs}
+    assert "the paper takes" not in training_text(told | {"ascent": "paper"})
+    assert STUDY.smaller[Scale.PAPER].startswith("10,000 training points, 30 epochs.")
+    assert "10,000 training points, 3 epochs." in STUDY.smaller[Scale.QUICK]
+    for scale, epochs in ((Scale.QUICK, 3), (Scale.PAPER, 30)):
+        assert {part.settings["epochs"] for part in STUDY.parts(scale)} == {epochs}

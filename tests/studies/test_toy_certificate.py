@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from studies.reproduction import Outcome, Verdict
-from studies.toy_certificate_claims import certificate_claims
+from studies.study import Outcome, Verdict
+from studies.toy import certificate_verdicts
 
 Numbers = dict[str, Any]
 BOUND, TIGHT = range(2)
@@ -32,7 +32,7 @@ def found() -> Numbers:
 
 
 def claim(found: Numbers, which: int) -> Verdict:
-    return certificate_claims(found)[which]
+    return certificate_verdicts(found)[which]
 
 
 def values(verdict: Verdict) -> list[float | None]:

@@ -1,0 +1,1 @@
+"""Robust Markov decision processes: cart-pole (sec:cartpole) and a pendulum."""

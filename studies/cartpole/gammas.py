@@ -1,0 +1,182 @@
+"""Price and gain of robustness on cart-pole: a sweep of γ, and worst-case values within transition balls."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from certus.display.canvas import COLOURS, new_figure
+from certus.mdp.evaluation import MeanEstimate, estimate_mean
+from certus.mdp.fast import cartpole_learner, fit_cartpole
+from certus.mdp.robust import cartpole_worst_case
+from certus.mdp.tabular import Landing
+from certus.mdp.transition import WeakPenaltyWarning
+from studies.cartpole.pairs import mean_lengths, try_out
+from studies.page import markdown_table
+from studies.study import Measured, Outcome, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
+from studies.workspace import Workspace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ROUNDED = (500.0, 200.0, 100.0, 50.0, 30.0, 20.0, 17.5, 15.0, 10.0)
+_COVERED = (3e5, 1e5, 3e4, 1e4)
+_RHOS = (0.0, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
+_NOMINAL, _ROBUST = "nominal", "round-50"  # whose worst-case values are computed, too
+_SYSTEMS = ("original", "long", "short", "strong g")
+
+
+def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Agents of one γ."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakPenaltyWarning)  # a part of the sweep is about them
+        landing = Landing[settings["landing"].upper()]
+        learner = cartpole_learner(settings["gamma"], landing=landing, episodes=settings["episodes"])
+    trained = [fit_cartpole(learner, seed) for seed in range(settings["seeds"])]
+    found: dict[str, Any] = {
+        "gamma": settings["gamma"],
+        "landing": settings["landing"],
+        "lengths": mean_lengths(try_out([one.policy for one in trained], trials=settings["trials"])),
+        "training": [float(one.lengths.mean()) for one in trained],
+        "rho_hat": [float(one.transport[-500:].mean()) for one in trained],
+    }
+    if settings["rhos"]:
+        found["worst-case value"] = {
+            f"{rho:g}": [cartpole_worst_case(one.policy, rho) for one in trained[: settings["bracketed"]]]
+            for rho in settings["rhos"]
+        }
+    return found
+
+
+def _parts(scale: Scale) -> list[Part]:
+    quick = scale is Scale.QUICK
+    size = {"seeds": 2 if quick else 10, "trials": 30 if quick else 300, "episodes": 400 if quick else 4000}
+    rounded, covered = ((100.0, 50.0), (1e5,)) if quick else (_ROUNDED, _COVERED)
+    rhos, bracketed = ((0.0, 1e-4), 2) if quick else (_RHOS, 5)
+    plan: list[tuple[str, float | None, str]] = [(_NOMINAL, None, "round")]
+    plan += [(f"round-{gamma:g}", gamma, "round") for gamma in rounded]
+    plan += [(f"cover-{gamma:g}", gamma, "cover") for gamma in covered]
+    return [
+        Part(
+            name,
+            {
+                "gamma": gamma,
+                "landing": landing,
+                **size,
+                "rhos": list(rhos) if name in (_NOMINAL, _ROBUST) else [],
+                "bracketed": bracketed,
+            },
+            _measure,
+        )
+        for name, gamma, landing in plan
+    ]
+
+
+def _lengths(measured: Measured, name: str, system: str) -> MeanEstimate:
+    return estimate_mean(measured[name]["lengths"][system])
+
+
+def _rounded(measured: Measured) -> list[str]:
+    return [name for name in measured if name.startswith("round-")]
+
+
+def _draw(measured: Measured) -> Figure:
+    figure = new_figure(9, 3.8)
+    left, right = figure.subplots(1, 2)
+    names = _rounded(measured)
+    gammas = [measured[name]["gamma"] for name in names]
+    for system, colour in zip(("original", "short", "strong g"), ("#1a1a1a", *COLOURS), strict=False):
+        found = [_lengths(measured, name, system) for name in names]
+        means, errors = [one.mean for one in found], [one.error for one in found]
+        left.errorbar(gammas, means, errors, marker="o", ms=4, color=colour, label=system)
+        left.axhline(_lengths(measured, _NOMINAL, system).mean, color=colour, lw=1, ls=":")
+    left.set(xscale="log", xlabel="γ", ylabel="episode length", title="Robust agents ± s.e.; dotted: nominal")
+    for name, label, colour in ((_NOMINAL, "nominal", COLOURS[1]), (_ROBUST, "robust, γ = 50", COLOURS[0])):
+        values = measured[name]["worst-case value"]
+        radii, means = [float(rho) ** 0.5 for rho in values], [estimate_mean(v).mean for v in values.values()]
+        right.plot(radii, means, "o-", ms=4, color=colour, label=label)
+    right.set(xlabel="√ρ per step", ylabel="discounted reward", title="Worst case in a ball (estimated)")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+    return figure
+
+
+def _verdicts(measured: Measured) -> list[Verdict]:
+    best = max(_rounded(measured), key=lambda name: _lengths(measured, name, "strong g").mean)
+    strong, nominal = (_lengths(measured, name, "strong g") for name in (best, _NOMINAL))
+    balls = measured[_NOMINAL]["worst-case value"], measured[_ROBUST]["worst-case value"]
+    largest = max(balls[0], key=float)
+    worst = [estimate_mean(one[largest]).mean for one in balls]
+    return [
+        Verdict(
+            name="strong gravity",
+            label="",
+            claim="Which γ is best under strong gravity?",
+            rule="",
+            outcome=Outcome.NOT_COMPARABLE,
+            ours={
+                "best γ": Quantity(measured[best]["gamma"], digits=3),
+                "episode length": Quantity(strong.mean, places=0),
+                "standard error": Quantity(strong.error, places=0),
+                "nominal": Quantity(nominal.mean, places=0),
+                "standard error, nominal": Quantity(nominal.error, places=0),
+            },
+        ),
+        Verdict(
+            name="transition ball",
+            label="",
+            claim="Is the robust agent better in the worst case of a transition ball?",
+            rule="a larger worst-case value than the nominal agent's at the largest ρ",
+            outcome=outcome_of(worst[1] > worst[0]),
+            ours={
+                "ρ": Quantity(float(largest)),
+                "nominal": Quantity(worst[0], places=1),
+                "robust": Quantity(worst[1], places=1),
+            },
+        ),
+    ]
+
+
+def _text(measured: Measured) -> str:
+    rows = []
+    for name, found in measured.items():
+        over = "over the covering, " if found["landing"] == "cover" else ""
+        shown = "nominal" if found["gamma"] is None else f"{over}{found['gamma']:g}"
+        rho_hat, training = estimate_mean(found["rho_hat"]).mean, estimate_mean(found["training"]).mean
+        lengths = [_lengths(measured, name, system) for system in _SYSTEMS]
+        cells = [f"{one.mean:.0f} ± {one.error:.0f}" for one in lengths]
+        rows.append([shown, f"{rho_hat**0.5:.2g}", f"{training:.0f}", *cells])
+    table = markdown_table(["γ", "√ρ̂", "training", *_SYSTEMS], rows)
+    balls = {
+        label: measured[name]["worst-case value"]
+        for label, name in (("nominal", _NOMINAL), ("γ = 50", _ROBUST))
+    }
+    values = {label: [estimate_mean(each) for each in found.values()] for label, found in balls.items()}
+    worst = markdown_table(
+        ["ρ", *balls["nominal"]],
+        [[label, *(f"{one.mean:.1f} ± {one.error:.1f}" for one in found)] for label, found in values.items()],
+    )
+    return (
+        "Episode length, ± the standard error over the seeds. ρ̂ is the mean squared push in the last 500 "
+        f"episodes; *training* the mean length of all.\n\n{table}\n\nThe least discounted reward that "
+        "transitions within ρ leave, on the cells: a bound for that model, *estimated* for the system "
+        f"itself.\n\n{worst}"
+    )
+
+
+STUDY = Study(
+    name="cartpole-gamma",
+    title="Cart-pole: price and gain of γ, and worst cases in transition balls",
+    shows=("sec:cartpole",),
+    minutes={Scale.QUICK: 0.5, Scale.PAPER: 8},
+    parts=_parts,
+    pictures=(
+        Picture("sweep", "Left: a sweep of γ. Right: worst-case values within transition balls.", _draw),
+    ),
+    verdicts=_verdicts,
+    text=_text,
+    smaller={Scale.QUICK: "Two seeds, 400 episodes instead of 4,000, 30 trials, two of the nine γ."},
+    beyond=True,
+)

@@ -1,0 +1,1 @@
+"""Features of ResNet-50, and pixels (section:dogs)."""

@@ -1,0 +1,124 @@
+"""What the paper's feature network sees: 7×7×2048 numbers in [0, 1] for each photograph (section:dogs).
+
+    photograph → enlarged to 224 × 224 → ResNet-50 with ImageNet's weights → (2048, 7, 7) → ÷ the largest
+
+The photographs are CIFAR-10's, in place of Stanford Dogs. Features are kept in files of 100 photographs each,
+as float16, so that an interrupted pass goes on; in use they are float32, and divided by one number, the
+largest feature of the training photographs. A test feature above that becomes 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+from torch import Tensor
+
+from certus.data import Split
+from certus.datasets.cifar10 import CLASSES, EXPECTED
+from certus.datasets.package import read
+from certus.datasets.splits import digest_arrays
+from certus.storage.files import RunError
+from certus.storage.write import write_atomically
+from studies.dogs.resnet50 import EXPECTED as WEIGHTS
+from studies.dogs.resnet50 import Resnet50, pretrained, resnet50_weights
+from studies.workspace import Workspace
+
+FEATURE_SIDE, PORTION, AT_ONCE = 224, 100, 20
+DOG = CLASSES.index("dog")
+DOG_BREEDS = range(151, 269)
+"""The classes of ImageNet that are breeds of dogs."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """(n, 2048, 7, 7) features in [0, 1] of training and test photographs, and what they were divided by."""
+
+    train: Split
+    test: Split
+    largest: float
+
+
+def photographs(part: str, count: int) -> Split:
+    """The first ones of CIFAR-10's "train" or "test", (count, 3, 32, 32) in [0, 1]."""
+    arrays, _ = read("cifar10", EXPECTED["sha256"])
+    images, labels = arrays[f"{part}_images"][:count], arrays[f"{part}_labels"][:count]
+    return Split(torch.from_numpy(images).float() / 255, torch.from_numpy(labels.astype(np.int64)))
+
+
+def enlarged(images: Tensor, side: int = FEATURE_SIDE) -> Tensor:
+    """(n, 3, side, side), bilinear; in the order of channels that is quickest on processors."""
+    grown = torch.nn.functional.interpolate(images, (side, side), mode="bilinear", align_corners=False)
+    return grown.contiguous(memory_format=torch.channels_last)
+
+
+def photo_features(workspace: Workspace, train: int, test: int) -> Features:
+    """Found, or computed and kept."""
+    network: list[Resnet50] = []  # read when the first portion is missing
+    parts = {
+        name: (_kept(workspace.folder, name, photographs(name, count), network))
+        for name, count in (("train", train), ("test", test))
+    }
+    largest = float(parts["train"].inputs.max())
+    return Features(scaled(parts["train"], largest), scaled(parts["test"], largest), largest)
+
+
+def scaled(raw: Split, largest: float) -> Split:
+    """Divided by ``largest``, and at most 1."""
+    return Split(raw.inputs.div_(largest).clamp_(max=1), raw.targets)
+
+
+def _kept(folder: Path, part: str, pictures: Split, network: list[Resnet50]) -> Split:
+    """The features of all pictures as float32, portion by portion."""
+    whole = torch.empty(len(pictures), 2048, FEATURE_SIDE // 32, FEATURE_SIDE // 32)
+    place = folder / "features" / f"resnet50-{WEIGHTS['sha256'][:12]}-cifar10-{EXPECTED['sha256'][:12]}"
+    for first in range(0, len(pictures), PORTION):
+        images = pictures.inputs[first : first + PORTION]
+        path = place / f"{part}-{first:05d}-{len(images)}.safetensors"
+        found = read_portion(path) if path.exists() else None
+        if found is None:
+            network = network or [feature_network()]
+            found = _computed(network[0], images)
+            write_portion(path, found)
+        whole[first : first + PORTION] = torch.from_numpy(found)
+    return Split(whole, pictures.targets)
+
+
+def feature_network() -> Resnet50:
+    """ResNet-50 for ImageNet's classes, ready to run."""
+    return pretrained(resnet50_weights()).eval()
+
+
+def _computed(network: Resnet50, images: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float16]]:
+    with torch.no_grad():
+        parts = [
+            network.features(enlarged(images[at : at + AT_ONCE])) for at in range(0, len(images), AT_ONCE)
+        ]
+    return torch.cat(parts).contiguous().half().numpy()
+
+
+def write_portion(path: Path, found: np.ndarray[tuple[int, ...], np.dtype[np.float16]]) -> None:
+    """Whole or not at all, with its digest."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays = {"features": found}
+    write_atomically(path, save(arrays, {"sha256": digest_arrays(arrays)}))
+
+
+def read_portion(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float16]]:
+    """What ``write_portion`` wrote; ``RunError`` if it is not that any more."""
+    from safetensors import safe_open
+
+    try:
+        with safe_open(path, framework="np") as stored:
+            known = (stored.metadata() or {}).get("sha256")
+        arrays = load_file(path)
+        fits = known == digest_arrays(arrays)
+    except (OSError, ValueError, SafetensorError):
+        fits = False
+    if not fits:
+        raise RunError(f"{path} is corrupt: remove it, and its features are computed again.")
+    return arrays["features"]

@@ -1,0 +1,1 @@
+"""The paper's experiments on MNIST (sec:mnist-real and the supplement)."""

@@ -1,0 +1,193 @@
+"""Five methods at one budget under six attacks: what fig:mnist-big, -infwrm2 and -proxsmall have in common.
+
+A *family* is one network for each method. Its parts begin with the family's name, so that a result can have
+two: one at the paper's small budget and one at the large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from certus.display.attack_figures import sweep_figure
+from studies.mnist.networks import (
+    LARGE_BUDGET,
+    MNIST_METHODS,
+    SMALL_BUDGET,
+    NetworkRecipe,
+    mnist_network,
+    random_images,
+    recipe,
+    training_part,
+)
+from studies.mnist.small_budget import small_budget_network
+from studies.mnist.sweeps import (
+    NORM_WORDS,
+    NORMS_SHOWN,
+    SWEPT_ATTACKS,
+    attack_panels,
+    error_table,
+    sweep_part,
+)
+from studies.page import markdown_table
+from studies.study import Measured, Part, Scale
+from studies.workspace import Workspace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Family = Mapping[str, NetworkRecipe]
+FEWER_EPOCHS, FEWEST_EPOCHS = 4, 2
+SHORTER = (
+    "Shorter than the paper's, perhaps: 4 epochs for WRM and FGM, 2 for IFGM and PGM, whose steps cost most "
+    "(ERM 10, as in `mnist`), so errors, clean and under attack, are not those of equally long trainings. "
+    "One seed; attacks on 500 random test images, not clipped."
+)
+LONGER_WRM, BY_PAPER, LONGER_EPOCHS = "longer", "by_paper", 10
+"""Other trainings of WRM: for more epochs, and by the paper's ascent."""
+ATTACK_UNITS = (
+    "Errors under attack are in percent of the attacked images; the test error is that of all, and differs "
+    "from it at 0 C. C is the mean norm of a training image: C₂ = 9.22, C_∞ = 1.00; γ is in units of the "
+    "paper's C₂ = 9.21, which counts the 5,000 images that are held out here, too."
+)
+QUICK_FAMILY = "800 training images, 1 or 2 epochs, one seed; attacks on 50 test images."
+_MINUTES = {"erm": 8.0, "wrm": 14.0, "fgm": 7.0, "ifgm": 26.0, "pgm": 26.0}
+_STRENGTHS = {"small": [0.05, 0.1, 0.15, 0.2], "large": [0.05, 0.1, 0.2, 0.3, 0.4]}
+
+
+def small_budget_wrm(scale: Scale) -> NetworkRecipe:
+    """WRM in L2 at γ = 0.04 C₂, trained no longer than its rivals here."""
+    return recipe(scale, "wrm", FEWER_EPOCHS, gamma=SMALL_BUDGET)
+
+
+def large_budget_wrm(scale: Scale) -> NetworkRecipe:
+    """WRM in L2 at γ = 0.02 C₂."""
+    return recipe(scale, "wrm", FEWER_EPOCHS, gamma=LARGE_BUDGET)
+
+
+def family_of(scale: Scale, wrm: NetworkRecipe, norm: str, budget: NetworkRecipe | None = None) -> Family:
+    """ERM, a WRM, and FGM, IFGM and PGM in a norm that go as far as it, or as another WRM, does."""
+    like = wrm if budget is None else budget
+    others = {
+        method: recipe(scale, method, FEWER_EPOCHS, FEWEST_EPOCHS, norm=norm, as_far_as=like)
+        for method in ("fgm", "ifgm", "pgm")
+    }
+    return {"erm": small_budget_network(scale, "erm"), "wrm": wrm, **others}
+
+
+def family_parts(scale: Scale, name: str, family: Family) -> list[Part]:
+    """Training and attacks; ``name`` is small or large, which decides how strong attacks are."""
+    strengths, samples = _strengths_of(scale, name)
+    parts = [
+        training_part(f"{name}:network-{method}-0", how, _MINUTES[method]) for method, how in family.items()
+    ]
+    attacks = ("pgm", "fgm") if scale is Scale.QUICK else SWEPT_ATTACKS
+    return parts + [
+        sweep_part(f"{name}:{attack}-{method}-0", how, attack, strengths, samples)
+        for attack in attacks
+        for method, how in family.items()
+    ]
+
+
+def sup_family_parts(scale: Scale, name: str, family: Family) -> list[Part]:
+    """The same, and how far WRM moves each image in the sup-norm."""
+    _, samples = _strengths_of(scale, name)
+    settings = {"network": family["wrm"], "samples": samples}
+    lengths = Part(f"{name}:lengths-wrm-0", settings, _measure_lengths, effort=0.5)
+    return [*family_parts(scale, name, family), lengths]
+
+
+def other_wrm_parts() -> list[Part]:
+    """Attacks on WRMs that were trained otherwise, beside the families at the paper's scale: for 10 epochs,
+    and, at the small budget, by the paper's ascent."""
+    longer = {
+        "small": small_budget_network(Scale.PAPER, "wrm"),
+        "large": recipe(Scale.PAPER, "wrm", LONGER_EPOCHS, gamma=LARGE_BUDGET),
+    }
+    by_paper = {"small": small_budget_wrm(Scale.PAPER) | {"ascent": "paper"}}
+    parts = [training_part(f"small:network-{BY_PAPER}-0", by_paper["small"], 60.0)]
+    for kind, networks in ((LONGER_WRM, longer), (BY_PAPER, by_paper)):
+        for name, how in networks.items():
+            strengths, samples = _strengths_of(Scale.PAPER, name)
+            parts += [
+                sweep_part(f"{name}:{attack}-{kind}-0", how, attack, strengths, samples)
+                for attack in SWEPT_ATTACKS
+            ]
+    return parts
+
+
+def _measure_lengths(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Percentiles 0 to 100 of how far WRM moves training images, in the sup-norm."""
+    trained = mnist_network(workspace, settings["network"])
+    data = random_images(trained, "train", settings["samples"])
+    moved = trained.wrm.solve(trained.loss, data.inputs, data.targets).inputs
+    lengths = (moved - data.inputs).abs().flatten(1).amax(1)
+    places = torch.linspace(0, 1, 101, dtype=lengths.dtype)
+    return {"samples": len(data), "percentiles": torch.quantile(lengths, places).tolist()}
+
+
+def moved_beyond(found: Measured) -> str:
+    """How many images WRM moves farther than the others do, though the root mean squares are equal."""
+    lengths, epsilon = found["lengths-wrm-0"]["percentiles"], found["network-fgm-0"]["epsilon"]
+    beyond = sum(length > epsilon for length in lengths) / len(lengths)
+    farthest = f"up to {lengths[-1]:.2f}"
+    return f"it moves about {beyond:.0%} of the images by more than the others' ε = {epsilon:.3f}, {farthest}"
+
+
+def _strengths_of(scale: Scale, name: str) -> tuple[dict[str, list[float]], int]:
+    """Norm → strengths in units of C_p; and how many images are attacked."""
+    quick = scale is Scale.QUICK
+    shares = _STRENGTHS[name][1::2] if quick else _STRENGTHS[name]
+    return dict.fromkeys(NORMS_SHOWN, shares), 50 if quick else 500
+
+
+def of_family(measured: Measured, name: str) -> dict[str, Any]:
+    """What was measured of one family, by the names of parts without it."""
+    begin = f"{name}:"
+    return {part.removeprefix(begin): one for part, one in measured.items() if part.startswith(begin)}
+
+
+def attacks_in(found: Measured) -> list[str]:
+    """Those that were measured of a family; a quick look has fewer."""
+    return [attack for attack in SWEPT_ATTACKS if f"{attack}-wrm-0" in found]
+
+
+def draw_family(name: str, marks: Callable[[Measured], Mapping[str, float | None]]) -> Any:
+    """Six panels in the paper's order."""
+
+    def draw(measured: Measured) -> Figure:
+        found = of_family(measured, name)
+        return sweep_figure(attack_panels(found, marks(found)), columns=2)
+
+    return draw
+
+
+def family_text(measured: Measured, name: str, wrm_norm: str, norm: str) -> str:
+    """The networks, and tables of their errors under attacks in both norms.
+
+    Args:
+        wrm_norm, norm: in which WRM and the others were trained.
+    """
+    found, rows = of_family(measured, name), []
+    for method, words in MNIST_METHODS.items():
+        one = found[f"network-{method}-0"]
+        budget = gamma = "–"
+        if one["epsilon"]:
+            budget = f"ε = {one['epsilon']:.4f} in {NORM_WORDS[norm]}"
+        elif one["rho_hat"]:
+            budget = f"√ρ̂ = {one['rho_hat'] ** 0.5:.4f} in {NORM_WORDS[wrm_norm]}"
+            gamma = f"{one['gamma']:.4g}"
+        rows.append([words, str(one["epochs"]), gamma, budget, f"{one['test_error']:.2%}"])
+    head = [f"{name} budget", "epochs", "γ", "budget", "test error"]
+    told = [markdown_table(head, rows)]
+    if "lengths-wrm-0" in found:
+        lengths = found["lengths-wrm-0"]
+        told.append(
+            f"WRM keeps its budget as a root mean square only. Of {lengths['samples']} training images it "
+            f"moves half by less than {lengths['percentiles'][50]:.3f} in the sup-norm; "
+            f"{moved_beyond(found)}."
+        )
+    told += [error_table(found, attack, one, False) for attack in attacks_in(found) for one in NORMS_SHOWN]
+    return "\n\n".join(told)

@@ -1,0 +1,247 @@
+"""Attacks of rising strength on the MNIST networks: the measurements and panels that several figures share.
+
+Strengths are shares of C_p = E‖X‖_p, the paper's axis. The paper does not say whether its attacks stay in the
+box of pixels [0, 1]; as far as its tables tell they do not, so the figures in its order are not clipped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from certus._names import NORMS
+from certus.attacks.evaluate import Interval, Trial, sweep, typical_length, wilson
+from certus.data import Split
+from certus.display.attack_figures import Curve, Panel
+from certus.display.canvas import subscripted
+from certus.losses import ModelLoss
+from certus.runs.loaded_run import TrainedRun
+from studies.mnist.networks import MNIST_METHODS, NetworkRecipe, mnist_network, random_images
+from studies.page import markdown_table
+from studies.study import Measured, Part, Quantity, Verdict, outcome_of
+from studies.workspace import Workspace
+
+
+def difference_of_proportions(one: Interval, other: Interval) -> Interval:
+    """``one`` less ``other`` by Newcombe's interval from those of both: as if each had images of its own.
+
+    Both saw the same images, so that what is hard for both would cancel: the interval errs on the wide side.
+    It knows nothing of other seeds, nor of a choice of the best among several.
+    """
+    value = one.value - other.value
+    down = math.hypot(one.value - one.low, other.high - other.value)
+    up = math.hypot(one.high - one.value, other.value - other.low)
+    return Interval(value, value - down, value + up)
+
+
+def clear_sign(gap: Interval) -> int:
+    """0 where the interval contains it."""
+    return (gap.low > 0) - (gap.high < 0)
+
+
+def is_within(gaps: list[Interval], limit: float) -> bool | None:
+    """No if an interval lies beyond ±limit, yes if all lie inside; None if that cannot be told."""
+    if any(gap.low > limit or gap.high < -limit for gap in gaps):
+        return False
+    return True if all(-limit <= gap.low and gap.high <= limit for gap in gaps) else None
+
+
+def points(gap: Interval, places: int = 1) -> Quantity:
+    """A difference of error rates in percentage points, with its interval."""
+    return Quantity(100 * gap.value, 100 * gap.low, 100 * gap.high, places)
+
+
+SWEPT_ATTACKS = ("pgm", "fgm", "ifgm")
+NORMS_SHOWN = ("2", "inf")
+NORM_WORDS = {"2": "L2", "inf": "the sup-norm"}
+_SIGNS = {"2": "₂", "inf": "_∞"}
+Sweeps = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Method → the sweeps of its seeds."""
+
+
+def sweep_part(
+    name: str,
+    how: NetworkRecipe,
+    attack: str,
+    shares: Mapping[str, Sequence[float]],
+    samples: int,
+    clipped: Sequence[bool] = (False,),
+) -> Part:
+    """Attack one network in both norms.
+
+    Args:
+        shares: norm → strengths in units of C_p; 0 is added.
+        samples: test images, chosen at random.
+    """
+    strengths = {norm: [0.0, *values] for norm, values in shares.items()}
+    settings = {"network": how, "attack": attack, "shares": strengths, "samples": samples}
+    gradients = (1 if attack == "fgm" else 15) * sum(len(values) for values in shares.values())
+    effort = gradients * samples * len(clipped) * 1e-3 / 60
+    return Part(name, settings | {"clipped": list(clipped)}, _measure_sweep, effort)
+
+
+def _measure_sweep(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
+    trained = mnist_network(workspace, settings["network"])
+    data = random_images(trained, "test", settings["samples"])
+    rows = []
+    for norm, shares in settings["shares"].items():
+        unit = typical_length(trained.data.train, NORMS[norm])
+        for clipped in settings["clipped"]:
+            trials = [
+                Trial(settings["attack"], NORMS[norm], share * unit, clipped=clipped) for share in shares
+            ]
+            done = sweep(trained.loss, data, trials, domain=trained.data.domain)
+            for share, (trial, outcome) in zip(shares, done, strict=True):
+                error = outcome.error()
+                assert error is not None
+                assert trial.epsilon is not None
+                about = {"norm": norm, "clipped": clipped, "share": share, "epsilon": trial.epsilon}
+                rows.append(about | {"error": error.value, "low": error.low, "high": error.high})
+    known = {"method": trained.settings.method, "seed": trained.settings.seed}
+    return known | {"attack": settings["attack"], "samples": len(data), "rows": rows}
+
+
+def error_at_strengths(
+    trained: TrainedRun, data: Split, strengths: Sequence[float], clipped: bool
+) -> list[float]:
+    """Errors under PGM in the sup-norm, which climbs plain cross-entropy: a smoothed one misleads it."""
+    trials = [Trial("pgm", NORMS["inf"], epsilon, clipped=clipped) for epsilon in strengths]
+    done = sweep(ModelLoss(trained.model), data, trials, domain=trained.data.domain)
+    return [float(outcome.wrong.double().mean()) for _, outcome in done if outcome.wrong is not None]
+
+
+def sweeps_of(measured: Measured, names: Iterable[str], attack: str) -> dict[str, list[Mapping[str, Any]]]:
+    """Method → the sweeps of its seeds, of the parts ``attack-METHOD-…`` that were measured."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for method in names:
+        begin = f"{attack}-{method}-"
+        kept = [one for part, one in measured.items() if part.startswith(begin)]
+        if kept:
+            found[method] = kept
+    return found
+
+
+def curve_of(sweeps: Sequence[Mapping[str, Any]], norm: str, clipped: bool) -> Curve | None:
+    """Error against strength: of one network with its 95% interval; of several, their mean and range."""
+    rows = [
+        [row for row in one["rows"] if row["norm"] == norm and row["clipped"] == clipped] for one in sweeps
+    ]
+    rows = [one for one in rows if one]
+    if not rows:
+        return None
+    shares = [row["share"] for row in rows[0]]
+    if len(rows) == 1:
+        columns = [[row[what] for row in rows[0]] for what in ("error", "low", "high")]
+        return Curve(shares, *columns)
+    errors = [[one[place]["error"] for one in rows] for place in range(len(shares))]
+    return Curve(
+        shares, [fmean(one) for one in errors], [min(one) for one in errors], [max(one) for one in errors]
+    )
+
+
+def attack_panels(
+    measured: Measured,
+    marks: Mapping[str, float | None],
+    attacks: Sequence[str] = SWEPT_ATTACKS,
+    clipped: bool = False,
+) -> list[Panel]:
+    """For each attack one panel in L2 and one in the sup-norm, as the paper has them.
+
+    Args:
+        marks: norm → the share of C_p that the methods were trained for; None draws no bar.
+    """
+    panels: list[Panel] = []
+    for attack in attacks:
+        sweeps = sweeps_of(measured, MNIST_METHODS, attack)
+        for norm in NORMS_SHOWN:
+            curves = {
+                MNIST_METHODS[method]: curve
+                for method, ones in sweeps.items()
+                if (curve := curve_of(ones, norm, clipped)) is not None
+            }
+            if not curves:
+                continue
+            letter = "abcdef"[len(panels)]
+            title = f"({letter}) {attack.upper()}, ‖·‖{_SIGNS[norm]}" + (", clipped" if clipped else "")
+            strength = subscripted(f"ε_adv / C{_SIGNS[norm]}")
+            panels.append(
+                Panel(subscripted(title), strength, "test error", curves, marks.get(norm), towards=1)
+            )
+    return panels
+
+
+def error_at(sweeps: Sequence[Mapping[str, Any]], norm: str, share: float, clipped: bool = False) -> float:
+    """The mean error over seeds at one strength."""
+    curve = curve_of(sweeps, norm, clipped)
+    assert curve is not None
+    return curve.values[curve.strengths.index(share)]
+
+
+def error_table(measured: Measured, attack: str, norm: str, clipped: bool) -> str:
+    """Errors in percent, a row for each method."""
+    sweeps = sweeps_of(measured, MNIST_METHODS, attack)
+    curves = {method: curve_of(ones, norm, clipped) for method, ones in sweeps.items()}
+    known = {method: curve for method, curve in curves.items() if curve is not None}
+    shares = next(iter(known.values())).strengths
+    where = "in [0, 1]" if clipped else "not clipped"
+    head = [f"{attack.upper()}, ‖·‖{_SIGNS[norm]}, {where}", *(f"{share:g} C" for share in shares)]
+    rows = [
+        [MNIST_METHODS[method], *(f"{100 * value:.1f}" for value in curve.values)]
+        for method, curve in known.items()
+    ]
+    return markdown_table(head, rows)
+
+
+def attack_verdicts(measured: Measured, labels: Mapping[str, str], above: float) -> list[Verdict]:
+    """For each attack and norm: do all methods err less than ERM, and WRM least of all?
+
+    Args:
+        labels: attack → where the paper shows it.
+        above: judged is every strength beyond this share of C_p, our choice.
+    """
+    return [
+        _attack_verdict(sweeps_of(measured, MNIST_METHODS, attack), attack, norm, label, above)
+        for attack, label in labels.items()
+        for norm in NORMS_SHOWN
+    ]
+
+
+def _attack_verdict(sweeps: Sweeps, attack: str, norm: str, label: str, above: float) -> Verdict:
+    known = curve_of(sweeps["wrm"], norm, False)
+    assert known is not None
+    errors = {
+        share: {method: error_at(ones, norm, share) for method, ones in sweeps.items()}
+        for share in known.strengths
+        if share > 0
+    }
+    judged = [share for share in errors if share > above]
+    behind = [errors[share]["erm"] > max(_without(errors[share], "erm").values()) for share in judged]
+    gaps = {share: _lead(errors[share], sweeps["wrm"][0]["samples"]) for share in errors}
+    signs = {clear_sign(gaps[share]) for share in judged}
+    return Verdict(
+        name=f"{attack.upper()}, {NORM_WORDS[norm]}",
+        label=label,
+        claim=f"{attack.upper()} attacks in {NORM_WORDS[norm]}: all methods outperform ERM, and WRM offers "
+        "the most robustness.",
+        rule=f"beyond {above:g} C, errors of all methods below ERM's, and a gap (WRM's error less the best "
+        "other's, in points) whose interval lies below 0 at some strength and above 0 at none; below at none "
+        "is not comparable",
+        outcome=outcome_of(False if 1 in signs or not all(behind) else True if -1 in signs else None),
+        ours={
+            **{f"gap at {share:g} C": points(gap) for share, gap in gaps.items()},
+            "strengths judged": Quantity(len(judged), places=0),
+            "all below ERM at": Quantity(sum(behind), places=0),
+        },
+    )
+
+
+def _without(errors: Mapping[str, float], method: str) -> dict[str, float]:
+    return {other: error for other, error in errors.items() if other != method}
+
+
+def _lead(errors: Mapping[str, float], samples: int) -> Interval:
+    """The error of WRM less the smallest of the others, as far as so many images tell it."""
+    own, best = errors["wrm"], min(_without(errors, "wrm").values())
+    return difference_of_proportions(*(wilson(round(error * samples), samples) for error in (own, best)))

@@ -1,0 +1,132 @@
+"""Run a study: measure what is missing, draw, and write its folder.
+
+results/NAME/measured.json     scale, settings, environment, measurements, verdicts; with a checksum
+results/NAME/PICTURE.png, .svg, or .gif
+results/NAME/README.md         the page
+results/README.md              all verdicts of all folders beside it
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from certus.display.canvas import save_figure
+from certus.errors import ArgumentError
+from certus.storage.files import DamageError, RunError, open_regular, read_json
+from certus.storage.write import check_seal, seal, write_atomically, write_json
+from studies.page import WRITTEN_BY, page, table_of_all
+from studies.study import Scale, Study
+from studies.workspace import Workspace, merge_environments, require_inputs
+
+MEASURED, PAGE = "measured.json", "README.md"
+Tell = Callable[[str, float, float], None]
+"""Told before each part: its name, the effort that is done, and the whole effort."""
+
+
+def run_study(study: Study, scale: Scale, workspace: Workspace, results: Path, tell: Tell) -> list[Path]:
+    """Measure, draw and write; parts that were kept are not measured again.
+
+    Returns: the files that were written.
+    """
+    require_output(study, scale, results)
+    require_inputs(study, scale)
+    parts = study.parts(scale)
+    measured = {part.name: workspace.load(study, scale, part) for part in parts}
+    missing = [part for part in parts if measured[part.name] is None]
+    whole, done = sum(part.effort for part in missing), 0.0
+    for part in missing:
+        tell(part.name, done, whole)
+        measured[part.name] = part.measure(workspace, part.settings)
+        workspace.store(study, scale, part, measured[part.name])
+        done += part.effort
+    tell("drawing", whole, whole)
+    when = merge_environments(workspace.environments_of(study, scale))
+    return write_folder(study, _content(study, scale, measured, when), results)
+
+
+def _content(study: Study, scale: Scale, measured: dict[str, Any], when: dict[str, Any]) -> dict[str, Any]:
+    """What ``measured.json`` says, without its seal."""
+    return {
+        "name": study.name,
+        "title": study.title,
+        "beyond": study.beyond,
+        "scale": scale,
+        "revision": study.revision,
+        "environment": when,
+        "training": study.training_at(scale),
+        "settings": {part.name: dict(part.settings) for part in study.parts(scale)},
+        "verdicts": verdicts_of(study, measured),
+        "measured": measured,
+    }
+
+
+def verdicts_of(study: Study, measured: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the verdicts in JSON types."""
+    return [asdict(one) for one in study.verdicts(measured)]
+
+
+def write_folder(study: Study, content: dict[str, Any], results: Path) -> list[Path]:
+    """The pictures, the page and the file of what was measured; then the table of all."""
+    folder, measured = results / study.name, content["measured"]
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for picture in study.pictures:
+        figure = picture.draw(measured)
+        for suffix in (".png", ".svg"):
+            written.append(folder / f"{picture.name}{suffix}")
+            save_figure(figure, written[-1])
+    for animation in study.animations:
+        written.append(folder / f"{animation.name}.gif")
+        animation.write(measured, written[-1])
+    write_json(folder / MEASURED, seal(content))
+    write_atomically(folder / PAGE, page(study, content).encode())
+    write_atomically(results / PAGE, table_of_all(_everything(results)).encode())
+    return [*written, folder / MEASURED, folder / PAGE, results / PAGE]
+
+
+def read_measured(path: Path) -> dict[str, Any]:
+    """A file that ``write_folder`` wrote, checked; ``DamageError`` says what to do where it is not."""
+    try:
+        content = read_json(path)
+        if not isinstance(content, dict):
+            raise DamageError(f"{path} is corrupt: it is no file of certus.")
+        check_seal(content, path)
+        return content
+    except RunError as reason:
+        again = f"remove {path.parent}, and `python -m studies {path.parent.name}` writes it again"
+        raise DamageError(f"{str(reason).removesuffix('.')}: {again}.") from None
+
+
+def _everything(results: Path) -> list[dict[str, Any]]:
+    """What every reproduction in this folder measured; a folder without a page of ours is not ours."""
+    pages = sorted(path for path in results.glob(f"*/{PAGE}") if _is_ours(path))
+    return [read_measured(path.parent / MEASURED) for path in pages]
+
+
+def _is_ours(page_file: Path) -> bool:
+    try:
+        with open_regular(page_file) as stream:
+            return stream.read(len(WRITTEN_BY.encode())) == WRITTEN_BY.encode()
+    except OSError:
+        return False
+
+
+def require_output(study: Study, scale: Scale, results: Path) -> None:
+    """Raise ``ArgumentError`` where something else would be replaced: a page of the user's own, or figures at
+    the paper's scale by a quick look; ``RunError`` for a file that the table of all could not read."""
+    for page_file in (results / PAGE, results / study.name / PAGE):
+        if os.path.lexists(page_file) and not _is_ours(page_file):
+            raise ArgumentError(
+                f"`--output` must be a folder of its own; {page_file} is not of certus; got {results}."
+            )
+    _everything(results)
+    path = results / study.name / MEASURED
+    if scale is Scale.QUICK and path.exists() and read_measured(path)["scale"] == Scale.PAPER:
+        raise ArgumentError(
+            f"`--output` must be another folder for a quick look: {path.parent} holds the paper's scale; "
+            f"got {results}. Give `-o` a folder of your own, or take `--scale paper`."
+        )
