@@ -85,8 +85,8 @@ def accuracy_text(measured: Measured) -> str:
     for name, row in networks.items():
         cells = [f"{_per_cent(one['certified'])} – {_per_cent(one['attacked'])}" for one in row["within"]]
         rows.append([f"{_NAMES[name]} (γ = {row['gamma']:g})", _per_cent(row["clean"]), *cells])
-    for name, known in _PUBLISHED.items():
-        cells = [f"{known[epsilon]}" if epsilon in known else "–" for epsilon in epsilons]
+    for name, published in _PUBLISHED.items():
+        cells = [f"{published[epsilon]}" if epsilon in published else "–" for epsilon in epsilons]
         rows.append([name, _CLEAN.get(name, "–"), *cells])
     plans = "; ".join(
         f"γ = {row['gamma']:g}, temperature {row['temperature']:g}, ε = {row['epsilon']}"
@@ -104,14 +104,14 @@ def accuracy_text(measured: Measured) -> str:
     )
 
 
-def _choices(found: list[Mapping[str, Any]], head: list[str]) -> str:
+def _choices(choices: list[Mapping[str, Any]], head: list[str]) -> str:
     rows = []
-    for row in found:
+    for row in choices:
         cells = [f"{row[name]:g}" for name in ("gamma", "temperature", "epsilon", "margin")]
         shares = [row["clean"], *(one["certified"] for one in row["within"])]
         rows.append([*cells, *(_per_cent(share, 1) for share in shares)])
     table = markdown_table(["γ", "temperature", "ε of PGM", "margin", *head], rows)
-    return f"{_CHOICE.format(**found[0])}\n\n{table}"
+    return f"{_CHOICE.format(**choices[0])}\n\n{table}"
 
 
 def accuracy_verdicts(measured: Measured) -> list[Verdict]:
@@ -196,15 +196,15 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
     problem = Problem.of(trained.loss.model, data, CrossEntropy(), SquaredL2(), Unbounded())
     weights = digest(dict(trained.loss.model.state_dict()))
     radius: list[float] = []
-    found: list[float] = []
+    distances: list[float] = []
     for first in range(0, len(data), _PORTION):
         part = slice(first, min(first + _PORTION, len(data)))
         about = {"distances of": weights, "split": settings["split"], "first": part.start, "last": part.stop}
         pair = workspace.cached(about, partial(_distances, problem, part))
         radius += pair[0]
-        found += pair[1]
-    told = {**chosen, **accuracies(radius, found, _EPSILONS)}
-    return told | ({"curve": accuracies(radius, found, _CURVE)["within"]} if settings["curve"] else {})
+        distances += pair[1]
+    result = {**chosen, **accuracies(radius, distances, _EPSILONS)}
+    return result | ({"curve": accuracies(radius, distances, _CURVE)["within"]} if settings["curve"] else {})
 
 
 def _distances(whole: Problem, part: slice) -> list[list[float]]:
@@ -212,17 +212,19 @@ def _distances(whole: Problem, part: slice) -> list[list[float]]:
     problem = whole.select(part)
     touches = touching_points(problem)
     assert touches is not None
-    radius, found = certified_radii(problem, touches), costs_beyond(problem, touches).sqrt() * (1 + 1e-12)
+    radius, distances = certified_radii(problem, touches), costs_beyond(problem, touches).sqrt() * (1 + 1e-12)
     with torch.no_grad():
-        found[errs(problem, problem.inputs, problem.targets)] = 0.0
-    if not bool((radius <= found).all()):
+        distances[errs(problem, problem.inputs, problem.targets)] = 0.0
+    if not bool((radius <= distances).all()):
         raise ContradictionError("An error was found within a certified radius: one of them is wrong.")
-    return [radius.tolist(), found.clamp_max(1e9).tolist()]
+    return [radius.tolist(), distances.clamp_max(1e9).tolist()]
 
 
-def accuracies(radius: Sequence[float], found: Sequence[float], epsilons: Sequence[float]) -> dict[str, Any]:
+def accuracies(
+    radius: Sequence[float], error_distances: Sequence[float], epsilons: Sequence[float]
+) -> dict[str, Any]:
     """Shares: clean, and within every ε certified and attacked."""
-    radii, distances = (torch.tensor(values, dtype=torch.float64) for values in (radius, found))
+    radii, distances = (torch.tensor(values, dtype=torch.float64) for values in (radius, error_distances))
     right = distances > 0
     return {
         "images": len(radii),

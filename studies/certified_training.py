@@ -126,14 +126,14 @@ def error_of(outcome: Outcome) -> float:
 def proven_curvature(trained: TrainedRun) -> dict[str, float | None]:
     """L̄ of cross-entropy, by the best rule and as the paper prints it."""
     shape = tuple(trained.data.test.inputs.shape[1:])
-    found = certus.input_smoothness(trained.loss.model, input_shape=shape)
-    return {"curvature": found.curvature, "paper": found.bounds["paper"]}
+    bound = certus.input_smoothness(trained.loss.model, input_shape=shape)
+    return {"curvature": bound.curvature, "paper": bound.bounds["paper"]}
 
 
 def clean_error(trained: TrainedRun, data: Split) -> dict[str, float]:
     """Without an attack."""
-    found = evaluate(plain_loss(trained), data)
-    return {"error": 1 - found["accuracy"], "loss": found["loss"]}
+    evaluation = evaluate(plain_loss(trained), data)
+    return {"error": 1 - evaluation["accuracy"], "loss": evaluation["loss"]}
 
 
 def evenly_spaced(data: Split, count: int) -> Split:
@@ -157,11 +157,11 @@ def certified_errors(
 
 def _floors(trained: TrainedRun, part: Split, rhos: Sequence[float]) -> list[float]:
     """(n,) what an error of each image costs at least."""
-    found = certus.certify(
+    certificate = certus.certify(
         trained.loss.model, part, rho=rhos, gammas=[4.0], balls=0, refine=0, attack_steps=0
     )
-    assert found.error_floor is not None
-    return [float(cost) for cost in found.error_floor]
+    assert certificate.error_floor is not None
+    return [float(cost) for cost in certificate.error_floor]
 
 
 def loss_certificate(
@@ -171,7 +171,7 @@ def loss_certificate(
     samples = {"inputs": data.inputs, "targets": data.targets}
     question = [list(rhos), digest(dict(trained.loss.model.state_dict())), digest(samples)]
     memory = FileMemory(trained.run.path / "unfinished", question)
-    found = certus.certify(
+    certificate = certus.certify(
         trained.loss.model, data, rho=rhos, balls=0, refine=0, attack_steps=5, memory=memory
     )
     memory.forget()
@@ -183,7 +183,7 @@ def loss_certificate(
             "loss attacked": bracket.loss_low,
             "loss certified": bracket.loss_high,
         }
-        for bracket in found.curve()
+        for bracket in certificate.curve()
     ]
 
 
@@ -233,22 +233,22 @@ Summaries = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 def _table(measured: Measured) -> Summaries:
     rows: dict[str, dict[str, dict[int, dict[str, Any]]]] = {}
-    for found in measured.values():
-        if "plan" in found:
-            seeds = rows.setdefault(found["data"], {}).setdefault(found["plan"], {})
-            seeds.setdefault(found["seed"], {}).update(found)
+    for result in measured.values():
+        if "plan" in result:
+            seeds = rows.setdefault(result["data"], {}).setdefault(result["plan"], {})
+            seeds.setdefault(result["seed"], {}).update(result)
     return {
         data: {name: _summary(list(plans[name].values())) for name in _NAMES if name in plans}
         for data, plans in rows.items()
     }
 
 
-def _summary(found: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _summary(results: list[Mapping[str, Any]]) -> dict[str, Any]:
     """[mean, smallest, largest] of every number over the seeds for which it was measured."""
 
     def over(*path: str | int) -> list[float]:
         values = []
-        for row in found:
+        for row in results:
             value: Any = row
             for step in path:
                 value = value[step]
@@ -256,23 +256,23 @@ def _summary(found: list[Mapping[str, Any]]) -> dict[str, Any]:
         return [mean(values), min(values), max(values)]
 
     summary: dict[str, Any] = {
-        "seeds": len(found),
+        "seeds": len(results),
         "curvature": over("bound", "curvature"),
         "clean": over("clean", "error"),
         "loss": over("clean", "loss"),
     }
-    summary["pgm"] = {key: over("pgm", key) for key in found[0]["pgm"]}
-    for row in found:  # only one seed has it
+    summary["pgm"] = {key: over("pgm", key) for key in results[0]["pgm"]}
+    for row in results:  # only one seed has it
         if "auto" in row:
             summary["auto"] = {key: [value, row["strong"][key]] for key, value in row["auto"].items()}
     for kind in ("strong", "same"):
-        summary[kind] = {key: over(kind, key) for key in found[0][kind]}
+        summary[kind] = {key: over(kind, key) for key in results[0][kind]}
     summary["certificate"] = [
         {"rho": level["rho"]} | {key: over("certificate", index, key) for key in level if key != "rho"}
-        for index, level in enumerate(found[0]["certificate"])
+        for index, level in enumerate(results[0]["certificate"])
     ]
-    if "certified" in found[0]:
-        summary["certified"] = {rho: over("certified", rho) for rho in found[0]["certified"]}
+    if "certified" in results[0]:
+        summary["certified"] = {rho: over("certified", rho) for rho in results[0]["certified"]}
     return summary
 
 
@@ -281,7 +281,7 @@ def certified_text(measured: Measured) -> str:
     parts = [_HEAD]
     for data, methods in _table(measured).items():
         parts += [f"## {data}", *_sections(methods)]
-    choices = [found for name, found in measured.items() if name.startswith("choice-")]
+    choices = [choice for name, choice in measured.items() if name.startswith("choice-")]
     keys = ["training", "clean", "clipped 0.05", "clipped 0.10", "unclipped 0.05", "unclipped 0.10"]
     rows = [[row["change"], *(f"{row[key]:.4f}" for key in keys)] for row in choices]
     return "\n\n".join([*parts, _CHOICE, markdown_table(["", *keys], rows)])
@@ -313,8 +313,10 @@ def _sections(methods: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if auto:
         keys = list(next(iter(auto.values())))
         head = [f"{attack} {key}" for key in keys for attack in ("AutoAttack", "strong")]
-        shown = {name: [f"{value:.4f}" for key in keys for value in row[key]] for name, row in auto.items()}
-        parts.append(_lines(head, shown))
+        cells_of = {
+            name: [f"{value:.4f}" for key in keys for value in row[key]] for name, row in auto.items()
+        }
+        parts.append(_lines(head, cells_of))
     every = {name: row["certified"] for name, row in methods.items() if "certified" in row}
     rhos = list(next(iter(every.values())))
     parts.append(
@@ -324,14 +326,14 @@ def _sections(methods: Mapping[str, Mapping[str, Any]]) -> list[str]:
         )
     )
     for what in ("error", "loss"):
-        shown = {
+        cells_of = {
             name: [
                 f"{at_least(level[f'{what} attacked'][0])} – {at_most(level[f'{what} certified'][0])}"
                 for level in row["certificate"]
             ]
             for name, row in methods.items()
         }
-        parts.append(_lines([f"{what} at ρ = {level['rho']:g}" for level in levels], shown))
+        parts.append(_lines([f"{what} at ρ = {level['rho']:g}" for level in levels], cells_of))
     return parts
 
 
@@ -557,17 +559,17 @@ def _parts(scale: Scale) -> list[Part]:
     parts = []
     for data, name, seed in jobs:
         epochs = 1 if quick else _PLANS[name].epochs
-        asked: dict[str, tuple[_Measure, int]] = {
+        measures: dict[str, tuple[_Measure, int]] = {
             "attacks": (_measure_attacks, every),
             "strong": (_measure_strong, some),
             "certificate": (_measure_certificate, some),
         }
         if seed == 1 and not quick:
-            asked["auto"] = (_measure_auto, some)
+            measures["auto"] = (_measure_auto, some)
         if name != "erm":  # nothing of use is proven of all images there
-            asked["certified"] = (_measure_certified, every)
+            measures["certified"] = (_measure_certified, every)
         about = {"data": data, "plan": name, "seed": seed, "epochs": epochs, "options": _PLANS[name].options}
-        for kind, (measure, images) in asked.items():
+        for kind, (measure, images) in measures.items():
             packages = ("torchattacks",) if kind == "auto" else ()
             work = partial(_told, measure)
             settings = {**about, "images": images}

@@ -34,11 +34,11 @@ def list_studies(output: Path, work: Path, *, as_json: bool) -> None:
         return
     for beyond in (False, True):
         first = "beyond the paper" if beyond else "name"
-        shown = make_table(first, "quick", "paper", "measured", "shows", words=("measured", "shows"))
+        table = make_table(first, "quick", "paper", "measured", "shows", words=("measured", "shows"))
         for row in (each for each in rows if each["beyond"] == beyond):
             costs = [f"{row[f'minutes_{scale}']:g} min" for scale in Scale]
-            shown.add_row(str(row["name"]), *costs, _state(row), str(row["title"]))
-        console.print(shown)
+            table.add_row(str(row["name"]), *costs, _state(row), str(row["title"]))
+        console.print(table)
     console.print(
         "Minutes on two cores, about; those of mnist-… once mnist is there, whose networks they share. "
         "`python -m studies NAME --scale paper` resumes an interrupted one."
@@ -47,8 +47,8 @@ def list_studies(output: Path, work: Path, *, as_json: bool) -> None:
 
 def _state(row: dict[str, Any]) -> str:
     """At which scale it is there; else how much of the paper's scale is."""
-    kept, parts = row["parts_done"][Scale.PAPER], row["parts"][Scale.PAPER]
-    return row["measured"] or (f"{kept} of {parts} parts" if kept else "–")
+    done, parts = row["parts_done"][Scale.PAPER], row["parts"][Scale.PAPER]
+    return row["measured"] or (f"{done} of {parts} parts" if done else "–")
 
 
 def _row(study: Study, output: Path, workspace: Workspace) -> dict[str, Any]:
@@ -87,9 +87,9 @@ def run_studies(name: str, scale: str, output: Path, work: Path, *, as_json: boo
     for study in chosen:
         require_output(study, scale, output)
         require_inputs(study, scale)
-    kept = f"{work} keeps the parts that are finished; the same command continues."
+    message = f"{work} keeps the parts that are finished; the same command continues."
     written = []
-    with if_interrupted(lambda: kept):
+    with if_interrupted(lambda: message):
         for study in chosen:
             written += _with_bar(study, scale, work, output)
     if as_json:
@@ -105,13 +105,13 @@ def _with_bar(study: Study, scale: Scale, work: Path, output: Path) -> list[Path
     """A bar in a terminal; a line for each part elsewhere, as in the file of ``nohup``."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=messages, disable=not messages.is_terminal) as bar:
-        task, part, told, begun = bar.add_task(study.name, total=None), "", 0.0, time.monotonic()
+        task, part, last_line, begun = bar.add_task(study.name, total=None), "", 0.0, time.monotonic()
 
         def say(words: str, *, seldom: bool = False) -> None:
-            nonlocal told
+            nonlocal last_line
             bar.update(task, description=f"{study.name}: {words}")
-            if not messages.is_terminal and (not seldom or time.monotonic() - told > _SELDOM):
-                told = time.monotonic()
+            if not messages.is_terminal and (not seldom or time.monotonic() - last_line > _SELDOM):
+                last_line = time.monotonic()
                 messages.print(f"{study.name}: {words}")
 
         def tell(name: str, done: float, whole: float) -> None:
@@ -138,11 +138,11 @@ def progress_text(done: float, whole: float, seconds: float) -> str:
     >>> progress_text(0.1, 4, 60), progress_text(1, 4, 59), progress_text(3, 4, 120)
     ('2% done', '25% done, about 3 min left', '75% done, under a minute left')
     """
-    told = f"{done / whole:.0%} done"
+    text = f"{done / whole:.0%} done"
     if done < whole / 20 or done == whole:
-        return told
+        return text
     left = seconds * (whole - done) / done
-    return f"{told}, about {left / 60:.0f} min left" if left >= 60 else f"{told}, under a minute left"
+    return f"{text}, about {left / 60:.0f} min left" if left >= 60 else f"{text}, under a minute left"
 
 
 class _Epochs(Observer):
@@ -162,7 +162,7 @@ def _show(study: Study, output: Path) -> None:
     content = read_measured(output / study.name / MEASURED)
     console.print(f"{study.title} (scale: {content['scale']})")
     heads = ("answer", "question", "ours") if study.beyond else ("verdict", "claim", "ours")
-    shown = make_table(*heads, words=heads)
+    table = make_table(*heads, words=heads)
     for claim, ours, outcome in rows_of(content):
-        shown.add_row(outcome, claim, ours)
-    console.print(shown)
+        table.add_row(outcome, claim, ours)
+    console.print(table)

@@ -219,8 +219,8 @@ def _parts(scale: Scale) -> list[Part]:
 
 
 def _runs(measured: Measured, kind: str) -> list[Mapping[str, Any]]:
-    found = [one for name, one in measured.items() if name.startswith(kind)]
-    return sorted(found, key=lambda one: (one["steps"], one["gradients"]))
+    runs = [one for name, one in measured.items() if name.startswith(kind)]
+    return sorted(runs, key=lambda one: (one["steps"], one["gradients"]))
 
 
 def _draw(measured: Measured) -> Figure:

@@ -100,11 +100,11 @@ def measure_levels(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
     for count in settings["counts"]:
         for repetition in range(settings["repetitions"]):
             data = _sample(count, seed=1000 + repetition)
-            found = [
+            differences = [
                 moved_costs(theta, data).mean().item() - level
                 for theta, level in zip(weights, levels, strict=True)
             ]
-            deviations[count].append(found)
+            deviations[count].append(differences)
     return {
         "levels": levels,
         "rows": [

@@ -51,13 +51,13 @@ Clause = tuple[int, int, int]
 
 def random_formula(variables: int, clauses: int, generator: torch.Generator) -> list[Clause]:
     """Clauses of three different variables each, with random signs."""
-    made = []
+    formula = []
     for _ in range(clauses):
         chosen = torch.randperm(variables, generator=generator)[:3] + 1
         signs = 2 * torch.randint(2, (3,), generator=generator) - 1
         first, second, third = (chosen * signs).tolist()
-        made.append((first, second, third))
-    return made
+        formula.append((first, second, third))
+    return formula
 
 
 def clauses_held(formula: list[Clause], truths: Tensor) -> Tensor:
@@ -158,8 +158,8 @@ def _parts(scale: Scale) -> list[Part]:
     ]
 
 
-def _missed(found: Mapping[str, Any], by: str = "ascent") -> float:
-    rows = found["formulas"]
+def _missed(result: Mapping[str, Any], by: str = "ascent") -> float:
+    rows = result["formulas"]
     return sum(bool(row[by] < row["most"] - 1e-6) for row in rows) / len(rows)
 
 
@@ -172,7 +172,7 @@ def _of_starts(measured: Measured, starts: int) -> list[Mapping[str, Any]]:
 def _draw(measured: Measured) -> Figure:
     figure = new_figure(5.2, 3.8)
     axes = figure.subplots()
-    starts = sorted({found["starts"] for found in measured.values()})
+    starts = sorted({result["starts"] for result in measured.values()})
     for colour, count in zip(COLOURS, starts, strict=False):
         chosen = _of_starts(measured, count)
         sizes, missed = [one["variables"] for one in chosen], [100 * _missed(one) for one in chosen]

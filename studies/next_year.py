@@ -93,15 +93,17 @@ plus two standard errors. That is an estimate all the same: that a year lies wit
 
 def next_year_text(measured: Measured) -> str:
     """The page's words and tables."""
-    found, about = _models(measured), measured["split-0"]
+    splits, about = _models(measured), measured["split-0"]
     moved = []
-    for year, told in measured["shifts"]["shifts"].items():
-        cells = [f"{mean:.3f} ± {spread:.3f}" for mean, spread in (told["inputs alone"], told["with labels"])]
-        before, after = told["share employed"]
+    for year, shift in measured["shifts"]["shifts"].items():
+        cells = [
+            f"{mean:.3f} ± {spread:.3f}" for mean, spread in (shift["inputs alone"], shift["with labels"])
+        ]
+        before, after = shift["share employed"]
         moved.append([year, *cells, f"{before:.1%} → {after:.1%}"])
-    met = [_met(found, name) for name in found[0]]
+    met = [_met(splits, name) for name in splits[0]]
     parts = [
-        _HEAD.format(seeds=len(found), draws=measured["shifts"]["draws"]),
+        _HEAD.format(seeds=len(splits), draws=measured["shifts"]["draws"]),
         markdown_table(["from 2015 to", "Ŵ, inputs alone", "Ŵ, a changed label costs 1", "employed"], moved),
         _LABELS.format(**about),
         markdown_table(["", *_YEARS, "training, s", "certifying, s"], met),
@@ -109,7 +111,7 @@ def next_year_text(measured: Measured) -> str:
     ]
     for level, rho in measured["shifts"]["levels"].items():
         head = [f"ρ = {rho:.2g}", *(f"{what}{also}" for what, also in _KINDS)]
-        parts.append(markdown_table(head, [_worst(found, name, level) for name in found[0]]))
+        parts.append(markdown_table(head, [_worst(splits, name, level) for name in splits[0]]))
     return "\n\n".join(part.strip() for part in parts)
 
 
@@ -121,19 +123,19 @@ def _models(measured: Measured) -> list[Mapping[str, Any]]:
 _KINDS = (("error", ""), ("loss", ""), ("error", ", labels too"), ("loss", ", labels too"))
 
 
-def _met(found: list[Mapping[str, Any]], name: str) -> list[str]:
+def _met(splits: list[Mapping[str, Any]], name: str) -> list[str]:
     cells = [name]
     for year in _YEARS:
-        values = [100 * one[name]["errors"][year] for one in found]
+        values = [100 * one[name]["errors"][year] for one in splits]
         cells.append(f"{median(values):.1f} ({min(values):.1f} – {max(values):.1f})")
     for what in ("training", "certifying"):
-        seconds = [one[name].get(f"seconds of {what}") for one in found]
+        seconds = [one[name].get(f"seconds of {what}") for one in splits]
         cells.append("–" if None in seconds else f"{median(seconds):.1f}")
     return cells
 
 
-def _worst(found: list[Mapping[str, Any]], name: str, level: str) -> list[str]:
-    worst = [one[name]["worst"][level] for one in found]
+def _worst(splits: list[Mapping[str, Any]], name: str, level: str) -> list[str]:
+    worst = [one[name]["worst"][level] for one in splits]
     return [name, *(_bracket(worst, what, labels=bool(also)) for what, also in _KINDS)]
 
 
@@ -150,24 +152,24 @@ def _bracket(worst: list[Mapping[str, Any]], what: str, *, labels: bool) -> str:
     return f"≥ {least}, no proof" if not proven else f"{least} – {at_most(scale * median(proven), digits)}"
 
 
-def _real(found: list[Mapping[str, Any]], name: str) -> float:
+def _real(splits: list[Mapping[str, Any]], name: str) -> float:
     """The median error in the worst of the years that came."""
-    return float(max(median(one[name]["errors"][year] for one in found) for year in _YEARS[1:]))
+    return float(max(median(one[name]["errors"][year] for one in splits) for year in _YEARS[1:]))
 
 
-def _proven(found: list[Mapping[str, Any]]) -> dict[str, float]:
+def _proven(splits: list[Mapping[str, Any]]) -> dict[str, float]:
     """The median proven worst case at the small level, of the models that have one."""
     return {
-        name: median(one[name]["worst"][SMALL_LEVEL]["error_high"] for one in found)
-        for name in found[0]
-        if "error_high" in found[0][name]["worst"][SMALL_LEVEL]
+        name: median(one[name]["worst"][SMALL_LEVEL]["error_high"] for one in splits)
+        for name in splits[0]
+        if "error_high" in splits[0][name]["worst"][SMALL_LEVEL]
     }
 
 
 def next_year_verdicts(measured: Measured) -> list[Verdict]:
     """The years that came, and what is proven."""
-    found, rho = _models(measured), measured["shifts"]["levels"][SMALL_LEVEL]
-    real, proven = {name: _real(found, name) for name in found[0]}, _proven(found)
+    splits, rho = _models(measured), measured["shifts"]["levels"][SMALL_LEVEL]
+    real, proven = {name: _real(splits, name) for name in splits[0]}, _proven(splits)
     best = min(real, key=lambda name: real[name])
     return [
         Verdict(
@@ -195,17 +197,17 @@ def next_year_verdicts(measured: Measured) -> list[Verdict]:
 
 def draw_years(measured: Measured) -> Figure:
     """What came, and the worst case."""
-    found, levels, figure = _models(measured), measured["shifts"]["levels"], new_figure(11, 4)
+    splits, levels, figure = _models(measured), measured["shifts"]["levels"], new_figure(11, 4)
     left, right = figure.subplots(1, 2)
-    names = list(found[0])
+    names = list(splits[0])
     for place, name in enumerate(names):
         colour, marker, aside = COLOURS[place], MARKERS[place], 0.15 * (place - 1.5)
         for spot, year in enumerate(_YEARS):
-            values = [100 * one[name]["errors"][year] for one in found]
+            values = [100 * one[name]["errors"][year] for one in splits]
             left.vlines(spot + aside, min(values), max(values), color=colour)
             left.plot(spot + aside, median(values), color=colour, marker=marker, markersize=6, label=name)
         for spot, level in enumerate(levels):
-            _draw_bracket(right, spot + aside, [one[name]["worst"][level] for one in found], colour, marker)
+            _draw_bracket(right, spot + aside, [one[name]["worst"][level] for one in splits], colour, marker)
     left.set_xticks(range(len(_YEARS)), _YEARS)
     left.set(ylabel="error, per cent", title="What came")
     right.set_xticks(range(len(levels)), [f"ρ = {rho:.2g}" for rho in levels.values()])
@@ -215,8 +217,8 @@ def draw_years(measured: Measured) -> Figure:
     left.set_ylim(0, None)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-    shown = dict(zip(*reversed(left.get_legend_handles_labels()), strict=True))
-    legend_below(figure, list(shown.values()), list(shown))
+    legend = dict(zip(*reversed(left.get_legend_handles_labels()), strict=True))
+    legend_below(figure, list(legend.values()), list(legend))
     title_above(figure, "Learnt from 2015: medians, and ranges over splits", 11)
     return figure
 
@@ -255,9 +257,9 @@ class _Trained:
 def _measure_shifts(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
     """How far each year is from 2015, *estimated*: [mean, standard error] over draws of 500 people each."""
     data, cost = _people(0)
-    here, found, draws = named_split(data, "all"), {}, settings["draws"]
+    here, shifts, draws = named_split(data, "all"), {}, settings["draws"]
     for year in _LATER_YEARS:
-        there, told = data.later[year], {}
+        there, shift = data.later[year], {}
         for words, price in (("inputs alone", None), ("with labels", _LABEL_PRICE)):
             values = torch.tensor(
                 [
@@ -266,12 +268,12 @@ def _measure_shifts(workspace: Workspace, settings: Mapping[str, Any]) -> dict[s
                 ],
                 dtype=torch.float64,
             )
-            told[words] = [float(values.mean()), float(values.std() / draws**0.5)]
+            shift[words] = [float(values.mean()), float(values.std() / draws**0.5)]
         employed = [float(part.targets.double().mean()) for part in (here, there)]
-        found[year] = told | {"share employed": employed}
-    largest = max(mean + 2 * error for mean, error in (told["with labels"] for told in found.values()))
+        shifts[year] = shift | {"share employed": employed}
+    largest = max(mean + 2 * error for mean, error in (shift["with labels"] for shift in shifts.values()))
     levels = {SMALL_LEVEL: settings["rho"], "measured": max(largest, settings["rho"])}
-    return {"shifts": found, "levels": levels, "draws": draws}
+    return {"shifts": shifts, "levels": levels, "draws": draws}
 
 
 def _measure_split(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,15 +284,15 @@ def _measure_split(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
     )
     levels, seed = {SMALL_LEVEL: settings["rho"], "measured": moved}, settings["seed"]
     data, cost = _people(seed)
-    rows, found = data.test[random_order(len(data.test), seed)[: settings["rows"]]], {}
+    rows, models = data.test[random_order(len(data.test), seed)[: settings["rows"]]], {}
     for name, trained in _train(data, cost, settings).items():
-        told: dict[str, Any] = {"seconds of training": trained.seconds}
-        told["errors"] = {"2015": _error(trained.says, data.test)}
-        told["errors"] |= {year: _error(trained.says, data.later[year]) for year in _LATER_YEARS}
-        told["error of the rows"] = _error(trained.says, rows)
+        result: dict[str, Any] = {"seconds of training": trained.seconds}
+        result["errors"] = {"2015": _error(trained.says, data.test)}
+        result["errors"] |= {year: _error(trained.says, data.later[year]) for year in _LATER_YEARS}
+        result["error of the rows"] = _error(trained.says, rows)
         if name == _BOOSTING:
             cheapest = age_costs(trained.says, rows, data)
-            told["worst"] = {
+            result["worst"] = {
                 level: {"error_low": errors_bought(cheapest, rho)} for level, rho in levels.items()
             }
         else:
@@ -298,13 +300,13 @@ def _measure_split(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
             plain, priced = (
                 _certify(trained.model, rows, cost, levels, price) for price in (None, _LABEL_PRICE)
             )
-            told["seconds of certifying"] = time.process_time() - began
-            told["worst"] = {
+            result["seconds of certifying"] = time.process_time() - began
+            result["worst"] = {
                 level: _sides(plain, rho) | {"with labels": _sides(priced, rho)}
                 for level, rho in levels.items()
             }
-        found[name] = told
-    return {"models": found, **{name: settings[name] for name in ("rho", "gamma", "epochs", "rows")}}
+        models[name] = result
+    return {"models": models, **{name: settings[name] for name in ("rho", "gamma", "epochs", "rows")}}
 
 
 def _people(seed: int) -> tuple[DataSet, WeightedL2]:
@@ -362,13 +364,13 @@ def _certify(
     options: dict[str, Any] = {} if price is None else {"label_cost": LabelCost(price, 2)}
     if isinstance(model, nn.Module):
         options |= {"balls": 2, "refine": 0}
-    found = certus.certify(model, rows, rho=sorted(set(levels.values())), cost=cost, **options)
-    assert isinstance(found, Certificate)
-    return found
+    certificate = certus.certify(model, rows, rho=sorted(set(levels.values())), cost=cost, **options)
+    assert isinstance(certificate, Certificate)
+    return certificate
 
 
-def _sides(found: Certificate, rho: float) -> dict[str, float | None]:
-    at = found.bracket(rho)
+def _sides(certificate: Certificate, rho: float) -> dict[str, float | None]:
+    at = certificate.bracket(rho)
     names = ("loss_low", "loss_high", "error_low", "error_high")
     return {name: getattr(at, name) for name in names}
 

@@ -21,15 +21,15 @@ _SHOWN = (
 
 def training_settings(settings: Settings) -> dict[str, Any]:
     """Those that matter to a reader, in JSON types."""
-    known = asdict(settings)
-    return {name: known[name] for name in _SHOWN}
+    values = asdict(settings)
+    return {name: values[name] for name in _SHOWN}
 
 
-def training_text(told: Mapping[str, Any]) -> str:
+def training_text(settings: Mapping[str, Any]) -> str:
     """In one line; of an ascent that is not the paper's, how it ends."""
-    listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items())
+    listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
     words = f"Training, unless said otherwise: {listed}."
-    if told["ascent"] == "adaptive":
+    if settings["ascent"] == "adaptive":
         words += (
             " The adaptive ascent goes on, sample by sample, until an estimate of what f = ℓ − γc still "
             f"lacks is at most the tolerance, or for {MonotoneAscent.max_gradients} gradients; the paper "
@@ -123,8 +123,8 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     | 1 | x\\|y |
     """
     lines = [head, *rows]
-    shown = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
-    return "\n".join([shown[0], "|---" * len(head) + "|", *shown[1:]])
+    texts = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+    return "\n".join([texts[0], "|---" * len(head) + "|", *texts[1:]])
 
 
 def _head(content: dict[str, Any]) -> list[str]:
@@ -212,12 +212,14 @@ def _number(value: float | None, how: Mapping[str, Any]) -> str:
     return text.replace("-", "−") + ("%" if how["percent"] else "")
 
 
-def _environment(known: dict[str, Any]) -> str:
+def _environment(environment: dict[str, Any]) -> str:
     """When and with what; of what was not recorded, the ``note`` says so."""
-    said = [known["note"]] if "note" in known else []
-    if "date" in known:
-        versions = ", ".join(f"{name} {version}" for name, version in known["versions"].items())
-        threads = "1 thread" if known["threads"] == 1 else f"{known['threads']} threads"
-        processor = known["machine"]["processor"]
-        said.insert(0, f"Measured on {known['date']} with {versions}, on {threads} of {processor}.")
-    return " ".join(said)
+    sentences = [environment["note"]] if "note" in environment else []
+    if "date" in environment:
+        versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
+        threads = "1 thread" if environment["threads"] == 1 else f"{environment['threads']} threads"
+        processor = environment["machine"]["processor"]
+        sentences.insert(
+            0, f"Measured on {environment['date']} with {versions}, on {threads} of {processor}."
+        )
+    return " ".join(sentences)

@@ -71,7 +71,7 @@ def clopper_bounds(
         level: np.array([1 - success_floor(draws - k, draws, level) for k in range(draws + 1)])
         for level in RIVAL_LEVELS
     }
-    found, known = {}, before.numpy()
+    bounds, errors_before = {}, before.numpy()
     for stake in stakes:
         envelope = Envelope.of(ballot, stake.gamma * sigma**2)
         grid = normal_below(envelope.scores)
@@ -79,9 +79,9 @@ def clopper_bounds(
         values = {
             level: np.append(envelope.values, 1.0)[np.searchsorted(grid, top)] for level, top in tops.items()
         }
-        level = min(RIVAL_LEVELS, key=lambda one: values[one][known].mean() + one)
-        found[stake.gamma] = betting(from_numpy(values[level])[seen], 1.0, failure / len(stakes)) + level
-    return found
+        level = min(RIVAL_LEVELS, key=lambda one: values[one][errors_before].mean() + one)
+        bounds[stake.gamma] = betting(from_numpy(values[level])[seen], 1.0, failure / len(stakes)) + level
+    return bounds
 
 
 def majorant_bounds(
@@ -89,11 +89,11 @@ def majorant_bounds(
 ) -> dict[float, float]:
     """γ → the least concave majorant of F at a bound on the mean of h: all of them hold at once."""
     mean = betting(seen / draws, 1.0, failure)
-    found = {}
+    bounds = {}
     for kappa in np.geomspace(1e-2, 1e2, 60).tolist():
         envelope = Envelope.of(ballot, kappa)
-        found[kappa / sigma**2] = _majorant(normal_below(envelope.scores), envelope.values, mean)
-    return found
+        bounds[kappa / sigma**2] = _majorant(normal_below(envelope.scores), envelope.values, mean)
+    return bounds
 
 
 def _majorant(points: Floats, values: Floats, at: float) -> float:
@@ -128,11 +128,11 @@ confidence."""
 
 def _entries(measured: Measured) -> dict[str, dict[str, Any]]:
     """Data → what was measured with noise, and without."""
-    found: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     for part, content in measured.items():
         name, _, kind = part.rpartition("-")
-        found.setdefault(name, {})[kind] = content
-    return found
+        entries.setdefault(name, {})[kind] = content
+    return entries
 
 
 def smoothing_text(measured: Measured) -> str:
@@ -191,8 +191,8 @@ def _section(name: str, entry: Mapping[str, Any]) -> str:
     if "plain" in entry:
         table.append(_plain(entry["plain"]))
     distances = dict.fromkeys(row["distance"] for row in noisy["bounds"])
-    shown = markdown_table(["within √ρ =", *(f"{one:g}" for one in distances)], table)
-    return "\n\n".join([f"## {name}", words, shown, _summary(noisy)])
+    bounds_table = markdown_table(["within √ρ =", *(f"{one:g}" for one in distances)], table)
+    return "\n\n".join([f"## {name}", words, bounds_table, _summary(noisy)])
 
 
 def _cells(rows: Sequence[Mapping[str, Any]], which: str) -> list[str]:
@@ -344,7 +344,7 @@ def _bounds(before: Tensor, seen: Tensor, entry: _Entry) -> tuple[list[dict[str,
         errors = before.double().numpy()
         stakes = make_plan(ballot, errors, draws, rhos, sigma, samples=len(seen), failure=_FAILURE)
         planning += time.process_time() - began
-        found = {
+        bounds = {
             "ours": upper_means(stakes, Observed(None, seen, None), order, _FAILURE),
             "clopper": clopper_bounds(stakes, ballot, before, seen[order], draws, sigma, _FAILURE),
             "affine": majorant_bounds(ballot, seen[order], draws, sigma, _FAILURE),
@@ -352,7 +352,7 @@ def _bounds(before: Tensor, seen: Tensor, entry: _Entry) -> tuple[list[dict[str,
         for distance, rho in zip(_DISTANCES, rhos, strict=True):
             highs = {
                 name: min(1.0, *(gamma * rho + mean for gamma, mean in one.items()))
-                for name, one in found.items()
+                for name, one in bounds.items()
             }
             rows.append({"kind": kind, "distance": distance, **highs})
     return rows, planning
@@ -361,7 +361,7 @@ def _bounds(before: Tensor, seen: Tensor, entry: _Entry) -> tuple[list[dict[str,
 def _measure_plain(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The bracket of the network itself, without noise: its population's error, with the same confidence."""
     entry = _Entry(**settings)
-    asked = CertifySettings(
+    options = CertifySettings(
         rho=tuple(one**2 for one in _DISTANCES),
         confidence=1 - _FAILURE,
         samples=entry.read,
@@ -371,11 +371,11 @@ def _measure_plain(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
         attack_steps=2,
     )
     began = time.process_time()
-    found = certify_run(_network(workspace, entry), asked)
-    brackets = [found.bracket(rho) for rho in asked.rho]
+    certificate = certify_run(_network(workspace, entry), options)
+    brackets = [certificate.bracket(rho) for rho in options.rho]
     names = ("distance", "error_low", "error_high", "population_error_low", "population_error")
     return {
-        "rows": found.about["rows"],
+        "rows": certificate.about["rows"],
         "seconds": round(time.process_time() - began, 1),
         "brackets": [{name: getattr(one, name) for name in names} for one in brackets],
     }

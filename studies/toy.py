@@ -48,10 +48,10 @@ def measure_boundaries(workspace: Workspace, settings: Mapping[str, Any]) -> dic
     networks = three_networks(
         workspace, settings["activation"], settings["seed"], settings["epochs"], schedule
     )
-    found: dict[str, Any] = {"activation": settings["activation"], "schedule": schedule, "methods": {}}
+    result: dict[str, Any] = {"activation": settings["activation"], "schedule": schedule, "methods": {}}
     for name, trained in networks.items():
         radii = boundary_radii(trained.loss.model)
-        found["methods"][name] = {
+        result["methods"][name] = {
             "test_error": _error(trained),
             "mean_radius": radii.mean().item(),
             "asymmetry": (radii.std() / radii.mean()).item(),
@@ -59,16 +59,16 @@ def measure_boundaries(workspace: Workspace, settings: Mapping[str, Any]) -> dic
             "lines": _lines(trained.loss.model) if settings["seed"] == 0 else None,
         }
     wrm, train = networks["wrm"], networks["wrm"].data.train
-    found["rho_hat"] = wrm.rho_hat
+    result["rho_hat"] = wrm.rho_hat
     share = (
         concave_share(wrm.loss, train.inputs, train.targets, gamma=TOY_GAMMA)
         if settings["activation"] == "elu"
         else None
     )
-    found["concave_share"] = None if share is None else share.fraction
+    result["concave_share"] = None if share is None else share.fraction
     bound = input_smoothness(wrm.loss.model, input_shape=(2,)).curvature
-    found["proven_curvature"] = bound if math.isfinite(bound) else None
-    return found
+    result["proven_curvature"] = bound if math.isfinite(bound) else None
+    return result
 
 
 def toy_settings(activation: str, seed: int, epochs: int, schedule: str, **method: Any) -> Settings:
@@ -123,8 +123,8 @@ def _lines(model: nn.Module) -> list[list[list[float]]]:
     with torch.no_grad():
         outputs = model(grid.reshape(-1, 2)).reshape(*grid.shape[:2], 2)
     margin = (outputs[..., 1] - outputs[..., 0]).numpy()
-    found: Any = contour_generator(axis.numpy(), axis.numpy(), margin).lines(0.0)
-    return [[[round(float(x), 3), round(float(y), 3)] for x, y in line] for line in found]
+    contours: Any = contour_generator(axis.numpy(), axis.numpy(), margin).lines(0.0)
+    return [[[round(float(x), 3), round(float(y), 3)] for x, y in line] for line in contours]
 
 
 def _error(trained: TrainedRun) -> float:
@@ -165,14 +165,14 @@ def draw_boundaries(measured: Measured) -> Figure:
     grid = figure.subplots(2, 2, sharex=True, sharey=True)
     data = rings(train=600).train
     for column, (activation, title) in enumerate((("relu", "(a) ReLU model"), ("elu", "(b) ELU model"))):
-        found = measured[f"{activation}-0"]["methods"]
+        methods = measured[f"{activation}-0"]["methods"]
         with_data, alone = grid[0][column], grid[1][column]
         for label, colour in ((0, COLOURS[0]), (1, COLOURS[1])):
             points = data.inputs[data.targets == label]
             with_data.scatter(points[:, 0], points[:, 1], s=4, color=colour, alpha=0.5, linewidths=0)
         _circles(alone)
         for axes in (with_data, alone):
-            _boundaries(axes, found)
+            _boundaries(axes, methods)
             axes.set(xlim=(-3.2, 3.2), ylim=(-3.2, 3.2), aspect="equal")
             axes.spines[["top", "right"]].set_visible(False)
         with_data.set_title(f"{title}, with training data")
@@ -201,15 +201,15 @@ def _boundaries(axes: Axes, methods: Mapping[str, Any]) -> None:
 
 def draw_toy_certificate(measured: Measured) -> Figure:
     """Near ρ̂, where the bracket was computed; and with all γ_adv, of which some move far beyond."""
-    found = measured["certificate"]
-    bracket = found["bracket"]
+    certificate = measured["certificate"]
+    bracket = certificate["bracket"]
     figure = new_figure(9.6, 4.8)
     near, far = figure.subplots(1, 2)
-    moved = [one["rho"] for one in found["adversary"]]
+    moved = [one["rho"] for one in certificate["adversary"]]
     reach = max(one["rho"] for one in bracket)
-    _certificate(near, found, [0.0, reach])
+    _certificate(near, certificate, [0.0, reach])
     ends = min(moved), max(reach, *moved)
-    _certificate(far, found, [ends[0] * (ends[1] / ends[0]) ** (step / 100) for step in range(101)])
+    _certificate(far, certificate, [ends[0] * (ends[1] / ends[0]) ** (step / 100) for step in range(101)])
     near.locator_params(axis="x", nbins=5)
     near.set(xlim=(0, 1.02 * reach), ylim=(0, 1.05 * bracket[-1]["at_most"]))
     far.set(xscale="log", yscale="log")
@@ -221,21 +221,21 @@ def draw_toy_certificate(measured: Measured) -> Figure:
     return figure
 
 
-def _certificate(axes: Axes, found: Mapping[str, Any], along: Sequence[float]) -> None:
+def _certificate(axes: Axes, certificate: Mapping[str, Any], along: Sequence[float]) -> None:
     """The certificate as a line; what was measured as marks."""
-    line = [found["intercept"] + TOY_GAMMA * rho for rho in along]
+    line = [certificate["intercept"] + TOY_GAMMA * rho for rho in along]
     axes.plot(along, line, color=COLOURS[0], label=f"the paper's certificate, γ = {TOY_GAMMA:g} (estimated)")
-    bracket = [one for one in found["bracket"] if one["rho"] >= along[0]]  # logarithmic axes have no 0
+    bracket = [one for one in certificate["bracket"] if one["rho"] >= along[0]]  # logarithmic axes have no 0
     rhos = [one["rho"] for one in bracket]
     low, high = [one["at_least"] for one in bracket], [one["at_most"] for one in bracket]
     axes.fill_between(rhos, low, high, color=COLOURS[2], alpha=0.25, linewidth=0)
     above = "worst case on test data: at most (proven)"
     axes.plot(rhos, high, ".-", color=COLOURS[2], label=above)
     axes.plot(rhos, low, ".:", color=COLOURS[2], label="at least (attained)")
-    points = [(one["rho"], one["worst_case"]) for one in found["adversary"]]
+    points = [(one["rho"], one["worst_case"]) for one in certificate["adversary"]]
     words = subscripted("the paper's worst case on test data, one for each γ_adv (attained)")
     axes.plot(*zip(*points, strict=True), "s", ms=5, mfc="none", color=COLOURS[1], label=words)
-    axes.axvline(found["rho_hat"], color="#5f5f5f", linewidth=1, label="ρ̂ reached in training")
+    axes.axvline(certificate["rho_hat"], color="#5f5f5f", linewidth=1, label="ρ̂ reached in training")
 
 
 NOT_LEARNT = 0.01
@@ -268,14 +268,14 @@ def _values(
     measured: Measured, activation: str, name: str, what: str, schedule: str = "constant"
 ) -> dict[int, float]:
     """Seed → the number of a method's network, of those that have learnt."""
-    found = [one["methods"][name] for one in networks_of(measured, activation, schedule)]
-    return {seed: float(one[what]) for seed, one in enumerate(found) if has_learnt(one)}
+    networks = [one["methods"][name] for one in networks_of(measured, activation, schedule)]
+    return {seed: float(one[what]) for seed, one in enumerate(networks) if has_learnt(one)}
 
 
 def _medians(measured: Measured, activation: str, what: str, schedule: str = "constant") -> dict[str, float]:
     """NaN where none has learnt."""
-    found = {name: _values(measured, activation, name, what, schedule) for name in METHOD_NAMES}
-    return {name: median(ones.values()) if ones else math.nan for name, ones in found.items()}
+    values = {name: _values(measured, activation, name, what, schedule) for name in METHOD_NAMES}
+    return {name: median(ones.values()) if ones else math.nan for name, ones in values.items()}
 
 
 def _known(*numbers: float) -> bool:
@@ -293,14 +293,14 @@ def _asymmetry(value: float) -> Quantity:
 
 def _about_radii(measured: Measured) -> Verdict:
     radii = {name: _medians(measured, name, "mean_radius") for name in TOY_MODELS}
-    known = _known(*(radius for medians in radii.values() for radius in medians.values()))
+    defined = _known(*(radius for medians in radii.values() for radius in medians.values()))
     pushed = all(medians["wrm"] > max(medians["erm"], medians["fgm"]) for medians in radii.values())
     return Verdict(
         name="radius",
         label="fig:toy",
         claim="With both activations WRM pushes the boundary further outwards than ERM and FGM.",
         rule="with both activations, the largest median over seeds of the boundary's mean radius",
-        outcome=outcome_of(pushed if known else None),
+        outcome=outcome_of(pushed if defined else None),
         ours={
             f"{METHOD_NAMES[name]}, {_ACTIVATIONS[activation]}": _radius(radius)
             for activation, medians in radii.items()
@@ -373,16 +373,16 @@ _TIGHT = 0.1  # a certificate within 10% of the worst case is almost tight
 _SAME = 1e-9  # of two losses that are equal but for rounding
 
 
-def certificate_verdicts(found: Mapping[str, Any]) -> list[Verdict]:
+def certificate_verdicts(certificate: Mapping[str, Any]) -> list[Verdict]:
     """Of what ``measure_toy_certificate`` found."""
-    attained = _attained(found)
-    line = [found["intercept"] + TOY_GAMMA * rho for rho, _ in attained]
+    attained = _attained(certificate)
+    line = [certificate["intercept"] + TOY_GAMMA * rho for rho, _ in attained]
     short = [
         1 - bound / value for (_, value), bound in zip(attained, line, strict=True) if bound < value - _SAME
     ]
-    level = found["rho_hat"]
-    nearest = min(found["adversary"], key=lambda one: abs(one["rho"] - level))
-    above = found["intercept"] + TOY_GAMMA * nearest["rho"]
+    level = certificate["rho_hat"]
+    nearest = min(certificate["adversary"], key=lambda one: abs(one["rho"] - level))
+    above = certificate["intercept"] + TOY_GAMMA * nearest["rho"]
     gap = above / nearest["worst_case"] - 1
     near = level / 2 <= nearest["rho"] <= 2 * level
     return [
@@ -417,11 +417,11 @@ def certificate_verdicts(found: Mapping[str, Any]) -> list[Verdict]:
     ]
 
 
-def _attained(found: Mapping[str, Any]) -> list[tuple[float, float]]:
+def _attained(certificate: Mapping[str, Any]) -> list[tuple[float, float]]:
     """ρ and a loss that test data within ρ attain: by the search for a bracket, and by the paper's worst
     case, the mean loss at T_γ of the test data."""
-    searched = [(one["rho"], one["at_least"]) for one in found["bracket"]]
-    return searched + [(one["rho"], one["worst_case"]) for one in found["adversary"]]
+    searched = [(one["rho"], one["at_least"]) for one in certificate["bracket"]]
+    return searched + [(one["rho"], one["worst_case"]) for one in certificate["adversary"]]
 
 
 _EPOCHS = {Scale.QUICK: 3, Scale.PAPER: 30}
@@ -465,8 +465,8 @@ def _text(measured: Measured) -> str:
     rows = []
     groups = [*((name, "constant", name) for name in TOY_MODELS), ("elu", "cosine", "elu, step falls to 0")]
     for (activation, schedule, words), name in itertools.product(groups, METHOD_NAMES):
-        found = [one["methods"][name] for one in networks_of(measured, activation, schedule)]
-        rows.append([f"{METHOD_NAMES[name]}, {words}", *_columns(found)])
+        networks = [one["methods"][name] for one in networks_of(measured, activation, schedule)]
+        rows.append([f"{METHOD_NAMES[name]}, {words}", *_columns(networks)])
     head = ["network", "radius, median", "asymmetry, median", "smallest", "largest", "learnt", "test error"]
     words = (
         f"*Learnt*: networks with a closed boundary and less than {NOT_LEARNT:.0%} test error; radii and "
@@ -475,10 +475,10 @@ def _text(measured: Measured) -> str:
     return f"{markdown_table(head, rows)}\n\n{words}"
 
 
-def _columns(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    learnt = [one for one in found if has_learnt(one)]
-    error = fmean(one["test_error"] for one in found)
-    counts = [f"{len(learnt)} of {len(found)}", f"{error:.2%}"]
+def _columns(networks: Sequence[Mapping[str, Any]]) -> list[str]:
+    learnt = [one for one in networks if has_learnt(one)]
+    error = fmean(one["test_error"] for one in networks)
+    counts = [f"{len(learnt)} of {len(networks)}", f"{error:.2%}"]
     if not learnt:
         return ["–"] * 4 + counts
     uneven = [one["asymmetry"] for one in learnt]

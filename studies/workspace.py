@@ -58,15 +58,15 @@ def environment(*packages: str) -> dict[str, Any]:
     }
 
 
-def merge_environments(known: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
+def merge_environments(environments: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
     """The environment of several measurements in one: where they differ, each value once.
 
     Args:
-        known: None of what was not recorded, which a ``note`` tells.
+        environments: None of what was not recorded, which a ``note`` tells.
     """
-    recorded = [one for one in known if one is not None]
-    missing = len(known) - len(recorded)
-    note = {"note": f"Of {missing} of {len(known)} parts it was not recorded when."} if missing else {}
+    recorded = [one for one in environments if one is not None]
+    missing = len(environments) - len(recorded)
+    note = {"note": f"Of {missing} of {len(environments)} parts it was not recorded when."} if missing else {}
     if not recorded:
         return note
     names = dict.fromkeys(name for one in recorded for name in one["versions"])
@@ -91,11 +91,11 @@ def _each(values: list[Any]) -> Any:
 
 
 def _versions(packages: tuple[str, ...]) -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in packages:
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            versions[package] = version(package)
+    return versions
 
 
 def _processor() -> str:
@@ -152,8 +152,8 @@ class Workspace:
 
     def environments_of(self, study: Study, scale: Scale) -> list[dict[str, Any] | None]:
         """When and with what each kept part was measured; None where it does not say."""
-        found = [self._read(study, scale, part) for part in study.parts(scale)]
-        return [one.get("environment") for one in found if one is not None]
+        contents = [self._read(study, scale, part) for part in study.parts(scale)]
+        return [one.get("environment") for one in contents if one is not None]
 
     def store(self, study: Study, scale: Scale, part: Part, measured: Any) -> None:
         """Write down what a part measured, just now."""
@@ -175,11 +175,11 @@ class Workspace:
             content = read_json(path)
             check_seal(content, path)
             revision = _home(study, part)[0].revision
-            known = content["settings"] == _plain(part.settings) and content["revision"] == revision
+            current = content["settings"] == _plain(part.settings) and content["revision"] == revision
         except (RunError, KeyError, TypeError):
             words = f"{path} is corrupt, or not of certus: remove it, and the part is measured again."
             raise DamageError(words) from None
-        return content if known else None
+        return content if current else None
 
     def _path(self, study: Study, scale: Scale, part: Part) -> Path:
         home, name = _home(study, part)

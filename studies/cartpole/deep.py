@@ -22,11 +22,11 @@ _SCALES = (2.4, 2.0, 0.4, 2.0)  # of position, speed, angle and rate
 
 def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
     """One pair of agents."""
-    seed, found = settings["seed"], {}
+    seed, agents = settings["seed"], {}
     for agent, gamma in ((NOMINAL, None), (ROBUST, settings["gamma"])):
         learner = DeepQLearning(AngleReward(2), _SCALES, gamma, steps=settings["steps"])
         trained = learner.fit(make_cartpoles(settings["environments"]), seed)
-        found[agent] = {
+        agents[agent] = {
             "lengths": {
                 name: float(
                     episode_lengths(trained.policy, system, trials=settings["trials"], seed=seed).mean()
@@ -37,7 +37,7 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
             "mean training length": float(trained.lengths.mean()),
             "rho_hat": float(trained.transport[-1000:].mean()),
         }
-    return found
+    return agents
 
 
 def _parts(scale: Scale) -> list[Part]:
@@ -50,7 +50,7 @@ def _parts(scale: Scale) -> list[Part]:
 
 
 def _pairs(measured: Measured) -> Sequence[AgentPair]:
-    return [{agent: found["lengths"] for agent, found in one.items()} for one in measured.values()]
+    return [{agent: result["lengths"] for agent, result in agents.items()} for agents in measured.values()]
 
 
 def _draw(measured: Measured) -> Figure:

@@ -34,7 +34,7 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
         landing = Landing[settings["landing"].upper()]
         learner = cartpole_learner(settings["gamma"], landing=landing, episodes=settings["episodes"])
     trained = [fit_cartpole(learner, seed) for seed in range(settings["seeds"])]
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "gamma": settings["gamma"],
         "landing": settings["landing"],
         "lengths": mean_lengths(try_out([one.policy for one in trained], trials=settings["trials"])),
@@ -42,11 +42,11 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
         "rho_hat": [float(one.transport[-500:].mean()) for one in trained],
     }
     if settings["rhos"]:
-        found["worst-case value"] = {
+        result["worst-case value"] = {
             f"{rho:g}": [cartpole_worst_case(one.policy, rho) for one in trained[: settings["bracketed"]]]
             for rho in settings["rhos"]
         }
-    return found
+    return result
 
 
 def _parts(scale: Scale) -> list[Part]:
@@ -87,8 +87,8 @@ def _draw(measured: Measured) -> Figure:
     names = _rounded(measured)
     gammas = [measured[name]["gamma"] for name in names]
     for system, colour in zip(("original", "short", "strong g"), ("#1a1a1a", *COLOURS), strict=False):
-        found = [_lengths(measured, name, system) for name in names]
-        means, errors = [one.mean for one in found], [one.error for one in found]
+        estimates = [_lengths(measured, name, system) for name in names]
+        means, errors = [one.mean for one in estimates], [one.error for one in estimates]
         left.errorbar(gammas, means, errors, marker="o", ms=4, color=colour, label=system)
         left.axhline(_lengths(measured, _NOMINAL, system).mean, color=colour, lw=1, ls=":")
     left.set(xscale="log", xlabel="γ", ylabel="episode length", title="Robust agents ± s.e.; dotted: nominal")
@@ -141,22 +141,25 @@ def _verdicts(measured: Measured) -> list[Verdict]:
 
 def _text(measured: Measured) -> str:
     rows = []
-    for name, found in measured.items():
-        over = "over the covering, " if found["landing"] == "cover" else ""
-        shown = "nominal" if found["gamma"] is None else f"{over}{found['gamma']:g}"
-        rho_hat, training = estimate_mean(found["rho_hat"]).mean, estimate_mean(found["training"]).mean
+    for name, result in measured.items():
+        over = "over the covering, " if result["landing"] == "cover" else ""
+        agent = "nominal" if result["gamma"] is None else f"{over}{result['gamma']:g}"
+        rho_hat, training = estimate_mean(result["rho_hat"]).mean, estimate_mean(result["training"]).mean
         lengths = [_lengths(measured, name, system) for system in _SYSTEMS]
         cells = [f"{one.mean:.0f} ± {one.error:.0f}" for one in lengths]
-        rows.append([shown, f"{rho_hat**0.5:.2g}", f"{training:.0f}", *cells])
+        rows.append([agent, f"{rho_hat**0.5:.2g}", f"{training:.0f}", *cells])
     table = markdown_table(["γ", "√ρ̂", "training", *_SYSTEMS], rows)
     balls = {
         label: measured[name]["worst-case value"]
         for label, name in (("nominal", _NOMINAL), ("γ = 50", _ROBUST))
     }
-    values = {label: [estimate_mean(each) for each in found.values()] for label, found in balls.items()}
+    values = {label: [estimate_mean(each) for each in result.values()] for label, result in balls.items()}
     worst = markdown_table(
         ["ρ", *balls["nominal"]],
-        [[label, *(f"{one.mean:.1f} ± {one.error:.1f}" for one in found)] for label, found in values.items()],
+        [
+            [label, *(f"{one.mean:.1f} ± {one.error:.1f}" for one in result)]
+            for label, result in values.items()
+        ],
     )
     return (
         "Episode length, ± the standard error over the seeds. ρ̂ is the mean squared push in the last 500 "

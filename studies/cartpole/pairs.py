@@ -121,9 +121,9 @@ def pair_figure(pairs: Sequence[AgentPair], quantity: str) -> Figure:
     figure = new_figure(6.4, 3.8)
     axes, systems = figure.subplots(), list(pairs[0][NOMINAL])
     for agent, colour, aside in zip((NOMINAL, ROBUST), AGENT_COLOURS, (-0.1, 0.1), strict=True):
-        found = [mean_score(pairs, agent, system) for system in systems]
+        scores = [mean_score(pairs, agent, system) for system in systems]
         places = [place + aside for place in range(len(systems))]
-        means, errors = [one.mean for one in found], [one.error for one in found]
+        means, errors = [one.mean for one in scores], [one.error for one in scores]
         axes.errorbar(places, means, errors, fmt="o", ms=5, capsize=2, color=colour, label=agent)
     axes.set_xticks(range(len(systems)), systems)
     axes.set(ylabel=quantity, ylim=(0, None))
@@ -159,13 +159,13 @@ def animate(
     panels: list[Axes] = list(np.atleast_1d(figure.subplots(1, len(traces))))
     writer = PillowWriter(fps=round(1 / (2 * system.interval)))
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "made.gif"
-        with writer.saving(figure, str(made), 80):
+        temporary = Path(folder) / "made.gif"
+        with writer.saving(figure, str(temporary), 80):
             for step in (*range(0, steps, 2), *[steps] * 2 * writer.fps):
                 for panel, (name, trace), colour in zip(panels, traces.items(), AGENT_COLOURS, strict=False):
                     _draw(panel, name, trace, step, system, colour)
                 writer.grab_frame()
-        write_atomically(Path(path), made.read_bytes())
+        write_atomically(Path(path), temporary.read_bytes())
 
 
 def _trace(policy: Policy, system: CartPole, steps: int, seed: int) -> NDArray[np.float64]:

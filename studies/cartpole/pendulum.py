@@ -46,8 +46,8 @@ def make_pendulum(
     for name, factor in (("mass", mass), ("length", length), ("gravity", gravity)):
         require(0 < factor < math.inf, name, "be a positive and finite factor", factor)
     require_count("step_limit", step_limit)
-    made = gymnasium.make("Pendulum-v1", max_episode_steps=step_limit, disable_env_checker=True)
-    bare: Any = made.unwrapped
+    env = gymnasium.make("Pendulum-v1", max_episode_steps=step_limit, disable_env_checker=True)
+    bare: Any = env.unwrapped
     bare.m, bare.l, bare.g = bare.m * mass, bare.l * length, bare.g * gravity
     high = np.array([math.pi, bare.max_speed])
 
@@ -55,7 +55,7 @@ def make_pendulum(
         return np.array([math.atan2(observation[1], observation[0]), observation[2]])
 
     seen = gymnasium.wrappers.TransformObservation(
-        made, angle_and_rate, gymnasium.spaces.Box(-high, high, dtype=np.float64)
+        env, angle_and_rate, gymnasium.spaces.Box(-high, high, dtype=np.float64)
     )
     return discretize_action(seen, torques)
 

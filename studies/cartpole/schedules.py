@@ -42,29 +42,29 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
         exploration=Decay(1.0, settings["exploration_factor"]),
     )
     systems = variations()
-    found: dict[str, list[float]] = {key: [] for key in (*_SYSTEMS, "training")}
+    lengths_by_system: dict[str, list[float]] = {key: [] for key in (*_SYSTEMS, "training")}
     for seed in range(settings["seeds"]):
         trained = fit_cartpole(learner, seed)
-        found["training"].append(round(float(trained.lengths.mean()), 2))
+        lengths_by_system["training"].append(round(float(trained.lengths.mean()), 2))
         for system in _SYSTEMS:
             lengths = episode_lengths(trained.policy, systems[system], trials=settings["trials"], seed=seed)
-            found[system].append(round(float(lengths.mean()), 2))
-    return {**settings, "lengths": found}
+            lengths_by_system[system].append(round(float(lengths.mean()), 2))
+    return {**settings, "lengths": lengths_by_system}
 
 
 def _parts(scale: Scale) -> list[Part]:
     quick = scale is Scale.QUICK
     size = {"seeds": 2 if quick else 10, "trials": 20 if quick else 100, "share": 0.1 if quick else 1.0}
     rates = (0.5, 0.1) if quick else (0.5, 0.2, 0.1, 0.05)
-    made = []
+    parts = []
     for rate, (exploration, factor, episodes), gamma in product(rates, _SCHEDULES, _GAMMAS):
         schedule = {"exploration_factor": exploration, "rate_factor": factor, "episodes": episodes}
         settings: dict[str, Any] = {"rate": rate, **schedule, "gamma": gamma, **size}
         agent = "nominal" if gamma is None else f"gamma-{gamma:g}"
-        made.append(
+        parts.append(
             Part(f"rate-{rate:g}-exploration-{exploration:g}-{agent}", settings, _measure, float(episodes))
         )
-    return made
+    return parts
 
 
 def _found(measured: Measured, schedule: Schedule, rate: float, gamma: float | None) -> Mapping[str, Any]:
@@ -91,8 +91,8 @@ def _draw(measured: Measured) -> Figure:
     for (row, system), (column, schedule) in product(enumerate(_SYSTEMS), enumerate(_SCHEDULES)):
         panel = panels[row][column]
         for gamma, colour in zip(_GAMMAS, (COLOURS[1], COLOURS[5], COLOURS[0], "#1a1a1a"), strict=True):
-            found = [estimate_mean(_found(measured, schedule, rate, gamma)[system]) for rate in rates]
-            means, errors = [one.mean for one in found], [one.error for one in found]
+            estimates = [estimate_mean(_found(measured, schedule, rate, gamma)[system]) for rate in rates]
+            means, errors = [one.mean for one in estimates], [one.error for one in estimates]
             label = "nominal" if gamma is None else f"γ = {gamma:g}"
             panel.errorbar(rates, means, errors, marker="o", ms=3, lw=1.2, color=colour, label=label)
         panel.set(xscale="log", ylim=(0, 415))
@@ -119,14 +119,14 @@ def _verdicts(measured: Measured) -> list[Verdict]:
             claim=f"Under strong gravity, does γ = {gamma:g} gain whatever the rate and the exploration?",
             rule="in every schedule a paired gain whose interval lies above 0; *partly*: in some, and below "
             "0 in none",
-            outcome=outcome_of_gains(found),
+            outcome=outcome_of_gains(estimates),
             ours={
-                "schedules": Quantity(len(found), places=0),
-                "better in": Quantity(sum(one.low > 0 for one in found), places=0),
-                "worse in": Quantity(sum(one.high < 0 for one in found), places=0),
+                "schedules": Quantity(len(estimates), places=0),
+                "better in": Quantity(sum(one.low > 0 for one in estimates), places=0),
+                "worse in": Quantity(sum(one.high < 0 for one in estimates), places=0),
             },
         )
-        for gamma, found in gains.items()
+        for gamma, estimates in gains.items()
     ]
 
 

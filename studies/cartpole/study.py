@@ -66,12 +66,12 @@ _ALIKE_RULE = (
 
 def agents_of(measured: Measured) -> list[Mapping[str, Any]]:
     """Of each seed: agent → what it did."""
-    return [found for name, found in measured.items() if name.startswith("seed-")]
+    return [agents for name, agents in measured.items() if name.startswith("seed-")]
 
 
 def optima_of(measured: Measured) -> list[Mapping[str, Any]]:
     """The policies of robust value iteration, by rising ρ."""
-    return [found for name, found in measured.items() if name.startswith("optimum-")]
+    return [optimum for name, optimum in measured.items() if name.startswith("optimum-")]
 
 
 def pairs_of(measured: Measured) -> Sequence[AgentPair]:
@@ -91,11 +91,11 @@ def learning_gain(measured: Measured) -> MeanEstimate:
     )
 
 
-def better_agrees(gain: MeanEstimate, said: float) -> bool | None:
+def better_agrees(gain: MeanEstimate, printed_gain: float) -> bool | None:
     """Whether the robust agents are better, where the paper's is, by ``said`` steps."""
     if gain.low > 0:
         return True
-    return None if gain.low <= 0 and gain.high >= said else False
+    return None if gain.low <= 0 and gain.high >= printed_gain else False
 
 
 def alike_agrees(gain: MeanEstimate) -> bool | None:
@@ -187,21 +187,21 @@ def _tried(policy: Policy, systems: Mapping[str, CartPole], trials: int, seed: i
 
 def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
     """One pair of agents."""
-    seed, found = settings["seed"], {}
+    seed, agents = settings["seed"], {}
     for agent, gamma in ((NOMINAL, None), (ROBUST, settings["gamma"])):
         trained = fit_cartpole(cartpole_learner(gamma, episodes=settings["episodes"]), seed)
         tried = {
             name: run_trials(trained.policy, system, trials=settings["trials"], seed=seed)
             for name, system in variations().items()
         }
-        found[agent] = {
+        agents[agent] = {
             "lengths": {name: float(one.lengths.mean()) for name, one in tried.items()},
             "fell": {name: float(one.fell.mean()) for name, one in tried.items()},
             "ran off": {name: float(one.ran_off.mean()) for name, one in tried.items()},
             "grid": _tried(trained.policy, combinations(), settings["grid_trials"], seed),
             "curve": trained.lengths.reshape(-1, _BLOCK).mean(1).tolist(),
         }
-    return found
+    return agents
 
 
 def _measure_optimum(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:

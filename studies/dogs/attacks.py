@@ -61,7 +61,7 @@ def attacked(model: nn.Module, data: Split, train: Split, how: Mapping[str, Any]
         trials["wrm"].append(Trial("wrm", None, None, gamma=l2 / share, clipped=False))
     done = {name: sweep(loss, data, several) for name, several in trials.items()}
     done["wrm"].insert(0, done["pgm"][0])
-    found: dict[str, Any] = {"C_inf": sup, "C_2": l2, "samples": len(data)}
+    result: dict[str, Any] = {"C_inf": sup, "C_2": l2, "samples": len(data)}
     for name, outcomes in done.items():
         rows = []
         for share, (_, outcome) in zip((0.0, *how[name]), outcomes, strict=True):
@@ -76,8 +76,8 @@ def attacked(model: nn.Module, data: Split, train: Split, how: Mapping[str, Any]
                     "moved": outcome.rho_test,
                 }
             )
-        found[name] = rows
-    return found
+        result[name] = rows
+    return result
 
 
 def method_styles(names: Iterable[str], bold: str) -> dict[str, Style]:
@@ -86,11 +86,11 @@ def method_styles(names: Iterable[str], bold: str) -> dict[str, Style]:
     Args:
         names: such as "WRM, γ = 1": the method stands before the comma.
     """
-    known, found = numbered_styles(MNIST_METHODS.values()), {}
+    numbered, styles = numbered_styles(MNIST_METHODS.values()), {}
     for name in names:
-        style, aside = known[name.partition(",")[0]], name != bold and name not in known
-        found[name] = replace(style, marker=MARKERS[len(known)], line="--") if aside else style
-    return found
+        style, aside = numbered[name.partition(",")[0]], name != bold and name not in numbered
+        styles[name] = replace(style, marker=MARKERS[len(numbered)], line="--") if aside else style
+    return styles
 
 
 def two_panels(
@@ -108,7 +108,7 @@ def two_panels(
             subscripted(TITLES[attack]),
             subscripted(AXES[attack]),
             "test error",
-            {name: _curve(found[attack]) for name, found in sweeps.items()},
+            {name: _curve(errors[attack]) for name, errors in sweeps.items()},
             mark.get(attack),
         )
         for attack in TITLES
@@ -131,7 +131,8 @@ def table_of_errors(sweeps: Mapping[str, Mapping[str, Any]]) -> str:
         first = next(iter(sweeps.values()))[attack]
         head = [f"{TITLES[attack]}: {AXES[attack]} =", *(f"{row['strength']:g}" for row in first)]
         rows = [
-            [name, *(f"{100 * row['error']:.1f}" for row in found[attack])] for name, found in sweeps.items()
+            [name, *(f"{100 * row['error']:.1f}" for row in errors[attack])]
+            for name, errors in sweeps.items()
         ]
         tables.append(markdown_table(head, rows))
     return "\n\n".join(tables)
@@ -140,7 +141,8 @@ def table_of_errors(sweeps: Mapping[str, Mapping[str, Any]]) -> str:
 def farthest_behind(sweeps: Mapping[str, Mapping[str, Any]], name: str) -> float:
     """By how much one network errs more than the best other one, at the worst of all strengths."""
     behind: list[float] = [
-        row["error"] - min(found[attack][place]["error"] for other, found in sweeps.items() if other != name)
+        row["error"]
+        - min(errors[attack][place]["error"] for other, errors in sweeps.items() if other != name)
         for attack in TITLES
         for place, row in enumerate(sweeps[name][attack])
     ]
@@ -200,7 +202,7 @@ def moves_of_wrm(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str,
     data = enlarged_photographs("train", how["train"], how["side"])
     start = _new(how["seed"])
     fit_last_layer(start, data, how["probe"])
-    few, found = data[: settings["samples"]], {}
+    few, moves = data[: settings["samples"]], {}
     for name, model in (("start", start.eval()), ("end", fine_tuned(workspace, "wrm", how).model)):
         loss = ModelLoss(model, CrossEntropy())
         solved = [
@@ -209,12 +211,12 @@ def moves_of_wrm(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str,
         ]
         with torch.no_grad():
             clean = torch.cat([model(inputs) for inputs in few.inputs.split(AT_ONCE)])
-        found[name] = {
+        moves[name] = {
             "rho": float(torch.cat([one.transport_cost for one in solved]).mean()),
             "phi": float(torch.cat([one.value for one in solved]).mean()),
             "error": float((clean.argmax(1) != few.targets).float().mean()),
         }
-    return found
+    return moves
 
 
 def _new(seed: int) -> nn.Module:

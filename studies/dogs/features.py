@@ -79,12 +79,12 @@ def _kept(folder: Path, part: str, pictures: Split, network: list[Resnet50]) -> 
     for first in range(0, len(pictures), PORTION):
         images = pictures.inputs[first : first + PORTION]
         path = place / f"{part}-{first:05d}-{len(images)}.safetensors"
-        found = read_portion(path) if path.exists() else None
-        if found is None:
+        portion = read_portion(path) if path.exists() else None
+        if portion is None:
             network = network or [feature_network()]
-            found = _computed(network[0], images)
-            write_portion(path, found)
-        whole[first : first + PORTION] = torch.from_numpy(found)
+            portion = _computed(network[0], images)
+            write_portion(path, portion)
+        whole[first : first + PORTION] = torch.from_numpy(portion)
     return Split(whole, pictures.targets)
 
 
@@ -101,10 +101,10 @@ def _computed(network: Resnet50, images: Tensor) -> np.ndarray[tuple[int, ...], 
     return torch.cat(parts).contiguous().half().numpy()
 
 
-def write_portion(path: Path, found: np.ndarray[tuple[int, ...], np.dtype[np.float16]]) -> None:
+def write_portion(path: Path, features: np.ndarray[tuple[int, ...], np.dtype[np.float16]]) -> None:
     """Whole or not at all, with its digest."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {"features": found}
+    arrays = {"features": features}
     write_atomically(path, save(arrays, {"sha256": digest_arrays(arrays)}))
 
 
@@ -114,9 +114,9 @@ def read_portion(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float16]
 
     try:
         with safe_open(path, framework="np") as stored:
-            known = (stored.metadata() or {}).get("sha256")
+            checksum = (stored.metadata() or {}).get("sha256")
         arrays = load_file(path)
-        fits = known == digest_arrays(arrays)
+        fits = checksum == digest_arrays(arrays)
     except (OSError, ValueError, SafetensorError):
         fits = False
     if not fits:

@@ -76,10 +76,10 @@ def condition_text(gamma: float, *bounds: float) -> list[str]:
     """
     below = [bound for bound in bounds if bound < 2 * gamma]
     for places in range(2, 16):
-        shown = gamma_text(gamma, places)
-        if all(2 * Decimal(shown) > Decimal(at_most(bound, places)) for bound in below):
+        text = gamma_text(gamma, places)
+        if all(2 * Decimal(text) > Decimal(at_most(bound, places)) for bound in below):
             break
-    return [shown, *(at_most(bound, places) for bound in bounds)]
+    return [text, *(at_most(bound, places) for bound in bounds)]
 
 
 def head_features(workspace: Workspace, how: Mapping[str, Any]) -> Features:
@@ -97,8 +97,8 @@ def trained_head(workspace: Workspace, kind: str, how: Mapping[str, Any]) -> Tra
     def train(model: nn.Module) -> Facts:
         data = head_features(workspace, how).train
         if kind == "proven":
-            known = trained_head(workspace, "erm", how).facts["curvature"]
-            return train_above_bound(model, data, how, known)
+            curvature = trained_head(workspace, "erm", how).facts["curvature"]
+            return train_above_bound(model, data, how, curvature)
         gamma = PAPER_GAMMA if kind == "paper" else None
         return _facts(model, _fit(model, data, how, gamma), gamma)
 
@@ -106,19 +106,19 @@ def trained_head(workspace: Workspace, kind: str, how: Mapping[str, Any]) -> Tra
     return trained_network(workspace, f"head-{kind}", recipe, lambda: head(how["units"], how["seed"]), train)
 
 
-def train_above_bound(model: nn.Module, data: Split, how: Mapping[str, Any], known: float) -> Facts:
+def train_above_bound(model: nn.Module, data: Split, how: Mapping[str, Any], curvature: float) -> Facts:
     """Train by WRM with 2γ just above ``known``, and above the new head's own curvature in the end."""
     start = {name: value.clone() for name, value in model.state_dict().items()}
     tried = []
     for _ in range(_MOST_TRIES):
-        gamma = 1.001 * known / 2
+        gamma = 1.001 * curvature / 2
         model.load_state_dict(start)
-        found = _facts(model, _fit(model, data, how, gamma), gamma)
-        tried.append([gamma, found["curvature"]])
-        if 2 * gamma > found["curvature"]:
+        facts = _facts(model, _fit(model, data, how, gamma), gamma)
+        tried.append([gamma, facts["curvature"]])
+        if 2 * gamma > facts["curvature"]:
             break
-        known = 1.1 * found["curvature"]
-    return found | {"tried": tried, "holds": 2 * gamma > found["curvature"]}
+        curvature = 1.1 * facts["curvature"]
+    return facts | {"tried": tried, "holds": 2 * gamma > facts["curvature"]}
 
 
 def _fit(model: nn.Module, data: Split, how: Mapping[str, Any], gamma: float | None) -> Fit:
@@ -194,11 +194,11 @@ def trace_of_first_epoch(
         def keep(step: int, point: Tensor, value: Tensor, seen: list[Tensor] = seen) -> None:
             seen.append(value)
 
-        found = WRM(gamma, maximizer=PaperAscent(steps)).solve(
+        solution = WRM(gamma, maximizer=PaperAscent(steps)).solve(
             loss, batch.inputs, batch.targets, callback=keep
         )
         rows.append(torch.stack(seen, 1))
-        loss(found.inputs, batch.targets).mean().backward()
+        loss(solution.inputs, batch.targets).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
     values = torch.cat(rows).double()
@@ -221,28 +221,28 @@ def measure_ascent(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
         return ModelLoss(head(how["units"], how["seed"]), CrossEntropy())
 
     few = data[: settings["few"]]
-    found: dict[str, Any] = {
+    traces: dict[str, Any] = {
         "printed": literal_ascent(fresh(), few, PAPER_GAMMA, PAPER_STEP, PAPER_STEPS, divided=False),
         "divided": literal_ascent(fresh(), few, PAPER_GAMMA, PAPER_STEP, PAPER_STEPS, divided=True),
     }
     for name, level, samples in (("proven", gamma, data), ("paper", PAPER_GAMMA, few)):
-        found[name] = trace_of_first_epoch(fresh(), samples, how, level, PAPER_STEPS)
-    return found
+        traces[name] = trace_of_first_epoch(fresh(), samples, how, level, PAPER_STEPS)
+    return traces
 
 
 def draw_ascent(measured: Measured) -> Figure:
     """Left as printed, which diverges; in the middle 10⁵, right the γ that is proven."""
-    found = measured["ascent"]
+    traces = measured["ascent"]
     figure = new_figure(12.6, 3.9)
     left, *others = figure.subplots(1, 3)
     for name, label, colour in (("printed", "steps of 10 ∇f", 1), ("divided", "steps of 10 ∇f/γ", 3)):
-        falls = [found[name][0] - value for value in found[name]]
+        falls = [traces[name][0] - value for value in traces[name]]
         left.plot(range(1, len(falls)), falls[1:], "o-", markersize=4, color=COLOURS[colour], label=label)
     left.set(yscale="log", title="as printed: γ = 10⁵, step 10", ylabel="how far f has fallen below f(z₀)")
     left.legend(frameon=False, fontsize="small")
     titles = {"paper": "γ = 10⁵, steps of 1/(2γ√t)", "proven": "γ = {gamma}, from a proven bound"}
     for axes, (name, title) in zip(others, titles.items(), strict=True):
-        trace = found[name]
+        trace = traces[name]
         mean, error = torch.tensor(trace["mean"]), torch.tensor(trace["standard_error"])
         steps = range(len(mean))
         axes.plot(steps, mean, color=COLOURS[0], label="mean of f")

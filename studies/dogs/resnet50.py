@@ -94,12 +94,12 @@ def split_weights(described: list[dict[str, Any]], content: bytes) -> Arrays:
 
 def verify(arrays: Arrays) -> dict[str, str]:
     """How many arrays and weights there are, and their digest."""
-    found = {
+    shapes = {
         "arrays": str(len(arrays)),
         "weights": str(sum(array.size for array in arrays.values())),
         "sha256": digest_arrays(arrays),
     }
-    return check_expected("resnet50", found, EXPECTED)
+    return check_expected("resnet50", shapes, EXPECTED)
 
 
 PACKAGE = Package(
@@ -136,9 +136,9 @@ class Bottleneck(nn.Module):
         self.branch1 = nn.Conv2d(inputs, outputs, 1, stride=stride) if widens else None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        kept = inputs if self.branch1 is None else self.branch1(inputs)
+        shortcut = inputs if self.branch1 is None else self.branch1(inputs)
         inside = self.branch2b(self.branch2a(inputs).relu()).relu()
-        widened: Tensor = self.branch2c(inside) + kept
+        widened: Tensor = self.branch2c(inside) + shortcut
         return widened.relu()
 
 
@@ -192,9 +192,9 @@ def pretrained(weights: Mapping[str, Array], outputs: int | None = None) -> Resn
     Args:
         outputs: None for the 1,000 classes of ImageNet; else a last layer of its own, drawn at random.
     """
-    made = Resnet50(1000 if outputs is None else outputs)
-    fill(made, weights, last=outputs is None)
-    return made
+    network = Resnet50(1000 if outputs is None else outputs)
+    fill(network, weights, last=outputs is None)
+    return network
 
 
 def fill(network: Resnet50, weights: Mapping[str, Array], *, last: bool) -> None:

@@ -62,9 +62,9 @@ def _list(source: str, path: Path, part: str) -> tuple[list[str], Array]:
         raise ArgumentError(f"`{source}` must hold lists/{name}; got none there, nor in {path}.")
     try:
         with open_regular(file) as stream:
-            found = loadmat(stream, variable_names=["file_list", "labels"])
-        names = [str(cell.item()) for cell in found["file_list"].reshape(-1)]
-        labels = np.asarray(found["labels"]).reshape(-1).astype(np.int64) - 1
+            arrays = loadmat(stream, variable_names=["file_list", "labels"])
+        names = [str(cell.item()) for cell in arrays["file_list"].reshape(-1)]
+        labels = np.asarray(arrays["labels"]).reshape(-1).astype(np.int64) - 1
     except Exception as problem:  # a reader of an old format, which raises a dozen kinds
         raise ArgumentError(
             f"`{file}` must be a list of Stanford Dogs; got {_first_line(problem)}."
@@ -86,9 +86,12 @@ def _breeds(source: str, files: list[str], labels: Array) -> Targets:
         folder = Path(file).parts
         plain = len(folder) == 2 and ".." not in folder and not Path(file).is_absolute()
         require(plain, source, "list photographs as FOLDER/FILE", repr(file))
-        known = names.setdefault(label, folder[0])
+        first_name = names.setdefault(label, folder[0])
         require(
-            known == folder[0], source, f"have one folder for the label {label + 1}", f"{known}, {folder[0]}"
+            first_name == folder[0],
+            source,
+            f"have one folder for the label {label + 1}",
+            f"{first_name}, {folder[0]}",
         )
     classes = max(names) + 1
     missing = sorted(set(range(classes)) - set(names))

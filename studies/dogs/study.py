@@ -73,7 +73,7 @@ def _error(share: float) -> Quantity:
     return Quantity(share, places=1, percent=True)
 
 
-def _about_features(found: Mapping[str, Any]) -> Verdict:
+def _about_features(features: Mapping[str, Any]) -> Verdict:
     return Verdict(
         name="features",
         label="section:dogs",
@@ -81,11 +81,11 @@ def _about_features(found: Mapping[str, Any]) -> Verdict:
         rule="",
         outcome=Outcome.NOT_COMPARABLE,
         ours={
-            "training photographs": _count(found["train"]),
-            "test photographs": _count(found["test"]),
-            "dogs": _count(found["dogs"]),
-            "dogs called a breed": Quantity(found["dogs_as_breeds"], places=0, percent=True),
-            "others called a breed": Quantity(found["others_as_breeds"], places=0, percent=True),
+            "training photographs": _count(features["train"]),
+            "test photographs": _count(features["test"]),
+            "dogs": _count(features["dogs"]),
+            "dogs called a breed": Quantity(features["dogs_as_breeds"], places=0, percent=True),
+            "others called a breed": Quantity(features["others_as_breeds"], places=0, percent=True),
         },
     )
 
@@ -196,7 +196,7 @@ def _about_heads(measured: Measured) -> Verdict:
 
 def _about_pixels(measured: Measured) -> Verdict:
     pixels = {name: measured[f"pixels-{name}"] for name in PIXEL_METHODS}
-    rivals = {name: found for name, found in pixels.items() if name not in PIXEL_GAMMAS}
+    rivals = {name: errors for name, errors in pixels.items() if name not in PIXEL_GAMMAS}
     behind, gentle = (farthest_behind({name: pixels[name], **rivals}, name) for name in ("wrm", "gentle"))
     samples, moves = pixels["wrm"]["samples"], measured["moves"]
     return Verdict(
@@ -224,17 +224,17 @@ STAND_IN = "CIFAR-10 stands in for Stanford Dogs, which no ordinary package deli
 
 def _measure_features(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Is it the network that it should be? What ImageNet's last layer makes of dogs, and of the others."""
-    found = photo_features(workspace, settings["train"], settings["test"])
+    features = photo_features(workspace, settings["train"], settings["test"])
     weights = resnet50_weights()
     last, bias = (torch.from_numpy(weights[f"fc1000/{name}"].copy()) for name in ("kernel", "bias"))
-    classes = (found.largest * found.test.inputs.mean((2, 3)) @ last + bias).argmax(1)
+    classes = (features.largest * features.test.inputs.mean((2, 3)) @ last + bias).argmax(1)
     breed = (classes >= DOG_BREEDS.start) & (classes < DOG_BREEDS.stop)
-    dog = found.test.targets == DOG
-    inputs = found.train.inputs
+    dog = features.test.targets == DOG
+    inputs = features.train.inputs
     return {
-        "train": len(found.train),
-        "test": len(found.test),
-        "largest": found.largest,
+        "train": len(features.train),
+        "test": len(features.test),
+        "largest": features.largest,
         "zeros": float((inputs == 0).float().mean()),
         "mean_length": float(inputs.flatten(1).norm(dim=1).mean()),
         "dogs": int(dog.sum()),
@@ -246,11 +246,11 @@ def _measure_features(workspace: Workspace, settings: Mapping[str, Any]) -> dict
 def _measure_head(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Train one head."""
     how = settings["how"]
-    kept = trained_head(workspace, settings["head"], how)
+    trained = trained_head(workspace, settings["head"], how)
     test = head_features(workspace, how).test
     with torch.no_grad():
-        error = float((kept.model(test.inputs).argmax(1) != test.targets).float().mean())
-    return kept.facts | {"test_error": error}
+        error = float((trained.model(test.inputs).argmax(1) != test.targets).float().mean())
+    return trained.facts | {"test_error": error}
 
 
 def _attack_head(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -261,10 +261,10 @@ def _attack_head(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str,
 
 def _measure_pixels(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
     how = settings["how"]
-    kept = fine_tuned(workspace, settings["method"], how)
+    trained = fine_tuned(workspace, settings["method"], how)
     train = enlarged_photographs("train", how["train"], how["side"])
     test = enlarged_photographs("test", settings["samples"], how["side"])
-    return kept.facts | attacked(kept.model, test, train, settings["attack"])
+    return trained.facts | attacked(trained.model, test, train, settings["attack"])
 
 
 def _parts(scale: Scale) -> list[Part]:
@@ -339,19 +339,19 @@ def _draw_hacky(measured: Measured) -> Figure:
 def _text(measured: Measured) -> str:
     rows = []
     for name, words in HEADS.items():
-        found = measured[f"head-{name}"]
-        reached = found["rho_hat"]
-        gamma, curvature = "", at_most(found["curvature"], 2)
-        if found["gamma"] is not None:
-            gamma, curvature = condition_text(found["gamma"], found["curvature"])
+        facts = measured[f"head-{name}"]
+        reached = facts["rho_hat"]
+        gamma, curvature = "", at_most(facts["curvature"], 2)
+        if facts["gamma"] is not None:
+            gamma, curvature = condition_text(facts["gamma"], facts["curvature"])
         rows.append(
             [
                 words,
                 gamma,
                 curvature,
-                at_most(found["printed_bound"], 1),
+                at_most(facts["printed_bound"], 1),
                 "" if reached is None else f"{reached:.3g}" if reached else "0, to the ascent's tolerance",
-                f"{100 * found['test_error']:.1f}%",
+                f"{100 * facts['test_error']:.1f}%",
             ]
         )
     head = ["head", "γ", "L⁺ at most (proven)", "the paper's bound", "ρ̂ (estimated)", "test error"]

@@ -157,16 +157,16 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
 
 def measure_strides(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Table → row → γ̄ by the paper's rule, with strides apart."""
-    found: dict[str, dict[str, float]] = {}
+    bounds_by_table: dict[str, dict[str, float]] = {}
     for label, networks in settings["networks"].items():
-        found[label] = {}
+        bounds_by_table[label] = {}
         for row, how in networks.items():
             trained = mnist_network(workspace, how)
             assert isinstance(trained.model, nn.Sequential)
             apart = split_strides(trained.model).double()
             bound = input_smoothness(apart, input_shape=tuple(trained.data.test.inputs.shape[1:]))
-            found[label][row] = bound.bounds["paper"]
-    return found
+            bounds_by_table[label][row] = bound.bounds["paper"]
+    return bounds_by_table
 
 
 def _text(measured: Measured) -> str:
@@ -196,9 +196,9 @@ def _text(measured: Measured) -> str:
 
 def _strides_table(bars: Mapping[str, Mapping[str, float]]) -> str:
     rows = [
-        [label, name, at_most_digits(bar, 3), f"{said[name][0]:.3g}" if name in said else "–"]
+        [label, name, at_most_digits(bar, 3), f"{printed[name][0]:.3g}" if name in printed else "–"]
         for label, of_table in bars.items()
-        for said in (PAPER_TABLES[label],)
+        for printed in (PAPER_TABLES[label],)
         for name, bar in of_table.items()
     ]
     return markdown_table(["table", "γ", "γ̄ by the paper's rule, strides apart", "the paper"], rows)
@@ -228,11 +228,11 @@ def _table(rows: Mapping[str, Row]) -> str:
 def _cells(one: Row, rows: Mapping[str, Row]) -> list[str]:
     printed = PAPER_TABLES.get(one["table"], {}).get(one["row"])
     columns = [0, 1, *(1 + round(strength / 0.05) for strength in one["strengths"][1:])]
-    said = ["" if printed is None else f" ({printed[column]:.3g})" for column in columns]
+    in_brackets = ["" if printed is None else f" ({printed[column]:.3g})" for column in columns]
     pairs = list(zip(one["errors"]["unclipped"], one["errors"]["clipped"], strict=True))[1:]
     ours = [_number(one["bounds"].get("paper")), f"{one['clean_error']:.3f}"]
-    ours += [f"{free:.3f} / {kept:.3f}" for free, kept in pairs]
-    bar, clean, *errors = (own + other for own, other in zip(ours, said, strict=True))
+    ours += [f"{free:.3f} / {clipped:.3f}" for free, clipped in pairs]
+    bar, clean, *errors = (own + other for own, other in zip(ours, in_brackets, strict=True))
     wishes = "–" if one["method"] == "erm" else ", ".join(wishes_of(one, rival_of(rows, one))) or "none"
     tightest = None if one["needed"] is None else 2 * one["needed"]
     return [one["row"], bar, _number(tightest, 4), wishes, clean, *errors]

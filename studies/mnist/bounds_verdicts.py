@@ -91,11 +91,11 @@ def rival_of(rows: Mapping[str, Row], one: Row) -> Row:
 def bounds_verdicts(measured: Measured) -> list[Verdict]:
     """Row by row, then what the section says of all of them."""
     tables = {label: rows for label in PAPER_TABLES if (rows := rows_of(measured, label))}
-    made: list[Verdict] = []
+    verdicts: list[Verdict] = []
     for label, rows in tables.items():
-        made += [_bar(label, rows, measured[STRIDES][label]), _errors(label, rows)]
+        verdicts += [_bar(label, rows, measured[STRIDES][label]), _errors(label, rows)]
     return [
-        *made,
+        *verdicts,
         _bars_of_wrm(tables),
         _top_rows(tables),
         _bottom_rows(tables),

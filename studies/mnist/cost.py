@@ -64,15 +64,15 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
     gradients: dict[str, list[float]] = {name: [] for name in methods}
     for step in range(steps + warm):
         part = train[step * batch : (step + 1) * batch]
-        for name, (method, known) in methods.items():
+        for name, (method, fixed) in methods.items():
             began, loss = time.process_time(), losses[name]
-            found = method.perturb(loss, part.inputs, part.targets)
-            loss(found.inputs, part.targets).mean().backward()
+            solution = method.perturb(loss, part.inputs, part.targets)
+            loss(solution.inputs, part.targets).mean().backward()
             optimizers[name].step()
             optimizers[name].zero_grad()
             seconds[name].append(time.process_time() - began)
             gradients[name].append(
-                float(found.measured["gradients"].double().mean()) if known is None else known
+                float(solution.measured["gradients"].double().mean()) if fixed is None else fixed
             )
     return {
         name: {"seconds": fmean(seconds[name][warm:]), "gradients": fmean(gradients[name][warm:])}

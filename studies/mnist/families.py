@@ -128,9 +128,9 @@ def _measure_lengths(workspace: Workspace, settings: Mapping[str, Any]) -> dict[
     return {"samples": len(data), "percentiles": torch.quantile(lengths, places).tolist()}
 
 
-def moved_beyond(found: Measured) -> str:
+def moved_beyond(family: Measured) -> str:
     """How many images WRM moves farther than the others do, though the root mean squares are equal."""
-    lengths, epsilon = found["lengths-wrm-0"]["percentiles"], found["network-fgm-0"]["epsilon"]
+    lengths, epsilon = family["lengths-wrm-0"]["percentiles"], family["network-fgm-0"]["epsilon"]
     beyond = sum(length > epsilon for length in lengths) / len(lengths)
     farthest = f"up to {lengths[-1]:.2f}"
     return f"it moves about {beyond:.0%} of the images by more than the others' ε = {epsilon:.3f}, {farthest}"
@@ -149,17 +149,17 @@ def of_family(measured: Measured, name: str) -> dict[str, Any]:
     return {part.removeprefix(begin): one for part, one in measured.items() if part.startswith(begin)}
 
 
-def attacks_in(found: Measured) -> list[str]:
+def attacks_in(family: Measured) -> list[str]:
     """Those that were measured of a family; a quick look has fewer."""
-    return [attack for attack in SWEPT_ATTACKS if f"{attack}-wrm-0" in found]
+    return [attack for attack in SWEPT_ATTACKS if f"{attack}-wrm-0" in family]
 
 
 def draw_family(name: str, marks: Callable[[Measured], Mapping[str, float | None]]) -> Any:
     """Six panels in the paper's order."""
 
     def draw(measured: Measured) -> Figure:
-        found = of_family(measured, name)
-        return sweep_figure(attack_panels(found, marks(found)), columns=2)
+        family = of_family(measured, name)
+        return sweep_figure(attack_panels(family, marks(family)), columns=2)
 
     return draw
 
@@ -170,9 +170,9 @@ def family_text(measured: Measured, name: str, wrm_norm: str, norm: str) -> str:
     Args:
         wrm_norm, norm: in which WRM and the others were trained.
     """
-    found, rows = of_family(measured, name), []
+    family, rows = of_family(measured, name), []
     for method, words in MNIST_METHODS.items():
-        one = found[f"network-{method}-0"]
+        one = family[f"network-{method}-0"]
         budget = gamma = "–"
         if one["epsilon"]:
             budget = f"ε = {one['epsilon']:.4f} in {NORM_WORDS[norm]}"
@@ -181,13 +181,13 @@ def family_text(measured: Measured, name: str, wrm_norm: str, norm: str) -> str:
             gamma = f"{one['gamma']:.4g}"
         rows.append([words, str(one["epochs"]), gamma, budget, f"{one['test_error']:.2%}"])
     head = [f"{name} budget", "epochs", "γ", "budget", "test error"]
-    told = [markdown_table(head, rows)]
-    if "lengths-wrm-0" in found:
-        lengths = found["lengths-wrm-0"]
-        told.append(
+    texts = [markdown_table(head, rows)]
+    if "lengths-wrm-0" in family:
+        lengths = family["lengths-wrm-0"]
+        texts.append(
             f"WRM keeps its budget as a root mean square only. Of {lengths['samples']} training images it "
             f"moves half by less than {lengths['percentiles'][50]:.3f} in the sup-norm; "
-            f"{moved_beyond(found)}."
+            f"{moved_beyond(family)}."
         )
-    told += [error_table(found, attack, one, False) for attack in attacks_in(found) for one in NORMS_SHOWN]
-    return "\n\n".join(told)
+    texts += [error_table(family, attack, one, False) for attack in attacks_in(family) for one in NORMS_SHOWN]
+    return "\n\n".join(texts)

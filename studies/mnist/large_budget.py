@@ -60,8 +60,8 @@ def _parts(scale: Scale) -> list[Part]:
     ]
 
 
-def _marks(found: Measured) -> Mapping[str, float | None]:
-    return {"2": found["network-wrm-0"]["rho_hat"] ** 0.5 / MEAN_LENGTH, "inf": None}
+def _marks(family: Measured) -> Mapping[str, float | None]:
+    return {"2": family["network-wrm-0"]["rho_hat"] ** 0.5 / MEAN_LENGTH, "inf": None}
 
 
 def concavity_verdict(share: Mapping[str, Any]) -> Verdict:
@@ -121,11 +121,11 @@ def distinction_verdict(measured: Measured, attack: str, norm: str) -> Verdict:
     )
 
 
-def _largest_spread(found: Measured, attack: str, norm: str) -> tuple[float, str, Interval]:
+def _largest_spread(family: Measured, attack: str, norm: str) -> tuple[float, str, Interval]:
     """The strength at which the methods are farthest apart, the one that errs least there, and how far."""
     curves = {
         method: curve
-        for method, ones in sweeps_of(found, _ADVERSARIAL, attack).items()
+        for method, ones in sweeps_of(family, _ADVERSARIAL, attack).items()
         if (curve := curve_of(ones, norm, False)) is not None
     }
     spreads = []

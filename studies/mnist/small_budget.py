@@ -258,8 +258,8 @@ def _text(measured: Measured) -> str:
         rows = measured[f"surface-{name}"]["rows"]
         return f"{min(rows, key=lambda row: abs(row['gamma'] - SMALL_BUDGET))['error']:.1%}"
 
-    kept = measured["pgm-erm-0"]["rows"]
-    sides = [side for side in (False, True) if any(row["clipped"] == side for row in kept)]
+    attacked = measured["pgm-erm-0"]["rows"]
+    sides = [side for side in (False, True) if any(row["clipped"] == side for row in attacked)]
     tables = [error_table(measured, "pgm", norm, side) for norm in NORMS_SHOWN for side in sides]
     words = (
         f"Test error in percent on {measured['pgm-erm-0']['samples']:,} random test images. Where a method "

@@ -85,24 +85,26 @@ def sup_norm_verdicts(measured: Measured, labels: Mapping[str, str], prefix: str
     """
     verdicts: list[Verdict] = []
     for name, label in labels.items():
-        found = of_family(measured, name)
+        family = of_family(measured, name)
         if name == "small":
-            verdicts += [_matches(found, label, prefix, norm) for norm in NORMS_SHOWN]
+            verdicts += [_matches(family, label, prefix, norm) for norm in NORMS_SHOWN]
         else:
-            verdicts.append(_natural_images(found, label, prefix))
-            verdicts += [_order(found, label, prefix, norm, size) for norm in NORMS_SHOWN for size in _WANTED]
-            verdicts.append(_sup_norm_most(found, label, prefix))
+            verdicts.append(_natural_images(family, label, prefix))
+            verdicts += [
+                _order(family, label, prefix, norm, size) for norm in NORMS_SHOWN for size in _WANTED
+            ]
+            verdicts.append(_sup_norm_most(family, label, prefix))
     return verdicts
 
 
-def error_gaps(found: Measured, norm: str, attack: str, wrm: str = "wrm") -> dict[float, Interval]:
+def error_gaps(family: Measured, norm: str, attack: str, wrm: str = "wrm") -> dict[float, Interval]:
     """Strength → the error of a WRM less that of the best of FGM, IFGM and PGM under an attack.
 
     Strengths at which all of them err nearly always are left out: there is nothing to compare.
     """
     curves = {
         method: curve
-        for method, ones in sweeps_of(found, (wrm, *_OTHERS), attack).items()
+        for method, ones in sweeps_of(family, (wrm, *_OTHERS), attack).items()
         if (curve := curve_of(ones, norm, False)) is not None
     }
     gaps: dict[float, Interval] = {}
@@ -119,21 +121,21 @@ def error_gaps(found: Measured, norm: str, attack: str, wrm: str = "wrm") -> dic
     return gaps
 
 
-def _by_attack(found: Measured, norm: str, size: str = "any", wrm: str = "wrm") -> dict[str, Gaps]:
+def _by_attack(family: Measured, norm: str, size: str = "any", wrm: str = "wrm") -> dict[str, Gaps]:
     """Attack → differences; at small or large strengths only, where asked for."""
-    made: dict[str, Gaps] = {}
+    by_attack: dict[str, Gaps] = {}
     for attack in SWEPT_ATTACKS:
-        gaps = error_gaps(found, norm, attack, wrm)
+        gaps = error_gaps(family, norm, attack, wrm)
         if size != "any":
             small = size == "small"
             gaps = {s: gap for s, gap in gaps.items() if (s <= _SMALL if small else s >= _LARGE)}
         if gaps:
-            made[attack] = gaps
-    return made
+            by_attack[attack] = gaps
+    return by_attack
 
 
-def _matches(found: Measured, label: str, prefix: str, norm: str) -> Verdict:
-    by_attack = _by_attack(found, norm)
+def _matches(family: Measured, label: str, prefix: str, norm: str) -> Verdict:
+    by_attack = _by_attack(family, norm)
     largest = {
         attack: dict([max(gaps.items(), key=lambda item: abs(item[1].value))])
         for attack, gaps in by_attack.items()
@@ -160,8 +162,8 @@ def _quantities(by_attack: Mapping[str, Gaps]) -> dict[str, Quantity]:
     }
 
 
-def _natural_images(found: Measured, label: str, prefix: str) -> Verdict:
-    networks = {method: found[f"network-{method}-0"] for method in ("wrm", *_OTHERS)}
+def _natural_images(family: Measured, label: str, prefix: str) -> Verdict:
+    networks = {method: family[f"network-{method}-0"] for method in ("wrm", *_OTHERS)}
     shares = {
         method: wilson(round(one["test_error"] * one["test_images"]), one["test_images"])
         for method, one in networks.items()
@@ -184,9 +186,9 @@ def _natural_images(found: Measured, label: str, prefix: str) -> Verdict:
     )
 
 
-def _order(found: Measured, label: str, prefix: str, norm: str, size: str) -> Verdict:
+def _order(family: Measured, label: str, prefix: str, norm: str, size: str) -> Verdict:
     """Whether WRM is better on small attacks, or worse on large ones."""
-    by_attack = _by_attack(found, norm, size)
+    by_attack = _by_attack(family, norm, size)
     signs = [clear_sign(gap) * _WANTED[size] for gap in _all_gaps(by_attack)]
     return Verdict(
         name=f"{size} attacks, {NORM_WORDS[norm]}",
@@ -200,16 +202,16 @@ def _order(found: Measured, label: str, prefix: str, norm: str, size: str) -> Ve
 
 def _decided(signs: Iterable[int]) -> bool | None:
     """One sign against a claim refutes it; otherwise one for it makes it hold."""
-    known = set(signs)
-    return False if -1 in known else True if 1 in known else None
+    signs_seen = set(signs)
+    return False if -1 in signs_seen else True if 1 in signs_seen else None
 
 
-def _sup_norm_most(found: Measured, label: str, prefix: str) -> Verdict:
+def _sup_norm_most(family: Measured, label: str, prefix: str) -> Verdict:
     """Whether WRM falls behind on large attacks more in the sup-norm than in L2."""
     ours: dict[str, Quantity] = {}
     signs = []
     for attack in SWEPT_ATTACKS:
-        in_l2, in_sup = (error_gaps(found, norm, attack).get(_LARGE) for norm in NORMS_SHOWN)
+        in_l2, in_sup = (error_gaps(family, norm, attack).get(_LARGE) for norm in NORMS_SHOWN)
         if in_l2 is not None and in_sup is not None:
             ours |= {f"{attack.upper()}, sup-norm": points(in_sup), f"{attack.upper()}, L2": points(in_l2)}
             signs.append((in_sup.low > in_l2.high) - (in_sup.high < in_l2.low))
@@ -228,17 +230,17 @@ def longer_text(measured: Measured, names: Iterable[str]) -> str:
     """Tables of the gaps of a WRM that was trained for longer; empty where none was."""
     tables = []
     for name in names:
-        found, rows = of_family(measured, name), []
+        family, rows = of_family(measured, name), []
         shares = sorted(
             {
                 share
                 for norm in NORMS_SHOWN
-                for gaps in _by_attack(found, norm, wrm=LONGER_WRM).values()
+                for gaps in _by_attack(family, norm, wrm=LONGER_WRM).values()
                 for share in gaps
             }
         )
         for norm in NORMS_SHOWN:
-            for attack, gaps in _by_attack(found, norm, wrm=LONGER_WRM).items():
+            for attack, gaps in _by_attack(family, norm, wrm=LONGER_WRM).items():
                 cells = [_gap_text(gaps[share]) if share in gaps else "–" for share in shares]
                 rows.append([f"{attack.upper()}, {NORM_WORDS[norm]}", *cells])
         if rows:
@@ -266,20 +268,20 @@ def _parts(scale: Scale) -> list[Part]:
     return parts if scale is Scale.QUICK else parts + other_wrm_parts()
 
 
-def _marks(found: Measured) -> Mapping[str, float | None]:
+def _marks(family: Measured) -> Mapping[str, float | None]:
     """√ρ̂ of an L2-WRM in units of C₂; the others' ε in units of C_∞ = 1."""
     return {
-        "2": found["network-wrm-0"]["rho_hat"] ** 0.5 / MEAN_LENGTH,
-        "inf": found["network-fgm-0"]["epsilon"],
+        "2": family["network-wrm-0"]["rho_hat"] ** 0.5 / MEAN_LENGTH,
+        "inf": family["network-fgm-0"]["epsilon"],
     }
 
 
 def by_paper_text(measured: Measured) -> str:
     """WRM of the small budget by the paper's ascent beside this library's, where it was measured."""
-    found, rows = of_family(measured, "small"), []
-    if f"network-{BY_PAPER}-0" not in found:
+    family, rows = of_family(measured, "small"), []
+    if f"network-{BY_PAPER}-0" not in family:
         return ""
-    networks = [found[f"network-{kind}-0"] for kind in ("wrm", BY_PAPER)]
+    networks = [family[f"network-{kind}-0"] for kind in ("wrm", BY_PAPER)]
     clean, reached = (
         " / ".join(words)
         for words in (
@@ -289,11 +291,11 @@ def by_paper_text(measured: Measured) -> str:
     )
     for attack in SWEPT_ATTACKS:
         for norm in NORMS_SHOWN:
-            curves = [curve_of([found[f"{attack}-{kind}-0"]], norm, False) for kind in ("wrm", BY_PAPER)]
+            curves = [curve_of([family[f"{attack}-{kind}-0"]], norm, False) for kind in ("wrm", BY_PAPER)]
             ours, theirs = (curve.values for curve in curves if curve is not None)
             cells = [f"{100 * one:.1f} / {100 * other:.1f}" for one, other in zip(ours, theirs, strict=True)]
             rows.append([f"{attack.upper()}, {NORM_WORDS[norm]}", *cells])
-    shares = [row["share"] for row in found["pgm-wrm-0"]["rows"] if row["norm"] == "2"]
+    shares = [row["share"] for row in family["pgm-wrm-0"]["rows"] if row["norm"] == "2"]
     return (
         "**The ascent.** The paper takes 15 steps for every inner problem of WRM; this library stops when it "
         f"is solved well enough. At the small budget, ours / the paper's: test error {clean}; √ρ̂ {reached}, "
@@ -338,15 +340,15 @@ def _prox_parts(scale: Scale) -> list[Part]:
     return parts
 
 
-def _prox_marks(found: Measured) -> Mapping[str, float | None]:
-    return {"2": None, "inf": found["network-wrm-0"]["rho_hat"] ** 0.5}
+def _prox_marks(family: Measured) -> Mapping[str, float | None]:
+    return {"2": None, "inf": family["network-wrm-0"]["rho_hat"] ** 0.5}
 
 
 def _prox_text(measured: Measured) -> str:
     budgets = []
     for name in _PROX_LABELS:
-        found = of_family(measured, name)
-        epsilon, reached = found["network-fgm-0"]["epsilon"], found["network-wrm-0"]["rho_hat"] ** 0.5
+        family = of_family(measured, name)
+        epsilon, reached = family["network-fgm-0"]["epsilon"], family["network-wrm-0"]["rho_hat"] ** 0.5
         budgets.append(f"{reached:.4f} for {epsilon:.4f} ({reached / epsilon - 1:+.1%})")
     words = (
         "The paper gives no γ for the sup-norm cost, and moves the others by ε = √ρ̂. Here ε is that of "

@@ -70,8 +70,8 @@ def _measure_surface(workspace: Workspace, settings: Mapping[str, Any]) -> dict[
     assert trained.run.result is not None
     level, clean = trained.run.result["level"], 1 - trained.run.result["test"]["accuracy"]
     phi = None if level is None else level["phi"]
-    known = {"method": trained.settings.method, "gamma": trained.gamma, "rho_hat": trained.rho_hat}
-    return known | {"phi": phi, "clean_error": clean, "samples": len(data), "rows": rows}
+    network = {"method": trained.settings.method, "gamma": trained.gamma, "rho_hat": trained.rho_hat}
+    return network | {"phi": phi, "clean_error": clean, "samples": len(data), "rows": rows}
 
 
 def concavity_part(name: str, how: NetworkRecipe, samples: int) -> Part:
@@ -90,21 +90,21 @@ def _measure_concavity(workspace: Workspace, settings: Mapping[str, Any]) -> dic
     moved = torch.cat(
         [trained.wrm.solve(trained.loss, part.inputs, part.targets).inputs for part in _pieces(data)]
     )
-    found = {}
+    counts = {}
     for where, points in (("image", data.inputs), ("halfway", (data.inputs + moved) / 2)):
         share = concave_share(trained.loss, points, data.targets, gamma=trained.gamma, max_products=25)
-        found[where] = {"concave": share.concave, "unresolved": share.unresolved}
-    return found | {"count": len(data)}
+        counts[where] = {"concave": share.concave, "unresolved": share.unresolved}
+    return counts | {"count": len(data)}
 
 
 def _pieces(data: Split) -> Iterator[Split]:
     return (data[first : first + 500] for first in range(0, len(data), 500))
 
 
-def share_not_concave(found: Mapping[str, Any], where: str) -> float:
+def share_not_concave(counts: Mapping[str, Any], where: str) -> float:
     """Of the points at an "image", or "halfway": those at which ℓ − γc curves upwards in some direction."""
-    rest = found["count"] - found[where]["concave"] - found[where]["unresolved"]
-    return float(rest / found["count"])
+    rest = counts["count"] - counts[where]["concave"] - counts[where]["unresolved"]
+    return float(rest / counts["count"])
 
 
 def unresolved(shares: Sequence[Mapping[str, Any]]) -> int:
@@ -129,12 +129,12 @@ def _measure_digits(workspace: Workspace, settings: Mapping[str, Any]) -> dict[s
     # The first image of each digit that all networks read rightly, if there is one.
     order = torch.argsort(~right, stable=True)
     rows = torch.stack([order[test.targets[order] == digit][0] for digit in range(10)])
-    chosen, found = test[rows], {}
+    chosen, methods = test[rows], {}
     for name, one in networks.items():
         moved, gamma = first_errors(ModelLoss(one.model, Margin()), chosen)
         with torch.no_grad():
             answers = predicted(one.model(moved))
-        found[name] = {
+        methods[name] = {
             "gamma": [
                 value if value < math.inf else None for value in gamma.tolist()
             ],  # None: misread as it is
@@ -142,7 +142,7 @@ def _measure_digits(workspace: Workspace, settings: Mapping[str, Any]) -> dict[s
             "read_as": answers.tolist(),
             "pixels": _packed(moved),
         }
-    return {"digits": list(range(10)), "original": _packed(chosen.inputs), "methods": found}
+    return {"digits": list(range(10)), "original": _packed(chosen.inputs), "methods": methods}
 
 
 def first_errors(loss: ModelLoss, data: Split) -> tuple[Tensor, Tensor]:
@@ -158,8 +158,8 @@ def first_errors(loss: ModelLoss, data: Split) -> tuple[Tensor, Tensor]:
         if len(left) == 0:
             break
         part = data[left]
-        found = largest_penalty(loss, part.inputs, part.targets, smallest=upper / 3, largest=upper, rounds=8)
-        moved[left], gamma[left] = found.inputs, found.gamma
+        errors = largest_penalty(loss, part.inputs, part.targets, smallest=upper / 3, largest=upper, rounds=8)
+        moved[left], gamma[left] = errors.inputs, errors.gamma
         upper /= 3
     return moved, gamma
 
@@ -177,21 +177,23 @@ def _unpacked(text: str) -> Tensor:
 
 def draw_digits(measured: Measured) -> Figure:
     """A row for each digit: the image, and what each network misreads; above it what it is read as."""
-    found = measured["digits"]
-    methods = list(found["methods"])
+    digits = measured["digits"]
+    methods = list(digits["methods"])
     figure = new_figure(1.15 * (len(methods) + 1), 13.0)
     grid = figure.subplots(10, len(methods) + 1)
     for row in range(10):
-        images = [found["original"][row], *(found["methods"][name]["pixels"][row] for name in methods)]
+        images = [digits["original"][row], *(digits["methods"][name]["pixels"][row] for name in methods)]
         for column, text in enumerate(images):
             axes = grid[row][column]
             axes.imshow(_unpacked(text).numpy(), cmap="gray", vmin=0, vmax=1)
             axes.set_axis_off()
             read = (
-                found["digits"][row] if column == 0 else found["methods"][methods[column - 1]]["read_as"][row]
+                digits["digits"][row]
+                if column == 0
+                else digits["methods"][methods[column - 1]]["read_as"][row]
             )
             head = ("image", *(MNIST_METHODS[name] for name in methods))[column]
-            unmoved = column > 0 and found["methods"][methods[column - 1]]["gamma"][row] == 0
+            unmoved = column > 0 and digits["methods"][methods[column - 1]]["gamma"][row] == 0
             words = "none found" if unmoved else str(read)
             axes.set_title(f"{head}: {words}" if row == 0 else words, fontsize=9, pad=2)
     return figure
@@ -202,9 +204,9 @@ def draw_stability(measured: Measured) -> Figure:
     figure = new_figure(5.6, 4.2)
     axes = figure.subplots()
     for place, (method, words) in enumerate(MNIST_METHODS.items()):
-        found = measured[f"surface-{method}"]
-        across = [MEAN_LENGTH / row["gamma"] for row in found["rows"]]
-        up = [row["rho_test"] for row in found["rows"]]
+        surface = measured[f"surface-{method}"]
+        across = [MEAN_LENGTH / row["gamma"] for row in surface["rows"]]
+        up = [row["rho_test"] for row in surface["rows"]]
         axes.plot(across, up, color=COLOURS[place], marker=MARKERS[place], markersize=4, label=words)
     axes.axvline(
         MEAN_LENGTH / measured["surface-wrm"]["gamma"], color="#5f5f5f", linestyle=":", label="γ of training"
@@ -215,15 +217,15 @@ def draw_stability(measured: Measured) -> Figure:
     return figure
 
 
-def paper_certificate(found: Mapping[str, Any], rho: float) -> float:
+def paper_certificate(surface: Mapping[str, Any], rho: float) -> float:
     """γρ + E_n φ_γ, on training data, by an ascent: an estimate, without ε_n(t)."""
-    return float(found["phi"] + found["gamma"] * rho)
+    return float(surface["phi"] + surface["gamma"] * rho)
 
 
-def certificate_verdict(found: Mapping[str, Any], label: str, panel: str = "") -> Verdict:
+def certificate_verdict(surface: Mapping[str, Any], label: str, panel: str = "") -> Verdict:
     """The verdict on the paper's certificate beside what WRM attains on test data."""
-    held = [paper_certificate(found, row["rho_test"]) >= row["loss"] for row in found["rows"]]
-    own = min(found["rows"], key=lambda row: abs(row["gamma"] - found["gamma"]))
+    held = [paper_certificate(surface, row["rho_test"]) >= row["loss"] for row in surface["rows"]]
+    own = min(surface["rows"], key=lambda row: abs(row["gamma"] - surface["gamma"]))
     return Verdict(
         name="certificate",
         label=label,
@@ -233,7 +235,7 @@ def certificate_verdict(found: Mapping[str, Any], label: str, panel: str = "") -
         ours={
             "values of ρ": Quantity(len(held), places=0),
             "above at": Quantity(sum(held), places=0),
-            "mean of φ, training data": Quantity(found["phi"], places=3),
+            "mean of φ, training data": Quantity(surface["phi"], places=3),
             "test data": Quantity(own["loss"] - own["gamma"] * own["rho_test"], places=3),
         },
         evidence=Evidence.ATTAINED,
@@ -242,12 +244,12 @@ def certificate_verdict(found: Mapping[str, Any], label: str, panel: str = "") -
 
 def draw_paper_certificate(measured: Measured) -> Figure:
     """fig:loss-bound (b): the certificate beside the worst case on test data that WRM attains."""
-    found = measured["surface-wrm"]
-    points = sorted(found["rows"], key=lambda row: row["rho_test"])
+    surface = measured["surface-wrm"]
+    points = sorted(surface["rows"], key=lambda row: row["rho_test"])
     rhos = [row["rho_test"] for row in points]
     figure = new_figure(5.6, 4.4)
     axes = figure.subplots()
-    line = [paper_certificate(found, rho) for rho in rhos]
+    line = [paper_certificate(surface, rho) for rho in rhos]
     axes.plot(rhos, line, color=COLOURS[0], label="the paper's certificate (estimated)")
     axes.plot(
         rhos,
@@ -256,7 +258,7 @@ def draw_paper_certificate(measured: Measured) -> Figure:
         color=COLOURS[1],
         label="worst case found on test data (attained)",
     )
-    axes.axvline(found["rho_hat"], color="#5f5f5f", linewidth=1, label="ρ̂ reached in training")
+    axes.axvline(surface["rho_hat"], color="#5f5f5f", linewidth=1, label="ρ̂ reached in training")
     axes.set(xlabel="ρ, mean squared distance", ylabel="expected loss", xlim=(0, 1.03 * max(rhos)))
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)

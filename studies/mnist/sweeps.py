@@ -99,8 +99,8 @@ def _measure_sweep(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
                 assert trial.epsilon is not None
                 about = {"norm": norm, "clipped": clipped, "share": share, "epsilon": trial.epsilon}
                 rows.append(about | {"error": error.value, "low": error.low, "high": error.high})
-    known = {"method": trained.settings.method, "seed": trained.settings.seed}
-    return known | {"attack": settings["attack"], "samples": len(data), "rows": rows}
+    network = {"method": trained.settings.method, "seed": trained.settings.seed}
+    return network | {"attack": settings["attack"], "samples": len(data), "rows": rows}
 
 
 def error_at_strengths(
@@ -114,13 +114,13 @@ def error_at_strengths(
 
 def sweeps_of(measured: Measured, names: Iterable[str], attack: str) -> dict[str, list[Mapping[str, Any]]]:
     """Method → the sweeps of its seeds, of the parts ``attack-METHOD-…`` that were measured."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_method: dict[str, list[Mapping[str, Any]]] = {}
     for method in names:
         begin = f"{attack}-{method}-"
-        kept = [one for part, one in measured.items() if part.startswith(begin)]
-        if kept:
-            found[method] = kept
-    return found
+        sweeps = [one for part, one in measured.items() if part.startswith(begin)]
+        if sweeps:
+            by_method[method] = sweeps
+    return by_method
 
 
 def curve_of(sweeps: Sequence[Mapping[str, Any]], norm: str, clipped: bool) -> Curve | None:
@@ -183,13 +183,13 @@ def error_table(measured: Measured, attack: str, norm: str, clipped: bool) -> st
     """Errors in percent, a row for each method."""
     sweeps = sweeps_of(measured, MNIST_METHODS, attack)
     curves = {method: curve_of(ones, norm, clipped) for method, ones in sweeps.items()}
-    known = {method: curve for method, curve in curves.items() if curve is not None}
-    shares = next(iter(known.values())).strengths
+    measured_curves = {method: curve for method, curve in curves.items() if curve is not None}
+    shares = next(iter(measured_curves.values())).strengths
     where = "in [0, 1]" if clipped else "not clipped"
     head = [f"{attack.upper()}, ‖·‖{_SIGNS[norm]}, {where}", *(f"{share:g} C" for share in shares)]
     rows = [
         [MNIST_METHODS[method], *(f"{100 * value:.1f}" for value in curve.values)]
-        for method, curve in known.items()
+        for method, curve in measured_curves.items()
     ]
     return markdown_table(head, rows)
 
@@ -209,11 +209,11 @@ def attack_verdicts(measured: Measured, labels: Mapping[str, str], above: float)
 
 
 def _attack_verdict(sweeps: Sweeps, attack: str, norm: str, label: str, above: float) -> Verdict:
-    known = curve_of(sweeps["wrm"], norm, False)
-    assert known is not None
+    own = curve_of(sweeps["wrm"], norm, False)
+    assert own is not None
     errors = {
         share: {method: error_at(ones, norm, share) for method, ones in sweeps.items()}
-        for share in known.strengths
+        for share in own.strengths
         if share > 0
     }
     judged = [share for share in errors if share > above]

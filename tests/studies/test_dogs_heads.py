@@ -137,7 +137,7 @@ def steepest_curvature(loss: ModelLoss, point: Tensor, label: Tensor) -> float:
 
 def test_the_proven_penalty_makes_the_inner_problem_concave() -> None:
     data, model = sparse_features(16), head(3, seed=0)
-    found = train_above_bound(model, data, HOW, known=1e-3)  # far too small: it must try again
+    found = train_above_bound(model, data, HOW, curvature=1e-3)  # far too small: it must try again
     assert found["holds"]
     assert len(found["tried"]) > 1
     assert found["gamma"] == found["tried"][-1][0]
