@@ -26,8 +26,8 @@ from torch import nn
 import certus
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
-from certus.data import Subset
-from certus.datasets import DataSet, Split
+from certus.data import Samples, Subset
+from certus.datasets import SplitDataset
 from certus.inner.methods import Perturber
 
 RHOS = [round(10 ** (-3 + 3 * index / 19), 6) for index in range(20)]
@@ -73,7 +73,7 @@ def main(args: Args) -> None:
         write_entry(args, name, certify(ENTRIES[name], data, args))
 
 
-def certify(entry: Entry, data: DataSet, args: Args) -> dict[str, Any]:
+def certify(entry: Entry, data: SplitDataset, args: Args) -> dict[str, Any]:
     """The certificate of one entry, with its time."""
     torch.manual_seed(args.seed)
     model = network(entry)
@@ -130,7 +130,7 @@ def network(entry: Entry) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ELU(), nn.Linear(512, 10))
 
 
-def train(model: nn.Module, data: Split, method: Perturber, epochs: int) -> None:
+def train(model: nn.Module, data: Samples, method: Perturber, epochs: int) -> None:
     """Briefly, in float32."""
     loss, optimizer = certus.ModelLoss(model), torch.optim.Adam(model.parameters(), 1e-3)
     for _ in range(epochs):

@@ -21,7 +21,7 @@ import torch
 import certus
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
-from certus.datasets import DataSet, load
+from certus.datasets import SplitDataset, load
 from certus.models import build_model
 from certus.training import Observer, TrainingState, fit
 
@@ -74,7 +74,7 @@ def main(args: Args) -> None:
         write_entry(args, name, {"about": about, "network": network, "batch_size": batch_size, **found})
 
 
-def _epoch(data: DataSet, network: str, certified: bool, batch_size: int, args: Args) -> Clock:
+def _epoch(data: SplitDataset, network: str, certified: bool, batch_size: int, args: Args) -> Clock:
     """One epoch."""
     model, clock = build_model(network, data, seed=0), Clock()
     fit(

@@ -29,7 +29,7 @@ from torch.nn import functional
 import certus
 from benchmarks._options import OUTPUT, perform, read_options
 from benchmarks._results import write_result
-from certus.datasets import Split
+from certus.data import Samples
 
 TOLERANCES = (3e-2, 2e-2, 1e-2, 5e-3, 2e-3, 1e-3)
 
@@ -54,7 +54,7 @@ def main(args: Args) -> None:
     torch.set_num_threads(args.threads)
     data = certus.datasets.digits(args.seed).train
     images = functional.interpolate(data.inputs, size=(28, 28), mode="bilinear")
-    data = Split(images.clamp(0, 1), data.targets)
+    data = Samples(images.clamp(0, 1), data.targets)
     loss = certus.ModelLoss(certus.models.mnist_cnn(), certus.CrossEntropy(args.label_smoothing))
     optimizer = torch.optim.Adam(loss.model.parameters(), lr=1e-3)
     wrm = certus.WRM(args.gamma)
@@ -77,7 +77,7 @@ def train(
     loss: certus.ModelLoss,
     optimizer: torch.optim.Optimizer,
     wrm: certus.WRM,
-    data: Split,
+    data: Samples,
     args: Args,
     first: int,
     last: int,
@@ -92,7 +92,7 @@ def train(
         optimizer.zero_grad()
 
 
-def compare(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, Any]:
+def compare(loss: certus.ModelLoss, data: Samples, args: Args) -> dict[str, Any]:
     """Gaps to the best value known, gradients, and times of both methods on the same samples."""
 
     def solve(maximizer: certus.inner.Maximizer) -> certus.inner.InnerSolution:
@@ -127,12 +127,12 @@ def compare(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def value_at(points: Tensor, loss: certus.ModelLoss, data: Split, gamma: float) -> Tensor:
+def value_at(points: Tensor, loss: certus.ModelLoss, data: Samples, gamma: float) -> Tensor:
     """(batch,) f at the points that training would use."""
     return loss(points, data.targets) - gamma * certus.SquaredL2()(points, data.inputs)
 
 
-def overhead(loss: certus.ModelLoss, data: Split, args: Args) -> float:
+def overhead(loss: certus.ModelLoss, data: Samples, args: Args) -> float:
     """The time of one solution outside the forward and backward passes, as a share of the time inside."""
     inside = Stopwatch()
     differentiate = torch.autograd.grad
@@ -164,7 +164,7 @@ class Stopwatch:
         return timed
 
 
-def raw_gradients(loss: certus.ModelLoss, data: Split, count: int) -> None:
+def raw_gradients(loss: certus.ModelLoss, data: Samples, count: int) -> None:
     """Nothing but input gradients, so many of every sample."""
     for _ in range(count):
         inputs = data.inputs.clone().requires_grad_()

@@ -25,7 +25,7 @@ from benchmarks._options import OUTPUT, perform, read_options
 from benchmarks._results import write_result
 from benchmarks.inner import times
 from certus.costs import Cost
-from certus.datasets import Split
+from certus.data import Samples
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def main(args: Args) -> None:
     torch.set_num_threads(1)
     data = certus.datasets.digits(args.seed).train
     images = functional.interpolate(data.inputs, size=(28, 28), mode="bilinear").clamp(0, 1)
-    data = Split(images, data.targets)
+    data = Samples(images, data.targets)
     loss = certus.ModelLoss(certus.models.mnist_cnn(), certus.CrossEntropy(label_smoothing=0.1))
     train(loss, data, args)
     shares = step_shares(loss, data[: args.batch_size], args)
@@ -55,7 +55,7 @@ def main(args: Args) -> None:
     write_result(args, {"step_over_gradient": shares, "ascent": rows})
 
 
-def train(loss: certus.ModelLoss, data: Split, args: Args) -> None:
+def train(loss: certus.ModelLoss, data: Samples, args: Args) -> None:
     optimizer = torch.optim.Adam(loss.model.parameters(), lr=1e-3)
     for _ in range(args.train_steps):
         chosen = torch.randint(len(data), (128,))
@@ -64,7 +64,7 @@ def train(loss: certus.ModelLoss, data: Split, args: Args) -> None:
         optimizer.step()
 
 
-def step_shares(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, float]:
+def step_shares(loss: certus.ModelLoss, data: Samples, args: Args) -> dict[str, float]:
     """Time of one proximal step over that of one training pass, and over that of one input gradient."""
     origin = torch.rand(args.batch_size, args.numbers)
     point = origin + torch.randn(args.batch_size, args.numbers)
@@ -87,19 +87,19 @@ def step_shares(loss: certus.ModelLoss, data: Split, args: Args) -> dict[str, fl
     return shares | {"input gradient alone": inputs / training}
 
 
-def training_pass(loss: certus.ModelLoss, data: Split) -> None:
+def training_pass(loss: certus.ModelLoss, data: Samples) -> None:
     """Forward, and backward to the weights."""
     loss(data.inputs, data.targets).mean().backward()
 
 
-def input_gradient(loss: certus.ModelLoss, data: Split) -> Tensor:
+def input_gradient(loss: certus.ModelLoss, data: Samples) -> Tensor:
     """Forward, and backward to the inputs only: the cheaper pass that an ascent pays for."""
     leaf = data.inputs.clone().requires_grad_()
     (slope,) = torch.autograd.grad(loss(leaf, data.targets).sum(), leaf)
     return slope
 
 
-def compare(loss: certus.ModelLoss, data: Split, gamma: float) -> dict[str, float]:
+def compare(loss: certus.ModelLoss, data: Samples, gamma: float) -> dict[str, float]:
     """Mean gap to the best value known, and gradients spent, of both maximisers at three tolerances."""
     row: dict[str, float] = {"gamma": gamma}
     found = {}

@@ -23,8 +23,8 @@ import certus
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
 from certus.bounds import spectral
-from certus.data import Subset
-from certus.datasets import DataSet, Split
+from certus.data import Samples, Subset
+from certus.datasets import SplitDataset
 from certus.training import evaluate
 
 ENTRIES = ("cnn", "mlp")
@@ -48,7 +48,7 @@ def main(args: Args) -> None:
         write_entry(args, name, everywhere(data, args) if name == "cnn" else around(data, args))
 
 
-def everywhere(data: DataSet, args: Args) -> dict[str, Any]:
+def everywhere(data: SplitDataset, args: Args) -> dict[str, Any]:
     """The bounds for all inputs of the paper's network, their time, and the curvature at test images."""
     model, epochs = certus.models.mnist_cnn(), 2
     train(model, data.train, epochs, args, label_smoothing=0.1)
@@ -77,13 +77,13 @@ def everywhere(data: DataSet, args: Args) -> dict[str, Any]:
     }
 
 
-def some(data: DataSet, count: int, args: Args) -> Split:
+def some(data: SplitDataset, count: int, args: Args) -> Samples:
     """So many test images, or the share of them that was asked for: random, every class with its share."""
     count = max(1, round(count * args.share))
     return Subset.of(data.test, f"{args.data}@test", count, seed=args.seed, stratify=True).data
 
 
-def around(data: DataSet, args: Args) -> dict[str, Any]:
+def around(data: SplitDataset, args: Args) -> dict[str, Any]:
     """Bounds on the balls around test images."""
     model, radius = nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ELU(), nn.Linear(512, 10)), 0.1
     train(model, data.train, 1, args)
@@ -104,7 +104,7 @@ def around(data: DataSet, args: Args) -> dict[str, Any]:
     }
 
 
-def train(model: nn.Module, data: Split, epochs: int, args: Args, label_smoothing: float = 0.0) -> None:
+def train(model: nn.Module, data: Samples, epochs: int, args: Args, label_smoothing: float = 0.0) -> None:
     """ERM by Adam 0.001."""
     certus.fit(
         model,

@@ -32,8 +32,7 @@ import torch
 import certus
 from benchmarks._options import OUTPUT, RESUME, Entries, perform, read_options
 from benchmarks._results import forget_unfinished, read_unfinished, write_entry, write_unfinished
-from certus.data import Subset
-from certus.datasets import Split
+from certus.data import Samples, Subset
 from certus.inner import Maximizer
 from certus.inner.methods import ERM, Perturber
 from certus.training import evaluate
@@ -112,7 +111,7 @@ class Learner:
         self.optimizer = torch.optim.Adam(self.loss.model.parameters(), lr=1e-3)
         self.times: list[float] = []
 
-    def step(self, batch: Split) -> None:
+    def step(self, batch: Samples) -> None:
         start = time.process_time()
         moved = self.method(self.loss, batch.inputs, batch.targets)
         self.loss(moved, batch.targets).mean().backward()
@@ -144,7 +143,7 @@ def train_side_by_side(entry: Entry, seed: int, args: Args) -> dict[str, Any]:
     }
 
 
-def reached(learner: Learner, data: Split, args: Args) -> dict[str, float]:
+def reached(learner: Learner, data: Samples, args: Args) -> dict[str, float]:
     """φ and ρ̂ by a careful ascent on held-out samples, accuracy as they are, and the method's own gap."""
     loss, maximizer = learner.loss, learner.maximizer
 
@@ -222,7 +221,7 @@ def peak_memory(name: str, args: Args) -> float:
     learner = Learner(name, 0, args)
     for _ in range(3):
         inputs = torch.rand(args.batch_size, 1, 28, 28)
-        learner.step(Split(inputs, torch.randint(10, (args.batch_size,))))
+        learner.step(Samples(inputs, torch.randint(10, (args.batch_size,))))
     # Not ru_maxrss: a process inherits that of the one that started it.
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024

@@ -26,7 +26,8 @@ from digits_figure import Reading, draw
 from torch import Tensor, nn
 
 import certus
-from certus.datasets import DataSet, Split
+from certus.data import Samples
+from certus.datasets import SplitDataset
 
 WIDTH, BATCH_SIZE, LEARNING_RATE = 128, 64, 4e-3
 BUDGETS = (0.1, 0.25, 0.5, 1.0)  # ρ, a squared L2 distance
@@ -80,7 +81,7 @@ def main() -> None:
     print("Next: --gamma 1 (more robust) or --gamma 10 (closer to ERM); then README.md.")
 
 
-def train(data: DataSet, args: Args, gamma: float | None) -> certus.ModelLoss:
+def train(data: SplitDataset, args: Args, gamma: float | None) -> certus.ModelLoss:
     """Fit a fresh network: by ERM without ``gamma``, by WRM with it. Returns its loss."""
     torch.manual_seed(args.seed)
     model = nn.Sequential(
@@ -141,7 +142,7 @@ def scores(loss: certus.ModelLoss, images: Tensor, targets: Tensor) -> tuple[flo
 
 def print_table(
     models: dict[str, certus.ModelLoss],
-    test: Split,
+    test: Samples,
     each: dict[str, Moved],
     shared: dict[str, Moved],
 ) -> None:

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 import certus
-from certus.datasets import DataSet, Split
+from certus.data import Samples
+from certus.datasets import SplitDataset
 
 
-def push(loss: certus.ModelLoss, test: Split, rho: float, steps: int = 50) -> Tensor:
+def push(loss: certus.ModelLoss, test: Samples, rho: float, steps: int = 50) -> Tensor:
     """Move every test image to the largest loss that can be found at cost ρ.
 
     Projected gradient ascent with steps of a given length, because a confident network leaves
@@ -43,7 +44,7 @@ def norms(images: Tensor) -> Tensor:
     return lengths
 
 
-def share(loss: certus.ModelLoss, data: DataSet, rho: float, rivals: list[Tensor]) -> Tensor:
+def share(loss: certus.ModelLoss, data: SplitDataset, rho: float, rivals: list[Tensor]) -> Tensor:
     """Move the test images to T_γ, with the γ for which their mean cost is ρ.
 
     The mean cost falls as γ grows, so γ is bisected. What is returned never costs more than ρ.

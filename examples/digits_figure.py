@@ -18,7 +18,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from certus.datasets import Split
+from certus.data import Samples
 
 RIGHT, WRONG, INK, FAINT, LINE = "#0072B2", "#D55E00", "#1a1a1a", "#5f5f5f", "#c4c4c4"
 INKED = "gray_r"  # a digit is dark ink on white paper
@@ -40,7 +40,7 @@ class Reading:
 
 
 def draw(
-    test: Split, readings: dict[str, Reading], rho: float, mapped: Reading, where: str, path: Path
+    test: Samples, readings: dict[str, Reading], rho: float, mapped: Reading, where: str, path: Path
 ) -> None:
     """Draw the first test image of each class, as it is, as moved against each model, and under T_γ.
 

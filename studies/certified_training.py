@@ -31,7 +31,7 @@ from certus.attacks.gradient import pgm
 from certus.attacks.minimum_norm import Margin
 from certus.certificates.cache import FileMemory
 from certus.certificates.proven.knapsack import worst_error
-from certus.data import Split
+from certus.data import Samples
 from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.domains import Unbounded
 from certus.evidence import Evidence
@@ -82,18 +82,18 @@ class SupTrial:
     def name(self) -> str:
         return f"{'clipped' if self.clipped else 'unclipped'} {self.epsilon:.2f}"
 
-    def weak(self, trained: TrainedRun, data: Split) -> float:
+    def weak(self, trained: TrainedRun, data: Samples) -> float:
         """15 steps of ε/4, as the paper has it, from a random start."""
         return error_of(self._run(trained, plain_loss(trained), data, 15, self.epsilon / 4, 1))
 
-    def strong(self, trained: TrainedRun, data: Split) -> float:
+    def strong(self, trained: TrainedRun, data: Samples) -> float:
         """The worst of cross-entropy and margin, 40 steps, two random starts each."""
         losses = [plain_loss(trained), ModelLoss(trained.loss.model, Margin())]
         return error_of(
             worst_of([self._run(trained, loss, data, 40, self.epsilon / 16, 2) for loss in losses])
         )
 
-    def auto(self, trained: TrainedRun, data: Split) -> float:
+    def auto(self, trained: TrainedRun, data: Samples) -> float:
         """AutoAttack (APGD, targeted APGD and FAB, Square); it always clips."""
         import torchattacks
 
@@ -101,7 +101,7 @@ class SupTrial:
         return error_of(attack_data(plain_loss(trained), data, attack, batch_size=len(data)))
 
     def _run(
-        self, trained: TrainedRun, loss: ModelLoss, data: Split, steps: int, step: float, starts: int
+        self, trained: TrainedRun, loss: ModelLoss, data: Samples, steps: int, step: float, starts: int
     ) -> Outcome:
         domain = trained.data.domain if self.clipped else Unbounded()
         attack = pgm(self.epsilon, math.inf, steps=steps, step_size=step, domain=domain, restarts=starts)
@@ -130,19 +130,19 @@ def proven_curvature(trained: TrainedRun) -> dict[str, float | None]:
     return {"curvature": bound.curvature, "paper": bound.bounds["paper"]}
 
 
-def clean_error(trained: TrainedRun, data: Split) -> dict[str, float]:
+def clean_error(trained: TrainedRun, data: Samples) -> dict[str, float]:
     """Without an attack."""
     evaluation = evaluate(plain_loss(trained), data)
     return {"error": 1 - evaluation["accuracy"], "loss": evaluation["loss"]}
 
 
-def evenly_spaced(data: Split, count: int) -> Split:
+def evenly_spaced(data: Samples, count: int) -> Samples:
     """So many samples: the first half of MNIST's test images differs from the second."""
     return data[:: len(data) // count][:count]
 
 
 def certified_errors(
-    workspace: Workspace, trained: TrainedRun, data: Split, rhos: Sequence[float]
+    workspace: Workspace, trained: TrainedRun, data: Samples, rhos: Sequence[float]
 ) -> dict[str, float]:
     """The proven error rate at each ρ, a thousand images at a time."""
     costs: list[float] = []
@@ -155,7 +155,7 @@ def certified_errors(
     return dict(zip(map(str, rhos), worst, strict=True))
 
 
-def _floors(trained: TrainedRun, part: Split, rhos: Sequence[float]) -> list[float]:
+def _floors(trained: TrainedRun, part: Samples, rhos: Sequence[float]) -> list[float]:
     """(n,) what an error of each image costs at least."""
     certificate = certus.certify(
         trained.loss.model, part, rho=rhos, gammas=[4.0], balls=0, refine=0, attack_steps=0
@@ -165,7 +165,7 @@ def _floors(trained: TrainedRun, part: Split, rhos: Sequence[float]) -> list[flo
 
 
 def loss_certificate(
-    workspace: Workspace, trained: TrainedRun, data: Split, rhos: Sequence[float]
+    workspace: Workspace, trained: TrainedRun, data: Samples, rhos: Sequence[float]
 ) -> list[dict[str, Any]]:
     """Attained and proven loss and error at each ρ, in all of space."""
     samples = {"inputs": data.inputs, "targets": data.targets}

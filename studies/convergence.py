@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev, vmap
 
 from certus._format import at_least, at_most, at_most_digits
-from certus.data import Split
+from certus.data import Samples
 from certus.datasets import load
 from certus.datasets.bundled import rings
 from certus.display.canvas import COLOURS, new_figure
@@ -63,11 +63,11 @@ def softmax_constants(largest_input: float, classes: int) -> ConvergenceConstant
     )
 
 
-def _digits() -> Split:
+def _digits() -> Samples:
     """Pixels scaled so that the largest norm is 1; float64."""
     train = load("digits").train
     inputs = train.inputs.flatten(1).double()
-    return Split(inputs / inputs.norm(dim=1).max(), train.targets)
+    return Samples(inputs / inputs.norm(dim=1).max(), train.targets)
 
 
 def _linear(inputs: int, classes: int) -> nn.Linear:
@@ -76,7 +76,7 @@ def _linear(inputs: int, classes: int) -> nn.Linear:
     return model
 
 
-def surrogate_gradient(model: nn.Linear, data: Split) -> tuple[float, Tensor]:
+def surrogate_gradient(model: nn.Linear, data: Samples) -> tuple[float, Tensor]:
     """F and ∇F over the data, with inner problems solved to 1e-10."""
     loss = ModelLoss(model, CrossEntropy())
     solved = WRM(STEP_GAMMA, maximizer=CAREFUL).solve(loss, data.inputs, data.targets)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from certus._format import at_most_digits
 from certus.certificates.paper_terms import level_error, lipschitz_error
-from certus.data import Split
+from certus.data import Samples
 from certus.datasets.bundled import rings
 from certus.display.canvas import COLOURS, new_figure, subscripted
 from certus.evidence import Evidence
@@ -73,13 +73,13 @@ def random_weights(count: int, generator: torch.Generator) -> Tensor:
     return drawn
 
 
-def _sample(count: int, seed: int) -> Split:
+def _sample(count: int, seed: int) -> Samples:
     drawn = rings(train=int(1.02 * count) + 20, calibration=1, test=1, seed=seed).train
     inside = drawn.inputs.norm(dim=1) <= RADIUS
-    return Split(drawn.inputs[inside][:count].double(), drawn.targets[inside][:count])
+    return Samples(drawn.inputs[inside][:count].double(), drawn.targets[inside][:count])
 
 
-def moved_costs(weights: Tensor, data: Split) -> Tensor:
+def moved_costs(weights: Tensor, data: Samples) -> Tensor:
     """(n,) c(T_γ(θ; z), z)."""
     model = nn.Linear(2, 2, bias=False).double()
     with torch.no_grad():

@@ -23,8 +23,8 @@ from certus._format import at_least, at_most
 from certus.certificates.certificate import Certificate
 from certus.certificates.transport import estimated_distance
 from certus.costs import Cost, LabelCost, WeightedL2
-from certus.data import Split, random_order
-from certus.datasets import DataSet
+from certus.data import Samples, random_order
+from certus.datasets import SplitDataset
 from certus.display.canvas import COLOURS, MARKERS, legend_below, new_figure, title_above
 from certus.evidence import Evidence
 from certus.runs.loaded_run import named_split
@@ -309,14 +309,14 @@ def _measure_split(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
     return {"models": models, **{name: settings[name] for name in ("rho", "gamma", "epochs", "rows")}}
 
 
-def _people(seed: int) -> tuple[DataSet, WeightedL2]:
+def _people(seed: int) -> tuple[SplitDataset, WeightedL2]:
     """The table, and what moving in it costs: another answer 1, a standard deviation of age 1."""
     data = certus.datasets.load("employment", seed=seed)
     assert data.weights is not None
     return data, WeightedL2(data.weights)
 
 
-def _train(data: DataSet, cost: Cost, settings: Mapping[str, Any]) -> dict[str, _Trained]:
+def _train(data: SplitDataset, cost: Cost, settings: Mapping[str, Any]) -> dict[str, _Trained]:
     """Four models of the same rows."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
@@ -358,7 +358,7 @@ def _train(data: DataSet, cost: Cost, settings: Mapping[str, Any]) -> dict[str, 
 
 
 def _certify(
-    model: Any, rows: Split, cost: Cost, levels: dict[str, float], price: float | None
+    model: Any, rows: Samples, cost: Cost, levels: dict[str, float], price: float | None
 ) -> Certificate:
     """Over all distributions within ρ of the rows; with a price, labels may change too."""
     options: dict[str, Any] = {} if price is None else {"label_cost": LabelCost(price, 2)}
@@ -376,11 +376,11 @@ def _sides(certificate: Certificate, rho: float) -> dict[str, float | None]:
 
 
 @torch.no_grad()
-def _error(says: Predict, data: Split) -> float:
+def _error(says: Predict, data: Samples) -> float:
     return float((says(data.inputs) != data.targets).double().mean())
 
 
-def age_costs(says: Predict, rows: Split, data: DataSet) -> Tensor:
+def age_costs(says: Predict, rows: Samples, data: SplitDataset) -> Tensor:
     """(n,) the least cost, by moving the age alone by half years, of an error; ∞ if none is found."""
     assert data.input_scale is not None
     deviation = float(data.input_scale[1][0])

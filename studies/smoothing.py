@@ -27,7 +27,7 @@ from torch import Tensor, from_numpy
 from certus._format import at_least, at_most
 from certus.certificates.proven.concentration import betting
 from certus.costs import SquaredL2
-from certus.data import Split, Subset, random_order
+from certus.data import Samples, Subset, random_order
 from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.evidence import Evidence
 from certus.runs.certification import CertifySettings, certify_run
@@ -301,7 +301,7 @@ def _measure_noisy(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
         )
     }
 
-    def ask(data: Split, stream: int) -> Observed:
+    def ask(data: Samples, stream: int) -> Observed:
         return observe(model, data, noise, copies=entry.draws, seed=entry.seed, stream=stream)
 
     probed = chosen["test"].data[:_PROBED]

@@ -18,7 +18,8 @@ import certus
 from certus import WRM, ModelLoss
 from certus.attacks import pgm
 from certus.attacks.minimum_norm import nearest_error
-from certus.datasets import Split, from_frame
+from certus.data import Samples
+from certus.datasets import from_frame
 from certus.losses import SquaredError
 
 REAL = torch.randn(12, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -62,8 +63,8 @@ WAYS: dict[str, Callable[[], object]] = {
     "attack": lambda: pgm(0.1)(ModelLoss(NETWORK), COMPLEX, LABELS),
     "nearest error": lambda: nearest_error(ModelLoss(NETWORK), COMPLEX, LABELS),
     "bounds": lambda: certus.bounds.local_smoothness(NETWORK, COMPLEX, LABELS, 0.1),
-    "split": lambda: Split(COMPLEX, LABELS),
-    "split's weights": lambda: Split(REAL, LABELS, MARKED),
+    "split": lambda: Samples(COMPLEX, LABELS),
+    "split's weights": lambda: Samples(REAL, LABELS, MARKED),
     "frame": lambda: from_frame(
         pandas.DataFrame({"a": COMPLEX[:, 0].numpy(), "y": LABELS.numpy()}), target="y"
     ),

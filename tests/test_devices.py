@@ -29,7 +29,7 @@ from certus.attacks import (
 )
 from certus.attacks.evaluate import paired_differences
 from certus.costs import Cost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
-from certus.data import Split
+from certus.data import Samples
 from certus.inner import largest_curvature
 from certus.inner.methods import AnyPerturber
 from certus.models import certified_mlp
@@ -50,9 +50,9 @@ def network() -> nn.Sequential:
         return nn.Sequential(nn.Linear(4, 6), nn.Softplus(), nn.Linear(6, 2))
 
 
-def there(data: Split) -> Split:
+def there(data: Samples) -> Samples:
     weights = None if data.weights is None else data.weights.to(DEVICE)
-    return Split(data.inputs.to(DEVICE), data.targets.to(DEVICE), weights)
+    return Samples(data.inputs.to(DEVICE), data.targets.to(DEVICE), weights)
 
 
 def same(one: Any, other: Any) -> None:
@@ -119,8 +119,8 @@ METHODS: dict[str, Callable[[], AnyPerturber | None]] = {
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
 def test_fit(method: Callable[[], AnyPerturber | None]) -> None:
     """Weighted samples in float64, as tables have them, and a held-out share."""
-    rows = Split(INPUTS.double(), LABELS, COUNTS.double())
-    data = certus.datasets.DataSet("rows", rows, rows[:9], rows, certus.domains.Unbounded(), 2)
+    rows = Samples(INPUTS.double(), LABELS, COUNTS.double())
+    data = certus.datasets.SplitDataset("rows", rows, rows[:9], rows, certus.domains.Unbounded(), 2)
     here = certus.fit(network(), data, method=method(), epochs=2, batch_size=8, progress=False)
     with SinglePrecisionDevice():
         model = on_device(network())
@@ -151,7 +151,7 @@ def test_certified_fit_and_certify(make: Callable[[], nn.Module], monkeypatch: p
     # Tensors of a class of their own are refused; those of a real device are plain ones.
     monkeypatch.setattr("certus.bounds.export.PLAIN", (Tensor, nn.Parameter, DeviceTensor))
 
-    def bounds(model: nn.Module, data: Split, fabric: Fabric | None) -> tuple[float, float]:
+    def bounds(model: nn.Module, data: Samples, fabric: Fabric | None) -> tuple[float, float]:
         rows = (data.inputs, data.targets)
         found = certus.fit(
             model, rows, method=WRM(2.0), certified=True, epochs=1, progress=False, fabric=fabric
@@ -159,7 +159,7 @@ def test_certified_fit_and_certify(make: Callable[[], nn.Module], monkeypatch: p
         assert found.proof is not None
         return found.proof.curvature, certus.certify(model, rows, rho=0.01, refine=0).bound(0.01)
 
-    data = Split(INPUTS[:8], LABELS[:8])
+    data = Samples(INPUTS[:8], LABELS[:8])
     expected = bounds(make(), data, None)
     with SinglePrecisionDevice():
         found = bounds(on_device(make()), there(data), device_fabric())
@@ -176,7 +176,7 @@ def test_wrm(cost: Cost) -> None:
         expected = WRM(here, cost=cost).solve(ModelLoss(network()), INPUTS, LABELS, curvature_bound=1.0)
         with SinglePrecisionDevice():
             moved = moved.to(DEVICE) if isinstance(moved, Tensor) else moved
-            loss, data = ModelLoss(on_device(network())), there(Split(INPUTS, LABELS))
+            loss, data = ModelLoss(on_device(network())), there(Samples(INPUTS, LABELS))
             found = WRM(moved, cost=cost).solve(loss, data.inputs, data.targets, curvature_bound=1.0)
             assert found.inputs.device == DEVICE
             for name in ("inputs", "value", "transport_cost", "gradient_norm", "gap"):
@@ -212,7 +212,7 @@ def test_a_cost_of_the_users_is_tried() -> None:
 
 
 def test_attacks() -> None:
-    def all_of(loss: ModelLoss, data: Split) -> list[Any]:
+    def all_of(loss: ModelLoss, data: Samples) -> list[Any]:
         attacks: list[AnyPerturber] = [fgm(0.2), pgm(0.5, 2.0, steps=4, restarts=2), WRM(1.0)]
         outcomes = [attack_data(loss, data, attack, batch_size=10) for attack in attacks]
         worst, first = worst_of(outcomes), outcomes[0]
@@ -236,7 +236,7 @@ def test_attacks() -> None:
             typical_length(data, 2.0),
         ]
 
-    data = Split(INPUTS, LABELS)
+    data = Samples(INPUTS, LABELS)
     expected = all_of(ModelLoss(network()), data)
     with SinglePrecisionDevice():
         found = all_of(ModelLoss(on_device(network())), there(data))

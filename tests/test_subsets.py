@@ -8,8 +8,7 @@ import pytest
 import torch
 from scipy.stats import binom, chi2
 
-from certus.data import Subset, choose_rows, halves, random_order
-from certus.datasets import Split
+from certus.data import Samples, Subset, choose_rows, halves, random_order
 from certus.errors import ArgumentError
 
 MASK = 2**64 - 1
@@ -72,7 +71,7 @@ def test_every_row_is_as_likely_as_any_other(stratified: bool) -> None:
 def test_every_label_has_its_share(seed: int) -> None:
     """As in a sorted file of 700, 240 and 60 rows; its head would hold one label only."""
     labels = torch.tensor([0] * 700 + [1] * 240 + [2] * 60)
-    data = Split(torch.arange(1000.0).unsqueeze(1), labels)
+    data = Samples(torch.arange(1000.0).unsqueeze(1), labels)
     for count in (1, 7, 50, 333, 999):
         found = Subset.of(data, "digits@all", count, seed=seed, stratify=True)
         shares = torch.bincount(found.data.targets, minlength=3) - count * torch.tensor([0.7, 0.24, 0.06])
@@ -85,30 +84,30 @@ def test_every_label_has_its_share(seed: int) -> None:
 def test_labels_are_all_that_a_choice_looks_at() -> None:
     labels = torch.arange(20) % 2
     rows = [
-        Subset.of(Split(inputs, labels), "x", 6, seed=3, stratify=True).rows
+        Subset.of(Samples(inputs, labels), "x", 6, seed=3, stratify=True).rows
         for inputs in (torch.zeros(20, 3), torch.arange(60.0).reshape(20, 3))
     ]
     assert torch.equal(*rows)
-    plain = Subset.of(Split(torch.zeros(20, 3), labels), "x", 6, seed=3, stratify=False)
-    numbers = Subset.of(Split(torch.zeros(20, 3), labels.double()), "x", 6, seed=3, stratify=True)
+    plain = Subset.of(Samples(torch.zeros(20, 3), labels), "x", 6, seed=3, stratify=False)
+    numbers = Subset.of(Samples(torch.zeros(20, 3), labels.double()), "x", 6, seed=3, stratify=True)
     assert torch.equal(plain.rows, numbers.rows)
     assert not numbers.stratified
 
 
 def test_halves_share_nothing_but_the_numbers_of_labels() -> None:
     """Of a sorted file, whose own halves would have one label each."""
-    data = Split(torch.arange(101.0).unsqueeze(1), torch.tensor([0] * 51 + [1] * 49 + [2]))
+    data = Samples(torch.arange(101.0).unsqueeze(1), torch.tensor([0] * 51 + [1] * 49 + [2]))
     one, rest = halves(data, seed=0)
     assert torch.bincount(one.targets, minlength=3).tolist() == [25, 24, 0]
     assert torch.bincount(rest.targets, minlength=3).tolist() == [25, 24, 0]
     assert len(torch.cat([one.inputs, rest.inputs]).unique()) == 98
     assert not torch.equal(one.inputs, halves(data, seed=1)[0].inputs)
-    numbers = halves(Split(data.inputs, data.inputs[:, 0]), seed=0)
+    numbers = halves(Samples(data.inputs, data.inputs[:, 0]), seed=0)
     assert [len(part) for part in numbers] == [50, 50]
 
 
 def test_what_it_says() -> None:
-    data = Split(torch.zeros(1797, 2), torch.arange(1797) % 10)
+    data = Samples(torch.zeros(1797, 2), torch.arange(1797) % 10)
     words = {
         (None, True): "all 1,797 rows of digits@all",
         (1797, True): "all 1,797 rows of digits@all",
@@ -130,7 +129,7 @@ def test_what_it_says() -> None:
 
 
 def test_what_is_refused() -> None:
-    data = Split(torch.zeros(5, 2), torch.zeros(5))
+    data = Samples(torch.zeros(5, 2), torch.zeros(5))
     with pytest.raises(ArgumentError, match="`samples` must be a whole number, at least 1; got 0"):
         Subset.of(data, "five", 0, seed=0, stratify=True)
     with pytest.raises(ArgumentError, match=r"`seed` must be a whole .* less than 2\^63; got -1"):

@@ -21,7 +21,7 @@ from certus.attacks.evaluate import attack_data
 from certus.certificates import Certificate
 from certus.certificates.files import as_json
 from certus.certificates.linear import certify_straight
-from certus.datasets import Split
+from certus.data import Samples
 from certus.training.preflight import prospects
 
 INPUTS = torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -89,7 +89,7 @@ def test_an_inferred_criterion_is_that_of_the_targets() -> None:
     model = network(1)
     data: list[Any] = [
         (INPUTS, NUMBERS[:, 0]),
-        Split(INPUTS, NUMBERS),
+        Samples(INPUTS, NUMBERS),
         DataLoader(TensorDataset(INPUTS, NUMBERS), batch_size=7),
         (INPUTS.numpy(), NUMBERS.numpy()),
     ]
@@ -147,7 +147,7 @@ def test_training_and_attacks_take_them(name: str) -> None:
     if name == "weights":
         return  # the mean of a batch belongs to no sample: refused below
     loss = ModelLoss(model, criterion)
-    outcome = attack_data(loss, Split(INPUTS, targets), pgm(0.3, 2.0, steps=5))
+    outcome = attack_data(loss, Samples(INPUTS, targets), pgm(0.3, 2.0, steps=5))
     with torch.no_grad():
         assert float(outcome.loss.mean()) > float(criterion(model(INPUTS), targets))
     assert (outcome.wrong is None) is (name in ("squares", "huber"))
@@ -281,7 +281,7 @@ USES: dict[str, Callable[[nn.Module], object]] = {
         model, (INPUTS, LABELS), method=WRM(gamma=1.0), epochs=1, progress=False
     ),
     "attack": lambda model: pgm(0.1)(ModelLoss(model), INPUTS, LABELS),
-    "outcomes": lambda model: attack_data(ModelLoss(model), Split(INPUTS, LABELS), pgm(0.1)),
+    "outcomes": lambda model: attack_data(ModelLoss(model), Samples(INPUTS, LABELS), pgm(0.1)),
     "WRM": lambda model: WRM(gamma=1.0)(ModelLoss(model), INPUTS, LABELS),
 }
 

@@ -180,10 +180,10 @@ def _certificates() -> dict[str, Case]:
 
     torch.manual_seed(1)
     split = certus.datasets.digits().test[:24]
-    vectors = certus.Split(split.inputs.flatten(1).double(), split.targets)
-    images = certus.Split(split.inputs.reshape(-1, 1, 8, 8).double(), split.targets)
-    weighted = certus.Split(vectors.inputs, vectors.targets, torch.linspace(0.5, 1.5, 24))
-    line = certus.Split(vectors.inputs[:, :5], vectors.inputs.sum(1, keepdim=True))
+    vectors = certus.data.Samples(split.inputs.flatten(1).double(), split.targets)
+    images = certus.data.Samples(split.inputs.reshape(-1, 1, 8, 8).double(), split.targets)
+    weighted = certus.data.Samples(vectors.inputs, vectors.targets, torch.linspace(0.5, 1.5, 24))
+    line = certus.data.Samples(vectors.inputs[:, :5], vectors.inputs.sum(1, keepdim=True))
 
     def seeded(build: Callable[[], nn.Module], seed: int) -> nn.Module:
         torch.manual_seed(seed)
@@ -208,7 +208,7 @@ def _certificates() -> dict[str, Case]:
     linear, narrow = (lambda: nn.Sequential(nn.Linear(64, 10))), (lambda: nn.Sequential(nn.Linear(5, 1)))
     mask = Masked(certus.SquaredL2(), feature_mask(64, range(32)))
     slopes = torch.diag(torch.linspace(0.5, 2.0, 64, dtype=torch.float64))
-    plain: list[tuple[str, nn.Module, certus.Split, dict[str, Any]]] = []
+    plain: list[tuple[str, nn.Module, certus.data.Samples, dict[str, Any]]] = []
     for name, activation in (("elu", nn.ELU), ("tanh", nn.Tanh), ("gelu", nn.GELU), ("relu", nn.ReLU)):
         plain.append((f"dense {name}", seeded(partial(dense, activation), 2), vectors, {}))
         plain.append((f"deep {name}", seeded(partial(dense, activation, (16, 16)), 3), vectors, {}))
@@ -236,12 +236,12 @@ def _certificates() -> dict[str, Case]:
         plain.append((name, elu, vectors, options))
     plain += [
         ("weighted samples", elu, weighted, {}),
-        ("own labels", elu, certus.Split(vectors.inputs, elu(vectors.inputs).argmax(1)), {}),
+        ("own labels", elu, certus.data.Samples(vectors.inputs, elu(vectors.inputs).argmax(1)), {}),
         ("linear", seeded(linear, 7), vectors, {}),
         ("linear regression", seeded(narrow, 8), line, {"criterion": certus.losses.SquaredError()}),
     ]
 
-    def certified(model: nn.Module, data: certus.Split, options: dict[str, Any]) -> Numbers:
+    def certified(model: nn.Module, data: certus.data.Samples, options: dict[str, Any]) -> Numbers:
         return _bracket(certus.certify(model, data, rho=[1e-3, 1e-2], progress=False, **options))
 
     cases: dict[str, Case] = {

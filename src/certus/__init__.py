@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         bounds,
         certificates,
         costs,
+        data,
         datasets,
         domains,
         estimators,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from certus.bounds import input_smoothness
     from certus.certificates import Certificate, certify
     from certus.costs import SquaredL2
-    from certus.data import Split
     from certus.domains import Box
     from certus.errors import CertusError
     from certus.evidence import Evidence
@@ -52,7 +52,6 @@ __all__ = [
     "CrossEntropy",
     "Evidence",
     "ModelLoss",
-    "Split",
     "SquaredL2",
     "attacks",
     "bounds",
@@ -60,6 +59,7 @@ __all__ = [
     "certify",
     "certify_smoothed",
     "costs",
+    "data",
     "datasets",
     "domains",
     "estimators",
@@ -83,7 +83,6 @@ _HOMES = {
     "CrossEntropy": "losses",
     "Evidence": "evidence",
     "ModelLoss": "losses",
-    "Split": "data",
     "SquaredL2": "costs",
     "certify": "certificates",
     "certify_smoothed": "smoothing",

@@ -11,7 +11,7 @@ Some samples: inputs and targets.
 
 ReadSamples in whatever form people have them: tensors, arrays, frames, and torch's data sets and loaders.
 
-What is in memory becomes a ``Split``. What is read piece by piece becomes ``Pieces``: an iterable of splits
+What is in memory becomes ``Samples``. What is read piece by piece becomes ``Pieces``: an iterable of splits
 that is read again for every pass, so that the data need not fit into memory and its own transforms run.
 
 Which samples, and in which order: decided by a seed, never by where a row stands in its file.
@@ -35,7 +35,7 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -43,6 +43,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from certus.errors import ArgumentError, UnsupportedError, require, require_count, require_seed
+
+__all__ = ["DataLike", "RowEncoding", "Samples", "as_samples", "read_whole"]
 
 YEAR = 365.2425  # days
 _FIRST_DAY, _LAST_DAY = -719162.0, 2932896.0  # 0001-01-01 and 9999-12-31, from 1970-01-01 on
@@ -190,7 +192,7 @@ def require_real(**named: Any) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class Samples:
     """Inputs (n, …) and targets (n,); where some count more than others, (n,) weights with a mean of 1.
 
     Attributes:
@@ -208,17 +210,17 @@ class Split:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def __getitem__(self, index: slice | Tensor) -> Split:
+    def __getitem__(self, index: slice | Tensor) -> Samples:
         weights = None if self.weights is None else self.weights[index]
-        return Split(self.inputs[index], self.targets[index], weights, self.encoding)
+        return Samples(self.inputs[index], self.targets[index], weights, self.encoding)
 
 
-AnySamples = Any
-"""A ``Split``; (inputs, targets) as tensors, arrays or frames of numbers; a torch ``Dataset`` with a length
-or without; a ``DataLoader``; or any other iterable of batches (inputs, targets)."""
+DataLike: TypeAlias = "Samples | Dataset[Any] | tuple[Any, Any] | Iterable[Any]"
+"""``Samples``; (inputs, targets) as tensors, arrays or data frames of numbers; a torch ``Dataset`` with or
+without a length; a ``DataLoader``; or any other iterable of batches (inputs, targets)."""
 
 _PIECE = 128
-_FORMS = "a Split, (inputs, targets), a DataLoader, a Dataset, or an iterable of batches (inputs, targets)"
+_FORMS = "Samples, (inputs, targets), a DataLoader, a Dataset, or an iterable of batches (inputs, targets)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,14 +233,14 @@ class Numbered:
         assert isinstance(self.source, Sized)
         return len(self.source)
 
-    def __getitem__(self, index: Tensor) -> Split:
+    def __getitem__(self, index: Tensor) -> Samples:
         """The samples of these (n,) numbers."""
         many = getattr(self.source, "__getitems__", None)
         numbers = index.tolist()
         found = many(numbers) if callable(many) else [self.source[number] for number in numbers]
         return as_batch(default_collate(found))
 
-    def __iter__(self) -> Iterator[Split]:
+    def __iter__(self) -> Iterator[Samples]:
         """All of them, in portions."""
         for index in torch.arange(len(self)).split(_PIECE):
             yield self[index]
@@ -263,15 +265,15 @@ class Pieces:
         except TypeError:  # a loader of a data set without a length
             return None
 
-    def __iter__(self) -> Iterator[Split]:
+    def __iter__(self) -> Iterator[Samples]:
         for batch in self.source:
             yield as_batch(batch)
 
 
-ReadSamples = Split | Numbered | Pieces
+ReadSamples = Samples | Numbered | Pieces
 
 
-def as_samples(data: AnySamples, batch_size: int = _PIECE) -> ReadSamples:
+def as_samples(data: DataLike, batch_size: int = _PIECE) -> ReadSamples:
     """What the caller has, as one of three kinds.
 
     Args:
@@ -281,7 +283,7 @@ def as_samples(data: AnySamples, batch_size: int = _PIECE) -> ReadSamples:
     >>> found.inputs.shape, found.targets.dtype
     (torch.Size([3, 2]), torch.int64)
     """
-    if isinstance(data, Split | Numbered | Pieces):
+    if isinstance(data, Samples | Numbered | Pieces):
         return data
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         return as_batch(data.tensors)
@@ -301,17 +303,17 @@ def as_samples(data: AnySamples, batch_size: int = _PIECE) -> ReadSamples:
     return Pieces(data)
 
 
-def read_whole(data: AnySamples) -> Split:
+def read_whole(data: DataLike) -> Samples:
     """All samples at once, from whatever form; a generator is read to its end."""
     samples = as_samples(data)
-    if isinstance(samples, Split):
+    if isinstance(samples, Samples):
         return samples
     parts = list(samples)
     require(len(parts) > 0, "data", "hold at least one batch", "none")
     weights = [part.weights for part in parts if part.weights is not None]
     rule = "be those of all batches, or of none"
     require(len(weights) in (0, len(parts)), "weights", rule, f"those of {len(weights)} of {len(parts)}")
-    return Split(
+    return Samples(
         torch.cat([part.inputs for part in parts]),
         torch.cat([part.targets for part in parts]),
         torch.cat(weights) if weights else None,
@@ -329,9 +331,9 @@ def common_encoding(encodings: Sequence[RowEncoding | None]) -> RowEncoding | No
     return first
 
 
-def as_batch(pair: Any) -> Split:
+def as_batch(pair: Any) -> Samples:
     """(inputs, targets) of any kind as tensors: inputs real numbers of their own precision, labels int64."""
-    if isinstance(pair, Split):
+    if isinstance(pair, Samples):
         return pair
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         what = f"a dict of {', '.join(map(str, pair))}" if isinstance(pair, dict) else _described(pair)
@@ -342,7 +344,7 @@ def as_batch(pair: Any) -> Split:
     same = inputs.dim() >= 1 and targets.dim() >= 1 and len(inputs) == len(targets)
     rule = f"have one entry for each of the inputs of shape {tuple(inputs.shape)}"
     require(same, "targets", rule, f"shape {tuple(targets.shape)}")
-    return Split(
+    return Samples(
         inputs if inputs.is_floating_point() else inputs.to(torch.get_default_dtype()),
         targets if targets.is_floating_point() else targets.long(),
     )
@@ -407,7 +409,7 @@ class Subset:
         stratified: whether every label has its share of them, up to one sample.
     """
 
-    data: Split
+    data: Samples
     rows: Tensor
     source: str
     total: int
@@ -415,7 +417,7 @@ class Subset:
     stratified: bool
 
     @staticmethod
-    def of(data: Split, source: str, count: int | None, *, seed: int, stratify: bool) -> Subset:
+    def of(data: Samples, source: str, count: int | None, *, seed: int, stratify: bool) -> Subset:
         """``count`` samples, each as likely as any other; all if there are no more, or ``count`` is None.
 
         Args:
@@ -475,7 +477,7 @@ def choose_rows(total: int, count: int, seed: int, labels: Tensor | None = None)
     return torch.from_numpy(np.sort(chosen))
 
 
-def halves(data: Split, seed: int) -> tuple[Split, Split]:
+def halves(data: Samples, seed: int) -> tuple[Samples, Samples]:
     """Two random, disjoint parts of equal size, with as many samples of each label; odd ones are left out."""
     keys = _keys(len(data), seed, _SUBSET)
     labelled = not data.targets.is_floating_point()

@@ -353,7 +353,7 @@ def as_criterion(criterion: Any, targets: Tensor | None = None) -> Criterion:
         case nn.HuberLoss():
             return Huber(criterion.delta)
         case nn.BCEWithLogitsLoss():
-            rule = "have no `weight`: give the samples weights, in a Split"
+            rule = "have no `weight`: give the samples weights, in `Samples`"
             require(criterion.weight is None, "criterion", rule, criterion.weight)
             if criterion.pos_weight is None:
                 return BinaryCrossEntropy()

@@ -25,7 +25,7 @@ from torch import nn
 
 from certus.attacks import fgm, pgm
 from certus.attacks.evaluate import Trial, sweep, typical_length
-from certus.data import Split
+from certus.data import Samples
 from certus.display.attack_figures import Curve, Panel, Style, numbered_styles, sweep_figure
 from certus.display.canvas import MARKERS, subscripted
 from certus.inner import WRM
@@ -45,7 +45,7 @@ TITLES = {"pgm": "(a) PGM attack, ‖·‖_∞", "wrm": "(b) WRM attack, ‖·�
 AXES = {"pgm": "ε_adv / C_∞", "wrm": "C₂ / γ_adv"}
 
 
-def attacked(model: nn.Module, data: Split, train: Split, how: Mapping[str, Any]) -> dict[str, Any]:
+def attacked(model: nn.Module, data: Samples, train: Samples, how: Mapping[str, Any]) -> dict[str, Any]:
     """Errors at rising strengths, the first without an attack.
 
     Args:
@@ -154,10 +154,10 @@ PIXEL_GAMMAS = {"wrm": 1.0, "gentle": 30.0}
 _PGM_STEPS = 5
 
 
-def enlarged_photographs(part: str, count: int, side: int) -> Split:
+def enlarged_photographs(part: str, count: int, side: int) -> Samples:
     """(count, 3, side, side) in [0, 1], and their labels."""
     data = photographs(part, count)
-    return Split(enlarged(data.inputs, side), data.targets)
+    return Samples(enlarged(data.inputs, side), data.targets)
 
 
 def fine_tuned(workspace: Workspace, method: str, how: Mapping[str, Any]) -> TrainedNetwork:
@@ -226,7 +226,7 @@ def _new(seed: int) -> nn.Module:
         return pretrained(resnet50_weights(), outputs=10)
 
 
-def fit_last_layer(model: nn.Module, data: Split, steps: int) -> None:
+def fit_last_layer(model: nn.Module, data: Samples, steps: int) -> None:
     """Steps of Adam on all samples at once; the rest of the network stays as it is."""
     assert isinstance(model, Resnet50)
     with torch.no_grad():

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from torch import Tensor
 
-from certus.data import Split
+from certus.data import Samples
 from certus.datasets.cifar10 import CLASSES, EXPECTED
 from certus.datasets.package import read
 from certus.datasets.splits import digest_arrays
@@ -38,16 +38,16 @@ DOG_BREEDS = range(151, 269)
 class Features:
     """(n, 2048, 7, 7) features in [0, 1] of training and test photographs, and what they were divided by."""
 
-    train: Split
-    test: Split
+    train: Samples
+    test: Samples
     largest: float
 
 
-def photographs(part: str, count: int) -> Split:
+def photographs(part: str, count: int) -> Samples:
     """The first ones of CIFAR-10's "train" or "test", (count, 3, 32, 32) in [0, 1]."""
     arrays, _ = read("cifar10", EXPECTED["sha256"])
     images, labels = arrays[f"{part}_images"][:count], arrays[f"{part}_labels"][:count]
-    return Split(torch.from_numpy(images).float() / 255, torch.from_numpy(labels.astype(np.int64)))
+    return Samples(torch.from_numpy(images).float() / 255, torch.from_numpy(labels.astype(np.int64)))
 
 
 def enlarged(images: Tensor, side: int = FEATURE_SIDE) -> Tensor:
@@ -67,12 +67,12 @@ def photo_features(workspace: Workspace, train: int, test: int) -> Features:
     return Features(scaled(parts["train"], largest), scaled(parts["test"], largest), largest)
 
 
-def scaled(raw: Split, largest: float) -> Split:
+def scaled(raw: Samples, largest: float) -> Samples:
     """Divided by ``largest``, and at most 1."""
-    return Split(raw.inputs.div_(largest).clamp_(max=1), raw.targets)
+    return Samples(raw.inputs.div_(largest).clamp_(max=1), raw.targets)
 
 
-def _kept(folder: Path, part: str, pictures: Split, network: list[Resnet50]) -> Split:
+def _kept(folder: Path, part: str, pictures: Samples, network: list[Resnet50]) -> Samples:
     """The features of all pictures as float32, portion by portion."""
     whole = torch.empty(len(pictures), 2048, FEATURE_SIDE // 32, FEATURE_SIDE // 32)
     place = folder / "features" / f"resnet50-{WEIGHTS['sha256'][:12]}-cifar10-{EXPECTED['sha256'][:12]}"
@@ -85,7 +85,7 @@ def _kept(folder: Path, part: str, pictures: Split, network: list[Resnet50]) -> 
             portion = _computed(network[0], images)
             write_portion(path, portion)
         whole[first : first + PORTION] = torch.from_numpy(portion)
-    return Split(whole, pictures.targets)
+    return Samples(whole, pictures.targets)
 
 
 def feature_network() -> Resnet50:

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from certus._format import at_least, at_most
 from certus.bounds import input_smoothness
-from certus.data import Split
+from certus.data import Samples
 from certus.display.canvas import COLOURS, new_figure
 from certus.inner import WRM, PaperAscent
 from certus.losses import CrossEntropy, ModelLoss, loss_and_slope
@@ -106,7 +106,7 @@ def trained_head(workspace: Workspace, kind: str, how: Mapping[str, Any]) -> Tra
     return trained_network(workspace, f"head-{kind}", recipe, lambda: head(how["units"], how["seed"]), train)
 
 
-def train_above_bound(model: nn.Module, data: Split, how: Mapping[str, Any], curvature: float) -> Facts:
+def train_above_bound(model: nn.Module, data: Samples, how: Mapping[str, Any], curvature: float) -> Facts:
     """Train by WRM with 2γ just above ``known``, and above the new head's own curvature in the end."""
     start = {name: value.clone() for name, value in model.state_dict().items()}
     tried = []
@@ -121,7 +121,7 @@ def train_above_bound(model: nn.Module, data: Split, how: Mapping[str, Any], cur
     return facts | {"tried": tried, "holds": 2 * gamma > facts["curvature"]}
 
 
-def _fit(model: nn.Module, data: Split, how: Mapping[str, Any], gamma: float | None) -> Fit:
+def _fit(model: nn.Module, data: Samples, how: Mapping[str, Any], gamma: float | None) -> Fit:
     return fit(
         model,
         data,
@@ -151,7 +151,7 @@ PAPER_STEP, PAPER_STEPS = 10.0, 20
 
 
 def literal_ascent(
-    loss: ModelLoss, data: Split, gamma: float, step: float, steps: int, *, divided: bool
+    loss: ModelLoss, data: Samples, gamma: float, step: float, steps: int, *, divided: bool
 ) -> list[float]:
     """The mean of f before and after each step of z ← z + step·∇f(z), or of ∇f(z)/γ; it ends where f is not
     finite any more.
@@ -159,7 +159,7 @@ def literal_ascent(
     >>> from torch import nn
     >>> constant = nn.Sequential(nn.Flatten(), nn.Linear(1, 2))
     >>> _ = nn.init.zeros_(constant[1].weight), nn.init.zeros_(constant[1].bias)
-    >>> data = Split(torch.zeros(1, 1), torch.zeros(1, dtype=torch.long))
+    >>> data = Samples(torch.zeros(1, 1), torch.zeros(1, dtype=torch.long))
     >>> [round(value, 2) for value in literal_ascent(ModelLoss(constant), data, 1.0, 10.0, 2, divided=False)]
     [0.69, 0.69, 0.69]
     """
@@ -180,7 +180,7 @@ def literal_ascent(
 
 
 def trace_of_first_epoch(
-    loss: ModelLoss, data: Split, how: Mapping[str, Any], gamma: float, steps: int
+    loss: ModelLoss, data: Samples, how: Mapping[str, Any], gamma: float, steps: int
 ) -> dict[str, Any]:
     """Train for one epoch by Algorithm 1, and keep f after each inner step: its mean and standard error."""
     optimizer = torch.optim.Adam(loss.model.parameters(), lr=how["rate"])

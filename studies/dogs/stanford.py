@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from certus.datasets._arrays import Array, Bytes, Targets
-from certus.datasets.base import DataSet, image_set
+from certus.datasets.base import SplitDataset, image_set
 from certus.datasets.image_folder import MOST_IN_ALL, MOST_PIXELS
 from certus.datasets.splits import beside_test, digest_arrays
 from certus.errors import ArgumentError, require, require_count
@@ -26,7 +26,7 @@ SMALL_SIDE = 64
 """The default size: all photographs are then 1 GB in memory; with the paper's 224, 12 GB."""
 
 
-def stanford_dogs(path: Path, *, seed: int = 0, side: int = SMALL_SIDE) -> DataSet:
+def stanford_dogs(path: Path, *, seed: int = 0, side: int = SMALL_SIDE) -> SplitDataset:
     """The photographs as (n, 3, side, side) in [0, 1]: its training list less a tenth by seed, which
     calibrates, and its test list.
 

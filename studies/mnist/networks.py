@@ -27,7 +27,7 @@ import torch
 
 from certus._names import NORMS
 from certus.attacks.evaluate import fair_epsilon
-from certus.data import Split, Subset, choose_rows
+from certus.data import Samples, Subset, choose_rows
 from certus.datasets import load
 from certus.runs.loaded_run import TrainedRun, recorded_rho_hat
 from certus.runs.settings import Settings
@@ -95,7 +95,7 @@ def reach(workspace: Workspace, wrm: Mapping[str, Any], norm: str) -> float:
     return workspace.cached_number(about, lambda: fair_epsilon(trained.wrm, trained.loss, data, NORMS[norm]))
 
 
-def random_images(trained: TrainedRun, part: str, count: int | None) -> Split:
+def random_images(trained: TrainedRun, part: str, count: int | None) -> Samples:
     """So many images of "train" or "test", chosen at random by the seed 0; all when None."""
     data = trained.data.train if part == "train" else trained.data.test
     return Subset.of(data, f"mnist@{part}", count, seed=0, stratify=False).data

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from certus.attacks.evaluate import Trial, sweep
 from certus.attacks.minimum_norm import Margin, largest_penalty
-from certus.data import Split
+from certus.data import Samples
 from certus.display.canvas import COLOURS, MARKERS, new_figure, subscripted
 from certus.evidence import Evidence
 from certus.inner import concave_share
@@ -97,7 +97,7 @@ def _measure_concavity(workspace: Workspace, settings: Mapping[str, Any]) -> dic
     return counts | {"count": len(data)}
 
 
-def _pieces(data: Split) -> Iterator[Split]:
+def _pieces(data: Samples) -> Iterator[Samples]:
     return (data[first : first + 500] for first in range(0, len(data), 500))
 
 
@@ -145,7 +145,7 @@ def _measure_digits(workspace: Workspace, settings: Mapping[str, Any]) -> dict[s
     return {"digits": list(range(10)), "original": _packed(chosen.inputs), "methods": methods}
 
 
-def first_errors(loss: ModelLoss, data: Split) -> tuple[Tensor, Tensor]:
+def first_errors(loss: ModelLoss, data: Samples) -> tuple[Tensor, Tensor]:
     """γ_adv falls until each image is misclassified, as the paper does it, in windows of a factor 3.
 
     Returns: the moved images, and (n,) the γ_adv of each; 0, and the image itself, where none was found; ∞

@@ -13,7 +13,7 @@ from typing import Any
 
 from certus._names import NORMS
 from certus.attacks.evaluate import Interval, Trial, sweep, typical_length, wilson
-from certus.data import Split
+from certus.data import Samples
 from certus.display.attack_figures import Curve, Panel
 from certus.display.canvas import subscripted
 from certus.losses import ModelLoss
@@ -104,7 +104,7 @@ def _measure_sweep(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
 
 
 def error_at_strengths(
-    trained: TrainedRun, data: Split, strengths: Sequence[float], clipped: bool
+    trained: TrainedRun, data: Samples, strengths: Sequence[float], clipped: bool
 ) -> list[float]:
     """Errors under PGM in the sup-norm, which climbs plain cross-entropy: a smoothed one misleads it."""
     trials = [Trial("pgm", NORMS["inf"], epsilon, clipped=clipped) for epsilon in strengths]

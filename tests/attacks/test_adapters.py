@@ -23,7 +23,7 @@ from certus.attacks import (
     nearest_error,
     pgm,
 )
-from certus.datasets import Split
+from certus.data import Samples
 from certus.errors import ArgumentError, UnsupportedError
 from certus.inner.methods import Perturber
 from certus.losses import SquaredError
@@ -49,7 +49,7 @@ WORKS: dict[str, Work] = {
         name: (lambda loss, attack=attack: attack(loss, INPUTS, LABELS))  # type: ignore[misc]
         for name, attack in PERTURBERS.items()
     },
-    "evaluation": lambda loss: attack_data(loss, Split(INPUTS, LABELS), pgm(0.1)),
+    "evaluation": lambda loss: attack_data(loss, Samples(INPUTS, LABELS), pgm(0.1)),
     "nearest": lambda loss: nearest_error(loss, INPUTS, LABELS, rounds=2),
     "penalty": lambda loss: largest_penalty(loss, INPUTS, LABELS, rounds=2),
 }
@@ -110,7 +110,7 @@ def test_they_do_what_ours_do(attack: Perturber, step: float, context: type[torc
 @pytest.mark.parametrize("attack", [BY_FOOLBOX, BY_TORCHATTACKS], ids=["foolbox", "torchattacks"])
 def test_they_train_as_ours_do(attack: Perturber) -> None:
     """A backward pass inside the library must not leak into the step: both trainings end alike."""
-    data = Split(INPUTS, LABELS)
+    data = Samples(INPUTS, LABELS)
 
     def train(method: Perturber) -> Tensor:
         model = convolutional()

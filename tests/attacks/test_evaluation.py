@@ -25,14 +25,14 @@ from certus.attacks import (
 )
 from certus.attacks.evaluate import Trial, as_row, normal_interval, paired_differences, sweep, wilson
 from certus.costs import Cost, SquaredSup
-from certus.datasets import Split
+from certus.data import Samples
 from certus.errors import ArgumentError, LossError
 from certus.inner import BarzilaiBorwein
 from certus.inner.methods import ERM
 from certus.losses import Logistic, SquaredError
 from tests.attacks.models import convolutional, images
 
-DATA = Split(*images(50))
+DATA = Samples(*images(50))
 LOSS = ModelLoss(convolutional(), CrossEntropy())
 
 
@@ -58,7 +58,7 @@ def test_outcomes_are_those_of_the_moved_points() -> None:
 def test_half_of_the_samples_misclassified_already() -> None:
     labels = LOSS.model(DATA.inputs).argmax(1)
     labels[::2] = (labels[::2] + 1) % 3
-    data = Split(DATA.inputs, labels)
+    data = Samples(DATA.inputs, labels)
     clean = attack_data(LOSS, data, ERM()).error()
     assert clean is not None
     assert clean.value == 0.5
@@ -79,7 +79,7 @@ def test_random_starts_come_from_the_seed() -> None:
 def test_regression_and_rows() -> None:
     torch.manual_seed(0)
     model = nn.Linear(3, 1)
-    data = Split(torch.randn(9, 3), torch.randn(9))
+    data = Samples(torch.randn(9, 3), torch.randn(9))
     found = attack_data(ModelLoss(model, SquaredError()), data, pgm(0.5))
     assert found.wrong is None
     assert found.error() is None
@@ -163,7 +163,7 @@ def test_one_output_stands_for_two_classes() -> None:
         model.weight.copy_(torch.tensor([[5.0, 0.0]]))
         model.bias.zero_()
     inputs = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
-    data = Split(inputs, (inputs[:, 0] > 0).long())
+    data = Samples(inputs, (inputs[:, 0] > 0).long())
     loss = ModelLoss(model, Logistic())
     error = attack_data(loss, data, ERM()).error()
     assert error is not None
@@ -191,7 +191,7 @@ def test_no_answer_is_no_error() -> None:
 def test_fair_epsilon_of_linear_losses(gamma: float) -> None:
     """T_γ moves x by g/2γ in the L2 cost; by ‖g‖₁/2γ in every coordinate in the sup-norm cost."""
     slopes = torch.tensor([[3.0, 4.0], [0.0, 1.0], [-6.0, 8.0]]).double()
-    data = Split(torch.zeros(3, 2).double(), torch.arange(3))
+    data = Samples(torch.zeros(3, 2).double(), torch.arange(3))
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         return (inputs * slopes[targets]).sum(1)
@@ -213,7 +213,7 @@ def test_fair_epsilon_of_linear_losses(gamma: float) -> None:
 
 
 def test_typical_lengths() -> None:
-    data = Split(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), torch.tensor([0, 1]))
+    data = Samples(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), torch.tensor([0, 1]))
     assert [typical_length(data, norm) for norm in (1.0, 2.0, math.inf)] == [4.5, 3.5, 3.0]
 
 
@@ -291,7 +291,7 @@ def test_a_loss_that_is_not_finite_is_no_result() -> None:
     inputs = torch.zeros(9, 2)
     inputs[7] = 3.0
     with pytest.raises(LossError, match="at sample 7"):
-        attack_data(loss, Split(inputs, torch.zeros(9, dtype=torch.long)), ERM(), batch_size=4)
+        attack_data(loss, Samples(inputs, torch.zeros(9, dtype=torch.long)), ERM(), batch_size=4)
 
 
 @pytest.mark.parametrize("cost", [SquaredSup(), SquaredL2()], ids=["sup", "L2"])
@@ -299,7 +299,7 @@ def test_the_sup_norm_budget_is_the_root_of_the_costs_own_level(cost: Cost) -> N
     """ℓ = s·⟨w, x⟩, s = 1 or 3 by label. With ‖·‖_∞² T moves each coordinate by s‖w‖₁/2γ, and ε = √E of its
     square (eqn:fgm-fair). With ‖·‖₂² the largest moves by s·max|w|/2γ, and ε is the mean (eq:inf-from-2)."""
     weight, gamma = torch.tensor([1.0, -2.0, 0.5]), 2.0
-    data = Split(torch.zeros(4, 3), torch.tensor([0, 1, 1, 1]))
+    data = Samples(torch.zeros(4, 3), torch.tensor([0, 1, 1, 1]))
     moves = torch.tensor([1.0, 3.0, 3.0, 3.0]) / (2 * gamma)
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
@@ -314,7 +314,7 @@ def test_the_sup_norm_budget_is_the_root_of_the_costs_own_level(cost: Cost) -> N
 def test_fair_budgets_measure_moves_and_not_places(norm: float) -> None:
     """WRM moves every sample of a linear loss by slope/2γ, wherever it is."""
     slope = torch.tensor([3.0, -4.0])
-    data = Split(torch.tensor([[1.0, 2.0], [-5.0, 7.0], [0.5, 0.0]]), torch.zeros(3, dtype=torch.long))
+    data = Samples(torch.tensor([[1.0, 2.0], [-5.0, 7.0], [0.5, 0.0]]), torch.zeros(3, dtype=torch.long))
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         return inputs @ slope

@@ -13,7 +13,7 @@ from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2
 from certus._names import NORMS
 from certus.attacks import Margin, largest_penalty, nearest_error
 from certus.costs import SquaredSup, WeightedL2
-from certus.datasets import Split
+from certus.data import Samples
 from certus.errors import ArgumentError, CertusError
 from certus.inner import BarzilaiBorwein
 from certus.norms import Lp
@@ -147,7 +147,7 @@ def test_largest_penalty_of_a_linear_margin(cost: SquaredL2 | SquaredSup) -> Non
 
 
 def test_the_penalty_found_is_one_at_which_wrm_errs() -> None:
-    model, data = convolutional(), Split(*images(20))
+    model, data = convolutional(), Samples(*images(20))
     loss = ModelLoss(model, CrossEntropy())
     found = largest_penalty(loss, data.inputs, data.targets, domain=Box(0, 1))
     moved = found.found & torch.isfinite(found.gamma)

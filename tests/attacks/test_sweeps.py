@@ -16,11 +16,11 @@ from certus.attacks import (
     worst_of,
 )
 from certus.attacks.evaluate import Trial, as_row, sweep
-from certus.datasets import Split
+from certus.data import Samples
 from certus.inner import BarzilaiBorwein
 from tests.attacks.models import convolutional, images
 
-DATA = Split(*images(50))
+DATA = Samples(*images(50))
 LOSS = ModelLoss(convolutional(), CrossEntropy())
 
 
@@ -43,7 +43,7 @@ def test_wrm_in_a_sweep_climbs_to_the_maximum() -> None:
     with torch.no_grad():
         stretched.weight.mul_(torch.tensor([6.0, 2.0, 0.5, 0.1]))
     loss = ModelLoss(stretched)
-    data = Split(torch.randn(20, 4), torch.randint(3, (20,)))
+    data = Samples(torch.randn(20, 4), torch.randint(3, (20,)))
     weight = stretched.weight.detach()
     gamma = 1.02 * float(torch.cdist(weight, weight).max()) ** 2 / 8  # just concave
     ((_, found),) = sweep(loss, data, [Trial("wrm", None, None, gamma=gamma)])

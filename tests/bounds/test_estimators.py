@@ -30,7 +30,7 @@ from sklearn.svm import LinearSVC
 
 import certus
 from certus.bounds.estimators import Unread, read_estimator
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import ArgumentError, UnprovableError
 from certus.estimators import RobustClassifier
 from tests.bounds.parameter_space import CLASSES
@@ -136,7 +136,7 @@ def test_weights_and_predictions() -> None:
     model = LogisticRegression().fit(X[TWO], LABELS[TWO])
     inputs, targets = torch.from_numpy(X[TWO]), torch.from_numpy(LABELS[TWO])
     last = (targets == 2).double()
-    found = certus.certify(model, Split(inputs, targets, last), rho=0.01)
+    found = certus.certify(model, Samples(inputs, targets, last), rho=0.01)
     alone = certus.certify(model, (X[LABELS == 2], LABELS[LABELS == 2]), rho=0.01)
     assert found.bound(0.01) == pytest.approx(alone.bound(0.01), rel=1e-9)
     assert certus.certify(model, (X[TWO], None), rho=0.0).error_bound(0.0) == pytest.approx(0, abs=1e-9)

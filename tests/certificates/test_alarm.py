@@ -22,7 +22,7 @@ from certus.certificates.files import as_json
 from certus.certificates.local_bounds import Surroundings
 from certus.certificates.lower_bounds import push
 from certus.certificates.proven.constants import Around, look_around
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import ContradictionError
 from certus.storage.write import seal
 from tests.certificates.problems import network, samples
@@ -82,7 +82,7 @@ def test_an_attack_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_level_that_is_wrong(change: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     solve = Surroundings.level
 
-    def wrong(self: Surroundings, gamma: float) -> tuple[Level, Split]:
+    def wrong(self: Surroundings, gamma: float) -> tuple[Level, Samples]:
         level, points = solve(self, gamma)
         return replace(level, **change) if gamma == 2 else level, points  # type: ignore[arg-type]
 
@@ -159,7 +159,7 @@ def test_other_data_that_do_worse_than_any_may() -> None:
     found = certify(model, (inputs, targets), rho=0.04, balls=0, refine=0, attack_steps=0)
     moved = inputs + torch.tensor([0.2, 0.0], dtype=torch.float64)
     assert found.source is not None
-    loss, error = found.source.met(Split(moved, targets))
+    loss, error = found.source.met(Samples(moved, targets))
     with torch.no_grad():
         outputs = model(moved)
     assert loss == pytest.approx(float(nn.functional.cross_entropy(outputs, targets)), abs=1e-9)

@@ -17,7 +17,7 @@ from certus.certificates.proven.constants import Grid, look_around
 from certus.certificates.proven.majorants import Margins, Parabolas, centred_parabolas, narrow
 from certus.certificates.proven.problem import Problem
 from certus.costs import Cost, Masked, SquaredSup, WeightedL2
-from certus.datasets import Split
+from certus.data import Samples
 from certus.domains import Unbounded
 from certus.models import LogCosh, SmoothAbs, certified_mlp
 from tests.oracles import Array
@@ -37,7 +37,7 @@ def network(kind: type[nn.Module], seed: int, front: bool = False) -> nn.Sequent
 def problem(model: nn.Module, cost: Cost) -> Problem:
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(0, 4, (6,), generator=generator)
-    data = Split(2 * torch.randn(6, 5, generator=generator), labels)
+    data = Samples(2 * torch.randn(6, 5, generator=generator), labels)
     return Problem.of(model, data, CrossEntropy(), cost, Unbounded(), None, None)
 
 
@@ -151,7 +151,7 @@ def test_moves_that_a_box_or_a_mask_forbids_do_not_count(kind: type[nn.Module], 
     model = network(kind, 2)
     generator = torch.Generator().manual_seed(4)
     inputs = (2 * torch.rand(20, 5, generator=generator, dtype=torch.float64) - 1).mul(2).clamp(-1, 1)
-    data = Split(inputs, model.double()(inputs).argmax(1))
+    data = Samples(inputs, model.double()(inputs).argmax(1))
     cost = Masked(inner, torch.tensor([True, True, False, True, True]))
     grid = Grid(torch.tensor([0.0, 0.5, 1.0, 2.0], dtype=torch.float64), ())
     made = Problem.of(model, data, CrossEntropy(), cost, Box(-1.0, 1.0), None, None)
@@ -184,7 +184,7 @@ def test_the_unit_of_the_inputs_does_not_matter(scale: float) -> None:
     inputs = torch.randn(8, 5, dtype=torch.float64)
     labels = model(inputs).argmax(1)
     floors = [
-        certify(net, Split(points, labels), rho=0.1, balls=0, refine=0, attack_steps=0).error_floor
+        certify(net, Samples(points, labels), rho=0.1, balls=0, refine=0, attack_steps=0).error_floor
         for net, points in ((model, inputs), (larger, inputs * scale))
     ]
     assert floors[0] is not None
@@ -196,9 +196,9 @@ def test_radii_hold_against_the_nearest_errors_found() -> None:
     """No error is found nearer than the certified radius, and the radii beat the Lipschitz ones."""
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(5, 16), LogCosh(5.0), nn.Linear(16, 4)).double()
-    data = Split(torch.randn(80, 5).double(), torch.zeros(80, dtype=torch.long))
+    data = Samples(torch.randn(80, 5).double(), torch.zeros(80, dtype=torch.long))
     with torch.no_grad():
-        data = Split(data.inputs, model(data.inputs).argmax(1))
+        data = Samples(data.inputs, model(data.inputs).argmax(1))
     found = certify(model, data, rho=0.1, balls=0, refine=0, attack_steps=0)
     assert found.error_floor is not None
     near = nearest_error(ModelLoss(model), data.inputs, data.targets, norm=2.0, steps=20, rounds=8)
@@ -213,7 +213,7 @@ def test_radii_hold_against_the_nearest_errors_found() -> None:
 def test_other_networks_have_none() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 8), nn.ELU(), nn.Linear(8, 3))
-    data = Split(torch.randn(3, 5), torch.zeros(3, dtype=torch.long))
+    data = Samples(torch.randn(3, 5), torch.zeros(3, dtype=torch.long))
     made = Problem.of(model, data, CrossEntropy(), SquaredL2(), Unbounded(), None, None)
     ones = torch.ones(3, 3, dtype=torch.float64)
     known = Margins(ones, ones, torch.ones(3, 3, 5, dtype=torch.float64), ones[0])
@@ -241,7 +241,7 @@ def test_a_sample_whose_units_cancel() -> None:
         model[0].weight.copy_(torch.tensor([[2.0**27 + 1, -2.0]], dtype=torch.float64))  # type: ignore[operator]
         model[2].weight.copy_(torch.tensor([[0.0], [1.0]], dtype=torch.float64))  # type: ignore[operator]
     point = torch.tensor([[2.0**27 - 1, 2.0**53 - 1]], dtype=torch.float64)
-    made = Problem.of(model, Split(point, torch.tensor([0])), CrossEntropy(), SquaredL2(), Unbounded())
+    made = Problem.of(model, Samples(point, torch.tensor([0])), CrossEntropy(), SquaredL2(), Unbounded())
     found = centred_parabolas(made, *_known(made, point))
     assert found is not None
     weight = (2.0**27 + 1) ** 2 + 4
@@ -265,7 +265,7 @@ def test_a_sample_at_the_top_of_its_margin() -> None:
         model[0].weight.copy_(torch.tensor([[1.0, 0.0]]))  # type: ignore[operator]
         model[2].weight.copy_(torch.tensor([[0.0], [1.0]]))  # type: ignore[operator]
     point = torch.zeros(1, 2, dtype=torch.float64)
-    made = Problem.of(model, Split(point, torch.tensor([0])), CrossEntropy(), SquaredL2(), Unbounded())
+    made = Problem.of(model, Samples(point, torch.tensor([0])), CrossEntropy(), SquaredL2(), Unbounded())
     found = centred_parabolas(made, *_known(made, point))
     assert found is not None
     assert bool((found.bend[0, 1] >= 1).all())
@@ -281,7 +281,7 @@ def test_radii_in_the_sup_norm() -> None:
         ):
             parameter.copy_(torch.tensor(value, dtype=torch.float64))
     # log cosh z = 1 at z = arcosh e: from z = 0 that is arcosh(e)/4 in the sup-norm.
-    data = Split(torch.zeros(1, 4, dtype=torch.float64), torch.tensor([0]))
+    data = Samples(torch.zeros(1, 4, dtype=torch.float64), torch.tensor([0]))
     made = Problem.of(model, data, CrossEntropy(), SquaredSup(), Unbounded())
     grid = Grid(torch.tensor([0.0, 0.5, 1.0, 2.0], dtype=torch.float64), ())
     radius = look_around(made, grid, None).radius

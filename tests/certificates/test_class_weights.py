@@ -18,7 +18,7 @@ from certus.certificates.cache import FileMemory
 from certus.certificates.files import as_json
 from certus.certificates.local_bounds import lowered
 from certus.costs import LabelCost
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import ArgumentError
 from certus.losses import CrossEntropy, SquaredError
 from certus.storage.write import write_json
@@ -149,7 +149,7 @@ def test_its_points_attain_what_it_says(weighted: Certificate) -> None:
     mean = float((shares * torch.tensor(WEIGHTS)[points.targets] * losses).sum())
     assert mean == pytest.approx(weighted.lower(0.1), rel=1e-6)
     assert weighted.source is not None
-    assert weighted.source.met(Split(*DATA))[0] == pytest.approx(weighted.start[0], rel=1e-6)
+    assert weighted.source.met(Samples(*DATA))[0] == pytest.approx(weighted.start[0], rel=1e-6)
 
 
 def test_it_is_told_kept_and_streamed(

@@ -19,7 +19,7 @@ from certus.certificates.dual_values import Level
 from certus.certificates.files import as_json
 from certus.certificates.local_bounds import Surroundings
 from certus.costs import LabelCost
-from certus.data import Split
+from certus.data import Samples
 from certus.losses import SquaredError
 from certus.storage.tensors import load_tensors, save_tensors
 from tests.certificates.problems import network, samples
@@ -63,7 +63,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found: list[float] = []
     solve = Surroundings.level
 
-    def counted(self: Surroundings, gamma: float) -> tuple[Level, Split]:
+    def counted(self: Surroundings, gamma: float) -> tuple[Level, Samples]:
         if len(self.problem) > PROBED:
             found.append(gamma)
         return solve(self, gamma)

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 import certus
 from certus.certificates import Level, Population, betting
-from certus.data import random_order
-from certus.datasets import Split
+from certus.data import Samples, random_order
 
 SEEDS = range(10)
 
@@ -75,12 +74,12 @@ def test_a_sorted_file_fails_as_seldom_as_stated() -> None:
     assert failures["stored"] > repetitions * 0.9
 
 
-def hard_first() -> tuple[nn.Module, Split]:
+def hard_first() -> tuple[nn.Module, Samples]:
     """A linear network that errs on the first half of its data, and knows the second by heart."""
     model = nn.Sequential(nn.Linear(1, 2, bias=False))
     model[0].weight.data = torch.tensor([[-1.0], [1.0]])
     inputs = torch.cat([torch.linspace(-0.4, 0.1, 150), torch.linspace(1.0, 2.0, 150)]).unsqueeze(1)
-    return model, Split(inputs, torch.ones(300, dtype=torch.long))
+    return model, Samples(inputs, torch.ones(300, dtype=torch.long))
 
 
 def test_certify_takes_the_order_of_its_seed() -> None:

@@ -23,7 +23,7 @@ from certus.certificates.dual_values import Level
 from certus.certificates.files import as_json
 from certus.certificates.proven.constants import Around, look_around
 from certus.costs import LabelCost
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import ArgumentError, LossError
 from certus.losses import SquaredError
 from certus.smoothing import certify_smoothed
@@ -74,7 +74,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "a data set": ((INPUTS, LABELS), Rows(INPUTS, LABELS), {"clip": 2.0}),
     "confidence": ((INPUTS, LABELS), DataLoader(Rows(INPUTS, LABELS), batch_size=11), {"confidence": 0.9}),
     "labels": ((INPUTS, LABELS), Rows(INPUTS, LABELS), {"label_cost": LabelCost(0.05, 3)}),
-    "weights": (Split(INPUTS, LABELS, WEIGHTS), Split(INPUTS, LABELS, WEIGHTS), {}),
+    "weights": (Samples(INPUTS, LABELS, WEIGHTS), Samples(INPUTS, LABELS, WEIGHTS), {}),
     "predicted": ((INPUTS, None), (INPUTS, None), {}),
     "regression": (
         (INPUTS, INPUTS[:, 0]),
@@ -246,18 +246,18 @@ def test_portions_that_are_none(data: Any, message: str) -> None:
 WEIGHTS = torch.linspace(0.2, 3, COUNT)
 
 
-def _weighted() -> Iterator[Split]:
+def _weighted() -> Iterator[Samples]:
     for at in range(0, COUNT, 4):
-        yield Split(INPUTS, LABELS, WEIGHTS)[at : at + 4]
+        yield Samples(INPUTS, LABELS, WEIGHTS)[at : at + 4]
 
 
 def test_weights_of_batches_are_never_lost() -> None:
     model = network("tanh", 1)
-    whole = certify(model, Split(INPUTS, LABELS, WEIGHTS), **ASK)
+    whole = certify(model, Samples(INPUTS, LABELS, WEIGHTS), **ASK)
     assert whole.bound(0.1) != certify(model, (INPUTS, LABELS), **ASK).bound(0.1)
     assert told(certify(model, _weighted(), **ASK)) == told(whole)
     batches: Any = list(_weighted())
-    with pytest.raises(ArgumentError, match="`data` must be one Split where samples have weights"):
+    with pytest.raises(ArgumentError, match="`data` must be one `Samples` where samples have weights"):
         certify(model, batches, **ASK)
     with pytest.raises(ArgumentError, match="those of 1 of 2"):
         certify(model, iter([next(_weighted()), (INPUTS, LABELS)]), **ASK)
@@ -279,7 +279,7 @@ REPEATING: dict[str, Sampler[int]] = {
     "more": RandomSampler(range(COUNT), num_samples=2 * COUNT),
 }
 DRAWN: dict[str, Any] = {
-    "weights": Split(INPUTS, LABELS, WEIGHTS),
+    "weights": Samples(INPUTS, LABELS, WEIGHTS),
     **{name: DataLoader(ROWS, sampler=sampler) for name, sampler in REPEATING.items()},
     "batches": DataLoader(ROWS, batch_sampler=BatchSampler(REPEATING["weighted"], 4, drop_last=False)),
     "workers": DataLoader(Everywhere(), num_workers=2),

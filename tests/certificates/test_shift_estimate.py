@@ -8,13 +8,13 @@ import torch
 
 from certus.certificates.transport import column_shifts, estimated_distance, transport_distance
 from certus.costs import SquaredL2, SquaredSup, WeightedL2
-from certus.datasets import Split
+from certus.data import Samples
 
 
-def normal(count: int, seed: int, move: float = 0.0, features: int = 8) -> Split:
+def normal(count: int, seed: int, move: float = 0.0, features: int = 8) -> Samples:
     points = torch.randn(count, features, generator=torch.Generator().manual_seed(seed)).double()
     points[:, 0] += move
-    return Split(points, torch.arange(count) % 2)
+    return Samples(points, torch.arange(count) % 2)
 
 
 @pytest.mark.parametrize("move", [0.0, 1.0])
@@ -29,13 +29,13 @@ def test_a_translation_is_found_where_the_samples_are_far_apart(move: float) -> 
 
 def test_labels_count_where_they_have_a_price() -> None:
     first = normal(200, 0)
-    second = Split(normal(200, 1).inputs, torch.zeros(200, dtype=torch.long))
+    second = Samples(normal(200, 1).inputs, torch.zeros(200, dtype=torch.long))
     assert (estimated_distance(first, second, SquaredL2()) or 0) == pytest.approx(0, abs=0.35)
     priced = estimated_distance(first, second, SquaredL2(), label_price=4.0)
     assert priced is not None
     assert priced > 1
     assert estimated_distance(first[:3], second, SquaredL2()) is None
-    own = Split(first.inputs[:6], torch.arange(6))  # no label has two halves
+    own = Samples(first.inputs[:6], torch.arange(6))  # no label has two halves
     assert estimated_distance(own, own, SquaredL2(), label_price=1.0) is None
 
 

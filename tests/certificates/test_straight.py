@@ -21,7 +21,7 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.linear import certify_straight
 from certus.certificates.proven.linear import Positive, PositiveSquare, ScoreLoss, Softplus
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import ArgumentError, UnsupportedError
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, ModelLoss, SquaredError
 
@@ -157,8 +157,8 @@ def test_the_worst_case_is_there(criterion: Criterion, cost: str) -> None:
 def test_a_weight_is_so_many_copies(criterion: Criterion) -> None:
     targets = NUMBERS if isinstance(criterion, SquaredError) else LABELS
     copies = torch.arange(30) % 4
-    weighted = Split(INPUTS, targets, copies.double())
-    repeated = Split(INPUTS.repeat_interleave(copies, 0), targets.repeat_interleave(copies))
+    weighted = Samples(INPUTS, targets, copies.double())
+    repeated = Samples(INPUTS.repeat_interleave(copies, 0), targets.repeat_interleave(copies))
     first, second = (
         certify_straight(linear(SLOPE[None]), data, rho=RHOS, criterion=criterion)
         for data in (weighted, repeated)
@@ -358,7 +358,11 @@ def test_images_of_one_layer_are_bracketed() -> None:
 @pytest.mark.parametrize(
     ("data", "options", "words"),
     [
-        (Split(INPUTS, LABELS, torch.ones(30)), {"epsilon": 0.1}, "`epsilon` must be left out where samples"),
+        (
+            Samples(INPUTS, LABELS, torch.ones(30)),
+            {"epsilon": 0.1},
+            "`epsilon` must be left out where samples",
+        ),
         ((INPUTS, NUMBERS[:4]), {"criterion": SquaredError()}, "`targets` must have one entry for each"),
         (
             (INPUTS, NUMBERS),
@@ -367,7 +371,7 @@ def test_images_of_one_layer_are_bracketed() -> None:
         ),
     ],
 )
-def test_what_is_refused(data: Split, options: dict[str, object], words: str) -> None:
+def test_what_is_refused(data: Samples, options: dict[str, object], words: str) -> None:
     options = {"criterion": Logistic()} | options
     with pytest.raises(ArgumentError, match=words):
         certify_straight(linear(SLOPE[None]), data, rho=0.1, **options)  # type: ignore[arg-type]

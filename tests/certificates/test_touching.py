@@ -17,7 +17,7 @@ from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.radii import certified_radii
 from certus.certificates.tangent_points import touching_points
 from certus.costs import Cost, Masked, SquaredSup, WeightedL2
-from certus.datasets import Split
+from certus.data import Samples
 from certus.domains import Unbounded
 from certus.layers import LogCosh, SmoothAbs
 from certus.losses import CrossEntropy
@@ -51,7 +51,7 @@ def problem(model: nn.Module, cost: Cost, count: int = 30, inputs: int = 3) -> P
     with torch.no_grad():
         labels = model(points).argmax(1)
     labels[:3] = (labels[:3] + 1) % 4
-    return Problem.of(model, Split(points, labels), CrossEntropy(), cost, Unbounded())
+    return Problem.of(model, Samples(points, labels), CrossEntropy(), cost, Unbounded())
 
 
 def margins(made: Problem, points: Tensor) -> Tensor:

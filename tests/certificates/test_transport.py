@@ -14,14 +14,14 @@ from certus import SquaredL2
 from certus.certificates.paper_terms import level_error, lipschitz_cover, lipschitz_error, uniform_error
 from certus.certificates.transport import estimated_distance, transport_distance
 from certus.costs import Masked, WeightedL2
-from certus.datasets import Split
+from certus.data import Samples
 from certus.errors import ArgumentError, CertusError, UnsupportedError
 
 
-def sample(count: int, seed: int, move: float = 0.0) -> Split:
+def sample(count: int, seed: int, move: float = 0.0) -> Samples:
     generator = torch.Generator().manual_seed(seed)
     points = torch.randn(count, 3, generator=generator).double() + move
-    return Split(points, torch.arange(count) % 2)
+    return Samples(points, torch.arange(count) % 2)
 
 
 def test_exact_against_pot() -> None:
@@ -42,7 +42,7 @@ def test_exact_against_pot() -> None:
 def test_a_translation_is_known_and_blocks_bound_it() -> None:
     """W_c(A, A + v) = ‖v‖²: Jensen's bound is met, and every coupling of blocks costs more."""
     first = sample(300, 2)
-    second = Split(first.inputs + torch.tensor([0.3, 0.0, -0.4]).double(), first.targets)
+    second = Samples(first.inputs + torch.tensor([0.3, 0.0, -0.4]).double(), first.targets)
     weights = torch.tensor([1.0, 2.0, 4.0]).double()
     for cost, exact in ((SquaredL2(), 0.25), (WeightedL2(weights), 0.09 + 4 * 0.16)):
         found = transport_distance(first, second, cost, label_price=1.0, exact_up_to=100, block=60)
@@ -55,16 +55,16 @@ def test_a_translation_is_known_and_blocks_bound_it() -> None:
         assert found.spread > 0
 
 
-def weighted(data: Split, seed: int) -> Split:
+def weighted(data: Samples, seed: int) -> Samples:
     """With whole weights from 0 to 3, which stand for as many rows of the same kind."""
     source = torch.Generator().manual_seed(seed)
-    return Split(data.inputs, data.targets, torch.randint(0, 4, (len(data),), generator=source))
+    return Samples(data.inputs, data.targets, torch.randint(0, 4, (len(data),), generator=source))
 
 
 def test_all_weight_on_one_row_is_that_row() -> None:
     points = torch.tensor([[0.0], [7.0]]).double()
     first, second = (
-        Split(points, torch.zeros(2), torch.tensor(weights)) for weights in ([1.0, 0.0], [0.0, 5.0])
+        Samples(points, torch.zeros(2), torch.tensor(weights)) for weights in ([1.0, 0.0], [0.0, 5.0])
     )
     found = transport_distance(first, second, SquaredL2())
     assert found.exact
@@ -77,7 +77,9 @@ def test_weights_against_pot_and_against_repeated_rows(labels: str) -> None:
     first, second = weighted(sample(40, 0), 5), weighted(sample(50, 1, 0.5), 6)
     price = 0.7 if labels == "priced" else None
     if labels == "none":
-        first, second = (Split(part.inputs, torch.zeros(len(part)), part.weights) for part in (first, second))
+        first, second = (
+            Samples(part.inputs, torch.zeros(len(part)), part.weights) for part in (first, second)
+        )
     costs = ot.dist(first.inputs.numpy(), second.inputs.numpy())
     costs = costs + (price or 0) * (first.targets[:, None] != second.targets[None]).numpy()
     assert first.weights is not None
@@ -88,7 +90,7 @@ def test_weights_against_pot_and_against_repeated_rows(labels: str) -> None:
     assert found.exact
     assert found.low <= exact <= found.high
     repeated = [
-        Split(part.inputs.repeat_interleave(weights, 0), part.targets.repeat_interleave(weights, 0))
+        Samples(part.inputs.repeat_interleave(weights, 0), part.targets.repeat_interleave(weights, 0))
         for part, weights in ((first, first.weights), (second, second.weights))
     ]
     plain = transport_distance(repeated[0], repeated[1], SquaredL2(), label_price=price)
@@ -104,8 +106,8 @@ def test_weights_decide_on_the_shares_of_labels() -> None:
     first, second = sample(40, 0), sample(60, 1, 0.5)
     heavy = [torch.where(part.targets == 0, 3.0, 1.0) for part in (first, second)]
     found = transport_distance(
-        Split(first.inputs, first.targets, heavy[0]),
-        Split(second.inputs, second.targets, heavy[1]),
+        Samples(first.inputs, first.targets, heavy[0]),
+        Samples(second.inputs, second.targets, heavy[1]),
         SquaredL2(),
     )
     costs = ot.dist(first.inputs.numpy(), second.inputs.numpy())
@@ -114,7 +116,7 @@ def test_weights_decide_on_the_shares_of_labels() -> None:
         for label in (0, 1)
     ]
     assert found.low <= 0.75 * parts[0] + 0.25 * parts[1] <= found.high
-    plain = transport_distance(Split(first.inputs, first.targets, heavy[0]), second, SquaredL2())
+    plain = transport_distance(Samples(first.inputs, first.targets, heavy[0]), second, SquaredL2())
     assert plain.high == math.inf
     assert plain.labels == pytest.approx(0.25)
 
@@ -122,20 +124,20 @@ def test_weights_decide_on_the_shares_of_labels() -> None:
 def test_weights_that_cannot_be_used_are_refused() -> None:
     first = sample(4, 0)
     for weights in ([1.0, 1.0, 1.0, -1.0], [0.0] * 4, [1.0, 1.0, 1.0, 1e-12], [1.0] * 3):
-        odd = Split(first.inputs, first.targets, torch.tensor(weights))
+        odd = Samples(first.inputs, first.targets, torch.tensor(weights))
         with pytest.raises(ArgumentError, match="weights"):
             transport_distance(first, odd, SquaredL2(), label_price=1.0)
     with pytest.raises(ArgumentError, match="`second` must hold at least one row"):
         transport_distance(first, first[:0], SquaredL2(), label_price=1.0)
     with pytest.raises(ArgumentError, match="`second` must have no weights"):
-        estimated_distance(first, Split(first.inputs, first.targets, torch.ones(4)), SquaredL2())
+        estimated_distance(first, Samples(first.inputs, first.targets, torch.ones(4)), SquaredL2())
 
 
 @pytest.mark.parametrize(("count", "block"), [(150, 500), (150, 151), (150, 150), (150, 149), (101, 50)])
 def test_blocks_that_do_not_divide_a_sample(count: int, block: int) -> None:
     """Larger than ``exact_up_to`` and smaller than a block: one coupling. Else as many as are needed."""
     first, second = sample(count, 2), sample(count // 2, 3, 0.2)
-    points = [Split(part.inputs, torch.zeros(len(part))) for part in (first, second)]
+    points = [Samples(part.inputs, torch.zeros(len(part))) for part in (first, second)]
     exact = ot.emd2([], [], ot.dist(*(part.inputs.numpy() for part in points)))
     found = transport_distance(points[0], points[1], SquaredL2(), exact_up_to=100, block=block)
     assert found.blocks == math.ceil(count / block)
@@ -147,11 +149,11 @@ def test_blocks_that_do_not_divide_a_sample(count: int, block: int) -> None:
 @pytest.mark.parametrize("price", [None, 1.0])
 def test_labels_below_0_are_refused(price: float | None) -> None:
     data = sample(10, 0)
-    below = Split(data.inputs, data.targets - 1)
+    below = Samples(data.inputs, data.targets - 1)
     for first, second, name in ((below, data, "first"), (data, below, "second")):
         with pytest.raises(ArgumentError, match=f"`{name}`.*labels"):
             transport_distance(first, second, SquaredL2(), label_price=price)
-    numbers = Split(data.inputs, data.targets.double() - 1)  # of a regression
+    numbers = Samples(data.inputs, data.targets.double() - 1)  # of a regression
     assert transport_distance(numbers, numbers, SquaredL2()).high == pytest.approx(0, abs=1e-9)
 
 
@@ -164,8 +166,8 @@ def test_labels_that_cannot_move() -> None:
         transport_distance(first, second, Masked(SquaredL2(), torch.tensor([True, False, True])))
     with pytest.raises(ArgumentError, match="`label_price` must be left out for regression; got 1"):
         transport_distance(
-            Split(first.inputs, first.inputs[:, 0]),
-            Split(second.inputs, second.inputs[:, 0]),
+            Samples(first.inputs, first.inputs[:, 0]),
+            Samples(second.inputs, second.inputs[:, 0]),
             SquaredL2(),
             label_price=1,
         )

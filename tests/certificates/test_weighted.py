@@ -15,7 +15,7 @@ from certus._validation import checked_weights
 from certus.certificates import Certificate, certify
 from certus.certificates.files import as_json
 from certus.certificates.proven.knapsack import worst_error
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import ArgumentError, UnprovableError
 from certus.models.registry import mlp
 from certus.rounding import mean_down, mean_up
@@ -32,8 +32,8 @@ def both() -> tuple[Certificate, Certificate]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = mlp(2, [4], 2, "softplus").double()
-    repeated = Split(INPUTS.repeat_interleave(COPIES, 0), LABELS.repeat_interleave(COPIES))
-    weighted = Split(INPUTS, LABELS, COPIES.double())
+    repeated = Samples(INPUTS.repeat_interleave(COPIES, 0), LABELS.repeat_interleave(COPIES))
+    weighted = Samples(INPUTS, LABELS, COPIES.double())
     first, second = (certify(model, data, rho=[0.02, 0.2], balls=2) for data in (weighted, repeated))
     return first, second
 
@@ -64,7 +64,7 @@ def test_the_file_keeps_the_weights(both: tuple[Certificate, Certificate], tmp_p
 
 
 def test_what_weights_do_not_go_with() -> None:
-    model, data = mlp(2, [4], 2, "softplus").double(), Split(INPUTS, LABELS, COPIES.double())
+    model, data = mlp(2, [4], 2, "softplus").double(), Samples(INPUTS, LABELS, COPIES.double())
     with pytest.raises(ArgumentError, match=r"`data` must be independent draws .* got a sample with weights"):
         certify(model, data, rho=0.1, confidence=0.95)
     with pytest.raises(ArgumentError, match="`epsilon` must be left out for a sample with weights"):
@@ -83,8 +83,8 @@ def test_what_weights_do_not_go_with() -> None:
 def test_only_the_ratios_of_weights_count(scale: float) -> None:
     """Their sum overflows, or their inverse does: the bounds are those of the same weights near 1."""
     model = mlp(2, [4], 2, "softplus").double()
-    plain = certify(model, Split(INPUTS, LABELS, 1 + COPIES.double() % 2 / 2), rho=0.1)
-    found = certify(model, Split(INPUTS, LABELS, scale * (1 + COPIES.double() % 2 / 2)), rho=0.1)
+    plain = certify(model, Samples(INPUTS, LABELS, 1 + COPIES.double() % 2 / 2), rho=0.1)
+    found = certify(model, Samples(INPUTS, LABELS, scale * (1 + COPIES.double() % 2 / 2)), rho=0.1)
     assert found.bound(0.1) == pytest.approx(plain.bound(0.1), rel=1e-9)
     assert found.error_bound(0.1) == pytest.approx(plain.error_bound(0.1), rel=1e-9)
 

@@ -17,7 +17,7 @@ from certus.attacks import nearest_error
 from certus.certificates import Certificate
 from certus.certificates.files import as_json, sample_table
 from certus.costs import SquaredSup, WeightedL2
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import ArgumentError, LossError
 from certus.evidence import Evidence
 from certus.storage.write import write_json
@@ -148,7 +148,7 @@ def test_models_that_write_over_their_inputs_are_given_copies(how: str) -> None:
             certus.certify_smoothed(
                 model, (inputs, targets), rho=0.1, sigma=0.3, draws=10, votes=9, attack_steps=2
             ).curve(),
-            evaluate(certus.ModelLoss(model), Split(inputs, targets)),
+            evaluate(certus.ModelLoss(model), Samples(inputs, targets)),
             nearest_error(certus.ModelLoss(model), inputs, targets, steps=5, rounds=3).distance,
         ]
         for model in (Overwrites(how), Overwrites("not"))

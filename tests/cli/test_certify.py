@@ -17,7 +17,8 @@ from certus.certificates.cache import FileMemory
 from certus.certificates.certificate import Certificate
 from certus.certificates.deterministic import certify_network as certify
 from certus.certificates.files import as_json, sample_table
-from certus.datasets import Split, digits
+from certus.data import Samples
+from certus.datasets import digits
 from certus.display.canvas import COLOURS
 from certus.display.certificate_figures import draw_bracket
 from certus.errors import ArgumentError
@@ -173,7 +174,7 @@ def test_a_confidence_needs_data_that_were_held_out(folder: Path) -> None:
     done = certus("certify", "run", *ASK, "--confidence", "0.9", "--split", "train", folder=folder)
     refused(done, "needs data that the run has not trained on; got its split train")
     trained = open_trained(RunDirectory.open(folder / "run"))
-    mixed = Split(
+    mixed = Samples(
         torch.cat([trained.data.test.inputs[:5], trained.data.train.inputs[7:9]]),
         torch.cat([trained.data.test.targets[:5], trained.data.train.targets[7:9]]),
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from certus.datasets import DataSet, digits, load, names, rings
+from certus.datasets import SplitDataset, digits, load, names, rings
 from certus.errors import ArgumentError
 
 BUNDLED = [entry.name for entry in names() if entry.bundled]
@@ -52,7 +52,7 @@ def test_every_bundled_set_keeps_the_contract(name: str) -> None:
         assert set(data.train.targets.tolist()) == set(range(data.classes))
 
 
-def same(one: DataSet, other: DataSet) -> bool:
+def same(one: SplitDataset, other: SplitDataset) -> bool:
     return one.sha256 == other.sha256 and torch.equal(one.train.inputs, other.train.inputs)
 
 

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certus.datasets import DataSet, TableOptions, load
+from certus.datasets import SplitDataset, TableOptions, load
 from certus.errors import ArgumentError
 
 
@@ -30,7 +30,7 @@ def people(path: Path) -> str:
     return write(path / "people.csv", ["age", "town", "income", "bought"], rows)
 
 
-def undo(data: DataSet, column: int) -> torch.Tensor:
+def undo(data: SplitDataset, column: int) -> torch.Tensor:
     """The column in the source's units, in the source's order."""
     assert data.input_scale is not None
     inputs = torch.cat([data.train.inputs, data.calibration.inputs, data.test.inputs])

@@ -7,10 +7,10 @@ import math
 import torch
 from sklearn.datasets import load_digits
 
-from certus.datasets import DataSet, digits, rings
+from certus.datasets import SplitDataset, digits, rings
 
 
-def together(data: DataSet) -> torch.Tensor:
+def together(data: SplitDataset) -> torch.Tensor:
     return torch.cat([data.train.inputs, data.calibration.inputs, data.test.inputs])
 
 
@@ -25,7 +25,7 @@ def test_digits_are_all_there_once() -> None:
     assert float(data.train.inputs.max()) == 1.0
 
 
-def together_targets(data: DataSet) -> torch.Tensor:
+def together_targets(data: SplitDataset) -> torch.Tensor:
     return torch.cat([data.train.targets, data.calibration.targets, data.test.targets]).float()
 
 

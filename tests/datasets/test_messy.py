@@ -13,7 +13,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from certus.datasets import DataSet, TableOptions, from_frame, load
+from certus.datasets import SplitDataset, TableOptions, from_frame, load
 from certus.datasets.base import GAP
 from certus.datasets.new_data import load_like
 from certus.datasets.raw_table import kind_of, money
@@ -51,7 +51,7 @@ def write(path: Path, columns: dict[str, list[Any]], separator: str = ",", encod
     return f"csv:{path}"
 
 
-def whole(data: DataSet, feature: str) -> torch.Tensor:
+def whole(data: SplitDataset, feature: str) -> torch.Tensor:
     """A feature in the source's units and order."""
     assert data.feature_names is not None
     assert data.input_scale is not None

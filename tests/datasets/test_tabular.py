@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import certus
-from certus.datasets import DataSet, breast_cancer, diabetes, wine
+from certus.datasets import SplitDataset, breast_cancer, diabetes, wine
 from certus.datasets._arrays import Targets
 from certus.datasets.raw_table import Categorical, Column, Numeric
 from certus.datasets.splits import digest_arrays, in_fifths
@@ -31,7 +31,7 @@ BUNDLED = [
 
 @pytest.mark.parametrize(("ours", "theirs"), BUNDLED)
 def test_bundled_tables_are_standardised_by_their_training_rows(
-    ours: Callable[..., DataSet], theirs: Callable[[], object]
+    ours: Callable[..., SplitDataset], theirs: Callable[[], object]
 ) -> None:
     data, source = ours(seed=3), theirs()
     features, targets = source.data, source.target  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def test_bundled_tables_are_standardised_by_their_training_rows(
 
 @pytest.mark.parametrize(("ours", "theirs"), BUNDLED)
 def test_without_standardising_the_numbers_are_the_sources(
-    ours: Callable[..., DataSet], theirs: Callable[[], object]
+    ours: Callable[..., SplitDataset], theirs: Callable[[], object]
 ) -> None:
     data, source = ours(standardize=False), theirs()
     np.testing.assert_allclose(data.test.inputs, source.data[data.rows["test"]], rtol=1e-6)  # type: ignore[attr-defined]
@@ -85,7 +85,7 @@ def mixed(rows: int = 40) -> tuple[list[Column], Targets]:
     return columns, Targets(generator.integers(0, 2, rows), 2)
 
 
-def mixed_set(standardize: bool = True) -> DataSet:
+def mixed_set(standardize: bool = True) -> SplitDataset:
     columns, targets = mixed()
     rows = in_fifths("mixed", 40, seed=0)
     return table("mixed", columns, targets, rows, sha256="", standardize=standardize)

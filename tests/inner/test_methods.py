@@ -86,22 +86,22 @@ def test_a_function_is_a_method() -> None:
     made = as_perturber(shifted)
     assert isinstance(made, FunctionPerturber)
     assert torch.equal(made(loss(), INPUTS, TARGETS), INPUTS + 1.0)
-    data = certus.datasets.Split(INPUTS, TARGETS)
+    data = certus.data.Samples(INPUTS, TARGETS)
     one, other = (nn.Linear(3, 2) for _ in range(2))
     other.load_state_dict(one.state_dict())
     fit(one, data, method=shifted, epochs=1)
-    fit(other, certus.datasets.Split(INPUTS + 1.0, TARGETS), epochs=1)
+    fit(other, certus.data.Samples(INPUTS + 1.0, TARGETS), epochs=1)
     torch.testing.assert_close(one.weight, other.weight)
 
 
 def test_a_name_is_no_method() -> None:
     rule = r"`method` must be an object, certus\.WRM\(gamma=\.\.\.\) or .*; got 'wrm'"
     with pytest.raises(ArgumentError, match=rule):
-        fit(nn.Linear(3, 2), certus.datasets.Split(INPUTS, TARGETS), method="wrm")  # type: ignore[arg-type]
+        fit(nn.Linear(3, 2), certus.data.Samples(INPUTS, TARGETS), method="wrm")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", ["gradient", 3.0, WRM])
 def test_what_is_no_method_is_refused(method: object) -> None:
-    data = certus.datasets.Split(INPUTS, TARGETS)
+    data = certus.data.Samples(INPUTS, TARGETS)
     with pytest.raises(ArgumentError, match=r"`method` must be a perturber, such as certus.WRM\(gamma=2.0\)"):
         fit(nn.Linear(3, 2), data, method=method)  # type: ignore[arg-type]

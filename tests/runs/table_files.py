@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus.data import Split
-from certus.datasets import DataSet
+from certus.data import Samples
+from certus.datasets import SplitDataset
 from certus.datasets.new_data import load_like
 
 NAMES = (">=65", "a=b", "x?", "(missing", "p,q", 'say "so"', "known", "0x1", "Zürich")
@@ -49,7 +49,7 @@ class Table:
     """A file, the data set that was read from it, its columns, and its cells row by row."""
 
     path: Path
-    data: DataSet
+    data: SplitDataset
     fields: tuple[Field, ...]
     cells: list[dict[str, str]]
 
@@ -139,13 +139,13 @@ def random_network(rng: np.random.Generator, width: int) -> nn.Module:
     return network
 
 
-def everything(data: DataSet) -> tuple[Split, list[int]]:
+def everything(data: SplitDataset) -> tuple[Samples, list[int]]:
     """All rows of a data set, in the order of its file, and the order that they were split in."""
     parts = (data.train, data.calibration, data.test)
     order = torch.cat([data.rows[name] for name in ("train", "calibration", "test")])
     back = order.argsort()
     inputs = torch.cat([part.inputs for part in parts])[back]
-    whole = Split(inputs, torch.cat([part.targets for part in parts])[back], encoding=data.train.encoding)
+    whole = Samples(inputs, torch.cat([part.targets for part in parts])[back], encoding=data.train.encoding)
     return whole, order.tolist()
 
 

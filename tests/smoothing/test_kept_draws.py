@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from certus.data import Split
+from certus.data import Samples
 from certus.smoothing import SmoothedCertificate, certify_smoothed
 from certus.smoothing import sampling as drawing
 from certus.smoothing.sampling import DrawMemory
 from certus.storage.tensors import load_tensors, save_tensors
 
 COUNT, PORTION = 40, 16
-DATA = Split(torch.randn(COUNT, 2, generator=torch.Generator().manual_seed(0)), torch.arange(COUNT) % 2)
-OTHERS = Split(torch.randn(20, 2, generator=torch.Generator().manual_seed(1)), torch.arange(20) % 2)
+DATA = Samples(torch.randn(COUNT, 2, generator=torch.Generator().manual_seed(0)), torch.arange(COUNT) % 2)
+OTHERS = Samples(torch.randn(20, 2, generator=torch.Generator().manual_seed(1)), torch.arange(20) % 2)
 
 
 class Counting:
@@ -38,7 +38,7 @@ def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawing, "_PORTION", PORTION)
 
 
-def certificate(model: Counting, memory: DrawMemory | None, data: Split = DATA) -> SmoothedCertificate:
+def certificate(model: Counting, memory: DrawMemory | None, data: Samples = DATA) -> SmoothedCertificate:
     found = certify_smoothed(
         *(model, data),
         rho=(0.01, 0.1),

@@ -14,7 +14,7 @@ from scipy.special import logsumexp, softmax
 from torch import Tensor
 from torch.func import grad, jacrev
 
-from certus.data import Split
+from certus.data import Samples
 from certus.datasets import load
 from studies import convergence as convergence_runs
 from studies import generalization
@@ -57,7 +57,7 @@ def test_they_are_not_idle() -> None:
 def test_no_sample_moves_further_than_claimed() -> None:
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(200, 2, generator=generator, dtype=torch.float64)
-    data = Split(
+    data = Samples(
         points / points.norm(dim=1, keepdim=True) * generalization_samples.RADIUS, torch.arange(200) % 2
     )
     for weights in generalization_samples.random_weights(20, generator):
@@ -77,7 +77,7 @@ def test_the_surrogate_and_its_gradient_are_those_of_another_solver() -> None:
     generator = torch.Generator().manual_seed(1)
     weights = torch.randn(3, 4, generator=generator, dtype=torch.float64)
     weights /= torch.linalg.matrix_norm(weights, 2)
-    data = Split(torch.rand(3, 4, generator=generator, dtype=torch.float64), torch.tensor([0, 2, 1]))
+    data = Samples(torch.rand(3, 4, generator=generator, dtype=torch.float64), torch.tensor([0, 2, 1]))
 
     def mean_of_phi(at: Tensor) -> float:
         total = 0.0

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.data import Split
+from certus.data import Samples
 from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
@@ -26,15 +26,15 @@ from studies.workspace import Workspace
 HOW = {"units": 3, "epochs": 2, "batch": 8, "rate": 1e-3, "seed": 0}
 
 
-def sparse_features(count: int, seed: int = 0) -> Split:
+def sparse_features(count: int, seed: int = 0) -> Samples:
     """Mostly zeros, as what comes out of a ReLU is."""
     draw = torch.Generator().manual_seed(seed)
     inputs = torch.rand(count, 2048, 7, 7, generator=draw)
-    return Split(inputs * (inputs > 0.98), torch.arange(count) % 10)
+    return Samples(inputs * (inputs > 0.98), torch.arange(count) % 10)
 
 
 def test_features_are_scaled_to_the_unit_interval() -> None:
-    raw = Split(torch.tensor([[0.0, 2.0], [5.0, 8.0]]), torch.tensor([0, 1]))
+    raw = Samples(torch.tensor([[0.0, 2.0], [5.0, 8.0]]), torch.tensor([0, 1]))
     assert scaled(raw, 5.0).inputs.tolist() == [[0.0, pytest.approx(0.4)], [1.0, 1.0]]
 
 
@@ -54,7 +54,7 @@ def test_an_interrupted_pass_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(dog_features, "_computed", computed)
     monkeypatch.setattr(dog_features, "feature_network", lambda: network)
     monkeypatch.setattr(
-        dog_features, "photographs", lambda part, count: Split(pictures[part][:count], torch.zeros(count))
+        dog_features, "photographs", lambda part, count: Samples(pictures[part][:count], torch.zeros(count))
     )
     with pytest.raises(KeyboardInterrupt):
         photo_features(Workspace(tmp_path), 3, 1)
@@ -81,7 +81,7 @@ def test_the_last_layer_sees_features_before_they_were_divided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three photographs with one feature, 2, 8 and 6; ImageNet's last layer says "a breed" above 5."""
-    divided = Split(torch.tensor([0.2, 0.8, 0.6]).reshape(3, 1, 1, 1), torch.tensor([5, 5, 0]))
+    divided = Samples(torch.tensor([0.2, 0.8, 0.6]).reshape(3, 1, 1, 1), torch.tensor([5, 5, 0]))
     kernel, bias = np.zeros((1, 1000), np.float32), np.full(1000, -100.0, np.float32)
     kernel[0, 200], bias[[0, 200]] = 1.0, (0.0, -5.0)  # class 200 is a breed, class 0 is none
     monkeypatch.setattr(dogs, "photo_features", lambda *_: dog_features.Features(divided, divided, 10.0))
@@ -171,7 +171,7 @@ def the_output(outputs: Tensor, targets: Tensor) -> Tensor:
     return outputs[:, 0]
 
 
-LINE = Split(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
+LINE = Samples(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
 
 
 @pytest.mark.parametrize(("divided", "factor"), [(False, 1 - 2 * 5.0 * 10), (True, 1 - 2 * 10)])
@@ -200,7 +200,7 @@ def test_errors_of_a_linear_classifier_follow_its_margins() -> None:
         linear.weight.copy_(torch.tensor([[1.0, 2.0], [0.0, 0.0]]))
     # Class 0 where x₁ + 2x₂ > 0. Sup-norm distances to the boundary: 0.1, 0.2, 0.4, 0.8.
     inputs = torch.tensor([[0.3, 0.0], [0.0, 0.3], [0.4, 0.4], [0.8, 0.8]])
-    data = Split(inputs, torch.zeros(4, dtype=torch.long))
+    data = Samples(inputs, torch.zeros(4, dtype=torch.long))
     unit = float(inputs.abs().amax(1).mean())
     found = attacked(model, data, data, {"pgm": [0.15 / unit, 0.5 / unit], "wrm": [0.01], "steps": 20})
     assert [row["error"] for row in found["pgm"]] == [0.0, 0.25, 0.75]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from certus.data import Split
+from certus.data import Samples
 from certus.storage.files import RunError
 from studies.dogs import attacks as dog_pixels
 from studies.dogs.attacks import fine_tuned, fit_last_layer, moves_of_wrm
@@ -20,7 +20,7 @@ def test_the_last_layer_is_fitted_alone() -> None:
     torch.manual_seed(0)
     network = Resnet50(2, width=8, stages=(1,))
     bright = torch.rand(8, 3, 32, 32) * 0.2 + 0.8 * (torch.arange(8) % 2)[:, None, None, None]
-    data = Split(bright, torch.arange(8) % 2)
+    data = Samples(bright, torch.arange(8) % 2)
     before = {name: value.clone() for name, value in network.state_dict().items()}
 
     def right() -> int:
@@ -39,7 +39,7 @@ SMALL = {"train": 8, "side": 32, "epochs": 1, "batch": 4, "rate": 1e-5, "seed": 
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """With eight small photographs, and a small network."""
     drawn = torch.Generator().manual_seed(0)
-    pictures = Split(torch.rand(8, 3, 32, 32, generator=drawn), torch.arange(8) % 2)
+    pictures = Samples(torch.rand(8, 3, 32, 32, generator=drawn), torch.arange(8) % 2)
     monkeypatch.setattr(dog_pixels, "resnet50_weights", dict)
     monkeypatch.setattr(dog_pixels, "pretrained", lambda weights, outputs: Resnet50(outputs, 8, (1,)))
     monkeypatch.setattr(dog_pixels, "photographs", lambda part, count: pictures[:count])

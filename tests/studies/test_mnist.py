@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from certus.attacks import GradientAttack, Margin
-from certus.data import Split
+from certus.data import Samples
 from certus.losses import ModelLoss
 from studies.mnist import bounds as mnist_bounds
 from studies.mnist import cost as training_cost
@@ -150,7 +150,7 @@ def test_the_first_error_of_a_linear_margin() -> None:
     inputs = torch.randn(12, 1, 4, 4)
     outputs = model(inputs).detach()
     targets = outputs.argmax(1)
-    moved, gamma = first_errors(ModelLoss(model, Margin()), Split(inputs, targets))
+    moved, gamma = first_errors(ModelLoss(model, Margin()), Samples(inputs, targets))
     weight = model.get_parameter("1.weight").detach()
     square = float(((weight[1] - weight[0]) ** 2).sum())
     margin = (outputs[:, 0] - outputs[:, 1]).abs()

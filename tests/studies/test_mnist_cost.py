@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.data import Split
+from certus.data import Samples
 from certus.losses import CrossEntropy, ModelLoss
 from studies.mnist import cost as training_cost
 from studies.mnist.cost import STUDY
@@ -92,7 +92,7 @@ class Counting(nn.Module):
 def test_each_method_takes_the_papers_steps(name: str, gradients: int) -> None:
     """15 steps, and WRM looks once more at where it has arrived."""
     torch.manual_seed(0)
-    model, data = Counting(), Split(torch.rand(3, 1, 28, 28), torch.arange(3))
+    model, data = Counting(), Samples(torch.rand(3, 1, 28, 28), torch.arange(3))
     method, known = training_cost._methods()[name]
     found = method.perturb(ModelLoss(model, CrossEntropy()), data.inputs, data.targets)
     assert model.passes == gradients
@@ -102,7 +102,7 @@ def test_each_method_takes_the_papers_steps(name: str, gradients: int) -> None:
 
 def test_the_steps_are_measured_after_the_warm_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is made up: it moves by 100 in each method's first step, and then by 1."""
-    pictures = Split(torch.rand(8, 1, 28, 28, generator=torch.Generator().manual_seed(0)), torch.arange(8))
+    pictures = Samples(torch.rand(8, 1, 28, 28, generator=torch.Generator().manual_seed(0)), torch.arange(8))
     ticks = [time for step in (100.0, 1.0, 1.0) for _ in range(5) for time in (0.0, step)]
     monkeypatch.setattr(training_cost, "load", lambda name: SimpleNamespace(train=pictures))
     monkeypatch.setattr(training_cost, "mnist_cnn", Counting)

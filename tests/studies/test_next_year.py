@@ -12,17 +12,18 @@ import torch
 from torch import Tensor
 
 import certus
-from certus.datasets import DataSet, Split
+from certus.data import Samples
+from certus.datasets import SplitDataset
 from studies.next_year import STUDY, age_costs, errors_bought
 from studies.study import Outcome, Scale
 from studies.workspace import Workspace
 
 
-def tumours(seed: int = 0) -> DataSet:
+def tumours(seed: int = 0) -> SplitDataset:
     """A table that is bundled; half of its training rows are years to come, moved by 0, 1 and 2."""
     data = certus.datasets.breast_cancer(seed)
     rest = data.train[170:]
-    later = {year: Split(rest.inputs + k, rest.targets) for k, year in enumerate(YEARS)}
+    later = {year: Samples(rest.inputs + k, rest.targets) for k, year in enumerate(YEARS)}
     weights = torch.ones(rest.inputs.shape[1])
     return replace(data, train=data.train[:170], later=later, weights=weights)
 
@@ -33,7 +34,7 @@ YEARS = ("2016", "2017", "2018")
 def test_a_small_study_is_measured_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[Any] = []
 
-    def load(name: str, *, seed: int) -> DataSet:
+    def load(name: str, *, seed: int) -> SplitDataset:
         loaded.append((name, seed))
         return tumours(seed)
 
@@ -66,7 +67,7 @@ def test_the_attack_on_trees_buys_the_cheapest_errors_first() -> None:
     data = tumours()
     mean, scale = torch.full((1,), 40.0).double(), torch.full((1,), 10.0).double()
     ages = torch.tensor([61.0, 60.0, 58.0, 40.0, 20.0])
-    rows = Split(((ages - 40) / 10)[:, None], torch.zeros(5, dtype=torch.long))
+    rows = Samples(((ages - 40) / 10)[:, None], torch.zeros(5, dtype=torch.long))
 
     def says(inputs: Tensor) -> Tensor:
         return (inputs[:, 0] * 10 + 40 > 60.5).long()

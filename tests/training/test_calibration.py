@@ -10,12 +10,12 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from certus import WRM, ModelLoss
-from certus.data import Split
+from certus.data import Samples
 from certus.training import RobustnessStatus, calibrate
 
 CPU = Fabric(accelerator="cpu", devices=1)
 SLOPE = torch.tensor([[3.0, 4.0]])
-DATA = Split(torch.zeros(8, 2), torch.zeros(8))
+DATA = Samples(torch.zeros(8, 2), torch.zeros(8))
 
 
 def linear() -> ModelLoss:

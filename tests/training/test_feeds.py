@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from certus import WRM
-from certus.datasets import Split
+from certus.data import Samples
 from certus.errors import ArgumentError
 from certus.training import Observer, TrainingState, fit
 from certus.training.loaders import make_feed
@@ -69,7 +69,7 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
 )
 def test_every_form_trains_the_same_network(data: Any) -> None:
     """The order is the seed's, whatever the samples are kept in."""
-    assert same(weights(data, batch_size=8), weights(Split(INPUTS, LABELS), batch_size=8))
+    assert same(weights(data, batch_size=8), weights(Samples(INPUTS, LABELS), batch_size=8))
 
 
 def test_a_loader_has_its_own_order_and_batches() -> None:
@@ -168,7 +168,7 @@ def test_an_observer_is_told_that_nobody_knows_the_length() -> None:
         (((INPUTS, LABELS) for _ in range(3)), {}, "got a generator, which is read once. Give a DataLoader"),
         ([{"x": INPUTS, "y": LABELS}], {}, r"must give \(inputs, targets\); got a dict of x, y"),
         ([INPUTS], {}, r"must give \(inputs, targets\); got Tensor"),
-        (INPUTS, {}, "must be a Split, .*; got <class 'torch.Tensor'>"),
+        (INPUTS, {}, "must be Samples, .*; got <class 'torch.Tensor'>"),
         ((INPUTS, LABELS[:9]), {}, r"must have one entry for each .* \(30, 3\); got shape \(9,\)"),
         ((np.array([["a"], ["b"]]), np.array([0, 1])), {}, "`inputs` must be numbers; got an array of <U1"),
         ((torch.zeros(4, 8, 8, dtype=torch.uint8), LABELS[:4]), {}, "be scaled, as by inputs / 255"),

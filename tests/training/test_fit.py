@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import certus
 from certus import WRM, CrossEntropy, ModelLoss
-from certus.datasets import Split, digits, rings
+from certus.data import Samples
+from certus.datasets import digits, rings
 from certus.inner.methods import ERM, Perturber
 from certus.losses import SquaredError
 from certus.training import Robustness, RobustnessStatus, WeightBall, calibration, evaluate, fit
@@ -154,7 +155,7 @@ def test_a_floor_is_reported() -> None:
 def test_regression() -> None:
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(200, 3, generator=generator)
-    data = Split(inputs, inputs @ torch.tensor([1.0, -2.0, 0.5]))
+    data = Samples(inputs, inputs @ torch.tensor([1.0, -2.0, 0.5]))
     torch.manual_seed(0)
     model = nn.Linear(3, 1)
     done = fit(
@@ -243,7 +244,7 @@ def test_refused() -> None:
     with pytest.raises(
         certus.errors.ArgumentError, match=r"int64 labels or floating-point numbers; got torch\.int32"
     ):
-        fit(small(), Split(DATA.train.inputs, DATA.train.targets.int()))
+        fit(small(), Samples(DATA.train.inputs, DATA.train.targets.int()))
     with pytest.raises(
         certus.errors.ArgumentError, match="`gamma` must be one number to train with; got a tensor"
     ):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import certus
 from certus.costs import Masked, WeightedL2
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import ArgumentError, UnsupportedError
 from certus.inner import PaperAscent
 from certus.inner.methods import Perturber
@@ -34,8 +34,8 @@ class Watched(nn.Module):
         return result
 
 
-def still(count: int = 64) -> Split:
-    return Split(torch.zeros(count, 2), torch.zeros(count, dtype=torch.long))
+def still(count: int = 64) -> Samples:
+    return Samples(torch.zeros(count, 2), torch.zeros(count, dtype=torch.long))
 
 
 @pytest.mark.parametrize("method", [None, certus.WRM(2.0, maximizer=PaperAscent(2))], ids=["erm", "wrm"])

@@ -9,7 +9,8 @@ from torch import nn
 import certus
 from certus import SquaredL2
 from certus.costs import WeightedL2
-from certus.datasets import Split, digits
+from certus.data import Samples
+from certus.datasets import digits
 from certus.errors import UnsupportedError
 from certus.training import Projection, SpectralBall, WeightBall, WeightBox, decay_groups, early_and_late
 from certus.training.calibration import suggest_rho
@@ -114,10 +115,10 @@ def test_the_suggested_level_is_a_tenth_of_the_distance_between_classes() -> Non
 
 
 def test_levels_for_regression_and_for_nothing_to_tell_apart() -> None:
-    data = Split(torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0.1, 0.2, 0.3]))
+    data = Samples(torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0.1, 0.2, 0.3]))
     assert suggest_rho(data, SquaredL2()).distance == pytest.approx(1.0)
     with pytest.raises(certus.errors.ArgumentError, match="no two samples differ"):
-        suggest_rho(Split(torch.zeros(3, 1), torch.tensor([0, 0, 0])), SquaredL2())
+        suggest_rho(Samples(torch.zeros(3, 1), torch.tensor([0, 0, 0])), SquaredL2())
 
 
 def test_a_layer_is_not_another_whose_name_begins_alike() -> None:

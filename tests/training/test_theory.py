@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus.datasets import Split
+from certus.data import Samples
 from certus.inner import BarzilaiBorwein
 from certus.inner.methods import AnyPerturber
 from certus.losses import AnyLoss
@@ -56,7 +56,7 @@ def mean_square(method: AnyPerturber, steps: int) -> float:
         seen, step_size = Gradients(), CONSTANTS.step_size(steps)
         certus.fit(
             Theta(),
-            Split(POINTS, torch.zeros(4, dtype=torch.float64)),
+            Samples(POINTS, torch.zeros(4, dtype=torch.float64)),
             method=method,
             criterion=lambda outputs, targets: outputs,
             epochs=steps // 4,

@@ -9,7 +9,8 @@ import torch
 from sklearn import metrics
 from torch import nn
 
-from certus.datasets import DataSet, Split, load
+from certus.data import Samples
+from certus.datasets import SplitDataset, load
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
 from certus.losses import ModelLoss, SquaredError
@@ -17,9 +18,9 @@ from certus.training import fit
 from certus.training.metrics import balanced, class_verdict, regression_verdict
 
 
-def labelled(targets: torch.Tensor, inputs: torch.Tensor) -> DataSet:
-    split = Split(inputs, targets)
-    return DataSet("own", split, split, split, Unbounded(), 3, class_names=("a", "b", "c"))
+def labelled(targets: torch.Tensor, inputs: torch.Tensor) -> SplitDataset:
+    split = Samples(inputs, targets)
+    return SplitDataset("own", split, split, split, Unbounded(), 3, class_names=("a", "b", "c"))
 
 
 def test_counts_agree_with_scikit_learn() -> None:
@@ -60,12 +61,12 @@ def test_balanced_weights_let_a_rare_class_count() -> None:
     """A weighted fit is one on data in which the rare samples are repeated."""
     inputs = torch.tensor([[0.0], [0.5], [1.0], [0.9]])
     targets = torch.tensor([0, 0, 0, 1])
-    split = Split(inputs, targets)
-    data = DataSet("own", split, split, split, Unbounded(), 2)
+    split = Samples(inputs, targets)
+    data = SplitDataset("own", split, split, split, Unbounded(), 2)
     weighted = balanced(data)
     assert weighted.train.weights is not None
     torch.testing.assert_close(weighted.train.weights, torch.tensor([2 / 3, 2 / 3, 2 / 3, 2.0]))
-    repeated = Split(torch.cat([inputs, inputs[3:], inputs[3:]]), torch.tensor([0, 0, 0, 1, 1, 1]))
+    repeated = Samples(torch.cat([inputs, inputs[3:], inputs[3:]]), torch.tensor([0, 0, 0, 1, 1, 1]))
     models = []
     for train in (weighted.train, repeated):
         torch.manual_seed(0)

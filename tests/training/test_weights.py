@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from certus._validation import checked_weights
-from certus.data import Split
-from certus.datasets import DataSet
+from certus.data import Samples
+from certus.datasets import SplitDataset
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
 from certus.inner import WRM
@@ -34,8 +34,8 @@ def network() -> nn.Module:
 
 @pytest.mark.parametrize("method", [ERM(), WRM(gamma=1.0), WRM(rho=0.05)], ids=["erm", "gamma", "rho"])
 def test_a_weight_is_so_many_copies(method: Perturber) -> None:
-    weighted = Split(INPUTS, LABELS, checked_weights(COPIES, len(INPUTS)))
-    repeated = Split(INPUTS.repeat_interleave(COPIES, 0), LABELS.repeat_interleave(COPIES))
+    weighted = Samples(INPUTS, LABELS, checked_weights(COPIES, len(INPUTS)))
+    repeated = Samples(INPUTS.repeat_interleave(COPIES, 0), LABELS.repeat_interleave(COPIES))
     found = [
         fit(network(), data, method=copy.deepcopy(method), epochs=15, batch_size=64)
         for data in (weighted, repeated)
@@ -52,14 +52,14 @@ def test_a_weight_is_so_many_copies(method: Perturber) -> None:
 
 def test_weights_change_the_outcome() -> None:
     """Else the test above would compare a training with itself."""
-    plain = fit(network(), Split(INPUTS, LABELS), epochs=15, batch_size=64)
+    plain = fit(network(), Samples(INPUTS, LABELS), epochs=15, batch_size=64)
     counted = checked_weights(COPIES, len(INPUTS))
-    other = fit(network(), Split(INPUTS, LABELS, counted), epochs=15, batch_size=64)
+    other = fit(network(), Samples(INPUTS, LABELS, counted), epochs=15, batch_size=64)
     assert plain.history[-1].loss != pytest.approx(other.history[-1].loss, rel=1e-3)
 
 
 def test_a_slice_keeps_its_weights() -> None:
-    part = Split(INPUTS, LABELS, COPIES.double())[2:5]
+    part = Samples(INPUTS, LABELS, COPIES.double())[2:5]
     assert part.weights is not None
     assert part.weights.tolist() == [2, 1, 1]
 
@@ -82,15 +82,15 @@ def test_what_is_no_weight(weights: torch.Tensor, words: str) -> None:
 def test_held_out_samples_count_by_their_weights() -> None:
     """Against copies, which have no weights."""
     counts = COPIES.double()
-    weighted = Split(INPUTS, LABELS, counts)
-    repeated = Split(INPUTS.repeat_interleave(COPIES, 0), LABELS.repeat_interleave(COPIES))
+    weighted = Samples(INPUTS, LABELS, counts)
+    repeated = Samples(INPUTS.repeat_interleave(COPIES, 0), LABELS.repeat_interleave(COPIES))
     loss = ModelLoss(network())
     found, expected = (evaluate(loss, data, batch_size=5) for data in (weighted, repeated))
     assert found == pytest.approx(expected)
-    assert found["loss"] != pytest.approx(evaluate(loss, Split(INPUTS, LABELS))["loss"])
+    assert found["loss"] != pytest.approx(evaluate(loss, Samples(INPUTS, LABELS))["loss"])
     histories = []
     for held_out in (weighted, repeated):
-        data = DataSet("rows", Split(INPUTS, LABELS), held_out, held_out, Unbounded(), 2)
+        data = SplitDataset("rows", Samples(INPUTS, LABELS), held_out, held_out, Unbounded(), 2)
         histories.append(fit(network(), data, epochs=2, progress=False).history)
     for one, other in zip(*histories, strict=True):
         assert one.calibration_loss == pytest.approx(other.calibration_loss)

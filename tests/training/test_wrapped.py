@@ -15,7 +15,7 @@ import certus
 from certus import WRM, ModelLoss
 from certus.attacks import pgm
 from certus.attacks.evaluate import attack_data
-from certus.datasets import Split
+from certus.data import Samples
 
 # The compiler hides a warning of its own by a filter.
 pytestmark = pytest.mark.filterwarnings(
@@ -99,7 +99,7 @@ def test_attacked_as_the_module_inside(name: str) -> None:
         moved = attack(loss, INPUTS, TARGETS)
         torch.manual_seed(3)
         torch.testing.assert_close(attack(wrapped, INPUTS, TARGETS), moved)
-    data = Split(INPUTS, TARGETS)
+    data = Samples(INPUTS, TARGETS)
     expected, outcome = (attack_data(each, data, pgm(0.3, 2.0, steps=4)) for each in (loss, wrapped))
     torch.testing.assert_close(outcome.loss, expected.loss)
 

@@ -13,7 +13,7 @@ from torch import nn
 import certus
 from certus import WRM, ModelLoss
 from certus.attacks import attack_data, fgm
-from certus.data import Split
+from certus.data import Samples
 from certus.inner.methods import ERM
 
 INPUTS = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
@@ -36,7 +36,7 @@ def fit(**options: Any) -> certus.training.Fit:
     [
         ({"model": None}, "`model` must be a torch.nn.Module; got .*NoneType"),
         ({"model": nn.Linear}, "`model` must be a torch.nn.Module"),
-        ({"data": None}, "`data` must be a Split"),
+        ({"data": None}, "`data` must be Samples"),
         ({"epochs": 1.5}, "`epochs` must be a whole number, at least 1; got 1.5"),
         ({"epochs": "3"}, "`epochs` must be a whole number"),
         ({"epochs": True}, "`epochs` must be a whole number"),
@@ -95,11 +95,11 @@ def test_a_wrong_width(attack: Any) -> None:
     ("options", "words"),
     [
         ({"loss": None}, "`loss` must be a ModelLoss"),
-        ({"data": None}, "`data` must be a Split"),
-        ({"data": INPUTS}, "`data` must be a Split"),
-        ({"data": Split(INPUTS.numpy(), LABELS)}, "`inputs` must be a tensor; got .*ndarray"),  # type: ignore[arg-type]
-        ({"data": Split(WIDE, LABELS)}, r"`inputs` must have a shape.*\(batch, 7\)"),
-        ({"data": Split(WIDE, LABELS), "attack": ERM()}, r"`inputs` must have a shape.*\(batch, 7\)"),
+        ({"data": None}, "`data` must be Samples"),
+        ({"data": INPUTS}, "`data` must be Samples"),
+        ({"data": Samples(INPUTS.numpy(), LABELS)}, "`inputs` must be a tensor; got .*ndarray"),  # type: ignore[arg-type]
+        ({"data": Samples(WIDE, LABELS)}, r"`inputs` must have a shape.*\(batch, 7\)"),
+        ({"data": Samples(WIDE, LABELS), "attack": ERM()}, r"`inputs` must have a shape.*\(batch, 7\)"),
         ({"attack": None}, "`attack` must be a perturber, such as .*fgm.*; got None"),
         ({"attack": "fgm"}, r"`attack` must be an object, certus.attacks.fgm\(epsilon\); got 'fgm'"),
         ({"attack": WRM}, "`attack` must be a perturber"),
@@ -109,13 +109,13 @@ def test_a_wrong_width(attack: Any) -> None:
     ],
 )
 def test_attack_data(options: dict[str, Any], words: str) -> None:
-    given = {"loss": ModelLoss(network()), "data": Split(INPUTS, LABELS), "attack": fgm(0.1)}
+    given = {"loss": ModelLoss(network()), "data": Samples(INPUTS, LABELS), "attack": fgm(0.1)}
     with pytest.raises(certus.CertusError, match=words):
         attack_data(**{**given, **options})
 
 
 def test_attack_data_takes_pairs_of_arrays() -> None:
     loss = ModelLoss(network())
-    whole = attack_data(loss, Split(INPUTS, LABELS), fgm(0.1))
+    whole = attack_data(loss, Samples(INPUTS, LABELS), fgm(0.1))
     pairs = attack_data(loss, (INPUTS.numpy(), LABELS.numpy()), fgm(0.1))
     assert torch.equal(whole.loss, pairs.loss)

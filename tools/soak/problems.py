@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from certus.certificates import Certificate, worst_error
-from certus.data import Split
+from certus.data import Samples
 from certus.losses import predicted
 from tests.oracles import Array
 from tools.soak.adversaries import attack
@@ -95,7 +95,7 @@ def _compare(case: Case, what: str, attained: float, bound: float, rho: float) -
 
 
 def _check_attained(
-    case: Case, problem: Drawn, found: Certificate, rho: float, moved: Split, weights: Tensor
+    case: Case, problem: Drawn, found: Certificate, rho: float, moved: Samples, weights: Tensor
 ) -> None:
     """The lower side is a distribution that exists, measured again."""
     points = moved.inputs.reshape(len(moved), -1)

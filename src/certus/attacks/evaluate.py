@@ -32,7 +32,7 @@ from certus.attacks.gradient import default_step, fgm, ifgm, pgm
 from certus.attacks.projections import check_norm
 from certus.costs import Cost, SquaredL2
 from certus.costs.masked import masked_to
-from certus.data import AnySamples, Split, read_whole
+from certus.data import DataLike, Samples, read_whole
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, LossError, require, require_count, require_seed, sample_list
 from certus.evidence import Evidence
@@ -84,7 +84,7 @@ class Outcome:
 
 def attack_data(
     loss: ModelLoss,
-    data: AnySamples,
+    data: DataLike,
     attack: AnyPerturber,
     *,
     batch_size: int = 256,
@@ -93,12 +93,12 @@ def attack_data(
 ) -> Outcome:
     """Attack every sample of the data. Random starts are drawn from ``seed``, and nothing else is changed.
 
-    Rows of a table (``Split.encoding``) stay rows: of a moved one the numbers count, while categories, gaps
+    Rows of a table (``Samples.encoding``) stay rows: of a moved one the numbers count, while categories, gaps
     and dates are as they were.
 
     Args:
         loss: what the attack raises, and what is reported; its model runs in eval mode.
-        data: a ``Split``, (inputs, targets), or what else ``fit`` takes; it is read into memory.
+        data: ``Samples``, (inputs, targets), or what else ``fit`` takes; it is read into memory.
         attack: any perturber; what it holds for each sample, such as an ε, must fit every batch.
         progress: called with the number of samples just done.
     """
@@ -234,12 +234,12 @@ def _paired_shares(one: Tensor, other: Tensor, confidence: float) -> Interval:
     return Interval((only_one - only_other) / len(one), max(-1.0, centre - half), min(1.0, centre + half))
 
 
-def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Split, norm: float, batch_size: int = 256) -> float:
+def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Samples, norm: float, batch_size: int = 256) -> float:
     """The ε that gives an attack in the norm p the reach of this WRM on these data.
 
     >>> import torch
     >>> slope = torch.tensor([3.0, 4.0])
-    >>> data = Split(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))
+    >>> data = Samples(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))
     >>> fair_epsilon(WRM(0.5), lambda x, y: x @ slope, data, norm=2.0)      # ‖slope‖/2γ
     5.0
     """
@@ -263,11 +263,11 @@ def _is_own(wrm: WRM, norm: float) -> bool:
     return balls.own and balls.p == norm
 
 
-def typical_length(data: Split, norm: float) -> float:
+def typical_length(data: Samples, norm: float) -> float:
     """C_p = E‖X‖_p, the unit of ε in the paper's figures.
 
     >>> import torch
-    >>> typical_length(Split(torch.tensor([[3.0, 4.0], [0.0, 1.0]]), torch.tensor([0, 1])), norm=2.0)
+    >>> typical_length(Samples(torch.tensor([[3.0, 4.0], [0.0, 1.0]]), torch.tensor([0, 1])), norm=2.0)
     3.0
     """
     check_norm(norm)
@@ -384,7 +384,7 @@ class Trial:
 
 def sweep(
     loss: ModelLoss,
-    data: Split,
+    data: Samples,
     trials: Sequence[Trial],
     *,
     domain: Domain | None = None,
@@ -394,7 +394,7 @@ def sweep(
 ) -> list[tuple[Trial, Outcome]]:
     """The outcome of every trial; where several attacks share a strength, then also the worst of them.
 
-    Rows of a table with categories, gaps or dates (``Split.encoding``) move in their other numbers alone.
+    Rows of a table with categories, gaps or dates (``Samples.encoding``) move in their other numbers alone.
     """
     require(len(data) >= 2, "data", "have at least 2 samples, for intervals", len(data))
     done: list[tuple[Trial, Outcome]] = []

@@ -213,7 +213,7 @@ def check_random_rows(reading: Reading) -> None:
 
 
 def read_samples(reading: Reading, data: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Rows, targets as the criterion takes them, and weights of a ``Split`` or of (X, y).
+    """Rows, targets as the criterion takes them, and weights of ``Samples`` or of (X, y).
 
     The model must accept the rows, and agree with its reading on them and far outside their range.
     """

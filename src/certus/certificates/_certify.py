@@ -13,13 +13,13 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.certify_options import NetworkOptions
 from certus.certificates.deterministic import certify_network
 from certus.certificates.linear import certify_straight
-from certus.data import AnySamples, Split
+from certus.data import DataLike, Samples
 from certus.errors import ArgumentError, require
 
 
 def certify(
     model: Any,
-    data: AnySamples,
+    data: DataLike,
     *,
     rho: float | Sequence[float] | None = None,
     progress: bool | Told | None = None,
@@ -34,7 +34,7 @@ def certify(
         model: a network of layers that certus can bound, or a linear model or perceptron of scikit-learn,
             alone or behind linear steps, which is read exactly (``certus.bounds.estimators``). For any other
             model there is ``certify_smoothed``.
-        data: a ``Split``; (inputs, targets) as tensors, arrays or frames of numbers; a torch ``Dataset`` or
+        data: ``Samples``; (inputs, targets) as tensors, arrays or frames of numbers; a torch ``Dataset`` or
             ``DataLoader``; or batches of both.
         rho: mean transport costs of interest, a mean *squared* distance; one or several. It may be left out
             where ``epsilon`` is given.
@@ -59,7 +59,7 @@ def certify(
             "certus.certify_smoothed(model, data, rho=…, sigma=…) certifies any model, with noise."
         ) from None
     inputs, targets, weights = read_samples(reading, data)
-    encoding = data.encoding if isinstance(data, Split) else None
-    samples = (inputs, targets) if targets is None else Split(inputs, targets, weights, encoding)
+    encoding = data.encoding if isinstance(data, Samples) else None
+    samples = (inputs, targets) if targets is None else Samples(inputs, targets, weights, encoding)
     settings: dict[str, Any] = {"criterion": reading.criterion, **options}
     return certify_straight(reading.network, samples, rho=rho, **settings)

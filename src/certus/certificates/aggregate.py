@@ -12,20 +12,20 @@ from torch import Tensor
 
 from certus.certificates.dual_values import Level
 from certus.certificates.proven.duality_gap import Rule
-from certus.data import Split
+from certus.data import Samples
 from certus.rounding import mean_down, mean_up
 
 
 class PointSource(Protocol):
     """What still has the samples, and can move them again."""
 
-    def moved(self, gamma: float | None) -> Split: ...
+    def moved(self, gamma: float | None) -> Samples: ...
 
-    def pushed(self, rho: float) -> Split: ...
+    def pushed(self, rho: float) -> Samples: ...
 
-    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Split]: ...
+    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]: ...
 
-    def met(self, data: Split) -> tuple[float, float | None]: ...
+    def met(self, data: Samples) -> tuple[float, float | None]: ...
 
 
 class Attained(ABC):
@@ -45,7 +45,7 @@ class Attained(ABC):
         """How it was found, in words."""
 
     @abstractmethod
-    def points(self, source: PointSource) -> Split:
+    def points(self, source: PointSource) -> Samples:
         """The moved samples."""
 
 
@@ -63,7 +63,7 @@ class Untouched(Attained):
     def origin(self) -> str:
         return "the sample itself"
 
-    def points(self, source: PointSource) -> Split:
+    def points(self, source: PointSource) -> Samples:
         return source.moved(None)
 
 
@@ -101,7 +101,7 @@ class Line(Attained):
     def origin(self) -> str:
         return f"T at gamma = {self.gamma:.6g}"
 
-    def points(self, source: PointSource) -> Split:
+    def points(self, source: PointSource) -> Samples:
         return source.moved(self.gamma)
 
 
@@ -125,5 +125,5 @@ class Push(Attained):
     def origin(self) -> str:
         return "an attack in balls"
 
-    def points(self, source: PointSource) -> Split:
+    def points(self, source: PointSource) -> Samples:
         return source.pushed(self.rho)

@@ -22,10 +22,10 @@ from certus.attacks.minimum_norm import Margin, nearest_error
 from certus.bounds.criteria import check_targets
 from certus.certificates.aggregate import Push
 from certus.certificates.lower_bounds import settled
-from certus.certificates.proven.problem import BATCH, Data, gather
+from certus.certificates.proven.problem import BATCH, gather
 from certus.costs import Cost
 from certus.costs.masked import masked_to
-from certus.data import RowEncoding
+from certus.data import DataLike, RowEncoding
 from certus.domains import Domain
 from certus.errors import LossError, UnsupportedError
 from certus.losses import (
@@ -72,7 +72,7 @@ class AttainedSide:
 
 def attain(
     model: nn.Module,
-    data: Data,
+    data: DataLike,
     rhos: Sequence[float],
     criterion: Criterion,
     cost: Cost,

@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
-from certus.certificates.proven.problem import BATCH, Data, Problem
+from certus.certificates.proven.problem import BATCH, Problem
 from certus.data import (
-    AnySamples,
+    DataLike,
     Numbered,
     Pieces,
-    Split,
+    Samples,
     as_samples,
     as_tensor,
     common_encoding,
@@ -62,13 +62,13 @@ def repeat_words(repeats: int, samples: int) -> str:
     )
 
 
-Readable = Split | tuple[Tensor, None] | Numbered | Pieces
+Readable = Samples | tuple[Tensor, None] | Numbered | Pieces
 """What can be read again; inputs without targets stand for the network's own predictions."""
 
 _SEED = 0
 
 
-def readable(data: Data | AnySamples) -> Readable:
+def readable(data: DataLike) -> Readable:
     """Samples of whatever form as something that can be read again."""
     if isinstance(data, tuple) and len(data) == 2 and data[1] is None:
         return as_tensor(data[0], "inputs"), None
@@ -78,15 +78,15 @@ def readable(data: Data | AnySamples) -> Readable:
 
 def some_targets(source: Readable) -> Tensor | None:
     """Targets of the first portion, or of all samples where these are in memory; None if there are none."""
-    first = source if isinstance(source, Split) else next(iter(_portions(source)), None)
-    return first.targets if isinstance(first, Split) else None
+    first = source if isinstance(source, Samples) else next(iter(_portions(source)), None)
+    return first.targets if isinstance(first, Samples) else None
 
 
 def require_one_draw(data: object) -> None:
     """Refuse weights, and loaders that repeat or prefer samples, for what is said with a confidence."""
     loader = data.source if isinstance(data, Pieces) else data
     got = None
-    if isinstance(data, Split) and data.weights is not None:
+    if isinstance(data, Samples) and data.weights is not None:
         got = "a sample with weights, which is no independent draw"
     elif isinstance(loader, DataLoader):
         samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
@@ -121,7 +121,7 @@ class Portions:
     digests: list[bytes] = field(default_factory=list)
 
     @staticmethod
-    def of(source: Readable, ask: Callable[[Data], Problem]) -> Portions:
+    def of(source: Readable, ask: Callable[[DataLike], Problem]) -> Portions:
         """Count and check all samples.
 
         Args:
@@ -168,23 +168,25 @@ def _changed() -> ArgumentError:
 
 
 def _in_memory(source: Readable) -> bool:
-    return isinstance(source, Split | tuple)
+    return isinstance(source, Samples | tuple)
 
 
-def _portions(source: Readable) -> Iterator[Data]:
+def _portions(source: Readable) -> Iterator[DataLike]:
     """The samples in order, ``BATCH`` at a time; the last portion may be smaller."""
     if isinstance(source, tuple):
         for part in source[0].split(BATCH):
             yield part, None
         return
-    if isinstance(source, Split):
+    if isinstance(source, Samples):
         for at in range(0, len(source), BATCH):
             yield source[at : at + BATCH]
         return
-    waiting: list[Split] = []
+    waiting: list[Samples] = []
     shape, encoding = None, None
     for piece in _repeatable(source):
-        require(piece.weights is None, "data", "be one Split where samples have weights", "them in batches")
+        require(
+            piece.weights is None, "data", "be one `Samples` where samples have weights", "them in batches"
+        )
         own = tuple(piece.inputs.shape[1:])
         if shape is None:
             shape, encoding = own, piece.encoding
@@ -201,15 +203,15 @@ def _portions(source: Readable) -> Iterator[Data]:
         yield _joined(waiting)
 
 
-def _joined(parts: list[Split]) -> Split:
-    return Split(
+def _joined(parts: list[Samples]) -> Samples:
+    return Samples(
         torch.cat([part.inputs for part in parts]),
         torch.cat([part.targets for part in parts]),
         encoding=parts[0].encoding,
     )
 
 
-def _repeatable(source: Numbered | Pieces) -> Iterator[Split]:
+def _repeatable(source: Numbered | Pieces) -> Iterator[Samples]:
     """Read with random numbers of its own, the same at every reading; the caller's stay as they are."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)

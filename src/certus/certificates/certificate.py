@@ -41,7 +41,7 @@ from certus.certificates.dual_values import Level
 from certus.certificates.population import Population
 from certus.certificates.proven.concentration import clopper_pearson
 from certus.certificates.proven.knapsack import worst_error
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import ArgumentError, UnsupportedError, require_number
 from certus.evidence import Evidence
 from certus.rounding import SOME, down, slack, up
@@ -318,7 +318,7 @@ class Certificate(Lookable):
         by class."""
         return None if self.classes is None or self.class_weights is not None else math.log(self.classes)
 
-    def worst_case_data(self, rho: float) -> tuple[Split, Tensor]:
+    def worst_case_data(self, rho: float) -> tuple[Samples, Tensor]:
         """P*_n as data: moved samples and their weights (they sum to 1), of mean cost at most ρ and mean
         loss ``lower(rho)``."""
         source = self._points_source()
@@ -328,12 +328,12 @@ class Certificate(Lookable):
             moved.append(split)
             each = torch.ones(len(split), dtype=torch.float64) if self.weights is None else self.weights
             weights.append(each * (share / len(split)))
-        together = Split(
+        together = Samples(
             torch.cat([part.inputs for part in moved]), torch.cat([part.targets for part in moved])
         )
         return together, torch.cat(weights)
 
-    def worst_error_data(self, rho: float) -> tuple[Split, Tensor]:
+    def worst_error_data(self, rho: float) -> tuple[Samples, Tensor]:
         """The same for the error rate: the samples that are cheapest to turn into errors are moved, the last
         of them in part; of error rate ``error_lower(rho)``. For labels without a price."""
         source = self._points_source()
@@ -347,7 +347,7 @@ class Certificate(Lookable):
             shares[place] = 0.0 if costs[place] == math.inf else 1.0 if price <= left else left / price
             left -= price * float(shares[place]) if costs[place] < math.inf else 0.0
         mass = weights / len(costs)
-        together = Split(
+        together = Samples(
             torch.cat([errors.inputs, samples.inputs]), torch.cat([errors.targets, samples.targets])
         )
         return together, torch.cat([mass * shares, mass * (1 - shares)])

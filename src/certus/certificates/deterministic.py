@@ -32,9 +32,9 @@ from certus.certificates.engine import (
 from certus.certificates.local_bounds import checked_class_weights
 from certus.certificates.population import Population
 from certus.certificates.progress import Work, whole_work
-from certus.certificates.proven.problem import Data, Problem
+from certus.certificates.proven.problem import Problem
 from certus.costs import Cost, LabelCost, SquaredL2
-from certus.data import AnySamples, RowEncoding, Split, read_whole
+from certus.data import DataLike, RowEncoding, Samples, read_whole
 from certus.domains import Domain, Unbounded
 from certus.errors import (
     LARGEST,
@@ -68,7 +68,7 @@ _CLOSED = 0.02  # a bracket as narrow as this share of its upper side is left as
 
 def certify_network(
     model: nn.Module,
-    data: Data | AnySamples,
+    data: DataLike,
     *,
     rho: float | Sequence[float] | None = None,
     epsilon: float | Sequence[float] | None = None,
@@ -97,7 +97,7 @@ def certify_network(
         model: any that torch can export; kinked ones (ReLU) get the Lipschitz and radial rules only. If it
             cannot be read, nothing is proven: the certificate has attained sides only, and ``no_proof`` says
             why.
-        data: a ``Split``, by its weights if it has any; (inputs, targets) as tensors, arrays or frames of
+        data: ``Samples``, by its weights if it has any; (inputs, targets) as tensors, arrays or frames of
             numbers; a torch ``Dataset`` or ``DataLoader``, or batches of both, which are read several times,
             a portion at a time, so that they need not fit into memory; or (inputs, None): then the
             network's own predictions are the labels (eqn:certify-tests allows it), and an error is a
@@ -129,8 +129,8 @@ def certify_network(
             cost ρ of every sample (from the widest bracket on, as long as it helps), and towards the
             nearest errors; 0 for none.
         encoding: of the rows of a table, which attained sides then consist of: numbers are moved, and single
-            categories swapped. That of the ``Split``, or of all batches, by default; other data are moved as
-            points of a space.
+            categories swapped. By default the encoding of the ``Samples``, or of all batches; other data
+            are moved as points of a space.
         progress: told the share of the work that is done, from 0 to 1.
 
     >>> torch.manual_seed(0)
@@ -209,12 +209,12 @@ def certify_network(
             differing=errors.differing,
         )
 
-    def ask(part: Data) -> Problem:
+    def ask(part: DataLike) -> Problem:
         nonlocal criterion, encoding
-        if encoding is None and isinstance(part, Split):
+        if encoding is None and isinstance(part, Samples):
             encoding = part.encoding
         if isinstance(criterion, InferredCriterion):  # of data that are read here for the first time
-            criterion = inferred_criterion(part.targets if isinstance(part, Split) else None)
+            criterion = inferred_criterion(part.targets if isinstance(part, Samples) else None)
         assert criterion is not None
         question = Problem.of(model, part, criterion, cost, domain, label_cost, smoothness)
         check_wrapper(given, model, question.inputs)
@@ -306,9 +306,9 @@ def provable_criterion(
 
     That of data which are not in memory is inferred when they are read.
     """
-    known = as_criterion(criterion, source.targets if isinstance(source, Split) else None)
+    known = as_criterion(criterion, source.targets if isinstance(source, Samples) else None)
     match known:
-        case InferredCriterion() if isinstance(source, Split | tuple):
+        case InferredCriterion() if isinstance(source, Samples | tuple):
             return inferred_criterion(some_targets(source)), class_weights
         case MeanSquaredError():
             targets = some_targets(source)
@@ -339,7 +339,7 @@ def _attained_side(
     encoding: RowEncoding | None,
 ) -> AttainedSide:
     whole = source if isinstance(source, tuple) else read_whole(source)
-    if encoding is None and isinstance(whole, Split):
+    if encoding is None and isinstance(whole, Samples):
         encoding = whole.encoding
     return attain(model, whole, rhos, criterion, cost, domain, clip=clip, steps=steps, encoding=encoding)
 
@@ -361,7 +361,7 @@ def label_source(data: object) -> Literal["given", "predicted"]:
 
 def sample_weights(data: object, epsilon: float | Sequence[float] | None) -> Tensor | None:
     """(n,) the weights that data have, with a mean of 1; None if they have none."""
-    if not isinstance(data, Split) or data.weights is None:
+    if not isinstance(data, Samples) or data.weights is None:
         return None
     require(epsilon is None, "epsilon", "be left out for a sample with weights", epsilon)
     return checked_weights(data.weights, len(data)).cpu()

@@ -3,9 +3,9 @@
 Runs over the data and over γ, and remembers what is done.
 
 For each portion of the samples all γ that are asked for are solved, and what was found around them is let go:
-what stays is ``Level``, five numbers of each sample for each γ, and ``Samples``, three more. Further γ, which
-depend on what was found, take another reading of the data. The surroundings of the first portions are kept
-for it, so that only those of large data are looked at again.
+what stays is ``Level``, five numbers of each sample for each γ, and ``SampleValues``, three more. Further γ,
+which depend on what was found, take another reading of the data. The surroundings of the first portions are
+kept for it, so that only those of large data are looked at again.
 
 Which γ are looked at: a grid fixed before any sample is seen, and more where the sample asks for them.
 
@@ -30,7 +30,7 @@ from certus.certificates.alarm import check_level
 from certus.certificates.batching import Portions
 from certus.certificates.cache import disagreement, fault
 from certus.certificates.dual_values import DEFAULT_ASCENT, Level
-from certus.certificates.local_bounds import ByLabel, Samples, Surroundings, counted
+from certus.certificates.local_bounds import ByLabel, SampleValues, Surroundings, counted
 from certus.certificates.lower_bounds import (
     confirmed_outputs,
     costs_beyond,
@@ -47,7 +47,7 @@ from certus.certificates.progress import LEVEL, LOOK, NEAREST, PUSH
 from certus.certificates.proven.constants import Grid
 from certus.certificates.proven.problem import Problem, gather
 from certus.certificates.tangent_points import touching_points
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import UnsupportedError
 from certus.inner import Maximizer
 from certus.rounding import mean_down, mean_up
@@ -117,7 +117,7 @@ class Engine:
     class_weights: Tensor | None = None
     differing: int = 0
     _held: dict[int, Surroundings | ByLabel] = field(default_factory=dict)
-    _known: list[Samples] = field(default_factory=list)
+    _known: list[SampleValues] = field(default_factory=list)
     _levels: list[Level] = field(default_factory=list)
 
     @property
@@ -131,9 +131,9 @@ class Engine:
         return 1 if self.problem.label_cost is None else self.problem.label_cost.classes
 
     @cached_property
-    def samples(self) -> Samples:
+    def samples(self) -> SampleValues:
         """What is known at the samples, once ``levels`` has read them."""
-        return Samples.joined(self._known)
+        return SampleValues.joined(self._known)
 
     def levels(self, gammas: Sequence[float]) -> list[Level]:
         """φ̄_γ and T̂_γ of all samples at some γ, in one reading: none contradicts what is known from other
@@ -198,19 +198,20 @@ class Engine:
             return None
         return level
 
-    def moved(self, gamma: float | None) -> Split:
+    def moved(self, gamma: float | None) -> Samples:
         """T̂_γ of all samples, or the samples themselves: the points whose costs and losses ``levels`` has."""
         if gamma is None:
-            return _together(Split(portion.inputs, portion.targets) for portion in self.portions)
+            return _together(Samples(portion.inputs, portion.targets) for portion in self.portions)
         return _together(here.level(gamma)[1] for here in self._surroundings())
 
-    def pushed(self, rho: float) -> Split:
+    def pushed(self, rho: float) -> Samples:
         """All samples moved within cost ρ each: the points of ``push``."""
         return _together(
-            Split(push(portion, rho, self.attack_steps).points, portion.targets) for portion in self.portions
+            Samples(push(portion, rho, self.attack_steps).points, portion.targets)
+            for portion in self.portions
         )
 
-    def met(self, data: Split) -> tuple[float, float | None]:
+    def met(self, data: Samples) -> tuple[float, float | None]:
         """Of other samples as they are: mean loss, rounded down, and share of errors beyond doubt, None for a
         regression."""
         inputs, targets = gather((data.inputs, data.targets))
@@ -250,7 +251,7 @@ class Engine:
             self._advance(NEAREST * len(portion))
         return torch.cat(found)
 
-    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Split]:
+    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
         """(n,) the least cost at which an error was found, and the errors; the samples where none was.
 
         Args:
@@ -275,7 +276,7 @@ class Engine:
                     best = torch.where(per_sample(found < cost, best), errors, best)
                     cost = torch.minimum(found, cost)
             costs.append(cost)
-            points.append(Split(best, problem.targets))
+            points.append(Samples(best, problem.targets))
         return torch.cat(costs), _together(points)
 
     def _counted(self, losses: Tensor, problem: Problem) -> Tensor:
@@ -301,9 +302,9 @@ def _is_space(problem: Problem) -> bool:
     return problem.encoding is None or problem.encoding.plain
 
 
-def _together(parts: Iterable[Split]) -> Split:
+def _together(parts: Iterable[Samples]) -> Samples:
     found = list(parts)
-    return Split(torch.cat([part.inputs for part in found]), torch.cat([part.targets for part in found]))
+    return Samples(torch.cat([part.inputs for part in found]), torch.cat([part.targets for part in found]))
 
 
 _STEP = math.sqrt(2)  # ratio of neighbouring γ

@@ -28,7 +28,7 @@ from certus.certificates.proven.linear import Positive, PositiveSquare, ScoreLos
 from certus.costs import Bregman, Cost, SquaredL2
 from certus.costs.claims import is_own
 from certus.costs.metric import Whitened
-from certus.data import Split
+from certus.data import Samples
 from certus.domains import Unbounded
 from certus.errors import UnprovableError, UnsupportedError, require, require_numbers
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
@@ -44,7 +44,7 @@ _BESIDE = 2.0  # how far beyond the ρ asked for the lines go
 
 def certify_straight(
     model: nn.Module,
-    data: Split | tuple[Tensor, Tensor | None],
+    data: Samples | tuple[Tensor, Tensor | None],
     *,
     rho: float | Sequence[float] | None = None,
     criterion: Criterion | None = None,
@@ -54,13 +54,13 @@ def certify_straight(
 ) -> Certificate:
     """The exact worst case where the score is linear; else, or with other options, ``certify_network``.
 
-    Of a table with categories, gaps or dates (``Split.encoding``) the worst case consists of points that
+    Of a table with categories, gaps or dates (``Samples.encoding``) the worst case consists of points that
     encode no row: then the attained side is that of the rows as they are.
     """
     given, model = model, unwrapped(model)
-    split = data if isinstance(data, Split) else None
+    split = data if isinstance(data, Samples) else None
     inputs, targets = (split.inputs, split.targets) if split is not None else data  # type: ignore[misc]
-    source = (inputs, None) if targets is None else split or Split(inputs, targets)
+    source = (inputs, None) if targets is None else split or Samples(inputs, targets)
     criterion, counts = provable_criterion(criterion, source, options.get("class_weights"))
     options = options if counts is None else options | {"class_weights": counts}
     asked = any(value is not None for value in options.values())
@@ -369,21 +369,21 @@ class _Straight:
         found = found if least > 0 else torch.full_like(room, math.inf)
         return torch.where(self.margin + self.error < 0, 0.0, found)
 
-    def moved(self, gamma: float | None) -> Split:
+    def moved(self, gamma: float | None) -> Samples:
         """The samples moved by γ, or as they are."""
         if gamma is None or self._still:
-            return Split(self.inputs, self.targets)
+            return Samples(self.inputs, self.targets)
         steps = (self.sign * self.shift(gamma))[:, None]
-        return Split(self.inputs + steps * self.direction, self.targets)
+        return Samples(self.inputs + steps * self.direction, self.targets)
 
-    def pushed(self, rho: float) -> Split:
+    def pushed(self, rho: float) -> Samples:
         """Nothing is pushed: there are no attacks where the worst case is known."""
         return self.moved(None)
 
-    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Split]:
+    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
         raise UnsupportedError("The errors of a linear model are known by their costs; no points are kept.")
 
-    def met(self, data: Split) -> tuple[float, float | None]:
+    def met(self, data: Samples) -> tuple[float, float | None]:
         """Of other samples as they are: mean loss, rounded down, and share of errors beyond doubt."""
         other = _Straight.at(self.score, data.inputs.double(), data.targets, self.cost)
         found = mean_down(other.score.loss.lowered(other.level - other.error))

@@ -29,14 +29,14 @@ from certus.certificates.proven.constants import Around, Grid, look_around
 from certus.certificates.proven.majorants import Touches
 from certus.certificates.proven.problem import Problem
 from certus.certificates.tangent_points import touching_points
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import require, require_numbers
 from certus.inner import Maximizer
 from certus.rounding import FEW, SOME, down, up
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class SampleValues:
     """What is known at some samples themselves.
 
     Attributes:
@@ -51,11 +51,11 @@ class Samples:
     wrong: Tensor | None
 
     @staticmethod
-    def joined(parts: list[Samples]) -> Samples:
+    def joined(parts: list[SampleValues]) -> SampleValues:
         def together(values: list[Tensor | None]) -> Tensor | None:
             return None if values[0] is None else torch.cat([value for value in values if value is not None])
 
-        return Samples(
+        return SampleValues(
             torch.cat([part.loss for part in parts]),
             torch.cat([part.start for part in parts]),
             together([part.error_floor for part in parts]),
@@ -128,7 +128,7 @@ class Surroundings:
         return index, replace(self, problem=self.problem.select(index), advance=None)
 
     @cached_property
-    def samples(self) -> Samples:
+    def samples(self) -> SampleValues:
         first, problem, wrong = self.around[0], self.problem, None
         if problem.classes is not None:
             with torch.no_grad():
@@ -137,7 +137,7 @@ class Surroundings:
         loss, start = first.loss, first.start
         if scale != 1:
             loss, start = up(scale * loss, FEW), lowered(scale * start)
-        return Samples(loss, start, self._error_floor(), wrong)
+        return SampleValues(loss, start, self._error_floor(), wrong)
 
     def _error_floor(self) -> Tensor | None:
         radius, problem = self.around[0].radius, self.problem
@@ -146,12 +146,12 @@ class Surroundings:
         costs = problem.unit_price * radius**2 * (1 - problem.metric_slack)
         return costs if problem.label_cost is None else costs.clamp_max(problem.label_cost.price)
 
-    def level(self, gamma: float) -> tuple[Level, Split]:
+    def level(self, gamma: float) -> tuple[Level, Samples]:
         """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached."""
         level, points = self._solve(gamma, 0)
         targets, label_cost = self.problem.targets, self.problem.label_cost
         if label_cost is None:
-            return level, Split(points, targets)
+            return level, Samples(points, targets)
         price = label_cost.price
         for places, each in enumerate(self.around[1:], 1):
             other, others = self._solve(gamma, places)
@@ -169,7 +169,7 @@ class Surroundings:
             )
             points = torch.where(per_sample(climb, points), others, points)
             targets = torch.where(climb, each.problem.targets, targets)
-        return level, Split(points, targets)
+        return level, Samples(points, targets)
 
 
 def checked_class_weights(weights: object, classes: int | None) -> Tensor:
@@ -221,21 +221,21 @@ class ByLabel:
         return index, replace(self, problem=self.problem.select(index), advance=None)
 
     @cached_property
-    def samples(self) -> Samples:
-        joined = Samples.joined([part.samples for _, part in self._groups])
+    def samples(self) -> SampleValues:
+        joined = SampleValues.joined([part.samples for _, part in self._groups])
         back = self._order
         floor, wrong = joined.error_floor, joined.wrong
         assert floor is not None  # there are labels
         assert wrong is not None
-        return Samples(joined.loss[back], joined.start[back], floor[back], wrong[back])
+        return SampleValues(joined.loss[back], joined.start[back], floor[back], wrong[back])
 
-    def level(self, gamma: float) -> tuple[Level, Split]:
+    def level(self, gamma: float) -> tuple[Level, Samples]:
         """w·φ̄_{γ/w}, and the points reached."""
         found = [part.level(gamma) for _, part in self._groups]
         joined, back = Level.joined([level for level, _ in found]), self._order
         level = Level(gamma, **{name: getattr(joined, name)[back] for name in PER_SAMPLE})
         inputs = torch.cat([points.inputs for _, points in found])[back]
-        return level, Split(inputs, torch.cat([points.targets for _, points in found])[back])
+        return level, Samples(inputs, torch.cat([points.targets for _, points in found])[back])
 
     @property
     def _order(self) -> Tensor:

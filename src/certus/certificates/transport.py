@@ -40,12 +40,12 @@ from torch import Tensor
 from certus._validation import checked_weights
 from certus.costs import Cost, SquaredL2, WeightedL2
 from certus.costs.claims import is_own
-from certus.data import RowEncoding, Split, halves
+from certus.data import RowEncoding, Samples, halves
 from certus.errors import ArgumentError, UnsupportedError, require, require_count
 from certus.rounding import FEW, MANY, SOME, down, up
 
 
-def with_unknown(first: Split, second: Split, cost: Cost) -> tuple[Split, Split, Cost]:
+def with_unknown(first: Samples, second: Samples, cost: Cost) -> tuple[Samples, Samples, Cost]:
     """Two samples with one more input for each category, 1 where its value is unknown, and their cost; as
     they are if all values are known."""
     encoding = first.encoding or second.encoding
@@ -74,8 +74,8 @@ _LARGEST = 500  # samples of a half that are coupled in one piece
 
 
 def estimated_distance(
-    first: Split,
-    second: Split,
+    first: Samples,
+    second: Samples,
     cost: Cost,
     *,
     label_price: float | None = None,
@@ -100,7 +100,7 @@ def estimated_distance(
         if min(len(a), len(c)) < 2:  # labels that occur once have no second half
             return None
 
-        def between(one: Split, other: Split) -> float:
+        def between(one: Samples, other: Samples) -> float:
             return transport_distance(one, other, cost, label_price=label_price, seed=seed).high
 
         found.append((between(a, c) + between(b, d) - between(a, b) - between(c, d)) / 2)
@@ -130,7 +130,7 @@ def _sorted_distance(first: Tensor, second: Tensor) -> Tensor:
     return (mass * (a[places[0]] - b[places[1]]) ** 2).sum()
 
 
-def _equal_halves(data: Split, size: int, seed: int) -> tuple[Split, Split]:
+def _equal_halves(data: Samples, size: int, seed: int) -> tuple[Samples, Samples]:
     """Halves cut down to a size; they are sorted by label, and spaced rows keep the shares."""
     one, other = halves(data, seed)
     rows = torch.linspace(0, len(one) - 1, min(size, len(one))).round().long()
@@ -162,8 +162,8 @@ class Shift:
 
 
 def transport_distance(
-    first: Split,
-    second: Split,
+    first: Samples,
+    second: Samples,
     cost: Cost,
     *,
     label_price: float | None = None,
@@ -173,7 +173,7 @@ def transport_distance(
 ) -> Shift:
     """W_c between two samples of one kind, each row by its weight where a sample has weights.
 
-    In a table (``Split.encoding``) a value that is not known to its encoding is a category, too: a row that
+    In a table (``Samples.encoding``) a value that is not known to its encoding is a category, too: a row that
     gets one pays as for any other change.
 
     Args:
@@ -235,7 +235,7 @@ def transport_distance(
     )
 
 
-def _by_class(first: Split, second: Split, cost: Cost, options: dict[str, int]) -> Shift:
+def _by_class(first: Samples, second: Samples, cost: Cost, options: dict[str, int]) -> Shift:
     """Labels stay, and have the same shares: each class moves to itself."""
     parts, shares = [], []
     for label in first.targets.unique():
@@ -257,7 +257,7 @@ def _by_class(first: Split, second: Split, cost: Cost, options: dict[str, int]) 
     )
 
 
-def _weighed(data: Split, name: str) -> Split:
+def _weighed(data: Samples, name: str) -> Samples:
     """The rows that count, all of them if there are no weights."""
     require(len(data) > 0, name, "hold at least one row", "none")
     lowest = data.targets.min()
@@ -271,7 +271,7 @@ def _weighed(data: Split, name: str) -> Split:
     return data[masses > 0]
 
 
-def _masses(data: Split) -> Tensor:
+def _masses(data: Samples) -> Tensor:
     """(n,) the shares of a distribution that the rows have."""
     weights = torch.ones(len(data)) if data.weights is None else data.weights
     return checked_weights(weights, len(data)) / len(data)
@@ -292,9 +292,9 @@ def _blocks(masses: Tensor, pieces: int, generator: torch.Generator) -> list[tup
 
 
 def _exact(
-    first: Split,
+    first: Samples,
     mine: tuple[Tensor, Tensor],
-    second: Split,
+    second: Samples,
     yours: tuple[Tensor, Tensor],
     cost: Cost,
     price: float | None,
@@ -317,13 +317,13 @@ def _exact(
     return float(ot.emd2(mine[1].numpy(), yours[1].numpy(), costs.numpy(), numItermax=10_000_000))
 
 
-def _label_distance(first: Split, second: Split) -> float:
+def _label_distance(first: Samples, second: Samples) -> float:
     classes = int(max(first.targets.max(), second.targets.max())) + 1
     shares = [torch.bincount(data.targets, _masses(data), minlength=classes) for data in (first, second)]
     return float((shares[0] - shares[1]).abs().sum()) / 2
 
 
-def _jensen(first: Split, second: Split, cost: Cost) -> float:
+def _jensen(first: Samples, second: Samples, cost: Cost) -> float:
     """g‖mean A − mean B‖², a lower bound on the transport of the inputs."""
     if not is_own(cost):
         return 0.0  # it would rest on a growth that is only claimed

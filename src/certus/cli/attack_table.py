@@ -10,7 +10,7 @@ from certus.cli.attack_options import AttackOptions
 from certus.cli.output import console, messages, print_json
 from certus.cli.table_files import as_csv, as_latex, flat_rows
 from certus.costs import Cost
-from certus.data import Split, Subset
+from certus.data import Samples, Subset
 from certus.display.attack_figures import Curve, Panel, draw_sweeps
 from certus.display.text import make_table, number
 from certus.domains import Domain, Unbounded
@@ -94,7 +94,7 @@ def describe(trained: TrainedRun, samples: Subset, seed: int) -> dict[str, Any]:
     }
 
 
-def frozen_words(data: Split) -> str:
+def frozen_words(data: Samples) -> str:
     """Which columns of a table attacks leave alone, as a sentence; nothing if none."""
     if data.encoding is None or data.encoding.plain:
         return ""

@@ -27,7 +27,7 @@ from certus.cli.output import (
     require_picture,
     require_two,
 )
-from certus.data import Split, Subset
+from certus.data import Samples, Subset
 from certus.errors import require
 from certus.runs.loaded_run import TrainedRun, own_rho
 
@@ -126,7 +126,7 @@ def _budgets(trained: TrainedRun, asked: AttackOptions, models: Sequence[str]) -
 
 
 def run_attacks(
-    trained: TrainedRun, data: Split, trials: list[Trial], seed: int
+    trained: TrainedRun, data: Samples, trials: list[Trial], seed: int
 ) -> list[tuple[Trial, Outcome]]:
     with counting(messages, f"attacking {trained.run.path}", len(data) * len(trials)) as advance:
         return sweep(

@@ -12,7 +12,7 @@ from certus._progress import share_bar
 from certus.certificates.cache import FileMemory
 from certus.certificates.certificate import Certificate
 from certus.cli.output import messages, same_place
-from certus.datasets import DataSet
+from certus.datasets import SplitDataset
 from certus.display.certificate_figures import draw_bracket
 from certus.display.tables import error_name
 from certus.errors import ArgumentError, ContradictionError, FailedCheckError, UnsupportedError, require
@@ -87,7 +87,7 @@ def require_same_labels(run: Path, folder: Path, *, predicted: bool) -> None:
     require(not other, "--output", rule, folder)
 
 
-def require_limit(limit: float | None, data: DataSet) -> None:
+def require_limit(limit: float | None, data: SplitDataset) -> None:
     """Raise ``ArgumentError`` for a limit that no bound could exceed, or every one: it would test nothing."""
     valid = limit is None or 0 <= limit < math.inf
     require(valid, "--fail-above", "be finite and not negative", limit)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from certus.cli.output import messages
-from certus.datasets import DataSet
+from certus.datasets import SplitDataset
 from certus.display.text import make_table
 
 
-def show_columns(data: DataSet) -> None:
+def show_columns(data: SplitDataset) -> None:
     """Column, kind, gaps, different values and what becomes of it; nothing for data without a recipe."""
     if data.recipe is None:
         return

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from certus.datasets import DataSet
+from certus.datasets import SplitDataset
 from certus.datasets.catalogue import TABLES
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
@@ -57,7 +57,7 @@ def of_others(chosen: Collection[str], taken: Mapping[str, Collection[str]]) -> 
     }
 
 
-def of_data(data: DataSet) -> dict[str, str | None]:
+def of_data(data: SplitDataset) -> dict[str, str | None]:
     """What idles for a data set."""
     unbounded = isinstance(data.domain, Unbounded)
     return {
@@ -66,7 +66,7 @@ def of_data(data: DataSet) -> dict[str, str | None]:
     }
 
 
-def of_labels(data: DataSet) -> dict[str, str | None]:
+def of_labels(data: SplitDataset) -> dict[str, str | None]:
     """What idles without classes."""
     why = f"for {data.name}, a regression: there are no labels" if data.classes is None else None
     return dict.fromkeys(("label_price", "predicted", "epsilon", "class_weights"), why)

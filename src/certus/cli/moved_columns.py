@@ -12,7 +12,7 @@ from certus._format import at_least
 from certus.certificates.transport import column_shifts, wider_cost
 from certus.cli.output import console
 from certus.costs import Cost
-from certus.datasets import DataSet
+from certus.datasets import SplitDataset
 from certus.display.text import make_table, number
 from certus.runs.factory import features_of, natural_cost
 
@@ -37,7 +37,7 @@ class MovedFeature:
     after: float | None
 
 
-def shifted_features(data: DataSet, first: Tensor, second: Tensor, cost: Cost) -> list[MovedFeature]:
+def shifted_features(data: SplitDataset, first: Tensor, second: Tensor, cost: Cost) -> list[MovedFeature]:
     """The features of a table, the most moved first; none for data without names or another cost."""
     if data.feature_names is None:
         return []

@@ -21,8 +21,8 @@ from certus.certificates.transport import Shift, estimated_distance, transport_d
 from certus.cli.idle import of_labels, of_network, refuse_idle
 from certus.cli.moved_columns import shifted_features, show_moved
 from certus.cli.output import console, messages, print_json
-from certus.data import Split, Subset, halves
-from certus.datasets import DataSet, load
+from certus.data import Samples, Subset, halves
+from certus.datasets import SplitDataset, load
 from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like, new_rows, new_table
 from certus.display.text import number
@@ -112,7 +112,7 @@ def measure_shift(
     _show(first, second, found, chance, data, bracket)
 
 
-def _bracket(certificate: Certificate, rho: float, data: Split, name: str) -> dict[str, Any]:
+def _bracket(certificate: Certificate, rho: float, data: Samples, name: str) -> dict[str, Any]:
     """The bracket at ρ, beside what the second sample, which is one of those within ρ, has itself."""
     assert certificate.source is not None  # it was just made
     loss, error = certificate.source.met(data)
@@ -122,7 +122,12 @@ def _bracket(certificate: Certificate, rho: float, data: Split, name: str) -> di
 
 
 def _show(
-    first: str, second: str, found: Shift, chance: Shift | None, data: DataSet, bracket: dict[str, Any] | None
+    first: str,
+    second: str,
+    found: Shift,
+    chance: Shift | None,
+    data: SplitDataset,
+    bracket: dict[str, Any] | None,
 ) -> None:
     if found.reason is not None:
         console.print(
@@ -192,7 +197,7 @@ def _names(text: str) -> tuple[str, str]:
     return (spec, name) if at else (text, "all")
 
 
-def _read(data: DataSet, spec: str, name: str, trained: TrainedRun | None, own: str) -> Split:
+def _read(data: SplitDataset, spec: str, name: str, trained: TrainedRun | None, own: str) -> Samples:
     """A split of ``data``, or of another data set in its units."""
     own = own if trained is None else trained.settings.data
     if spec == own:
@@ -207,7 +212,7 @@ def _read(data: DataSet, spec: str, name: str, trained: TrainedRun | None, own: 
             messages.print(
                 f"{spec} has no target column: inputs are compared alone, and nothing is certified."
             )
-            return Split(rows.inputs, torch.zeros(len(rows.inputs)), encoding=data.train.encoding)
+            return Samples(rows.inputs, torch.zeros(len(rows.inputs)), encoding=data.train.encoding)
     seed, target = (0, None) if trained is None else (trained.settings.seed, trained.settings.target)
     return named_split(load_like(data, spec, seed=seed, target=target, options=options), name)
 

@@ -18,7 +18,7 @@ from certus.cli.idle import of_data, of_network, of_others, of_source, refuse_id
 from certus.cli.output import messages
 from certus.cli.tensorboard import require_tensorboard
 from certus.cli.training_run import carry_out, carry_out_new, make_fabric, say_covered, show_run
-from certus.datasets import DataSet
+from certus.datasets import SplitDataset
 from certus.models import default_model
 from certus.models.registry import build_from
 from certus.runs.directory import RunDirectory, TakenError, require_free, settled
@@ -124,7 +124,7 @@ def go_on(
         show_run(opened, opened.result, as_json)
 
 
-def _training_options(data: DataSet, settings: Settings) -> dict[str, str | None]:
+def _training_options(data: SplitDataset, settings: Settings) -> dict[str, str | None]:
     """What idles in training for these data, unless it is off as it is by default."""
     regression = f"for {data.name}, a regression: it is about classes" if data.classes is None else None
     no_images = None if data.train.inputs.dim() == 4 else f"for {data.name}, which has no images"

@@ -1,7 +1,6 @@
 """Data sets: bundled with the library, fetched by a package client, or the user's own files."""
 
-from certus.data import Split
-from certus.datasets.base import DataSet
+from certus.datasets.base import SplitDataset
 from certus.datasets.bundled import breast_cancer, diabetes, digits, rings, wine
 from certus.datasets.catalogue import DataEntry, load, names
 from certus.datasets.cifar10 import cifar10
@@ -15,9 +14,8 @@ from certus.table_options import TableOptions
 
 __all__ = [
     "DataEntry",
-    "DataSet",
     "FetchReport",
-    "Split",
+    "SplitDataset",
     "TableOptions",
     "breast_cancer",
     "cifar10",

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from certus.data import Split
+from certus.data import Samples
 from certus.datasets._arrays import Array, Arrays, Bytes, Targets, labelled, single, why_not
-from certus.datasets.base import DataSet, image_set
+from certus.datasets.base import SplitDataset, image_set
 from certus.datasets.raw_table import Numeric
 from certus.datasets.splits import beside_test, digest_arrays, in_fifths
 from certus.datasets.tables import table
@@ -38,13 +38,13 @@ FILES = {
 }
 
 
-def idx_folder(path: Path, *, seed: int = 0) -> DataSet:
+def idx_folder(path: Path, *, seed: int = 0) -> SplitDataset:
     """The four files of a folder: their test set as the test, a twelfth of the rest for calibration."""
     arrays = read_idx_folder(path)
     return train_and_test(f"idx:{path}", arrays, digest_arrays(arrays), seed=seed)
 
 
-def train_and_test(name: str, arrays: Arrays, sha256: str, *, seed: int = 0) -> DataSet:
+def train_and_test(name: str, arrays: Arrays, sha256: str, *, seed: int = 0) -> SplitDataset:
     """A data set from the four arrays of ``FILES``: images (n, height, width) and labels (n,), all uint8."""
     images = np.concatenate([arrays["train_images"], arrays["test_images"]])
     labels = np.concatenate([arrays["train_labels"], arrays["test_labels"]]).astype(np.int64)
@@ -120,7 +120,7 @@ _MOST_BYTES = 2**35
 LONG_NAMES = {"x": "inputs", "y": "targets", "test_x": "test_inputs", "test_y": "test_targets"}
 
 
-def npz_file(path: Path, *, seed: int = 0, standardize: bool = True) -> DataSet:
+def npz_file(path: Path, *, seed: int = 0, standardize: bool = True) -> SplitDataset:
     """The arrays ``inputs`` (n, …) and ``targets`` (n,), or ``x`` and ``y``, of a file made by ``np.savez``.
 
     Integer, boolean or string targets are labels, in sorted order; floating-point ones are a regression.
@@ -256,9 +256,9 @@ def _targets(source: str, values: Array) -> Targets:
 
 def _as_they_are(
     source: str, inputs: Array, targets: Targets, rows: dict[str, Tensor], sha256: str
-) -> DataSet:
-    everything = Split(single(source, inputs), targets.tensor(source))
-    return DataSet(
+) -> SplitDataset:
+    everything = Samples(single(source, inputs), targets.tensor(source))
+    return SplitDataset(
         name=source,
         train=everything[rows["train"]],
         calibration=everything[rows["calibration"]],

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.data import Split, season
+from certus.data import Samples, season
 from certus.datasets._arrays import Array, Bytes, Targets
 from certus.datasets.raw_table import (
     Categorical,
@@ -202,7 +202,7 @@ def _listed(names: Sequence[str], most: int = _SHOWN) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class DataSet:
+class SplitDataset:
     """A named data set: disjoint samples for training, for calibration, and for the final test.
 
     The fields without a default are enough for a data set of your own making; ``load`` fills in all of them.
@@ -224,9 +224,9 @@ class DataSet:
     """
 
     name: str
-    train: Split
-    calibration: Split
-    test: Split
+    train: Samples
+    calibration: Samples
+    test: Samples
     domain: Domain
     classes: int | None
     units: str = "units of the inputs"
@@ -235,7 +235,7 @@ class DataSet:
     class_names: tuple[str, ...] | None = None
     input_scale: tuple[Tensor, Tensor] | None = None
     target_scale: tuple[float, float] | None = None
-    later: Mapping[str, Split] = field(default_factory=dict)
+    later: Mapping[str, Samples] = field(default_factory=dict)
     rows: dict[str, Tensor] = field(default_factory=dict)
     sha256: str = ""
     recipe: Recipe | None = None
@@ -245,7 +245,9 @@ class DataSet:
 PIXELS = "pixels in [0, 1]"
 
 
-def image_set(name: str, pixels: Bytes, targets: Targets, rows: dict[str, Tensor], sha256: str) -> DataSet:
+def image_set(
+    name: str, pixels: Bytes, targets: Targets, rows: dict[str, Tensor], sha256: str
+) -> SplitDataset:
     """A data set of images.
 
     Args:
@@ -255,11 +257,11 @@ def image_set(name: str, pixels: Bytes, targets: Targets, rows: dict[str, Tensor
     images = torch.from_numpy(pixels if pixels.ndim != 3 else pixels[:, None])
     values = targets.tensor(name)
 
-    def part(rows: Tensor) -> Split:
+    def part(rows: Tensor) -> Samples:
         # Chosen as bytes and scaled afterwards: a quarter of the memory is moved about.
-        return Split(images[rows].float().div_(255), values[rows])
+        return Samples(images[rows].float().div_(255), values[rows])
 
-    return DataSet(
+    return SplitDataset(
         name=name,
         train=part(rows["train"]),
         calibration=part(rows["calibration"]),

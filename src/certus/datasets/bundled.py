@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.data import Split
+from certus.data import Samples
 from certus.datasets._arrays import Targets
-from certus.datasets.base import PIXELS, DataSet
+from certus.datasets.base import PIXELS, SplitDataset
 from certus.datasets.raw_table import Numeric
 from certus.datasets.splits import digest_arrays, in_fifths
 from certus.datasets.tables import contents, table
@@ -28,7 +28,7 @@ from certus.domains import Box, Unbounded
 from certus.errors import require
 
 
-def breast_cancer(seed: int = 0, *, standardize: bool = True) -> DataSet:
+def breast_cancer(seed: int = 0, *, standardize: bool = True) -> SplitDataset:
     """569 tumours, 30 measurements each: malignant (0) or benign (1).
 
     >>> data = breast_cancer()
@@ -40,7 +40,7 @@ def breast_cancer(seed: int = 0, *, standardize: bool = True) -> DataSet:
     return _numbers("breast-cancer", load_breast_cancer(), seed, standardize)
 
 
-def wine(seed: int = 0, *, standardize: bool = True) -> DataSet:
+def wine(seed: int = 0, *, standardize: bool = True) -> SplitDataset:
     """178 wines, 13 chemical measurements each, of three cultivars.
 
     >>> tuple(wine().train.inputs.shape), wine().classes
@@ -51,7 +51,7 @@ def wine(seed: int = 0, *, standardize: bool = True) -> DataSet:
     return _numbers("wine", load_wine(), seed, standardize)
 
 
-def diabetes(seed: int = 0, *, standardize: bool = True) -> DataSet:
+def diabetes(seed: int = 0, *, standardize: bool = True) -> SplitDataset:
     """442 patients, 10 measurements each, and the progression of their diabetes a year later: a regression.
 
     The source codes sex as 1 or 2; it is left a number.
@@ -65,7 +65,7 @@ def diabetes(seed: int = 0, *, standardize: bool = True) -> DataSet:
     return _numbers("diabetes", load_diabetes(scaled=False), seed, standardize)
 
 
-def _numbers(name: str, source: Any, seed: int, standardize: bool) -> DataSet:
+def _numbers(name: str, source: Any, seed: int, standardize: bool) -> SplitDataset:
     columns = [
         Numeric(str(label), np.asarray(values, dtype=np.float64))
         for label, values in zip(source.feature_names, source.data.T, strict=True)
@@ -78,7 +78,7 @@ def _numbers(name: str, source: Any, seed: int, standardize: bool) -> DataSet:
     return table(name, columns, targets, rows, sha256=sha256, standardize=standardize)
 
 
-def digits(seed: int = 0) -> DataSet:
+def digits(seed: int = 0) -> SplitDataset:
     """The digits as (n, 1, 8, 8) float32 images in [0, 1], in a random order: 60% / 20% / 20%.
 
     >>> data = digits()
@@ -90,9 +90,9 @@ def digits(seed: int = 0) -> DataSet:
     pixels, labels = load_digits(return_X_y=True)
     # The file holds grey levels 0 … 16.
     inputs = torch.as_tensor(pixels / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)
-    everything = Split(inputs, torch.as_tensor(labels, dtype=torch.long))
+    everything = Samples(inputs, torch.as_tensor(labels, dtype=torch.long))
     rows = in_fifths("digits", len(inputs), seed)
-    return DataSet(
+    return SplitDataset(
         name="digits",
         train=everything[rows["train"]],
         calibration=everything[rows["calibration"]],
@@ -108,7 +108,7 @@ def digits(seed: int = 0) -> DataSet:
 INNER_RADIUS, OUTER_RADIUS = math.sqrt(2) / 1.3, 1.3 * math.sqrt(2)
 
 
-def rings(train: int = 10_000, calibration: int = 4_000, test: int = 4_000, seed: int = 0) -> DataSet:
+def rings(train: int = 10_000, calibration: int = 4_000, test: int = 4_000, seed: int = 0) -> SplitDataset:
     """Samples of the paper's toy distribution, as (n, 2) float32 inputs with labels 0 (disc) and 1 (ring).
 
     Args:
@@ -125,10 +125,10 @@ def rings(train: int = 10_000, calibration: int = 4_000, test: int = 4_000, seed
         require(size >= 1, name, "be at least 1", size)
     points = _outside_margin(sum(sizes), torch.Generator().manual_seed(seed))
     labels = (points.norm(dim=1) > math.sqrt(2)).long()
-    everything = Split(points, labels)
+    everything = Samples(points, labels)
     # The points are drawn in a random order as it is.
     rows = dict(zip(("train", "calibration", "test"), torch.arange(sum(sizes)).split(sizes), strict=True))
-    return DataSet(
+    return SplitDataset(
         name="rings",
         train=everything[rows["train"]],
         calibration=everything[rows["calibration"]],

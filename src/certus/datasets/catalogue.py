@@ -10,7 +10,7 @@ from pathlib import Path
 
 from certus.datasets._arrays import why_not
 from certus.datasets.array_files import idx_folder, npz_file
-from certus.datasets.base import DataSet
+from certus.datasets.base import SplitDataset
 from certus.datasets.bundled import breast_cancer, diabetes, digits, rings, wine
 from certus.datasets.cifar10 import cifar10
 from certus.datasets.employment import employment
@@ -77,7 +77,7 @@ def load(
     standardize: bool = True,
     target: str | None = None,
     options: TableOptions | None = None,
-) -> DataSet:
+) -> SplitDataset:
     """A data set by its name, or your own as "npz:FILE", "csv:FILE", "parquet:FILE", "folder:FOLDER"
     or "idx:FOLDER".
 
@@ -107,7 +107,7 @@ def load(
         chosen = chosen if target is None else replace(chosen, target=target)
         if spec.startswith(TABLES):
             return make_data(raw_table(spec, chosen), chosen, seed=seed, standardize=standardize)
-        own: dict[str, Callable[[], DataSet]] = {
+        own: dict[str, Callable[[], SplitDataset]] = {
             "npz": lambda: npz_file(file, seed=seed, standardize=standardize),
             "folder": lambda: image_folder(file, seed=seed),
             "idx": lambda: idx_folder(file, seed=seed),
@@ -116,7 +116,7 @@ def load(
             return own[prefix]()
         except OSError as problem:
             raise ArgumentError(f"`{spec}` must be readable; got {why_not(problem)}.") from problem
-    named: dict[str, Callable[[], DataSet]] = {
+    named: dict[str, Callable[[], SplitDataset]] = {
         "digits": lambda: digits(seed),
         "rings": lambda: rings(seed=seed),
         "breast-cancer": lambda: breast_cancer(seed, standardize=standardize),

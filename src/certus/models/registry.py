@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from certus.datasets import DataSet
+from certus.datasets import SplitDataset
 from certus.errors import ArgumentError, require
 from certus.models.own_code import OwnCode, Sources, is_own_file
 from certus.models.paper import mnist_cnn, toy_mlp
@@ -61,7 +61,7 @@ class BuiltModel:
     sources: Sources | None
 
 
-def build_model(spec: str, data: DataSet, seed: int = 0) -> nn.Module:
+def build_model(spec: str, data: SplitDataset, seed: int = 0) -> nn.Module:
     """The network that ``spec`` names, for the shapes of ``data``, with weights drawn from ``seed``.
 
     The caller's random state is left alone.
@@ -70,7 +70,7 @@ def build_model(spec: str, data: DataSet, seed: int = 0) -> nn.Module:
 
 
 def build_from(
-    spec: str, data: DataSet, seed: int = 0, *, known: Mapping[str, str] | None = None
+    spec: str, data: SplitDataset, seed: int = 0, *, known: Mapping[str, str] | None = None
 ) -> BuiltModel:
     """``build_model``, with what was executed.
 
@@ -91,7 +91,7 @@ def build_from(
     return BuiltModel(network, code.sources)
 
 
-def _by_name(spec: str, data: DataSet, outputs: int) -> nn.Module:
+def _by_name(spec: str, data: SplitDataset, outputs: int) -> nn.Module:
     shape = tuple(data.train.inputs.shape[1:])
     if spec == "mnist-cnn":
         require(shape == (1, 28, 28), "model", "have inputs of shape (1, 28, 28) for mnist-cnn", shape)
@@ -112,7 +112,7 @@ def _by_name(spec: str, data: DataSet, outputs: int) -> nn.Module:
     )
 
 
-def default_model(data: DataSet, certified: bool = False) -> str:
+def default_model(data: SplitDataset, certified: bool = False) -> str:
     """What to train on a data set when nothing is said: small, and smooth."""
     if certified:
         return "certified-mlp"
@@ -165,7 +165,7 @@ def _asked_for(spec: str, factory: Callable[..., object], known: dict[str, objec
     return taken
 
 
-def _check_outputs(model: nn.Module, data: DataSet, outputs: int) -> None:
+def _check_outputs(model: nn.Module, data: SplitDataset, outputs: int) -> None:
     """One forward pass, in eval mode, so that a wrong shape is named before an hour of training."""
     training = model.training
     model.eval()

@@ -23,7 +23,7 @@ from certus.certificates.engine import Memory, Progress
 from certus.certificates.proven.concentration import INEQUALITIES
 from certus.costs import LabelCost
 from certus.data import Subset, choose_rows
-from certus.datasets import DataSet, load
+from certus.datasets import SplitDataset, load
 from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import load_like
 from certus.domains import Unbounded
@@ -123,7 +123,7 @@ def certified_data(trained: TrainedRun, settings: CertifySettings) -> Subset:
     return Subset.of(data, source, settings.samples, seed=settings.seed, stratify=settings.confidence is None)
 
 
-def certified_source(trained: TrainedRun, settings: CertifySettings) -> DataSet:
+def certified_source(trained: TrainedRun, settings: CertifySettings) -> SplitDataset:
     """The data set that they are taken from, read as the run's own."""
     if settings.data is None:
         return trained.data

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from certus._names import GRADIENT_ATTACKS, NORMS
 from certus.attacks.gradient import fgm, ifgm, pgm
 from certus.costs import Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
-from certus.datasets import DataSet, load
+from certus.datasets import SplitDataset, load
 from certus.datasets.catalogue import TABLES
 from certus.domains import Domain
 from certus.errors import ArgumentError, require
@@ -56,7 +56,7 @@ class Feature:
     mark: tuple[int, ...] = ()
 
 
-def features_of(data: DataSet, option: str = "run") -> list[Feature]:
+def features_of(data: SplitDataset, option: str = "run") -> list[Feature]:
     """The features of a table: its columns, each with all inputs that were made of it."""
     if data.feature_names is None:
         rule = "be on a table" if option == "run" else "be left out but for a table"
@@ -74,14 +74,14 @@ def features_of(data: DataSet, option: str = "run") -> list[Feature]:
     ]
 
 
-def named_feature(data: DataSet, name: str, option: str = "feature") -> Feature:
+def named_feature(data: SplitDataset, name: str, option: str = "feature") -> Feature:
     """The feature of that name."""
     known = {one.name: one for one in features_of(data, "run" if option == "feature" else option)}
     require(name in known, option, f"be one of {', '.join(known)}", repr(name))
     return known[name]
 
 
-def priced_cost(data: DataSet, prices: Mapping[str, float]) -> Cost:
+def priced_cost(data: SplitDataset, prices: Mapping[str, float]) -> Cost:
     """Squared L2, weighted where the data have features of different kinds, times a price for some of them.
 
     Args:
@@ -116,7 +116,7 @@ def load_model(run: RunDirectory, *, model: str | None = None) -> nn.Module:
     return network.eval()
 
 
-def rebuild_model(run: RunDirectory, settings: Settings, data: DataSet, given: str | None) -> nn.Module:
+def rebuild_model(run: RunDirectory, settings: Settings, data: SplitDataset, given: str | None) -> nn.Module:
     """The network of a run. A user's own file is never executed unless it is named again."""
     if not has_own_file(settings):
         rule = f"be left out: the run's own, {settings.model}, is no file"
@@ -189,7 +189,7 @@ def _moved(data: str, place: str) -> str:
     return f"{kind}:{os.path.realpath(Path(path).expanduser())}"
 
 
-def load_data(settings: Settings) -> DataSet:
+def load_data(settings: Settings) -> SplitDataset:
     """The data that the settings name."""
     spec, options = placed(settings.data, settings.folder), None
     if settings.data.startswith(TABLES):
@@ -213,7 +213,7 @@ def placed(spec: str, folder: str) -> str:
     return f"{prefix}:{Path(folder) / path}" if away else spec
 
 
-def load_same_data(run: RunDirectory, settings: Settings) -> DataSet:
+def load_same_data(run: RunDirectory, settings: Settings) -> SplitDataset:
     """The data of a run, checked to be those that it was started with, in the same split."""
     place = placed(settings.data, settings.folder)
     kind, own, path = place.partition(":")
@@ -232,12 +232,12 @@ def load_same_data(run: RunDirectory, settings: Settings) -> DataSet:
     return data
 
 
-def natural_cost(data: DataSet) -> Cost:
+def natural_cost(data: SplitDataset) -> Cost:
     """Squared L2, weighted where the data have features of different kinds."""
     return priced_cost(data, {})
 
 
-def chosen_cost(settings: Settings, data: DataSet) -> Cost:
+def chosen_cost(settings: Settings, data: SplitDataset) -> Cost:
     """The cost that the settings name."""
     if settings.cost in _COSTS:
         return _COSTS[settings.cost]
@@ -267,7 +267,7 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:
     return WRM(gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
 
 
-def certified_set(settings: Settings, model: nn.Module, data: DataSet) -> bool | CertifiedSet:
+def certified_set(settings: Settings, model: nn.Module, data: SplitDataset) -> bool | CertifiedSet:
     """Θ of a certified run at a given γ; True where γ is to follow ρ, False if it is not certified.
 
     Θ is about the plain loss. A training loss with a temperature bends more, by the factor ``_stiffness``,

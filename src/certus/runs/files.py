@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from certus.costs import LabelCost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
-from certus.datasets import DataSet
+from certus.datasets import SplitDataset
 from certus.domains import Ball, Box, Unbounded
 from certus.errors import UnsupportedError
 from certus.evidence import Evidence
@@ -175,7 +175,7 @@ WEIGHTS = "weights_sha256"
 """Binds a result to the weights that it is about."""
 
 
-def result_of(done: Fit, loss: ModelLoss, data: DataSet) -> dict[str, Any]:
+def result_of(done: Fit, loss: ModelLoss, data: SplitDataset) -> dict[str, Any]:
     """What is worth knowing of a trained model, as JSON; ρ̂ and φ are estimated by an ascent."""
     robustness = None
     if done.robustness is not None:

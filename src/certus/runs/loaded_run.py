@@ -21,8 +21,8 @@ import torch
 from torch import nn
 
 from certus.costs import Cost
-from certus.data import Split
-from certus.datasets import DataSet
+from certus.data import Samples
+from certus.datasets import SplitDataset
 from certus.domains import Domain
 from certus.errors import ArgumentError, require
 from certus.inner import WRM, default_maximizer
@@ -34,13 +34,13 @@ from certus.runs.settings import Settings
 from certus.storage.files import RunError
 
 
-def row_hashes(data: Split) -> list[bytes]:
+def row_hashes(data: Samples) -> list[bytes]:
     """sha256 of every row's input, whatever precision it is stored in, and whatever its label is called."""
     rows = (data.inputs.detach().cpu().double().flatten(1) + 0.0).numpy()  # −0 becomes 0
     return [hashlib.sha256(row.tobytes()).digest() for row in rows]
 
 
-def named_split(data: DataSet, name: str) -> Split:
+def named_split(data: SplitDataset, name: str) -> Samples:
     """One of the splits of a data set, or of its later samples; "all" is train, calibration and test."""
     known = {"train": data.train, "calibration": data.calibration, "test": data.test, **data.later}
     require(name in known or name == "all", "split", f"be one of {', '.join(known)}, all", repr(name))
@@ -48,10 +48,10 @@ def named_split(data: DataSet, name: str) -> Split:
         return known[name]
     parts = (data.train, data.calibration, data.test)
     inputs, targets = (torch.cat([getattr(part, side) for part in parts]) for side in ("inputs", "targets"))
-    return Split(inputs, targets, encoding=data.train.encoding)
+    return Samples(inputs, targets, encoding=data.train.encoding)
 
 
-def check_held_out(trained: TrainedRun, data: Split | str, *, raw: bool = False) -> None:
+def check_held_out(trained: TrainedRun, data: Samples | str, *, raw: bool = False) -> None:
     """Raise unless the run has trained on none of these samples.
 
     Args:
@@ -93,7 +93,7 @@ class TrainedRun:
 
     run: RunDirectory
     settings: Settings
-    data: DataSet
+    data: SplitDataset
     loss: ModelLoss
     cost: Cost
     domain: Domain

@@ -19,8 +19,8 @@ from certus.certificates.certificate import Bracket
 from certus.certificates.deterministic import certify_network
 from certus.certificates.proven.problem import Problem
 from certus.costs import Masked
-from certus.data import YEAR, Split, Subset
-from certus.datasets import DataSet
+from certus.data import YEAR, Samples, Subset
+from certus.datasets import SplitDataset
 from certus.errors import LARGEST, LEAST, UnprovableError, require, require_number
 from certus.evidence import Evidence
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
@@ -42,7 +42,7 @@ class Fragile:
         return (self.bracket.error_high or 0.0, self.bracket.loss_high)
 
 
-def cost_of_moving(data: DataSet, feature: Feature, by: float) -> float:
+def cost_of_moving(data: SplitDataset, feature: Feature, by: float) -> float:
     """ρ of a move by so much in root mean square, in the source's units; of a category, the share of rows
     that change it."""
     require_number("by", by)
@@ -52,14 +52,14 @@ def cost_of_moving(data: DataSet, feature: Feature, by: float) -> float:
     return bearable_cost("by", by, by * by * _unit_cost(data, feature))
 
 
-def _unit_cost(data: DataSet, feature: Feature) -> float:
+def _unit_cost(data: SplitDataset, feature: Feature) -> float:
     """The cost of a move by one of the source's units; of a date by a day, at most: on the circle of the year
     a chord is no longer than its arc."""
     prices = _unit_prices(data, feature)
     return prices[0] + (2 * math.pi / YEAR) ** 2 * max(prices[1:], default=0.0)
 
 
-def _unit_prices(data: DataSet, feature: Feature) -> list[float]:
+def _unit_prices(data: SplitDataset, feature: Feature) -> list[float]:
     """The cost of a move by one of the source's units in each input; of a date the day comes first."""
     encoding, columns = data.train.encoding, list(feature.columns)
     weights = torch.ones(len(columns)) if data.weights is None else data.weights[columns]
@@ -76,7 +76,7 @@ def bearable_cost(name: str, value: float, rho: float) -> float:
     return rho
 
 
-def spread_cost(data: DataSet, split: Split, feature: Feature, share: float) -> float:
+def spread_cost(data: SplitDataset, split: Samples, feature: Feature, share: float) -> float:
     """ρ of a move by this share of the feature's standard deviation in root mean square; of a category, of
     its spread in the cost's norm."""
     columns = list(feature.columns)
@@ -94,7 +94,7 @@ def chosen_rows(trained: TrainedRun, split: str, samples: int | None, seed: int)
 
 
 def move_feature(
-    trained: TrainedRun, rows: Split, feature: Feature, rho: float, attack_steps: int = 5
+    trained: TrainedRun, rows: Samples, feature: Feature, rho: float, attack_steps: int = 5
 ) -> Fragile:
     """The bracket of loss and error where only this feature moves.
 

@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import certus
 from certus.attacks.gradient import default_step
-from certus.datasets import DataSet
+from certus.datasets import SplitDataset
 from certus.domains import Unbounded
 from certus.errors import require
 from certus.losses import CrossEntropy, MissProbability, ModelLoss, SmoothMargin, SquaredError
@@ -48,7 +48,7 @@ from certus.training.noise import smoothed_concavity
 def start_run(
     path: Path,
     settings: Settings,
-    data: DataSet,
+    data: SplitDataset,
     *,
     sources: Sources | None = None,
     imported: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,

@@ -18,7 +18,7 @@ from certus.certificates.batching import require_one_draw, row_keys
 from certus.certificates.population import Move
 from certus.certificates.progress import Work
 from certus.costs import Cost, LabelCost, SquaredL2
-from certus.data import Split, choose_rows, fitted_names, in_fitted_order, random_order, read_whole
+from certus.data import Samples, choose_rows, fitted_names, in_fitted_order, random_order, read_whole
 from certus.errors import (
     ArgumentError,
     require,
@@ -33,7 +33,7 @@ from certus.smoothing.certificate import Quantity, SmoothedCertificate
 from certus.smoothing.confidence import mean_low, move_of, upper_means
 from certus.smoothing.design import make_plan
 from certus.smoothing.lower_bounds import BLIND_COPIES, COPIES, find_paths, spaced
-from certus.smoothing.predictors import TRIED, UNKNOWN_TARGET, AnyData, Predictor, gather_any
+from certus.smoothing.predictors import TRIED, UNKNOWN_TARGET, DataLike, Predictor, gather_any
 from certus.smoothing.sampling import (
     CALIBRATION,
     CERTIFIED,
@@ -59,7 +59,7 @@ ENOUGH = 1000
 
 def certify_smoothed(
     model: object,
-    data: AnyData,
+    data: DataLike,
     *,
     rho: float | Sequence[float],
     sigma: float,
@@ -71,7 +71,7 @@ def certify_smoothed(
     clip: float | None = None,
     cost: Cost = _L2,
     label_cost: LabelCost | None = None,
-    calibration: AnyData | None = None,
+    calibration: DataLike | None = None,
     seed: int = 0,
     attack_steps: int = 8,
     progress: bool | Told | None = None,
@@ -134,7 +134,7 @@ def certify_smoothed(
         work = Work(planned + checked, report)
         work.advance(checked)
 
-        def observed(part: Split, copies: int, stream: int, with_loss: ClippedLoss | None) -> Observed:
+        def observed(part: Samples, copies: int, stream: int, with_loss: ClippedLoss | None) -> Observed:
             return observe(
                 asked.predictor,
                 part,
@@ -193,7 +193,7 @@ def certify_smoothed(
                 moves: dict[str, list[Move]] = {}
                 for gamma in gammas[name]:
                     moved, costs = paths.moved(gamma, kind, most)
-                    split = Split(moved, asked.data.targets)
+                    split = Samples(moved, asked.data.targets)
                     fresh = observed(split, copies, stream, loss if name != "vote" else None)
                     stream += 1
                     for told in (
@@ -227,16 +227,16 @@ class _Asked:
     """The model, the samples and the noise, checked to go together."""
 
     predictor: Predictor
-    data: Split
-    calibration: Split
+    data: Samples
+    calibration: Samples
     noise: Noise
     labelled: bool
 
     @staticmethod
     def of(
         model: object,
-        data: AnyData,
-        calibration: AnyData | None,
+        data: DataLike,
+        calibration: DataLike | None,
         seed: int,
         cost: Cost,
         sigma: float,
@@ -273,21 +273,21 @@ class _Asked:
         return torch.cat([some, next(noisy).points])
 
 
-def _by_name(model: object, data: AnyData) -> AnyData:
+def _by_name(model: object, data: DataLike) -> DataLike:
     """The data with columns of frames as an estimator of scikit-learn's kind, which knows names, has them."""
     named = fitted_names(model) is not None
-    if isinstance(data, Split) or not (named or callable(getattr(model, "get_params", None))):
+    if isinstance(data, Samples) or not (named or callable(getattr(model, "get_params", None))):
         return data
 
     def by_name(pair: Any) -> Any:
-        if isinstance(pair, Split):
+        if isinstance(pair, Samples):
             return pair
         inputs, targets = pair
         asked = hasattr(inputs, "columns") or (named and isinstance(inputs, np.ndarray))
         return in_fitted_order(model, inputs) if asked else inputs, targets
 
     if isinstance(data, tuple) and len(data) == 2:
-        pair: AnyData = by_name(data)
+        pair: DataLike = by_name(data)
         return pair
     return [by_name(pair) for pair in data]
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from certus._eval_mode import at_rest
 from certus._tensor import per_sample
-from certus.data import RowEncoding, Split
+from certus.data import RowEncoding, Samples
 from certus.losses import Criterion, CrossEntropy
 from certus.rounding import MANY, up
 from certus.smoothing.binomial import at_least_chance
@@ -59,14 +59,14 @@ class Paths:
 
 def find_paths(
     predictor: Predictor,
-    data: Split,
+    data: Samples,
     noise: Noise,
     *,
     radius: float,
     steps: int,
     seed: int,
     criterion: Criterion | None,
-    others: Split,
+    others: Samples,
     loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     encoding: RowEncoding | None = None,
     progress: Callable[[int], None] | None = None,
@@ -99,7 +99,7 @@ class _Walk:
     def __init__(
         self,
         predictor: Predictor,
-        data: Split,
+        data: Samples,
         noise: Noise,
         seed: int,
         first: int,
@@ -174,7 +174,7 @@ class _Walk:
         return course * per_sample(scale, course)
 
 
-def _headings(data: Split, others: Split, noise: Noise) -> Tensor:
+def _headings(data: Samples, others: Samples, noise: Noise) -> Tensor:
     """(n, …) unit directions to the nearest sample of another label; 0 for a regression."""
     inputs = data.inputs
     if data.targets.is_floating_point() or len(others) == 0:

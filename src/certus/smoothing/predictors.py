@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from certus._eval_mode import at_rest
-from certus.data import Split, common_encoding, named_rows, require_real
+from certus.data import Samples, common_encoding, named_rows, require_real
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import predicted, require_tensor
 
@@ -210,16 +210,16 @@ def _tensor(values: Any, name: str = "model") -> Tensor:
     return torch.from_numpy(array)
 
 
-AnyData = Split | tuple[Any, Any] | Iterable[tuple[Any, Any]]
-"""Inputs and targets as tensors or arrays; a ``Split``; or batches of both."""
+DataLike = Samples | tuple[Any, Any] | Iterable[tuple[Any, Any]]
+"""Inputs and targets as tensors or arrays; ``Samples``; or batches of both."""
 
 
-def gather_any(data: AnyData, predictor: Predictor) -> Split:
+def gather_any(data: DataLike, predictor: Predictor) -> Samples:
     """The samples with targets as codes: labels as int64, numbers of a regression as they are."""
     inputs: Tensor
     targets: Any
     encoding = None
-    if isinstance(data, Split):
+    if isinstance(data, Samples):
         inputs, targets, encoding = data.inputs, data.targets, data.encoding
     elif isinstance(data, tuple) and len(data) == 2:
         inputs, targets = _tensor(_plain(data[0]), "inputs"), data[1]
@@ -244,14 +244,14 @@ def gather_any(data: AnyData, predictor: Predictor) -> Split:
         codes = torch.from_numpy(told)
     else:
         codes = predictor.encode(told, "targets", UNKNOWN_TARGET)
-    return Split(inputs.detach().cpu(), codes.cpu(), encoding=encoding)
+    return Samples(inputs.detach().cpu(), codes.cpu(), encoding=encoding)
 
 
-def _batch(pair: Any) -> Split:
+def _batch(pair: Any) -> Samples:
     """(inputs, targets) of one batch."""
-    if not isinstance(pair, Split):
+    if not isinstance(pair, Samples):
         one, two = pair
-        return Split(_tensor(_plain(one), "inputs"), _tensor(_plain(two), "targets"))
+        return Samples(_tensor(_plain(one), "inputs"), _tensor(_plain(two), "targets"))
     require(pair.weights is None, "data", "have no weights", "them in batches")
     return pair
 

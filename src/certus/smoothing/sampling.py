@@ -30,7 +30,7 @@ from torch import Tensor
 
 from certus.certificates.cache import KeptFiles
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, WeightedL2
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import UnsupportedError, require, require_number, require_seed
 from certus.losses import Criterion
 from certus.smoothing.predictors import ABSTAINED, Predictor
@@ -149,15 +149,15 @@ class Draws(Protocol):
     """Where portions are kept."""
 
     def load(
-        self, stream: int, first: int, data: Split, like: dict[str, Tensor]
+        self, stream: int, first: int, data: Samples, like: dict[str, Tensor]
     ) -> dict[str, Tensor] | None: ...
 
-    def save(self, stream: int, first: int, data: Split, tensors: dict[str, Tensor]) -> None: ...
+    def save(self, stream: int, first: int, data: Samples, tensors: dict[str, Tensor]) -> None: ...
 
 
 def observe(
     predictor: Predictor,
-    data: Split,
+    data: Samples,
     noise: Noise,
     *,
     copies: int,
@@ -230,7 +230,9 @@ def vote_labels(labels: Tensor, ballot: Ballot) -> Tensor:
 class DrawMemory(KeptFiles):
     """Labels and losses of noisy copies, in a folder."""
 
-    def load(self, stream: int, first: int, data: Split, like: dict[str, Tensor]) -> dict[str, Tensor] | None:
+    def load(
+        self, stream: int, first: int, data: Samples, like: dict[str, Tensor]
+    ) -> dict[str, Tensor] | None:
         """What was kept of the samples from ``first`` on, if it has these names, shapes and types."""
         words = f"What was kept of samples {first} to {first + len(data) - 1}"
         name = f"{stream}-{first}"
@@ -245,11 +247,11 @@ class DrawMemory(KeptFiles):
             return None
         return tensors
 
-    def save(self, stream: int, first: int, data: Split, tensors: dict[str, Tensor]) -> None:
+    def save(self, stream: int, first: int, data: Samples, tensors: dict[str, Tensor]) -> None:
         self.write(f"{stream}-{first}", tensors, _about_draws(stream, first, data))
 
 
-def _about_draws(stream: int, first: int, data: Split) -> dict[str, object]:
+def _about_draws(stream: int, first: int, data: Samples) -> dict[str, object]:
     samples = digest({"inputs": data.inputs, "targets": data.targets})
     return {"stream": stream, "first": first, "samples": samples}
 

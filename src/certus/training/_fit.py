@@ -26,8 +26,8 @@ from certus._eval_mode import evaluation_mode, unwrapped
 from certus._render import Lookable
 from certus._validation import check_batch
 from certus.bounds import SmoothnessBound
-from certus.data import AnySamples, Split, as_samples
-from certus.datasets import DataSet
+from certus.data import DataLike, Samples, as_samples
+from certus.datasets import SplitDataset
 from certus.errors import ArgumentError, CertusError, UnsupportedError, as_count, require
 from certus.inner.methods import AnyPerturber, Perturber, as_perturber
 from certus.losses import Criterion, ModelLoss, as_criterion, evaluate_loss, require_tensor
@@ -116,7 +116,7 @@ class Fit(Lookable):
 
 def fit(
     model: nn.Module,
-    data: DataSet | AnySamples,
+    data: SplitDataset | DataLike,
     *,
     method: AnyPerturber | None = None,
     criterion: Criterion | None = None,
@@ -139,11 +139,11 @@ def fit(
     Args:
         model: trained in place. Give its weights a seed yourself. What ``torch.compile`` or
             ``DistributedDataParallel`` returned stands for the module inside.
-        data: a ``DataSet``, or samples only (then nothing is measured between epochs): a ``Split``,
+        data: a ``SplitDataset``, or samples only (then nothing is measured between epochs): ``Samples``,
             (inputs, targets) as tensors, arrays or frames of numbers, a torch ``Dataset`` or ``DataLoader``,
             or a list of batches. Those of torch are read piece by piece, once in every epoch and at least
             once more to measure ρ̂; they need not fit into memory, and their transforms run. Inputs are taken
-            in the model's precision. Where a ``Split`` has weights, each sample counts by its own.
+            in the model's precision. Where ``Samples`` has weights, each sample counts by its own.
         method: any perturber, or a function ``(loss, inputs, targets) -> moved inputs``; ``ERM()`` when None.
         criterion: cross-entropy for classes and squared error for regression, when None; one of torch's own
             counts sample by sample (``losses.as_criterion``).
@@ -176,7 +176,7 @@ def fit(
     if any(isinstance(part, DataParallel | DistributedDataParallel) for part in model.modules()):
         model = bare
     feed = make_feed(
-        data.train if isinstance(data, DataSet) else data,
+        data.train if isinstance(data, SplitDataset) else data,
         bare,
         batch_size,
         seed,
@@ -185,7 +185,7 @@ def fit(
         device=fabric.device,
     )
     held_out = None
-    if isinstance(data, DataSet):
+    if isinstance(data, SplitDataset):
         held_out = in_memory(data.calibration, bare, fabric.device)
     with torch.random.fork_rng():  # reading may draw
         few = feed.some(_FEW)
@@ -304,10 +304,10 @@ def one_device(model: nn.Module) -> Fabric:
     return Fabric(accelerator="cpu", devices=1) if wide and fabric.device.type == "mps" else fabric
 
 
-def _targets(data: DataSet | AnySamples) -> Tensor | None:
+def _targets(data: SplitDataset | DataLike) -> Tensor | None:
     """Those of all samples to train on, if they are in memory."""
-    samples = as_samples(data.train if isinstance(data, DataSet) else data)
-    return samples.targets if isinstance(samples, Split) else None
+    samples = as_samples(data.train if isinstance(data, SplitDataset) else data)
+    return samples.targets if isinstance(samples, Samples) else None
 
 
 @contextmanager
@@ -335,7 +335,7 @@ def _check(model: nn.Module, method: Perturber, feed: Feed) -> None:
 
 
 def _close_epoch(
-    state: TrainingState, loss: ModelLoss, held_out: Split | None, fabric: Fabric
+    state: TrainingState, loss: ModelLoss, held_out: Samples | None, fabric: Fabric
 ) -> EpochMetrics:
     means = state.sums.means(fabric)
     clean = {} if held_out is None else evaluate(loss, held_out)

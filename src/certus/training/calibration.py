@@ -28,7 +28,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from certus.costs import Cost
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import ArgumentError
 from certus.inner.methods import Penalty
 from certus.losses import ModelLoss
@@ -74,7 +74,7 @@ class Robustness:
 
 
 def measure_robustness(
-    method: Penalty, loss: ModelLoss, data: Split | Feed, batch_size: int, fabric: Fabric
+    method: Penalty, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
 ) -> Robustness:
     """One careful pass over the data at the present θ and γ, shared among the processes."""
     assert isinstance(method.gamma, float | int)
@@ -85,9 +85,9 @@ def measure_robustness(
     return Robustness(gamma=float(method.gamma), status=RobustnessStatus.FIXED, **sums.means(fabric))
 
 
-def _portions(data: Split | Feed, batch_size: int, fabric: Fabric) -> Iterator[Split]:
+def _portions(data: Samples | Feed, batch_size: int, fabric: Fabric) -> Iterator[Samples]:
     """This process's share of the data."""
-    if not isinstance(data, Split):
+    if not isinstance(data, Samples):
         yield from data.portions()
         return
     share = data[slice(fabric.global_rank, None, fabric.world_size)]
@@ -96,21 +96,21 @@ def _portions(data: Split | Feed, batch_size: int, fabric: Fabric) -> Iterator[S
 
 
 def calibrate(
-    method: Penalty, loss: ModelLoss, data: Split | Feed, batch_size: int, fabric: Fabric
+    method: Penalty, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
 ) -> Robustness:
     """Set γ so that ρ̂ is within 5% of the wanted ρ at the present θ, or to its floor.
 
     γ is sought on a part of the data; then all of it decides. If it disagrees, the search goes on there.
     """
-    count = len(data) if isinstance(data, Split) else data.count
+    count = len(data) if isinstance(data, Samples) else data.count
     if count is None or count > _SEARCHED:
-        few = data[:: -(-len(data) // _SEARCHED)] if isinstance(data, Split) else data.some(_SEARCHED)
+        few = data[:: -(-len(data) // _SEARCHED)] if isinstance(data, Samples) else data.some(_SEARCHED)
         _search(method, loss, few, batch_size, fabric)
     return _search(method, loss, data, batch_size, fabric)
 
 
 def _search(
-    method: Penalty, loss: ModelLoss, data: Split | Feed, batch_size: int, fabric: Fabric
+    method: Penalty, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
 ) -> Robustness:
     """A secant search on log γ against log ρ̂, kept inside the bracket of what has been tried."""
     rho = method.rho
@@ -172,10 +172,10 @@ class Suggestion:
         )
 
 
-def suggest_rho(data: Split, cost: Cost, seed: int = 0) -> Suggestion:
+def suggest_rho(data: Samples, cost: Cost, seed: int = 0) -> Suggestion:
     """ρ from the distances between at most 1,000 samples, drawn by ``seed``.
 
-    >>> data = Split(torch.tensor([[0.0], [0.1], [2.0], [2.1]]), torch.tensor([0, 0, 1, 1]))
+    >>> data = Samples(torch.tensor([[0.0], [0.1], [2.0], [2.1]]), torch.tensor([0, 0, 1, 1]))
     >>> from certus.costs import SquaredL2
     >>> suggestion = suggest_rho(data, SquaredL2())
     >>> round(suggestion.distance, 3), round(suggestion.rho, 5)
@@ -193,7 +193,7 @@ def suggest_rho(data: Split, cost: Cost, seed: int = 0) -> Suggestion:
     return Suggestion((_SHARE * distance) ** 2, distance, neighbour)
 
 
-def _nearest_other(sample: Split, index: int, cost: Cost) -> Tensor:
+def _nearest_other(sample: Samples, index: int, cost: Cost) -> Tensor:
     """√c to the nearest sample with another label; infinite if there is none."""
     origin = sample.inputs[index : index + 1].expand_as(sample.inputs)
     costs = cost(sample.inputs, origin)

@@ -56,7 +56,7 @@ from certus.bounds.operators import Diagonal, Operator, Reshape
 from certus.bounds.passes import Shape
 from certus.bounds.validation import validate
 from certus.costs import Cost, SquaredL2
-from certus.data import Split
+from certus.data import Samples
 from certus.errors import ArgumentError, UnsupportedError, require, require_number
 from certus.inner import largest_curvature
 from certus.inner.methods import Penalty, Perturber
@@ -424,7 +424,7 @@ class Guard:
     """
 
     def __init__(
-        self, theta: CertifiedSet, model: nn.Module, penalty: Penalty | None, samples: Split
+        self, theta: CertifiedSet, model: nn.Module, penalty: Penalty | None, samples: Samples
     ) -> None:
         self._theta, self._model, self._penalty = theta, model, penalty
         self._samples = samples[:: max(1, len(samples) // _SAMPLES)]
@@ -472,7 +472,7 @@ def make_guard(
     model: nn.Module,
     method: Perturber,
     criterion: Criterion,
-    train: Split,
+    train: Samples,
 ) -> Guard | None:
     """What ``fit`` needs for its argument ``certified``; None if that is False.
 

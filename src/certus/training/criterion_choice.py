@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from certus.data import Split
-from certus.datasets import DataSet
+from certus.data import Samples
+from certus.datasets import SplitDataset
 from certus.errors import require
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin, inferred_criterion
 
 
-def default_criterion(train: Split) -> Criterion:
+def default_criterion(train: Samples) -> Criterion:
     """Cross-entropy for labels, squared error for numbers."""
     return inferred_criterion(train.targets)
 
 
 def choose_criterion(
-    data: DataSet,
+    data: SplitDataset,
     label_smoothing: float = 0.0,
     margin: float = 0.0,
     temperature: float = 1.0,

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from certus._validation import checked_weights
-from certus.data import AnySamples, Numbered, Pieces, Split, as_samples
+from certus.data import DataLike, Numbered, Pieces, Samples, as_samples
 from certus.errors import ArgumentError, as_count, require
 
 
@@ -97,21 +97,21 @@ class Feed(Protocol):
     def steps(self) -> int | None:
         """Of one epoch; None where nobody knows."""
 
-    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Split, int]]:
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Samples, int]]:
         """(step, this process's share of the batch, size of the whole batch), from step ``first`` on."""
 
-    def some(self, count: int) -> Split:
+    def some(self, count: int) -> Samples:
         """At most so many samples, spread over the data where that costs nothing."""
 
-    def portions(self) -> Iterator[Split]:
+    def portions(self) -> Iterator[Samples]:
         """This process's share of one pass over all samples."""
 
 
 @dataclass(frozen=True, eq=False)
 class Indexed:
-    """Samples by their number: a ``Split`` in memory, or a torch data set."""
+    """Samples by their number: ``Samples`` in memory, or a torch data set."""
 
-    samples: Split | Numbered
+    samples: Samples | Numbered
     order: BatchOrder
     device: torch.device
     dtype: torch.dtype
@@ -128,20 +128,20 @@ class Indexed:
     def steps(self) -> int | None:
         return len(self.order)
 
-    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Split, int]]:
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Samples, int]]:
         for step, index, whole in self.order.epoch(number, first):
             torch.manual_seed(mix(self.order.seed, number, step, self.order.rank))
             yield step, self._take(index), whole
 
-    def some(self, count: int) -> Split:
+    def some(self, count: int) -> Samples:
         return self._take(torch.arange(0, len(self.samples), -(-len(self.samples) // count)))
 
-    def portions(self) -> Iterator[Split]:
+    def portions(self) -> Iterator[Samples]:
         mine = torch.arange(self.order.rank, len(self.samples), self.order.processes)
         for index in mine.split(self.batch_size):
             yield self._take(index)
 
-    def _take(self, index: Tensor) -> Split:
+    def _take(self, index: Tensor) -> Samples:
         return _placed(self.samples[index], self.device, self.dtype)
 
 
@@ -162,30 +162,30 @@ class Loaded:
     def steps(self) -> int | None:
         return self.pieces.count
 
-    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Split, int]]:
+    def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Samples, int]]:
         step = -1
         for step, batch in self._seeded(number):
             if step >= first:
                 yield step, self._share(batch), len(batch)
         require(step >= 0, "data", "hold at least one batch", f"none in epoch {number + 1}")
 
-    def some(self, count: int) -> Split:
-        parts: list[Split] = []
+    def some(self, count: int) -> Samples:
+        parts: list[Samples] = []
         for part in self.pieces:
             parts.append(_placed(part, self.device, self.dtype))
             if sum(map(len, parts)) >= count:
                 break
         require(len(parts) > 0, "data", "hold at least one batch", "none")
-        joined = Split(
+        joined = Samples(
             torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts])
         )
         return joined[:count]
 
-    def portions(self) -> Iterator[Split]:
+    def portions(self) -> Iterator[Samples]:
         for _, batch in self._seeded(0):
             yield self._share(batch)
 
-    def _seeded(self, number: int) -> Iterator[tuple[int, Split]]:
+    def _seeded(self, number: int) -> Iterator[tuple[int, Samples]]:
         """The batches of an epoch. A loader draws its order with the first of them: that is read with the
         epoch's seed, which all processes share."""
         torch.manual_seed(mix(self.seed, number))
@@ -197,14 +197,14 @@ class Loaded:
             step += 1
             torch.manual_seed(mix(self.seed, number, step, self.rank))
 
-    def _share(self, batch: Split) -> Split:
+    def _share(self, batch: Samples) -> Samples:
         rule = f"have a sample for each of the {self.processes} processes in every batch"
         require(len(batch) >= self.processes, "data", rule, len(batch))
         return _placed(batch[slice(self.rank, None, self.processes)], self.device, self.dtype)
 
 
 def make_feed(
-    data: AnySamples,
+    data: DataLike,
     model: nn.Module,
     batch_size: int | None,
     seed: int,
@@ -225,7 +225,7 @@ def make_feed(
     place = device or torch.device("cpu")
     own = _precision(model)
     if not isinstance(samples, Pieces):
-        if isinstance(samples, Split):
+        if isinstance(samples, Samples):
             samples = in_memory(samples, model, place)
         size = _USUAL if batch_size is None else batch_size
         return Indexed(samples, BatchOrder(len(samples), size, seed, rank, processes), place, own)
@@ -240,7 +240,7 @@ def make_feed(
     return Loaded(samples, size, None, seed, rank, processes, place, own)
 
 
-def in_memory(samples: Split, model: nn.Module, device: torch.device) -> Split:
+def in_memory(samples: Samples, model: nn.Module, device: torch.device) -> Samples:
     """All samples on the device, in the model's precision, with weights whose mean is 1."""
     if samples.weights is not None:
         samples = replace(samples, weights=checked_weights(samples.weights, len(samples)))
@@ -251,11 +251,11 @@ def _precision(model: nn.Module) -> torch.dtype:
     return next((weight.dtype for weight in model.parameters() if weight.is_floating_point()), torch.float32)
 
 
-def _placed(batch: Split, device: torch.device, dtype: torch.dtype) -> Split:
+def _placed(batch: Samples, device: torch.device, dtype: torch.dtype) -> Samples:
     """On the device, floating-point numbers in the model's precision."""
 
     def moved(values: Tensor) -> Tensor:
         return values.to(device, dtype if values.is_floating_point() else None)
 
     weights = None if batch.weights is None else moved(batch.weights)
-    return Split(moved(batch.inputs), moved(batch.targets), weights)
+    return Samples(moved(batch.inputs), moved(batch.targets), weights)

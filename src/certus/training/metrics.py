@@ -21,8 +21,8 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from certus._eval_mode import evaluation_mode
-from certus.data import Split
-from certus.datasets import DataSet
+from certus.data import Samples
+from certus.datasets import SplitDataset
 from certus.errors import require
 from certus.losses import ModelLoss, predicted
 
@@ -95,11 +95,11 @@ class EpochMetrics:
 
 
 @torch.no_grad()
-def evaluate(loss: ModelLoss, data: Split, batch_size: int = 1024) -> dict[str, float]:
+def evaluate(loss: ModelLoss, data: Samples, batch_size: int = 1024) -> dict[str, float]:
     """Mean loss, and accuracy for labels, of the data as they are, in eval mode.
 
     >>> from certus.models import toy_mlp
-    >>> sorted(evaluate(ModelLoss(toy_mlp()), Split(torch.zeros(3, 2), torch.tensor([0, 1, 0]))))
+    >>> sorted(evaluate(ModelLoss(toy_mlp()), Samples(torch.zeros(3, 2), torch.tensor([0, 1, 0]))))
     ['accuracy', 'loss']
     """
     sums = Sums()
@@ -169,7 +169,7 @@ class ClassVerdict:
         }
 
 
-def class_verdict(loss: ModelLoss, data: DataSet) -> ClassVerdict:
+def class_verdict(loss: ModelLoss, data: SplitDataset) -> ClassVerdict:
     """Count true and predicted labels of the test data as they are."""
     classes = data.classes or 0
     pairs = data.test.targets * classes + predicted(_outputs(loss, data.test))
@@ -177,7 +177,7 @@ def class_verdict(loss: ModelLoss, data: DataSet) -> ClassVerdict:
     return ClassVerdict(counts, data.class_names or tuple(map(str, range(classes))))
 
 
-def regression_verdict(loss: ModelLoss, data: DataSet) -> dict[str, float]:
+def regression_verdict(loss: ModelLoss, data: SplitDataset) -> dict[str, float]:
     """Root mean squared error on the test data as they are, in the target's own units; and R², the share of
     variance that is explained, unless there is no variance."""
     outputs, targets = _outputs(loss, data.test).double().flatten(), data.test.targets.double().flatten()
@@ -188,13 +188,13 @@ def regression_verdict(loss: ModelLoss, data: DataSet) -> dict[str, float]:
     return {"rmse": math.sqrt(squared) * unit, **explained}
 
 
-def balanced(data: DataSet) -> DataSet:
+def balanced(data: SplitDataset) -> SplitDataset:
     """With weights on the training samples that make every class count alike; their mean is 1."""
     train = replace(data.train, weights=balancing_weights(data)[data.train.targets])
     return replace(data, train=train)
 
 
-def balancing_weights(data: DataSet) -> Tensor:
+def balancing_weights(data: SplitDataset) -> Tensor:
     """(classes,) by which each class counts, so that all of the training data count alike."""
     require(data.classes is not None, "class_weights", "be left out for regression", "balanced")
     counts = torch.bincount(data.train.targets, minlength=data.classes or 0)
@@ -202,6 +202,6 @@ def balancing_weights(data: DataSet) -> Tensor:
 
 
 @torch.no_grad()
-def _outputs(loss: ModelLoss, data: Split) -> Tensor:
+def _outputs(loss: ModelLoss, data: Samples) -> Tensor:
     with evaluation_mode(loss):
         return torch.cat([loss.model(part) for part in data.inputs.split(_BATCH)]).cpu()

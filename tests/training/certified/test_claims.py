@@ -12,7 +12,7 @@ from certus import SquaredL2
 from certus.bounds import RULES, SmoothnessBound, rule
 from certus.bounds.activations import TANH
 from certus.costs import Bregman
-from certus.datasets import Split
+from certus.data import Samples
 from certus.errors import ClaimError, ContradictionError
 from certus.training import Fit, fit
 from certus.training.certified import CertifiedSet
@@ -42,7 +42,7 @@ def model(units: nn.Module) -> nn.Sequential:
 def trained(network: nn.Module) -> Fit:
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(40, 4, generator=generator)
-    data = Split(inputs, torch.randint(3, (40,), generator=generator))
+    data = Samples(inputs, torch.randint(3, (40,), generator=generator))
     return fit(network, data, certified=1.0, epochs=1, batch_size=20)
 
 

@@ -14,7 +14,7 @@ it is taken to cancel down from growth·(‖z‖₂ + ‖z₀‖₂)².
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 
@@ -30,14 +30,11 @@ from certus.certificates.proven.float_error import Rounding, rounding_at
 from certus.costs import Cost, LabelCost
 from certus.costs.claims import domain_assumptions, is_own
 from certus.costs.metric import Metric
-from certus.data import RowEncoding, Split, require_real
+from certus.data import DataLike, RowEncoding, Samples, read_whole, require_real
 from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, predicted
 from certus.rounding import SOME, slack
-
-Data = Split | tuple[Tensor, Tensor | None] | Iterable[tuple[Tensor, Tensor]]
-"""Samples: a ``Split``, inputs with targets or None, or batches of both."""
 
 BATCH = 512
 
@@ -88,7 +85,7 @@ class Problem:
     @staticmethod
     def of(
         model: nn.Module,
-        data: Data,
+        data: DataLike,
         criterion: Criterion,
         cost: Cost,
         domain: Domain,
@@ -123,7 +120,7 @@ class Problem:
         )
         return question.about((inputs, targets))
 
-    def about(self, data: Data) -> Problem:
+    def about(self, data: DataLike) -> Problem:
         """The same question about other samples, which are checked."""
         inputs, targets = gather(data)
         check_batch(inputs, targets)
@@ -272,19 +269,17 @@ def _equal(first: object, second: object) -> bool:
     return all(_equal(getattr(first, name), getattr(second, name)) for name in names)
 
 
-def gather(data: Data) -> tuple[Tensor, Tensor | None]:
+def gather(data: DataLike) -> tuple[Tensor, Tensor | None]:
     """Inputs as float64 and targets, on the CPU."""
     targets: Tensor | None
-    if isinstance(data, Split):
+    if isinstance(data, Samples):
         inputs, targets = data.inputs, data.targets
     elif isinstance(data, tuple):
         require(len(data) == 2, "data", "be (inputs, targets) or (inputs, None)", f"{len(data)} entries")
         inputs, targets = data
     else:
-        parts = list(data)
-        require(len(parts) > 0, "data", "hold at least one batch", "none")
-        inputs = torch.cat([part[0] for part in parts])
-        targets = torch.cat([part[1] for part in parts])
+        whole = read_whole(data)
+        inputs, targets = whole.inputs, whole.targets
     require(isinstance(inputs, Tensor), "data", "hold tensors", type(inputs))
     require_real(inputs=inputs, targets=targets)
     require(

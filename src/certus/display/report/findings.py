@@ -42,7 +42,7 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.files import read_certificate
 from certus.certificates.lower_bounds import real_transport
 from certus.costs import Cost
-from certus.data import Split, Subset
+from certus.data import Samples, Subset
 from certus.display.report.html import commands, escaped, facts, html_table
 from certus.errors import UnsupportedError
 from certus.inner.concavity import ConcaveShare, concave_share
@@ -122,7 +122,7 @@ SHARE = 0.1
 MOST_FEATURES = 12
 
 
-def steepest_features(trained: TrainedRun, rows: Split) -> list[Feature]:
+def steepest_features(trained: TrainedRun, rows: Samples) -> list[Feature]:
     """Those along which the loss rises most, by first order; none of what is no table."""
     data = trained.data
     if not data.feature_names or rows.inputs.dim() != 2:
@@ -136,7 +136,7 @@ def steepest_features(trained: TrainedRun, rows: Split) -> list[Feature]:
     return varied[:MOST_FEATURES]
 
 
-def fragile_features(trained: TrainedRun, rows: Split, told: Callable[[int], None]) -> list[Fragile]:
+def fragile_features(trained: TrainedRun, rows: Samples, told: Callable[[int], None]) -> list[Fragile]:
     """The brackets where one feature moves and nothing else, from the most fragile on."""
     found = []
     for feature in steepest_features(trained, trained.data.test):
@@ -482,7 +482,7 @@ def _worst(trained: TrainedRun, chosen: Subset) -> Worst | None:
     return Worst(data.inputs, moved, data.targets, (before, after), trained.gamma)
 
 
-def _transported(trained: TrainedRun, data: Split) -> Tensor:
+def _transported(trained: TrainedRun, data: Samples) -> Tensor:
     """T_γ of some samples; of a table, over its rows."""
     encoding = data.encoding
     if encoding is None or encoding.plain:

@@ -11,7 +11,7 @@ from certus._format import at_least, at_most
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.files import OWN_LABELS
-from certus.datasets import DataSet
+from certus.datasets import SplitDataset
 from certus.display.report.findings import Findings
 from certus.display.tables import differing_words, error_name
 from certus.runs.factory import features_of
@@ -46,7 +46,7 @@ def opening(found: Findings) -> list[str]:
     return [*said, *grounds(certificate), *noisy]
 
 
-def _in_noise(certificate: SmoothedCertificate, data: DataSet) -> str:
+def _in_noise(certificate: SmoothedCertificate, data: SplitDataset) -> str:
     """What is proven of the model with noise on its inputs, at the largest ρ that was asked for."""
     rho, names = max(certificate.rhos), [one.name for one in certificate.quantities]
     name = "vote" if "vote" in names else names[0]
