@@ -39,7 +39,7 @@ shutil.copytree(_HERE.parent / "results", _HERE / "_results")
 
 # Those in certus.__all__, and six that are imported by their path.
 _PARTS = [name for name in certus.__all__ if isinstance(getattr(certus, name), ModuleType)]
-_PARTS += ["errors", "evidence", "layers", "norms", "perturbers", "split"]
+_PARTS += ["errors", "evidence", "layers", "norms"]
 _PAGE = """# {part}
 
 ```{{eval-rst}}
