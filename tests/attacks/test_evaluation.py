@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -91,12 +92,13 @@ def test_regression_and_rows() -> None:
 
 @pytest.mark.parametrize(("count", "total"), [(0, 10), (1, 10), (37, 100), (100, 100), (1, 1)])
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
-def test_wilson_equals_scipy(count: int, total: int, confidence: float) -> None:
-    found = wilson(count, total, confidence)
-    expected = stats.binomtest(count, total).proportion_ci(confidence, method="wilson")
-    assert found.value == count / total
-    assert found.low == pytest.approx(expected.low, abs=1e-12)
-    assert found.high == pytest.approx(expected.high, abs=1e-12)
+def test_the_score_test_rejects_at_the_ends_of_wilson(count: int, total: int, confidence: float) -> None:
+    """An end p inside (0, 1) solves |p̂ − p| = z √(p (1 − p) / n)."""
+    interval, z = wilson(count, total, confidence), NormalDist().inv_cdf((1 + confidence) / 2)
+    assert interval.value == count / total
+    assert (interval.low == 0.0, interval.high == 1.0) == (count == 0, count == total)
+    for end in {interval.low, interval.high} - {0.0, 1.0}:
+        assert abs(interval.value - end) == pytest.approx(z * math.sqrt(end * (1 - end) / total), abs=1e-12)
 
 
 def test_normal_intervals() -> None:

@@ -19,10 +19,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import NormalDist
 from typing import Any
 
 import torch
+from scipy.special import ndtri
 from torch import Tensor
 
 from certus._eval_mode import evaluation_mode
@@ -175,12 +175,15 @@ def wilson(count: int, total: int, confidence: float = 0.95) -> Interval:
     require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
     require_count("total", total)
     require(0 <= count <= total, "count", f"lie between 0 and {total}", count)
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    share = count / total
-    centre = (share + z**2 / (2 * total)) / (1 + z**2 / total)
-    half = z / (1 + z**2 / total) * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
-    low = 0.0 if count == 0 else centre - half
-    return Interval(share, low, 1.0 if count == total else centre + half)
+    from scipy.stats import binomtest  # inside: slow to import
+
+    interval = binomtest(count, total).proportion_ci(confidence, method="wilson")
+    # SciPy's ends differ from 0 and 1 by rounding.
+    return Interval(
+        count / total,
+        0.0 if count == 0 else float(interval.low),
+        1.0 if count == total else float(interval.high),
+    )
 
 
 def normal_interval(values: Tensor, confidence: float = 0.95) -> Interval:
@@ -190,8 +193,13 @@ def normal_interval(values: Tensor, confidence: float = 0.95) -> Interval:
     values = values.cpu().double()
     mean = float(values.mean())
     spread = float(values.std()) if len(values) > 1 else math.inf
-    half = NormalDist().inv_cdf((1 + confidence) / 2) * spread / math.sqrt(len(values))
+    half = _normal_quantile(confidence) * spread / math.sqrt(len(values))
     return Interval(mean, mean - half, mean + half)
+
+
+def _normal_quantile(confidence: float) -> float:
+    """The z of a two-sided normal interval."""
+    return float(ndtri((1 + confidence) / 2))
 
 
 @dataclass(frozen=True)
@@ -230,7 +238,7 @@ def _paired_shares(one: Tensor, other: Tensor, confidence: float) -> Interval:
     count = len(one) + 2
     centre = (only_one - only_other) / count
     spread = math.sqrt((only_one + only_other + 1) / count - centre**2)
-    half = NormalDist().inv_cdf((1 + confidence) / 2) * spread / math.sqrt(count)
+    half = _normal_quantile(confidence) * spread / math.sqrt(count)
     return Interval((only_one - only_other) / len(one), max(-1.0, centre - half), min(1.0, centre + half))
 
 
