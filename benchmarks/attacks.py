@@ -1,4 +1,4 @@
-"""PGM in L2 and in the sup-norm: samples per second beside torchattacks, foolbox and ART, in one run.
+"""PGD in L2 and in the sup-norm: samples per second beside torchattacks, foolbox and ART, in one run.
 
 All attack the paper's MNIST network, at equal radius, steps and step size, from a random start, clipped to
 [0, 1]. They take turns, and each is compared with certus within the same turn: the machine's speed drifts by
@@ -30,7 +30,7 @@ from torch import Tensor, nn
 import certus
 from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
-from certus.attacks import pgm
+from certus.attacks import PGD
 
 Attack = Callable[[], object]
 SLOW = ("foolbox", "ART")
@@ -80,7 +80,7 @@ def compare(
         if name != "certus"
     }
     speed = {name: args.batch_size / statistics.median(spent) for name, spent in times.items()}
-    print(f"PGM-{norm:g}, {args.steps} steps, batch {args.batch_size}:")
+    print(f"PGD-{norm:g}, {args.steps} steps, batch {args.batch_size}:")
     print(f"  {'certus':15s} attacks {speed['certus']:.1f} samples/s")
     for name, (low, middle, high) in sorted(ratios.items(), key=lambda pair: pair[1][1]):
         print(f"  {name:15s} takes {middle:.3f} times certus' time, 95% [{low:.3f}, {high:.3f}]")
@@ -116,7 +116,7 @@ def median_interval(values: list[float]) -> tuple[float, float, float]:
 def with_certus(
     model: nn.Module, inputs: Tensor, labels: Tensor, norm: float, epsilon: float, steps: int
 ) -> Attack:
-    attack = pgm(epsilon, norm, steps=steps, domain=certus.Box(0, 1))
+    attack = PGD(epsilon, norm, steps=steps, domain=certus.Box(0, 1))
     return lambda: attack(certus.ModelLoss(model), inputs, labels)
 
 

@@ -8,7 +8,7 @@ Entries, each with the brackets of loss and error rate and their time:
 
 mlp                 784-512-10 ELU network, briefly trained by WRM, all 10,000 images, no attacks
 mlp_1000            the same on 1,000 of them, chosen at random
-mlp_1000_attacked   with PGM within cost ρ and a search for nearest errors, 5 gradients each
+mlp_1000_attacked   with PGD within cost ρ and a search for nearest errors, 5 gradients each
 cnn                 the paper's network and γ = 0.3846, 60 steps of WRM, 100 random images: which part of that
                     curve is proven, and which only estimated
 """
@@ -28,7 +28,7 @@ from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
 from certus.data import Samples, Subset
 from certus.datasets import SplitDataset
-from certus.inner.methods import Perturber
+from certus.inner.methods import Method
 
 RHOS = [round(10 ** (-3 + 3 * index / 19), 6) for index in range(20)]
 
@@ -130,7 +130,7 @@ def network(entry: Entry) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ELU(), nn.Linear(512, 10))
 
 
-def train(model: nn.Module, data: Samples, method: Perturber, epochs: int) -> None:
+def train(model: nn.Module, data: Samples, method: Method, epochs: int) -> None:
     """Briefly, in float32."""
     loss, optimizer = certus.ModelLoss(model), torch.optim.Adam(model.parameters(), 1e-3)
     for _ in range(epochs):

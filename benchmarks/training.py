@@ -34,7 +34,7 @@ from benchmarks._options import OUTPUT, RESUME, Entries, perform, read_options
 from benchmarks._results import forget_unfinished, read_unfinished, write_entry, write_unfinished
 from certus.data import Samples, Subset
 from certus.inner import Maximizer
-from certus.inner.methods import ERM, Perturber
+from certus.inner.methods import ERM, Method
 from certus.training import evaluate
 
 METHODS: dict[str, Maximizer | None] = {
@@ -105,7 +105,7 @@ class Learner:
         criterion = certus.CrossEntropy(args.label_smoothing)
         self.loss = certus.ModelLoss(certus.models.mnist_cnn(), criterion)
         self.maximizer = METHODS[name]
-        self.method: Perturber = ERM()
+        self.method: Method = ERM()
         if self.maximizer is not None:
             self.method = certus.WRM(args.gamma, maximizer=self.maximizer)
         self.optimizer = torch.optim.Adam(self.loss.model.parameters(), lr=1e-3)

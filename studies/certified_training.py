@@ -27,8 +27,8 @@ import certus
 from certus._format import at_least, at_most
 from certus.attacks.adapters import Torchattacks
 from certus.attacks.evaluate import Outcome, attack_data, worst_of
-from certus.attacks.gradient import pgm
 from certus.attacks.minimum_norm import Margin
+from certus.attacks.projected_gradient_descent import PGM
 from certus.certificates.cache import FileMemory
 from certus.certificates.proven.knapsack import worst_error
 from certus.data import Samples
@@ -104,7 +104,7 @@ class SupTrial:
         self, trained: TrainedRun, loss: ModelLoss, data: Samples, steps: int, step: float, starts: int
     ) -> Outcome:
         domain = trained.data.domain if self.clipped else Unbounded()
-        attack = pgm(self.epsilon, math.inf, steps=steps, step_size=step, domain=domain, restarts=starts)
+        attack = PGM(self.epsilon, math.inf, steps=steps, step_size=step, domain=domain, restarts=starts)
         return attack_data(loss, data, attack, batch_size=500)
 
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from certus.attacks.gradient import ifgm
+from certus.attacks.projected_gradient_descent import IFGM
 from certus.display.canvas import COLOURS, new_figure
 from certus.domains import Box
 from certus.evidence import Evidence
@@ -113,7 +113,7 @@ def ascended_value(
     formula: list[Clause], variables: int, origin: Tensor, strengths: Sequence[float] = _RAISED
 ) -> float:
     """The best ℓ that projected ascents from points of the box attain, K raised in these steps."""
-    climb, moved = ifgm(1.0, math.inf, steps=40, step_size=0.1, domain=Box(0.0, 1.0)), origin
+    climb, moved = IFGM(1.0, math.inf, steps=40, step_size=0.1, domain=Box(0.0, 1.0)), origin
     for strength in strengths:
         raised = formula_network(formula, variables, strength)
         moved = climb(lambda inputs, network=raised: network(inputs).squeeze(1), moved)  # type: ignore[misc]

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import certus
 from certus import WRM, ModelLoss
-from certus.attacks import pgm
-from certus.attacks.minimum_norm import nearest_error
+from certus.attacks import PGD
+from certus.attacks.minimum_norm import minimum_norm_attack
 from certus.data import Samples
 from certus.datasets import from_frame
 from certus.losses import SquaredError
@@ -60,8 +60,8 @@ WAYS: dict[str, Callable[[], object]] = {
     "fit, dataset": lambda: certus.fit(NETWORK, TensorDataset(COMPLEX, LABELS), epochs=1, progress=False),
     "WRM": lambda: WRM(gamma=1.0)(ModelLoss(NETWORK), COMPLEX, LABELS),
     "WRM, targets": lambda: WRM(gamma=1.0)(_distance, REAL, MARKED),
-    "attack": lambda: pgm(0.1)(ModelLoss(NETWORK), COMPLEX, LABELS),
-    "nearest error": lambda: nearest_error(ModelLoss(NETWORK), COMPLEX, LABELS),
+    "attack": lambda: PGD(0.1)(ModelLoss(NETWORK), COMPLEX, LABELS),
+    "nearest error": lambda: minimum_norm_attack(ModelLoss(NETWORK), COMPLEX, LABELS),
     "bounds": lambda: certus.bounds.local_smoothness(NETWORK, COMPLEX, LABELS, 0.1),
     "split": lambda: Samples(COMPLEX, LABELS),
     "split's weights": lambda: Samples(REAL, LABELS, MARKED),

@@ -18,12 +18,12 @@ from torch.nn import functional
 import certus
 from certus import WRM, Box, ModelLoss, SquaredL2
 from certus.attacks import (
+    FGSM,
+    PGD,
     attack_data,
     fair_epsilon,
-    fgm,
     largest_penalty,
-    nearest_error,
-    pgm,
+    minimum_norm_attack,
     typical_length,
     worst_of,
 )
@@ -31,7 +31,7 @@ from certus.attacks.evaluate import paired_differences
 from certus.costs import Cost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
 from certus.data import Samples
 from certus.inner import largest_curvature
-from certus.inner.methods import AnyPerturber
+from certus.inner.methods import MethodLike
 from certus.models import certified_mlp
 from certus.training.lightning_callback import RobustTraining
 from tests.single_precision import DEVICE, DeviceTensor, SinglePrecisionDevice, on_device
@@ -106,9 +106,9 @@ COSTS: dict[str, Cost] = {
     "sum": SquaredLp(1.0),
     "masked": Masked(WeightedL2(WEIGHTS), torch.tensor([True, False, True, True])),
 }
-METHODS: dict[str, Callable[[], AnyPerturber | None]] = {
+METHODS: dict[str, Callable[[], MethodLike | None]] = {
     "erm": lambda: None,
-    "pgm": lambda: pgm(0.3, 2.0, steps=3),
+    "pgd": lambda: PGD(0.3, 2.0, steps=3),
     "wrm, gamma": lambda: WRM(2.0, domain=Box(-9, 9)),
     "wrm, rho": lambda: WRM(rho=0.05),
     "wrm, weighted": lambda: WRM(rho=0.05, cost=WeightedL2(WEIGHTS)),
@@ -117,7 +117,7 @@ METHODS: dict[str, Callable[[], AnyPerturber | None]] = {
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
-def test_fit(method: Callable[[], AnyPerturber | None]) -> None:
+def test_fit(method: Callable[[], MethodLike | None]) -> None:
     """Weighted samples in float64, as tables have them, and a held-out share."""
     rows = Samples(INPUTS.double(), LABELS, COUNTS.double())
     data = certus.datasets.SplitDataset("rows", rows, rows[:9], rows, certus.domains.Unbounded(), 2)
@@ -213,13 +213,13 @@ def test_a_cost_of_the_users_is_tried() -> None:
 
 def test_attacks() -> None:
     def all_of(loss: ModelLoss, data: Samples) -> list[Any]:
-        attacks: list[AnyPerturber] = [fgm(0.2), pgm(0.5, 2.0, steps=4, restarts=2), WRM(1.0)]
+        attacks: list[MethodLike] = [FGSM(0.2), PGD(0.5, 2.0, steps=4, restarts=2), WRM(1.0)]
         outcomes = [attack_data(loss, data, attack, batch_size=10) for attack in attacks]
         worst, first = worst_of(outcomes), outcomes[0]
         interval, difference = worst.mean_loss(), paired_differences(worst, first)
         regression = replace(first, wrong=None)
         loss_difference = paired_differences(replace(worst, wrong=None), regression)
-        near = nearest_error(loss, data.inputs, data.targets, norm=2.0, steps=4, rounds=4)
+        near = minimum_norm_attack(loss, data.inputs, data.targets, norm=2.0, steps=4, rounds=4)
         cost = WeightedL2(WEIGHTS)
         penalty = largest_penalty(loss, data.inputs, data.targets, cost=cost, rounds=4)
         curved = largest_curvature(loss, data.inputs, data.targets, cost=cost)
@@ -260,7 +260,7 @@ def test_the_lightning_callback() -> None:
         def log_dict(self, dictionary: Any, *_: Any, **options: Any) -> None:
             self.logged.update(dictionary)
 
-    for method in (lambda: WRM(2.0), lambda: WRM(rho=0.1, cost=Mahalanobis(MATRIX)), lambda: fgm(0.1)):
+    for method in (lambda: WRM(2.0), lambda: WRM(rho=0.1, cost=Mahalanobis(MATRIX)), lambda: FGSM(0.1)):
         here = Net(network())
         RobustTraining(method()).on_train_start(None, here)
         expected = here.training_step((INPUTS, LABELS), 0).detach()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus.attacks import nearest_error
+from certus.attacks import minimum_norm_attack
 from certus.errors import ArgumentError, require_number, require_numbers, require_seed
 from certus.losses import CrossEntropy, ModelLoss
 
@@ -82,9 +82,9 @@ def test_an_attack_that_has_nothing_to_do_is_checked_too(options: dict[str, Any]
     nn.init.zeros_(always_first.weight)
     always_first.bias.data = torch.tensor([1.0, 0.0])
     loss = ModelLoss(always_first, CrossEntropy())
-    assert nearest_error(loss, INPUTS, torch.ones(4, dtype=torch.long)).distance.tolist() == [0.0] * 4
+    assert minimum_norm_attack(loss, INPUTS, torch.ones(4, dtype=torch.long)).distance.tolist() == [0.0] * 4
     with pytest.raises(ArgumentError) as refused:
-        nearest_error(loss, INPUTS, torch.ones(4, dtype=torch.long), **options)
+        minimum_norm_attack(loss, INPUTS, torch.ones(4, dtype=torch.long), **options)
     assert message in str(refused.value)
 
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import certus
 from certus import WRM, ModelLoss
-from certus.attacks import pgm
+from certus.attacks import PGD
 from certus.attacks.evaluate import attack_data
 from certus.certificates import Certificate
 from certus.certificates.files import as_json
@@ -147,7 +147,7 @@ def test_training_and_attacks_take_them(name: str) -> None:
     if name == "weights":
         return  # the mean of a batch belongs to no sample: refused below
     loss = ModelLoss(model, criterion)
-    outcome = attack_data(loss, Samples(INPUTS, targets), pgm(0.3, 2.0, steps=5))
+    outcome = attack_data(loss, Samples(INPUTS, targets), PGD(0.3, 2.0, steps=5))
     with torch.no_grad():
         assert float(outcome.loss.mean()) > float(criterion(model(INPUTS), targets))
     assert (outcome.wrong is None) is (name in ("squares", "huber"))
@@ -167,7 +167,7 @@ def test_a_criterion_of_ones_own_gets_the_bound_on_the_error_rate() -> None:
     with torch.no_grad():
         assert own.lower(0.0) == pytest.approx(float(hinge(model(INPUTS), LABELS).mean()), rel=1e-6)
     assert own.lower(RHO) > own.lower(0.0)
-    moved = pgm(0.1, 2.0, steps=20)(ModelLoss(model), INPUTS, LABELS)
+    moved = PGD(0.1, 2.0, steps=20)(ModelLoss(model), INPUTS, LABELS)
     wrong = float((model(moved).argmax(1) != LABELS).double().mean())
     bound = own.error_bound(RHO)
     assert bound is not None
@@ -280,8 +280,8 @@ USES: dict[str, Callable[[nn.Module], object]] = {
     "robust fit": lambda model: certus.fit(
         model, (INPUTS, LABELS), method=WRM(gamma=1.0), epochs=1, progress=False
     ),
-    "attack": lambda model: pgm(0.1)(ModelLoss(model), INPUTS, LABELS),
-    "outcomes": lambda model: attack_data(ModelLoss(model), Samples(INPUTS, LABELS), pgm(0.1)),
+    "attack": lambda model: PGD(0.1)(ModelLoss(model), INPUTS, LABELS),
+    "outcomes": lambda model: attack_data(ModelLoss(model), Samples(INPUTS, LABELS), PGD(0.1)),
     "WRM": lambda model: WRM(gamma=1.0)(ModelLoss(model), INPUTS, LABELS),
 }
 

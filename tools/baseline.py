@@ -290,7 +290,7 @@ def _attacks() -> dict[str, Case]:
     import torch
 
     import certus
-    from certus.attacks import attack_data, fgm, ifgm, nearest_error, pgm
+    from certus.attacks import BIM, FGSM, PGD, attack_data, minimum_norm_attack
 
     model = certus.models.build_model("mlp:32", certus.datasets.digits(), seed=0)
     certus.fit(model, certus.datasets.digits(), epochs=2, progress=False)
@@ -302,18 +302,19 @@ def _attacks() -> dict[str, Case]:
         return {"loss": outcome.loss.tolist(), "wrong": outcome.wrong.tolist()}
 
     infinity = float("inf")
+    kinds: dict[str, Any] = {"fgm": FGSM, "ifgm": BIM, "pgm": PGD}  # names of cases in other checkouts
     methods: dict[str, Any] = {
-        f"{make.__name__} {norm} {epsilon}": make(epsilon=epsilon, norm=norm)
-        for make, norm, epsilon in (
-            *((fgm, 2, 0.2), (fgm, infinity, 0.05), (ifgm, 2, 0.2), (ifgm, infinity, 0.05)),
-            *((pgm, 2, 0.2), (pgm, infinity, 0.05), (pgm, 2, 0.5)),
+        f"{name} {norm} {epsilon}": kinds[name](epsilon=epsilon, norm=norm)
+        for name, norm, epsilon in (
+            *(("fgm", 2, 0.2), ("fgm", infinity, 0.05), ("ifgm", 2, 0.2), ("ifgm", infinity, 0.05)),
+            *(("pgm", 2, 0.2), ("pgm", infinity, 0.05), ("pgm", 2, 0.5)),
         )
     }
     methods |= {"wrm 1.0": certus.WRM(gamma=1.0), "wrm rho": certus.WRM(rho=0.05)}
 
     def nearest() -> Numbers:
         torch.manual_seed(0)
-        distances = nearest_error(loss, data.inputs[:20], data.targets[:20], norm=2).distance
+        distances = minimum_norm_attack(loss, data.inputs[:20], data.targets[:20], norm=2).distance
         return {"distances": distances.tolist()}
 
     cases: dict[str, Case] = {f"attack {name}": partial(attacked, method) for name, method in methods.items()}

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from certus.attacks import fgm, pgm
+from certus.attacks import FGM, PGM
 from certus.attacks.evaluate import Trial, sweep, typical_length
 from certus.data import Samples
 from certus.display.attack_figures import Curve, Panel, Style, numbered_styles, sweep_figure
 from certus.display.canvas import MARKERS, subscripted
 from certus.inner import WRM
-from certus.inner.methods import Perturber
+from certus.inner.methods import Method
 from certus.losses import CrossEntropy, ModelLoss
 from certus.training import fit
 from studies.dogs.features import AT_ONCE, enlarged, photographs
@@ -177,7 +177,7 @@ def fine_tuned(workspace: Workspace, method: str, how: Mapping[str, Any]) -> Tra
         trained = fit(
             model,
             data,
-            method=_perturber(method, epsilon),
+            method=_method(method, epsilon),
             epochs=how["epochs"],
             batch_size=how["batch"],
             optimizer=lambda groups: torch.optim.Adam(groups, lr=how["rate"]),
@@ -239,10 +239,10 @@ def fit_last_layer(model: nn.Module, data: Samples, steps: int) -> None:
         optimizer.step()
 
 
-def _perturber(method: str, epsilon: float | None) -> Perturber | None:
+def _method(method: str, epsilon: float | None) -> Method | None:
     if method == "erm":
         return None
     if method in PIXEL_GAMMAS:
         return WRM(PIXEL_GAMMAS[method])
     assert epsilon is not None
-    return fgm(epsilon, 2.0) if method == "fgm" else pgm(epsilon, 2.0, steps=_PGM_STEPS)
+    return FGM(epsilon, 2.0) if method == "fgm" else PGM(epsilon, 2.0, steps=_PGM_STEPS)

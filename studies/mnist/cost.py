@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from certus.attacks.gradient import fgm, pgm
+from certus.attacks.projected_gradient_descent import FGM, PGM
 from certus.data import choose_rows
 from certus.datasets import load
 from certus.inner import WRM, PaperAscent
-from certus.inner.methods import ERM, Perturber
+from certus.inner.methods import ERM, Method
 from certus.losses import CrossEntropy, ModelLoss
 from certus.models.paper import mnist_cnn
 from studies.mnist.networks import MEAN_LENGTH, SMALL_BUDGET
@@ -38,12 +38,12 @@ _TIMED = {
 }
 
 
-def _methods() -> dict[str, tuple[Perturber, float | None]]:
+def _methods() -> dict[str, tuple[Method, float | None]]:
     """Each with its gradients in the inputs; None if they are counted sample by sample."""
     return {
         "erm": (ERM(), 0.0),
-        "fgm": (fgm(_REACH, 2.0), 1.0),
-        "pgm": (pgm(_REACH, 2.0), 15.0),
+        "fgm": (FGM(_REACH, 2.0), 1.0),
+        "pgm": (PGM(_REACH, 2.0), 15.0),
         "paper": (WRM(SMALL_BUDGET, maximizer=PaperAscent(15)), None),
         "wrm": (WRM(SMALL_BUDGET), None),
     }

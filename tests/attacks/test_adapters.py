@@ -1,4 +1,4 @@
-"""Other libraries' attacks as perturbers, and models that come out of any attack as they went in."""
+"""Other libraries' attacks as methods, and models that come out of any attack as they went in."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from torch import Tensor, nn
 import certus
 from certus import WRM, Box, CrossEntropy, ModelLoss
 from certus.attacks import (
+    BIM,
+    FGSM,
+    PGD,
     Foolbox,
     Torchattacks,
     attack_data,
-    fgm,
-    ifgm,
     largest_penalty,
-    nearest_error,
-    pgm,
+    minimum_norm_attack,
 )
 from certus.data import Samples
 from certus.errors import ArgumentError, UnsupportedError
-from certus.inner.methods import Perturber
+from certus.inner.methods import Method
 from certus.losses import SquaredError
 from tests.attacks.models import convolutional, fragile, images
 from tests.inner.test_untouched import assert_same, snapshot
@@ -33,10 +33,10 @@ from tests.inner.test_untouched import assert_same, snapshot
 INPUTS, LABELS = images()
 BY_FOOLBOX = Foolbox(foolbox.attacks.LinfPGD(steps=5, random_start=False), 0.1, (0, 1))
 BY_TORCHATTACKS = Torchattacks(lambda model: torchattacks.BIM(model, eps=0.1, alpha=0.1 / 30, steps=5))
-PERTURBERS: dict[str, Perturber] = {
-    "fgm": fgm(0.1, 2.0),
-    "ifgm": ifgm(0.1, 1.0),
-    "pgm": pgm(0.1, restarts=2, domain=Box(0, 1)),
+METHODS: dict[str, Method] = {
+    "fgsm": FGSM(0.1, 2.0),
+    "bim": BIM(0.1, 1.0),
+    "pgd": PGD(0.1, restarts=2, domain=Box(0, 1)),
     "wrm": WRM(1.0),
     "foolbox": BY_FOOLBOX,
     "foolbox minimising": Foolbox(foolbox.attacks.L2DeepFoolAttack(steps=3), None, (0, 1)),
@@ -47,10 +47,10 @@ Work = Callable[[ModelLoss], object]
 WORKS: dict[str, Work] = {
     **{
         name: (lambda loss, attack=attack: attack(loss, INPUTS, LABELS))  # type: ignore[misc]
-        for name, attack in PERTURBERS.items()
+        for name, attack in METHODS.items()
     },
-    "evaluation": lambda loss: attack_data(loss, Samples(INPUTS, LABELS), pgm(0.1)),
-    "nearest": lambda loss: nearest_error(loss, INPUTS, LABELS, rounds=2),
+    "evaluation": lambda loss: attack_data(loss, Samples(INPUTS, LABELS), PGD(0.1)),
+    "nearest": lambda loss: minimum_norm_attack(loss, INPUTS, LABELS, rounds=2),
     "penalty": lambda loss: largest_penalty(loss, INPUTS, LABELS, rounds=2),
 }
 
@@ -73,7 +73,7 @@ def test_also_when_something_raises(work: Work) -> None:
     def broken(module: nn.Module, inputs: object) -> None:
         nonlocal calls
         calls += 1
-        if calls == (1 if work is WORKS["fgm"] else 2):
+        if calls == (1 if work is WORKS["fgsm"] else 2):
             raise RuntimeError("the model broke")
 
     hook = model[5].register_forward_pre_hook(broken)
@@ -86,9 +86,9 @@ def test_also_when_something_raises(work: Work) -> None:
 def test_batch_statistics_play_no_part() -> None:
     """One sample alone moves as it does among others, which batch statistics or dropout would prevent."""
     loss = ModelLoss(fragile())
-    for name in ("fgm", "ifgm", "foolbox", "torchattacks"):
-        together = PERTURBERS[name](loss, INPUTS, LABELS)
-        alone = [PERTURBERS[name](loss, INPUTS[i : i + 1], LABELS[i : i + 1]) for i in range(len(INPUTS))]
+    for name in ("fgsm", "bim", "foolbox", "torchattacks"):
+        together = METHODS[name](loss, INPUTS, LABELS)
+        alone = [METHODS[name](loss, INPUTS[i : i + 1], LABELS[i : i + 1]) for i in range(len(INPUTS))]
         torch.testing.assert_close(together, torch.cat(alone), atol=1e-5, rtol=1e-5)
 
 
@@ -98,9 +98,9 @@ def test_batch_statistics_play_no_part() -> None:
     [(BY_FOOLBOX, 0.1 * 0.01 / 0.3), (BY_TORCHATTACKS, 0.1 / 30)],
     ids=["foolbox", "torchattacks"],
 )
-def test_they_do_what_ours_do(attack: Perturber, step: float, context: type[torch.no_grad]) -> None:
+def test_they_do_what_ours_do(attack: Method, step: float, context: type[torch.no_grad]) -> None:
     loss = ModelLoss(convolutional())
-    expected = ifgm(0.1, steps=5, step_size=step, domain=Box(0, 1))(loss, INPUTS, LABELS)
+    expected = BIM(0.1, steps=5, step_size=step, domain=Box(0, 1))(loss, INPUTS, LABELS)
     with context():
         found = attack(loss, INPUTS.clone(), LABELS.clone())
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
@@ -108,18 +108,18 @@ def test_they_do_what_ours_do(attack: Perturber, step: float, context: type[torc
 
 
 @pytest.mark.parametrize("attack", [BY_FOOLBOX, BY_TORCHATTACKS], ids=["foolbox", "torchattacks"])
-def test_they_train_as_ours_do(attack: Perturber) -> None:
+def test_they_train_as_ours_do(attack: Method) -> None:
     """A backward pass inside the library must not leak into the step: both trainings end alike."""
     data = Samples(INPUTS, LABELS)
 
-    def train(method: Perturber) -> Tensor:
+    def train(method: Method) -> Tensor:
         model = convolutional()
         certus.fit(
             model, data, method=method, epochs=3, optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1)
         )
         return model.get_parameter("5.weight").detach()
 
-    torch.testing.assert_close(train(attack), train(ifgm(0.1, steps=5, step_size=0.1 / 30, domain=Box(0, 1))))
+    torch.testing.assert_close(train(attack), train(BIM(0.1, steps=5, step_size=0.1 / 30, domain=Box(0, 1))))
 
 
 @pytest.mark.parametrize("name", ["foolbox", "torchattacks"])
@@ -130,7 +130,7 @@ def test_missing_libraries(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "torchattacks": "torchattacks is not installed: pip install --no-deps torchattacks",
     }[name]
     with pytest.raises(UnsupportedError, match=message):
-        PERTURBERS[name](ModelLoss(convolutional()), INPUTS, LABELS)
+        METHODS[name](ModelLoss(convolutional()), INPUTS, LABELS)
 
 
 LOSS = ModelLoss(convolutional(), CrossEntropy())

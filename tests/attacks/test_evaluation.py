@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2
 from certus.attacks import (
+    BIM,
+    FGSM,
+    PGD,
     GradientAttack,
     Outcome,
     attack_data,
     fair_epsilon,
-    fgm,
-    ifgm,
-    nearest_error,
-    pgm,
+    minimum_norm_attack,
     typical_length,
     worst_of,
 )
@@ -43,7 +43,7 @@ def outcome(loss: list[float], wrong: list[bool] | None, length: float = 1.0) ->
 
 
 def test_outcomes_are_those_of_the_moved_points() -> None:
-    attack = fgm(0.1, domain=Box(0, 1))
+    attack = FGSM(0.1, domain=Box(0, 1))
     found = attack_data(LOSS, DATA, attack, batch_size=7)
     moved = attack(LOSS, DATA.inputs, DATA.targets)
     outputs = LOSS.model(moved)
@@ -63,7 +63,7 @@ def test_half_of_the_samples_misclassified_already() -> None:
     clean = attack_data(LOSS, data, ERM()).error()
     assert clean is not None
     assert clean.value == 0.5
-    for attack in (fgm(0.2), ifgm(0.2), pgm(0.2), pgm(2.0, 2.0), pgm(5.0, 1.0), WRM(0.1)):
+    for attack in (FGSM(0.2), BIM(0.2), PGD(0.2), PGD(2.0, 2.0), PGD(5.0, 1.0), WRM(0.1)):
         attacked = attack_data(LOSS, data, attack).error()
         assert attacked is not None
         assert attacked.value > 0.5
@@ -71,7 +71,7 @@ def test_half_of_the_samples_misclassified_already() -> None:
 
 def test_random_starts_come_from_the_seed() -> None:
     state = torch.random.get_rng_state()
-    one, two, other = (attack_data(LOSS, DATA, pgm(0.1), seed=seed).loss for seed in (1, 1, 2))
+    one, two, other = (attack_data(LOSS, DATA, PGD(0.1), seed=seed).loss for seed in (1, 1, 2))
     assert torch.equal(one, two)
     assert not torch.equal(one, other)
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -81,13 +81,13 @@ def test_regression_and_rows() -> None:
     torch.manual_seed(0)
     model = nn.Linear(3, 1)
     data = Samples(torch.randn(9, 3), torch.randn(9))
-    found = attack_data(ModelLoss(model, SquaredError()), data, pgm(0.5))
+    found = attack_data(ModelLoss(model, SquaredError()), data, PGD(0.5))
     assert found.wrong is None
     assert found.error() is None
     clean = attack_data(ModelLoss(model, SquaredError()), data, ERM())
     assert (found.loss > clean.loss).all()
     assert paired_differences(found, clean).of == "loss"
-    assert as_row(Trial("pgm", math.inf, 0.5), found)["error"] is None
+    assert as_row(Trial("pgd", math.inf, 0.5), found)["error"] is None
 
 
 @pytest.mark.parametrize(("count", "total"), [(0, 10), (1, 10), (37, 100), (100, 100), (1, 1)])
@@ -170,7 +170,7 @@ def test_one_output_stands_for_two_classes() -> None:
     error = attack_data(loss, data, ERM()).error()
     assert error is not None
     assert error.value == 0
-    found = nearest_error(loss, data.inputs, data.targets)
+    found = minimum_norm_attack(loss, data.inputs, data.targets)
     torch.testing.assert_close(found.distance, inputs[:, 0].abs(), rtol=0.02, atol=1e-3)
 
 
@@ -183,10 +183,10 @@ class Overflowing(nn.Module):
 
 
 def test_no_answer_is_no_error() -> None:
-    found = nearest_error(
+    found = minimum_norm_attack(
         ModelLoss(Overflowing()), torch.tensor([[0.5, 0.5]]), torch.tensor([0]), largest=8.0
     )
-    assert not found.found.any()
+    assert not found.success.any()
 
 
 @pytest.mark.parametrize("gamma", [0.5, 2.0])
@@ -220,37 +220,37 @@ def test_typical_lengths() -> None:
 
 
 BAD = {
-    "attack": (lambda: Trial("cw", 2.0, 1.0), "`attack` must be one of fgm, ifgm, pgm, wrm; got 'cw'"),
+    "attack": (lambda: Trial("cw", 2.0, 1.0), "`attack` must be one of fgsm, bim, pgd, wrm; got 'cw'"),
     "worst": (
         lambda: sweep(LOSS, DATA, [Trial("worst", 2.0, 1.0)]),
-        "`attack` must be one of fgm, ifgm, pgm, wrm; got 'worst'",
+        "`attack` must be one of fgsm, bim, pgd, wrm; got 'worst'",
     ),
     "no gamma": (lambda: Trial("wrm", None, None), "`gamma` must be given for the attack wrm; got None"),
-    "no epsilon": (lambda: Trial("pgm", 2.0, None), "`epsilon` and `norm` must be given for the attack pgm"),
-    "steps": (lambda: Trial("pgm", 2.0, 0.0, steps=0), "`steps` must be a whole number"),
+    "no epsilon": (lambda: Trial("pgd", 2.0, None), "`epsilon` and `norm` must be given for the attack pgd"),
+    "steps": (lambda: Trial("pgd", 2.0, 0.0, steps=0), "`steps` must be a whole number"),
     "idle gamma": (
-        lambda: Trial("pgm", 2.0, 1.0, gamma=1.0),
-        r"`gamma` must be left out for the attack pgm; got 1\.0\.",
+        lambda: Trial("pgd", 2.0, 1.0, gamma=1.0),
+        r"`gamma` must be left out for the attack pgd; got 1\.0\.",
     ),
     "idle radius": (
         lambda: Trial("wrm", None, 1.0, gamma=1.0),
         "`epsilon` must be left out for the attack wrm",
     ),
     "idle step": (
-        lambda: Trial("fgm", 2.0, 1.0, step_size=0.1),
-        "`step_size` must be left out for the attack fgm",
+        lambda: Trial("fgsm", 2.0, 1.0, step_size=0.1),
+        "`step_size` must be left out for the attack fgsm",
     ),
     "idle starts": (
-        lambda: Trial("ifgm", 2.0, 1.0, restarts=2),
-        "`restarts` must be left out for the attack ifgm",
+        lambda: Trial("bim", 2.0, 1.0, restarts=2),
+        "`restarts` must be left out for the attack bim",
     ),
     "same starts": (
         lambda: GradientAttack(1.0, restarts=2),
         "`restarts` must be 1 without `random_start`, or all runs are the same; got 2",
     ),
-    "restarts": (lambda: Trial("pgm", 2.0, 0.0, restarts=0), "`restarts` must be a whole number"),
-    "step": (lambda: Trial("pgm", 2.0, 0.1, step_size=-1.0), "`step_size` must be finite and not negative"),
-    "epsilon": (lambda: Trial("pgm", 2.0, -1.0), "`epsilon` must be finite and not negative; got -1.0"),
+    "restarts": (lambda: Trial("pgd", 2.0, 0.0, restarts=0), "`restarts` must be a whole number"),
+    "step": (lambda: Trial("pgd", 2.0, 0.1, step_size=-1.0), "`step_size` must be finite and not negative"),
+    "epsilon": (lambda: Trial("pgd", 2.0, -1.0), "`epsilon` must be finite and not negative; got -1.0"),
     "one sample": (lambda: sweep(LOSS, DATA[:1], []), "`data` must have at least 2 samples, for intervals"),
     "batch": (lambda: attack_data(LOSS, DATA, ERM(), batch_size=0), "`batch_size` must be a whole number"),
     "empty": (lambda: attack_data(LOSS, DATA[:0], ERM()), "`data` must not be empty; got 0 samples"),

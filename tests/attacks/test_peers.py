@@ -12,7 +12,7 @@ import torchattacks
 from torch import Tensor
 
 from certus import Box, CrossEntropy, ModelLoss
-from certus.attacks import GradientAttack, fgm, ifgm, pgm
+from certus.attacks import BIM, FGSM, PGD, GradientAttack
 from certus.attacks import projections as balls
 from tests.attacks.models import convolutional, images
 
@@ -39,7 +39,7 @@ def by_foolbox(attack: Any, epsilon: float, labels: Tensor | Any = LABELS) -> Te
 def test_fgm(norm: float) -> None:
     epsilon = EPSILON[norm]
     kind = foolbox.attacks.L2FastGradientAttack if norm == 2 else foolbox.attacks.LinfFastGradientAttack
-    found = fgm(epsilon, norm, domain=BOX)(LOSS, INPUTS, LABELS)
+    found = FGSM(epsilon, norm, domain=BOX)(LOSS, INPUTS, LABELS)
     same(found, by_foolbox(kind(), epsilon))
     if norm == math.inf:
         same(found, torchattacks.FGSM(MODEL, eps=epsilon)(INPUTS, LABELS))
@@ -50,7 +50,7 @@ def test_fgm(norm: float) -> None:
 def test_ifgm(norm: float, steps: int) -> None:
     epsilon = EPSILON[norm]
     step = 2.5 * epsilon / steps  # our default
-    found = ifgm(epsilon, norm, steps=steps, domain=BOX)(LOSS, INPUTS, LABELS)
+    found = BIM(epsilon, norm, steps=steps, domain=BOX)(LOSS, INPUTS, LABELS)
     kind = foolbox.attacks.L2BasicIterativeAttack if norm == 2 else foolbox.attacks.LinfBasicIterativeAttack
     same(found, by_foolbox(kind(steps=steps, abs_stepsize=step), epsilon))
     if norm == 2:
@@ -68,7 +68,7 @@ def test_pgm_from_the_same_start(norm: float, steps: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(balls, "uniform", lambda *ignored: start)
     kind = foolbox.attacks.L2PGD if norm == 2 else foolbox.attacks.LinfPGD
     monkeypatch.setattr(kind, "get_random_start", lambda self, x0, radius: x0 + start)
-    found = pgm(epsilon, norm, steps=steps, step_size=step, domain=BOX)(LOSS, INPUTS, LABELS)
+    found = PGD(epsilon, norm, steps=steps, step_size=step, domain=BOX)(LOSS, INPUTS, LABELS)
     same(found, by_foolbox(kind(steps=steps, abs_stepsize=step), epsilon))
 
 
@@ -78,7 +78,7 @@ def test_sup_norm_pgm_draws_the_start_of_torchattacks(steps: int) -> None:
     torch.manual_seed(3)
     other = torchattacks.PGD(MODEL, eps=0.1, alpha=0.02, steps=steps, random_start=True)(INPUTS, LABELS)
     torch.manual_seed(3)
-    same(pgm(0.1, steps=steps, step_size=0.02, domain=BOX)(LOSS, INPUTS, LABELS), other)
+    same(PGD(0.1, steps=steps, step_size=0.02, domain=BOX)(LOSS, INPUTS, LABELS), other)
 
 
 @NORMS
@@ -87,7 +87,7 @@ def test_targeted(norm: float) -> None:
     kind = foolbox.attacks.L2BasicIterativeAttack if norm == 2 else foolbox.attacks.LinfBasicIterativeAttack
     criterion = foolbox.criteria.TargetedMisclassification(goals)
     expected = by_foolbox(kind(steps=7, abs_stepsize=0.05), epsilon, criterion)
-    found = ifgm(epsilon, norm, steps=7, step_size=0.05, domain=BOX, targeted=True)(LOSS, INPUTS, goals)
+    found = BIM(epsilon, norm, steps=7, step_size=0.05, domain=BOX, targeted=True)(LOSS, INPUTS, goals)
     same(found, expected)
     assert (LOSS(found, goals) < LOSS(INPUTS, goals)).all()
 

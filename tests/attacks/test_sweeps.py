@@ -11,8 +11,8 @@ from torch import nn
 
 from certus import WRM, Box, CrossEntropy, ModelLoss
 from certus.attacks import (
+    FGSM,
     attack_data,
-    fgm,
     worst_of,
 )
 from certus.attacks.evaluate import Trial, as_row, sweep
@@ -26,8 +26,8 @@ LOSS = ModelLoss(convolutional(), CrossEntropy())
 
 def test_only_attacks_on_the_same_set_share_a_worst() -> None:
     """Two clipped attacks and one unclipped of the same norm and ε: the worst is that of the clipped two."""
-    trials = [Trial("fgm", math.inf, 0.8), Trial("pgm", math.inf, 0.8, steps=5)]
-    done = sweep(LOSS, DATA, [*trials, Trial("fgm", math.inf, 0.8, clipped=False)], domain=Box(0, 1))
+    trials = [Trial("fgsm", math.inf, 0.8), Trial("pgd", math.inf, 0.8, steps=5)]
+    done = sweep(LOSS, DATA, [*trials, Trial("fgsm", math.inf, 0.8, clipped=False)], domain=Box(0, 1))
     (worst,) = [(trial, outcome) for trial, outcome in done if trial.attack == "worst"]
     assert worst[0].clipped
     assert torch.equal(worst[1].loss, worst_of([done[0][1], done[1][1]]).loss)
@@ -57,15 +57,15 @@ def test_wrm_in_a_sweep_climbs_to_the_maximum() -> None:
 
 def test_a_sweep_records_what_was_done() -> None:
     trials = [
-        Trial("fgm", math.inf, 0.0, steps=1),
-        *(Trial("fgm", math.inf, 0.1, steps=1, clipped=clipped) for clipped in (True, False)),
-        Trial("pgm", math.inf, 0.1, steps=5, restarts=2),
-        Trial("ifgm", math.inf, 0.1, steps=5, step_size=0.07),
+        Trial("fgsm", math.inf, 0.0, steps=1),
+        *(Trial("fgsm", math.inf, 0.1, steps=1, clipped=clipped) for clipped in (True, False)),
+        Trial("pgd", math.inf, 0.1, steps=5, restarts=2),
+        Trial("bim", math.inf, 0.1, steps=5, step_size=0.07),
         Trial("wrm", None, None, gamma=0.5),
     ]
     done = sweep(LOSS, DATA, trials, domain=Box(0, 1))
     rows = [as_row(*one) for one in done]
-    assert [row["attack"] for row in rows] == ["fgm", "fgm", "fgm", "pgm", "ifgm", "wrm", "worst"]
+    assert [row["attack"] for row in rows] == ["fgsm", "fgsm", "fgsm", "pgd", "bim", "wrm", "worst"]
     assert [row["step_size"] for row in rows[:6]] == [0.0, 0.1, 0.1, 0.05, 0.07, None]
     assert [row["clipped"] for row in rows[:3]] == [True, True, False]
     assert [row["steps"] for row in rows] == [1, 1, 1, 5, 5, None, 5]
@@ -73,6 +73,6 @@ def test_a_sweep_records_what_was_done() -> None:
     errors = [row["error"]["value"] for row in rows]
     assert errors[6] >= max(errors[1], errors[3], errors[4])
     assert rows[0]["rho_test"] == 0
-    unclipped = attack_data(LOSS, DATA, fgm(0.1)).mean_loss().value
+    unclipped = attack_data(LOSS, DATA, FGSM(0.1)).mean_loss().value
     assert rows[2]["loss"]["value"] == pytest.approx(unclipped)
     assert {row["evidence"] for row in rows} == {"attained"}

@@ -77,7 +77,7 @@ def attack(seed: int, steps: int = 40) -> Attacked:
 
 
 def attack_animal(animal: Animal, steps: int, *, full: bool = False) -> Attacked:
-    """The same for a network of the zoo, and its mean loss within ρ, by PGM, beside the certified one."""
+    """The same for a network of the zoo, and its mean loss within ρ, by PGD, beside the certified one."""
     model, shape = animal.make(full=full), animal.full_shape if full else animal.shape
     found = attack_network(Made(model, shape, 3, animal.full_depth if full else animal.depth), 0, steps)
     generator = torch.Generator().manual_seed(1)

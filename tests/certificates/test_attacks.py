@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import certus
 from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2, certify
-from certus.attacks import fgm, ifgm, nearest_error, pgm
+from certus.attacks import BIM, FGSM, PGD, minimum_norm_attack
 from certus.certificates import Certificate, Rule, worst_error
 from certus.certificates.dual_values import climb
 from certus.certificates.proven import duality_gap as gap
@@ -74,7 +74,7 @@ def attack(
     found: Certificate,
     rhos: list[float],
 ) -> Attacked:
-    """Every attack of the library, with restarts: FGM, IFGM and PGM around the radius √ρ, the nearest error,
+    """Every attack of the library, with restarts: FGSM, BIM and PGD around the radius √ρ, the nearest error,
     and WRM at the very γ that prove the bounds, and below them."""
     cost, domain, measure = geometry
     (origin, targets), loss = data, ModelLoss(model, CrossEntropy())
@@ -82,13 +82,15 @@ def attack(
     moved = [origin]
     for radius in {math.sqrt(rho) * factor for rho in rhos for factor in (0.8, 1.6)}:
         norm = math.inf if isinstance(cost, SquaredSup) else 2.0
-        moved.append(fgm(radius, norm, domain=domain)(loss, origin, targets))
-        moved.append(pgm(radius, norm, steps=4, restarts=2, domain=domain)(loss, origin, targets))
-        moved.append(ifgm(radius, norm, steps=4, domain=domain)(loss, origin, targets))
+        moved.append(FGSM(radius, norm, domain=domain)(loss, origin, targets))
+        moved.append(PGD(radius, norm, steps=4, restarts=2, domain=domain)(loss, origin, targets))
+        moved.append(BIM(radius, norm, steps=4, domain=domain)(loss, origin, targets))
     for gamma in {found.bracket(rho).gamma * factor for rho in rhos for factor in (0.7, 1.0)}:
         wrm = WRM(gamma, cost=cost, domain=domain, maximizer=BarzilaiBorwein(1e-5, 6))
         moved.append(wrm.solve(loss, origin, targets).inputs)
-    moved.append(nearest_error(loss, origin, targets, domain=domain, steps=3, rounds=4, restarts=2).inputs)
+    moved.append(
+        minimum_norm_attack(loss, origin, targets, domain=domain, steps=3, rounds=4, restarts=2).inputs
+    )
     with torch.no_grad():
         return Attacked(
             torch.stack([measure(points - origin) for points in moved]),

@@ -16,7 +16,7 @@ from torch import nn
 
 import certus
 from certus import Box, CrossEntropy, SquaredL2, certify
-from certus.attacks import pgm
+from certus.attacks import PGD
 from certus.certificates import Rule, worst_error
 from certus.costs import LabelCost, WeightedL2
 from certus.errors import ArgumentError
@@ -231,7 +231,7 @@ def test_the_toy_curve_lies_above_every_attack() -> None:
     assert all(one.loss_low <= one.loss_estimate <= one.loss_high for one in curve)
     assert all(first.loss_high <= second.loss_high for first, second in itertools.pairwise(curve))
     for one in curve:
-        attacked = pgm(one.distance, 2.0, steps=10)(loss, data.test.inputs, data.test.targets)
+        attacked = PGD(one.distance, 2.0, steps=10)(loss, data.test.inputs, data.test.targets)
         with torch.no_grad():
             assert float(loss(attacked, data.test.targets).mean()) <= one.loss_high
 

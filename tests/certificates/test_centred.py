@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from certus import Box, CrossEntropy, ModelLoss, SquaredL2, certify
-from certus.attacks import nearest_error
+from certus.attacks import minimum_norm_attack
 from certus.bounds.analysis import Analysis
 from certus.certificates.proven.constants import Grid, look_around
 from certus.certificates.proven.majorants import Margins, Parabolas, centred_parabolas, narrow
@@ -201,7 +201,7 @@ def test_radii_hold_against_the_nearest_errors_found() -> None:
         data = Samples(data.inputs, model(data.inputs).argmax(1))
     found = certify(model, data, rho=0.1, balls=0, refine=0, attack_steps=0)
     assert found.error_floor is not None
-    near = nearest_error(ModelLoss(model), data.inputs, data.targets, norm=2.0, steps=20, rounds=8)
+    near = minimum_norm_attack(ModelLoss(model), data.inputs, data.targets, norm=2.0, steps=20, rounds=8)
     distance = (near.inputs - data.inputs).norm(dim=1)
     with torch.no_grad():
         wrong = model(near.inputs).argmax(1) != data.targets

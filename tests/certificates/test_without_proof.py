@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus.attacks import nearest_error
+from certus.attacks import minimum_norm_attack
 from certus.certificates import Certificate
 from certus.certificates.files import as_json, sample_table
 from certus.costs import SquaredSup, WeightedL2
@@ -149,7 +149,7 @@ def test_models_that_write_over_their_inputs_are_given_copies(how: str) -> None:
                 model, (inputs, targets), rho=0.1, sigma=0.3, draws=10, votes=9, attack_steps=2
             ).curve(),
             evaluate(certus.ModelLoss(model), Samples(inputs, targets)),
-            nearest_error(certus.ModelLoss(model), inputs, targets, steps=5, rounds=3).distance,
+            minimum_norm_attack(certus.ModelLoss(model), inputs, targets, steps=5, rounds=3).distance,
         ]
         for model in (Overwrites(how), Overwrites("not"))
     )

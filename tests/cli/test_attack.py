@@ -10,7 +10,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from certus.attacks import attack_data, fair_epsilon, nearest_error, pgm
+from certus.attacks import PGD, attack_data, fair_epsilon, minimum_norm_attack
 from certus.data import choose_rows
 from certus.datasets import digits
 from certus.display.canvas import COLOURS
@@ -50,13 +50,13 @@ def read(folder: Path, *arguments: str) -> dict[str, list[dict[str, object]]]:
 
 
 def test_a_sweep_is_what_the_library_finds(runs: Path) -> None:
-    options = ["--attack", "pgm", "--attack", "fgm", "--epsilon", "0.2", "--epsilon", "0.05", "--seed", "3"]
+    options = ["--attack", "pgd", "--attack", "fgsm", "--epsilon", "0.2", "--epsilon", "0.05", "--seed", "3"]
     rows = read(runs, "attack", "wrm", *options)["rows"]
     assert [(row["attack"], row["epsilon"]) for row in rows] == [
-        *(("pgm", 0.05), ("pgm", 0.2), ("fgm", 0.05), ("fgm", 0.2), ("worst", 0.05), ("worst", 0.2))
+        *(("pgd", 0.05), ("pgd", 0.2), ("fgsm", 0.05), ("fgsm", 0.2), ("worst", 0.05), ("worst", 0.2))
     ]
     trained = open_trained(RunDirectory.open(runs / "wrm"))
-    found = attack_data(trained.loss, trained.data.test, pgm(0.2, domain=trained.data.domain), seed=3).error()
+    found = attack_data(trained.loss, trained.data.test, PGD(0.2, domain=trained.data.domain), seed=3).error()
     assert found is not None
     assert rows[1]["error"] == {"value": found.value, "low": found.low, "high": found.high}
     assert rows[1]["step_size"] == pytest.approx(2.5 * 0.2 / 15)
@@ -95,7 +95,7 @@ def test_nearest_errors(runs: Path) -> None:
     distances = read(runs, "attack", "wrm", "--nearest", "--norm", "2", "--samples", "30")["distances"]
     trained = open_trained(RunDirectory.open(runs / "wrm"))
     data = trained.data.test[choose_rows(len(trained.data.test), 30, seed=0)]
-    found = nearest_error(trained.loss, data.inputs, data.targets, domain=trained.data.domain)
+    found = minimum_norm_attack(trained.loss, data.inputs, data.targets, domain=trained.data.domain)
     expected = [None if math.isinf(value) else value for value in found.distance.tolist()]
     assert distances == expected
     table = certus("attack", "wrm", "--nearest", "--samples", "30", folder=runs).stdout
@@ -138,22 +138,22 @@ def test_comparison(runs: Path, drawn: list[Figure]) -> None:
     assert pixels_of(runs / "compare.png")[COLOURS[0]] > 100
 
 
-@pytest.mark.parametrize("method", ["fgm", "ifgm", "pgm"])
+@pytest.mark.parametrize("method", ["fgsm", "bim", "pgd"])
 def test_training_by_attacks(method: str, runs: Path) -> None:
     options = ["--method", method, "--norm", "inf", "--epsilon", "0.1", "--json"]
-    options += [] if method == "fgm" else ["--steps", "3"]
+    options += [] if method == "fgsm" else ["--steps", "3"]
     done = certus("train", "digits", *QUICK, *options, "-o", method, folder=runs)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     assert printed["settings"]["epsilon"] == 0.1
-    expected = None if method == "fgm" else pytest.approx(2.5 * 0.1 / 3)
+    expected = None if method == "fgsm" else pytest.approx(2.5 * 0.1 / 3)
     assert printed["settings"]["step_size"] == expected
     assert printed["result"]["level"] is None
     assert 0 < printed["history"][0]["rho_running"] <= 64 * 0.1**2 * 1.001
 
 
 def test_training_with_a_fair_budget(runs: Path) -> None:
-    options = ["--method", "pgm", "--norm", "2", "--epsilon", "from:wrm"]
+    options = ["--method", "pgd", "--norm", "2", "--epsilon", "from:wrm"]
     options += ["--steps", "2", "--step-size", "0.3"]
     done = certus("train", "digits", *QUICK, *options, "-o", "fair", folder=runs)
     assert done.returncode == 0, done.stderr
@@ -180,7 +180,7 @@ class Stop(Observer):
 def test_a_run_of_pgm_resumes_bit_for_bit(steps: int, tmp_path: Path) -> None:
     """Random starts come from torch's generator, which is seeded at every step."""
     settings = Settings(
-        data="digits", model="mlp:8:elu", method="pgm", norm="inf", epsilon=0.1, steps=2, epochs=2
+        data="digits", model="mlp:8:elu", method="pgd", norm="inf", epsilon=0.1, steps=2, epochs=2
     )
     whole = start_run(tmp_path / "whole", settings, digits())
     execute(whole)
@@ -193,8 +193,8 @@ def test_a_run_of_pgm_resumes_bit_for_bit(steps: int, tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "attack": (["attack", "wrm", "--attack", "cw", "--epsilon", "1"], "be one of fgm, ifgm, pgm, wrm"),
-    "worst": (["attack", "wrm", "--attack", "worst", "--epsilon", "1"], "be one of fgm, ifgm, pgm, wrm"),
+    "attack": (["attack", "wrm", "--attack", "cw", "--epsilon", "1"], "be one of fgsm, bim, pgd, wrm"),
+    "worst": (["attack", "wrm", "--attack", "worst", "--epsilon", "1"], "be one of fgsm, bim, pgd, wrm"),
     "no epsilon": (["attack", "erm"], "`--epsilon` must be given for erm"),
     "no gamma": (["attack", "wrm", "--attack", "wrm"], "`--gamma` must be given for wrm"),
     "epsilon": (
@@ -217,21 +217,21 @@ REFUSED = {
     "regression": (["attack", "numbers", "--nearest"], "`targets` must be (batch,) int64 labels"),
     "single": (["compare", "wrm", "--epsilon", "1"], "`RUNS` must be two or more, each once; got wrm."),
     "twice": (["compare", "wrm", "wrm", "--epsilon", "1"], "each once; got wrm, wrm."),
-    "gamma of pgm": (
+    "gamma of pgd": (
         ["attack", "wrm", "--epsilon", "1", "--gamma", "1"],
-        "`--gamma` must be left out for pgm",
+        "`--gamma` must be left out for pgd",
     ),
     "epsilon of wrm": (
         ["attack", "wrm", "--attack", "wrm", "--gamma", "1", "--epsilon", "1"],
         "`--epsilon` must be left out for wrm",
     ),
-    "step of fgm": (
-        ["attack", "wrm", "--attack", "fgm", "--epsilon", "1", "--step-size", "-1"],
-        "`--step-size` must be left out for fgm: it is for ifgm, pgm; got -1.0.",
+    "step of fgsm": (
+        ["attack", "wrm", "--attack", "fgsm", "--epsilon", "1", "--step-size", "-1"],
+        "`--step-size` must be left out for fgsm: it is for bim, pgd; got -1.0.",
     ),
-    "starts of ifgm": (
-        ["attack", "wrm", "--attack", "ifgm", "--epsilon", "1", "--restarts", "5"],
-        "`--restarts` must be left out for ifgm: it is for pgm; got 5.",
+    "starts of bim": (
+        ["attack", "wrm", "--attack", "bim", "--epsilon", "1", "--restarts", "5"],
+        "`--restarts` must be left out for bim: it is for pgd; got 5.",
     ),
     "no steps at all": (
         ["attack", "wrm", "--epsilon", "0", "--steps", "0"],
@@ -253,33 +253,33 @@ REFUSED = {
         "`RUNS` must have the same test samples, to be compared; got wrm with",
     ),
     "train norm": (
-        ["train", "digits", "--method", "pgm", "--norm", "3", "--epsilon", "1"],
+        ["train", "digits", "--method", "pgd", "--norm", "3", "--epsilon", "1"],
         "`--norm` must be",
     ),
-    "train epsilon": (["train", "digits", "--method", "pgm"], "Give `--epsilon` and `--norm` for pgm"),
+    "train epsilon": (["train", "digits", "--method", "pgd"], "Give `--epsilon` and `--norm` for pgd"),
     "train gamma": (
-        ["train", "digits", "--method", "pgm", "--epsilon", "1", "--gamma", "1"],
-        "`--gamma` must be left out for pgm: it is for wrm; got 1.0.",
+        ["train", "digits", "--method", "pgd", "--epsilon", "1", "--gamma", "1"],
+        "`--gamma` must be left out for pgd: it is for wrm; got 1.0.",
     ),
     "train wrm": (
         ["train", "digits", "--gamma", "1", "--epsilon", "1"],
         "`--epsilon` must be left out for wrm",
     ),
     "train steps": (
-        ["train", "digits", "--method", "fgm", "--epsilon", "1", "--steps", "7"],
-        "`--steps` must be left out for fgm: it is for ifgm, pgm; got 7.",
+        ["train", "digits", "--method", "fgsm", "--epsilon", "1", "--steps", "7"],
+        "`--steps` must be left out for fgsm: it is for bim, pgd; got 7.",
     ),
     "train step": (
-        ["train", "digits", "--method", "fgm", "--epsilon", "1", "--step-size", "1"],
-        "`--step-size` must be left out for fgm: it is for ifgm, pgm; got 1.0.",
+        ["train", "digits", "--method", "fgsm", "--epsilon", "1", "--step-size", "1"],
+        "`--step-size` must be left out for fgsm: it is for bim, pgd; got 1.0.",
     ),
     "train step size": (
-        ["train", "digits", "--method", "pgm", "--epsilon", "1", "--step-size", "0"],
+        ["train", "digits", "--method", "pgd", "--epsilon", "1", "--step-size", "0"],
         "`--step-size` must be positive and finite; got 0.0.",
     ),
     "train cost": (
-        ["train", "digits", "--method", "pgm", "--epsilon", "1", "--cost", "linf"],
-        "`--cost` must be left out for pgm: it is for wrm; got linf.",
+        ["train", "digits", "--method", "pgd", "--epsilon", "1", "--cost", "linf"],
+        "`--cost` must be left out for pgd: it is for wrm; got linf.",
     ),
 }
 

@@ -244,7 +244,7 @@ REFUSED = {
     "likely": (["train", "clean.csv"], "got 'clean.csv'. Did you mean csv:clean.csv?"),
     "method": (
         ["train", "digits", "--method", "magic"],
-        "`--method` must be one of wrm, erm, fgm, ifgm, pgm",
+        "`--method` must be one of wrm, erm, fgsm, bim, pgd",
     ),
     "epochs": (["train", "digits", "--epochs", "0"], "`--epochs` must be at least 1; got 0."),
     "gamma": (["train", "digits", "--gamma", "-1"], "`--gamma` must be positive and finite; got -1.0."),

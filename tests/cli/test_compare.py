@@ -67,7 +67,7 @@ def test_wrm_pays_the_cost_of_the_run(clip: bool, runs: Path) -> None:
 def test_the_table_says_what_was_done(runs: Path) -> None:
     options = ["--norm", "2", "--epsilon", "0.5", "--samples", "20"]
     shown = certus("attack", "sup", *options, folder=runs).stdout
-    assert "of digits@test, seed 0; pgm, norm 2, epsilon 0.5, steps 15, step size 0.08333, clipped" in shown
+    assert "of digits@test, seed 0; pgd, norm 2, epsilon 0.5, steps 15, step size 0.08333, clipped" in shown
     shown = certus("attack", "scaled", *options, folder=runs).stdout
     assert "not clipped, since the data have no bounds" in shown
 

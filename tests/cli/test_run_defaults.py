@@ -18,7 +18,7 @@ QUICK = ("--epochs", "1", "--model", "mlp:4:elu", "--batch-size", "32")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs by ρ, by γ, by pgm and without any, on a small table of numbers."""
+    """Runs by ρ, by γ, by pgd and without any, on a small table of numbers."""
     folder, draws = tmp_path_factory.mktemp("defaults"), np.random.default_rng(0)
     points = draws.normal(size=(60, 2))
     np.savez(folder / "data.npz", inputs=points, targets=(points[:, 0] > 0).astype(np.int64))
@@ -26,7 +26,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "asked": ("--rho", "0.04"),
         "measured": ("--gamma", "2"),
         "sup": ("--rho", "0.04", "--cost", "linf"),
-        "attacked": ("--method", "pgm", "--norm", "2", "--epsilon", "0.3"),
+        "attacked": ("--method", "pgd", "--norm", "2", "--epsilon", "0.3"),
         "plain": ("--method", "erm"),
     }
     for name, options in methods.items():

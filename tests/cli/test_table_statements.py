@@ -224,7 +224,7 @@ def reached_by_x(folder: Path, epsilon: float) -> np.ndarray:
 
 def test_attacks_leave_categories_whole(shop: Path) -> None:
     line = ("attack", "run-people", "--norm", "2", "--epsilon", "1", "--json")
-    for kind in ("pgm", "fgm"):
+    for kind in ("pgd", "fgsm"):
         done = certus(*line, "--attack", kind, folder=shop)
         assert done.returncode == 0, done.stderr
         row = json.loads(done.stdout)["rows"][0]

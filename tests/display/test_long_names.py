@@ -95,7 +95,7 @@ def test_long_features(drawn: list[Figure], tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_sweeps_of_many_runs(count: int, drawn: list[Figure], tmp_path: Path) -> None:
     curves = {name: Curve([0.0, 1.0], [0.1, 0.5], [0.0, 0.4], [0.2, 0.6]) for name in NAMES}
-    panel = Panel("pgm, norm 2", f"inputs move by at most ε ({UNITS})", "error rate", curves, marked=0.4)
+    panel = Panel("pgd, norm 2", f"inputs move by at most ε ({UNITS})", "error rate", curves, marked=0.4)
     draw_sweeps([panel] * count, tmp_path / "a.png", "; ".join(NAMES))
     assert cut_or_covered(drawn[0]) == []
     assert "budget of training" in drawn[0].axes[0].texts[0].get_text()

@@ -20,19 +20,19 @@ from tests.pictures import pixels_of
 
 CURVE = Curve([0.0, 1.0], [0.1, 0.5], [0.0, 0.4], [0.2, 0.6])
 PANELS = [
-    Panel("norm 2", "epsilon", "error", {"fgm": CURVE, "pgm": CURVE}, marked=0.5),
-    Panel("wrm", "gamma", "error", {"wrm": CURVE, "pgm": CURVE}),
+    Panel("norm 2", "epsilon", "error", {"fgsm": CURVE, "pgd": CURVE}, marked=0.5),
+    Panel("wrm", "gamma", "error", {"wrm": CURVE, "pgd": CURVE}),
 ]
 
 
 def test_every_name_is_in_the_legend_with_one_colour(drawn: list[Figure], tmp_path: Path) -> None:
     draw_sweeps(PANELS, tmp_path / "a.png")
     (figure,) = drawn
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fgm", "pgm", "wrm"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fgsm", "pgd", "wrm"]
     colours: dict[object, set[object]] = {}
     for axes in figure.axes:
         for line in axes.lines:
-            if line.get_label() in ("fgm", "pgm", "wrm"):
+            if line.get_label() in ("fgsm", "pgd", "wrm"):
                 colours.setdefault(line.get_label(), set()).add(line.get_color())
                 assert list(line.get_ydata()) == [0.1, 0.5]  # type: ignore[arg-type]
     assert [len(used) for used in colours.values()] == [1, 1, 1]
@@ -49,7 +49,7 @@ def test_any_number_of_panels(count: int, drawn: list[Figure], tmp_path: Path) -
     corners = {tuple(axes.get_position().p0) for axes in shown}
     assert len(corners) == count
     picture = (tmp_path / "deep/a.svg").read_text()
-    for words in ("many", "epsilon", "error", "fgm", "pgm", *(panel.title for panel in panels)):
+    for words in ("many", "epsilon", "error", "fgsm", "pgd", *(panel.title for panel in panels)):
         assert f"<!-- {words} -->" in picture
 
 
@@ -82,12 +82,12 @@ def test_failed_attacks_are_marked(drawn: list[Figure], tmp_path: Path) -> None:
     """More room and less found: the attack failed. What falls as it should is not marked."""
     odd = Curve([0.0, 1.0, 2.0, 3.0], [0.1, 0.5, 0.4, 0.5], [0.1] * 4, [0.6] * 4)
     falling = Curve([1.0, 2.0], [0.5, 0.2], [0.1] * 2, [0.6] * 2)
-    draw_sweeps([Panel("", "epsilon", "error", {"pgm": odd, "fgm": falling}, towards=1)], tmp_path / "a.png")
+    draw_sweeps([Panel("", "epsilon", "error", {"pgd": odd, "fgsm": falling}, towards=1)], tmp_path / "a.png")
     hollow = [line for line in drawn[0].axes[0].lines if line.get_label() == FAILED]
     assert [np.asarray(line.get_xydata()).tolist() for line in hollow] == [[[2.0, 0.4]], [[2.0, 0.2]]]
     assert all(line.get_markerfacecolor() == "white" for line in hollow)
     named = [" ".join(text.get_text().split()) for text in drawn[0].legends[0].get_texts()]
-    assert named == ["pgm", "fgm", FAILED]
+    assert named == ["pgd", "fgsm", FAILED]
     for towards in (0, -1):  # no attack; an attack that is stronger on the left
         draw_sweeps([Panel("", "gamma", "error", {"wrm": falling}, towards=towards)], tmp_path / "a.png")
         assert [text.get_text() for text in drawn[-1].legends[0].get_texts()] == ["wrm"]
@@ -107,7 +107,7 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_words_of_a_mark_stay_within_the_axes(marked: float, logarithmic: bool) -> None:
     curve = Curve([0.01, 0.1, 1.0], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3])
     figure = sweep_figure(
-        [Panel("", "epsilon", "error", {"fgm": curve}, marked=marked, logarithmic=logarithmic)]
+        [Panel("", "epsilon", "error", {"fgsm": curve}, marked=marked, logarithmic=logarithmic)]
     )
     figure.canvas.draw()
     (axes,) = figure.axes
@@ -119,7 +119,7 @@ def test_the_words_of_a_mark_stay_within_the_axes(marked: float, logarithmic: bo
 
 def test_labels_of_small_strengths_do_not_overlap() -> None:
     curve = Curve([0.0, 0.00025, 0.004], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3])
-    figure = sweep_figure([Panel("", subscripted("ε_adv / C_∞"), "error", {"fgm": curve})] * 2)
+    figure = sweep_figure([Panel("", subscripted("ε_adv / C_∞"), "error", {"fgsm": curve})] * 2)
     figure.canvas.draw()
     for axes in figure.axes:
         shown = [label.get_window_extent() for label in axes.get_xticklabels()]

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 import certus
 from certus import WRM, ModelLoss, fit
-from certus.attacks import fgm, pgm
+from certus.attacks import FGSM, PGD
 from certus.errors import ArgumentError
-from certus.inner.methods import ERM, FunctionPerturber, Perturber, as_perturber
+from certus.inner.methods import ERM, FunctionMethod, Method, as_method
 from certus.losses import AnyLoss
 
 INPUTS = torch.rand(6, 3, generator=torch.Generator().manual_seed(0))
@@ -22,7 +22,7 @@ def loss() -> ModelLoss:
     return ModelLoss(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)))
 
 
-METHODS: dict[str, Perturber] = {"erm": ERM(), "fgm": fgm(0.1), "pgm": pgm(0.1, 2.0), "wrm": WRM(1.0)}
+METHODS: dict[str, Method] = {"erm": ERM(), "fgsm": FGSM(0.1), "pgd": PGD(0.1, 2.0), "wrm": WRM(1.0)}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -41,7 +41,7 @@ def test_perturb_and_call_agree(name: str) -> None:
 
 def test_what_is_measured() -> None:
     assert METHODS["erm"].perturb(loss(), INPUTS, TARGETS).measured == {}
-    found = METHODS["fgm"].perturb(loss(), INPUTS, TARGETS)
+    found = METHODS["fgsm"].perturb(loss(), INPUTS, TARGETS)
     torch.testing.assert_close(found.measured["rho_running"], torch.full((6,), 3 * 0.1**2))
     told = METHODS["wrm"].perturb(loss(), INPUTS, TARGETS).measured
     solved = WRM(1.0).solve(loss(), INPUTS, TARGETS)
@@ -58,7 +58,7 @@ def test_labels_that_move_come_with_the_inputs() -> None:
 
 def test_only_a_penalty_has_a_gamma_and_a_state() -> None:
     assert [name for name, method in METHODS.items() if method.penalty is not None] == ["wrm"]
-    for name in ("erm", "fgm"):
+    for name in ("erm", "fgsm"):
         assert METHODS[name].state_dict() == {}
         METHODS[name].load_state_dict({})
         assert METHODS[name].train(False) is METHODS[name]
@@ -83,8 +83,8 @@ def shifted(loss: AnyLoss, inputs: Tensor, targets: Tensor | None) -> Tensor:
 
 
 def test_a_function_is_a_method() -> None:
-    made = as_perturber(shifted)
-    assert isinstance(made, FunctionPerturber)
+    made = as_method(shifted)
+    assert isinstance(made, FunctionMethod)
     assert torch.equal(made(loss(), INPUTS, TARGETS), INPUTS + 1.0)
     data = certus.data.Samples(INPUTS, TARGETS)
     one, other = (nn.Linear(3, 2) for _ in range(2))
@@ -103,5 +103,5 @@ def test_a_name_is_no_method() -> None:
 @pytest.mark.parametrize("method", ["gradient", 3.0, WRM])
 def test_what_is_no_method_is_refused(method: object) -> None:
     data = certus.data.Samples(INPUTS, TARGETS)
-    with pytest.raises(ArgumentError, match=r"`method` must be a perturber, such as certus.WRM\(gamma=2.0\)"):
+    with pytest.raises(ArgumentError, match=r"`method` must be a method, such as certus.WRM\(gamma=2.0\)"):
         fit(nn.Linear(3, 2), data, method=method)  # type: ignore[arg-type]

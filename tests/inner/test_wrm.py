@@ -1,4 +1,4 @@
-"""WRM as a perturber: γ that follows ρ, states, label costs, several processes."""
+"""WRM as a method: γ that follows ρ, states, label costs, several processes."""
 
 from __future__ import annotations
 

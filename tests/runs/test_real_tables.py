@@ -284,7 +284,7 @@ def test_batches_of_a_table_are_rows_too(tmp_path: Path, way: str) -> None:
 
     def sides(rows: Any) -> list[float]:
         if way == "attack":
-            done = certus.attacks.attack_data(certus.ModelLoss(network), rows, certus.attacks.fgm(0.5))
+            done = certus.attacks.attack_data(certus.ModelLoss(network), rows, certus.attacks.FGSM(0.5))
             return [float(done.loss.mean()), float(done.sup.max())]
         options: dict[str, Any] = {"attack_steps": 5, "domain": table.data.domain}
         if way == "smoothing":

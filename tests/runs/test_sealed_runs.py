@@ -26,7 +26,7 @@ COMMANDS = {
     "certify": ["certify", "run", "--rho", "0.1"],
     "bound": ["bound", "run"],
     "compare": ["compare", "run", "other", "--epsilon", "0.1"],
-    "train": ["train", "csv:a.csv", "--method", "pgm", "--epsilon", "from:run"],
+    "train": ["train", "csv:a.csv", "--method", "pgd", "--epsilon", "from:run"],
     "shift": ["shift", "csv:a.csv@train", "csv:a.csv@test", "--run", "run"],
 }
 

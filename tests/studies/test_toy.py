@@ -60,9 +60,10 @@ def test_fgm_moves_by_the_root_of_the_level_of_wrm() -> None:
     recorder = Recorder()
     found = three_networks(cast(Workspace, recorder), "elu", seed=4, epochs=7, schedule="cosine")
     assert {name: cast(Any, one).settings.method for name, one in found.items()} == {
-        name: name for name in ("erm", "fgm", "wrm")
+        **{name: name for name in ("erm", "wrm")},
+        "fgm": "fgsm",
     }
-    fgm, wrm = recorder.asked["fgm"], recorder.asked["wrm"]
+    fgm, wrm = recorder.asked["fgsm"], recorder.asked["wrm"]
     assert fgm.epsilon == pytest.approx(0.3)
     assert fgm.norm == "2"
     assert (wrm.gamma, wrm.rho, wrm.cost) == (2.0, None, "natural")

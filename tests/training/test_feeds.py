@@ -179,7 +179,7 @@ def test_an_observer_is_told_that_nobody_knows_the_length() -> None:
         ((INPUTS, LABELS), {"optimizer": "sgd"}, "make one from parameter groups, .*; got 'sgd'"),
         ((INPUTS, LABELS), {"optimizer": lambda groups: 1}, "make an optimizer.*; got <class 'int'>"),
         ((INPUTS, LABELS), {"method": "wrm"}, r"certus.WRM\(gamma=...\).*; got 'wrm'"),
-        ((INPUTS, LABELS), {"method": "pgm"}, r"certus.attacks.pgm\(epsilon\).*; got 'pgm'"),
+        ((INPUTS, LABELS), {"method": "pgd"}, r"certus.attacks.PGD\(epsilon\).*; got 'pgd'"),
     ],
 )
 def test_what_cannot_be_taken_is_named(data: Any, options: dict[str, Any], words: str) -> None:

@@ -15,7 +15,7 @@ import certus
 from certus import WRM, CrossEntropy, ModelLoss
 from certus.data import Samples
 from certus.datasets import digits, rings
-from certus.inner.methods import ERM, Perturber
+from certus.inner.methods import ERM, Method
 from certus.losses import SquaredError
 from certus.training import Robustness, RobustnessStatus, WeightBall, calibration, evaluate, fit
 from certus.training._fit import DivergedError
@@ -31,7 +31,7 @@ DATA = digits()
 
 
 @pytest.mark.parametrize("method", [ERM(), WRM(1.0, domain=DATA.domain)], ids=["erm", "wrm"])
-def test_the_loop_equals_one_by_hand(method: Perturber) -> None:
+def test_the_loop_equals_one_by_hand(method: Method) -> None:
     """θ ← Proj(θ − α ∇ℓ(θ; ẑ)) with plain torch, on the same batches."""
     train, ball = DATA.train[:200], WeightBall(3.0)
     ours = small()
@@ -266,7 +266,7 @@ def test_the_papers_toy_problem_trains() -> None:
     """WRM on the rings reaches a usable classifier whose worst case is milder than ERM's at the same γ."""
     data = rings(train=1500, calibration=100, test=500)
     worst = {}
-    methods: dict[str, Perturber] = {"erm": ERM(), "wrm": WRM(2.0)}
+    methods: dict[str, Method] = {"erm": ERM(), "wrm": WRM(2.0)}
     for name, method in methods.items():
         torch.manual_seed(1)
         model = certus.models.toy_mlp()

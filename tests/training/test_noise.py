@@ -14,7 +14,7 @@ from certus.costs import Masked, WeightedL2
 from certus.data import Samples
 from certus.errors import ArgumentError, UnsupportedError
 from certus.inner import PaperAscent
-from certus.inner.methods import Perturber
+from certus.inner.methods import Method
 from certus.losses import MissProbability
 from certus.runs.settings import Settings
 from certus.smoothing.sampling import Noise
@@ -39,7 +39,7 @@ def still(count: int = 64) -> Samples:
 
 
 @pytest.mark.parametrize("method", [None, certus.WRM(2.0, maximizer=PaperAscent(2))], ids=["erm", "wrm"])
-def test_every_look_has_noise_of_its_own(method: Perturber | None) -> None:
+def test_every_look_has_noise_of_its_own(method: Method | None) -> None:
     torch.manual_seed(0)
     model = Watched()
     certus.fit(model, still(), method=method, epochs=1, batch_size=64, noise=0.5)

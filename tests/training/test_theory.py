@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import certus
 from certus.data import Samples
 from certus.inner import BarzilaiBorwein
-from certus.inner.methods import AnyPerturber
+from certus.inner.methods import MethodLike
 from certus.losses import AnyLoss
 from certus.training import ConvergenceConstants, Observer, TrainingState
 
@@ -49,7 +49,7 @@ class Gradients(Observer):
         self.squares.append((2 * state.model.theta.item() - 4) ** 2)
 
 
-def mean_square(method: AnyPerturber, steps: int) -> float:
+def mean_square(method: MethodLike, steps: int) -> float:
     """The left side of the theorem, (1/T) Σ E‖∇F(θ^t)‖², over two runs of Algorithm 1 with its step."""
     means = []
     for seed in range(2):

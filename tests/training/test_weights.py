@@ -15,7 +15,7 @@ from certus.datasets import SplitDataset
 from certus.domains import Unbounded
 from certus.errors import ArgumentError
 from certus.inner import WRM
-from certus.inner.methods import ERM, Perturber
+from certus.inner.methods import ERM, Method
 from certus.losses import ModelLoss
 from certus.models.registry import mlp
 from certus.training import evaluate, fit
@@ -33,7 +33,7 @@ def network() -> nn.Module:
 
 
 @pytest.mark.parametrize("method", [ERM(), WRM(gamma=1.0), WRM(rho=0.05)], ids=["erm", "gamma", "rho"])
-def test_a_weight_is_so_many_copies(method: Perturber) -> None:
+def test_a_weight_is_so_many_copies(method: Method) -> None:
     weighted = Samples(INPUTS, LABELS, checked_weights(COPIES, len(INPUTS)))
     repeated = Samples(INPUTS.repeat_interleave(COPIES, 0), LABELS.repeat_interleave(COPIES))
     found = [

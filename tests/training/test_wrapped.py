@@ -13,7 +13,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 import certus
 from certus import WRM, ModelLoss
-from certus.attacks import pgm
+from certus.attacks import PGD
 from certus.attacks.evaluate import attack_data
 from certus.data import Samples
 
@@ -94,13 +94,13 @@ def test_trained_as_the_module_inside(name: str, certified: bool) -> None:
 def test_attacked_as_the_module_inside(name: str) -> None:
     model = dense()
     loss, wrapped = ModelLoss(model), ModelLoss(WRAPPERS[name](model))
-    for attack in (WRM(gamma=2.0), pgm(0.3, 2.0, steps=4)):
+    for attack in (WRM(gamma=2.0), PGD(0.3, 2.0, steps=4)):
         torch.manual_seed(3)
         moved = attack(loss, INPUTS, TARGETS)
         torch.manual_seed(3)
         torch.testing.assert_close(attack(wrapped, INPUTS, TARGETS), moved)
     data = Samples(INPUTS, TARGETS)
-    expected, outcome = (attack_data(each, data, pgm(0.3, 2.0, steps=4)) for each in (loss, wrapped))
+    expected, outcome = (attack_data(each, data, PGD(0.3, 2.0, steps=4)) for each in (loss, wrapped))
     torch.testing.assert_close(outcome.loss, expected.loss)
 
 

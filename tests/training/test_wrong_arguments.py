@@ -12,7 +12,7 @@ from torch import nn
 
 import certus
 from certus import WRM, ModelLoss
-from certus.attacks import attack_data, fgm
+from certus.attacks import FGSM, attack_data
 from certus.data import Samples
 from certus.inner.methods import ERM
 
@@ -85,7 +85,7 @@ def test_wrm(options: dict[str, Any]) -> None:
         WRM(**options)
 
 
-@pytest.mark.parametrize("attack", [WRM(1.0), fgm(0.1)])
+@pytest.mark.parametrize("attack", [WRM(1.0), FGSM(0.1)])
 def test_a_wrong_width(attack: Any) -> None:
     with pytest.raises(certus.errors.LossError, match=r"`inputs` must have a shape.*\(batch, 7\)"):
         attack(ModelLoss(network()), WIDE, LABELS)
@@ -100,22 +100,22 @@ def test_a_wrong_width(attack: Any) -> None:
         ({"data": Samples(INPUTS.numpy(), LABELS)}, "`inputs` must be a tensor; got .*ndarray"),  # type: ignore[arg-type]
         ({"data": Samples(WIDE, LABELS)}, r"`inputs` must have a shape.*\(batch, 7\)"),
         ({"data": Samples(WIDE, LABELS), "attack": ERM()}, r"`inputs` must have a shape.*\(batch, 7\)"),
-        ({"attack": None}, "`attack` must be a perturber, such as .*fgm.*; got None"),
-        ({"attack": "fgm"}, r"`attack` must be an object, certus.attacks.fgm\(epsilon\); got 'fgm'"),
-        ({"attack": WRM}, "`attack` must be a perturber"),
+        ({"attack": None}, "`attack` must be a method, such as .*FGSM.*; got None"),
+        ({"attack": "fgsm"}, r"`attack` must be an object, certus.attacks.FGSM\(epsilon\); got 'fgsm'"),
+        ({"attack": WRM}, "`attack` must be a method"),
         ({"attack": lambda loss, inputs, targets: inputs[:, :2]}, r"moved inputs of shape \(12, 4\); got"),
         ({"seed": 1.5}, "`seed` must be a whole number"),
         ({"batch_size": 1.5}, "`batch_size` must be a whole number"),
     ],
 )
 def test_attack_data(options: dict[str, Any], words: str) -> None:
-    given = {"loss": ModelLoss(network()), "data": Samples(INPUTS, LABELS), "attack": fgm(0.1)}
+    given = {"loss": ModelLoss(network()), "data": Samples(INPUTS, LABELS), "attack": FGSM(0.1)}
     with pytest.raises(certus.CertusError, match=words):
         attack_data(**{**given, **options})
 
 
 def test_attack_data_takes_pairs_of_arrays() -> None:
     loss = ModelLoss(network())
-    whole = attack_data(loss, Samples(INPUTS, LABELS), fgm(0.1))
-    pairs = attack_data(loss, (INPUTS.numpy(), LABELS.numpy()), fgm(0.1))
+    whole = attack_data(loss, Samples(INPUTS, LABELS), FGSM(0.1))
+    pairs = attack_data(loss, (INPUTS.numpy(), LABELS.numpy()), FGSM(0.1))
     assert torch.equal(whole.loss, pairs.loss)

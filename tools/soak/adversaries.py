@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from certus import WRM, ModelLoss
-from certus.attacks import fgm, ifgm, nearest_error, pgm
+from certus.attacks import BIM, FGSM, PGD, minimum_norm_attack
 from certus.certificates import Certificate
 from certus.errors import CertusError
 from certus.inner import default_maximizer
@@ -98,14 +98,14 @@ def _brought_in(problem: Drawn, points: Tensor, origin: Tensor) -> Tensor:
 
 
 def _of_the_library(problem: Drawn, found: Certificate, radius: float, rng: random.Random) -> Array:
-    """FGM, IFGM, PGM, the nearest error, and WRM at the γ of the bounds."""
+    """FGSM, BIM, PGD, the nearest error, and WRM at the γ of the bounds."""
     geometry, shape = problem.geometry, (-1, *problem.shape)
     loss, targets = ModelLoss(problem.model, problem.criterion), problem.targets
     origin, norm, domain = problem.inputs.reshape(shape), geometry.norm, geometry.domain
     attacks = (
-        fgm(radius, norm, domain=domain),
-        ifgm(0.7 * radius, norm, steps=3, domain=domain),
-        pgm(1.3 * radius, norm, steps=3, restarts=2, domain=domain),
+        FGSM(radius, norm, domain=domain),
+        BIM(0.7 * radius, norm, steps=3, domain=domain),
+        PGD(1.3 * radius, norm, steps=3, restarts=2, domain=domain),
     )
     tries = [attack(loss, origin, targets) for attack in attacks]
     gamma = found.bracket(max(problem.rhos)).gamma
@@ -114,7 +114,7 @@ def _of_the_library(problem: Drawn, found: Certificate, radius: float, rng: rand
     with contextlib.suppress(CertusError):  # an ascent without end, where γ is too small: it says so
         tries.append(wrm.solve(loss, origin, targets).inputs)
     if problem.classes is not None and rng.random() < 0.5:
-        searched = nearest_error(loss, origin, targets, steps=3, rounds=3, seed=0, domain=domain)
+        searched = minimum_norm_attack(loss, origin, targets, steps=3, rounds=3, seed=0, domain=domain)
         tries.append(searched.inputs)
     return torch.stack([points.detach().reshape(problem.inputs.shape) for points in tries]).numpy()
 

@@ -82,7 +82,7 @@ ENTRIES = {
     "train": Entry(
         f"{_TRAIN} --rho 0.05 -o new",
         (
-            f"{_TRAIN} --method pgm --epsilon 0.1 --steps 2 -o new",
+            f"{_TRAIN} --method pgd --epsilon 0.1 --steps 2 -o new",
             f"{_TRAIN} --method erm -o new --tensorboard logs --json",
             "train npz:data.npz --gamma 2 --model mlp:4:tanh --epochs 1 -o new",
             "train folder:images --method erm --model mlp:4:elu --epochs 1 -o new",
@@ -100,7 +100,7 @@ ENTRIES = {
     ),
     "attack": Entry(
         f"attack run {_ATTACK} -o attack.json --plot attack.png",
-        (f"attack run --attack fgm --norm 2 {_ATTACK}", "attack run --nearest --steps 2 --samples 4 --json"),
+        (f"attack run --attack fgsm --norm 2 {_ATTACK}", "attack run --nearest --steps 2 --samples 4 --json"),
         makes=("attack.json", "attack.png"),
     ),
     "compare": Entry(

@@ -46,8 +46,8 @@ class Kind:
     weight: int = 4
 
 
-_ATTACK = "attack run --attack fgm --epsilon 0.1 --samples 4 --json"
-_OWN = "attack own --model net.py:make --attack fgm --epsilon 0.1 --samples 4 --json"
+_ATTACK = "attack run --attack fgsm --epsilon 0.1 --samples 4 --json"
+_OWN = "attack own --model net.py:make --attack fgsm --epsilon 0.1 --samples 4 --json"
 _WEB = "bound web --model web.py:Web --samples 0 --json"
 _SHIFT = "--label-price 1 --samples 4 --json"
 _VERIFY = "verify run/certificate/certificate.json --json"

@@ -121,8 +121,20 @@ MODELS = (
     ),
 )
 WORDS = {
-    "method": ("wrm", "erm", "fgm", "ifgm", "pgm", "betting", "bernstein", "hoeffding", "nonsense", ""),
-    "attacks": ("fgm", "ifgm", "pgm", "wrm", "nonsense", ""),
+    "method": (
+        "wrm",
+        "erm",
+        "fgsm",
+        "bim",
+        "pgd",
+        "pgm",
+        "betting",
+        "bernstein",
+        "hoeffding",
+        "nonsense",
+        "",
+    ),
+    "attacks": ("fgsm", "bim", "pgd", "fgm", "wrm", "nonsense", ""),
     "norm": ("1", "2", "inf", "3", "nan", "-1", ""),
     "cost": ("natural", "linf", "l1", "l2", ""),
     "split": ("test", "train", "calibration", "all", "later", "", "run"),

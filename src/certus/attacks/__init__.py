@@ -1,32 +1,35 @@
-"""Attacks: perturbers that move inputs within a norm ball, and what models lose to them."""
+"""Attacks: methods that move inputs within a norm ball, and evaluation under them."""
 
 from certus.attacks.adapters import Foolbox, Torchattacks
 from certus.attacks.evaluate import Interval, Outcome, attack_data, fair_epsilon, typical_length, worst_of
-from certus.attacks.gradient import GradientAttack, fgm, ifgm, pgm
 from certus.attacks.minimum_norm import (
     LargestPenalty,
     Margin,
-    SmallestPerturbation,
+    MinimumNormResult,
     largest_penalty,
-    nearest_error,
+    minimum_norm_attack,
 )
+from certus.attacks.projected_gradient_descent import BIM, FGM, FGSM, IFGM, PGD, PGM, GradientAttack
 
 __all__ = [
+    "BIM",
+    "FGM",
+    "FGSM",
+    "IFGM",
+    "PGD",
+    "PGM",
     "Foolbox",
     "GradientAttack",
     "Interval",
     "LargestPenalty",
     "Margin",
+    "MinimumNormResult",
     "Outcome",
-    "SmallestPerturbation",
     "Torchattacks",
     "attack_data",
     "fair_epsilon",
-    "fgm",
-    "ifgm",
     "largest_penalty",
-    "nearest_error",
-    "pgm",
+    "minimum_norm_attack",
     "typical_length",
     "worst_of",
 ]

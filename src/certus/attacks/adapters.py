@@ -1,4 +1,4 @@
-"""Attacks of other libraries as perturbers: foolbox and torchattacks.
+"""Attacks of other libraries as methods: foolbox and torchattacks.
 
 Neither is needed for certus. The extra ``attacks`` installs foolbox; torchattacks asks for torchvision, which
 is not used here: ``pip install --no-deps torchattacks``.
@@ -21,7 +21,7 @@ from certus._eval_mode import evaluation_mode
 from certus._tensor import differentiable
 from certus._validation import check_batch
 from certus.errors import ArgumentError, UnsupportedError, require
-from certus.inner.methods import Perturber
+from certus.inner.methods import Method
 from certus.losses import AnyLoss, ModelLoss
 
 _INSTALL = {
@@ -31,8 +31,8 @@ _INSTALL = {
 
 
 @dataclass(frozen=True, eq=False)
-class Foolbox(Perturber):
-    """A foolbox attack as a perturber.
+class Foolbox(Method):
+    """A foolbox attack as a method.
 
     Args:
         attack: such as ``foolbox.attacks.LinfPGD(steps=15)``.
@@ -65,8 +65,8 @@ class Foolbox(Perturber):
 
 
 @dataclass(frozen=True, eq=False)
-class Torchattacks(Perturber):
-    """A torchattacks attack as a perturber.
+class Torchattacks(Method):
+    """A torchattacks attack as a method.
 
     Args:
         make: from the model to the attack, such as ``lambda model: torchattacks.PGD(model, eps=0.1)``.

@@ -26,9 +26,9 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from certus._eval_mode import evaluation_mode
-from certus._names import GRADIENT_ATTACKS, NORMS
+from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus._validation import check_batch
-from certus.attacks.gradient import default_step, fgm, ifgm, pgm
+from certus.attacks.projected_gradient_descent import BIM, FGSM, PGD, default_step
 from certus.attacks.projections import check_norm
 from certus.costs import Cost, SquaredL2
 from certus.costs.masked import masked_to
@@ -37,7 +37,7 @@ from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, LossError, require, require_count, require_seed, sample_list
 from certus.evidence import Evidence
 from certus.inner import WRM, default_maximizer
-from certus.inner.methods import ERM, AnyPerturber, Perturber, as_perturber
+from certus.inner.methods import ERM, Method, MethodLike, as_method
 from certus.losses import AnyLoss, ModelLoss, evaluate_loss, is_labelled, predicted
 from certus.norms import L2, SUP, Lp
 
@@ -85,7 +85,7 @@ class Outcome:
 def attack_data(
     loss: ModelLoss,
     data: DataLike,
-    attack: AnyPerturber,
+    attack: MethodLike,
     *,
     batch_size: int = 256,
     seed: int = 0,
@@ -99,15 +99,15 @@ def attack_data(
     Args:
         loss: what the attack raises, and what is reported; its model runs in eval mode.
         data: ``Samples``, (inputs, targets), or what else ``fit`` takes; it is read into memory.
-        attack: any perturber; what it holds for each sample, such as an ε, must fit every batch.
+        attack: any method; what it holds for each sample, such as an ε, must fit every batch.
         progress: called with the number of samples just done.
     """
     check_model_loss(loss)
     require_count("batch_size", batch_size)
     require_seed(seed)
-    rule = "be a perturber, such as certus.attacks.fgm(0.1), or a function of (loss, inputs, targets)"
+    rule = "be a method, such as certus.attacks.FGSM(0.1), or a function of (loss, inputs, targets)"
     require(attack is not None, "attack", rule, attack)
-    attack, data = as_perturber(attack, "attack"), read_whole(data)
+    attack, data = as_method(attack, "attack"), read_whole(data)
     require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
     check_batch(data.inputs, data.targets)
     labelled = is_labelled(loss.criterion, data.targets)
@@ -288,17 +288,17 @@ ATTACK_OPTIONS = {  # option → the attacks that take it; to others it means no
     "gamma": ("wrm",),
     "epsilon": GRADIENT_ATTACKS,
     "norm": GRADIENT_ATTACKS,
-    "steps": ("ifgm", "pgm"),
-    "step_size": ("ifgm", "pgm"),
-    "restarts": ("pgm",),
+    "steps": ("bim", "pgd"),
+    "step_size": ("bim", "pgd"),
+    "restarts": ("pgd",),
 }
 WORST = "worst"
-_UNUSED = {"fgm": ("restarts",), "ifgm": ("restarts",), "wrm": ("steps", "restarts")}
+_UNUSED = {"fgsm": ("restarts",), "bim": ("restarts",), "wrm": ("steps", "restarts")}
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One attack at one strength: ε for fgm, ifgm and pgm, γ_adv for wrm. All that decides the result.
+    """One attack at one strength: ε for fgsm, bim and pgd, γ_adv for wrm. All that decides the result.
 
     Attributes:
         step_size: None for the default, 2.5·ε/steps.
@@ -315,6 +315,7 @@ class Trial:
     clipped: bool = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "attack", PAPER_NAMES.get(self.attack, self.attack))
         legal = (*ATTACKS, WORST)
         require(self.attack in legal, "attack", f"be one of {', '.join(ATTACKS)}", repr(self.attack))
         for name in ("gamma", "epsilon", "norm", "step_size", "restarts"):
@@ -344,7 +345,7 @@ class Trial:
         if self.attack == "wrm":
             return None
         assert self.epsilon is not None
-        if self.attack == "fgm":
+        if self.attack == "fgsm":
             return self.epsilon
         return default_step(self.epsilon, self.steps) if self.step_size is None else self.step_size
 
@@ -355,7 +356,7 @@ class Trial:
         assert strength is not None
         return strength
 
-    def perturber(self, domain: Domain, cost: Cost, free: Tensor | None = None) -> Perturber:
+    def method(self, domain: Domain, cost: Cost, free: Tensor | None = None) -> Method:
         """The attack itself, in the domain if it is clipped to it.
 
         Args:
@@ -374,20 +375,20 @@ class Trial:
         assert self.norm is not None
         if self.epsilon == 0:
             return ERM()
-        if self.attack == "fgm":
-            return replace(fgm(self.epsilon, self.norm, domain=where), free=free)
-        if self.attack == "ifgm":
-            step = ifgm(self.epsilon, self.norm, steps=self.steps, step_size=self.step_size, domain=where)
-            return replace(step, free=free)
-        attack = pgm(
+        if self.attack == "fgsm":
+            return FGSM(self.epsilon, self.norm, domain=where, free=free)
+        steps, step = self.steps, self.step_size
+        if self.attack == "bim":
+            return BIM(self.epsilon, self.norm, steps=steps, step_size=step, domain=where, free=free)
+        return PGD(
             self.epsilon,
             self.norm,
-            steps=self.steps,
-            step_size=self.step_size,
+            steps=steps,
+            step_size=step,
             domain=where,
             restarts=self.restarts,
+            free=free,
         )
-        return replace(attack, free=free)
 
 
 def sweep(
@@ -409,7 +410,7 @@ def sweep(
     where, price = domain or Unbounded(), cost or SquaredL2()
     free = None if data.encoding is None else data.encoding.attackable
     for trial in trials:
-        attack = trial.perturber(where, price, free)
+        attack = trial.method(where, price, free)
         done.append((trial, attack_data(loss, data, attack, seed=seed, progress=progress)))
     shared: dict[tuple[Any, ...], list[tuple[Trial, Outcome]]] = {}
     for trial, outcome in done:

@@ -1,12 +1,8 @@
-"""Minimum-norm attacks: the smallest perturbations that cause an error.
-
-The margin by which a sample is misclassified: unlike cross-entropy it does not saturate.
-
-The smallest perturbations that make a model err: by γ (fig:mnist2 b, fig:mnist3), and by distance.
+"""Minimum-norm attacks: the smallest perturbations that cause an error, by distance and by γ (fig:mnist2 b).
 
 Each search brackets, sample by sample, between a strength at which an attack fails and one at which it
-succeeds. What is returned is attained by an actual point, so a distance is an upper bound on the distance to
-the nearest error: *estimated* from above, never from below.
+succeeds. The result is attained by an actual point, so its distance is an upper bound on the distance to the
+nearest error: *estimated* from above, never from below.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from certus._eval_mode import evaluation_mode
 from certus._tensor import per_sample
 from certus._validation import check_batch, check_domain, check_geometry
 from certus.attacks.evaluate import check_model_loss
-from certus.attacks.gradient import GradientAttack
+from certus.attacks.projected_gradient_descent import GradientAttack
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import LossError, require, require_count
@@ -58,19 +54,19 @@ _TRIES = 4  # radii at which a first error is looked for, each a quarter of the 
 
 
 @dataclass(frozen=True)
-class SmallestPerturbation:
-    """For each sample the nearest error found.
+class MinimumNormResult:
+    """Nearest error found of each sample.
 
     Attributes:
         inputs: (batch, …) a misclassified point, or the input itself where none was found.
         distance: (batch,) its distance from the input: 0 where the input itself is misclassified, and ∞
             where no error was found.
-        found: (batch,) bool.
+        success: (batch,) bool, whether an error was found.
     """
 
     inputs: Tensor
     distance: Tensor
-    found: Tensor
+    success: Tensor
 
 
 @dataclass(frozen=True)
@@ -78,18 +74,18 @@ class LargestPenalty:
     """For each sample the largest γ_adv at which WRM as an attack makes the model err.
 
     Attributes:
-        inputs, distance, found: as in ``SmallestPerturbation``; the distance is in the cost's norm.
+        inputs, distance, success: as in ``MinimumNormResult``; the distance is in the cost's norm.
         gamma: (batch,) the largest γ_adv found; ∞ where the input itself is misclassified, and 0 where no
             error was found.
     """
 
     inputs: Tensor
     distance: Tensor
-    found: Tensor
+    success: Tensor
     gamma: Tensor
 
 
-def nearest_error(
+def minimum_norm_attack(
     loss: ModelLoss,
     inputs: Tensor,
     targets: Tensor,
@@ -103,8 +99,8 @@ def nearest_error(
     seed: int = 0,
     random_start: bool = True,
     free: Tensor | None = None,
-) -> SmallestPerturbation:
-    """The nearest error that PGM finds, by bisection on ε for each sample.
+) -> MinimumNormResult:
+    """Search for the nearest error of each sample, by PGD and bisection on ε.
 
     The attack climbs the margin by which a sample is misclassified, whatever the criterion of ``loss``: a
     confident cross-entropy has no gradient left in floating point.
@@ -134,13 +130,13 @@ def nearest_error(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for turn in range(rounds + 1):
-            found = torch.isfinite(distance)
+            bracketed = torch.isfinite(distance)
             # Until an error is found there is nothing to bisect. A long way may lead past all errors, so
             # shorter ones are tried too.
-            open_ = found & (distance > low) if turn >= _TRIES else ~found | (distance > low)
+            open_ = bracketed & (distance > low) if turn >= _TRIES else ~bracketed | (distance > low)
             if not open_.any():
                 break
-            radius = torch.where(found, (low + high) / 2, largest / 4**turn)[open_]
+            radius = torch.where(bracketed, (low + high) / 2, largest / 4**turn)[open_]
             attack = GradientAttack(
                 radius,
                 norm,
@@ -158,9 +154,9 @@ def nearest_error(
             best[places[better]] = moved[better]
             distance[places[better]] = reached[better]
             high[places[success]] = torch.minimum(reached, radius)[success]
-            failed = ~success & found[open_]
+            failed = ~success & bracketed[open_]
             low[places[failed]] = radius[failed]
-    return SmallestPerturbation(best, distance, torch.isfinite(distance))
+    return MinimumNormResult(best, distance, torch.isfinite(distance))
 
 
 def largest_penalty(
@@ -175,7 +171,7 @@ def largest_penalty(
     maximizer: Maximizer | None = None,
     rounds: int = 20,
 ) -> LargestPenalty:
-    """The largest γ_adv at which T_γ is misclassified, by bisection on log γ for each sample.
+    """Search for the largest γ_adv at which T_γ is misclassified, by bisection on log γ for each sample.
 
     The ascent is local, so errors need not come in order of γ. What is found is *a* γ with an error next to
     one without, starting from ``smallest`` and ``largest``. ``maximizer`` is the cost's own when None.
@@ -188,22 +184,22 @@ def largest_penalty(
     wrong = _errs(loss, inputs, targets)
     low = torch.full((len(inputs),), math.log(smallest), dtype=inputs.dtype, device=inputs.device)
     high = torch.full_like(low, math.log(largest))
-    best, found = inputs.detach().clone(), wrong.clone()
+    best, success = inputs.detach().clone(), wrong.clone()
     gamma = torch.where(wrong, torch.inf, 0.0).to(inputs.dtype)
     for turn in range(rounds + 1):
         trial = low if turn == 0 else (low + high) / 2
-        open_ = ~wrong if turn == 0 else found & ~wrong
+        open_ = ~wrong if turn == 0 else success & ~wrong
         if not open_.any():
             break
         wrm = WRM(trial[open_].exp(), cost=cost, domain=domain, maximizer=maximizer)
         moved = wrm.solve(loss, inputs[open_], targets[open_]).inputs
-        success = _errs(loss, moved, targets[open_])
+        errs = _errs(loss, moved, targets[open_])
         places = open_.nonzero().flatten()
-        hit, miss = places[success], places[~success]
-        best[hit], gamma[hit], found[hit] = moved[success], trial[hit].exp(), True
+        hit, miss = places[errs], places[~errs]
+        best[hit], gamma[hit], success[hit] = moved[errs], trial[hit].exp(), True
         low[hit], high[miss] = trial[hit], trial[miss]
-    distance = torch.where(found, cost.norm(best - inputs), torch.inf)
-    return LargestPenalty(best, distance, found, gamma)
+    distance = torch.where(success, cost.norm(best - inputs), torch.inf)
+    return LargestPenalty(best, distance, success, gamma)
 
 
 def _check(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> None:
@@ -211,8 +207,8 @@ def _check(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> None:
     check_model_loss(loss)
     check_batch(inputs, targets)
     labels = isinstance(targets, Tensor) and targets.dtype == torch.long and targets.dim() == 1
-    found = getattr(targets, "dtype", None)
-    require(labels, "targets", "be (batch,) int64 labels, for errors to be counted", found)
+    kind = getattr(targets, "dtype", None)
+    require(labels, "targets", "be (batch,) int64 labels, for errors to be counted", kind)
 
 
 def _errs(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:

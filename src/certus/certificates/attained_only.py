@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from certus._eval_mode import at_rest, unwrapped
 from certus._tensor import per_sample
-from certus.attacks.gradient import GradientAttack
-from certus.attacks.minimum_norm import Margin, nearest_error
+from certus.attacks.minimum_norm import Margin, minimum_norm_attack
+from certus.attacks.projected_gradient_descent import GradientAttack
 from certus.bounds.criteria import check_targets
 from certus.certificates.aggregate import Push
 from certus.certificates.lower_bounds import settled
@@ -139,7 +139,7 @@ def attain(
     costs = torch.where(_losses(judge, inputs.to(dtype), targets, clip, errors)[1], 0.0, costs)
     farthest = _FARTHEST * math.sqrt(max([rho for rho in rhos if rho > 0], default=0.01) / price)
     if ball.own and steps > 0:
-        near = nearest_error(
+        near = minimum_norm_attack(
             *(loss, inputs.to(dtype), targets),
             norm=ball.p,
             largest=farthest,
@@ -225,7 +225,7 @@ def _losses(
 def _pushed(
     loss: ModelLoss, origin: Tensor, targets: Tensor, rho: float, cost: Cost, domain: Domain, steps: int
 ) -> Tensor:
-    """PGM in an L2 ball that holds that of the cost, and back along the line until c ≤ ρ."""
+    """PGD in an L2 ball that holds that of the cost, and back along the line until c ≤ ρ."""
     ball = cost.stepping(domain)
     scaled = ball.scale is not None
     radius = math.sqrt(2 * rho / cost.growth) / (1.0 if scaled else ball.floor)

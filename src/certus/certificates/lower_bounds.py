@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from certus._tensor import per_sample
-from certus.attacks.gradient import GradientAttack
-from certus.attacks.minimum_norm import Margin, largest_penalty, nearest_error, shorten
+from certus.attacks.minimum_norm import Margin, largest_penalty, minimum_norm_attack, shorten
+from certus.attacks.projected_gradient_descent import GradientAttack
 from certus.certificates.proven.float_error import outputs_at, rounding_at
 from certus.certificates.proven.majorants import Touches
 from certus.certificates.proven.problem import Problem, raised_cost
@@ -189,7 +189,7 @@ _BEYOND = 1e-3
 
 
 def push(problem: Problem, rho: float, steps: int) -> Moved:
-    """PGM in the ball c(x, x₀) ≤ ρ around every sample (eqn:certify-tests, left side); one stays where it is
+    """PGD in the ball c(x, x₀) ≤ ρ around every sample (eqn:certify-tests, left side); one stays where it is
     if nothing better was found."""
     with torch.no_grad():
         start = lowered_loss(problem, problem.inputs)
@@ -316,7 +316,7 @@ def _nearest_points(problem: Problem, farthest: float, steps: int) -> Tensor:
     loss, inputs, targets = ModelLoss(_Labels(problem), Margin()), problem.inputs, problem.targets
     ball = problem.cost.stepping(problem.domain)
     if ball.own:
-        return nearest_error(
+        return minimum_norm_attack(
             loss,
             inputs,
             targets,

@@ -75,8 +75,8 @@ def as_typed(message: str, names: dict[str, str]) -> str:
 def with_nearest(message: str) -> str:
     """The message with the choice that was probably meant, if it lists choices and one is near.
 
-    >>> with_nearest("`--method` must be one of wrm, erm, pgm; got 'wmr'.")
-    "`--method` must be one of wrm, erm, pgm; got 'wmr'. Did you mean wrm?"
+    >>> with_nearest("`--method` must be one of wrm, erm, pgd; got 'wmr'.")
+    "`--method` must be one of wrm, erm, pgd; got 'wmr'. Did you mean wrm?"
     """
     found = re.fullmatch(r"`[^`]+` must be (?:all, or )?(?:one of )?(.+); got '([^']+)'\.", message)
     choices = re.split(r", or |, | or ", found[1]) if found else []

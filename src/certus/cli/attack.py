@@ -37,7 +37,7 @@ def attack(
     certus attack runs/digits
     certus attack runs/digits --epsilon 0.05
     certus attack runs/digits --norm 2 --epsilon 0.5 --epsilon 1 --plot sweep.png
-    certus attack runs/digits --attack pgm --attack fgm --epsilon 0.05
+    certus attack runs/digits --attack pgd --attack fgsm --epsilon 0.05
     certus attack runs/digits --norm 2 --epsilon from:runs/digits --no-clip
     certus attack runs/digits --attack wrm --gamma 4 --gamma 2 --gamma 1
     certus attack runs/digits --nearest --norm 2

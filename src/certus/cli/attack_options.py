@@ -15,12 +15,12 @@ class AttackOptions:
 
     attacks: Annotated[
         list[str] | None,
-        typer.Option("--attack", help="fgm, ifgm, pgm or wrm; several: the worst of them too."),
+        typer.Option("--attack", help="fgsm, bim, pgd or wrm; several: the worst of them too."),
     ] = None
     norm: Annotated[
         str | None,
         typer.Option(
-            help="Norm of fgm, ifgm and pgm: 1, 2 or inf. Default: inf; without --epsilon, the run's own."
+            help="Norm of fgsm, bim and pgd: 1, 2 or inf. Default: inf; without --epsilon, the run's own."
         ),
     ] = None
     epsilon: Annotated[
@@ -38,13 +38,13 @@ class AttackOptions:
     ] = False
     steps: Annotated[
         int | None,
-        typer.Option(help="Gradient steps of ifgm and pgm; 15 by default (20 for attack --nearest)."),
+        typer.Option(help="Gradient steps of bim and pgd; 15 by default (20 for attack --nearest)."),
     ] = None
     step_size: Annotated[
-        float | None, typer.Option(help="Of ifgm and pgm; 2.5 epsilon / steps by default.")
+        float | None, typer.Option(help="Of bim and pgd; 2.5 epsilon / steps by default.")
     ] = None
     restarts: Annotated[
-        int | None, typer.Option(help="Random starts of pgm; the worst counts. 1 by default.")
+        int | None, typer.Option(help="Random starts of pgd; the worst counts. 1 by default.")
     ] = None
     clip: Annotated[bool, typer.Option(help="Keep moved inputs where the data live, e.g. in [0, 1].")] = True
     samples: Annotated[

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from certus._names import NORMS
+from certus._names import NORMS, PAPER_NAMES
 from certus._progress import counting
 from certus.attacks.evaluate import (
     ATTACK_OPTIONS,
@@ -49,13 +49,13 @@ def idle_in_attacks(asked: AttackOptions) -> dict[str, str | None]:
         idle.setdefault("relative", "without --epsilon: the default is in units of the inputs")
     if asked.epsilon and all(text.startswith("from:") for text in asked.epsilon):
         idle["relative"] = "where epsilon comes from a run, in units of the inputs"
-    if "pgm" not in chosen and asked.samples is None:
+    if "pgd" not in chosen and asked.samples is None:
         idle["seed"] = f"for {', '.join(chosen)} without --samples: nothing is random"
     return idle
 
 
 def _chosen(asked: AttackOptions) -> list[str]:
-    chosen = list(dict.fromkeys(asked.attacks or ["pgm"]))
+    chosen = list(dict.fromkeys(PAPER_NAMES.get(name, name) for name in asked.attacks or ["pgd"]))
     for name in chosen:
         require(name in ATTACKS, "attack", f"be one of {', '.join(ATTACKS)}", repr(name))
     return chosen
@@ -81,10 +81,10 @@ def make_trials(trained: TrainedRun, asked: AttackOptions, *, models: Sequence[s
         if name == "wrm":
             trials += [Trial(name, None, None, gamma=value, clipped=asked.clip) for value in penalties]
             continue
-        options: dict[str, Any] = {"steps": 1} if name == "fgm" else {"step_size": asked.step_size}
-        if name != "fgm" and asked.steps is not None:
+        options: dict[str, Any] = {"steps": 1} if name == "fgsm" else {"step_size": asked.step_size}
+        if name != "fgsm" and asked.steps is not None:
             options["steps"] = asked.steps
-        if name == "pgm" and asked.restarts is not None:
+        if name == "pgd" and asked.restarts is not None:
             options["restarts"] = asked.restarts
         norm = read_norm(asked.norm or "inf")
         trials += [Trial(name, norm, value, **options, clipped=asked.clip) for value in budgets]

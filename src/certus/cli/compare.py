@@ -31,8 +31,8 @@ def compare(
 
     \b
     certus compare runs/wrm runs/erm --epsilon 0 --epsilon 0.05 --epsilon 0.1
-    certus compare runs/wrm runs/pgm --norm 2 --epsilon from:runs/wrm
-    certus compare runs/wrm runs/pgm --epsilon 0.05 --plot compare.png
+    certus compare runs/wrm runs/pgd --norm 2 --epsilon from:runs/wrm
+    certus compare runs/wrm runs/pgd --epsilon 0.05 --plot compare.png
 
     Differences to the first run are paired, sample by sample: much smaller ones show
     than two intervals would tell.

@@ -47,8 +47,8 @@ def of_others(chosen: Collection[str], taken: Mapping[str, Collection[str]]) -> 
     Args:
         taken: option → the methods that take it.
 
-    >>> of_others(["fgm"], {"steps": ("ifgm", "pgm"), "norm": ("fgm", "pgm")})
-    {'steps': 'for fgm: it is for ifgm, pgm'}
+    >>> of_others(["fgsm"], {"steps": ("bim", "pgd"), "norm": ("fgsm", "pgd")})
+    {'steps': 'for fgsm: it is for bim, pgd'}
     """
     return {
         option: f"for {', '.join(chosen)}: it is for {', '.join(methods)}"

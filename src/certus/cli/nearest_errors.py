@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from certus._progress import counting
-from certus.attacks.minimum_norm import nearest_error
+from certus.attacks.minimum_norm import minimum_norm_attack
 from certus.cli.attack_options import AttackOptions
 from certus.cli.attack_table import clipping, describe, frozen_words, save_result
 from certus.cli.epsilon import read_norm
@@ -32,7 +32,7 @@ def show_nearest(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *, a
     with counting(messages, f"attacking {trained.run.path}", len(data)) as advance:
         for start in range(0, len(data), 256):
             batch = data[start : start + 256]
-            found = nearest_error(
+            found = minimum_norm_attack(
                 trained.loss,
                 batch.inputs,
                 batch.targets,

@@ -62,7 +62,7 @@ def train(
     certus train csv:shops.csv --target sold --drop note --split-by day
     certus train digits --gamma 6 --noise 0.25 --loss bounded
     certus train mnist --gamma 1 --weight-decay 0=0.1 --weight-decay 2=0.02
-    certus train digits --method pgm --norm 2 --epsilon from:runs/digits
+    certus train digits --method pgd --norm 2 --epsilon from:runs/digits
     torchrun --nproc-per-node 2 -m certus train mnist --gamma 0.38
 
     With neither --gamma nor --rho, a level is chosen on the data's own scale, and said.

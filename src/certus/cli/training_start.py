@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from certus._names import PAPER_NAMES
 from certus.cli.column_table import show_columns
 from certus.cli.epsilon import read_epsilon
 from certus.cli.idle import of_data, of_network, of_others, of_source, refuse_idle
@@ -49,7 +50,8 @@ def start_training(
         if leader:
             require_free(output)
     require_tensorboard(logs)
-    method, certified, seed = options["method"], options["certified"], options["seed"]
+    method = options["method"] = PAPER_NAMES.get(options["method"], options["method"])
+    certified, seed = options["certified"], options["seed"]
     chosen_model, own = ("mlp:128,128:elu", []) if model is None else (model, [model])
     idle = of_others([method], METHOD_OPTIONS) if method in METHODS else {}
     idle |= {"gamma": None} if certified else {}

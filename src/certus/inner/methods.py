@@ -1,6 +1,6 @@
-"""Perturbers: what Algorithm 1 does to a batch before it takes its step (alg:thealg).
+"""Methods: how Algorithm 1 moves a batch before it takes its step (alg:thealg).
 
-ERM, FGM, IFGM, PGM and WRM differ in this and in nothing else, so training and evaluation have one path for
+ERM, FGSM, BIM, PGD and WRM differ in this and in nothing else, so training and evaluation have one path for
 all of them. A method of your own is a subclass with a ``__call__``, or any function of the same signature.
 """
 
@@ -13,6 +13,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from certus._names import GRADIENT_ATTACKS, PAPER_NAMES
 from certus._tensor import inner
 from certus.costs import Cost
 from certus.errors import ArgumentError, require
@@ -51,13 +52,13 @@ class Penalty(Protocol):
 
     def load_state_dict(self, state: dict[str, float | None]) -> None: ...
 
-    def careful(self) -> Perturber:
+    def careful(self) -> Method:
         """The same at the present γ, with an ascent that is good enough to measure ρ̂."""
         ...
 
 
-class Perturber(ABC):
-    """Moves inputs against the loss: ``perturber(loss, inputs, targets) -> moved inputs``."""
+class Method(ABC):
+    """Moves inputs against the loss: ``method(loss, inputs, targets) -> moved inputs``."""
 
     @abstractmethod
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
@@ -85,7 +86,7 @@ class Perturber(ABC):
         """What in it compares losses, which must then be the same at every look; None if nothing does."""
         return None
 
-    def train(self, mode: bool = True) -> Perturber:
+    def train(self, mode: bool = True) -> Method:
         """Training begins, or ends; a method with state moves it only in between."""
         return self
 
@@ -99,7 +100,7 @@ class Perturber(ABC):
 
 
 @dataclass(frozen=True)
-class ERM(Perturber):
+class ERM(Method):
     """Empirical risk minimisation: the inputs stay where they are."""
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
@@ -112,7 +113,7 @@ class ERM(Perturber):
 
 
 @dataclass(frozen=True)
-class FunctionPerturber(Perturber):
+class FunctionMethod(Method):
     """A function as a method."""
 
     function: Callable[[AnyLoss, Tensor, Tensor | None], Tensor]
@@ -126,30 +127,30 @@ class FunctionPerturber(Perturber):
         return moved
 
 
-AnyPerturber = Perturber | Callable[[AnyLoss, Tensor, Tensor | None], Tensor]
-"""A perturber, or a function that does what one does."""
+MethodLike = Method | Callable[[AnyLoss, Tensor, Tensor | None], Tensor]
+"""A method, or a function of (loss, inputs, targets) that returns moved inputs."""
 
 
 _MEANT = {
     "erm": "certus.inner.methods.ERM(), or left out",
     "wrm": "certus.WRM(gamma=...) or certus.WRM(rho=...)",
-    **{name: f"certus.attacks.{name}(epsilon)" for name in ("fgm", "ifgm", "pgm")},
+    **{name: f"certus.attacks.{name.upper()}(epsilon)" for name in (*GRADIENT_ATTACKS, *PAPER_NAMES)},
 }
 
 
-def as_perturber(method: AnyPerturber | None, name: str = "method") -> Perturber:
+def as_method(method: MethodLike | None, name: str = "method") -> Method:
     """The method itself, a function made into one, and ERM for None.
 
     Args:
         name: of the caller's argument, for errors.
 
-    >>> as_perturber(None)
+    >>> as_method(None)
     ERM()
     """
     if method is None:
         return ERM()
     if isinstance(method, str) and method.lower() in _MEANT:
         raise ArgumentError(f"`{name}` must be an object, {_MEANT[method.lower()]}; got {method!r}.")
-    rule = "be a perturber, such as certus.WRM(gamma=2.0), or a function of (loss, inputs, targets)"
+    rule = "be a method, such as certus.WRM(gamma=2.0), or a function of (loss, inputs, targets)"
     require(callable(method) and not isinstance(method, type), name, rule, method)
-    return method if isinstance(method, Perturber) else FunctionPerturber(method)
+    return method if isinstance(method, Method) else FunctionMethod(method)

@@ -43,7 +43,7 @@ from certus.costs import Cost, LabelCost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.inner.maximizers import Callback, Maximizer, default_maximizer
-from certus.inner.methods import Perturbation, Perturber
+from certus.inner.methods import Method, Perturbation
 from certus.inner.objective import Objective
 from certus.inner.solution import InnerSolution
 from certus.losses import AnyLoss, evaluate_loss
@@ -101,7 +101,7 @@ def _mean(values: torch.Tensor, known: torch.Tensor, weights: torch.Tensor | Non
 _L2, _EVERYWHERE = SquaredL2(), Unbounded()
 
 
-class WRM(Perturber):
+class WRM(Method):
     """Moves each input to (nearly) the maximiser T_γ: ``wrm(loss, inputs, targets) -> moved inputs``.
 
     Args:

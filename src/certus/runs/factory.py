@@ -19,14 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from certus._names import GRADIENT_ATTACKS, NORMS
-from certus.attacks.gradient import fgm, ifgm, pgm
+from certus.attacks.projected_gradient_descent import BIM, FGSM, PGD
 from certus.costs import Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.datasets import SplitDataset, load
 from certus.datasets.catalogue import TABLES
 from certus.domains import Domain
 from certus.errors import ArgumentError, require
 from certus.inner import WRM, Maximizer, PaperAscent, default_maximizer
-from certus.inner.methods import ERM, Perturber
+from certus.inner.methods import ERM, Method
 from certus.models import build_model
 from certus.models.own_code import file_digest, is_own_file
 from certus.models.registry import build_from
@@ -162,7 +162,7 @@ def _factory(model: str) -> str:
 
 
 _NOISY_STEPS = 5
-ITERATED = {"ifgm": ifgm, "pgm": pgm}
+ITERATED: dict[str, type[BIM | PGD]] = {"bim": BIM, "pgd": PGD}
 _COSTS = {"l1": SquaredLp(1.0), "linf": SquaredSup()}
 
 
@@ -244,16 +244,16 @@ def chosen_cost(settings: Settings, data: SplitDataset) -> Cost:
     return priced_cost(data, column_prices(settings.price))
 
 
-def build_method(settings: Settings, cost: Cost, domain: Domain) -> Perturber:
-    """The perturber that the settings ask for."""
+def build_method(settings: Settings, cost: Cost, domain: Domain) -> Method:
+    """Return the method that the settings name."""
     if settings.method == "erm":
         return ERM()
     if settings.method in GRADIENT_ATTACKS:
         assert settings.epsilon is not None  # checked by Settings
         assert settings.norm is not None
         budget, norm = settings.epsilon, NORMS[settings.norm]
-        if settings.method == "fgm":
-            return fgm(budget, norm, domain=domain)
+        if settings.method == "fgsm":
+            return FGSM(budget, norm, domain=domain)
         make, step = ITERATED[settings.method], settings.step_size
         return make(budget, norm, steps=settings.steps, step_size=step, domain=domain)
     maximizer: Maximizer = default_maximizer(cost, domain, tolerance=settings.tolerance)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from certus._names import GRADIENT_ATTACKS, NORMS
+from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus.errors import ArgumentError, require, require_count, require_number
 from certus.runs._kinds import check_kinds
 from certus.table_options import TableOptions, listed_names
@@ -89,8 +89,8 @@ METHOD_OPTIONS = {  # option → the methods that take it; to others it means no
     "ascent": ("wrm",),
     "norm": GRADIENT_ATTACKS,
     "epsilon": GRADIENT_ATTACKS,
-    "steps": ("ifgm", "pgm"),
-    "step_size": ("ifgm", "pgm"),
+    "steps": ("bim", "pgd"),
+    "step_size": ("bim", "pgd"),
     "clip": ("wrm", *GRADIENT_ATTACKS),
 }
 LOSSES = ("cross-entropy", "bounded")
@@ -111,18 +111,18 @@ class Settings:
 
     data: str
     model: str
-    method: Annotated[str, "wrm (robust), erm (ordinary), or fgm, ifgm, pgm (adversarial)."] = "wrm"
+    method: Annotated[str, "wrm (robust), erm (ordinary), or fgsm, bim, pgd (adversarial)."] = "wrm"
     gamma: Annotated[float | None, "Penalty on moving the data, of wrm or with --certified."] = None
     rho: Annotated[float | None, "Mean transport cost to be robust to; gamma follows it."] = None
     certified: Annotated[bool, "Keep gamma above a proven bound on the curvature, at every step."] = False
     cost: Annotated[str, "What wrm pays for moving: natural (squared L2), linf or l1."] = "natural"
     price: Annotated[str, "Of moving columns of a table: town=3,age=inf. Others cost 1; inf freezes."] = ""
-    norm: Annotated[str | None, "Of fgm, ifgm and pgm: 1, 2 or inf (default)."] = None
+    norm: Annotated[str | None, "Of fgsm, bim and pgd: 1, 2 or inf (default)."] = None
     epsilon: Annotated[
-        float | None, "How far fgm, ifgm and pgm move; from:RUN is as far as that run's wrm."
+        float | None, "How far fgsm, bim and pgd move; from:RUN is as far as that run's wrm."
     ] = None
-    steps: Annotated[int, "Of ifgm, pgm and --ascent paper; 15 by default."] = 15
-    step_size: Annotated[float | None, "Of ifgm and pgm; 2.5 epsilon / steps by default."] = None
+    steps: Annotated[int, "Of bim, pgd and --ascent paper; 15 by default."] = 15
+    step_size: Annotated[float | None, "Of bim and pgd; 2.5 epsilon / steps by default."] = None
     clip: Annotated[bool, "Keep inputs that a method moves where the data live, e.g. in [0, 1]."] = True
     epochs: Annotated[int, "Passes over the training data; 10 by default, more for small data."] = 10
     batch_size: Annotated[int, "Samples per step, over all processes."] = 128
@@ -169,6 +169,7 @@ class Settings:
     def chosen(cls, **given: Any) -> Settings:
         """Settings from what was given; None is not given. Some defaults follow from the rest."""
         known = {name: value for name, value in given.items() if value is not None}
+        known["method"] = PAPER_NAMES.get(known.get("method", "wrm"), known.get("method", "wrm"))
         defaults: dict[str, Any] = {}
         if known.get("certified"):
             defaults |= {"learning_rate": 1e-2, "schedule": "cosine"}
@@ -178,6 +179,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_kinds(self)
+        object.__setattr__(self, "method", PAPER_NAMES.get(self.method, self.method))
         self.table  # noqa: B018 (checks its own)
         for name, legal in (
             ("method", METHODS),

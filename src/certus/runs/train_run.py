@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import certus
-from certus.attacks.gradient import default_step
+from certus.attacks.projected_gradient_descent import default_step
 from certus.datasets import SplitDataset
 from certus.domains import Unbounded
 from certus.errors import require

@@ -2,7 +2,7 @@
 
     for each batch:   ẑ ← perturb(z),   θ ← Proj_Θ(θ − α ∇_θ ℓ(θ; ẑ))
 
-The perturber is the only thing in which ERM, WRM and the other methods differ. With ``certified``, Proj_Θ
+The method is the only thing in which ERM, WRM and the other methods differ. With ``certified``, Proj_Θ
 keeps the weights where L̄ ≤ (1 − 10⁻³)·sγ is proven: every step is inside the conditions of thm:convergence.
 """
 
@@ -29,7 +29,7 @@ from certus.bounds import SmoothnessBound
 from certus.data import DataLike, Samples, as_samples
 from certus.datasets import SplitDataset
 from certus.errors import ArgumentError, CertusError, UnsupportedError, as_count, require
-from certus.inner.methods import AnyPerturber, Perturber, as_perturber
+from certus.inner.methods import Method, MethodLike, as_method
 from certus.losses import Criterion, ModelLoss, as_criterion, evaluate_loss, require_tensor
 from certus.smoothing.sampling import Noise
 from certus.training.calibration import Robustness, calibrate, measure_robustness
@@ -67,7 +67,7 @@ class TrainingState:
     model: nn.Module
     optimizer: Optimizer
     schedule: LRScheduler | None
-    method: Perturber
+    method: Method
     epoch: int = 0
     step: int = 0
     sums: Sums = field(default_factory=Sums)
@@ -118,7 +118,7 @@ def fit(
     model: nn.Module,
     data: SplitDataset | DataLike,
     *,
-    method: AnyPerturber | None = None,
+    method: MethodLike | None = None,
     criterion: Criterion | None = None,
     epochs: int = 10,
     batch_size: int | None = None,
@@ -144,7 +144,7 @@ def fit(
             or a list of batches. Those of torch are read piece by piece, once in every epoch and at least
             once more to measure ρ̂; they need not fit into memory, and their transforms run. Inputs are taken
             in the model's precision. Where ``Samples`` has weights, each sample counts by its own.
-        method: any perturber, or a function ``(loss, inputs, targets) -> moved inputs``; ``ERM()`` when None.
+        method: any method, or a function ``(loss, inputs, targets) -> moved inputs``; ``ERM()`` when None.
         criterion: cross-entropy for classes and squared error for regression, when None; one of torch's own
             counts sample by sample (``losses.as_criterion``).
         batch_size: samples of one step, over all processes; 128 when None. A loader has its own.
@@ -169,7 +169,7 @@ def fit(
     """
     _check_arguments(model, schedule, projection, augment, fabric, observers or [])
     epochs, seed = as_count("epochs", epochs), as_count("seed", seed, least=0)
-    method = as_perturber(method)
+    method = as_method(method)
     fabric = fabric or one_device(model)
     # A compiled model trains as it is. Exchanging gradients is the fabric's task, not that of a wrapper.
     given, bare = model, unwrapped(model)
@@ -322,7 +322,7 @@ def _bars(progress: bool | None, fabric: Fabric) -> Iterator[list[Observer]]:
         yield [bar]
 
 
-def _check(model: nn.Module, method: Perturber, feed: Feed) -> None:
+def _check(model: nn.Module, method: Method, feed: Feed) -> None:
     """What would otherwise fail in the middle, or at the end, of a long training."""
     if method.penalty is not None and isinstance(method.penalty.gamma, Tensor):
         raise ArgumentError("`gamma` must be one number to train with; got a tensor.")

@@ -59,7 +59,7 @@ from certus.costs import Cost, SquaredL2
 from certus.data import Samples
 from certus.errors import ArgumentError, UnsupportedError, require, require_number
 from certus.inner import largest_curvature
-from certus.inner.methods import Penalty, Perturber
+from certus.inner.methods import Method, Penalty
 from certus.layers import LogCosh, SmoothAbs
 from certus.losses import Criterion, CrossEntropy, ModelLoss
 
@@ -470,7 +470,7 @@ class Guard:
 def make_guard(
     certified: bool | float | CertifiedSet,
     model: nn.Module,
-    method: Perturber,
+    method: Method,
     criterion: Criterion,
     train: Samples,
 ) -> Guard | None:

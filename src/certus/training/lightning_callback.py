@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from certus.errors import ArgumentError, UnsupportedError
-from certus.inner.methods import AnyPerturber, as_perturber
+from certus.inner.methods import MethodLike, as_method
 from certus.losses import Criterion, ModelLoss, as_criterion
 
 try:
@@ -29,8 +29,8 @@ class RobustTraining(Callback):  # type: ignore[misc, unused-ignore]  # Any, whe
             cross-entropy for labels and squared error for numbers, when None.
     """
 
-    def __init__(self, method: AnyPerturber, criterion: Criterion | None = None) -> None:
-        self.method, self.criterion = as_perturber(method), as_criterion(criterion)
+    def __init__(self, method: MethodLike, criterion: Criterion | None = None) -> None:
+        self.method, self.criterion = as_method(method), as_criterion(criterion)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         step, loss = pl_module.training_step, ModelLoss(pl_module, self.criterion)

@@ -18,7 +18,7 @@ from torch import Tensor
 from certus.costs import SquaredL2
 from certus.errors import UnsupportedError
 from certus.evidence import Evidence
-from certus.inner.methods import Perturber
+from certus.inner.methods import Method
 from certus.losses import Criterion, MissProbability, ModelLoss
 from certus.rounding import FEW, up
 from certus.smoothing.sampling import Noise
@@ -43,7 +43,7 @@ def fresh_noise(noise: Noise, like: Tensor) -> Tensor:
     return noise.sigma * noise.cost.whiten(torch.randn_like(like))
 
 
-def training_noise(noise: float | Noise | None, method: Perturber) -> Noise | None:
+def training_noise(noise: float | Noise | None, method: Method) -> Noise | None:
     """What ``fit`` was given, in the geometry of the method's cost, and checked against its ascent."""
     if noise is None or noise == 0:
         return None

@@ -9,11 +9,11 @@ from torch import nn
 
 import certus
 from certus import WRM
-from certus.attacks import attack_data, pgm
+from certus.attacks import PGD, attack_data
 from certus.bounds import input_smoothness
 from certus.datasets import digits
 from certus.errors import ArgumentError, UnsupportedError
-from certus.inner.methods import ERM, Perturber
+from certus.inner.methods import ERM, Method
 from certus.losses import ModelLoss
 from certus.models import build_model, certified_mlp, principal_components
 from certus.training import Fit, Observer, RandomJitter, RandomWarp, TrainingState, fit
@@ -39,7 +39,7 @@ class Prover(Observer):
 
 
 @pytest.mark.parametrize("method", [ERM(), WRM(1.5, domain=DATA.domain)], ids=["erm", "wrm"])
-def test_every_step_is_inside(method: Perturber) -> None:
+def test_every_step_is_inside(method: Method) -> None:
     prover = Prover()
     done = fit(
         small(),
@@ -72,7 +72,7 @@ def test_without_it_the_same_training_leaves() -> None:
     assert max(prover.bounds) > 30
 
 
-def trained(method: Perturber, certified: bool | float, **options: float) -> Fit:
+def trained(method: Method, certified: bool | float, **options: float) -> Fit:
     return fit(
         small(),
         DATA,
@@ -85,14 +85,14 @@ def trained(method: Perturber, certified: bool | float, **options: float) -> Fit
 
 
 def test_the_certificate_survives_attacks() -> None:
-    """PGM within ε = √ρ never exceeds the certified loss or error at ρ, whatever its steps."""
+    """PGD within ε = √ρ never exceeds the certified loss or error at ρ, whatever its steps."""
     wrm = WRM(1.5, domain=DATA.domain)
     model = trained(wrm, True).model
     data = DATA.test[:150]
     found = certus.certify(model, data, rho=[0.01, 0.1], domain=DATA.domain, balls=2, attack_steps=5)
     for rho in (0.01, 0.1):
         for steps in (1, 15, 40):
-            attack = pgm(rho**0.5, 2.0, steps=steps, domain=DATA.domain)
+            attack = PGD(rho**0.5, 2.0, steps=steps, domain=DATA.domain)
             outcome = attack_data(ModelLoss(model), data, attack)
             bracket = found.bracket(rho)
             error = outcome.error()

@@ -36,7 +36,7 @@ from torch import Tensor
 from certus._eval_mode import evaluation_mode
 from certus._format import at_least, at_most
 from certus.attacks.evaluate import Outcome, Trial, sweep, typical_length
-from certus.attacks.minimum_norm import nearest_error
+from certus.attacks.minimum_norm import minimum_norm_attack
 from certus.bounds import SmoothnessBound, input_smoothness
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import read_certificate
@@ -316,7 +316,7 @@ class Findings:
         chosen: the held-out samples that everything below but the certificate is about.
         certificate, smoothed: None if there is none beside the run, or it is about other weights.
         stability: the certificate of the network's own predictions; None likewise.
-        attacks: PGM in the L2 norm, at rising ε; nearest: (n,) L2 distances to the nearest error found.
+        attacks: PGD in the L2 norm, at rising ε; nearest: (n,) L2 distances to the nearest error found.
         bound: of a classifier or regression whose layers have bounds; share: at the run's own γ.
         fragile: features of a table, each moved alone by ``SHARE`` of its spread, the most fragile first.
         remarks: what could not be shown, and why.
@@ -364,13 +364,13 @@ def find_out(
     remarks: list[str] = []
     certificate, stability = _certificate(trained, remarks), _stability(trained, remarks)
     smoothed = _smoothed(trained, remarks)
-    trials = [Trial("pgm", 2.0, unit * strength) for strength in STRENGTHS]
+    trials = [Trial("pgd", 2.0, unit * strength) for strength in STRENGTHS]
     attacks = sweep(
         trained.loss, chosen.data, trials, domain=data.domain, cost=trained.cost, seed=seed, progress=told
     )
     nearest = None
     if data.classes is not None:
-        nearest = nearest_error(
+        nearest = minimum_norm_attack(
             trained.loss,
             chosen.data.inputs,
             chosen.data.targets,

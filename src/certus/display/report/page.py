@@ -198,7 +198,7 @@ class Page:
     def _attacks(self) -> str:
         first = self.findings[0]
         words = (
-            f"Each sample is moved by at most ε by PGM (projected gradient ascent) in the L2 norm with 15 "
+            f"Each sample is moved by at most ε by PGD (projected gradient ascent) in the L2 norm with 15 "
             f"steps, on {first.chosen.words}; intervals are 95%. Attained: the worst case is at least this "
             f"bad, and may be worse. ε goes up to {STRENGTHS[-1]:.0%} of the mean length of an input vector."
         )
@@ -211,7 +211,7 @@ class Page:
         first = self.findings[0]
         chart = self._place("nearest", drawn.nearest_chart(self.findings, first.trained.data.units))
         words = (
-            "The share of the samples for which PGM with bisection found an error within a distance "
+            "The share of the samples for which PGD with bisection found an error within a distance "
             "(attained): the nearest error may be closer than the one found. Where a line ends below 1, none "
             "was found for the other samples."
         )

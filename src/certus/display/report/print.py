@@ -53,7 +53,7 @@ def _of_one(found: Findings) -> dict[str, Callable[[Path], object]]:
 def _draw_nearest(findings: Sequence[Findings], path: Path) -> None:
     first = findings[0]
     runs = {found.name: found.nearest.tolist() for found in findings if found.nearest is not None}
-    said = f"nearest errors of {first.chosen.words}, by PGM with bisection (attained)"
+    said = f"nearest errors of {first.chosen.words}, by PGD with bisection (attained)"
     save_figure(nearest_figure(runs, first.trained.data.units, said), path)
 
 
@@ -67,5 +67,5 @@ def _draw_attacks(findings: Sequence[Findings], path: Path) -> None:
     first = findings[0]
     quantity = "error under attack" if first.trained.data.classes is not None else "mean loss under attack"
     strength = f"every sample moves by at most ε ({first.trained.data.units})"
-    panel = Panel("pgm, norm 2", strength, quantity, curves, towards=1)
+    panel = Panel("pgd, norm 2", strength, quantity, curves, towards=1)
     draw_sweeps([panel], path, f"{first.chosen.words}; 95% intervals")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from certus import WRM, Box, CrossEntropy, ModelLoss, SquaredL2
 from certus._names import NORMS
-from certus.attacks import Margin, largest_penalty, nearest_error
+from certus.attacks import Margin, largest_penalty, minimum_norm_attack
 from certus.costs import SquaredSup, WeightedL2
 from certus.data import Samples
 from certus.errors import ArgumentError, CertusError
@@ -47,9 +47,9 @@ def true_distance(loss: ModelLoss, labels: Tensor, margins: Tensor, norm: float)
 @pytest.mark.parametrize("classes", [2, 4])
 def test_nearest_error_of_a_linear_classifier(norm: float, classes: int) -> None:
     loss, inputs, labels, margins = problem(classes)
-    found = nearest_error(loss, inputs, labels, norm=norm, steps=40, rounds=20)
+    found = minimum_norm_attack(loss, inputs, labels, norm=norm, steps=40, rounds=20)
     truth = true_distance(loss, labels, margins, norm)
-    assert found.found.all()
+    assert found.success.all()
     assert (truth == 0).any()
     assert torch.equal(found.distance == 0, truth == 0)
     assert (found.distance >= truth * (1 - 1e-9)).all()
@@ -65,9 +65,9 @@ def test_nearest_error_of_a_linear_classifier(norm: float, classes: int) -> None
 def test_confident_models_are_attacked_too(norm: float) -> None:
     """At this scale the cross-entropy of every sample is 0 in floating point, and so is its gradient."""
     loss, inputs, labels, margins = problem(2, scale=1e4)
-    found = nearest_error(loss, inputs, labels, norm=norm, steps=40)
+    found = minimum_norm_attack(loss, inputs, labels, norm=norm, steps=40)
     truth = true_distance(loss, labels, margins, norm)
-    assert found.found.all()
+    assert found.success.all()
     assert (found.distance <= truth * 1.02 + 1e-6).all()
 
 
@@ -80,8 +80,8 @@ def test_errors_nearer_than_the_first_radius_are_not_passed_over() -> None:
             return torch.stack([torch.zeros_like(bump), bump], 1)
 
     inputs = torch.tensor([[0.6, 0.0], [0.0, -0.7]]).double()
-    found = nearest_error(ModelLoss(Shell()), inputs, torch.tensor([0, 0]), largest=64.0, steps=10)
-    assert found.found.all()
+    found = minimum_norm_attack(ModelLoss(Shell()), inputs, torch.tensor([0, 0]), largest=64.0, steps=10)
+    assert found.success.all()
     inner = 1 - math.sqrt(0.02 * math.log(2))
     truth = inner - inputs.norm(dim=1)
     assert (found.distance >= truth - 1e-9).all()
@@ -91,18 +91,20 @@ def test_errors_nearer_than_the_first_radius_are_not_passed_over() -> None:
 def test_inside_the_domain_and_float32_images() -> None:
     model, (inputs, labels) = convolutional(), images(20)
     for norm in (2.0, math.inf):
-        found = nearest_error(ModelLoss(model), inputs, labels, norm=norm, domain=Box(0, 1))
+        found = minimum_norm_attack(ModelLoss(model), inputs, labels, norm=norm, domain=Box(0, 1))
         assert Box(0, 1).contains(found.inputs).all()
-        assert found.found.any()
-        assert (model(found.inputs).argmax(1) != labels)[found.found].all()
-        assert torch.equal(found.distance[~found.found], torch.full((int((~found.found).sum()),), math.inf))
+        assert found.success.any()
+        assert (model(found.inputs).argmax(1) != labels)[found.success].all()
+        assert torch.equal(
+            found.distance[~found.success], torch.full((int((~found.success).sum()),), math.inf)
+        )
 
 
 def test_no_error_to_be_found() -> None:
     loss = linear(torch.zeros(2, 3), torch.tensor([1.0, 0.0]))
     inputs, labels = torch.rand(4, 3), torch.tensor([0, 0, 1, 0])
-    found = nearest_error(loss, inputs, labels)
-    assert found.found.tolist() == [False, False, True, False]
+    found = minimum_norm_attack(loss, inputs, labels)
+    assert found.success.tolist() == [False, False, True, False]
     assert found.distance.tolist() == [math.inf, math.inf, 0.0, math.inf]
     assert torch.equal(found.inputs, inputs)
     penalty = largest_penalty(loss, inputs, labels)
@@ -113,7 +115,7 @@ def test_no_error_to_be_found() -> None:
 def test_the_search_is_a_function_of_its_seed() -> None:
     model, (inputs, labels) = convolutional(), images(6)
     state = torch.random.get_rng_state()
-    runs = [nearest_error(ModelLoss(model), inputs, labels, steps=5, seed=seed) for seed in (4, 4, 5)]
+    runs = [minimum_norm_attack(ModelLoss(model), inputs, labels, steps=5, seed=seed) for seed in (4, 4, 5)]
     one, two, other = runs
     assert torch.equal(torch.random.get_rng_state(), state)
     assert torch.equal(one.distance, two.distance)
@@ -137,7 +139,7 @@ def test_largest_penalty_of_a_linear_margin(cost: SquaredL2 | SquaredSup) -> Non
     margin = margins.gather(1, 1 - labels[:, None]).squeeze(1)
     right = margin > 0
     truth = dual**2 / (2 * margin)
-    assert found.found.all()
+    assert found.success.all()
     assert torch.isinf(found.gamma[~right]).all()
     torch.testing.assert_close(found.gamma[right], truth[right], rtol=1e-3, atol=0)
     assert (found.gamma[right] <= truth[right] * (1 + 1e-6)).all()
@@ -150,12 +152,12 @@ def test_the_penalty_found_is_one_at_which_wrm_errs() -> None:
     model, data = convolutional(), Samples(*images(20))
     loss = ModelLoss(model, CrossEntropy())
     found = largest_penalty(loss, data.inputs, data.targets, domain=Box(0, 1))
-    moved = found.found & torch.isfinite(found.gamma)
+    moved = found.success & torch.isfinite(found.gamma)
     assert moved.any()
     wrm = WRM(found.gamma[moved], domain=Box(0, 1), maximizer=BarzilaiBorwein(1e-3, max_gradients=20))
     again = wrm(loss, data.inputs[moved], data.targets[moved])
     assert (model(again).argmax(1) != data.targets[moved]).all()
-    assert (model(found.inputs).argmax(1) != data.targets)[found.found].all()
+    assert (model(found.inputs).argmax(1) != data.targets)[found.success].all()
 
 
 POINTS, LABELS = torch.rand(3, 2), torch.tensor([0, 1, 0])
@@ -171,10 +173,10 @@ BAD = {
 @pytest.mark.parametrize(("options", "message"), BAD.values(), ids=BAD.keys())
 def test_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        nearest_error(LOSS, POINTS, LABELS, **options)  # type: ignore[arg-type]
+        minimum_norm_attack(LOSS, POINTS, LABELS, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("search", [nearest_error, largest_penalty])
+@pytest.mark.parametrize("search", [minimum_norm_attack, largest_penalty])
 def test_what_both_refuse(search: object) -> None:
     assert callable(search)
     with pytest.raises(ArgumentError, match="`loss` must be a ModelLoss, whose model is attacked"):
@@ -195,7 +197,7 @@ WRONG_DOMAINS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", WRONG_DOMAINS)
-@pytest.mark.parametrize("search", [nearest_error, largest_penalty])
+@pytest.mark.parametrize("search", [minimum_norm_attack, largest_penalty])
 def test_a_wrong_domain_is_refused_though_nothing_is_left_to_attack(search: Any, name: str) -> None:
     """All samples err as they are, so that no attack is run that would notice."""
     model = nn.Linear(2, 2)

@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from certus import Box, CrossEntropy, ModelLoss
+from certus import Box, CrossEntropy, ModelLoss, attacks
 from certus._names import NORMS
-from certus.attacks import GradientAttack, Margin, fgm, ifgm, pgm
+from certus.attacks import BIM, FGSM, PGD, GradientAttack, Margin
+from certus.attacks.evaluate import Trial
 from certus.domains import Ball, Domain, Unbounded
 from certus.errors import ArgumentError, LossError, UnsupportedError
 from certus.losses import SquaredError
 from certus.norms import Lp
+from certus.runs.settings import Settings
 from tests.attacks.models import convolutional, images, linear
 
 EVERY_NORM = pytest.mark.parametrize("norm", NORMS.values())
@@ -43,7 +45,7 @@ def test_inside_the_ball_and_the_domain(
 ) -> None:
     torch.manual_seed(seed)
     inputs = torch.rand(4, 3, dtype=torch.float64 if double else torch.float32)
-    attack = pgm(epsilon, norm, steps=steps, step_size=relative * epsilon, domain=domain, restarts=2)
+    attack = PGD(epsilon, norm, steps=steps, step_size=relative * epsilon, domain=domain, restarts=2)
     moved = attack(waves, inputs)
     assert moved.dtype == inputs.dtype
     rounding = 1e-12 if double else 1e-6
@@ -55,25 +57,25 @@ def test_inside_the_ball_and_the_domain(
 def test_a_ball_as_the_domain_goes_with_the_norm_2() -> None:
     torch.manual_seed(0)
     domain, inputs = Ball(0.0, 1.0), 0.5 * torch.rand(5, 3)
-    moved = pgm(0.9, 2.0, domain=domain)(waves, inputs)
+    moved = PGD(0.9, 2.0, domain=domain)(waves, inputs)
     assert domain.contains(moved).all()
     assert (Lp(2.0)(moved - inputs) <= 0.9 + 1e-6).all()
     for norm in (1.0, math.inf):
         with pytest.raises(UnsupportedError, match="goes with the norm 2 only; got the norm"):
-            pgm(0.9, norm, domain=domain)
+            PGD(0.9, norm, domain=domain)
 
 
 @EVERY_NORM
 def test_no_gradient_moves_nothing(norm: float) -> None:
     inputs = torch.rand(3, 2, 2)
-    for attack in (fgm(0.5, norm), ifgm(0.5, norm)):
+    for attack in (FGSM(0.5, norm), BIM(0.5, norm)):
         assert torch.equal(attack(lambda z: (z * 0).flatten(1).sum(1), inputs), inputs)
 
 
 @EVERY_NORM
 def test_where_the_gradient_is_not_finite_nothing_moves(norm: float) -> None:
     inputs = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
-    moved = ifgm(0.5, norm)(lambda z: z.sqrt().sum(1) if norm else z, inputs)
+    moved = BIM(0.5, norm)(lambda z: z.sqrt().sum(1) if norm else z, inputs)
     assert torch.equal(moved[0], inputs[0])  # the slope of √ at 0 is infinite
     assert (moved[1] >= 1).all()
     assert (moved[1] > 1).any()
@@ -86,8 +88,8 @@ def test_scale_equivariance(norm: float, seed: int, power: int) -> None:
     unit = 2.0**power
     torch.manual_seed(seed)
     inputs = torch.rand(3, 4, dtype=torch.float64)
-    plain = ifgm(0.3, norm, steps=4, domain=Box(0, 1))(waves, inputs)
-    scaled = ifgm(0.3 * unit, norm, steps=4, domain=Box(0, unit))(lambda z: waves(z / unit), unit * inputs)
+    plain = BIM(0.3, norm, steps=4, domain=Box(0, 1))(waves, inputs)
+    scaled = BIM(0.3 * unit, norm, steps=4, domain=Box(0, unit))(lambda z: waves(z / unit), unit * inputs)
     torch.testing.assert_close(scaled, unit * plain, rtol=1e-9, atol=0)
 
 
@@ -95,23 +97,23 @@ def test_scale_equivariance(norm: float, seed: int, power: int) -> None:
 def test_the_loss_may_be_multiplied(norm: float) -> None:
     """Only the direction of the gradient counts, even when its squares vanish in float32."""
     inputs = torch.rand(3, 4)
-    plain = ifgm(0.3, norm)(waves, inputs)
+    plain = BIM(0.3, norm)(waves, inputs)
     for factor in (2.0**-80, 2.0**10):
-        found = ifgm(0.3, norm)(lambda z, f=factor: f * waves(z), inputs)  # type: ignore[misc]
+        found = BIM(0.3, norm)(lambda z, f=factor: f * waves(z), inputs)  # type: ignore[misc]
         torch.testing.assert_close(found, plain, rtol=1e-5, atol=1e-6)
 
 
 @EVERY_NORM
 def test_linear_losses_are_solved_exactly(norm: float) -> None:
-    """max {⟨g, x + δ⟩ : ‖δ‖ ≤ ε} = ⟨g, x⟩ + ε‖g‖_*, attained by FGM in one step."""
+    """max {⟨g, x + δ⟩ : ‖δ‖ ≤ ε} = ⟨g, x⟩ + ε‖g‖_*, attained by FGSM in one step."""
     torch.manual_seed(0)
     slope, inputs = torch.randn(6).double(), torch.rand(5, 6).double()
     epsilon = torch.tensor([0.0, 0.1, 0.5, 1.0, 3.0]).double()
-    moved = fgm(epsilon, norm)(lambda z: z @ slope, inputs)
+    moved = FGSM(epsilon, norm)(lambda z: z @ slope, inputs)
     expected = inputs @ slope + epsilon * Lp(norm).dual(slope[None])
     torch.testing.assert_close(moved @ slope, expected)
     torch.testing.assert_close(Lp(norm)(moved - inputs), epsilon)
-    iterated = ifgm(epsilon, norm)(lambda z: z @ slope, inputs)
+    iterated = BIM(epsilon, norm)(lambda z: z @ slope, inputs)
     torch.testing.assert_close(iterated @ slope, expected)
 
 
@@ -119,9 +121,9 @@ def test_linear_losses_are_solved_exactly(norm: float) -> None:
 def test_each_sample_has_its_own_radius_and_step(norm: float) -> None:
     inputs = torch.rand(3, 4)
     radii, lengths = torch.tensor([0.1, 0.0, 2.0]), torch.tensor([0.05, 0.5, 0.3])
-    together = ifgm(radii, norm, step_size=lengths)(waves, inputs)
+    together = BIM(radii, norm, step_size=lengths)(waves, inputs)
     for i in range(3):
-        alone = ifgm(float(radii[i]), norm, step_size=float(lengths[i]))(waves, inputs[i : i + 1])
+        alone = BIM(float(radii[i]), norm, step_size=float(lengths[i]))(waves, inputs[i : i + 1])
         torch.testing.assert_close(together[i : i + 1], alone, atol=1e-6, rtol=1e-6)
 
 
@@ -131,14 +133,14 @@ def test_restarts_never_do_worse(norm: float) -> None:
     heights = []
     for restarts in (1, 2, 5, 20):
         torch.manual_seed(0)  # the first starts are the same
-        heights.append(waves(pgm(1.0, norm, steps=3, restarts=restarts)(waves, inputs)))
+        heights.append(waves(PGD(1.0, norm, steps=3, restarts=restarts)(waves, inputs)))
     for fewer, more in pairwise(heights):
         assert (more >= fewer).all()
     assert heights[-1].mean() > heights[0].mean() + 0.01
     torch.manual_seed(0)
-    once = pgm(1.0, norm, steps=3, targeted=True)(waves, inputs)
+    once = PGD(1.0, norm, steps=3, targeted=True)(waves, inputs)
     torch.manual_seed(0)
-    often = pgm(1.0, norm, steps=3, restarts=20, targeted=True)(waves, inputs)
+    often = PGD(1.0, norm, steps=3, restarts=20, targeted=True)(waves, inputs)
     assert (waves(often) <= waves(once)).all()
 
 
@@ -146,37 +148,37 @@ def test_restarts_leave_points_without_a_loss() -> None:
     """NaN never wins: neither over a number, nor as the first."""
     inputs = torch.zeros(50, 1)
     torch.manual_seed(0)
-    moved = pgm(1.0, steps=1, step_size=0.0, restarts=10)(lambda z: z.sum(1).sqrt(), inputs)
+    moved = PGD(1.0, steps=1, step_size=0.0, restarts=10)(lambda z: z.sum(1).sqrt(), inputs)
     assert torch.isfinite(moved.sqrt()).all()
 
 
 def test_random_starts_follow_torchs_generator() -> None:
     inputs = torch.zeros(3, 4)
     torch.manual_seed(1)
-    first = pgm(1.0)(waves, inputs)
-    second = pgm(1.0)(waves, inputs)
+    first = PGD(1.0)(waves, inputs)
+    second = PGD(1.0)(waves, inputs)
     torch.manual_seed(1)
-    assert torch.equal(pgm(1.0)(waves, inputs), first)
+    assert torch.equal(PGD(1.0)(waves, inputs), first)
     assert not torch.equal(first, second)
     state = torch.random.get_rng_state()
-    ifgm(1.0)(waves, inputs)
+    BIM(1.0)(waves, inputs)
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode], ids=["no_grad", "inference"])
 def test_callers_may_have_gradients_switched_off(context: type[torch.no_grad]) -> None:
     loss, (inputs, labels) = ModelLoss(convolutional()), images()
-    expected = ifgm(0.1)(loss, inputs, labels)
+    expected = BIM(0.1)(loss, inputs, labels)
     with context():
-        found = ifgm(0.1)(loss, inputs.clone(), labels.clone())
+        found = BIM(0.1)(loss, inputs.clone(), labels.clone())
     assert torch.equal(found, expected)
 
 
 def test_the_margin_finds_a_way_where_cross_entropy_has_none() -> None:
     loss = linear(torch.tensor([[300.0, 0.0], [0.0, 300.0]]))
     inputs, labels = torch.tensor([[1.0, 0.0]]), torch.tensor([0])
-    assert torch.equal(ifgm(0.9)(loss, inputs, labels), inputs)
-    moved = ifgm(0.9)(ModelLoss(loss.model, Margin()), inputs, labels)
+    assert torch.equal(BIM(0.9)(loss, inputs, labels), inputs)
+    moved = BIM(0.9)(ModelLoss(loss.model, Margin()), inputs, labels)
     assert loss.model(moved).argmax() == 1
 
 
@@ -203,7 +205,7 @@ def test_regression_on_rows(norm: float) -> None:
     torch.manual_seed(0)
     model = torch.nn.Linear(5, 1).double()
     inputs, targets = torch.randn(7, 5).double(), torch.randn(7).double()
-    moved = pgm(0.3, norm, steps=40)(ModelLoss(model, SquaredError()), inputs, targets)
+    moved = PGD(0.3, norm, steps=40)(ModelLoss(model, SquaredError()), inputs, targets)
     found = SquaredError()(model(moved), targets)
     gap = (model(inputs).squeeze(1) - targets).abs()
     expected = (gap + 0.3 * Lp(norm).dual(model.weight.detach())) ** 2
@@ -212,30 +214,33 @@ def test_regression_on_rows(norm: float) -> None:
 
 
 BAD = {
-    "epsilon": (lambda: fgm(-1.0), "`epsilon` must be finite and not negative, one number or one per sample"),
-    "nan": (lambda: fgm(math.nan), "`epsilon` must be finite and not negative"),
-    "matrix": (lambda: fgm(torch.ones(2, 2)), "`epsilon` must be finite and not negative"),
-    "text": (lambda: fgm("x"), "`epsilon` must be a number or a tensor; got 'x'"),  # type: ignore[arg-type]
-    "step": (lambda: ifgm(1.0, step_size=math.inf), "`step_size` must be finite and not negative"),
-    "steps": (lambda: ifgm(1.0, steps=0), "`steps` must be a whole number, at least 1; got 0"),
-    "restarts": (lambda: pgm(1.0, restarts=0), "`restarts` must be a whole number, at least 1; got 0"),
-    "norm": (lambda: pgm(1.0, 3.0), "`norm` must be 1, 2 or inf; got 3.0"),
+    "epsilon": (
+        lambda: FGSM(-1.0),
+        "`epsilon` must be finite and not negative, one number or one per sample",
+    ),
+    "nan": (lambda: FGSM(math.nan), "`epsilon` must be finite and not negative"),
+    "matrix": (lambda: FGSM(torch.ones(2, 2)), "`epsilon` must be finite and not negative"),
+    "text": (lambda: FGSM("x"), "`epsilon` must be a number or a tensor; got 'x'"),  # type: ignore[arg-type]
+    "step": (lambda: BIM(1.0, step_size=math.inf), "`step_size` must be finite and not negative"),
+    "steps": (lambda: BIM(1.0, steps=0), "`steps` must be a whole number, at least 1; got 0"),
+    "restarts": (lambda: PGD(1.0, restarts=0), "`restarts` must be a whole number, at least 1; got 0"),
+    "norm": (lambda: PGD(1.0, 3.0), "`norm` must be 1, 2 or inf; got 3.0"),
     "domain": (lambda: GradientAttack(1.0, domain=1), r"`domain` must be a Domain"),  # type: ignore[arg-type]
     "length": (
-        lambda: fgm(torch.ones(2))(waves, torch.zeros(3, 1)),
+        lambda: FGSM(torch.ones(2))(waves, torch.zeros(3, 1)),
         r"`epsilon` must be one number, or one for each of the 3 inputs; got shape \(2,\)",
     ),
     "huge": (
-        lambda: fgm(1e300)(waves, torch.zeros(3, 1)),
+        lambda: FGSM(1e300)(waves, torch.zeros(3, 1)),
         "`epsilon` must be finite in the inputs' torch.float32; got 1e[+]300",
     ),
     "outside": (
-        lambda: fgm(1.0, domain=Box(0, 1))(waves, torch.full((2, 1), 3.0)),
+        lambda: FGSM(1.0, domain=Box(0, 1))(waves, torch.full((2, 1), 3.0)),
         "`inputs` must lie in the domain Box; .* got points outside at samples 0, 1",
     ),
-    "not finite": (lambda: fgm(1.0)(waves, torch.full((2, 1), math.nan)), "`inputs` must be finite"),
+    "not finite": (lambda: FGSM(1.0)(waves, torch.full((2, 1), math.nan)), "`inputs` must be finite"),
     "no targets": (
-        lambda: fgm(1.0)(ModelLoss(convolutional(), CrossEntropy()), images()[0]),
+        lambda: FGSM(1.0)(ModelLoss(convolutional(), CrossEntropy()), images()[0]),
         r"`loss` must accept \(inputs\)",
     ),
 }
@@ -245,3 +250,11 @@ BAD = {
 def test_refused(work: object, message: str) -> None:
     with pytest.raises((ArgumentError, LossError), match=message):
         work()  # type: ignore[operator]
+
+
+def test_the_names_of_the_paper_are_accepted() -> None:
+    assert (attacks.FGM, attacks.IFGM, attacks.PGM) == (FGSM, BIM, PGD)
+    assert Trial("pgm", 2.0, 1.0) == Trial("pgd", 2.0, 1.0)
+    words = {"data": "digits", "model": "mlp:4", "epsilon": 0.1}
+    for ours, theirs in (("fgsm", "fgm"), ("bim", "ifgm"), ("pgd", "pgm")):
+        assert Settings.chosen(method=theirs, **words) == Settings.chosen(method=ours, **words)

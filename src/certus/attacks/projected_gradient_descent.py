@@ -1,4 +1,4 @@
-"""FGM, IFGM and PGM: steps along the steepest direction, kept in a norm ball around the original point.
+"""FGSM, BIM and PGD: steps along the steepest direction, kept in a norm ball around the original point.
 
     x ← Π_Z Π_{‖x − x₀‖_p ≤ ε}(x + α · argmax_{‖v‖_p ≤ 1} ⟨∇ℓ(x), v⟩)            [eqn:fgsm, eqn:madry]
 
@@ -19,7 +19,7 @@ from certus._validation import check_batch, check_domain, check_loss
 from certus.attacks import projections as balls
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require, require_count
-from certus.inner.methods import Perturber
+from certus.inner.methods import Method
 from certus.losses import AnyLoss, evaluate_loss, loss_and_slope
 
 _EVERYWHERE = Unbounded()
@@ -27,7 +27,7 @@ _STEP = 2.5  # the default step is this times ε/steps: enough to cross the ball
 
 
 @dataclass(frozen=True, eq=False)
-class GradientAttack(Perturber):
+class GradientAttack(Method):
     """Moves each input by at most ε to raise its loss: ``attack(loss, inputs, targets) -> moved inputs``.
 
     Args:
@@ -42,7 +42,7 @@ class GradientAttack(Perturber):
         free: bool tensor that broadcasts to the shape of one input: the coordinates that may move; all when
             None.
 
-    Like every perturber it is a method to train with, and it leaves the model as it was.
+    Like every method it can be trained with, and it leaves the model as it was.
 
     >>> attack = GradientAttack(epsilon=0.5, norm=2.0, steps=1, step_size=0.5)
     >>> slope = torch.tensor([3.0, 4.0])
@@ -145,39 +145,59 @@ def _for_batch(name: str, value: float | Tensor, inputs: Tensor) -> Tensor:
 
 
 def default_step(epsilon: float, steps: int) -> float:
-    """The step size of IFGM and PGM that name none: 2.5·ε/steps."""
+    """The step size of BIM and PGD that name none: 2.5·ε/steps."""
     return _STEP * epsilon / steps
 
 
-def fgm(
-    epsilon: float | Tensor, norm: float = math.inf, *, domain: Domain = _EVERYWHERE, targeted: bool = False
-) -> GradientAttack:
-    """The fast-gradient method (eqn:fgsm): one step of length ε from the input itself."""
-    return GradientAttack(epsilon, norm, steps=1, step_size=epsilon, domain=domain, targeted=targeted)
+class FGSM(GradientAttack):
+    """Fast gradient sign method (eqn:fgsm; the paper's FGM): one step of length ε from the input itself."""
+
+    def __init__(
+        self,
+        epsilon: float | Tensor,
+        norm: float = math.inf,
+        *,
+        domain: Domain = _EVERYWHERE,
+        targeted: bool = False,
+        free: Tensor | None = None,
+    ) -> None:
+        super().__init__(epsilon, norm, 1, epsilon, domain, targeted=targeted, free=free)
 
 
-def ifgm(
-    epsilon: float | Tensor,
-    norm: float = math.inf,
-    *,
-    steps: int = 15,
-    step_size: float | Tensor | None = None,
-    domain: Domain = _EVERYWHERE,
-    targeted: bool = False,
-) -> GradientAttack:
-    """The iterated fast-gradient method: shorter steps from the input itself, kept in the ball."""
-    return GradientAttack(epsilon, norm, steps, step_size, domain, targeted=targeted)
+class BIM(GradientAttack):
+    """Basic iterative method (the paper's IFGM): shorter steps from the input itself, kept in the ball."""
+
+    def __init__(
+        self,
+        epsilon: float | Tensor,
+        norm: float = math.inf,
+        *,
+        steps: int = 15,
+        step_size: float | Tensor | None = None,
+        domain: Domain = _EVERYWHERE,
+        targeted: bool = False,
+        free: Tensor | None = None,
+    ) -> None:
+        super().__init__(epsilon, norm, steps, step_size, domain, targeted=targeted, free=free)
 
 
-def pgm(
-    epsilon: float | Tensor,
-    norm: float = math.inf,
-    *,
-    steps: int = 15,
-    step_size: float | Tensor | None = None,
-    domain: Domain = _EVERYWHERE,
-    restarts: int = 1,
-    targeted: bool = False,
-) -> GradientAttack:
-    """The projected-gradient method (eqn:madry): IFGM from a random point of the ball."""
-    return GradientAttack(epsilon, norm, steps, step_size, domain, True, restarts, targeted)
+class PGD(GradientAttack):
+    """Projected gradient descent (eqn:madry; the paper's PGM): BIM from a random point of the ball."""
+
+    def __init__(
+        self,
+        epsilon: float | Tensor,
+        norm: float = math.inf,
+        *,
+        steps: int = 15,
+        step_size: float | Tensor | None = None,
+        domain: Domain = _EVERYWHERE,
+        restarts: int = 1,
+        targeted: bool = False,
+        free: Tensor | None = None,
+    ) -> None:
+        super().__init__(epsilon, norm, steps, step_size, domain, True, restarts, targeted, free)
+
+
+FGM, IFGM, PGM = FGSM, BIM, PGD
+"""The names of the paper."""
