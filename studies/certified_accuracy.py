@@ -77,7 +77,7 @@ def _networks(measured: Measured) -> dict[str, Mapping[str, Any]]:
 
 
 def accuracy_text(measured: Measured) -> str:
-    """The table, how it was made, and what the settings were chosen from."""
+    """Return the table of accuracies, its method, and the table of settings that were compared."""
     networks = _networks(measured)
     first = networks["near"]
     epsilons = [one["epsilon"] for one in first["within"]]
@@ -115,7 +115,7 @@ def _choices(choices: list[Mapping[str, Any]], head: list[str]) -> str:
 
 
 def accuracy_verdicts(measured: Measured) -> list[Verdict]:
-    """At every distance with a published figure, the better of ours beside the best of those."""
+    """Compare the better of our networks with the best published figure at each distance."""
     verdicts, networks = [], _networks(measured)
     for place, one in enumerate(networks["near"]["within"]):
         epsilon = one["epsilon"]
@@ -142,7 +142,7 @@ def accuracy_verdicts(measured: Measured) -> list[Verdict]:
 
 
 def draw_accuracy(measured: Measured) -> Figure:
-    """Both networks at every distance."""
+    """Draw the accuracies of both networks against the distance."""
     curves = {}
     for name, row in _networks(measured).items():
         certified, attacked = ([one[kind] for one in row["curve"]] for kind in ("certified", "attacked"))
@@ -154,7 +154,7 @@ def draw_accuracy(measured: Measured) -> Figure:
 
 
 def _per_cent(share: float, digits: int = 2) -> str:
-    """Shares of 10,000 images have four decimals, shares of 500 three: nothing is rounded away."""
+    """Format a share; four decimals of 10,000 images, three of 500, so that nothing is rounded away."""
     return f"{100 * share:.{digits}f}"
 
 
@@ -176,7 +176,7 @@ _CHOICES = {
 
 
 def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Certified training on images that PGM moves by ε in L2; then radii and errors, portion by portion."""
+    """Train by certified training on PGM examples; return certified and attacked accuracies."""
     chosen = {
         name: settings[name] for name in ("gamma", "temperature", "epsilon", "margin", "epochs", "seed")
     }
@@ -208,7 +208,7 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def _distances(whole: Problem, part: slice) -> list[list[float]]:
-    """(n,) no error is nearer than this, and (n,) one was found at this distance, rounded up; 1e9 if none."""
+    """Return (n,) certified radii, and (n,) distances of errors that were found, rounded up; 1e9 if none."""
     problem = whole.select(part)
     touches = touching_points(problem)
     assert touches is not None
@@ -223,7 +223,7 @@ def _distances(whole: Problem, part: slice) -> list[list[float]]:
 def accuracies(
     radius: Sequence[float], error_distances: Sequence[float], epsilons: Sequence[float]
 ) -> dict[str, Any]:
-    """Shares: clean, and within every ε certified and attacked."""
+    """Return the clean accuracy, and the certified and attacked accuracies within every ε."""
     radii, distances = (torch.tensor(values, dtype=torch.float64) for values in (radius, error_distances))
     right = distances > 0
     return {
@@ -262,7 +262,7 @@ def _parts(scale: Scale) -> list[Part]:
 STUDY = Study(
     name="certified-accuracy",
     title="Certified accuracy",
-    shows=(),
+    labels=(),
     minutes={Scale.QUICK: 0.7, Scale.PAPER: 180},
     parts=_parts,
     pictures=(
@@ -270,7 +270,7 @@ STUDY = Study(
     ),
     verdicts=accuracy_verdicts,
     text=accuracy_text,
-    smaller={Scale.QUICK: "One epoch instead of 12, the first 40 images, one setting of seven tried."},
-    needs=("mnist",),
+    scope={Scale.QUICK: "One epoch instead of 12, the first 40 images, one setting of seven tried."},
+    datasets=("mnist",),
     beyond=True,
 )

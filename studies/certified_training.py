@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 def certified_settings(**others: Any) -> Settings:
-    """As of ``certus train``; what is given goes before what is common."""
+    """Return the settings of ``certus train``; the given options override the common ones."""
     common = {
         "model": "certified-mlp:1024:logcosh:100",
         "batch_size": 512,
@@ -83,18 +83,18 @@ class SupTrial:
         return f"{'clipped' if self.clipped else 'unclipped'} {self.epsilon:.2f}"
 
     def weak(self, trained: TrainedRun, data: Samples) -> float:
-        """15 steps of ε/4, as the paper has it, from a random start."""
+        """Run PGM with 15 steps of ε/4, as in the paper, from a random start."""
         return error_of(self._run(trained, plain_loss(trained), data, 15, self.epsilon / 4, 1))
 
     def strong(self, trained: TrainedRun, data: Samples) -> float:
-        """The worst of cross-entropy and margin, 40 steps, two random starts each."""
+        """Run PGM on cross-entropy and margin, 40 steps, two random starts each; return the worst."""
         losses = [plain_loss(trained), ModelLoss(trained.loss.model, Margin())]
         return error_of(
             worst_of([self._run(trained, loss, data, 40, self.epsilon / 16, 2) for loss in losses])
         )
 
     def auto(self, trained: TrainedRun, data: Samples) -> float:
-        """AutoAttack (APGD, targeted APGD and FAB, Square); it always clips."""
+        """Run AutoAttack (APGD, targeted APGD and FAB, Square), which always clips."""
         import torchattacks
 
         attack = Torchattacks(partial(torchattacks.AutoAttack, norm="Linf", eps=self.epsilon, seed=0))
@@ -112,39 +112,39 @@ SUP_TRIALS = tuple(SupTrial(epsilon, clipped) for clipped in (True, False) for e
 
 
 def plain_loss(trained: TrainedRun) -> ModelLoss:
-    """Cross-entropy, whatever the network was trained with."""
+    """Return the cross-entropy of a network, whatever loss it was trained with."""
     return ModelLoss(trained.loss.model, CrossEntropy())
 
 
 def error_of(outcome: Outcome) -> float:
-    """The error rate under an attack."""
+    """Return the error rate under an attack."""
     error = outcome.error()
     assert error is not None
     return error.value
 
 
 def proven_curvature(trained: TrainedRun) -> dict[str, float | None]:
-    """L̄ of cross-entropy, by the best rule and as the paper prints it."""
+    """Return L̄ of cross-entropy, by the best rule and by the paper's."""
     shape = tuple(trained.data.test.inputs.shape[1:])
     bound = certus.input_smoothness(trained.loss.model, input_shape=shape)
     return {"curvature": bound.curvature, "paper": bound.bounds["paper"]}
 
 
 def clean_error(trained: TrainedRun, data: Samples) -> dict[str, float]:
-    """Without an attack."""
+    """Return error rate and mean loss without an attack."""
     evaluation = evaluate(plain_loss(trained), data)
     return {"error": 1 - evaluation["accuracy"], "loss": evaluation["loss"]}
 
 
 def evenly_spaced(data: Samples, count: int) -> Samples:
-    """So many samples: the first half of MNIST's test images differs from the second."""
+    """Return evenly spaced samples: the first half of MNIST's test images differs from the second."""
     return data[:: len(data) // count][:count]
 
 
 def certified_errors(
     workspace: Workspace, trained: TrainedRun, data: Samples, rhos: Sequence[float]
 ) -> dict[str, float]:
-    """The proven error rate at each ρ, a thousand images at a time."""
+    """Return the proven error rate at each ρ, a thousand images at a time."""
     costs: list[float] = []
     weights = digest(dict(trained.loss.model.state_dict()))
     for first in range(0, len(data), 1_000):
@@ -156,7 +156,7 @@ def certified_errors(
 
 
 def _floors(trained: TrainedRun, part: Samples, rhos: Sequence[float]) -> list[float]:
-    """(n,) what an error of each image costs at least."""
+    """Return (n,) lower bounds on the cost of an error at each image."""
     certificate = certus.certify(
         trained.loss.model, part, rho=rhos, gammas=[4.0], balls=0, refine=0, attack_steps=0
     )
@@ -167,7 +167,7 @@ def _floors(trained: TrainedRun, part: Samples, rhos: Sequence[float]) -> list[f
 def loss_certificate(
     workspace: Workspace, trained: TrainedRun, data: Samples, rhos: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """Attained and proven loss and error at each ρ, in all of space."""
+    """Return attained and proven loss and error at each ρ, without a domain."""
     samples = {"inputs": data.inputs, "targets": data.targets}
     question = [list(rhos), digest(dict(trained.loss.model.state_dict())), digest(samples)]
     memory = FileMemory(trained.run.path / "unfinished", question)
@@ -244,7 +244,7 @@ def _table(measured: Measured) -> Summaries:
 
 
 def _summary(results: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """[mean, smallest, largest] of every number over the seeds for which it was measured."""
+    """Return [mean, smallest, largest] of every number over the seeds that have it."""
 
     def over(*path: str | int) -> list[float]:
         values = []
@@ -277,7 +277,7 @@ def _summary(results: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def certified_text(measured: Measured) -> str:
-    """Tables of every data set, and what the settings were chosen from."""
+    """Return the tables of every data set, and those of the settings that were compared."""
     parts = [_HEAD]
     for data, methods in _table(measured).items():
         parts += [f"## {data}", *_sections(methods)]
@@ -288,7 +288,7 @@ def certified_text(measured: Measured) -> str:
 
 
 def _sections(methods: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The tables of one data set."""
+    """Return the tables of one data set."""
     keys = list(next(iter(methods.values()))["pgm"])
     levels = next(iter(methods.values()))["certificate"]
     parts = [
@@ -342,7 +342,7 @@ def _lines(head: list[str], rows: Mapping[str, list[str]]) -> str:
 
 
 def certified_verdicts(measured: Measured) -> list[Verdict]:
-    """The three wishes and the worst case, on every data set."""
+    """Judge the three wishes and the worst case on every data set."""
     verdicts = []
     for data, methods in _table(measured).items():
         ours, erm = methods["wrm-certified"], methods["erm"]
@@ -388,13 +388,13 @@ def certified_verdicts(measured: Measured) -> list[Verdict]:
 
 
 def draw_errors(measured: Measured) -> Figure:
-    """Clean and attacked error of every network."""
+    """Draw clean and attacked errors of every network."""
     title = "Certified training: test error, mean and range over seeds"
     return sweep_figure(_panels(_table(measured)), title)
 
 
 def draw_certificates(measured: Measured) -> Figure:
-    """Error and loss at every ρ."""
+    """Draw the brackets of error and loss at every ρ."""
     title = "What is proven (line) and what an attack attains (lower end of the band), means over seeds"
     return sweep_figure(_certificates(_table(measured)), title)
 
@@ -456,7 +456,7 @@ _PLANS = {
 
 @dataclass(frozen=True)
 class _Choice:
-    """What one line of the choice changes."""
+    """One line of the table of settings."""
 
     words: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -482,7 +482,7 @@ def _network(workspace: Workspace, settings: Mapping[str, Any]) -> TrainedRun:
 
 
 def _measure_attacks(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The proven bound, and errors on the test images, clean and under the paper's PGM."""
+    """Return the proven bound, and errors on test images, clean and under the paper's PGM."""
     trained = _network(workspace, settings)
     data = evenly_spaced(trained.data.test, settings["images"])
     lines = (trained.run.path / METRICS).read_text().splitlines()
@@ -495,7 +495,7 @@ def _measure_attacks(workspace: Workspace, settings: Mapping[str, Any]) -> dict[
 
 
 def _measure_strong(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A stronger attack, and the paper's on the same images."""
+    """Return errors under a stronger attack, and under the paper's on the same images."""
     trained = _network(workspace, settings)
     data = evenly_spaced(trained.data.test, settings["images"])
     return {
@@ -523,7 +523,7 @@ def _measure_certificate(workspace: Workspace, settings: Mapping[str, Any]) -> d
 
 
 def _measure_choice(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Errors on some training images and on the calibration split."""
+    """Return errors on some training images and on the calibration split."""
     trained = _network(workspace, settings)
     assert trained.data.calibration is not None
     data = trained.data.calibration[: settings["images"]]
@@ -540,7 +540,7 @@ _Measure = Callable[[Workspace, Mapping[str, Any]], dict[str, Any]]
 
 
 def _told(measure: _Measure, workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """With which network it is of."""
+    """Add the network's name to a measurement."""
     return {name: settings[name] for name in ("data", "plan", "seed")} | measure(workspace, settings)
 
 
@@ -602,7 +602,7 @@ def _choices(quick: bool) -> list[Part]:
 STUDY = Study(
     name="certified-training",
     title="Certified training",
-    shows=("section:three-choose-two",),
+    labels=("section:three-choose-two",),
     minutes={Scale.QUICK: 1, Scale.PAPER: 900},
     parts=_parts,
     pictures=(
@@ -613,10 +613,10 @@ STUDY = Study(
     ),
     verdicts=certified_verdicts,
     text=certified_text,
-    smaller={
+    scope={
         Scale.QUICK: "MNIST, one epoch, one seed, two of five trainings, one setting of ten tried; 200 test "
         "images stand for all, 20 for the 500."
     },
-    needs=("mnist",),
+    datasets=("mnist",),
     beyond=True,
 )

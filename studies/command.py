@@ -25,7 +25,7 @@ _SELDOM = 60  # seconds between lines about epochs
 
 
 def list_studies(output: Path, work: Path, *, as_json: bool) -> None:
-    """What there is, what it costs, and what has been measured already."""
+    """Print all studies, their cost, and whether they have been measured."""
     require_folder("--output", output)
     require_folder("--work", work)
     rows = [_row(study, output, Workspace(work)) for study in STUDIES.values()]
@@ -46,7 +46,7 @@ def list_studies(output: Path, work: Path, *, as_json: bool) -> None:
 
 
 def _state(row: dict[str, Any]) -> str:
-    """At which scale it is there; else how much of the paper's scale is."""
+    """Return the scale that was measured, or how many parts of the paper's scale were."""
     done, parts = row["parts_done"][Scale.PAPER], row["parts"][Scale.PAPER]
     return row["measured"] or (f"{done} of {parts} parts" if done else "–")
 
@@ -67,8 +67,8 @@ def _row(study: Study, output: Path, workspace: Workspace) -> dict[str, Any]:
         "name": study.name,
         "title": study.title,
         "beyond": study.beyond,
-        "shows": list(study.shows),
-        "needs": study.needed_data(Scale.PAPER),
+        "labels": list(study.labels),
+        "data": study.needed_data(Scale.PAPER),
         **{f"minutes_{scale}": study.minutes[scale] for scale in Scale},
         "measured": measured,
         "parts": {str(scale): len(study.parts(scale)) for scale in Scale},
@@ -77,7 +77,7 @@ def _row(study: Study, output: Path, workspace: Workspace) -> dict[str, Any]:
 
 
 def run_studies(name: str, scale: str, output: Path, work: Path, *, as_json: bool) -> None:
-    """One result, or all; whatever would refuse a later one is tried before the first."""
+    """Run one study or a group; inputs and outputs of all are checked before the first."""
     legal = [str(scale) for scale in Scale]
     require(scale in legal, "--scale", f"be {' or '.join(legal)}", repr(scale))
     scale = Scale(scale)
@@ -102,7 +102,7 @@ def run_studies(name: str, scale: str, output: Path, work: Path, *, as_json: boo
 
 
 def _with_bar(study: Study, scale: Scale, work: Path, output: Path) -> list[Path]:
-    """A bar in a terminal; a line for each part elsewhere, as in the file of ``nohup``."""
+    """Run a study with a progress bar in a terminal, and a line for each part elsewhere."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=messages, disable=not messages.is_terminal) as bar:
         task, part, last_line, begun = bar.add_task(study.name, total=None), "", 0.0, time.monotonic()
@@ -133,7 +133,7 @@ def _with_bar(study: Study, scale: Scale, work: Path, output: Path) -> list[Path
 
 
 def progress_text(done: float, whole: float, seconds: float) -> str:
-    """What is done after so many seconds; once that is a twentieth, also about how long the rest takes.
+    """Format the share that is done; from a twentieth on, also the time that is left.
 
     >>> progress_text(0.1, 4, 60), progress_text(1, 4, 59), progress_text(3, 4, 120)
     ('2% done', '25% done, about 3 min left', '75% done, under a minute left')
@@ -146,7 +146,7 @@ def progress_text(done: float, whole: float, seconds: float) -> str:
 
 
 class _Epochs(Observer):
-    """Says which epoch a training is in."""
+    """Observer that reports the epoch of a training."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self._epochs = say, 0

@@ -52,7 +52,7 @@ LOOKS = 100  # how often ∇F is computed during a run
 
 
 def softmax_constants(largest_input: float, classes: int) -> ConvergenceConstants:
-    """What the text above derives: proven for ‖W‖₂ ≤ ``NORM_BOUND`` and inputs of norm at most R₀."""
+    """Return the constants derived above, proven for ‖W‖₂ ≤ ``NORM_BOUND`` and inputs of norm at most R₀."""
     reach = largest_input + NORM_BOUND / (math.sqrt(2) * STEP_GAMMA)
     return ConvergenceConstants(
         parameter_smoothness=reach**2 / 2,
@@ -77,7 +77,7 @@ def _linear(inputs: int, classes: int) -> nn.Linear:
 
 
 def surrogate_gradient(model: nn.Linear, data: Samples) -> tuple[float, Tensor]:
-    """F and ∇F over the data, with inner problems solved to 1e-10."""
+    """Return F and ∇F over the data, with inner problems solved to 1e-10."""
     loss = ModelLoss(model, CrossEntropy())
     solved = WRM(STEP_GAMMA, maximizer=CAREFUL).solve(loss, data.inputs, data.targets)
     (slope,) = torch.autograd.grad(loss(solved.inputs, data.targets).mean(), [model.weight])
@@ -85,7 +85,7 @@ def surrogate_gradient(model: nn.Linear, data: Samples) -> tuple[float, Tensor]:
 
 
 def measure_run(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """One run of Algorithm 1 with the theorem's step: one sample at a time, uniformly at random."""
+    """Run Algorithm 1 with the theorem's step, on one uniformly random sample at a time."""
     data, steps = _digits(), settings["steps"]
     constants = softmax_constants(1.0, 10)
     model, rate = _linear(64, 10), constants.step_size(steps)
@@ -122,7 +122,7 @@ def measure_run(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, 
 
 
 def measure_best(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """min F, by L-BFGS on the convex F; its gradient there says how well."""
+    """Minimise the convex F by L-BFGS; return min F and the norm of its gradient."""
     data, model = _digits(), _linear(64, 10)
     search = torch.optim.LBFGS(
         model.parameters(),
@@ -142,7 +142,7 @@ def measure_best(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str,
 
 
 def measure_deeper(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Exact second derivatives of the paper's toy network at samples, before and during training."""
+    """Return exact second derivatives of the paper's toy network at samples, before and during training."""
     torch_generator = torch.Generator().manual_seed(settings["seed"])
     data = rings(train=settings["samples"]).train
     model = toy_mlp().double()
@@ -164,7 +164,7 @@ def measure_deeper(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
 
 
 def _second_derivatives(model: nn.Module, inputs: Tensor, targets: Tensor) -> dict[str, float]:
-    """The largest ‖∇²_θθ ℓ‖, ‖∇²_θx ℓ‖ and ‖∇_θ ℓ‖ over samples."""
+    """Return the largest ‖∇²_θθ ℓ‖, ‖∇²_θx ℓ‖ and ‖∇_θ ℓ‖ over samples."""
     shapes = {name: one.shape for name, one in model.named_parameters()}
     flat = torch.cat([one.detach().flatten() for one in model.parameters()])
 
@@ -285,7 +285,7 @@ def _verdicts(measured: Measured) -> list[Verdict]:
 
 
 def _about_the_bound(runs: list[Mapping[str, Any]], last: Mapping[str, Any]) -> Verdict:
-    """The constants are proven within a ball: of a run that left it, the theorem says nothing."""
+    """Judge the bound; it says nothing of a run that left the ball that its constants are proven for."""
     above = [one for one in runs if one["mean_square"] > one["bound"]]
     left = [one for one in runs if one["largest_norm"] > NORM_BOUND]
     broken = [one for one in above if one not in left]
@@ -332,7 +332,7 @@ def _about_accuracy(exact: list[Mapping[str, Any]], rough: list[Mapping[str, Any
 
 
 def _powers(runs: list[Mapping[str, Any]], values: list[float]) -> dict[str, Quantity]:
-    """p of T^p between each run and the next longer one: the first and the last."""
+    """Return the exponent p of T^p between neighbouring lengths of runs: the first and the last."""
     steps = [one["steps"] for one in runs]
     powers = [
         math.log(after / before) / math.log(longer / shorter)
@@ -400,7 +400,7 @@ def _text(measured: Measured) -> str:
 STUDY = Study(
     name="convergence",
     title="Convergence of Algorithm 1: the theorem's step and rate as numbers",
-    shows=("thm:convergence", "sec:optimization", "assumption:smoothness"),
+    labels=("thm:convergence", "sec:optimization", "assumption:smoothness"),
     minutes={Scale.QUICK: 0.5, Scale.PAPER: 20},
     parts=_parts,
     pictures=(
@@ -410,6 +410,6 @@ STUDY = Study(
     ),
     verdicts=_verdicts,
     text=_text,
-    smaller={Scale.QUICK: "At most 1,000 steps."},
+    scope={Scale.QUICK: "At most 1,000 steps."},
     revision=4,
 )

@@ -48,7 +48,7 @@ DIMENSION, DIAMETER = 4, 2.0
 
 
 def uniform_bound(count: int) -> float:
-    """theorem:dist-concentration, case (ii): for all θ ∈ Θ at once, with probability 1 − δ."""
+    """Return the bound of theorem:dist-concentration (ii), for all θ ∈ Θ at once, with probability 1 − δ."""
     return level_error(
         count,
         FAILURE,
@@ -61,12 +61,12 @@ def uniform_bound(count: int) -> float:
 
 
 def fixed_bound(count: int) -> float:
-    """Hoeffding's, for one θ that was fixed beforehand, with the same probability."""
+    """Return Hoeffding's bound for one θ that was fixed beforehand, with the same probability."""
     return REACH**2 * math.sqrt(math.log(2 / FAILURE) / (2 * count))
 
 
 def random_weights(count: int, generator: torch.Generator) -> Tensor:
-    """(count, 2, 2) points of Θ, half of them on its boundary."""
+    """Draw (count, 2, 2) points of Θ, half of them on its boundary."""
     drawn = torch.randn(count, 2, 2, generator=generator, dtype=torch.float64)
     drawn /= torch.linalg.matrix_norm(drawn)[:, None, None]
     drawn[::2] *= torch.rand(len(drawn[::2]), 1, 1, generator=generator, dtype=torch.float64).sqrt()
@@ -80,7 +80,7 @@ def _sample(count: int, seed: int) -> Samples:
 
 
 def moved_costs(weights: Tensor, data: Samples) -> Tensor:
-    """(n,) c(T_γ(θ; z), z)."""
+    """Return (n,) c(T_γ(θ; z), z)."""
     model = nn.Linear(2, 2, bias=False).double()
     with torch.no_grad():
         model.weight.copy_(weights)
@@ -90,7 +90,7 @@ def moved_costs(weights: Tensor, data: Samples) -> Tensor:
 
 
 def measure_levels(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """For each θ the population's ρ̂, and how far samples of each size are from it."""
+    """Return the population's ρ̂ for each θ, and its deviations on samples of each size."""
     weights = random_weights(settings["networks"], torch.Generator().manual_seed(settings["seed"]))
     everyone = _sample(settings["population"], seed=1)
     deviations: dict[int, list[list[float]]] = {count: [] for count in settings["counts"]}
@@ -172,7 +172,7 @@ def _verdicts(measured: Measured) -> list[Verdict]:
 
 
 def _about_the_bound(rows: Sequence[Mapping[str, Any]], level: float) -> Verdict:
-    """A bound that is not below c ≤ r² cannot be exceeded, and so is not tested."""
+    """Judge the bound; one that is not below c ≤ r² cannot be exceeded, and is not tested."""
     last = rows[-1]
     exceeded = sum(max(row["largest"]) > row["uniform"] for row in rows)
     telling = [row["count"] for row in rows if row["uniform"] < TRIVIAL]
@@ -230,7 +230,7 @@ def _about_one_network(rows: Sequence[Mapping[str, Any]]) -> Verdict:
 
 
 def _about_covering_numbers(count: int) -> Verdict:
-    """Of the paper's formula alone: nothing that was measured enters."""
+    """Evaluate the paper's formula; no measurement enters."""
     deep = lipschitz_error(
         60_000, 710_218, 3.0, lipschitz=1.0, diameter=1.0, start_bound=math.log(10), b1=1.0, b2=1.0
     )
@@ -285,7 +285,7 @@ def _text(measured: Measured) -> str:
 STUDY = Study(
     name="generalization",
     title="Generalisation of the level of robustness",
-    shows=("theorem:dist-concentration", "theorem:robustness"),
+    labels=("theorem:dist-concentration", "theorem:robustness"),
     minutes={Scale.QUICK: 0.2, Scale.PAPER: 5},
     parts=_parts,
     pictures=(
@@ -293,5 +293,5 @@ STUDY = Study(
     ),
     verdicts=_verdicts,
     text=_text,
-    smaller={Scale.QUICK: "10 networks, 3 repetitions, samples of at most 1,000."},
+    scope={Scale.QUICK: "10 networks, 3 repetitions, samples of at most 1,000."},
 )

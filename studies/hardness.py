@@ -11,7 +11,7 @@ maximum over the box is at a vertex, and
 
     max_u ℓ(u) = the largest number of clauses that can hold at once.
 
-Whoever maximises ℓ decides whether the formula can be satisfied. The network has 2v + C units and entries
+To maximise ℓ is to decide whether the formula can be satisfied. The network has 2v + C units and entries
 of polynomial size, so the problem is NP-hard. Small ones are solved by trying all vertices.
 
 Ascents are put beside it. With all of K the gradient only says on which side of ½ a point is, and an ascent
@@ -50,7 +50,7 @@ Clause = tuple[int, int, int]
 
 
 def random_formula(variables: int, clauses: int, generator: torch.Generator) -> list[Clause]:
-    """Clauses of three different variables each, with random signs."""
+    """Draw clauses of three different variables each, with random signs."""
     formula = []
     for _ in range(clauses):
         chosen = torch.randperm(variables, generator=generator)[:3] + 1
@@ -61,17 +61,17 @@ def random_formula(variables: int, clauses: int, generator: torch.Generator) -> 
 
 
 def clauses_held(formula: list[Clause], truths: Tensor) -> Tensor:
-    """How many clauses hold, by logic alone: (batch, variables) of 0 and 1 → (batch,)."""
+    """Count the clauses that hold, by logic alone: (batch, variables) of 0 and 1 → (batch,)."""
     literals = torch.tensor(formula)
     chosen = truths.bool()[:, literals.abs() - 1]  # (batch, clauses, 3)
     return (chosen == (literals > 0)).any(2).sum(1)
 
 
 def formula_network(formula: list[Clause], variables: int, strength: float = 1.0) -> nn.Sequential:
-    """ℓ of the formula, as in the text above: (batch, variables) → (batch, 1).
+    """Build ℓ of the formula, as above: (batch, variables) → (batch, 1).
 
     Args:
-        strength: K is this much of what it should be.
+        strength: the factor of K, 1 for the network above.
     """
     counts = torch.zeros(variables, dtype=torch.float64)
     for literal in itertools.chain.from_iterable(formula):
@@ -98,13 +98,13 @@ def formula_network(formula: list[Clause], variables: int, strength: float = 1.0
 
 
 def vertices(variables: int) -> Tensor:
-    """(2ᵛ, v) corners of the box."""
+    """Return the (2ᵛ, v) corners of the box."""
     numbers = torch.arange(2**variables).unsqueeze(1)
     return ((numbers >> torch.arange(variables)) & 1).double()
 
 
 def largest_value(network: nn.Module, variables: int) -> float:
-    """max_u ℓ over the box, by trying every vertex."""
+    """Return max_u ℓ over the box, by trying every vertex."""
     with torch.no_grad():
         return max(float(network(part).max()) for part in vertices(variables).split(2**14))
 
@@ -112,7 +112,7 @@ def largest_value(network: nn.Module, variables: int) -> float:
 def ascended_value(
     formula: list[Clause], variables: int, origin: Tensor, strengths: Sequence[float] = _RAISED
 ) -> float:
-    """The best ℓ that projected ascents from points of the box attain, K raised in these steps."""
+    """Return the best ℓ that projected ascents in the box attain, while K is raised in these steps."""
     climb, moved = IFGM(1.0, math.inf, steps=40, step_size=0.1, domain=Box(0.0, 1.0)), origin
     for strength in strengths:
         raised = formula_network(formula, variables, strength)
@@ -164,7 +164,7 @@ def _missed(result: Mapping[str, Any], by: str = "ascent") -> float:
 
 
 def _of_starts(measured: Measured, starts: int) -> list[Mapping[str, Any]]:
-    """From the smallest formula to the largest."""
+    """Return the measurements with this number of starts, by rising size of the formula."""
     chosen = (one for one in measured.values() if one["starts"] == starts)
     return sorted(chosen, key=lambda one: float(one["variables"]))
 
@@ -188,7 +188,7 @@ def _draw(measured: Measured) -> Figure:
 
 
 def _formulas(measured: Measured) -> tuple[int, int]:
-    """How many there are, and of how many the network says what they say.
+    """Count the formulas, and those whose network has the right maximum.
 
     A formula is drawn before the points that ascents start from: each number of starts has the same ones.
     """
@@ -235,7 +235,7 @@ def _verdicts(measured: Measured) -> list[Verdict]:
 STUDY = Study(
     name="hardness",
     title="Worst perturbations of ReLU networks: as hard as 3-SAT",
-    shows=("thm:nphard", "sec:nphard"),
+    labels=("thm:nphard", "sec:nphard"),
     minutes={Scale.QUICK: 0.3, Scale.PAPER: 5},
     revision=2,
     parts=_parts,

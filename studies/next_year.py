@@ -92,7 +92,7 @@ plus two standard errors. That is an estimate all the same: that a year lies wit
 
 
 def next_year_text(measured: Measured) -> str:
-    """The page's words and tables."""
+    """Return the page's sections and tables."""
     splits, about = _models(measured), measured["split-0"]
     moved = []
     for year, shift in measured["shifts"]["shifts"].items():
@@ -116,7 +116,7 @@ def next_year_text(measured: Measured) -> str:
 
 
 def _models(measured: Measured) -> list[Mapping[str, Any]]:
-    """Of every split."""
+    """Return the models of every split."""
     return [one["models"] for name, one in measured.items() if name.startswith("split-")]
 
 
@@ -140,7 +140,7 @@ def _worst(splits: list[Mapping[str, Any]], name: str, level: str) -> list[str]:
 
 
 def _bracket(worst: list[Mapping[str, Any]], what: str, *, labels: bool) -> str:
-    """Attained – proven; where labels may move they need not, so what is attained without counts, too."""
+    """Format attained – proven; an attained value with fixed labels also counts where labels may move."""
     scale, digits = (100, 1) if what == "error" else (1, 3)
     kinds = [[one, one.get("with labels", {})] if labels else [one] for one in worst]
     if f"{what}_low" not in worst[0]:
@@ -153,12 +153,12 @@ def _bracket(worst: list[Mapping[str, Any]], what: str, *, labels: bool) -> str:
 
 
 def _real(splits: list[Mapping[str, Any]], name: str) -> float:
-    """The median error in the worst of the years that came."""
+    """Return the median error in the worst of the later years."""
     return float(max(median(one[name]["errors"][year] for one in splits) for year in _YEARS[1:]))
 
 
 def _proven(splits: list[Mapping[str, Any]]) -> dict[str, float]:
-    """The median proven worst case at the small level, of the models that have one."""
+    """Return the median proven worst case at the small level, of the models that have one."""
     return {
         name: median(one[name]["worst"][SMALL_LEVEL]["error_high"] for one in splits)
         for name in splits[0]
@@ -167,7 +167,7 @@ def _proven(splits: list[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def next_year_verdicts(measured: Measured) -> list[Verdict]:
-    """The years that came, and what is proven."""
+    """Judge the later years and the proven worst cases."""
     splits, rho = _models(measured), measured["shifts"]["levels"][SMALL_LEVEL]
     real, proven = {name: _real(splits, name) for name in splits[0]}, _proven(splits)
     best = min(real, key=lambda name: real[name])
@@ -196,7 +196,7 @@ def next_year_verdicts(measured: Measured) -> list[Verdict]:
 
 
 def draw_years(measured: Measured) -> Figure:
-    """What came, and the worst case."""
+    """Draw errors by year, and the brackets of the worst case."""
     splits, levels, figure = _models(measured), measured["shifts"]["levels"], new_figure(11, 4)
     left, right = figure.subplots(1, 2)
     names = list(splits[0])
@@ -247,7 +247,7 @@ Predict = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class _Trained:
-    """A model, what it says, and what its training took."""
+    """A trained model, its prediction function, and the seconds of its training."""
 
     model: Any
     says: Predict
@@ -255,7 +255,7 @@ class _Trained:
 
 
 def _measure_shifts(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """How far each year is from 2015, *estimated*: [mean, standard error] over draws of 500 people each."""
+    """Estimate the distance of each year from 2015: [mean, standard error] over draws of 500 people."""
     data, cost = _people(0)
     here, shifts, draws = named_split(data, "all"), {}, settings["draws"]
     for year in _LATER_YEARS:
@@ -277,7 +277,7 @@ def _measure_shifts(workspace: Workspace, settings: Mapping[str, Any]) -> dict[s
 
 
 def _measure_split(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Every model, on one split of 2015, at the levels that the years moved by."""
+    """Train and certify every model on one split of 2015."""
     about = {"draws": settings["draws"], "rho": settings["rho"]}
     moved = workspace.cached_number(
         {"how far the years moved": about}, lambda: _measure_shifts(workspace, about)["levels"]["measured"]
@@ -310,14 +310,14 @@ def _measure_split(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
 
 
 def _people(seed: int) -> tuple[SplitDataset, WeightedL2]:
-    """The table, and what moving in it costs: another answer 1, a standard deviation of age 1."""
+    """Return the table and its cost: another answer costs 1, a standard deviation of age 1."""
     data = certus.datasets.load("employment", seed=seed)
     assert data.weights is not None
     return data, WeightedL2(data.weights)
 
 
 def _train(data: SplitDataset, cost: Cost, settings: Mapping[str, Any]) -> dict[str, _Trained]:
-    """Four models of the same rows."""
+    """Train four models on the same rows."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
 
@@ -360,7 +360,7 @@ def _train(data: SplitDataset, cost: Cost, settings: Mapping[str, Any]) -> dict[
 def _certify(
     model: Any, rows: Samples, cost: Cost, levels: dict[str, float], price: float | None
 ) -> Certificate:
-    """Over all distributions within ρ of the rows; with a price, labels may change too."""
+    """Certify a model over all distributions within ρ of the rows; with a price, labels may change too."""
     options: dict[str, Any] = {} if price is None else {"label_cost": LabelCost(price, 2)}
     if isinstance(model, nn.Module):
         options |= {"balls": 2, "refine": 0}
@@ -381,7 +381,7 @@ def _error(says: Predict, data: Samples) -> float:
 
 
 def age_costs(says: Predict, rows: Samples, data: SplitDataset) -> Tensor:
-    """(n,) the least cost, by moving the age alone by half years, of an error; ∞ if none is found."""
+    """Return (n,) the least cost of an error, by moving the age alone by half years; ∞ if none is found."""
     assert data.input_scale is not None
     deviation = float(data.input_scale[1][0])
     costs = torch.where(says(rows.inputs) != rows.targets, 0.0, torch.inf).double()
@@ -395,7 +395,7 @@ def age_costs(says: Predict, rows: Samples, data: SplitDataset) -> Tensor:
 
 
 def errors_bought(costs: Tensor, rho: float) -> float:
-    """The share of errors that a mean cost of ρ buys, the cheapest first: *attained*."""
+    """Return the share of errors that a mean cost of ρ buys, the cheapest first: *attained*."""
     spent = costs.sort().values.cumsum(0) / len(costs)
     return float((spent <= rho).double().mean())
 
@@ -414,7 +414,7 @@ def _parts(scale: Scale) -> list[Part]:
 STUDY = Study(
     name="next-year",
     title="Will it hold next year?",
-    shows=(),
+    labels=(),
     minutes={Scale.QUICK: 1, Scale.PAPER: 8},
     parts=_parts,
     pictures=(
@@ -422,7 +422,7 @@ STUDY = Study(
     ),
     verdicts=next_year_verdicts,
     text=next_year_text,
-    smaller={Scale.QUICK: "One split instead of five, one epoch instead of four, 40 people certified."},
-    needs=("employment",),
+    scope={Scale.QUICK: "One split instead of five, one epoch instead of four, 40 people certified."},
+    datasets=("employment",),
     beyond=True,
 )

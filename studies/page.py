@@ -18,24 +18,23 @@ _SHOWN = (
     *("ascent", "tolerance"),  # of WRM
 )
 
+_ADAPTIVE_ASCENT = (
+    "The adaptive ascent goes on, sample by sample, until an estimate of what f = ℓ − γc still lacks is at "
+    f"most the tolerance, or for {MonotoneAscent.max_gradients} gradients; the paper takes 15 steps. "
+    "`mnist-inf`, at the paper's scale, puts the two side by side."
+)
+
 
 def training_settings(settings: Settings) -> dict[str, Any]:
-    """Those that matter to a reader, in JSON types."""
+    """Return the settings of a training that a page shows, in JSON types."""
     values = asdict(settings)
     return {name: values[name] for name in _SHOWN}
 
 
 def training_text(settings: Mapping[str, Any]) -> str:
-    """In one line; of an ascent that is not the paper's, how it ends."""
+    """Return one line about the training of networks."""
     listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
-    words = f"Training, unless said otherwise: {listed}."
-    if settings["ascent"] == "adaptive":
-        words += (
-            " The adaptive ascent goes on, sample by sample, until an estimate of what f = ℓ − γc still "
-            f"lacks is at most the tolerance, or for {MonotoneAscent.max_gradients} gradients; the paper "
-            "takes 15 steps. `mnist-inf`, at the paper's scale, puts the two side by side."
-        )
-    return words
+    return f"Training, unless said otherwise: {listed}. {_ADAPTIVE_ASCENT}"
 
 
 WRITTEN_BY = "<!-- Written by `python -m studies`; changes made here are lost. -->"
@@ -45,7 +44,7 @@ _NOTES = Path(__file__).parent / "notes"
 
 
 def page(study: Study, content: dict[str, Any]) -> str:
-    """``results/NAME/README.md``."""
+    """Return the text of ``results/NAME/README.md``."""
     scale = Scale(content["scale"])
     command = f"python -m studies {study.name}" + ("" if scale is Scale.QUICK else " --scale paper")
     fetched = "".join(f"{_FETCH.get(name, f'certus data get {name}')}\n" for name in study.needed_data(scale))
@@ -54,8 +53,8 @@ def page(study: Study, content: dict[str, Any]) -> str:
         f"# {study.title}",
         f"{_place(study)} Scale: **{scale}**.",
     ]
-    if scale in study.smaller:
-        lines.append(study.smaller[scale])
+    if scale in study.scope:
+        lines.append(study.scope[scale])
     if scale is Scale.QUICK:
         lines.append("A quick look is too small to decide a claim.")
     if content.get("training"):
@@ -76,14 +75,14 @@ def page(study: Study, content: dict[str, Any]) -> str:
 
 
 def _place(study: Study) -> str:
-    labels = ", ".join(f"`{label}`" for label in study.shows)
+    labels = ", ".join(f"`{label}`" for label in study.labels)
     if study.beyond:
         return f"Beyond the paper ({labels})." if labels else "Beyond the paper."
     return f"Of the paper: {labels}."
 
 
 def table_of_all(contents: Sequence[dict[str, Any]]) -> str:
-    """``results/README.md``: every statement of every reproduction, and what lies beyond the paper."""
+    """Return the text of ``results/README.md``: all verdicts, of the paper and beyond it."""
     words = (
         "What the paper says, and what was measured here. `python -m studies` lists the results. "
         "`python -m studies NAME -o FOLDER` takes a quick look at one, in another folder; `--scale paper` "
@@ -115,7 +114,7 @@ def _table(contents: Sequence[dict[str, Any]]) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; bars inside cells are escaped.
+    """Return a Markdown table; bars inside cells are escaped.
 
     >>> print(markdown_table(["a", "b"], [["1", "x|y"]]))
     | a | b |
@@ -144,7 +143,7 @@ def rows_of(content: dict[str, Any]) -> list[list[str]]:
 
 
 def _verdicts(content: dict[str, Any]) -> str:
-    """The table of a page, with a column for each field."""
+    """Return the table of verdicts, with a column for each field."""
     rows = [
         [
             one["name"],
@@ -171,7 +170,7 @@ def _paper(one: dict[str, Any]) -> str:
 
 
 def _outcome(one: dict[str, Any], content: dict[str, Any]) -> str:
-    """An open question beyond the paper has no rule, and no answer but its numbers."""
+    """Return the outcome; an open question beyond the paper has none."""
     return "–" if _beyond(content) and not one["rule"] else str(one["outcome"])
 
 
@@ -184,7 +183,7 @@ def _measured(one: dict[str, Any]) -> str:
 
 
 def quantity_text(number: Mapping[str, Any]) -> str:
-    """A ``Quantity`` in JSON types, with its interval; bounds are rounded outwards.
+    """Format a ``Quantity`` in JSON types, with its interval; bounds are rounded outwards.
 
     >>> plain = {"low": None, "high": None, "places": 1, "percent": False, "side": "", "digits": 2}
     >>> quantity_text({"value": -0.26, **plain, "low": -1.0, "high": 2.0})
@@ -213,7 +212,7 @@ def _number(value: float | None, how: Mapping[str, Any]) -> str:
 
 
 def _environment(environment: dict[str, Any]) -> str:
-    """When and with what; of what was not recorded, the ``note`` says so."""
+    """Describe date, versions and machine; ``note`` stands for parts without a record."""
     sentences = [environment["note"]] if "note" in environment else []
     if "date" in environment:
         versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())

@@ -23,12 +23,12 @@ from studies.study import Scale, Study
 from studies.workspace import Workspace, merge_environments, require_inputs
 
 MEASURED, PAGE = "measured.json", "README.md"
-Tell = Callable[[str, float, float], None]
-"""Told before each part: its name, the effort that is done, and the whole effort."""
+Report = Callable[[str, float, float], None]
+"""Called before each part with its name, the effort that is done, and the whole effort."""
 
 
-def run_study(study: Study, scale: Scale, workspace: Workspace, results: Path, tell: Tell) -> list[Path]:
-    """Measure, draw and write; parts that were kept are not measured again.
+def run_study(study: Study, scale: Scale, workspace: Workspace, results: Path, report: Report) -> list[Path]:
+    """Measure missing parts, draw, and write the folder of a study.
 
     Returns: the files that were written.
     """
@@ -39,17 +39,17 @@ def run_study(study: Study, scale: Scale, workspace: Workspace, results: Path, t
     missing = [part for part in parts if measured[part.name] is None]
     whole, done = sum(part.effort for part in missing), 0.0
     for part in missing:
-        tell(part.name, done, whole)
+        report(part.name, done, whole)
         measured[part.name] = part.measure(workspace, part.settings)
         workspace.store(study, scale, part, measured[part.name])
         done += part.effort
-    tell("drawing", whole, whole)
+    report("drawing", whole, whole)
     when = merge_environments(workspace.environments_of(study, scale))
     return write_folder(study, _content(study, scale, measured, when), results)
 
 
 def _content(study: Study, scale: Scale, measured: dict[str, Any], when: dict[str, Any]) -> dict[str, Any]:
-    """What ``measured.json`` says, without its seal."""
+    """Return the content of ``measured.json``, without its checksum."""
     return {
         "name": study.name,
         "title": study.title,
@@ -70,7 +70,7 @@ def verdicts_of(study: Study, measured: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def write_folder(study: Study, content: dict[str, Any], results: Path) -> list[Path]:
-    """The pictures, the page and the file of what was measured; then the table of all."""
+    """Write pictures, page and measurements of a study; then the table of all."""
     folder, measured = results / study.name, content["measured"]
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -89,7 +89,7 @@ def write_folder(study: Study, content: dict[str, Any], results: Path) -> list[P
 
 
 def read_measured(path: Path) -> dict[str, Any]:
-    """A file that ``write_folder`` wrote, checked; ``DamageError`` says what to do where it is not."""
+    """Read and verify ``measured.json``; ``DamageError`` names the remedy."""
     try:
         content = read_json(path)
         if not isinstance(content, dict):
@@ -102,7 +102,7 @@ def read_measured(path: Path) -> dict[str, Any]:
 
 
 def _everything(results: Path) -> list[dict[str, Any]]:
-    """What every reproduction in this folder measured; a folder without a page of ours is not ours."""
+    """Read the measurements of every study in this folder; folders without a page of ours are skipped."""
     pages = sorted(path for path in results.glob(f"*/{PAGE}") if _is_ours(path))
     return [read_measured(path.parent / MEASURED) for path in pages]
 
@@ -116,8 +116,10 @@ def _is_ours(page_file: Path) -> bool:
 
 
 def require_output(study: Study, scale: Scale, results: Path) -> None:
-    """Raise ``ArgumentError`` where something else would be replaced: a page of the user's own, or figures at
-    the paper's scale by a quick look; ``RunError`` for a file that the table of all could not read."""
+    """Raise ``ArgumentError`` if a foreign page, or the paper's scale by a quick look, would be overwritten.
+
+    Raises ``RunError`` for a file that the table of all could not read.
+    """
     for page_file in (results / PAGE, results / study.name / PAGE):
         if os.path.lexists(page_file) and not _is_ours(page_file):
             raise ArgumentError(

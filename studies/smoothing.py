@@ -62,7 +62,7 @@ def clopper_bounds(
     sigma: float,
     failure: float,
 ) -> dict[float, float]:
-    """γ → a bound on E F by per-sample bounds on h: F ≤ F(h̄) but with probability α, and F ≤ 1 then.
+    """Return γ → a bound on E F from per-sample bounds on h: F ≤ F(h̄) but with probability α, and F ≤ 1 then.
 
     Args:
         before, seen: errors of calibration samples, and of (n,) others in the order of the bet.
@@ -87,7 +87,7 @@ def clopper_bounds(
 def majorant_bounds(
     ballot: Ballot, seen: Tensor, draws: int, sigma: float, failure: float
 ) -> dict[float, float]:
-    """γ → the least concave majorant of F at a bound on the mean of h: all of them hold at once."""
+    """Return γ → the least concave majorant of F at a bound on the mean of h: all hold at once."""
     mean = betting(seen / draws, 1.0, failure)
     bounds = {}
     for kappa in np.geomspace(1e-2, 1e2, 60).tolist():
@@ -97,7 +97,7 @@ def majorant_bounds(
 
 
 def _majorant(points: Floats, values: Floats, at: float) -> float:
-    """The least concave function above (points, values) and (1, 1), at one place: the upper hull there."""
+    """Evaluate the least concave function above (points, values) and (1, 1) at one place."""
     hull: list[tuple[float, float]] = []
     for point, value in zip([*points.tolist(), 1.0], [*values.tolist(), 1.0], strict=True):
         while len(hull) >= 2 and _below(hull[-2], hull[-1], (point, value)):
@@ -108,7 +108,7 @@ def _majorant(points: Floats, values: Floats, at: float) -> float:
 
 
 def _below(first: tuple[float, float], middle: tuple[float, float], last: tuple[float, float]) -> bool:
-    """Whether the middle one does not stand out above the chord of the others."""
+    """Return whether the middle point does not lie above the chord of the others."""
     return (middle[1] - first[1]) * (last[0] - first[0]) <= (last[1] - first[1]) * (middle[0] - first[0])
 
 
@@ -127,7 +127,7 @@ confidence."""
 
 
 def _entries(measured: Measured) -> dict[str, dict[str, Any]]:
-    """Data → what was measured with noise, and without."""
+    """Return data → the measurements with noise, and without."""
     entries: dict[str, dict[str, Any]] = {}
     for part, content in measured.items():
         name, _, kind = part.rpartition("-")
@@ -136,14 +136,14 @@ def _entries(measured: Measured) -> dict[str, dict[str, Any]]:
 
 
 def smoothing_text(measured: Measured) -> str:
-    """A section for each network."""
+    """Return the page's sections, one for each network."""
     entries = _entries(measured)
     about = next(iter(entries.values()))["noisy"]
     return "\n\n".join([_HEAD.format(**about), *(_section(name, entry) for name, entry in entries.items())])
 
 
 def smoothing_verdicts(measured: Measured) -> list[Verdict]:
-    """Is ours the least of the three bounds?"""
+    """Judge whether our bound is the least of the three."""
     verdicts = []
     for name, entry in _entries(measured).items():
         bounds = entry["noisy"]["bounds"]
@@ -171,7 +171,7 @@ def smoothing_verdicts(measured: Measured) -> list[Verdict]:
 
 
 def draw_bounds(measured: Measured) -> Figure:
-    """A panel for each network."""
+    """Draw a panel for each network."""
     panels = [_panel(name, entry) for name, entry in _entries(measured).items()]
     return sweep_figure(panels, "Mean error in noise, at most, with confidence 0.95 each")
 
@@ -205,7 +205,7 @@ def _cells(rows: Sequence[Mapping[str, Any]], which: str) -> list[str]:
 
 
 def _plain(plain: Mapping[str, Any]) -> list[str]:
-    """The row of the network itself."""
+    """Return the row of the network without noise."""
     cells = []
     for one in plain["brackets"]:
         vacuous = " (vacuous)" if one["population_error"] >= 1 else ""
@@ -289,7 +289,7 @@ def _network(workspace: Workspace, entry: _Entry) -> TrainedRun:
 
 
 def _measure_noisy(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The three bounds at every distance, for both kinds, and what ours cost."""
+    """Return the three bounds at every distance, for both kinds, and the cost of ours."""
     entry = _Entry(**settings)
     trained = _network(workspace, entry)
     model, noise = Predictor.of(trained.loss.model), Noise(entry.sigma, SquaredL2())
@@ -332,7 +332,7 @@ def _measure_noisy(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
 
 
 def _bounds(before: Tensor, seen: Tensor, entry: _Entry) -> tuple[list[dict[str, Any]], float]:
-    """Every kind at every distance, and the processor's seconds that our plans took.
+    """Return every kind of bound at every distance, and the processor's seconds of planning.
 
     Args:
         before, seen: (n,) errors among the draws of each calibration sample, and of each test sample.
@@ -359,7 +359,7 @@ def _bounds(before: Tensor, seen: Tensor, entry: _Entry) -> tuple[list[dict[str,
 
 
 def _measure_plain(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The bracket of the network itself, without noise: its population's error, with the same confidence."""
+    """Return the population's bracket of the network without noise, with the same confidence."""
     entry = _Entry(**settings)
     options = CertifySettings(
         rho=tuple(one**2 for one in _DISTANCES),
@@ -382,7 +382,7 @@ def _measure_plain(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
 
 
 def _seconds(run: Path) -> float:
-    """The epochs of a training, by the wall clock."""
+    """Return the wall-clock seconds of a training's epochs."""
     lines = (run / METRICS).read_text().splitlines()
     return float(sum(json.loads(line)["seconds"] for line in lines))
 
@@ -404,12 +404,12 @@ def _parts(scale: Scale) -> list[Part]:
 STUDY = Study(
     name="smoothing",
     title="Certificates by smoothing, beside two rivals",
-    shows=(),
+    labels=(),
     minutes={Scale.QUICK: 0.3, Scale.PAPER: 35},
     parts=_parts,
     pictures=(Picture("bounds", "Upper bounds on the mean error, by the distance.", draw_bounds),),
     verdicts=smoothing_verdicts,
     text=smoothing_text,
-    smaller={Scale.QUICK: "Digits alone, 5 epochs instead of 60, 20 noisy copies of 100 images."},
+    scope={Scale.QUICK: "Digits alone, 5 epochs instead of 60, 20 noisy copies of 100 images."},
     beyond=True,
 )

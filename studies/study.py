@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from studies.workspace import Workspace
 
 Measured = Mapping[str, Any]
-"""Name of a part → what it measured, in JSON types."""
+"""Name of a part → its measurement, in JSON types."""
 
 
 class Scale(StrEnum):
-    """How much is measured: minutes for the curious, or what the paper's figure is made of."""
+    """Extent of a measurement: minutes for a first look, or that of the paper's figure."""
 
     QUICK = "quick"
     PAPER = "paper"
@@ -45,14 +45,13 @@ class Part:
     """One measurement.
 
     Attributes:
-        name: its own within the reproduction.
-        settings: all that it depends on, in JSON types; a part that was kept with others is measured again.
-        measure: does the work, given a workspace that trains networks, and the settings; returns JSON types.
-        effort: how long it takes, in units of one's own; for the time that is left.
-        packages: what it calls of others, which must be installed and whose versions matter.
-        data: what has to be fetched first, beside what the whole reproduction needs.
-        home: the reproduction whose part this is, and its name there, where two have the same one: it is
-            measured once, and kept there.
+        name: unique within the study.
+        settings: everything that the measurement depends on, in JSON types; a change invalidates it.
+        measure: function of a workspace, which trains networks, and the settings; returns JSON types.
+        effort: relative duration, for the estimate of the time that is left.
+        packages: optional packages that must be installed and whose versions are recorded.
+        data: data sets that must be fetched, besides those of the whole study.
+        home: for a part that two studies share, the study that stores it, and its name there.
     """
 
     name: str
@@ -66,7 +65,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure: its file's name, a caption that says what is seen, and how it is drawn."""
+    """A figure: file name, caption, and the function that draws it."""
 
     name: str
     caption: str
@@ -75,7 +74,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Animation:
-    """One moving picture: its file's name, a caption, and how the GIF is written."""
+    """A GIF: file name, caption, and the function that writes it."""
 
     name: str
     caption: str
@@ -97,7 +96,7 @@ def outcome_of(holds: bool | None) -> Outcome:
 
 
 def outcome_of_several(hold: Sequence[bool]) -> Outcome:
-    """Return *yes* if all conditions hold, *no* if none does, *partly* otherwise; of none nothing is said."""
+    """Return *yes* if all conditions hold, *no* if none does, *partly* otherwise."""
     if not hold:
         return Outcome.NOT_COMPARABLE
     return Outcome.YES if all(hold) else Outcome.PARTLY if any(hold) else Outcome.NO
@@ -134,13 +133,13 @@ class Verdict:
     """A claim, the numbers that decide it, and the outcome.
 
     Attributes:
-        name: its own within the reproduction; the notes of a page refer to it.
-        label: where the paper makes the claim; empty beyond the paper.
-        claim: one sentence, written by hand. Beyond the paper, the question.
-        rule: what makes the outcome *yes*, written by hand; empty where nothing is judged.
-        paper: the paper's numbers by name; empty where it prints none.
-        ours: what was measured, by name.
-        evidence: what our numbers are.
+        name: unique within the study; the notes of a page refer to it.
+        label: the paper's label of the claim; empty beyond the paper.
+        claim: one sentence. Beyond the paper, a question.
+        rule: the condition for *yes*; empty where nothing is judged.
+        paper: the paper's numbers, or published ones, by name; empty where there are none.
+        ours: our numbers, by name.
+        evidence: the kind of evidence of our numbers.
     """
 
     name: str
@@ -155,45 +154,46 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Study:
-    """One result, of the paper or beyond it; see the top of this file.
+    """A result of the paper, or a study beyond it; see the module's docstring.
 
     Attributes:
-        name: on the command line, and of the folder that it is written to.
+        name: its name on the command line and of its folder.
         title: one line for the list and the head of its page.
-        shows: labels of the paper.
-        minutes: about how long each scale takes on two cores.
-        smaller: where an scale is less than the paper's, in words; the page says it.
-        revision: raised whenever what is measured changes, so that parts which were kept are measured again.
-            Networks are named by their settings, and stay.
-        text: more for the page, in Markdown, from what was measured.
-        needs: data that have to be fetched first.
-        training: how its networks are trained at an scale, unless a part's settings say otherwise.
-        beyond: whether this is a study of our own, which the paper has no figure or table for.
+        labels: the paper's labels of its figures, tables and claims.
+        minutes: approximate duration of each scale on two cores.
+        scope: how a scale differs from the paper's, one paragraph for the page.
+        revision: increased when a measurement changes, which invalidates stored parts but no networks.
+        text: further Markdown for the page, as a function of the measurements.
+        datasets: data sets that must be fetched.
+        training: the training settings of its networks at a scale, unless a part overrides them.
+        beyond: whether the paper has no such figure, table or claim.
     """
 
     name: str
     title: str
-    shows: tuple[str, ...]
+    labels: tuple[str, ...]
     minutes: Mapping[Scale, float]
     parts: Callable[[Scale], Sequence[Part]]
     pictures: tuple[Picture, ...]
     verdicts: Callable[[Measured], Sequence[Verdict]]
-    smaller: Mapping[Scale, str] = field(default_factory=dict)
+    scope: Mapping[Scale, str] = field(default_factory=dict)
     revision: int = 1
     text: Callable[[Measured], str] | None = None
-    needs: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
     training: Callable[[Scale], Mapping[str, Any]] | None = None
     beyond: bool = False
     animations: tuple[Animation, ...] = ()
 
     def training_at(self, scale: Scale) -> dict[str, Any]:
-        """For the file of what was measured; empty where no network is trained by settings."""
+        """Return the training settings at a scale; empty where no network is trained by settings."""
         return {} if self.training is None else dict(self.training(scale))
 
     def needed_data(self, scale: Scale) -> list[str]:
-        """What has to be fetched for it."""
-        return list(dict.fromkeys((*self.needs, *(name for part in self.parts(scale) for name in part.data))))
+        """Return the data sets that must be fetched."""
+        return list(
+            dict.fromkeys((*self.datasets, *(name for part in self.parts(scale) for name in part.data)))
+        )
 
     def needed_packages(self, scale: Scale) -> list[str]:
-        """What has to be installed for it."""
+        """Return the packages that must be installed."""
         return sorted({name for part in self.parts(scale) for name in part.packages})

@@ -43,7 +43,7 @@ METHOD_NAMES = {"erm": "ERM", "fgm": "FGM", "wrm": "WRM"}
 
 
 def measure_boundaries(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Three networks of one activation and seed: where their boundaries are, and how often they err."""
+    """Return boundaries and errors of the three networks of one activation and seed."""
     schedule = settings.get("schedule", "constant")
     networks = three_networks(
         workspace, settings["activation"], settings["seed"], settings["epochs"], schedule
@@ -72,7 +72,7 @@ def measure_boundaries(workspace: Workspace, settings: Mapping[str, Any]) -> dic
 
 
 def toy_settings(activation: str, seed: int, epochs: int, schedule: str, **method: Any) -> Settings:
-    """How every network of the rings is trained; the paper gives no optimizer, step or batch."""
+    """Return the training settings of the rings; the paper gives no optimizer, step or batch."""
     return Settings(
         data="rings",
         model=TOY_MODELS[activation],
@@ -87,7 +87,7 @@ def toy_settings(activation: str, seed: int, epochs: int, schedule: str, **metho
 def three_networks(
     workspace: Workspace, activation: str, seed: int, epochs: int, schedule: str = "constant"
 ) -> dict[str, TrainedRun]:
-    """ERM, FGM and WRM; FGM moves by ε with ε² = ρ̂_n(θ_WRM) [eqn:fgm-fair]."""
+    """Load or train ERM, FGM and WRM; FGM moves by ε with ε² = ρ̂_n(θ_WRM) [eqn:fgm-fair]."""
 
     def train(**method: Any) -> TrainedRun:
         return workspace.network(toy_settings(activation, seed, epochs, schedule, **method))
@@ -99,8 +99,7 @@ def three_networks(
 
 
 def boundary_radii(model: nn.Module, rays: int = 360) -> Tensor:
-    """(rays,) the distance from the centre at which the predicted class first changes; at most
-    ``FARTHEST``."""
+    """Return (rays,) distances at which the predicted class first changes; at most ``FARTHEST``."""
     angles = torch.arange(rays) * (2 * math.pi / rays)
     steps = torch.linspace(0, FARTHEST, 401)
     points = steps[None, :, None] * torch.stack([angles.cos(), angles.sin()], 1)[:, None, :]
@@ -115,7 +114,7 @@ def boundary_radii(model: nn.Module, rays: int = 360) -> Tensor:
 
 
 def _lines(model: nn.Module) -> list[list[list[float]]]:
-    """The boundary as polygons in the square [−3.2, 3.2]²."""
+    """Return the boundary as polygons in the square [−3.2, 3.2]²."""
     from contourpy import contour_generator
 
     axis = torch.linspace(-3.2, 3.2, 161)
@@ -134,7 +133,7 @@ def _error(trained: TrainedRun) -> float:
 
 
 def measure_toy_certificate(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """fig:loss-bound (a): the paper's two curves, and the bracket of this library, for WRM with ELUs."""
+    """Measure fig:loss-bound (a): the paper's two curves, and our bracket, for WRM with ELUs."""
     trained = three_networks(workspace, "elu", settings["seed"], settings["epochs"])["wrm"]
     train, test = trained.data.train, trained.data.test[torch.arange(settings["test"])]
     solved = trained.wrm.solve(trained.loss, train.inputs, train.targets)
@@ -200,7 +199,7 @@ def _boundaries(axes: Axes, methods: Mapping[str, Any]) -> None:
 
 
 def draw_toy_certificate(measured: Measured) -> Figure:
-    """Near ρ̂, where the bracket was computed; and with all γ_adv, of which some move far beyond."""
+    """Draw the certificate near ρ̂, where the bracket was computed, and over all γ_adv."""
     certificate = measured["certificate"]
     bracket = certificate["bracket"]
     figure = new_figure(9.6, 4.8)
@@ -222,7 +221,7 @@ def draw_toy_certificate(measured: Measured) -> Figure:
 
 
 def _certificate(axes: Axes, certificate: Mapping[str, Any], along: Sequence[float]) -> None:
-    """The certificate as a line; what was measured as marks."""
+    """Draw the certificate as a line and measurements as marks."""
     line = [certificate["intercept"] + TOY_GAMMA * rho for rho in along]
     axes.plot(along, line, color=COLOURS[0], label=f"the paper's certificate, γ = {TOY_GAMMA:g} (estimated)")
     bracket = [one for one in certificate["bracket"] if one["rho"] >= along[0]]  # logarithmic axes have no 0
@@ -245,7 +244,7 @@ _ACTIVATIONS = {"relu": "ReLU", "elu": "ELU"}
 
 
 def networks_of(measured: Measured, activation: str, schedule: str = "constant") -> list[Mapping[str, Any]]:
-    """One for each seed, in their order."""
+    """Return the networks of an activation and schedule, by seed."""
     return [
         one
         for one in measured.values()
@@ -254,12 +253,12 @@ def networks_of(measured: Measured, activation: str, schedule: str = "constant")
 
 
 def has_learnt(network: Mapping[str, Any]) -> bool:
-    """A boundary that is not closed has no radius, and one in the wrong place says nothing of a method."""
+    """Return whether a network has a closed boundary and a small test error; no other is judged."""
     return bool(network["open_rays"] == 0 and network["test_error"] < NOT_LEARNT)
 
 
 def network_verdicts(measured: Measured) -> list[Verdict]:
-    """Of all seeds; a median is of those that have learnt."""
+    """Judge the networks of all seeds; medians are over those that have learnt."""
     boundaries = [_about_radii(measured), _about_symmetry(measured), _about_relus(measured)]
     return [*boundaries, *_about_concavity(measured)]
 
@@ -267,19 +266,19 @@ def network_verdicts(measured: Measured) -> list[Verdict]:
 def _values(
     measured: Measured, activation: str, name: str, what: str, schedule: str = "constant"
 ) -> dict[int, float]:
-    """Seed → the number of a method's network, of those that have learnt."""
+    """Return seed → a number of a method's network, of those that have learnt."""
     networks = [one["methods"][name] for one in networks_of(measured, activation, schedule)]
     return {seed: float(one[what]) for seed, one in enumerate(networks) if has_learnt(one)}
 
 
 def _medians(measured: Measured, activation: str, what: str, schedule: str = "constant") -> dict[str, float]:
-    """NaN where none has learnt."""
+    """Return the medians over seeds; NaN where none has learnt."""
     values = {name: _values(measured, activation, name, what, schedule) for name in METHOD_NAMES}
     return {name: median(ones.values()) if ones else math.nan for name, ones in values.items()}
 
 
 def _known(*numbers: float) -> bool:
-    """Of a median over no network nothing is said."""
+    """Return whether all numbers are defined."""
     return not any(math.isnan(number) for number in numbers)
 
 
@@ -374,7 +373,7 @@ _SAME = 1e-9  # of two losses that are equal but for rounding
 
 
 def certificate_verdicts(certificate: Mapping[str, Any]) -> list[Verdict]:
-    """Of what ``measure_toy_certificate`` found."""
+    """Judge the measurements of ``measure_toy_certificate``."""
     attained = _attained(certificate)
     line = [certificate["intercept"] + TOY_GAMMA * rho for rho, _ in attained]
     short = [
@@ -489,7 +488,7 @@ def _columns(networks: Sequence[Mapping[str, Any]]) -> list[str]:
 STUDY = Study(
     name="toy",
     title="Synthetic rings: boundaries and a certificate",
-    shows=("fig:toy", "fig:loss-bound", "sec:toy"),
+    labels=("fig:toy", "fig:loss-bound", "sec:toy"),
     minutes={Scale.QUICK: 0.5, Scale.PAPER: 25},
     parts=_parts,
     pictures=(
@@ -508,7 +507,7 @@ STUDY = Study(
     ),
     verdicts=_verdicts,
     text=_text,
-    smaller={
+    scope={
         Scale.QUICK: f"One seed; the certificate is about 200 test points. {_size(Scale.QUICK)}",
         Scale.PAPER: _size(Scale.PAPER),
     },

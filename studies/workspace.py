@@ -45,10 +45,10 @@ from studies.study import Part, Scale, Study
 
 
 def environment(*packages: str) -> dict[str, Any]:
-    """In JSON types, for the file of a result.
+    """Return versions, threads, machine and date, in JSON types.
 
     Args:
-        packages: whose versions matter too, if they are installed.
+        packages: further packages whose versions are recorded if they are installed.
     """
     return {
         "versions": {"certus": certus.__version__, **_versions(("torch", "numpy", *packages))},
@@ -59,10 +59,10 @@ def environment(*packages: str) -> dict[str, Any]:
 
 
 def merge_environments(environments: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
-    """The environment of several measurements in one: where they differ, each value once.
+    """Merge the environments of several measurements; where they differ, each value is listed once.
 
     Args:
-        environments: None of what was not recorded, which a ``note`` tells.
+        environments: None where it was not recorded, which becomes a ``note``.
     """
     recorded = [one for one in environments if one is not None]
     missing = len(environments) - len(recorded)
@@ -85,7 +85,7 @@ def merge_environments(environments: Sequence[dict[str, Any] | None]) -> dict[st
 
 
 def _each(values: list[Any]) -> Any:
-    """The value itself if it is one for all; else all, in words."""
+    """Return the common value, or all different ones joined by "and"."""
     different = list(dict.fromkeys(values))
     return different[0] if len(different) == 1 else " and ".join(str(one) for one in different)
 
@@ -119,7 +119,7 @@ class Workspace:
     waiting: Callable[[], None] | None = None
 
     def network(self, settings: Settings) -> TrainedRun:
-        """The network of these settings: found, finished, or trained."""
+        """Load the network of these settings; train it, or finish its training, if necessary."""
         name = f"{Path(settings.data).stem}-{settings.method}-{_digest(_chosen(settings))}"
         path = self.folder / "networks" / name
         if not (path / "run.json").exists():
@@ -132,11 +132,11 @@ class Workspace:
         return open_trained(RunDirectory.open(path))
 
     def cached_number(self, about: Mapping[str, Any], compute: Callable[[], float]) -> float:
-        """A number that was computed earlier for the same ``about``, or is now."""
+        """Return the cached number for ``about``, or compute it."""
         return float(self.cached(about, compute))
 
     def cached(self, about: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-        """The same for anything in JSON types."""
+        """Return the cached value for ``about``, in JSON types, or compute it."""
         path = self.folder / "numbers" / f"{_digest(_plain(about))}.json"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -146,17 +146,17 @@ class Workspace:
         return content["number"]
 
     def load(self, study: Study, scale: Scale, part: Part) -> Any | None:
-        """What a part measured earlier under the same settings; None if it is still to be measured."""
+        """Return the stored measurement of a part with the same settings; None if there is none."""
         content = self._read(study, scale, part)
         return None if content is None else content["measured"]
 
     def environments_of(self, study: Study, scale: Scale) -> list[dict[str, Any] | None]:
-        """When and with what each kept part was measured; None where it does not say."""
+        """Return the environment of each stored part; None where it was not recorded."""
         contents = [self._read(study, scale, part) for part in study.parts(scale)]
         return [one.get("environment") for one in contents if one is not None]
 
     def store(self, study: Study, scale: Scale, part: Part, measured: Any) -> None:
-        """Write down what a part measured, just now."""
+        """Store the measurement of a part."""
         path, home = self._path(study, scale, part), _home(study, part)[0]
         path.parent.mkdir(parents=True, exist_ok=True)
         content = {
@@ -187,13 +187,12 @@ class Workspace:
 
 
 def _home(study: Study, part: Part) -> tuple[Study, str]:
-    """Where a part of ``of`` is kept, and under which name."""
+    """Return the study and the name that a part is stored under."""
     return (study, part.name) if part.home is None else part.home
 
 
 def require_inputs(study: Study, scale: Scale) -> None:
-    """Raise what ``load`` raises, which says how to get them, unless all data are there; and
-    ``UnsupportedError`` for a package that is not."""
+    """Raise the error of ``load`` for missing data; ``UnsupportedError`` for a missing package."""
     for package in study.needed_packages(scale):
         try:
             version(package)
@@ -201,7 +200,7 @@ def require_inputs(study: Study, scale: Scale) -> None:
             how = f"pip install {_INSTALL.get(package, package)}"
             raise UnsupportedError(f"The result {study.name} needs {package}: {how}.") from None
     for name in study.needed_data(scale):
-        _NEEDED.get(name, load)(name)
+        resnet50_weights() if name == "resnet50" else load(name)
 
 
 _INSTALL = {
@@ -209,29 +208,21 @@ _INSTALL = {
     "POT": "'certus[transport]'",
     "torchattacks": "--no-deps torchattacks",
 }
-"""What pip is told, where it is not the name."""
-
-
-def _weights(name: str) -> None:
-    resnet50_weights()
-
-
-_NEEDED: dict[str, Callable[[str], object]] = {"resnet50": _weights}
-"""What is no data set."""
+"""Arguments of pip, where they differ from the package's name."""
 
 
 def _chosen(settings: Settings) -> dict[str, Any]:
-    """What differs from the defaults: a setting that is new leaves the names of others as they were."""
+    """Return the settings that differ from the defaults: a new setting then renames no network."""
     defaults = {field.name: field.default for field in fields(settings)}
     return {name: value for name, value in asdict(settings).items() if value != defaults[name]}
 
 
-def _digest(settings: dict[str, Any]) -> str:
+def _digest(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _plain(settings: Any) -> Any:
-    """As JSON gives it back."""
+    """Return settings as JSON returns them."""
     return json.loads(json.dumps(dict(settings)))
 
 
@@ -240,7 +231,7 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A trained network in eval mode, and what was measured when it was trained, in JSON types."""
+    """A trained network in eval mode, and the facts recorded at its training, in JSON types."""
 
     model: nn.Module
     facts: Facts
@@ -253,15 +244,14 @@ def trained_network(
     build: Callable[[], nn.Module],
     train: Callable[[nn.Module], Facts],
 ) -> TrainedNetwork:
-    """The network of a recipe, found or trained.
+    """Load or train the network of a recipe.
 
     Args:
-        recipe: all that it depends on, in JSON types.
-        build: the network before training, which has the shapes of what is kept.
-        train: trains it in place.
+        recipe: everything that the network depends on, in JSON types.
+        build: returns the untrained network.
+        train: trains it in place, and returns facts in JSON types.
     """
-    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
-    path = workspace.folder / "own-networks" / f"{name}-{digest}.safetensors"
+    path = workspace.folder / "own-networks" / f"{name}-{_digest(recipe)}.safetensors"
     model = build()
     if not path.exists():
         facts = train(model)

@@ -21,7 +21,7 @@ _SCALES = (2.4, 2.0, 0.4, 2.0)  # of position, speed, angle and rate
 
 
 def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """One pair of agents."""
+    """Train one pair of agents, and measure both on all systems."""
     seed, agents = settings["seed"], {}
     for agent, gamma in ((NOMINAL, None), (ROBUST, settings["gamma"])):
         learner = DeepQLearning(AngleReward(2), _SCALES, gamma, steps=settings["steps"])
@@ -69,12 +69,12 @@ def _text(measured: Measured) -> str:
 STUDY = Study(
     name="cartpole-deep",
     title="Cart-pole by deep Q-learning, nominal and robust",
-    shows=("sec:cartpole",),
+    labels=("sec:cartpole",),
     minutes={Scale.QUICK: 0.5, Scale.PAPER: 10},
     parts=_parts,
     pictures=(Picture("systems", "Episode lengths of both kinds of agents, ± the standard error.", _draw),),
     verdicts=_verdicts,
     text=_text,
-    smaller={Scale.QUICK: "Two agents of each kind, 600 steps of training instead of 6,000, 50 trials."},
+    scope={Scale.QUICK: "Two agents of each kind, 600 steps of training instead of 6,000, 50 trials."},
     beyond=True,
 )

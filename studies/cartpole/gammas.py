@@ -28,7 +28,7 @@ _SYSTEMS = ("original", "long", "short", "strong g")
 
 
 def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Agents of one γ."""
+    """Train the agents of one γ, and measure them on all systems."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakPenaltyWarning)  # a part of the sweep is about them
         landing = Landing[settings["landing"].upper()]
@@ -172,7 +172,7 @@ def _text(measured: Measured) -> str:
 STUDY = Study(
     name="cartpole-gamma",
     title="Cart-pole: price and gain of γ, and worst cases in transition balls",
-    shows=("sec:cartpole",),
+    labels=("sec:cartpole",),
     minutes={Scale.QUICK: 0.5, Scale.PAPER: 8},
     parts=_parts,
     pictures=(
@@ -180,6 +180,6 @@ STUDY = Study(
     ),
     verdicts=_verdicts,
     text=_text,
-    smaller={Scale.QUICK: "Two seeds, 400 episodes instead of 4,000, 30 trials, two of the nine γ."},
+    scope={Scale.QUICK: "Two seeds, 400 episodes instead of 4,000, 30 trials, two of the nine γ."},
     beyond=True,
 )

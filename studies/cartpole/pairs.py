@@ -46,7 +46,7 @@ PENALTY = 50.0
 def try_out(
     policies: Sequence[Policy], system: CartPole = ORIGINAL, trials: int = 1000
 ) -> dict[str, list[Trials]]:
-    """The trials of each policy on each of the seven systems; policy k meets those of seed k."""
+    """Run trials of each policy on each of the seven systems; policy k has seed k."""
     return {
         name: [run_trials(policy, changed, trials=trials, seed=seed) for seed, policy in enumerate(policies)]
         for name, changed in variations(system).items()
@@ -54,7 +54,7 @@ def try_out(
 
 
 def mean_lengths(tried: Mapping[str, Sequence[Trials]]) -> dict[str, list[float]]:
-    """The mean episode length of each policy, by system."""
+    """Return the mean episode length of each policy, by system."""
     return {system: [float(one.lengths.mean()) for one in runs] for system, runs in tried.items()}
 
 
@@ -63,17 +63,17 @@ AgentPair = Mapping[str, Mapping[str, float]]
 
 
 def mean_score(pairs: Sequence[AgentPair], agent: str, system: str) -> MeanEstimate:
-    """Over the seeds."""
+    """Estimate the mean score of an agent on a system, over the seeds."""
     return estimate_mean([one[agent][system] for one in pairs])
 
 
 def paired_gain(pairs: Sequence[AgentPair], system: str) -> MeanEstimate:
-    """Robust minus nominal, seed by seed."""
+    """Estimate the mean of robust minus nominal scores, paired by seed."""
     return estimate_mean([one[ROBUST][system] - one[NOMINAL][system] for one in pairs])
 
 
 def gain_text(gain: MeanEstimate, digits: int) -> str:
-    """With its interval, and minus signs as they are printed.
+    """Format a gain with its interval.
 
     >>> gain_text(MeanEstimate(-1.25, 0.5, -2.0, 0.04), 1)
     '−1.2 [−2.0, 0.0]'
@@ -99,7 +99,7 @@ def pair_verdict(pairs: Sequence[AgentPair], claim: str, places: int) -> Verdict
 
 
 def outcome_of_gains(gains: Iterable[MeanEstimate]) -> Outcome:
-    """*Yes* if all intervals lie above 0, *partly* if some do and none lies below 0."""
+    """Return *yes* if all intervals lie above 0, *partly* if some do and none lies below 0."""
     gains = list(gains)
     if any(gain.high < 0 for gain in gains):
         return Outcome.NO
@@ -107,7 +107,7 @@ def outcome_of_gains(gains: Iterable[MeanEstimate]) -> Outcome:
 
 
 def pair_table(pairs: Sequence[AgentPair], digits: int) -> str:
-    """A row for each system."""
+    """Return a Markdown table with a row for each system."""
     rows = []
     for system in pairs[0][NOMINAL]:
         means = [mean_score(pairs, agent, system) for agent in (NOMINAL, ROBUST)]
@@ -117,7 +117,7 @@ def pair_table(pairs: Sequence[AgentPair], digits: int) -> str:
 
 
 def pair_figure(pairs: Sequence[AgentPair], quantity: str) -> Figure:
-    """Both agents on every system, ± the standard error over the seeds."""
+    """Draw the scores of both agents on every system, ± the standard error over the seeds."""
     figure = new_figure(6.4, 3.8)
     axes, systems = figure.subplots(), list(pairs[0][NOMINAL])
     for agent, colour, aside in zip((NOMINAL, ROBUST), AGENT_COLOURS, (-0.1, 0.1), strict=True):
@@ -143,7 +143,7 @@ def animate(
     steps: int = STEP_LIMIT,
     seed: int = 0,
 ) -> None:
-    """A GIF of policies from the same first state, side by side, in real time; what is over stays.
+    """Write a GIF of policies from the same first state, side by side, in real time.
 
     Args:
         policies: by the name to write above each.
@@ -169,7 +169,7 @@ def animate(
 
 
 def _trace(policy: Policy, system: CartPole, steps: int, seed: int) -> NDArray[np.float64]:
-    """(until it is over, 4) states, the first one included."""
+    """Return the (steps, 4) states of an episode, the first one included."""
     state = np.random.default_rng(seed).uniform(-START, START, (4, 1))
     states = [state[:, 0]]
     while len(states) <= steps and not fallen(state[0], state[2], system)[0]:

@@ -35,7 +35,7 @@ def make_pendulum(
     torques: int = 3,
     step_limit: int = 200,
 ) -> gymnasium.Env[np.ndarray, int]:
-    """gymnasium's Pendulum-v1 with changed physics, seen as (angle from the top, rate), with few torques.
+    """Build gymnasium's Pendulum-v1 with changed physics, discrete torques, and (angle, rate) observations.
 
     Args:
         mass, length, gravity: factors.
@@ -72,7 +72,7 @@ _SYSTEMS = {  # factors of mass, length and gravity
 
 
 def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """One pair of agents: the mean score of each on each system."""
+    """Train one pair of agents; return the mean score of each on each system."""
     return {
         NOMINAL: _scores(None, settings),
         ROBUST: _scores(settings["gamma"], settings),
@@ -128,12 +128,12 @@ def _text(measured: Measured) -> str:
 STUDY = Study(
     name="pendulum",
     title="A pendulum to swing up under changed physics",
-    shows=("eqn:qlearningthing",),
+    labels=("eqn:qlearningthing",),
     minutes={Scale.QUICK: 0.3, Scale.PAPER: 10},
     parts=_parts,
     pictures=(Picture("systems", "Scores of nominal and robust agents, ± the standard error.", _draw),),
     verdicts=_verdicts,
     text=_text,
-    smaller={Scale.QUICK: "Two agents of each kind, 100 episodes instead of 800, 3 trials."},
+    scope={Scale.QUICK: "Two agents of each kind, 100 episodes instead of 800, 3 trials."},
     beyond=True,
 )

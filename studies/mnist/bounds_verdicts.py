@@ -64,13 +64,13 @@ _WHOLE = "section:three-choose-two"
 
 
 def rows_of(measured: Measured, table: str) -> dict[str, Row]:
-    """γ, or the name of a network → what was measured of it."""
+    """Return γ, or the name of a network → its measurements, of one table."""
     rows = [one for name, one in measured.items() if name != STRIDES]
     return {one["row"]: one for one in rows if one["table"] == table}
 
 
 def wishes_of(one: Row, erm: Row) -> list[str]:
-    """Which of the three a network has, beside an ERM."""
+    """Return the wishes that a network has, beside an ERM."""
     gains = [
         rival - own
         for side, errors in one["errors"].items()
@@ -82,14 +82,14 @@ def wishes_of(one: Row, erm: Row) -> list[str]:
 
 
 def rival_of(rows: Mapping[str, Row], one: Row) -> Row:
-    """The ERM of a row's table; in the fifth, the ERM of the same network under the same constraint."""
+    """Return the ERM of a row's table; in the fifth, that of the same network under the same constraint."""
     if one["table"] != FIFTH_TABLE:
         return rows[_ERM]
     return rows[f"{one['row'].partition(',')[0]}, ERM"]
 
 
 def bounds_verdicts(measured: Measured) -> list[Verdict]:
-    """Row by row, then what the section says of all of them."""
+    """Judge each table, then the claims about all of them."""
     tables = {label: rows for label in PAPER_TABLES if (rows := rows_of(measured, label))}
     verdicts: list[Verdict] = []
     for label, rows in tables.items():
@@ -105,7 +105,7 @@ def bounds_verdicts(measured: Measured) -> list[Verdict]:
 
 
 def _bar(label: str, rows: Mapping[str, Row], apart: Mapping[str, float]) -> Verdict:
-    """Weights differ from training to training, and γ̄ is a product over layers: alike is within a factor.
+    """Compare γ̄ of ERM with the printed one, within a factor: it is a product over layers, and weights vary.
 
     Args:
         apart: row → γ̄ with strides apart.
@@ -138,7 +138,7 @@ def _table_name(label: str) -> str:
 
 
 def _bars_of_wrm(tables: Mapping[str, Mapping[str, Row]]) -> Verdict:
-    """γ̄ of WRM with the smallest γ over that of ERM: a factor that norms share is not in it."""
+    """Compare the ratio of γ̄ of WRM to that of ERM, in which common factors of the norms cancel."""
     printed = {
         _table_name(label): PAPER_TABLES[label][_LEAST][0] / PAPER_TABLES[label][_ERM][0] for label in tables
     }
@@ -158,7 +158,7 @@ def _bars_of_wrm(tables: Mapping[str, Mapping[str, Row]]) -> Verdict:
 
 
 def _errors(label: str, rows: Mapping[str, Row]) -> Verdict:
-    """At 0 and at the first strength, of ERM and of the smallest γ."""
+    """Compare the errors of ERM and of the smallest γ, clean and at the first strength."""
     strength = rows[_ERM]["strengths"][1]
     column = 1 + round(strength / 0.05)
     names = {_ERM: "ERM", _LEAST: "WRM, γ = 1"}
@@ -185,7 +185,7 @@ def _errors(label: str, rows: Mapping[str, Row]) -> Verdict:
 
 
 def _gap(one: Row, erm: Row) -> Interval:
-    """Error less that of ERM at the first strength, unclipped."""
+    """Return the error less that of ERM at the first strength, unclipped."""
     shares = [
         wilson(round(row["errors"]["unclipped"][1] * row["samples"]), row["samples"]) for row in (one, erm)
     ]
@@ -207,7 +207,7 @@ def _top_rows(tables: Mapping[str, Mapping[str, Row]]) -> Verdict:
 
 
 def _bottom_rows(tables: Mapping[str, Mapping[str, Row]]) -> Verdict:
-    """Rows with γ above γ̄ by the paper's rule, as the paper reads it."""
+    """Judge the rows with γ above γ̄ by the paper's rule."""
     gaps = {
         f"{_table_name(label)}, γ = {name}": _gap(one, rows[_ERM])
         for label, rows in tables.items()
@@ -226,7 +226,7 @@ def _bottom_rows(tables: Mapping[str, Mapping[str, Row]]) -> Verdict:
 
 
 def _penalties(tables: Mapping[str, Mapping[str, Row]]) -> list[Verdict]:
-    """On the weights: they lower γ̄; the heaviest costs accuracy, and is said to buy robustness."""
+    """Judge the penalties: they lower γ̄; the heaviest costs accuracy, and is claimed to buy robustness."""
     bars = {_table_name(label): rows[_ERM]["bounds"]["paper"] for label, rows in tables.items()}
     label, heaviest = list(tables.items())[-1]
     name, last = max(heaviest.items(), key=lambda item: item[1]["gamma"] or 0.0)

@@ -39,7 +39,7 @@ _TIMED = {
 
 
 def _methods() -> dict[str, tuple[Method, float | None]]:
-    """Each with its gradients in the inputs; None if they are counted sample by sample."""
+    """Return each method with its gradients in the inputs; None if they are counted sample by sample."""
     return {
         "erm": (ERM(), 0.0),
         "fgm": (FGM(_REACH, 2.0), 1.0),
@@ -153,16 +153,16 @@ def _text(measured: Measured) -> str:
 STUDY = Study(
     name="cost",
     title="What robust training costs beside ERM",
-    shows=("sec:intro",),
+    labels=("sec:intro",),
     minutes={Scale.QUICK: 0.2, Scale.PAPER: 15},
     parts=_parts,
     pictures=(),
     verdicts=_verdicts,
     text=_text,
-    smaller={
+    scope={
         Scale.QUICK: "6 steps of 64 images, one seed.",
         Scale.PAPER: "Steps 11 to 70 of 256 images, early in training when inner problems are hardest; "
         "three seeds.",
     },
-    needs=("mnist",),
+    datasets=("mnist",),
 )

@@ -58,17 +58,17 @@ _STRENGTHS = {"small": [0.05, 0.1, 0.15, 0.2], "large": [0.05, 0.1, 0.2, 0.3, 0.
 
 
 def small_budget_wrm(scale: Scale) -> NetworkRecipe:
-    """WRM in L2 at γ = 0.04 C₂, trained no longer than its rivals here."""
+    """Return the recipe of WRM in L2 at γ = 0.04 C₂, with as many epochs as its rivals have here."""
     return recipe(scale, "wrm", FEWER_EPOCHS, gamma=SMALL_BUDGET)
 
 
 def large_budget_wrm(scale: Scale) -> NetworkRecipe:
-    """WRM in L2 at γ = 0.02 C₂."""
+    """Return the recipe of WRM in L2 at γ = 0.02 C₂."""
     return recipe(scale, "wrm", FEWER_EPOCHS, gamma=LARGE_BUDGET)
 
 
 def family_of(scale: Scale, wrm: NetworkRecipe, norm: str, budget: NetworkRecipe | None = None) -> Family:
-    """ERM, a WRM, and FGM, IFGM and PGM in a norm that go as far as it, or as another WRM, does."""
+    """Return the recipes of ERM, a WRM, and FGM, IFGM and PGM in a norm with its budget, or another WRM's."""
     like = wrm if budget is None else budget
     others = {
         method: recipe(scale, method, FEWER_EPOCHS, FEWEST_EPOCHS, norm=norm, as_far_as=like)
@@ -78,7 +78,7 @@ def family_of(scale: Scale, wrm: NetworkRecipe, norm: str, budget: NetworkRecipe
 
 
 def family_parts(scale: Scale, name: str, family: Family) -> list[Part]:
-    """Training and attacks; ``name`` is small or large, which decides how strong attacks are."""
+    """Return the parts that train and attack a family; ``name``, small or large, selects the strengths."""
     strengths, samples = _strengths_of(scale, name)
     parts = [
         training_part(f"{name}:network-{method}-0", how, _MINUTES[method]) for method, how in family.items()
@@ -92,7 +92,7 @@ def family_parts(scale: Scale, name: str, family: Family) -> list[Part]:
 
 
 def sup_family_parts(scale: Scale, name: str, family: Family) -> list[Part]:
-    """The same, and how far WRM moves each image in the sup-norm."""
+    """Return the same parts, and one that measures how far WRM moves each image in the sup-norm."""
     _, samples = _strengths_of(scale, name)
     settings = {"network": family["wrm"], "samples": samples}
     lengths = Part(f"{name}:lengths-wrm-0", settings, _measure_lengths, effort=0.5)
@@ -100,8 +100,7 @@ def sup_family_parts(scale: Scale, name: str, family: Family) -> list[Part]:
 
 
 def other_wrm_parts() -> list[Part]:
-    """Attacks on WRMs that were trained otherwise, beside the families at the paper's scale: for 10 epochs,
-    and, at the small budget, by the paper's ascent."""
+    """Return attacks on WRMs of 10 epochs, and at the small budget on one trained by the paper's ascent."""
     longer = {
         "small": small_budget_network(Scale.PAPER, "wrm"),
         "large": recipe(Scale.PAPER, "wrm", LONGER_EPOCHS, gamma=LARGE_BUDGET),
@@ -119,7 +118,7 @@ def other_wrm_parts() -> list[Part]:
 
 
 def _measure_lengths(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Percentiles 0 to 100 of how far WRM moves training images, in the sup-norm."""
+    """Return the percentiles 0 to 100 of how far WRM moves training images, in the sup-norm."""
     trained = mnist_network(workspace, settings["network"])
     data = random_images(trained, "train", settings["samples"])
     moved = trained.wrm.solve(trained.loss, data.inputs, data.targets).inputs
@@ -129,7 +128,7 @@ def _measure_lengths(workspace: Workspace, settings: Mapping[str, Any]) -> dict[
 
 
 def moved_beyond(family: Measured) -> str:
-    """How many images WRM moves farther than the others do, though the root mean squares are equal."""
+    """Describe the share of images that WRM moves farther than ε, though the root mean squares are equal."""
     lengths, epsilon = family["lengths-wrm-0"]["percentiles"], family["network-fgm-0"]["epsilon"]
     beyond = sum(length > epsilon for length in lengths) / len(lengths)
     farthest = f"up to {lengths[-1]:.2f}"
@@ -137,25 +136,25 @@ def moved_beyond(family: Measured) -> str:
 
 
 def _strengths_of(scale: Scale, name: str) -> tuple[dict[str, list[float]], int]:
-    """Norm → strengths in units of C_p; and how many images are attacked."""
+    """Return norm → strengths in units of C_p; and the number of attacked images."""
     quick = scale is Scale.QUICK
     shares = _STRENGTHS[name][1::2] if quick else _STRENGTHS[name]
     return dict.fromkeys(NORMS_SHOWN, shares), 50 if quick else 500
 
 
 def of_family(measured: Measured, name: str) -> dict[str, Any]:
-    """What was measured of one family, by the names of parts without it."""
+    """Return the measurements of one family, by part names without its prefix."""
     begin = f"{name}:"
     return {part.removeprefix(begin): one for part, one in measured.items() if part.startswith(begin)}
 
 
 def attacks_in(family: Measured) -> list[str]:
-    """Those that were measured of a family; a quick look has fewer."""
+    """Return the attacks that were measured of a family; a quick look has fewer."""
     return [attack for attack in SWEPT_ATTACKS if f"{attack}-wrm-0" in family]
 
 
 def draw_family(name: str, marks: Callable[[Measured], Mapping[str, float | None]]) -> Any:
-    """Six panels in the paper's order."""
+    """Return a function that draws six panels in the paper's order."""
 
     def draw(measured: Measured) -> Figure:
         family = of_family(measured, name)
@@ -165,7 +164,7 @@ def draw_family(name: str, marks: Callable[[Measured], Mapping[str, float | None
 
 
 def family_text(measured: Measured, name: str, wrm_norm: str, norm: str) -> str:
-    """The networks, and tables of their errors under attacks in both norms.
+    """Return tables of the networks and of their errors under attacks in both norms.
 
     Args:
         wrm_norm, norm: in which WRM and the others were trained.

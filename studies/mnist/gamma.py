@@ -39,7 +39,7 @@ def _parts(scale: Scale) -> list[Part]:
 
 
 def _rows(measured: Measured) -> list[Mapping[str, Any]]:
-    """From the largest γ, the weakest training, to the smallest."""
+    """Return the measurements by falling γ, from the weakest training to the strongest."""
     return sorted(measured.values(), key=lambda one: -float(one["gamma"]))
 
 
@@ -103,7 +103,7 @@ def _verdicts(measured: Measured) -> list[Verdict]:
 
 
 def _about_smoothness(rows: list[Mapping[str, Any]]) -> Verdict:
-    """Of networks that were trained with no more budget than the adversary has: is one step a jump?"""
+    """Judge whether the error jumps between networks trained with at most the adversary's budget."""
     across = [MEAN_LENGTH / float(one["gamma"]) for one in rows]
     times = steepness_of_steps(across, [one["rows"][0]["error"] for one in rows])
     return Verdict(
@@ -119,7 +119,7 @@ def _about_smoothness(rows: list[Mapping[str, Any]]) -> Verdict:
 
 
 def steepness_of_steps(across: list[float], heights: list[float]) -> float | None:
-    """How many times as steep as the whole way the steepest step is; None of a single step.
+    """Return the steepness of the steepest step relative to that of the whole way; None of a single step.
 
     >>> steepness_of_steps([0.0, 1.0, 4.0], [8.0, 5.0, 4.0])
     3.0
@@ -133,7 +133,7 @@ def steepness_of_steps(across: list[float], heights: list[float]) -> float | Non
 
 
 def _gains(rows: list[Mapping[str, Any]], errors: list[float]) -> tuple[float, float]:
-    """By how many points the error falls for each unit of C₂/γ, in the first half of the steps and after."""
+    """Return the fall of the error in points per unit of C₂/γ, in the first half of the steps and after."""
     middle, across = len(rows) // 2, [MEAN_LENGTH / float(one["gamma"]) for one in rows]
 
     def gain(first: int, last: int) -> float:
@@ -161,7 +161,7 @@ def _text(measured: Measured) -> str:
 STUDY = Study(
     name="mnist-gamma",
     title="MNIST: WRM of many γ against one adversary",
-    shows=("fig:mnist4",),
+    labels=("fig:mnist4",),
     minutes={Scale.QUICK: 0.7, Scale.PAPER: 65},
     parts=_parts,
     pictures=(
@@ -174,10 +174,10 @@ STUDY = Study(
     ),
     verdicts=_verdicts,
     text=_text,
-    smaller={
+    scope={
         Scale.QUICK: "Three models, 800 training images, 2 epochs; 50 test images.",
         Scale.PAPER: "Eight models of 4 epochs, one seed; 1,000 random test images, not clipped.",
     },
-    needs=("mnist",),
+    datasets=("mnist",),
     training=mnist_training,
 )

@@ -65,7 +65,7 @@ def _marks(family: Measured) -> Mapping[str, float | None]:
 
 
 def concavity_verdict(share: Mapping[str, Any]) -> Verdict:
-    """Judged at the images, as in `mnist`; halfway to where the ascent goes it may be otherwise."""
+    """Judge concavity at the images, as in `mnist`; halfway to T_γ it may be otherwise."""
     fails = {where: share_not_concave(share, where) for where in ("image", "halfway")}
     return Verdict(
         name="concavity",
@@ -97,7 +97,7 @@ def _verdicts(measured: Measured) -> list[Verdict]:
 
 
 def distinction_verdict(measured: Measured, attack: str, norm: str) -> Verdict:
-    """Whether the adversarial methods are less far apart than at the small budget, each at its farthest."""
+    """Judge whether the adversarial methods differ less than at the small budget, each at its farthest."""
     spreads = {name: _largest_spread(of_family(measured, name), attack, norm) for name in ("small", "large")}
     change = difference_of_proportions(spreads["large"][2], spreads["small"][2])
     sign = clear_sign(change)
@@ -122,7 +122,7 @@ def distinction_verdict(measured: Measured, attack: str, norm: str) -> Verdict:
 
 
 def _largest_spread(family: Measured, attack: str, norm: str) -> tuple[float, str, Interval]:
-    """The strength at which the methods are farthest apart, the one that errs least there, and how far."""
+    """Return the strength at which the methods differ most, the best method there, and the difference."""
     curves = {
         method: curve
         for method, ones in sweeps_of(family, _ADVERSARIAL, attack).items()
@@ -154,7 +154,7 @@ def _text(measured: Measured) -> str:
 STUDY = Study(
     name="mnist-large",
     title="MNIST with a larger budget",
-    shows=("sec:large-adversary", "fig:mnist_bound_big", "fig:mnist-big"),
+    labels=("sec:large-adversary", "fig:mnist_bound_big", "fig:mnist-big"),
     minutes={Scale.QUICK: 1, Scale.PAPER: 50},
     parts=_parts,
     pictures=(
@@ -167,7 +167,7 @@ STUDY = Study(
     ),
     verdicts=_verdicts,
     text=_text,
-    smaller={Scale.QUICK: QUICK_FAMILY, Scale.PAPER: SHORTER},
-    needs=("mnist",),
+    scope={Scale.QUICK: QUICK_FAMILY, Scale.PAPER: SHORTER},
+    datasets=("mnist",),
     training=mnist_training,
 )

@@ -3,7 +3,7 @@
 The network is the paper's; Adam with a step of 0.001, batches of 256 and pixels in [0, 1] are its authors'.
 Nothing is clipped to the box in training. The loss is plain cross-entropy, as the paper is written; its
 authors' code smooths the labels by 0.1, which lets an attack gain by making a network too sure. A *recipe* is
-all that a training depends on, in JSON types, so that the parts of a reproduction can name their networks:
+all that a training depends on, in JSON types, so that the parts of a study can name their networks:
 
     {"method": "wrm", "gamma": 0.368588, "epochs": 10, "seed": 0, "images": null}
     {"method": "pgm", "norm": "2", "as_far_as": {the recipe of a wrm}, "epochs": 4, "seed": 0, "images": null}
@@ -49,7 +49,7 @@ _SLOW = ("ifgm", "pgm")  # fifteen gradients for each step
 
 
 def recipe(scale: Scale, method: str, epochs: int, slow_epochs: int = 0, **options: Any) -> NetworkRecipe:
-    """How a network is trained at an scale.
+    """Return the recipe of a network at a scale.
 
     Args:
         slow_epochs: those of ifgm and pgm, where they are fewer.
@@ -63,7 +63,7 @@ def recipe(scale: Scale, method: str, epochs: int, slow_epochs: int = 0, **optio
 
 
 def mnist_network(workspace: Workspace, how: Mapping[str, Any]) -> TrainedRun:
-    """The network of a recipe: found, or trained, with those that its budget comes from."""
+    """Load or train the network of a recipe, and those that its budget comes from."""
     options = dict(how)
     images, like = options.pop("images"), options.pop("as_far_as", None)
     if like is not None and how["method"] == "wrm":
@@ -79,13 +79,13 @@ def _common(data: str, images: int | None) -> dict[str, Any]:
 
 
 def mnist_training(scale: Scale) -> dict[str, Any]:
-    """How networks are trained unless their recipe says otherwise: the settings that matter."""
+    """Return the settings that networks share unless their recipe says otherwise."""
     common = _common("mnist", None if scale is Scale.PAPER else _QUICK_IMAGES)
     return training_settings(Settings(method="erm", **common))
 
 
 def reach(workspace: Workspace, wrm: Mapping[str, Any], norm: str) -> float:
-    """ε: how far a WRM moves its training data, in a norm; see the top of this file."""
+    """Return ε, the distance that a WRM moves its training data in a norm; see the module's docstring."""
     trained = mnist_network(workspace, wrm)
     rho_hat = recorded_rho_hat(trained.run, NORMS[norm])
     if rho_hat is not None:
@@ -96,13 +96,13 @@ def reach(workspace: Workspace, wrm: Mapping[str, Any], norm: str) -> float:
 
 
 def random_images(trained: TrainedRun, part: str, count: int | None) -> Samples:
-    """So many images of "train" or "test", chosen at random by the seed 0; all when None."""
+    """Return ``count`` images of "train" or "test", chosen at random by the seed 0; all if None."""
     data = trained.data.train if part == "train" else trained.data.test
     return Subset.of(data, f"mnist@{part}", count, seed=0, stratify=False).data
 
 
 def training_part(name: str, how: NetworkRecipe, effort: float) -> Part:
-    """Train one network, and tell how it came out.
+    """Return a part that trains one network and records its errors and budgets.
 
     Args:
         effort: of all images; a quick look has few of them, and a fifth of the epochs.
@@ -127,7 +127,7 @@ def _measure_training(workspace: Workspace, settings: Mapping[str, Any]) -> dict
 
 
 def _few_images(workspace: Workspace, count: int) -> str:
-    """A file with so many random images of MNIST, and a fifth as many to test on."""
+    """Write a file with ``count`` random images of MNIST, and a fifth as many to test on; return its name."""
     path = Path(workspace.folder).resolve() / "data" / f"mnist-{count}.npz"
     if not path.exists():
         whole, content = load("mnist"), io.BytesIO()

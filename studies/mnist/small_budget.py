@@ -53,12 +53,12 @@ _PAPER_EIGHT = {"erm": 3, "fgm": 3, "ifgm": 2, "pgm": 0, "wrm": 3}
 
 
 def trained_as(measured: Measured, method: str) -> list[Mapping[str, Any]]:
-    """The networks of a method, seed by seed."""
+    """Return the networks of a method, seed by seed."""
     return [one for part, one in measured.items() if part.startswith(f"network-{method}-")]
 
 
 def method_verdicts(measured: Measured) -> list[Verdict]:
-    """Verdicts on the networks, on attacks, and on the loss around the images."""
+    """Judge the networks, attacks on them, and the loss around the images."""
     return [
         _about_accuracy(measured),
         _about_concavity([one for part, one in measured.items() if part.startswith("concavity-")]),
@@ -130,7 +130,7 @@ def _about_stability(measured: Measured) -> Verdict:
 
 
 def _about_digits(digits: Mapping[str, Mapping[str, Any]]) -> list[Verdict]:
-    """The mean length is over the digits for which an error was found."""
+    """Judge the smallest perturbations; mean lengths are over digits with an error."""
     lengths = {
         name: [far for far, gamma in zip(one["distance"], one["gamma"], strict=True) if gamma != 0]
         for name, one in digits.items()
@@ -171,7 +171,7 @@ _MINUTES = {"erm": 8.0, "wrm": 33.0, "fgm": 16.0, "ifgm": 52.0, "pgm": 52.0}
 
 
 def small_budget_network(scale: Scale, method: str, seed: int = 0) -> NetworkRecipe:
-    """One of the five at γ = 0.04 C₂: 10 epochs, and 4 for IFGM and PGM."""
+    """Return the recipe of a method at γ = 0.04 C₂: 10 epochs, and 4 for IFGM and PGM."""
     options: dict[str, Any] = {"seed": seed}
     if method == "wrm":
         options["gamma"] = SMALL_BUDGET
@@ -181,14 +181,14 @@ def small_budget_network(scale: Scale, method: str, seed: int = 0) -> NetworkRec
 
 
 def _strengths(scale: Scale) -> tuple[dict[str, list[float]], int]:
-    """Norm → strengths in units of C_p; and how many images are attacked."""
+    """Return norm → strengths in units of C_p; and the number of attacked images."""
     quick = scale is Scale.QUICK
     shares = [0.05, 0.15] if quick else [0.025, 0.05, 0.1, 0.15, 0.2]
     return {norm: list(shares) for norm in NORMS_SHOWN}, 50 if quick else 1000
 
 
 def small_budget_sweeps(scale: Scale, methods: Iterable[str] = MNIST_METHODS) -> list[Part]:
-    """Three attacks on each network: ``ATTACK-METHOD-0``."""
+    """Return the parts of three attacks on each network: ``ATTACK-METHOD-0``."""
     (strengths, samples), twice = _strengths(scale), (False, True)
     sides = dict.fromkeys(SWEPT_ATTACKS, (False,) if scale is Scale.QUICK else twice) | {"pgm": twice}
     return [
@@ -233,7 +233,7 @@ def _parts(scale: Scale) -> list[Part]:
 
 
 def _marks(measured: Measured) -> dict[str, float | None]:
-    """The bar of the L2 panels: √ρ̂ in units of C₂."""
+    """Return the marks of the panels: √ρ̂ in units of C₂ in L2."""
     return {"2": measured["network-wrm-0"]["rho_hat"] ** 0.5 / MEAN_LENGTH, "inf": None}
 
 
@@ -278,7 +278,7 @@ def _text(measured: Measured) -> str:
 STUDY = Study(
     name="mnist",
     title="MNIST: five methods under attack",
-    shows=("fig:loss-bound", "fig:mnist", "fig:mnist2", "fig:mnist3", "fig:mnist-fgm", "sec:mnist-real"),
+    labels=("fig:loss-bound", "fig:mnist", "fig:mnist2", "fig:mnist3", "fig:mnist-fgm", "sec:mnist-real"),
     minutes={Scale.QUICK: 1.5, Scale.PAPER: 160},
     parts=_parts,
     pictures=(
@@ -308,13 +308,13 @@ STUDY = Study(
     ),
     verdicts=method_verdicts,
     text=_text,
-    smaller={
+    scope={
         Scale.QUICK: "800 training images, 1 or 2 epochs, one seed; attacks on 50 test images.",
         Scale.PAPER: "Plain cross-entropy, as the paper is written (its authors' code smooths the labels). "
         "10 epochs, and 4 for IFGM and PGM, which may cost them robustness; three seeds for ERM and WRM, one "
         "for the others; attacks on 1,000 random test images. Clipped attacks, FGM and IFGM are on the first "
         "seed alone.",
     },
-    needs=("mnist",),
+    datasets=("mnist",),
     training=mnist_training,
 )

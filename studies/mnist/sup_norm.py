@@ -77,7 +77,7 @@ Gaps = Mapping[float, Interval]
 
 
 def sup_norm_verdicts(measured: Measured, labels: Mapping[str, str], prefix: str = "") -> list[Verdict]:
-    """Verdicts on the small budget and the large.
+    """Judge the claims about the small budget and the large.
 
     Args:
         labels: small or large → where the paper shows it.
@@ -98,7 +98,7 @@ def sup_norm_verdicts(measured: Measured, labels: Mapping[str, str], prefix: str
 
 
 def error_gaps(family: Measured, norm: str, attack: str, wrm: str = "wrm") -> dict[float, Interval]:
-    """Strength → the error of a WRM less that of the best of FGM, IFGM and PGM under an attack.
+    """Return strength → the error of a WRM less that of the best of FGM, IFGM and PGM under an attack.
 
     Strengths at which all of them err nearly always are left out: there is nothing to compare.
     """
@@ -122,7 +122,7 @@ def error_gaps(family: Measured, norm: str, attack: str, wrm: str = "wrm") -> di
 
 
 def _by_attack(family: Measured, norm: str, size: str = "any", wrm: str = "wrm") -> dict[str, Gaps]:
-    """Attack → differences; at small or large strengths only, where asked for."""
+    """Return attack → gaps, of small or large strengths only if ``size`` says so."""
     by_attack: dict[str, Gaps] = {}
     for attack in SWEPT_ATTACKS:
         gaps = error_gaps(family, norm, attack, wrm)
@@ -187,7 +187,7 @@ def _natural_images(family: Measured, label: str, prefix: str) -> Verdict:
 
 
 def _order(family: Measured, label: str, prefix: str, norm: str, size: str) -> Verdict:
-    """Whether WRM is better on small attacks, or worse on large ones."""
+    """Judge whether WRM is better on small attacks, or worse on large ones."""
     by_attack = _by_attack(family, norm, size)
     signs = [clear_sign(gap) * _WANTED[size] for gap in _all_gaps(by_attack)]
     return Verdict(
@@ -201,13 +201,13 @@ def _order(family: Measured, label: str, prefix: str, norm: str, size: str) -> V
 
 
 def _decided(signs: Iterable[int]) -> bool | None:
-    """One sign against a claim refutes it; otherwise one for it makes it hold."""
+    """Decide a claim: one sign against it refutes it; otherwise one for it makes it hold."""
     signs_seen = set(signs)
     return False if -1 in signs_seen else True if 1 in signs_seen else None
 
 
 def _sup_norm_most(family: Measured, label: str, prefix: str) -> Verdict:
-    """Whether WRM falls behind on large attacks more in the sup-norm than in L2."""
+    """Judge whether WRM falls behind on large attacks more in the sup-norm than in L2."""
     ours: dict[str, Quantity] = {}
     signs = []
     for attack in SWEPT_ATTACKS:
@@ -227,7 +227,7 @@ def _sup_norm_most(family: Measured, label: str, prefix: str) -> Verdict:
 
 
 def longer_text(measured: Measured, names: Iterable[str]) -> str:
-    """Tables of the gaps of a WRM that was trained for longer; empty where none was."""
+    """Return tables of the gaps of a WRM with more epochs; empty where none was measured."""
     tables = []
     for name in names:
         family, rows = of_family(measured, name), []
@@ -269,7 +269,7 @@ def _parts(scale: Scale) -> list[Part]:
 
 
 def _marks(family: Measured) -> Mapping[str, float | None]:
-    """√ρ̂ of an L2-WRM in units of C₂; the others' ε in units of C_∞ = 1."""
+    """Return √ρ̂ of an L2-WRM in units of C₂, and the others' ε in units of C_∞ = 1."""
     return {
         "2": family["network-wrm-0"]["rho_hat"] ** 0.5 / MEAN_LENGTH,
         "inf": family["network-fgm-0"]["epsilon"],
@@ -277,7 +277,7 @@ def _marks(family: Measured) -> Mapping[str, float | None]:
 
 
 def by_paper_text(measured: Measured) -> str:
-    """WRM of the small budget by the paper's ascent beside this library's, where it was measured."""
+    """Compare WRM by the paper's ascent with this library's, where it was measured."""
     family, rows = of_family(measured, "small"), []
     if f"network-{BY_PAPER}-0" not in family:
         return ""
@@ -313,7 +313,7 @@ def _text(measured: Measured) -> str:
 STUDY = Study(
     name="mnist-inf",
     title="MNIST: L2-WRM beside methods trained in the sup-norm",
-    shows=("sec:infElse-2WRM", "eq:inf-from-2", "fig:mnist-infwrm2", "fig:mnist-infwrm2big"),
+    labels=("sec:infElse-2WRM", "eq:inf-from-2", "fig:mnist-infwrm2", "fig:mnist-infwrm2big"),
     minutes={Scale.QUICK: 1.5, Scale.PAPER: 120},
     parts=_parts,
     pictures=tuple(
@@ -322,8 +322,8 @@ STUDY = Study(
     ),
     verdicts=lambda measured: sup_norm_verdicts(measured, _LABELS),
     text=_text,
-    smaller={Scale.QUICK: QUICK_FAMILY, Scale.PAPER: SHORTER},
-    needs=("mnist",),
+    scope={Scale.QUICK: QUICK_FAMILY, Scale.PAPER: SHORTER},
+    datasets=("mnist",),
     training=mnist_training,
 )
 
@@ -368,7 +368,7 @@ def _prox_text(measured: Measured) -> str:
 PROX_STUDY = Study(
     name="mnist-prox",
     title="MNIST: all methods in the sup-norm",
-    shows=("eqn:sup-cost", "fig:mnist-proxsmall", "fig:mnist-proxbig"),
+    labels=("eqn:sup-cost", "fig:mnist-proxsmall", "fig:mnist-proxbig"),
     minutes={Scale.QUICK: 1.5, Scale.PAPER: 60},
     parts=_prox_parts,
     pictures=(
@@ -381,7 +381,7 @@ PROX_STUDY = Study(
     ),
     verdicts=lambda measured: sup_norm_verdicts(measured, _PROX_LABELS, "Similar trends: "),
     text=_prox_text,
-    smaller={Scale.QUICK: QUICK_FAMILY, Scale.PAPER: SHORTER},
-    needs=("mnist",),
+    scope={Scale.QUICK: QUICK_FAMILY, Scale.PAPER: SHORTER},
+    datasets=("mnist",),
     training=mnist_training,
 )

@@ -39,7 +39,7 @@ _LOWEST, _HIGHEST = -0.5, 1.5  # of pixels that are kept for a picture, in 256 l
 
 
 def surface_part(name: str, how: NetworkRecipe, gammas: Sequence[float], samples: int) -> Part:
-    """ρ̂_test, the mean loss and the error under WRM attacks of these γ_adv, not clipped.
+    """Return a part that measures ρ̂_test, mean loss and error under WRM attacks of these γ_adv, not clipped.
 
     Args:
         gammas: in units of C₂; samples: test images.
@@ -75,7 +75,7 @@ def _measure_surface(workspace: Workspace, settings: Mapping[str, Any]) -> dict[
 
 
 def concavity_part(name: str, how: NetworkRecipe, samples: int) -> Part:
-    """At how many training images ℓ − γc is strongly concave, at the network's own γ.
+    """Return a part that counts the training images at which ℓ − γc is strongly concave.
 
     The paper does not say at which points it looked: here at the images, and halfway to where T_γ takes them.
     """
@@ -102,18 +102,18 @@ def _pieces(data: Samples) -> Iterator[Samples]:
 
 
 def share_not_concave(counts: Mapping[str, Any], where: str) -> float:
-    """Of the points at an "image", or "halfway": those at which ℓ − γc curves upwards in some direction."""
+    """Return the share of points, "image" or "halfway", at which ℓ − γc is not concave."""
     rest = counts["count"] - counts[where]["concave"] - counts[where]["unresolved"]
     return float(rest / counts["count"])
 
 
 def unresolved(shares: Sequence[Mapping[str, Any]]) -> int:
-    """The number of points that a bounded number of Hessian products left undecided."""
+    """Count the points that a bounded number of Hessian products left undecided."""
     return sum(one[where]["unresolved"] for one in shares for where in ("image", "halfway"))
 
 
 def digits_part(name: str, networks: Mapping[str, NetworkRecipe]) -> Part:
-    """The smallest WRM perturbation of ten digits, for each of several networks."""
+    """Return a part that finds the smallest WRM perturbation of ten digits for several networks."""
     return Part(name, {"networks": dict(networks), "climbs": "the margin"}, _measure_digits)
 
 
@@ -146,7 +146,7 @@ def _measure_digits(workspace: Workspace, settings: Mapping[str, Any]) -> dict[s
 
 
 def first_errors(loss: ModelLoss, data: Samples) -> tuple[Tensor, Tensor]:
-    """γ_adv falls until each image is misclassified, as the paper does it, in windows of a factor 3.
+    """Lower γ_adv, in windows of a factor 3, until each image is misclassified, as in the paper.
 
     Returns: the moved images, and (n,) the γ_adv of each; 0, and the image itself, where none was found; ∞
         where the image itself is misread.
@@ -165,7 +165,7 @@ def first_errors(loss: ModelLoss, data: Samples) -> tuple[Tensor, Tensor]:
 
 
 def _packed(images: Tensor) -> list[str]:
-    """Images in 256 levels from −0.5 to 1.5, as text."""
+    """Encode images in 256 levels from −0.5 to 1.5, as text."""
     levels = ((images[:, 0] - _LOWEST) / (_HIGHEST - _LOWEST) * 255).round().clamp(0, 255).to(torch.uint8)
     return [base64.b64encode(one.numpy().tobytes()).decode() for one in levels]
 
@@ -176,7 +176,7 @@ def _unpacked(text: str) -> Tensor:
 
 
 def draw_digits(measured: Measured) -> Figure:
-    """A row for each digit: the image, and what each network misreads; above it what it is read as."""
+    """Draw a row for each digit: the image, and what each network misreads, with its reading."""
     digits = measured["digits"]
     methods = list(digits["methods"])
     figure = new_figure(1.15 * (len(methods) + 1), 13.0)
@@ -200,7 +200,7 @@ def draw_digits(measured: Measured) -> Figure:
 
 
 def draw_stability(measured: Measured) -> Figure:
-    """fig:mnist2 (a): ρ̂_test against 1/γ_adv, with a bar at the γ of training."""
+    """Draw fig:mnist2 (a): ρ̂_test against 1/γ_adv, with a bar at the γ of training."""
     figure = new_figure(5.6, 4.2)
     axes = figure.subplots()
     for place, (method, words) in enumerate(MNIST_METHODS.items()):
@@ -218,12 +218,12 @@ def draw_stability(measured: Measured) -> Figure:
 
 
 def paper_certificate(surface: Mapping[str, Any], rho: float) -> float:
-    """γρ + E_n φ_γ, on training data, by an ascent: an estimate, without ε_n(t)."""
+    """Return γρ + E_n φ_γ, on training data, by an ascent: an estimate, without ε_n(t)."""
     return float(surface["phi"] + surface["gamma"] * rho)
 
 
 def certificate_verdict(surface: Mapping[str, Any], label: str, panel: str = "") -> Verdict:
-    """The verdict on the paper's certificate beside what WRM attains on test data."""
+    """Compare the paper's certificate with what WRM attains on test data."""
     held = [paper_certificate(surface, row["rho_test"]) >= row["loss"] for row in surface["rows"]]
     own = min(surface["rows"], key=lambda row: abs(row["gamma"] - surface["gamma"]))
     return Verdict(
@@ -243,7 +243,7 @@ def certificate_verdict(surface: Mapping[str, Any], label: str, panel: str = "")
 
 
 def draw_paper_certificate(measured: Measured) -> Figure:
-    """fig:loss-bound (b): the certificate beside the worst case on test data that WRM attains."""
+    """Draw fig:loss-bound (b): the certificate beside the worst case on test data that WRM attains."""
     surface = measured["surface-wrm"]
     points = sorted(surface["rows"], key=lambda row: row["rho_test"])
     rhos = [row["rho_test"] for row in points]

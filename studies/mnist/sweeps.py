@@ -25,7 +25,7 @@ from studies.workspace import Workspace
 
 
 def difference_of_proportions(one: Interval, other: Interval) -> Interval:
-    """``one`` less ``other`` by Newcombe's interval from those of both: as if each had images of its own.
+    """Return ``one`` less ``other`` with Newcombe's interval, as if each had independent images.
 
     Both saw the same images, so that what is hard for both would cancel: the interval errs on the wide side.
     It knows nothing of other seeds, nor of a choice of the best among several.
@@ -37,19 +37,19 @@ def difference_of_proportions(one: Interval, other: Interval) -> Interval:
 
 
 def clear_sign(gap: Interval) -> int:
-    """0 where the interval contains it."""
+    """Return the sign of a difference; 0 if its interval contains 0."""
     return (gap.low > 0) - (gap.high < 0)
 
 
 def is_within(gaps: list[Interval], limit: float) -> bool | None:
-    """No if an interval lies beyond ±limit, yes if all lie inside; None if that cannot be told."""
+    """Return False if an interval lies beyond ±limit, True if all lie inside, None if that is undecided."""
     if any(gap.low > limit or gap.high < -limit for gap in gaps):
         return False
     return True if all(-limit <= gap.low and gap.high <= limit for gap in gaps) else None
 
 
 def points(gap: Interval, places: int = 1) -> Quantity:
-    """A difference of error rates in percentage points, with its interval."""
+    """Express a difference of error rates in percentage points, with its interval."""
     return Quantity(100 * gap.value, 100 * gap.low, 100 * gap.high, places)
 
 
@@ -69,7 +69,7 @@ def sweep_part(
     samples: int,
     clipped: Sequence[bool] = (False,),
 ) -> Part:
-    """Attack one network in both norms.
+    """Return a part that attacks one network in both norms.
 
     Args:
         shares: norm → strengths in units of C_p; 0 is added.
@@ -106,14 +106,14 @@ def _measure_sweep(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
 def error_at_strengths(
     trained: TrainedRun, data: Samples, strengths: Sequence[float], clipped: bool
 ) -> list[float]:
-    """Errors under PGM in the sup-norm, which climbs plain cross-entropy: a smoothed one misleads it."""
+    """Return errors under sup-norm PGM on plain cross-entropy: a smoothed one misleads the attack."""
     trials = [Trial("pgm", NORMS["inf"], epsilon, clipped=clipped) for epsilon in strengths]
     done = sweep(ModelLoss(trained.model), data, trials, domain=trained.data.domain)
     return [float(outcome.wrong.double().mean()) for _, outcome in done if outcome.wrong is not None]
 
 
 def sweeps_of(measured: Measured, names: Iterable[str], attack: str) -> dict[str, list[Mapping[str, Any]]]:
-    """Method → the sweeps of its seeds, of the parts ``attack-METHOD-…`` that were measured."""
+    """Return method → the sweeps of its seeds, of the parts ``attack-METHOD-…``."""
     by_method: dict[str, list[Mapping[str, Any]]] = {}
     for method in names:
         begin = f"{attack}-{method}-"
@@ -124,7 +124,7 @@ def sweeps_of(measured: Measured, names: Iterable[str], attack: str) -> dict[str
 
 
 def curve_of(sweeps: Sequence[Mapping[str, Any]], norm: str, clipped: bool) -> Curve | None:
-    """Error against strength: of one network with its 95% interval; of several, their mean and range."""
+    """Return error against strength: with the 95% interval of one network, or mean and range of several."""
     rows = [
         [row for row in one["rows"] if row["norm"] == norm and row["clipped"] == clipped] for one in sweeps
     ]
@@ -147,7 +147,7 @@ def attack_panels(
     attacks: Sequence[str] = SWEPT_ATTACKS,
     clipped: bool = False,
 ) -> list[Panel]:
-    """For each attack one panel in L2 and one in the sup-norm, as the paper has them.
+    """Return one panel in L2 and one in the sup-norm for each attack, as in the paper.
 
     Args:
         marks: norm → the share of C_p that the methods were trained for; None draws no bar.
@@ -173,14 +173,14 @@ def attack_panels(
 
 
 def error_at(sweeps: Sequence[Mapping[str, Any]], norm: str, share: float, clipped: bool = False) -> float:
-    """The mean error over seeds at one strength."""
+    """Return the mean error over seeds at one strength."""
     curve = curve_of(sweeps, norm, clipped)
     assert curve is not None
     return curve.values[curve.strengths.index(share)]
 
 
 def error_table(measured: Measured, attack: str, norm: str, clipped: bool) -> str:
-    """Errors in percent, a row for each method."""
+    """Return a Markdown table of errors in percent, a row for each method."""
     sweeps = sweeps_of(measured, MNIST_METHODS, attack)
     curves = {method: curve_of(ones, norm, clipped) for method, ones in sweeps.items()}
     measured_curves = {method: curve for method, curve in curves.items() if curve is not None}
@@ -195,7 +195,7 @@ def error_table(measured: Measured, attack: str, norm: str, clipped: bool) -> st
 
 
 def attack_verdicts(measured: Measured, labels: Mapping[str, str], above: float) -> list[Verdict]:
-    """For each attack and norm: do all methods err less than ERM, and WRM least of all?
+    """Judge for each attack and norm whether all methods err less than ERM, and WRM least.
 
     Args:
         labels: attack → where the paper shows it.
@@ -242,6 +242,6 @@ def _without(errors: Mapping[str, float], method: str) -> dict[str, float]:
 
 
 def _lead(errors: Mapping[str, float], samples: int) -> Interval:
-    """The error of WRM less the smallest of the others, as far as so many images tell it."""
+    """Return the error of WRM less the smallest of the others, with the interval of ``samples`` images."""
     own, best = errors["wrm"], min(_without(errors, "wrm").values())
     return difference_of_proportions(*(wilson(round(error * samples), samples) for error in (own, best)))

@@ -162,7 +162,7 @@ def test_the_first_error_of_a_linear_margin() -> None:
 
 def verdicts_of(study: Study, folder: Path) -> dict[str, Any]:
     """Write a result from made-up measurements of every part; its verdicts by name."""
-    tiny = replace(study, needs=(), parts=lambda scale: [made_up(part) for part in study.parts(scale)])
+    tiny = replace(study, datasets=(), parts=lambda scale: [made_up(part) for part in study.parts(scale)])
     written = run_study(tiny, Scale.QUICK, Workspace(folder / "work"), folder / "results", lambda *_: None)
     assert {path.name for path in written} >= {f"{one.name}.png" for one in study.pictures}
     content = read_measured(folder / f"results/{study.name}" / MEASURED)

@@ -46,7 +46,7 @@ def _squares(*numbers: int) -> Study:
     return Study(
         name="squares",
         title="Squares",
-        shows=("eqn:square",),
+        labels=("eqn:square",),
         minutes={Scale.QUICK: 1, Scale.PAPER: 2},
         parts=lambda scale: [Part(f"part-{i}", {"number": n}, _square) for i, n in enumerate(numbers)],
         pictures=(Picture("plot", "Squares.", _draw),),
@@ -60,7 +60,7 @@ def _squares(*numbers: int) -> Study:
                 ours={"square": Quantity(measured["part-1"], places=0)},
             )
         ],
-        smaller={Scale.QUICK: "Few of them."},
+        scope={Scale.QUICK: "Few of them."},
     )
 
 
@@ -205,7 +205,7 @@ def test_a_statement_that_does_not_hold_says_no(tmp_path: Path) -> None:
 
 def test_beyond_the_paper_there_are_questions(tmp_path: Path) -> None:
     make(_squares(2, 3), tmp_path)
-    beyond = replace(_squares(2, 3), name="cubes", beyond=True, shows=())
+    beyond = replace(_squares(2, 3), name="cubes", beyond=True, labels=())
     make(beyond, tmp_path)
     told, table = (tmp_path / "results" / name for name in ("cubes/README.md", "README.md"))
     assert "Beyond the paper. Scale: **quick**." in told.read_text()
@@ -258,6 +258,7 @@ def test_all_reproductions_have_what_a_page_needs() -> None:
             parts = study.parts(scale)
             assert len({part.name for part in parts}) == len(parts) > 0
             assert study.minutes[scale] > 0
+            assert study.training_at(scale).get("ascent", "adaptive") == "adaptive", "which pages explain"
     assert {study.name for study in select_studies("all")} | {
         study.name for study in select_studies("beyond")
     } == set(STUDIES)
