@@ -1,32 +1,20 @@
-"""Samples: inputs, targets and weights from any source, and subsets of them.
+"""Samples from any source: one type for them, one function that reads them, and random subsets.
 
-How a table's rows are encoded as inputs, and which inputs are encodings of rows.
+``Samples`` holds inputs, targets and weights as tensors. ``as_samples`` turns whatever callers pass
+(``DataLike``) into ``Samples`` if it is in memory, else into a ``SampleStream``, whose batches are read
+again for every pass, so that the data need not fit into memory and their own transforms run.
 
-A number is one input, a date three (the day, and cosine and sine of its season), a category one 0/1 input for
-each value; a number or a date with gaps has two more, *known* and *missing*. Most points of the input space
-encode no row: half of a category, a season without its day. An attained side of a certificate rests on rows
-that can be written to a file and read again, so the searches behind it end with ``RowEncoding.settle``.
+``RowEncoding`` describes how the rows of a table are encoded as inputs. A number is one input, a date three
+(the day, and cosine and sine of its season), a category one 0/1 input for each value; a number or a date
+with gaps has two more, *known* and *missing*. Most points of the input space encode no row: half of a
+category, a season without its day. The lower bounds of a certificate rest on rows that can be written to a
+file and read again, so the searches behind them end with ``RowEncoding.settle``.
 
-Some samples: inputs and targets.
-
-ReadSamples in whatever form people have them: tensors, arrays, frames, and torch's data sets and loaders.
-
-What is in memory becomes ``Samples``. What is read piece by piece becomes ``Pieces``: an iterable of splits
-that is read again for every pass, so that the data need not fit into memory and its own transforms run.
-
-Which samples, and in which order: decided by a seed, never by where a row stands in its file.
-
-The order of a stored file tells something: MNIST's test file has its harder half first, tables come sorted by
-date, by place or by label. The first 500 rows are then a sample of something else than the rest. Here every
-choice is a function of the seed and the number of rows alone, and of the labels where it is stratified: the
-same in every process, on any number of threads, with every version of torch. Rows are sorted by the raw
-64-bit outputs of Philox 4x64-10 with the key (seed, stream). NumPy promises to keep those outputs, but not
-what its own shuffles make of them.
-
-Frames whose columns have names, beside estimators that were fitted on such frames.
-
-Scikit-learn remembers the names as ``feature_names_in_``, and refuses other names and another order; a
-``ColumnTransformer`` takes columns by name, in any order. Numbers alone would be taken by position.
+Subsets and orders depend on a seed, never on the order of a file: MNIST's test file has its harder half
+first, tables come sorted by date or label. Each is a function of the seed, the number of rows, and the
+labels where it is stratified: the same in every process, on any number of threads, with every version of
+torch. Rows are sorted by the raw 64-bit outputs of Philox 4x64-10 with the key (seed, stream), which NumPy
+promises to keep; its shuffles it does not.
 """
 
 from __future__ import annotations
@@ -44,7 +32,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from certus.errors import ArgumentError, UnsupportedError, require, require_count, require_seed
 
-__all__ = ["DataLike", "RowEncoding", "Samples", "as_samples", "read_whole"]
+__all__ = ["DataLike", "RowEncoding", "SampleStream", "Samples", "as_samples", "gather_samples"]
 
 YEAR = 365.2425  # days
 _FIRST_DAY, _LAST_DAY = -719162.0, 2932896.0  # 0001-01-01 and 9999-12-31, from 1970-01-01 on
@@ -193,10 +181,11 @@ def require_real(**named: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Inputs (n, …) and targets (n,); where some count more than others, (n,) weights with a mean of 1.
+    """Inputs (n, …), targets (n,) and optional (n,) weights.
 
     Attributes:
-        encoding: how inputs encode the rows of a table; None for others.
+        weights: how much each sample counts, with a mean of 1; None where all count alike.
+        encoding: how inputs encode the rows of a table; None for other inputs.
     """
 
     inputs: Tensor
@@ -214,115 +203,120 @@ class Samples:
         weights = None if self.weights is None else self.weights[index]
         return Samples(self.inputs[index], self.targets[index], weights, self.encoding)
 
+    def batches(self, size: int) -> Iterator[Samples]:
+        """Successive batches; the last may be smaller."""
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
 
-DataLike: TypeAlias = "Samples | Dataset[Any] | tuple[Any, Any] | Iterable[Any]"
+    @staticmethod
+    def concatenate(batches: Iterable[Samples]) -> Samples:
+        """Join batches of one encoding, all with weights or all without."""
+        parts = list(batches)
+        require(len(parts) > 0, "data", "hold at least one batch", "none")
+        weights = [part.weights for part in parts if part.weights is not None]
+        rule = "be those of all batches, or of none"
+        require(len(weights) in (0, len(parts)), "weights", rule, f"those of {len(weights)} of {len(parts)}")
+        return Samples(
+            torch.cat([part.inputs for part in parts]),
+            torch.cat([part.targets for part in parts]),
+            torch.cat(weights) if weights else None,
+            common_encoding([part.encoding for part in parts]),
+        )
+
+
+DataLike: TypeAlias = "Samples | SampleStream | Dataset[Any] | tuple[Any, Any] | Iterable[Any]"
 """``Samples``; (inputs, targets) as tensors, arrays or data frames of numbers; a torch ``Dataset`` with or
 without a length; a ``DataLoader``; or any other iterable of batches (inputs, targets)."""
 
-_PIECE = 128
+_BATCH = 128
 _FORMS = "Samples, (inputs, targets), a DataLoader, a Dataset, or an iterable of batches (inputs, targets)"
 
 
 @dataclass(frozen=True, eq=False)
-class Numbered:
-    """A torch data set with a length: samples by their number, each with whatever transforms it has."""
+class SampleStream:
+    """Samples that are read in batches, again for every pass.
 
-    source: Dataset[Any]
+    Attributes:
+        source: a map-style torch ``Dataset``, or an iterable of batches such as a ``DataLoader``.
+    """
+
+    source: Dataset[Any] | Iterable[Any]
+
+    @property
+    def indexed(self) -> bool:
+        """Whether samples can be read by their index: those of a map-style dataset."""
+        return isinstance(self.source, Dataset)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the samples can be read more than once: those of a generator cannot."""
+        return not isinstance(self.source, Iterator)
+
+    @property
+    def batch_count(self) -> int | None:
+        """Number of batches of an iterable; None if it is unknown."""
+        try:
+            return len(self.source) if isinstance(self.source, Sized) else None
+        except TypeError:  # a loader of a dataset without a length
+            return None
 
     def __len__(self) -> int:
+        """Number of samples of an indexed stream."""
+        assert self.indexed
         assert isinstance(self.source, Sized)
         return len(self.source)
 
     def __getitem__(self, index: Tensor) -> Samples:
-        """The samples of these (n,) numbers."""
-        many = getattr(self.source, "__getitems__", None)
-        numbers = index.tolist()
-        found = many(numbers) if callable(many) else [self.source[number] for number in numbers]
-        return as_batch(default_collate(found))
+        """Samples of an indexed stream at (n,) indices."""
+        assert isinstance(self.source, Dataset)
+        fetch_many, indices = getattr(self.source, "__getitems__", None), index.tolist()
+        rows = fetch_many(indices) if callable(fetch_many) else [self.source[place] for place in indices]
+        return as_batch(default_collate(rows))
 
-    def __iter__(self) -> Iterator[Samples]:
-        """All of them, in portions."""
-        for index in torch.arange(len(self)).split(_PIECE):
-            yield self[index]
-
-
-@dataclass(frozen=True, eq=False)
-class Pieces:
-    """Batches in an order of their own, such as those of a ``DataLoader``."""
-
-    source: Iterable[Any]
-
-    @property
-    def again(self) -> bool:
-        """Whether it can be read more than once: a generator cannot."""
-        return not isinstance(self.source, Iterator)
-
-    @property
-    def count(self) -> int | None:
-        """How many batches there are, where that is known."""
-        try:
-            return len(self.source) if isinstance(self.source, Sized) else None
-        except TypeError:  # a loader of a data set without a length
-            return None
-
-    def __iter__(self) -> Iterator[Samples]:
-        for batch in self.source:
-            yield as_batch(batch)
+    def batches(self) -> Iterator[Samples]:
+        """All samples in order, in the batches of the source, or of 128 if it is indexed."""
+        if isinstance(self.source, Dataset):
+            yield from (self[index] for index in torch.arange(len(self)).split(_BATCH))
+        else:
+            yield from map(as_batch, self.source)
 
 
-ReadSamples = Samples | Numbered | Pieces
-
-
-def as_samples(data: DataLike, batch_size: int = _PIECE) -> ReadSamples:
-    """What the caller has, as one of three kinds.
+def as_samples(data: DataLike, batch_size: int = _BATCH) -> Samples | SampleStream:
+    """Turn any data into ``Samples`` if they are in memory, else into a ``SampleStream``.
 
     Args:
-        batch_size: into which a data set without a length is cut.
+        batch_size: of the batches that an ``IterableDataset`` is read in.
 
-    >>> found = as_samples((np.zeros((3, 2)), np.array([0, 1, 0])))
-    >>> found.inputs.shape, found.targets.dtype
+    >>> samples = as_samples((np.zeros((3, 2)), np.array([0, 1, 0])))
+    >>> samples.inputs.shape, samples.targets.dtype
     (torch.Size([3, 2]), torch.int64)
     """
-    if isinstance(data, Samples | Numbered | Pieces):
+    if isinstance(data, Samples | SampleStream):
         return data
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         return as_batch(data.tensors)
     if isinstance(data, IterableDataset):
-        return Pieces(DataLoader(data, batch_size=batch_size))
+        return SampleStream(DataLoader(data, batch_size=batch_size))
     if isinstance(data, Dataset):
         require(isinstance(data, Sized), "data", "have a length, or be an IterableDataset", type(data))
-        return Numbered(data)
+        return SampleStream(data)
     if isinstance(data, tuple):
         return as_batch(data)
-    iterable = isinstance(data, Iterable) and not isinstance(data, Tensor | np.ndarray | str | dict)
-    if not iterable or _is_frame(data):
-        hint = (
-            "; certus.datasets.from_frame(frame, target=...) reads a whole table" if _is_frame(data) else ""
-        )
+    frame = hasattr(data, "columns") and not isinstance(data, type)
+    if frame or isinstance(data, Tensor | np.ndarray | str | dict) or not isinstance(data, Iterable):
+        hint = "; certus.datasets.from_frame(frame, target=...) reads a whole table" if frame else ""
         raise ArgumentError(f"`data` must be {_FORMS}; got {type(data)}{hint}.")
-    return Pieces(data)
+    return SampleStream(data)
 
 
-def read_whole(data: DataLike) -> Samples:
-    """All samples at once, from whatever form; a generator is read to its end."""
+def gather_samples(data: DataLike) -> Samples:
+    """Read all samples into memory."""
     samples = as_samples(data)
-    if isinstance(samples, Samples):
-        return samples
-    parts = list(samples)
-    require(len(parts) > 0, "data", "hold at least one batch", "none")
-    weights = [part.weights for part in parts if part.weights is not None]
-    rule = "be those of all batches, or of none"
-    require(len(weights) in (0, len(parts)), "weights", rule, f"those of {len(weights)} of {len(parts)}")
-    return Samples(
-        torch.cat([part.inputs for part in parts]),
-        torch.cat([part.targets for part in parts]),
-        torch.cat(weights) if weights else None,
-        common_encoding([part.encoding for part in parts]),
-    )
+    return samples if isinstance(samples, Samples) else Samples.concatenate(samples.batches())
 
 
 def common_encoding(encodings: Sequence[RowEncoding | None]) -> RowEncoding | None:
-    """The one encoding of the rows of all batches; raises ``ArgumentError`` where they differ."""
+    """Return the encoding that all batches share; raise ``ArgumentError`` where they differ."""
     first = encodings[0]
     for other in encodings[1:]:
         same = first is other or (first is not None and other is not None and first.agrees(other))
@@ -332,11 +326,15 @@ def common_encoding(encodings: Sequence[RowEncoding | None]) -> RowEncoding | No
 
 
 def as_batch(pair: Any) -> Samples:
-    """(inputs, targets) of any kind as tensors: inputs real numbers of their own precision, labels int64."""
+    """Turn (inputs, targets) into tensors: inputs as floating-point numbers, labels as int64."""
     if isinstance(pair, Samples):
         return pair
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        what = f"a dict of {', '.join(map(str, pair))}" if isinstance(pair, dict) else _described(pair)
+        what = type(pair).__name__
+        if isinstance(pair, dict):
+            what = f"a dict of {', '.join(map(str, pair))}"
+        elif isinstance(pair, tuple | list):
+            what += f" of {len(pair)} entries"
         raise ArgumentError(f"`data` must give (inputs, targets); got {what}.")
     inputs, targets = as_tensor(pair[0], "inputs"), as_tensor(pair[1], "targets")
     pixels = inputs.dtype == torch.uint8 and inputs.dim() >= 3
@@ -367,22 +365,13 @@ def as_tensor(values: Any, name: str) -> Tensor:
 
 
 def _words_in(values: Any, array: np.ndarray[Any, Any]) -> str:
-    """Which column is no number."""
+    """Name the first column that does not hold numbers."""
     types = getattr(values, "dtypes", None)
     names = list(map(str, getattr(values, "columns", [])))
     for label, kind in zip(names, types if types is not None else [], strict=False):
         if getattr(kind, "kind", "f") not in "fiub":
             return f"{kind} in column {label!r}"
     return f"an array of {array.dtype}"
-
-
-def _is_frame(data: object) -> bool:
-    return hasattr(data, "columns") and not isinstance(data, type)
-
-
-def _described(thing: object) -> str:
-    size = f" of {len(thing)} entries" if isinstance(thing, tuple | list) else ""
-    return f"{type(thing).__name__}{size}"
 
 
 _ORDER, _SUBSET = 0, 1  # streams: an order must not depend on what a subset was chosen by

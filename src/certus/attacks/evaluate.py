@@ -32,7 +32,7 @@ from certus.attacks.projected_gradient_descent import BIM, FGSM, PGD, default_st
 from certus.attacks.projections import check_norm
 from certus.costs import Cost, SquaredL2
 from certus.costs.masked import masked_to
-from certus.data import DataLike, Samples, read_whole
+from certus.data import DataLike, Samples, gather_samples
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, LossError, require, require_count, require_seed, sample_list
 from certus.evidence import Evidence
@@ -107,7 +107,7 @@ def attack_data(
     require_seed(seed)
     rule = "be a method, such as certus.attacks.FGSM(0.1), or a function of (loss, inputs, targets)"
     require(attack is not None, "attack", rule, attack)
-    attack, data = as_method(attack, "attack"), read_whole(data)
+    attack, data = as_method(attack, "attack"), gather_samples(data)
     require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
     check_batch(data.inputs, data.targets)
     labelled = is_labelled(loss.criterion, data.targets)

@@ -27,13 +27,12 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Weighte
 from certus.certificates.proven.problem import BATCH, Problem
 from certus.data import (
     DataLike,
-    Numbered,
-    Pieces,
     Samples,
+    SampleStream,
     as_samples,
     as_tensor,
     common_encoding,
-    read_whole,
+    gather_samples,
 )
 from certus.errors import ArgumentError, LossError, require
 
@@ -62,7 +61,7 @@ def repeat_words(repeats: int, samples: int) -> str:
     )
 
 
-Readable = Samples | tuple[Tensor, None] | Numbered | Pieces
+Readable = Samples | SampleStream | tuple[Tensor, None]
 """What can be read again; inputs without targets stand for the network's own predictions."""
 
 _SEED = 0
@@ -72,8 +71,10 @@ def readable(data: DataLike) -> Readable:
     """Samples of whatever form as something that can be read again."""
     if isinstance(data, tuple) and len(data) == 2 and data[1] is None:
         return as_tensor(data[0], "inputs"), None
-    found = as_samples(data)
-    return read_whole(found) if isinstance(found, Pieces) and not found.again else found
+    samples = as_samples(data)
+    if isinstance(samples, SampleStream) and not samples.repeatable:
+        return gather_samples(samples)
+    return samples
 
 
 def some_targets(source: Readable) -> Tensor | None:
@@ -84,7 +85,7 @@ def some_targets(source: Readable) -> Tensor | None:
 
 def require_one_draw(data: object) -> None:
     """Refuse weights, and loaders that repeat or prefer samples, for what is said with a confidence."""
-    loader = data.source if isinstance(data, Pieces) else data
+    loader = data.source if isinstance(data, SampleStream) else data
     got = None
     if isinstance(data, Samples) and data.weights is not None:
         got = "a sample with weights, which is no independent draw"
@@ -178,8 +179,7 @@ def _portions(source: Readable) -> Iterator[DataLike]:
             yield part, None
         return
     if isinstance(source, Samples):
-        for at in range(0, len(source), BATCH):
-            yield source[at : at + BATCH]
+        yield from source.batches(BATCH)
         return
     waiting: list[Samples] = []
     shape, encoding = None, None
@@ -197,25 +197,17 @@ def _portions(source: Readable) -> Iterator[DataLike]:
             waiting.append(piece[:room])
             piece = piece[room:]
             if len(waiting[-1]) == room:
-                yield _joined(waiting)
+                yield Samples.concatenate(waiting)
                 waiting = []
     if waiting:
-        yield _joined(waiting)
+        yield Samples.concatenate(waiting)
 
 
-def _joined(parts: list[Samples]) -> Samples:
-    return Samples(
-        torch.cat([part.inputs for part in parts]),
-        torch.cat([part.targets for part in parts]),
-        encoding=parts[0].encoding,
-    )
-
-
-def _repeatable(source: Numbered | Pieces) -> Iterator[Samples]:
+def _repeatable(source: SampleStream) -> Iterator[Samples]:
     """Read with random numbers of its own, the same at every reading; the caller's stay as they are."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
-        pieces, state = iter(source), torch.get_rng_state()
+        pieces, state = source.batches(), torch.get_rng_state()
     while True:
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(state)

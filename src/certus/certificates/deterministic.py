@@ -34,7 +34,7 @@ from certus.certificates.population import Population
 from certus.certificates.progress import Work, whole_work
 from certus.certificates.proven.problem import Problem
 from certus.costs import Cost, LabelCost, SquaredL2
-from certus.data import DataLike, RowEncoding, Samples, read_whole
+from certus.data import DataLike, RowEncoding, Samples, gather_samples
 from certus.domains import Domain, Unbounded
 from certus.errors import (
     LARGEST,
@@ -338,7 +338,7 @@ def _attained_side(
     steps: int,
     encoding: RowEncoding | None,
 ) -> AttainedSide:
-    whole = source if isinstance(source, tuple) else read_whole(source)
+    whole = source if isinstance(source, tuple) else gather_samples(source)
     if encoding is None and isinstance(whole, Samples):
         encoding = whole.encoding
     return attain(model, whole, rhos, criterion, cost, domain, clip=clip, steps=steps, encoding=encoding)

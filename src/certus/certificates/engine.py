@@ -16,7 +16,7 @@ said about the population rests on the fixed grid alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -201,12 +201,12 @@ class Engine:
     def moved(self, gamma: float | None) -> Samples:
         """T̂_γ of all samples, or the samples themselves: the points whose costs and losses ``levels`` has."""
         if gamma is None:
-            return _together(Samples(portion.inputs, portion.targets) for portion in self.portions)
-        return _together(here.level(gamma)[1] for here in self._surroundings())
+            return Samples.concatenate(Samples(portion.inputs, portion.targets) for portion in self.portions)
+        return Samples.concatenate(here.level(gamma)[1] for here in self._surroundings())
 
     def pushed(self, rho: float) -> Samples:
         """All samples moved within cost ρ each: the points of ``push``."""
-        return _together(
+        return Samples.concatenate(
             Samples(push(portion, rho, self.attack_steps).points, portion.targets)
             for portion in self.portions
         )
@@ -277,7 +277,7 @@ class Engine:
                     cost = torch.minimum(found, cost)
             costs.append(cost)
             points.append(Samples(best, problem.targets))
-        return torch.cat(costs), _together(points)
+        return torch.cat(costs), Samples.concatenate(points)
 
     def _counted(self, losses: Tensor, problem: Problem) -> Tensor:
         return self._clipped(counted(losses, problem.targets, self.class_weights))
@@ -300,11 +300,6 @@ def _differing(problem: Problem) -> int:
 def _is_space(problem: Problem) -> bool:
     """Whether inputs move as points do: all of them, or those of a table of numbers."""
     return problem.encoding is None or problem.encoding.plain
-
-
-def _together(parts: Iterable[Samples]) -> Samples:
-    found = list(parts)
-    return Samples(torch.cat([part.inputs for part in found]), torch.cat([part.targets for part in found]))
 
 
 _STEP = math.sqrt(2)  # ratio of neighbouring γ

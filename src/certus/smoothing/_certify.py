@@ -18,7 +18,16 @@ from certus.certificates.batching import require_one_draw, row_keys
 from certus.certificates.population import Move
 from certus.certificates.progress import Work
 from certus.costs import Cost, LabelCost, SquaredL2
-from certus.data import Samples, choose_rows, fitted_names, in_fitted_order, random_order, read_whole
+from certus.data import (
+    DataLike,
+    Samples,
+    SampleStream,
+    choose_rows,
+    fitted_names,
+    gather_samples,
+    in_fitted_order,
+    random_order,
+)
 from certus.errors import (
     ArgumentError,
     require,
@@ -33,7 +42,7 @@ from certus.smoothing.certificate import Quantity, SmoothedCertificate
 from certus.smoothing.confidence import mean_low, move_of, upper_means
 from certus.smoothing.design import make_plan
 from certus.smoothing.lower_bounds import BLIND_COPIES, COPIES, find_paths, spaced
-from certus.smoothing.predictors import TRIED, UNKNOWN_TARGET, DataLike, Predictor, gather_any
+from certus.smoothing.predictors import TRIED, UNKNOWN_TARGET, Predictor, encoded_samples
 from certus.smoothing.sampling import (
     CALIBRATION,
     CERTIFIED,
@@ -105,8 +114,6 @@ def certify_smoothed(
     >>> found.lower(0.01) <= found.bound(0.01) < 0.2
     True
     """
-    if isinstance(data, Dataset):
-        data = read_whole(data)
     with share_bar(progress, "certifying in noise") as report:
         rhos = require_numbers("rho", rho, zero=True)
         require_confidence(confidence)
@@ -244,7 +251,7 @@ class _Asked:
     ) -> _Asked:
         predictor, noise = Predictor.of(model), Noise(sigma, cost)
         require_one_draw(data)
-        split = gather_any(_by_name(model, data), predictor)
+        split = encoded_samples(_batches(model, data), predictor)
         check_batch(split.inputs, split.targets)
         cost.check_shape(split.inputs)
         if label_cost is not None:
@@ -256,7 +263,7 @@ class _Asked:
             chosen[choose_rows(len(split), count, seed)] = True
             others, split = split[chosen], split[~chosen]
         else:
-            others = gather_any(_by_name(model, calibration), predictor)
+            others = encoded_samples(_batches(model, calibration), predictor)
             check_batch(others.inputs, others.targets)
             require(
                 others.inputs.shape[1:] == split.inputs.shape[1:],
@@ -273,23 +280,24 @@ class _Asked:
         return torch.cat([some, next(noisy).points])
 
 
-def _by_name(model: object, data: DataLike) -> DataLike:
-    """The data with columns of frames as an estimator of scikit-learn's kind, which knows names, has them."""
+def _batches(model: object, data: DataLike) -> list[Any]:
+    """The batches of any data. Columns of frames stand in the order in which an estimator was fitted."""
+    if isinstance(data, Dataset | SampleStream):
+        data = gather_samples(data)
+    pair = isinstance(data, tuple) and len(data) == 2
+    batches: list[Any] = [data] if pair or isinstance(data, Samples) else list(data)
     named = fitted_names(model) is not None
-    if isinstance(data, Samples) or not (named or callable(getattr(model, "get_params", None))):
-        return data
+    if not named and not callable(getattr(model, "get_params", None)):
+        return batches
 
-    def by_name(pair: Any) -> Any:
+    def in_order(pair: Any) -> Any:
         if isinstance(pair, Samples):
             return pair
         inputs, targets = pair
-        asked = hasattr(inputs, "columns") or (named and isinstance(inputs, np.ndarray))
-        return in_fitted_order(model, inputs) if asked else inputs, targets
+        reorder = hasattr(inputs, "columns") or (named and isinstance(inputs, np.ndarray))
+        return in_fitted_order(model, inputs) if reorder else inputs, targets
 
-    if isinstance(data, tuple) and len(data) == 2:
-        pair: DataLike = by_name(data)
-        return pair
-    return [by_name(pair) for pair in data]
+    return [in_order(pair) for pair in batches]
 
 
 def _clipped(criterion: Criterion | None, clip: float | None, asked: _Asked) -> ClippedLoss | None:

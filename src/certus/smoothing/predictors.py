@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from certus._eval_mode import at_rest
-from certus.data import Samples, common_encoding, named_rows, require_real
+from certus.data import Samples, as_tensor, named_rows, require_real
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import predicted, require_tensor
 
@@ -210,52 +210,30 @@ def _tensor(values: Any, name: str = "model") -> Tensor:
     return torch.from_numpy(array)
 
 
-DataLike = Samples | tuple[Any, Any] | Iterable[tuple[Any, Any]]
-"""Inputs and targets as tensors or arrays; ``Samples``; or batches of both."""
+def encoded_samples(batches: Iterable[Any], predictor: Predictor) -> Samples:
+    """Join batches into samples, with labels as codes (int64) and numbers of a regression as they are."""
+    return Samples.concatenate(_encoded(pair, predictor) for pair in batches)
 
 
-def gather_any(data: DataLike, predictor: Predictor) -> Samples:
-    """The samples with targets as codes: labels as int64, numbers of a regression as they are."""
-    inputs: Tensor
-    targets: Any
+def _encoded(pair: Any, predictor: Predictor) -> Samples:
     encoding = None
-    if isinstance(data, Samples):
-        inputs, targets, encoding = data.inputs, data.targets, data.encoding
-    elif isinstance(data, tuple) and len(data) == 2:
-        inputs, targets = _tensor(_plain(data[0]), "inputs"), data[1]
+    if isinstance(pair, Samples):
+        require(pair.weights is None, "data", "have no weights", "them")
+        inputs, targets, encoding = pair.inputs, pair.targets, pair.encoding
     else:
-        parts = [_batch(one) for one in data]
-        require(len(parts) > 0, "data", "not be empty", "no batches")
-        inputs = torch.cat([part.inputs for part in parts])
-        targets = torch.cat([part.targets for part in parts])
-        encoding = common_encoding([part.encoding for part in parts])
-    require_real(inputs=inputs, targets=_plain(targets))
-    if not inputs.is_floating_point():
-        inputs = inputs.double()
+        inputs, targets = as_tensor(pair[0], "inputs"), pair[1]
     rule = "be given with their targets: noise says nothing of labels that nobody knows"
     require(targets is not None, "data", rule, None)
-    told = targets if isinstance(targets, Tensor) else np.asarray(_plain(targets))
-    require(
-        len(told) == len(inputs), "targets", f"have one entry for each of {len(inputs)} inputs", len(told)
-    )
-    if isinstance(told, Tensor) and told.is_floating_point():
-        codes = told
-    elif not isinstance(told, Tensor) and told.dtype.kind == "f" and predictor.classes is None:
-        codes = torch.from_numpy(told)
+    if not isinstance(targets, Tensor):
+        targets = np.asarray(targets.to_numpy() if callable(getattr(targets, "to_numpy", None)) else targets)
+    require_real(targets=targets)
+    rule = f"have one entry for each of {len(inputs)} inputs"
+    require(len(targets) == len(inputs), "targets", rule, len(targets))
+    if isinstance(targets, Tensor) and targets.is_floating_point():
+        codes = targets
+    elif not isinstance(targets, Tensor) and targets.dtype.kind == "f" and predictor.classes is None:
+        codes = torch.from_numpy(targets)
     else:
-        codes = predictor.encode(told, "targets", UNKNOWN_TARGET)
+        codes = predictor.encode(targets, "targets", UNKNOWN_TARGET)
+    inputs = inputs if inputs.is_floating_point() else inputs.double()
     return Samples(inputs.detach().cpu(), codes.cpu(), encoding=encoding)
-
-
-def _batch(pair: Any) -> Samples:
-    """(inputs, targets) of one batch."""
-    if not isinstance(pair, Samples):
-        one, two = pair
-        return Samples(_tensor(_plain(one), "inputs"), _tensor(_plain(two), "targets"))
-    require(pair.weights is None, "data", "have no weights", "them in batches")
-    return pair
-
-
-def _plain(values: Any) -> Any:
-    """Tables with names, such as those of pandas, as arrays."""
-    return values.to_numpy() if callable(getattr(values, "to_numpy", None)) else values

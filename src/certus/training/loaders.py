@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from certus._validation import checked_weights
-from certus.data import DataLike, Numbered, Pieces, Samples, as_samples
+from certus.data import DataLike, Samples, SampleStream, as_samples
 from certus.errors import ArgumentError, as_count, require
 
 
@@ -111,7 +111,7 @@ class Feed(Protocol):
 class Indexed:
     """Samples by their number: ``Samples`` in memory, or a torch data set."""
 
-    samples: Samples | Numbered
+    samples: Samples | SampleStream
     order: BatchOrder
     device: torch.device
     dtype: torch.dtype
@@ -149,7 +149,7 @@ class Indexed:
 class Loaded:
     """Batches of a loader. Every process reads all of them, and keeps its share of each."""
 
-    pieces: Pieces
+    stream: SampleStream
     batch_size: int
     count: int | None
     seed: int
@@ -160,7 +160,7 @@ class Loaded:
 
     @property
     def steps(self) -> int | None:
-        return self.pieces.count
+        return self.stream.batch_count
 
     def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Samples, int]]:
         step = -1
@@ -171,15 +171,11 @@ class Loaded:
 
     def some(self, count: int) -> Samples:
         parts: list[Samples] = []
-        for part in self.pieces:
+        for part in self.stream.batches():
             parts.append(_placed(part, self.device, self.dtype))
             if sum(map(len, parts)) >= count:
                 break
-        require(len(parts) > 0, "data", "hold at least one batch", "none")
-        joined = Samples(
-            torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts])
-        )
-        return joined[:count]
+        return Samples.concatenate(parts)[:count]
 
     def portions(self) -> Iterator[Samples]:
         for _, batch in self._seeded(0):
@@ -189,7 +185,7 @@ class Loaded:
         """The batches of an epoch. A loader draws its order with the first of them: that is read with the
         epoch's seed, which all processes share."""
         torch.manual_seed(mix(self.seed, number))
-        batches, step = iter(self.pieces), 0
+        batches, step = self.stream.batches(), 0
         while (batch := next(batches, None)) is not None:
             if step == 0:
                 torch.manual_seed(mix(self.seed, number, 0, self.rank))
@@ -224,12 +220,12 @@ def make_feed(
     samples = as_samples(data, batch_size or _USUAL)
     place = device or torch.device("cpu")
     own = _precision(model)
-    if not isinstance(samples, Pieces):
+    if isinstance(samples, Samples) or samples.indexed:
         if isinstance(samples, Samples):
             samples = in_memory(samples, model, place)
         size = _USUAL if batch_size is None else batch_size
         return Indexed(samples, BatchOrder(len(samples), size, seed, rank, processes), place, own)
-    if not samples.again:
+    if not samples.repeatable:
         raise ArgumentError(
             "`data` must be readable again, once in every epoch; got a generator, which is read once. Give a "
             "DataLoader, a Dataset, or a list of batches."

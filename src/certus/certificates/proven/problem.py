@@ -30,7 +30,7 @@ from certus.certificates.proven.float_error import Rounding, rounding_at
 from certus.costs import Cost, LabelCost
 from certus.costs.claims import domain_assumptions, is_own
 from certus.costs.metric import Metric
-from certus.data import DataLike, RowEncoding, Samples, read_whole, require_real
+from certus.data import DataLike, RowEncoding, Samples, gather_samples, require_real
 from certus.domains import Domain, Intervals
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import Criterion, ModelLoss, check_labels, predicted
@@ -278,7 +278,7 @@ def gather(data: DataLike) -> tuple[Tensor, Tensor | None]:
         require(len(data) == 2, "data", "be (inputs, targets) or (inputs, None)", f"{len(data)} entries")
         inputs, targets = data
     else:
-        whole = read_whole(data)
+        whole = gather_samples(data)
         inputs, targets = whole.inputs, whole.targets
     require(isinstance(inputs, Tensor), "data", "hold tensors", type(inputs))
     require_real(inputs=inputs, targets=targets)
