@@ -17,8 +17,8 @@ from torch import Tensor
 
 from certus._format import at_least
 from certus.certificates.lower_bounds import costs_beyond, errs
+from certus.certificates.proven.constants import certified_radii
 from certus.certificates.proven.problem import Problem
-from certus.certificates.proven.radii import certified_radii
 from certus.certificates.tangent_points import touching_points
 from certus.costs import SquaredL2
 from certus.display.attack_figures import Curve, Panel, sweep_figure

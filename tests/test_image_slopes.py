@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus import image_slopes
+from certus import losses
 from certus.losses import loss_and_slope
 
 SHAPE = (8, 3, 38, 40)
@@ -21,7 +21,7 @@ WATCHED = nn.Conv2d(3, 1, 5)
 def _slopes(layer: nn.Module, inputs: Tensor, weights: Tensor) -> Tensor:
     leaf = inputs.clone().requires_grad_()
     values = (layer(leaf) * weights).sum()
-    with image_slopes.image_slopes(WATCHED, inputs):
+    with losses.fast_image_gradients(WATCHED, inputs):
         return torch.autograd.grad(values, leaf)[0]
 
 
@@ -29,13 +29,13 @@ def _slopes(layer: nn.Module, inputs: Tensor, weights: Tensor) -> Tensor:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts the gradients that took the short way."""
     counted: list[int] = []
-    folded = image_slopes._folded
+    folded = losses._folded
 
     def count(*args: Tensor) -> Tensor:
         counted.append(1)
         return folded(*args)  # type: ignore[arg-type]  # handed on as they came
 
-    monkeypatch.setattr(image_slopes, "_folded", count)
+    monkeypatch.setattr(losses, "_folded", count)
     return counted
 
 
@@ -80,7 +80,7 @@ def test_other_convolutions_keep_their_own(layer: nn.Module, taken: list[int]) -
 def test_gradients_of_weights_are_not_touched(taken: list[int]) -> None:
     layer = nn.Conv2d(3, 5, 5)
     inputs = torch.randn(SHAPE, generator=torch.Generator().manual_seed(3))
-    with image_slopes.image_slopes(layer, inputs):
+    with losses.fast_image_gradients(layer, inputs):
         layer(inputs.requires_grad_()).sum().backward()
     assert taken == []
     assert layer.weight.grad is not None
@@ -99,7 +99,7 @@ def test_gradients_of_weights_are_not_touched(taken: list[int]) -> None:
     ids=["no convolution", "small windows", "few images", "many channels", "no images", "no model"],
 )
 def test_where_nothing_is_gained_nothing_is_watched(model: nn.Module | None, shape: tuple[int, ...]) -> None:
-    assert isinstance(image_slopes.image_slopes(model, torch.zeros(shape)), nullcontext)
+    assert isinstance(losses.fast_image_gradients(model, torch.zeros(shape)), nullcontext)
 
 
 @pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])

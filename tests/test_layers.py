@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "certus"
 
 LAYERS = [
     "evidence errors _names _lazy _format _progress rounding _tensor norms storage table_options _render",
-    "_eval_mode data domains layers image_slopes losses costs _validation",
+    "_eval_mode data domains layers losses costs _validation",
     "inner bounds attacks",
     "certificates smoothing datasets models training",
     "runs estimators mdp",

@@ -21,7 +21,7 @@ _DEPTH = 6  # how deep a model may hide in what a loss refers to
 
 
 @contextmanager
-def at_rest(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """Every module of the model in eval mode, those of its parametrizations too, and each weight computed
     once."""
     with parametrize.cached(), _switched([model]):
@@ -29,11 +29,11 @@ def at_rest(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def evaluation_mode(loss: object) -> Iterator[None]:
+def loss_eval_mode(loss: object) -> Iterator[None]:
     """Every model that a loss refers to in eval mode: its own, or those that a function names.
 
     >>> model = nn.Dropout(0.5)
-    >>> with evaluation_mode(lambda inputs: model(inputs).sum(1)):
+    >>> with loss_eval_mode(lambda inputs: model(inputs).sum(1)):
     ...     model.training
     False
     >>> model.training

@@ -36,19 +36,19 @@ def differentiable(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.is_inference() else tensor
 
 
-def widened(values: object) -> Tensor:
+def as_float64(values: object) -> Tensor:
     """A number or a tensor in float64 on the CPU: some devices, such as MPS, have no float64.
 
-    >>> widened(0.1), widened(torch.tensor([0.5]))
+    >>> as_float64(0.1), as_float64(torch.tensor([0.5]))
     (tensor(0.1000, dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
     """
     return torch.as_tensor(values.cpu() if isinstance(values, Tensor) else values, dtype=torch.float64)
 
 
-def shown(point: Tensor, count: int = 4) -> str:
+def format_point(point: Tensor, count: int = 4) -> str:
     """The first few numbers of a point, for a message.
 
-    >>> shown(torch.arange(6.0)), shown(torch.tensor([[0.5]]))
+    >>> format_point(torch.arange(6.0)), format_point(torch.tensor([[0.5]]))
     ('(0, 1, 2, 3, …)', '(0.5)')
     """
     numbers = ", ".join(f"{number:.6g}" for number in point.flatten()[:count].tolist())

@@ -7,12 +7,12 @@ import inspect
 import torch
 from torch import Tensor, nn
 
-from certus._tensor import widened
+from certus._tensor import as_float64
 from certus.costs import Cost, LabelCost
 from certus.costs.claims import check_claims
 from certus.data import require_real
 from certus.domains import Domain
-from certus.errors import ArgumentError, LossError, require, sample_list
+from certus.errors import ArgumentError, LossError, format_samples, require
 from certus.losses import AnyLoss
 
 
@@ -103,7 +103,7 @@ def check_loss(loss: AnyLoss, targets: Tensor | None) -> None:
 def check_penalty(gamma: object) -> None:
     """γ: positive and finite numbers."""
     try:
-        tensor = widened(gamma)
+        tensor = as_float64(gamma)
     except (TypeError, ValueError, RuntimeError):
         raise ArgumentError(f"`gamma` must be a number or a tensor; got {gamma!r}.") from None
     valid = not isinstance(gamma, bool) and bool((torch.isfinite(tensor) & (tensor > 0)).all())
@@ -127,4 +127,4 @@ def penalties(gamma: float | Tensor, inputs: Tensor) -> Tensor:
 def _require_all(good: Tensor, name: str, rule: str, found: str) -> None:
     if not good.all():
         bad = (~good).nonzero().flatten().tolist()
-        raise ArgumentError(f"`{name}` must {rule}; got {found} at {sample_list(bad)}.")
+        raise ArgumentError(f"`{name}` must {rule}; got {found} at {format_samples(bad)}.")

@@ -18,26 +18,26 @@ LEAST = 1e-30
 """Of what may be asked, 0 aside: single precision holds no more than 3.4e38, and squares overflow before."""
 
 
-def shortened(text: str, most: int = 200) -> str:
+def truncate(text: str, most: int = 200) -> str:
     """The text without its middle where it is longer, for messages that repeat input.
 
-    >>> shortened("abcdefghij", most=5)
+    >>> truncate("abcdefghij", most=5)
     'abc…ij'
     """
     return text if len(text) <= most else f"{text[: most - most // 2]}…{text[len(text) - most // 2 :]}"
 
 
-def bearable(message: str) -> str:
+def truncate_message(message: str) -> str:
     """The message with very long words, a very long value at its end, and what is very long, shortened."""
-    rule, got, value = re.sub(r"\S{400,}", lambda word: shortened(word[0]), message).rpartition("; got ")
-    return shortened(rule + got + shortened(value, 600 if got else 4000), 4000)
+    rule, got, value = re.sub(r"\S{400,}", lambda word: truncate(word[0]), message).rpartition("; got ")
+    return truncate(rule + got + truncate(value, 600 if got else 4000), 4000)
 
 
 class CertusError(Exception):
     """Root of every exception raised on purpose by this library."""
 
     def __init__(self, *arguments: object) -> None:
-        super().__init__(*(bearable(one) if isinstance(one, str) else one for one in arguments))
+        super().__init__(*(truncate_message(one) if isinstance(one, str) else one for one in arguments))
 
 
 class ArgumentError(CertusError, ValueError):
@@ -86,7 +86,7 @@ def require(condition: bool, name: str, rule: str, value: object) -> None:
     certus.errors.ArgumentError: `gamma` must be positive; got -1.0.
     """
     if not condition:
-        raise ArgumentError(f"`{name}` must {shortened(rule, 1000)}; got {shortened(str(value))}.")
+        raise ArgumentError(f"`{name}` must {truncate(rule, 1000)}; got {truncate(str(value))}.")
 
 
 def contradiction(
@@ -168,10 +168,10 @@ def require_seed(seed: object) -> None:
     require(whole, "seed", "be a whole number, at least 0 and less than 2^63", seed)
 
 
-def sample_list(indices: list[int], shown: int = 5) -> str:
+def format_samples(indices: list[int], shown: int = 5) -> str:
     """The first few of the offending samples, for a message.
 
-    >>> sample_list([3]), sample_list(list(range(9)))
+    >>> format_samples([3]), format_samples(list(range(9)))
     ('sample 3', 'samples 0, 1, 2, 3, 4 and 4 more')
     """
     head = ", ".join(str(index) for index in indices[:shown])

@@ -138,8 +138,8 @@ class Bottleneck(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         shortcut = inputs if self.branch1 is None else self.branch1(inputs)
         inside = self.branch2b(self.branch2a(inputs).relu()).relu()
-        widened: Tensor = self.branch2c(inside) + shortcut
-        return widened.relu()
+        as_float64: Tensor = self.branch2c(inside) + shortcut
+        return as_float64.relu()
 
 
 class Resnet50(nn.Module):

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from certus.bounds.composition import Step
-from certus.bounds.equivalence import check_agreement
+from certus.bounds.equivalence import check_equivalence
 from certus.bounds.network import read_network
+from certus.bounds.passes import Step
 from certus.errors import UnsupportedError
 
 Change = Callable[[Tensor, Tensor], Tensor]
@@ -62,26 +62,26 @@ def test_the_tolerance_is_a_ten_millionth(size: float, kind: torch.dtype) -> Non
     """A model in float32 is tried in float64, too."""
     model = plain().to(kind)
     read = steps(model)
-    check_agreement(Changed(model, off_by(0.9e-7, size)), read, (2,))
+    check_equivalence(Changed(model, off_by(0.9e-7, size)), read, (2,))
     for sign in (-1, 1):
         with pytest.raises(UnsupportedError, match=OTHER):
-            check_agreement(Changed(model, off_by(sign * 1.2e-7, size)), read, (2,))
+            check_equivalence(Changed(model, off_by(sign * 1.2e-7, size)), read, (2,))
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 @pytest.mark.parametrize("beyond", [0.1, 10.0, 1e5])
 def test_outputs_that_are_lost_where_the_steps_have_some(value: float, beyond: float) -> None:
     with pytest.raises(UnsupportedError, match=OTHER):
-        check_agreement(Changed(plain(), lost_beyond(beyond, value)), steps(plain()), (2,))
+        check_equivalence(Changed(plain(), lost_beyond(beyond, value)), steps(plain()), (2,))
 
 
 def test_steps_that_overflow() -> None:
     """Far out the model may overflow with them; it may not have outputs where they have none."""
     read = steps(plain(1e303))  # 10³⁰⁹ at the farthest points
-    check_agreement(plain(1e303), read, (2,))
+    check_equivalence(plain(1e303), read, (2,))
     for value in (0.0, 1e308):
         with pytest.raises(UnsupportedError, match=OTHER):
-            check_agreement(Changed(plain(1e303), lost_beyond(1e5, value)), read, (2,))
+            check_equivalence(Changed(plain(1e303), lost_beyond(1e5, value)), read, (2,))
 
 
 def test_neither_may_overflow_near_zero() -> None:
@@ -92,7 +92,7 @@ def test_neither_may_overflow_near_zero() -> None:
 def test_outputs_of_another_shape() -> None:
     for change in (lambda _, outputs: outputs[:, :1], lambda _, outputs: outputs[:, None]):
         with pytest.raises(UnsupportedError, match=OTHER):
-            check_agreement(Changed(plain(), change), steps(plain()), (2,))
+            check_equivalence(Changed(plain(), change), steps(plain()), (2,))
 
 
 def test_a_model_that_knows_no_batch_of_one() -> None:
@@ -102,7 +102,7 @@ def test_a_model_that_knows_no_batch_of_one() -> None:
         return outputs
 
     with pytest.raises(UnsupportedError, match="differently for a batch of one"):
-        check_agreement(Changed(plain(), several), steps(plain()), (2,))
+        check_equivalence(Changed(plain(), several), steps(plain()), (2,))
 
 
 class Single(Changed):
@@ -116,9 +116,9 @@ class Single(Changed):
 
 def test_in_float32_alone_it_is_a_few_thousandths() -> None:
     read = steps(plain())
-    check_agreement(Single(plain().float(), off_by(3e-3, 1.0)), read, (2,))
+    check_equivalence(Single(plain().float(), off_by(3e-3, 1.0)), read, (2,))
     with pytest.raises(UnsupportedError, match=OTHER):
-        check_agreement(Single(plain().float(), off_by(4e-3, 1.0)), read, (2,))
+        check_equivalence(Single(plain().float(), off_by(4e-3, 1.0)), read, (2,))
 
 
 class Drifts(Changed):
@@ -133,4 +133,4 @@ class Drifts(Changed):
 
 def test_what_drifts_is_noticed_before_it_is_compared() -> None:
     with pytest.raises(UnsupportedError, match=AGAIN):
-        check_agreement(Drifts(plain(), off_by(0.0, 1.0)), steps(plain()), (2,))
+        check_equivalence(Drifts(plain(), off_by(0.0, 1.0)), steps(plain()), (2,))

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from certus.bounds.activations import MaxPool
 from certus.bounds.analysis import Analysis
-from certus.bounds.composition import forward
-from certus.bounds.max_pool import Windows
+from certus.bounds.passes import forward
 from certus.costs import SquaredSup, WeightedL2
 from certus.losses import CrossEntropy
 from tests.bounds.balls import balls, coefficient, outputs
@@ -52,7 +52,7 @@ def test_the_slope_between_any_two_classes(scale: float) -> None:
         analysis = Analysis(model)
         radius = torch.zeros(1, dtype=torch.float64)
         reach, trace = forward(analysis.steps, analysis.geometry.start(analysis.shape, point), radius)
-        found = analysis.back.own_margins(reach, trace, torch.tensor([0]))
+        found = analysis.back.label_margins(reach, trace, torch.tensor([0]))
         jacobian = torch.autograd.functional.jacobian(model, point)[0, :, 0]
         truth = max(float((a - b).norm()) for a, b in product(jacobian, jacobian))
         assert truth <= float(found.spread) * (1 + 1e-12)
@@ -105,10 +105,10 @@ def test_a_network_that_begins_with_an_activation_in_another_norm() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 5, 8), (1, 8, 5)], ids=str)
 def test_windows_of_inputs_that_are_not_square(shape: tuple[int, ...]) -> None:
-    """Windows of 3 × 1 in steps of 1 share each entry three times; along the other axis none are shared."""
+    """MaxPool of 3 × 1 in steps of 1 share each entry three times; along the other axis none are shared."""
     for kernel, stride in (((3, 1), (1, 2)), ((1, 3), (2, 1))):
         model = nn.Sequential(nn.MaxPool2d(kernel, stride), nn.Flatten())
         width = model(torch.zeros(1, *shape)).shape[1]
         found = Analysis(nn.Sequential(*model, nn.Linear(width, 2)), input_shape=shape)
-        (windows,) = [step.stage for step in found.steps if isinstance(step.stage, Windows)]
+        (windows,) = [step.stage for step in found.steps if isinstance(step.stage, MaxPool)]
         assert math.sqrt(3) <= windows.gain <= math.sqrt(3) * (1 + 1e-12)

@@ -14,16 +14,13 @@ from torch import Tensor, nn
 
 import certus
 from certus.bounds import RULES, Analysis, rule
-from certus.bounds.activations import ELU, SIGMOID, SILU, SMOOTH_ABS, SOFTPLUS, TANH, Activation
+from certus.bounds.activations import ELU, SIGMOID, SILU, SMOOTH_ABS, SOFTPLUS, TANH, Activation, MaxPool
 from certus.bounds.claims import check_activation, check_reach
-from certus.bounds.composition import Step
 from certus.bounds.curvature_rules import Joint
-from certus.bounds.layer_rules import Branches
-from certus.bounds.max_pool import Windows
+from certus.bounds.graph import Sum
+from certus.bounds.layer_rules import Branches, find_rule
 from certus.bounds.operators import Dense, Diagonal, Operator, Weights
-from certus.bounds.passes import Shape, Stage
-from certus.bounds.registry import find_rule
-from certus.bounds.web import Sum
+from certus.bounds.passes import Shape, Stage, Step
 from certus.errors import ClaimError
 from certus.models import Residual
 
@@ -176,7 +173,7 @@ WRONG: dict[str, tuple[Activation, str]] = {
     "arc": (replace(SILU, joint=Joint.ARC), r"claims 0 ≤ σ'' ≤ 1 − σ'²; at z = .* σ' is .* and σ'' is"),
     "arc with σ'' < 0": (replace(TANH, joint=Joint.ARC), "claims 0 ≤ σ'' ≤ 1 − σ'²; at z = "),
     "logistic": (replace(SMOOTH_ABS, joint=Joint.LOGISTIC), r"claims σ'' = σ'\(1 − σ'\); at z = "),
-    "printed": (replace(SIGMOID, printed_curvature=0.05), r"\|σ''\| ≤ 0\.05 .*; it reaches 0\.0962"),
+    "printed": (replace(SIGMOID, paper_curvature=0.05), r"\|σ''\| ≤ 0\.05 .*; it reaches 0\.0962"),
     "printed, sharpened": (replace(SIGMOID, sharpness=5.0), r"\|σ''\| ≤ 0\.1 .*; it reaches 0\.481"),
     "sharpness": (replace(TANH, sharpness=-1.0), "claims the sharpness -1.0; it must be positive and finite"),
     "not finite": (Activation("exp", torch.exp, torch.exp, torch.exp), "σ must be finite; it is not at ±"),
@@ -226,10 +223,10 @@ class Transposed(Operator):
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape, shape, (), None)
 
-    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+    def _apply(self, points: Tensor, weights: Weights) -> Tensor:
         return points.roll(1, 1)
 
-    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+    def _transpose(self, rows: Tensor, weights: Weights) -> Tensor:
         return rows.roll(1, 1)
 
     def _spectral_norm(self) -> float:
@@ -299,15 +296,15 @@ def test_a_stage_of_another_kind_must_reach_as_far_as_it_moves() -> None:
     halved = halving()(Halve(), (4,))
     for stage in (TANH, SILU, replace(SOFTPLUS, sharpness=3.0), halved):
         check_reach("ours", stage, (4,))
-        for name, factor in (("length", 0.5), ("unit", 0.3), ("bend", 0.01)):
-            if name == "bend" and stage is halved:
+        for name, factor in (("length", 0.5), ("unit", 0.3), ("curvature", 0.01)):
+            if name == "curvature" and stage is halved:
                 continue
 
             def less(*arguments: Any, stage: Stage = stage, name: str = name, factor: float = factor) -> Any:
-                behind, met = stage.reach(*arguments)
-                return replace(behind, **{name: factor * getattr(behind, name)}), met
+                behind, saved = stage.forward(*arguments)
+                return replace(behind, **{name: factor * getattr(behind, name)}), saved
 
-            other: Any = SimpleNamespace(apply=stage.apply, reach=less)
+            other: Any = SimpleNamespace(apply=stage.apply, forward=less)
             with pytest.raises(ClaimError, match=rf"Theirs is refuted: it claims .*`{name}`"):
                 check_reach("Theirs", other, (4,))
 
@@ -319,11 +316,11 @@ class Largest(nn.Module):
         return torch.maximum(inputs[:, :-1], inputs[:, 1:])
 
 
-def pairs(overlap: int, share: float) -> Windows:
+def pairs(overlap: int, share: float) -> MaxPool:
     def spread(rows: Tensor) -> Tensor:
         return share * (nn.functional.pad(rows, (0, 1)) + nn.functional.pad(rows, (1, 0)))
 
-    return Windows((4,), (3,), Largest(), spread, overlap)
+    return MaxPool((4,), (3,), Largest(), spread, overlap)
 
 
 def test_windows() -> None:

@@ -130,5 +130,5 @@ def test_the_corollary_corrected(slope: float, spread: float) -> None:
         found = float(known.corrected(full(bend), full(length)))
         assert truth * (1 - 1e-12) <= found <= truth * (1 + 1e-8) + 1e-12
         printed = math.sqrt(2) * slope * bend + spread * length**2
-        assert known.printed(bend, length) == pytest.approx(printed, rel=1e-12)
-        assert known.printed(bend, length) >= found * (1 - 1e-12)
+        assert known.paper_bound(bend, length) == pytest.approx(printed, rel=1e-12)
+        assert known.paper_bound(bend, length) >= found * (1 - 1e-12)

@@ -17,8 +17,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 import certus
 from certus.bounds import RULES, Analysis, rule
 from certus.bounds.claims import check_operator
-from certus.bounds.gather import LastAxis, Movement, Transposed
-from certus.bounds.operators import Convolution, Diagonal, Operator
+from certus.bounds.operators import Convolution, Diagonal, Gather, LastAxis, Operator, Transposed
 from certus.errors import CertusError, UnsupportedError
 from certus.layers import LogCosh, Residual
 
@@ -140,7 +139,7 @@ def _operators() -> dict[str, Operator]:
         weight, None, (3, 7, 7), stride=(2, 2), padding=((1, 1), (1, 1)), dilation=(1, 1), groups=1
     )
     return {
-        "repeated": Movement(torch.tensor([[0, 0, -1], [2, 0, 1]]), (4,)),
+        "repeated": Gather(torch.tensor([[0, 0, -1], [2, 0, 1]]), (4,)),
         "last axis": LastAxis(torch.randn(3, 4, generator=generator, dtype=torch.float64), None, (5, 4)),
         "transposed": Transposed(turned, torch.ones(3, 1, 1, dtype=torch.float64)),
     }

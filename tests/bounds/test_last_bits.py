@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from certus.bounds import operators, spectral
+from certus.bounds.activations import MaxPool
 from certus.bounds.backward import Outputs
-from certus.bounds.max_pool import Windows
 from certus.bounds.operators import Chain, Dense, Diagonal, Operator
 from tests.bounds.test_norms import operator
 
@@ -217,6 +217,6 @@ def test_outputs_whose_rows_are_known_up_to_their_rounding(seed: int) -> None:
 
 @pytest.mark.parametrize("overlap", range(1, 12))
 def test_the_gain_of_windows(overlap: int) -> None:
-    nothing = Windows((1,), (1,), lambda x: x, lambda x: x, overlap)
+    nothing = MaxPool((1,), (1,), lambda x: x, lambda x: x, overlap)
     assert Fraction(nothing.gain) ** 2 >= overlap
     assert nothing.gain <= math.sqrt(overlap) * (1 + 1e-14)

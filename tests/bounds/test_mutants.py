@@ -80,18 +80,18 @@ DEEP = Plan("mlp", 1, (1, 1), 2, 12, 3.0, 5)
 
 def test_curvature_without_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum rule, the max rule and β, each without the term of the first activation."""
-    right = bending.bend_by_sum_rule
+    right = bending.sum_rule_curvature
 
     def forgetful(site: Site, bent: Tensor) -> Tensor:
         return right(site, bent) * (0.0 if site.matrix is not None else 1.0)
 
     assert not caught(check_known_maximiser)
-    monkeypatch.setattr("certus.bounds.activations.bend_by_sum_rule", forgetful)
+    monkeypatch.setattr("certus.bounds.activations.sum_rule_curvature", forgetful)
     assert caught(check_known_maximiser)
 
 
 def test_beta_without_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Activation.reach
+    right = Activation.forward
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(1, 1), nn.Tanh(), nn.Linear(1, 2)).double()
     for weights in network.parameters():
@@ -109,10 +109,10 @@ def test_beta_without_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not caught(sound)
 
     def straight(self: Activation, before: Reach, *rest: Any) -> tuple[Reach, Any]:
-        reach, met = right(self, before, *rest)
-        return replace(reach, bend=before.bend * 0), met
+        reach, saved = right(self, before, *rest)
+        return replace(reach, curvature=before.curvature * 0), saved
 
-    monkeypatch.setattr(Activation, "reach", straight)
+    monkeypatch.setattr(Activation, "forward", straight)
     assert caught(sound)
 
 

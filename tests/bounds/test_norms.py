@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from certus.bounds import spectral
-from certus.bounds.merging import merge_steps
 from certus.bounds.network import read_layers
-from certus.bounds.operators import Convolution, Operator
+from certus.bounds.operators import Convolution, Operator, merge_affine_steps
 from certus.bounds.spectral import circulant_norm, gram_iteration, matrix_norm
 
 
@@ -27,7 +26,7 @@ def dense(layer: nn.Module, shape: tuple[int, ...]) -> Tensor:
 
 
 def operator(layer: nn.Module, shape: tuple[int, ...]) -> Operator:
-    (step,) = merge_steps(read_layers(layer.eval(), shape))
+    (step,) = merge_affine_steps(read_layers(layer.eval(), shape))
     assert isinstance(step.stage, Operator)
     return step.stage
 
@@ -129,11 +128,11 @@ POOLS = [
 
 def test_the_papers_constant_by_hand() -> None:
     """√(N·m_u)/m_l: windows of m_l to m_u entries, N of which share one."""
-    assert operator(nn.AvgPool2d(2), (1, 4, 4)).printed_norm == pytest.approx(math.sqrt(1 * 4) / 4)
-    assert operator(nn.AvgPool1d(3, stride=1), (1, 7)).printed_norm == pytest.approx(math.sqrt(3 * 3) / 3)
-    assert operator(nn.AdaptiveAvgPool1d(2), (1, 3)).printed_norm == pytest.approx(math.sqrt(2 * 2) / 2)
+    assert operator(nn.AvgPool2d(2), (1, 4, 4)).paper_norm == pytest.approx(math.sqrt(1 * 4) / 4)
+    assert operator(nn.AvgPool1d(3, stride=1), (1, 7)).paper_norm == pytest.approx(math.sqrt(3 * 3) / 3)
+    assert operator(nn.AdaptiveAvgPool1d(2), (1, 3)).paper_norm == pytest.approx(math.sqrt(2 * 2) / 2)
     uneven = nn.AvgPool1d(3, stride=3, padding=1, count_include_pad=False)  # windows of two and of three
-    assert operator(uneven, (1, 5)).printed_norm == pytest.approx(math.sqrt(1 * 3) / 2)
+    assert operator(uneven, (1, 5)).paper_norm == pytest.approx(math.sqrt(1 * 3) / 2)
 
 
 @pytest.mark.parametrize("pool", POOLS, ids=str)
@@ -141,7 +140,7 @@ def test_the_papers_constant_by_hand() -> None:
 def test_pooling_and_the_papers_constant(pool: nn.Module, shape: tuple[int, ...]) -> None:
     found, truth = operator(pool, shape), svd_norm(dense(pool, shape))
     assert truth <= found.norm <= truth * (1 + 1e-8)
-    assert found.printed_norm >= found.norm
+    assert found.paper_norm >= found.norm
     torch.testing.assert_close(found.matrix(), dense(pool, shape))
 
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus.bounds.merging import merge
-from certus.bounds.operators import Chain, Dense, Diagonal, Reshape
+from certus.bounds.operators import Chain, Dense, Diagonal, Reshape, merge
 from certus.layers import Normalize, Scale
 from tests.bounds.test_norms import dense, operator
 

@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 import certus
-from certus._eval_mode import at_rest
+from certus._eval_mode import eval_mode
 from certus.bounds import Analysis
 from certus.bounds.operators import Operator
 
@@ -117,7 +117,7 @@ def test_each_weight_is_computed_once() -> None:
     layer = nn.Linear(2, 2).double()
     parametrize.register_parametrization(layer, "weight", Jitter())
     model = nn.Sequential(layer)
-    with at_rest(model), torch.no_grad():
+    with eval_mode(model), torch.no_grad():
         assert bool((layer.weight == layer.weight).all())
         torch.testing.assert_close(model(torch.eye(2).double()) - layer.bias, layer.weight.T)
     analysis = Analysis(model, input_shape=(2,))  # agrees with itself

@@ -10,7 +10,7 @@ from torch import nn
 
 import certus
 from certus.bounds import Analysis
-from certus.bounds.composition import swelling
+from certus.bounds.passes import amplification
 from certus.certificates.proven.float_error import outputs_at
 from certus.errors import UnprovableError
 from certus.layers import Residual, Scale
@@ -65,7 +65,7 @@ def test_swelling_counts_every_way() -> None:
     model = nn.Sequential(Scale(0.5), nn.Tanh(), Residual(branch), Scale(0.1), nn.Tanh(), last)
     analysis = Analysis(model.double(), input_shape=(2,))
     steps = [*analysis.steps, analysis.head] if analysis.head is not None else analysis.steps
-    assert swelling(steps) == pytest.approx((1 + 3) * 7, rel=1e-6)
+    assert amplification(steps) == pytest.approx((1 + 3) * 7, rel=1e-6)
 
 
 class Woven(nn.Module):
@@ -83,7 +83,7 @@ class Woven(nn.Module):
 
 def test_swelling_of_a_web() -> None:
     analysis = Analysis(nn.Sequential(Woven(), nn.Linear(6, 2)).double(), input_shape=(2,))
-    assert swelling(analysis.steps) == pytest.approx(5 * 2 + 5 + 5 + 1, rel=1e-6)
+    assert amplification(analysis.steps) == pytest.approx(5 * 2 + 5 + 5 + 1, rel=1e-6)
 
 
 def test_factors_folded_many_times_are_off_by_as_many_roundings() -> None:

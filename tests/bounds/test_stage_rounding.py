@@ -31,10 +31,10 @@ def affine(weights: Sequence[Sequence[float]], shift: Sequence[float] | None = N
 
 def both_errors(found: Stage, value: Tensor, error: Tensor, radius: float = 0.0) -> list[tuple[float, float]]:
     """The largest computed value and its error, as certificates see them and as local bounds do."""
-    after, off, _ = found.rounded(value, error)
+    after, off, _ = found.forward_rounding(value, error)
     ones = torch.ones_like(value)
     reach = Reach(ones.flatten(1).norm(dim=1), ones, full(0.0), value, error)
-    near, _ = found.reach(reach, full(radius), found)
+    near, _ = found.forward(reach, full(radius), found)
     assert near.center is not None
     assert near.error is not None
     return [(float(after), float(off)), (float(near.center), float(near.error))]
@@ -124,13 +124,13 @@ def test_gradients_that_cancel() -> None:
         found = stage(layer, (1,))
         leaf = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
         (pulled,) = torch.autograd.grad(layer(leaf), leaf, full(*row)[None])
-        size, error = found.pull_rounding(full(*row).norm()[None], full(0.0), None)
+        size, error = found.backward_rounding(full(*row).norm()[None], full(0.0), None)
         off = abs(Fraction(float(pulled)) - 1)
         assert off <= Fraction(float(error))
         lost = max(lost, float(off))
     assert lost >= 1
     found = stage(affine([[3.0, 0.0], [0.0, 0.5]]), (2,))
-    size, error = found.pull_rounding(full(2.0), full(0.25), None)
+    size, error = found.backward_rounding(full(2.0), full(0.25), None)
     assert float(size) == pytest.approx(6.0, rel=1e-8)
     assert float(error) == pytest.approx(0.75, rel=1e-8)
     assert float(error) >= 0.75
@@ -142,8 +142,8 @@ def test_slopes_of_an_activation_where_its_argument_is_not_known(layer: nn.Modul
     found = stage(layer, (1,))
     assert isinstance(found, Activation)
     for place in (-1.0, 0.1, 2.0):
-        _, _, met = found.rounded(full(place)[None], full(0.2)[None])
-        size, error = found.pull_rounding(full(2.0), full(0.25), met)
+        _, _, saved = found.forward_rounding(full(place)[None], full(0.2)[None])
+        size, error = found.backward_rounding(full(2.0), full(0.25), saved)
         points = torch.linspace(place - 0.2, place + 0.2, 401, dtype=torch.float64) * found.sharpness
         slopes = found.slope(points)
         there = float(slopes[200])
@@ -155,19 +155,19 @@ def test_slopes_of_an_activation_where_its_argument_is_not_known(layer: nn.Modul
 
 def test_slopes_of_a_maximum_may_be_those_of_another_entry() -> None:
     found = stage(nn.MaxPool1d(2), (1, 2))
-    size, error = found.pull_rounding(full(1.0), full(0.125), None)
+    size, error = found.backward_rounding(full(1.0), full(0.125), None)
     assert float(size) == pytest.approx(1.0)
     assert float(error) >= math.sqrt(2) + 0.125  # (1, 0) in place of (0, 1)
 
 
 def test_gradients_of_a_sum_add_up() -> None:
     found = stage(Residual(affine([[-3.0]])), (1,))
-    _, _, met = found.rounded(full(1.0)[None], full(0.0)[None])
-    size, error = found.pull_rounding(full(2.0), full(0.25), met)
+    _, _, saved = found.forward_rounding(full(1.0)[None], full(0.0)[None])
+    size, error = found.backward_rounding(full(2.0), full(0.25), saved)
     assert float(size) == pytest.approx(8.0, rel=1e-8)
     assert float(error) == pytest.approx(1.0, rel=1e-8)
     assert float(error) >= 1.0
     # 2⁵³·r from one branch and −(2⁵³ − 1)·r from the other: what is left is rounding.
     found = stage(Residual(affine([[LARGE]]), affine([[-(LARGE - 1)]])), (1,))
-    _, _, met = found.rounded(full(1.0)[None], full(0.0)[None])
-    assert float(found.pull_rounding(full(1.0), full(0.0), met)[1]) >= 1.0
+    _, _, saved = found.forward_rounding(full(1.0)[None], full(0.0)[None])
+    assert float(found.backward_rounding(full(1.0), full(0.0), saved)[1]) >= 1.0

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from certus.bounds.activations import Activation
-from certus.bounds.composition import depth_of
-from certus.bounds.merging import merge_steps
 from certus.bounds.network import read_layers, read_network
-from certus.bounds.passes import Place, Reach, Rows, Stage, Tally
+from certus.bounds.operators import merge_affine_steps
+from certus.bounds.passes import Position, Reach, Rows, Stage, Totals, depth_of
 from certus.layers import LogCosh, Residual, SmoothAbs
 from tests.bounds.test_norms import dense, operator
 
-HERE = Place("here")
+HERE = Position("here")
 
 
 def full(*values: float) -> Tensor:
@@ -32,12 +31,12 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 
 
 def stage(layer: nn.Module, shape: tuple[int, ...]) -> Stage:
-    (step,) = merge_steps(read_layers(layer.double().eval(), shape))
+    (step,) = merge_affine_steps(read_layers(layer.double().eval(), shape))
     return step.stage
 
 
-def tally() -> Tally:
-    return Tally(torch.full((1, 1), math.inf).double(), full(3.0))  # behind what gains 3
+def totals() -> Totals:
+    return Totals(torch.full((1, 1), math.inf).double(), full(3.0))  # behind what gains 3
 
 
 def moving(jacobian: Tensor, bend: float = 0.0) -> Reach:
@@ -57,19 +56,19 @@ def test_an_affine_stage_moves_as_its_matrix_does(sizes: tuple[int, int]) -> Non
     layer.weight.data = noise(sizes[1], sizes[0], seed=1)
     found, matrix = operator(layer, sizes[:1]), dense(layer, sizes[:1])
     # Behind the identity rows and norm are those of the matrix; behind one moving input, its column.
-    after, _ = found.reach(moving(torch.eye(sizes[0]).double(), bend=2.0), None, found)
+    after, _ = found.forward(moving(torch.eye(sizes[0]).double(), bend=2.0), None, found)
     torch.testing.assert_close(after.unit[0], matrix.norm(dim=1))
     norm = float(torch.linalg.matrix_norm(matrix, 2))
     assert float(after.length) == pytest.approx(norm, rel=1e-8)
-    assert float(after.bend) == pytest.approx(2 * norm, rel=1e-8)
+    assert float(after.curvature) == pytest.approx(2 * norm, rel=1e-8)
     alone = torch.zeros(sizes[0], 1).double()
     alone[1] = 3.0
-    after, _ = found.reach(moving(alone), None, found)
+    after, _ = found.forward(moving(alone), None, found)
     torch.testing.assert_close(after.unit[0], 3 * matrix[:, 1].abs())
     assert float(after.length) == pytest.approx(3 * float(matrix[:, 1].norm()), rel=1e-8)
     for seed in range(20):
         jacobian = noise(sizes[0], 2, seed=seed) * noise(sizes[0], 1, seed=seed + 100).exp()
-        after, _ = found.reach(moving(jacobian), None, found)
+        after, _ = found.forward(moving(jacobian), None, found)
         whole = matrix @ jacobian
         assert float(after.length) >= float(torch.linalg.matrix_norm(whole, 2))
         assert (after.unit[0] >= whole.norm(dim=1)).all()
@@ -80,8 +79,8 @@ def test_an_affine_stage_pulls_rows_as_its_transpose_does(sizes: tuple[int, int]
     layer = nn.Linear(*sizes).double()
     layer.weight.data = noise(sizes[1], sizes[0], seed=2)
     found, matrix = operator(layer, sizes[:1]), dense(layer, sizes[:1])
-    row, count = noise(sizes[1], seed=3), tally()
-    before = found.pull(one_row(row, row, curvature=1.5), None, count, HERE)
+    row, count = noise(sizes[1], seed=3), totals()
+    before = found.backward(one_row(row, row, curvature=1.5), None, count, HERE)
     exact = row @ matrix
     assert (before.low[0, 0] <= exact).all()
     assert (exact <= before.high[0, 0]).all()
@@ -94,16 +93,16 @@ def test_an_affine_stage_pulls_rows_as_its_transpose_does(sizes: tuple[int, int]
     assert float(count.gain) == pytest.approx(3 * norm, rel=1e-8)
     # A box: its corners are attained. A long box around short rows: the norms of the columns are.
     low, high = row - 0.3, row + 0.7
-    before = found.pull(one_row(low, high), None, tally(), HERE)
+    before = found.backward(one_row(low, high), None, totals(), HERE)
     ends = [torch.where(matrix > 0, one[:, None], two[:, None]) for one, two in ((low, high), (high, low))]
     torch.testing.assert_close(before.low[0, 0], (ends[0] * matrix).sum(0))
     torch.testing.assert_close(before.high[0, 0], (ends[1] * matrix).sum(0))
     short = replace(one_row(low - 100, high + 100), length=full(0.5)[None])
-    before = found.pull(short, None, tally(), HERE)
+    before = found.backward(short, None, totals(), HERE)
     torch.testing.assert_close(before.high[0, 0], 0.5 * matrix.norm(dim=0))
     torch.testing.assert_close(before.low[0, 0], -0.5 * matrix.norm(dim=0))
     assert float(before.length) == pytest.approx(0.5 * norm, rel=1e-8)
-    last = found.pull(one_row(low, high, curvature=2.0), None, tally(), Place("here", ends=True))
+    last = found.backward(one_row(low, high, curvature=2.0), None, totals(), Position("here", ends=True))
     assert last.low.shape[2] == sizes[1]
     assert last.curvature is not None
     assert float(last.curvature) == pytest.approx(2 * norm**2, rel=1e-7)
@@ -148,14 +147,14 @@ def test_one_unit_moves_and_bends_as_its_derivatives_do(name: str, place: tuple[
     found = unit(name)
     slopes, bends = grid(found, place)
     reach, radius = behind(place, bend=5.0)
-    after, met = found.reach(reach, radius, found)
+    after, saved = found.forward(reach, radius, found)
     steep, bent = float(slopes.abs().max()), float(bends.abs().max())
     assert float(after.unit) == pytest.approx(2 * steep, rel=1e-4)
     assert float(after.length) == pytest.approx(2 * steep, rel=1e-4)
-    assert float(after.bend) == pytest.approx(4 * bent + 5 * steep, rel=1e-3)
+    assert float(after.curvature) == pytest.approx(4 * bent + 5 * steep, rel=1e-3)
     for v in (1.5, -0.4):
-        count = tally()
-        before = found.pull(one_row(full(v), full(v)), met, count, HERE)
+        count = totals()
+        before = found.backward(one_row(full(v), full(v)), saved, count, HERE)
         ends = sorted((v * float(slopes.min()), v * float(slopes.max())))
         assert [float(before.low), float(before.high)] == pytest.approx(ends, abs=1e-4)
         assert float(before.length) == pytest.approx(abs(v) * steep, rel=1e-4)
@@ -176,10 +175,10 @@ def test_the_max_rule_at_one_unit(name: str, place: tuple[float, float] | None) 
     found = unit(name)
     slopes, bends = grid(found, place)
     reach, radius = behind(place)
-    _, met = found.reach(reach, radius, found)
+    _, saved = found.forward(reach, radius, found)
     for m in (0.0, 0.05, 1.0, 7.0):
         for low, high in ((-2.0, -1.0), (-1.0, 0.3), (0.5, 2.0), (4.0, 4.0)):
-            before = found.pull(one_row(full(low), full(high), curvature=m), met, tally(), HERE)
+            before = found.backward(one_row(full(low), full(high), curvature=m), saved, totals(), HERE)
             truth = max(float((m * slopes**2 + v * bends).max()) for v in (low, high))
             assert before.curvature is not None
             assert float(before.curvature) >= truth - 1e-12
@@ -191,16 +190,16 @@ def test_windows_that_share_an_entry() -> None:
     """Three windows of two among four entries: an inner entry is in two of them, and may be both maxima."""
     found, root = stage(nn.MaxPool1d(2, 1), (1, 4)), math.sqrt(2)
     reach = Reach(full(1.0), torch.ones(1, 1, 4).double(), full(0.0))
-    after, met = found.reach(reach, None, found)
+    after, saved = found.forward(reach, None, found)
     assert float(after.length) == pytest.approx(root)
     assert after.unit.tolist() == [[[1.0, 1.0, 1.0]]]
-    assert float(after.bend) == math.inf
+    assert float(after.curvature) == math.inf
     alone = Reach(full(3.0), full(0.0, 3.0, 0.0, 0.0)[None, None], full(0.0))
-    after, _ = found.reach(alone, None, found)
+    after, _ = found.forward(alone, None, found)
     assert after.unit.tolist() == [[[3.0, 3.0, 0.0]]]
     assert float(after.length) == pytest.approx(3 * root)
-    row, count = full(-1.0, 2.0, 5.0)[None], tally()
-    before = found.pull(one_row(row, row, curvature=1.0), met, count, HERE)
+    row, count = full(-1.0, 2.0, 5.0)[None], totals()
+    before = found.backward(one_row(row, row, curvature=1.0), saved, count, HERE)
     # Each window that holds an entry takes it, or does not.
     torch.testing.assert_close(before.low[0, 0, 0], full(-1.0, -1.0, 0.0, 0.0))
     torch.testing.assert_close(before.high[0, 0, 0], full(0.0, 2.0, 7.0, 5.0))
@@ -212,8 +211,8 @@ def test_windows_that_share_an_entry() -> None:
         math.inf
     ] * 3
     assert float(count.gain) == pytest.approx(3 * root)
-    count = tally()
-    nothing = found.pull(one_row(0 * row, 0 * row, curvature=0.0), met, count, HERE)
+    count = totals()
+    nothing = found.backward(one_row(0 * row, 0 * row, curvature=0.0), saved, count, HERE)
     assert nothing.curvature is not None
     assert [float(v) for v in (nothing.curvature, count.convex["here"], count.concave["here"])] == [0.0] * 3
 
@@ -229,18 +228,18 @@ def test_a_sum_of_branches_in_one_dimension(place: tuple[float, float] | None) -
     found = stage(Residual(nn.Sequential(into, UNITS["softplus"], out)), (1,))
     slopes, bends = grid(inner, None if place is None else (w * place[0], w * place[1]))
     reach, radius = behind(place, bend=5.0)
-    after, met = found.reach(reach, radius, found)
+    after, saved = found.forward(reach, radius, found)
     gain = 1 + u * w * float(slopes.max())
     assert float(after.unit) == pytest.approx(2 * gain, rel=1e-6)
     assert float(after.length) == pytest.approx(2 * gain, rel=1e-6)
-    assert float(after.bend) == pytest.approx(5 * gain + 4 * u * w**2 * float(bends.max()), rel=1e-6)
+    assert float(after.curvature) == pytest.approx(5 * gain + 4 * u * w**2 * float(bends.max()), rel=1e-6)
     if place is not None:
         assert after.center is not None
         truth = place[0] + u * math.log1p(math.exp(3 * w * place[0])) / 3
         assert float(after.center) == pytest.approx(truth, rel=1e-12)
     for v in (2.0, -3.0):
-        count = tally()
-        before = found.pull(one_row(full(v), full(v), curvature=m), met, count, HERE)
+        count = totals()
+        before = found.backward(one_row(full(v), full(v), curvature=m), saved, count, HERE)
         ends = sorted((v * (1 + u * w * float(slopes.min())), v * gain))
         assert [float(before.low), float(before.high)] == pytest.approx(ends, rel=1e-6)
         assert float(before.low) <= ends[0] + 1e-9
@@ -261,23 +260,27 @@ def test_the_constants_that_the_paper_prints() -> None:
     """α and β of eq:lipschitzconsts behind each kind of stage, from α = 2 and β = 5 before it."""
     matrix = nn.Linear(2, 2, bias=False)
     matrix.weight.data = torch.diag(torch.tensor([4.0, 1.0]))
-    assert stage(matrix, (2,)).printed(2.0, 5.0) == pytest.approx((8.0, 20.0), rel=1e-8)
-    assert stage(nn.MaxPool1d(2, 1), (1, 4)).printed(2.0, 5.0) == pytest.approx((2 * math.sqrt(2), math.inf))
-    assert stage(nn.Sigmoid(), (1,)).printed(2.0, 5.0) == pytest.approx((0.5, 1.25 + 0.1 * 4), rel=1e-8)
+    assert stage(matrix, (2,)).paper_constants(2.0, 5.0) == pytest.approx((8.0, 20.0), rel=1e-8)
+    assert stage(nn.MaxPool1d(2, 1), (1, 4)).paper_constants(2.0, 5.0) == pytest.approx(
+        (2 * math.sqrt(2), math.inf)
+    )
+    assert stage(nn.Sigmoid(), (1,)).paper_constants(2.0, 5.0) == pytest.approx(
+        (0.5, 1.25 + 0.1 * 4), rel=1e-8
+    )
     bend = 4 / (3 * math.sqrt(3))
-    assert stage(nn.Tanh(), (1,)).printed(2.0, 5.0) == pytest.approx((2.0, 5.0 + bend * 4), rel=1e-8)
-    assert stage(nn.ReLU(), (1,)).printed(0.0, 0.0) == (0.0, 0.0)  # what does not move meets no kink
+    assert stage(nn.Tanh(), (1,)).paper_constants(2.0, 5.0) == pytest.approx((2.0, 5.0 + bend * 4), rel=1e-8)
+    assert stage(nn.ReLU(), (1,)).paper_constants(0.0, 0.0) == (0.0, 0.0)  # what does not move meets no kink
     block = Residual(nn.Sequential(matrix, nn.Tanh()))
-    assert stage(block, (2,)).printed(2.0, 5.0) == pytest.approx((10.0, 25.0 + bend * 64), rel=1e-8)
+    assert stage(block, (2,)).paper_constants(2.0, 5.0) == pytest.approx((10.0, 25.0 + bend * 64), rel=1e-8)
 
 
 def test_shapes_behind_stages() -> None:
     branch = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
-    assert stage(Residual(branch, nn.Linear(3, 2)), (3,)).shape_behind((3,)) == (2,)
-    assert stage(Residual(nn.Identity()), (3,)).shape_behind((3,)) == (3,)
-    assert stage(nn.MaxPool1d(2), (1, 6)).shape_behind((1, 6)) == (1, 3)
-    assert stage(nn.Tanh(), (4,)).shape_behind((4,)) == (4,)
-    assert stage(nn.Linear(3, 5), (3,)).shape_behind((3,)) == (5,)
+    assert stage(Residual(branch, nn.Linear(3, 2)), (3,)).output_shape((3,)) == (2,)
+    assert stage(Residual(nn.Identity()), (3,)).output_shape((3,)) == (3,)
+    assert stage(nn.MaxPool1d(2), (1, 6)).output_shape((1, 6)) == (1, 3)
+    assert stage(nn.Tanh(), (4,)).output_shape((4,)) == (4,)
+    assert stage(nn.Linear(3, 5), (3,)).output_shape((3,)) == (5,)
 
 
 class _Crossed(nn.Module):

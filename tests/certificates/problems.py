@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from certus.certificates.engine import make_grid
-from certus.certificates.proven.constants import Around, look_around
+from certus.certificates.proven.constants import Neighborhoods, bound_neighborhoods
 from certus.certificates.proven.problem import Problem
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
@@ -62,10 +62,10 @@ def around(
     clip: float | None = None,
     gammas: tuple[float, ...] = (0.05, 20.0),
     balls: int = 4,
-) -> Around:
+) -> Neighborhoods:
     """What is known around the samples, for ρ from 0.01 to 1."""
     problem = Problem.of(model, data, criterion, cost, domain)
-    return look_around(problem, make_grid(problem, [0.01, 1.0], gammas, balls), clip)
+    return bound_neighborhoods(problem, make_grid(problem, [0.01, 1.0], gammas, balls), clip)
 
 
 def numpy_loss(model: nn.Module, criterion: Criterion, target: Tensor) -> Callable[[Array], Array]:

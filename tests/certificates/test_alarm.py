@@ -21,7 +21,7 @@ from certus.certificates.dual_values import Level
 from certus.certificates.files import as_json
 from certus.certificates.local_bounds import Surroundings
 from certus.certificates.lower_bounds import push
-from certus.certificates.proven.constants import Around, look_around
+from certus.certificates.proven.constants import Neighborhoods, bound_neighborhoods
 from certus.data import Samples
 from certus.errors import ContradictionError
 from certus.storage.write import seal
@@ -47,12 +47,12 @@ def test_a_claim_that_is_too_small() -> None:
 def test_a_slope_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake of our own is found out too: bounds around the samples a third of the truth."""
 
-    def wrong(*arguments: Any) -> Around:
-        found = look_around(*arguments)
+    def wrong(*arguments: Any) -> Neighborhoods:
+        found = bound_neighborhoods(*arguments)
         profile = replace(found.profile, right=found.profile.right / 3, left=found.profile.left / 3)
         return replace(found, profile=profile)
 
-    monkeypatch.setattr("certus.certificates.local_bounds.look_around", wrong)
+    monkeypatch.setattr("certus.certificates.local_bounds.bound_neighborhoods", wrong)
     with pytest.raises(ContradictionError, match=r"at sample \d+ .* the radial rule\. Nothing was assumed"):
         certify(network("elu", 0), samples(0, 10), rho=0.1, balls=0, refine=0, attack_steps=0)
 

@@ -191,7 +191,7 @@ def test_and_meets_the_alarm_where_no_trial_sees_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("certus.bounds.backward.check_claims_everywhere", lambda *arguments: None)
     with pytest.raises(ContradictionError, match="It assumes growth and strong convexity of Grown"):
         certify(network("elu", 0), DATA, rho=0.1, cost=Grown(), **QUICK)
-    monkeypatch.setattr("certus.bounds.registry.check_activation", lambda *arguments: None)
+    monkeypatch.setattr("certus.bounds.layer_rules.check_activation", lambda *arguments: None)
     rule(Mine)(lambda module, shape: slight(TANH))
     with pytest.raises(ContradictionError, match=r"It assumes the rule of Mine \(layer 1\)"):
         certify(mine(), DATA, rho=0.1, **QUICK)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from certus import Box, CrossEntropy, ModelLoss, SquaredL2, certify
 from certus.attacks import minimum_norm_attack
 from certus.bounds.analysis import Analysis
-from certus.certificates.proven.constants import Grid, look_around
-from certus.certificates.proven.majorants import Margins, Parabolas, centred_parabolas, narrow
+from certus.certificates.proven.constants import Grid, bound_neighborhoods
+from certus.certificates.proven.majorants import Margins, Parabolas, centered_parabolas, low_rank_factor
 from certus.certificates.proven.problem import Problem
 from certus.costs import Cost, Masked, SquaredSup, WeightedL2
 from certus.data import Samples
@@ -56,7 +56,7 @@ def parabolas(made: Problem) -> tuple[Parabolas, Tensor, Tensor]:
     start = start.detach()
     whitened = torch.stack([made.cost.whiten(slopes[:, k]) for k in range(4)], 1)
     known = Margins(start, whitened.norm(dim=2), slopes.transpose(0, 1), torch.full((6,), 1e-12).double())
-    found = centred_parabolas(made, known, torch.ones_like(start))
+    found = centered_parabolas(made, known, torch.ones_like(start))
     assert found is not None
     return found, start, slopes
 
@@ -87,7 +87,7 @@ def test_margins_stay_below_their_quadratics(kind: type[nn.Module], cost: Cost, 
         square = (u**2).sum(1, keepdim=True) / 2
         bent = rise - (slopes * move.unsqueeze(1)).sum(2)
         assert bool((bent <= found.curvature * square + 1e-9)[known].all())
-        most = (found.rise + found.bend * square.unsqueeze(2)).amin(2)
+        most = (found.rise + found.coefficient * square.unsqueeze(2)).amin(2)
         assert bool((rise <= most + 1e-9)[known].all())
         tightest = max(tightest, float((bent / (found.curvature * square).clamp_min(1e-12))[known].max()))
         closest = max(closest, float((rise / most)[known].max()))
@@ -118,7 +118,7 @@ def test_parabolas_are_those_of_the_trust_region(kind: type[nn.Module], cost: Co
             scale = cost.whiten(torch.ones(1, 5).double())[0]
             quadratic = (scale[:, None] * form * scale).numpy()
             gradient = (slopes[sample, k] * scale).numpy()
-            rises, bends = found.rise[sample, k], found.bend[sample, k]
+            rises, bends = found.rise[sample, k], found.coefficient[sample, k]
             radius = float((2 * rises[6] / bends[6]).sqrt())  # where it rises by twice its start
             truth = sphere_maximum(gradient, quadratic, radius)
             best = float((rises + bends * radius**2 / 2).min())
@@ -156,7 +156,7 @@ def test_moves_that_a_box_or_a_mask_forbids_do_not_count(kind: type[nn.Module], 
     grid = Grid(torch.tensor([0.0, 0.5, 1.0, 2.0], dtype=torch.float64), ())
     made = Problem.of(model, data, CrossEntropy(), cost, Box(-1.0, 1.0), None, None)
     free = Problem.of(model, data, CrossEntropy(), inner, Unbounded(), None, None)
-    bounds = [look_around(each, grid, None).balls[-1].parabolas for each in (made, free)]
+    bounds = [bound_neighborhoods(each, grid, None).balls[-1].parabolas for each in (made, free)]
     assert bounds[0] is not None
     assert bounds[1] is not None
     with torch.no_grad():
@@ -168,11 +168,11 @@ def test_moves_that_a_box_or_a_mask_forbids_do_not_count(kind: type[nn.Module], 
         moved = inputs + far * torch.randn(20, 5, dtype=torch.float64, generator=generator)
         moved = torch.where(cost.mask, moved.clamp(-1, 1), inputs)
         square = cost(moved, inputs).reshape(-1, 1, 1)
-        most = (bounds[0].rise + bounds[0].bend * square / 2).amin(2)
+        most = (bounds[0].rise + bounds[0].coefficient * square / 2).amin(2)
         with torch.no_grad():
             assert bool((margins(made, moved) - start <= most + 1e-9)[known].all())
     both = known & torch.isfinite(bounds[1].curvature)
-    at_one = [(bound.rise + bound.bend / 2).amin(2)[both] for bound in bounds if bound is not None]
+    at_one = [(bound.rise + bound.coefficient / 2).amin(2)[both] for bound in bounds if bound is not None]
     assert bool((at_one[0] < 0.9 * at_one[1]).any())
 
 
@@ -217,7 +217,7 @@ def test_other_networks_have_none() -> None:
     made = Problem.of(model, data, CrossEntropy(), SquaredL2(), Unbounded(), None, None)
     ones = torch.ones(3, 3, dtype=torch.float64)
     known = Margins(ones, ones, torch.ones(3, 3, 5, dtype=torch.float64), ones[0])
-    assert centred_parabolas(made, known, ones) is None
+    assert centered_parabolas(made, known, ones) is None
 
 
 def test_a_first_layer_that_cancels() -> None:
@@ -228,7 +228,7 @@ def test_a_first_layer_that_cancels() -> None:
     with torch.no_grad():
         model.double()[0].weight.copy_(torch.tensor([[2.0**27 - 1], [2.0**27]], dtype=torch.float64))  # type: ignore[operator]
         model[1].weight.copy_(torch.tensor([[2.0**27 + 1, -(2.0**27)]], dtype=torch.float64))  # type: ignore[operator]
-    front = narrow(Analysis(model))
+    front = low_rank_factor(Analysis(model))
     assert front is not None
     assert float(front.matrix.norm()) + front.lost >= 1
 
@@ -242,7 +242,7 @@ def test_a_sample_whose_units_cancel() -> None:
         model[2].weight.copy_(torch.tensor([[0.0], [1.0]], dtype=torch.float64))  # type: ignore[operator]
     point = torch.tensor([[2.0**27 - 1, 2.0**53 - 1]], dtype=torch.float64)
     made = Problem.of(model, Samples(point, torch.tensor([0])), CrossEntropy(), SquaredL2(), Unbounded())
-    found = centred_parabolas(made, *_known(made, point))
+    found = centered_parabolas(made, *_known(made, point))
     assert found is not None
     weight = (2.0**27 + 1) ** 2 + 4
     assert float(found.curvature[0, 1]) >= math.tanh(1) * weight
@@ -266,9 +266,9 @@ def test_a_sample_at_the_top_of_its_margin() -> None:
         model[2].weight.copy_(torch.tensor([[0.0], [1.0]]))  # type: ignore[operator]
     point = torch.zeros(1, 2, dtype=torch.float64)
     made = Problem.of(model, Samples(point, torch.tensor([0])), CrossEntropy(), SquaredL2(), Unbounded())
-    found = centred_parabolas(made, *_known(made, point))
+    found = centered_parabolas(made, *_known(made, point))
     assert found is not None
-    assert bool((found.bend[0, 1] >= 1).all())
+    assert bool((found.coefficient[0, 1] >= 1).all())
     assert bool((found.rise[0, 1] >= 0).all())
 
 
@@ -284,6 +284,6 @@ def test_radii_in_the_sup_norm() -> None:
     data = Samples(torch.zeros(1, 4, dtype=torch.float64), torch.tensor([0]))
     made = Problem.of(model, data, CrossEntropy(), SquaredSup(), Unbounded())
     grid = Grid(torch.tensor([0.0, 0.5, 1.0, 2.0], dtype=torch.float64), ())
-    radius = look_around(made, grid, None).radius
+    radius = bound_neighborhoods(made, grid, None).radius
     assert radius is not None
     assert 0 < float(radius) <= math.acosh(math.e) / 4

@@ -100,14 +100,14 @@ def test_radii_are_the_roots_of_what_margins_can_rise_to(with_parabolas: bool) -
     for i in range(count):
         best = 0.0
         for ball in (near, space):
-            assert ball.margin_slope is not None
-            assert ball.margin_bend is not None
+            assert ball.margin_lipschitz is not None
+            assert ball.margin_curvature is not None
             roots = []
             for k in range(classes):
                 if k == labels[i]:
                     continue
-                start, g, most = float(values[i, k]), float(steep[i, k]), float(ball.margin_slope[i, k])
-                kappa = max(0.0, float(ball.margin_bend[i, k]))
+                start, g, most = float(values[i, k]), float(steep[i, k]), float(ball.margin_lipschitz[i, k])
+                kappa = max(0.0, float(ball.margin_curvature[i, k]))
                 if start >= 0:
                     roots.append(0.0)
                     continue
@@ -143,7 +143,7 @@ def test_bounds_on_a_ball_are_never_worse_than_those_around_it() -> None:
     ball, space = some(2, 20), some(None, 30)
     found = ball.within(space)
     assert found.edge == 2
-    for name in ("margin_slope", "margin_bend", "slope", "curvature"):
+    for name in ("margin_lipschitz", "margin_curvature", "slope", "curvature"):
         mine, other, both = (getattr(each, name) for each in (ball, space, found))
         assert torch.equal(both, torch.where(mine < other, mine, other))
-    assert Constants(2, None, None, ball.slope, ball.curvature).within(space).margin_slope is None
+    assert Constants(2, None, None, ball.slope, ball.curvature).within(space).margin_lipschitz is None

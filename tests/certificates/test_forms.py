@@ -14,15 +14,15 @@ from certus import SquaredL2
 from certus.bounds import Analysis
 from certus.certificates.proven.constants import everywhere
 from certus.certificates.proven.majorants import (
-    Forms,
-    Narrow,
-    Touches,
+    LowRankFactor,
+    QuadraticForms,
+    TangentPoints,
     Values,
     _decomposed,
     _isotropic,
     _Start,
-    narrow,
-    touching_parabolas,
+    low_rank_factor,
+    tangent_parabolas,
 )
 from certus.certificates.proven.problem import Problem
 from certus.domains import Unbounded
@@ -34,11 +34,11 @@ def random(*shape: int, seed: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def truncated(matrix: Tensor, kept: int) -> Narrow:
+def truncated(matrix: Tensor, kept: int) -> LowRankFactor:
     """The largest singular values alone: what is lost is the next one, and no rounding is counted."""
     left, sizes, right = torch.linalg.svd(matrix, full_matrices=False)
     lost = float(sizes[kept]) if kept < len(sizes) else 0.0
-    return Narrow(left[:, :kept] * sizes[:kept], right[:kept], lost)
+    return LowRankFactor(left[:, :kept] * sizes[:kept], right[:kept], lost)
 
 
 def start(features: int, forms: int, seed: int, error: float = 0.0) -> _Start:
@@ -63,7 +63,7 @@ def test_parabolas_lie_above_the_true_form(kept: int, size: float) -> None:
     """Four units in six features, most of them left out: the true form is behind the whole matrix."""
     matrix = random(4, 6, seed=0)
     spread = size * torch.rand(5, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    forms, begun = Forms.of(truncated(matrix, kept), spread), start(6, 5, seed=4)
+    forms, begun = QuadraticForms.of(truncated(matrix, kept), spread), start(6, 5, seed=4)
     rise, bend = _decomposed(begun, forms)
     for row in range(5):
         form = matrix.T @ torch.diag(spread[row]) @ matrix
@@ -82,7 +82,10 @@ def test_an_error_of_the_gradient_counts() -> None:
     form = matrix.T @ matrix
     curvature = torch.linalg.eigvalsh(form)[-1:]
     ways = random(40, 6, seed=8)
-    for rise, bend in (_decomposed(off, Forms.of(truncated(matrix, 4), spread)), _isotropic(off, curvature)):
+    for rise, bend in (
+        _decomposed(off, QuadraticForms.of(truncated(matrix, 4), spread)),
+        _isotropic(off, curvature),
+    ):
         for pair in range(rise.shape[1]):
             truths = [
                 largest(form, exact.gradient[0] + 0.5 * way / way.norm(), exact.move[0], float(bend[0, pair]))
@@ -95,7 +98,7 @@ def test_the_inverse_reaches_outside_of_the_rows() -> None:
     """½⟨e, (λ − Q)⁻¹e⟩ against a solver: two units in five features leave three directions without any."""
     matrix, pull = random(2, 5, seed=1), 3 * random(3, 5, 2, seed=2)
     spread = torch.rand(3, 2, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    forms = Forms.of(truncated(matrix, 2), spread)
+    forms = QuadraticForms.of(truncated(matrix, 2), spread)
     multiplier = forms.top * torch.tensor([1.1, 4.0], dtype=torch.float64)
     found = forms.supremum(pull, multiplier)
     for row in range(3):
@@ -114,7 +117,7 @@ def test_what_is_lost_of_the_first_layer_is_counted() -> None:
     layer = nn.Linear(300, 200).double()
     layer.weight.data = (left * sizes) @ right.T
     analysis = Analysis(nn.Sequential(layer, LogCosh(1.0), nn.Linear(200, 2).double()))
-    made = narrow(analysis)
+    made = low_rank_factor(analysis)
     assert made is not None
     assert made.matrix.shape == (200, 49)
     wide = [
@@ -131,13 +134,15 @@ def test_points_too_far_for_squares_say_nothing() -> None:
     points = random(2, 2, seed=1)
     labels = model(points).argmax(1).detach()
     made = Problem.of(model, (points, labels), CrossEntropy(), SquaredL2(), Unbounded())
-    known, bends = Values.at(made).margins, everywhere(made).margin_bend
+    known, bends = Values.at(made).margins, everywhere(made).margin_curvature
     assert known is not None
     assert bends is not None
     rivals = (labels + 1) % 3
-    far = Touches(torch.arange(2), rivals, torch.tensor([[1e200, 0.0], [0.5, 0.5]], dtype=torch.float64))
-    found = touching_parabolas(made, known, bends, far)
+    far = TangentPoints(
+        torch.arange(2), rivals, torch.tensor([[1e200, 0.0], [0.5, 0.5]], dtype=torch.float64)
+    )
+    found = tangent_parabolas(made, known, bends, far)
     assert found is not None
     assert bool((found.rise[0] == math.inf).all())
-    assert bool((found.bend[0] == math.inf).all())
+    assert bool((found.coefficient[0] == math.inf).all())
     assert bool(torch.isfinite(found.rise[1, rivals[1]]).all())

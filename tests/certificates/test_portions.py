@@ -21,7 +21,7 @@ from certus.certificates import local_bounds as surroundings
 from certus.certificates.cache import FileMemory, differences
 from certus.certificates.dual_values import Level
 from certus.certificates.files import as_json
-from certus.certificates.proven.constants import Around, look_around
+from certus.certificates.proven.constants import Neighborhoods, bound_neighborhoods
 from certus.costs import LabelCost
 from certus.data import Samples
 from certus.errors import ArgumentError, LossError
@@ -138,16 +138,16 @@ def test_an_interrupted_certification_goes_on_within_a_level(
 @pytest.mark.usefixtures("small")
 def test_little_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of four times more samples no more surroundings are alive at once; HELD of them stay on purpose."""
-    seen: list[weakref.ref[Around]] = []
+    seen: list[weakref.ref[Neighborhoods]] = []
     alive: list[int] = []
 
-    def watched(*arguments: Any) -> Around:
+    def watched(*arguments: Any) -> Neighborhoods:
         alive.append(sum(one() is not None for one in seen))
-        found = look_around(*arguments)
+        found = bound_neighborhoods(*arguments)
         seen.append(weakref.ref(found))
         return found
 
-    monkeypatch.setattr(surroundings, "look_around", watched)
+    monkeypatch.setattr(surroundings, "bound_neighborhoods", watched)
     model = network("tanh", 1)
     for held, times in ((0, 1), (2, 1), (0, 4), (2, 4)):
         monkeypatch.setattr(engine, "HELD", held)
@@ -224,7 +224,7 @@ def test_a_generator_is_kept_whole() -> None:
 def test_all_samples_are_checked_before_anything_is_computed(
     inputs: Tensor, labels: Tensor, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(surroundings, "look_around", None)
+    monkeypatch.setattr(surroundings, "bound_neighborhoods", None)
     with pytest.raises((ArgumentError, LossError), match=message):
         certify(network("tanh", 1), Rows(inputs, labels), rho=0.1)
 

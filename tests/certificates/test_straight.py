@@ -148,7 +148,7 @@ def test_the_worst_case_is_there(criterion: Criterion, cost: str) -> None:
     with torch.no_grad():
         losses = ModelLoss(model, criterion)(data.inputs, data.targets)
     assert float(weights.sum()) == pytest.approx(1)
-    moved = price.value(price.pinned(data.inputs, origin), origin)
+    moved = price.value(price.restore_frozen(data.inputs, origin), origin)
     assert float((weights * moved).sum()) <= 0.3 * (1 + 1e-9)
     assert float((weights * losses).sum()) == pytest.approx(found.lower(0.3), rel=1e-9)
 

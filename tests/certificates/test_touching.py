@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from certus import Box, SquaredL2, certify
 from certus.certificates.lower_bounds import costs_beyond
-from certus.certificates.proven.constants import Grid, everywhere, look_around
-from certus.certificates.proven.majorants import Touches, Values, touching_parabolas
+from certus.certificates.proven.constants import Grid, bound_neighborhoods, certified_radii, everywhere
+from certus.certificates.proven.majorants import TangentPoints, Values, tangent_parabolas
 from certus.certificates.proven.problem import Problem
-from certus.certificates.proven.radii import certified_radii
 from certus.certificates.tangent_points import touching_points
 from certus.costs import Cost, Masked, SquaredSup, WeightedL2
 from certus.data import Samples
@@ -71,12 +70,12 @@ def test_margins_stay_below_them(kind: str, cost: Cost, wild: bool) -> None:
     generator = torch.Generator().manual_seed(2)
     if wild:
         noise = 3 * torch.randn(touches.point.shape, generator=generator, dtype=torch.float64)
-        touches = Touches(touches.sample, touches.rival, touches.point + noise)
+        touches = TangentPoints(touches.sample, touches.rival, touches.point + noise)
     known = Values.at(made).margins
-    bends = everywhere(made).margin_bend
+    bends = everywhere(made).margin_curvature
     assert known is not None
     assert bends is not None
-    found = touching_parabolas(made, known, bends, touches)
+    found = tangent_parabolas(made, known, bends, touches)
     assert found is not None
     looked = torch.isfinite(found.rise).any(2)
     assert int(looked.sum()) >= 27
@@ -84,13 +83,15 @@ def test_margins_stay_below_them(kind: str, cost: Cost, wild: bool) -> None:
     for turn in range(300):
         u = torch.randn(made.inputs.shape, dtype=torch.float64, generator=generator)
         size = 10 ** torch.empty(len(u), 1).double().uniform_(-2, 1, generator=generator)
-        move = cost.whiten(cost.freed(u / u.norm(dim=1, keepdim=True) * size))
+        move = cost.whiten(cost.free_part(u / u.norm(dim=1, keepdim=True) * size))
         moved = made.inputs + move
         if turn == 0 and not wild:
             moved = made.inputs.clone()
             moved[touches.sample] = touches.point
         square = cost.value(moved, made.inputs).reshape(-1, 1, 1)
-        most = known.values + (found.rise + found.bend * square / 2).nan_to_num(math.inf).amin(2)  # ∞ · 0
+        most = known.values + (found.rise + found.coefficient * square / 2).nan_to_num(math.inf).amin(
+            2
+        )  # ∞ · 0
         there = margins(made, moved)
         assert bool((there <= most + 1e-9)[looked].all())
         tightest = max(tightest, float((there - most)[looked].max()))
@@ -102,7 +103,7 @@ def test_a_radius_is_the_distance_of_the_nearest_error_in_the_plane() -> None:
     made = problem(network("smooth", 3, inputs=2), SquaredL2(), count=20, inputs=2)
     radii = certified_radii(made, touching_points(made))
     grid = Grid(torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64), ())
-    old = look_around(made, grid, None).radius
+    old = bound_neighborhoods(made, grid, None).radius
     assert old is not None
     assert bool((radii >= 0.999 * old).all())
     truth = np.array([brute(made, index, 1.2 * max(float(radii[index]), 0.1)) for index in range(20)])

@@ -76,7 +76,7 @@ def test_the_dual_norm_is_the_most_that_a_move_gains(cost: Cost) -> None:
     """Never below, and met up to the fineness of the moves, where no frozen coordinate counts."""
     metric, tried = cost.metric((SIZE,)), moves(cost)
     gradients = torch.randn(6, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    free = cost.freed(gradients)
+    free = cost.free_part(gradients)
     found = (free @ tried.T).amax(1)
     told = metric.dual(free)
     assert (told >= found).all()
@@ -104,7 +104,7 @@ def test_no_move_within_the_room_is_longer_than_the_farthest(cost: Cost) -> None
     told = cost.metric((SIZE,)).farthest(room)
     signs = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=SIZE)), dtype=torch.float64)
     for row, most in zip(room, told, strict=True):
-        corner = cost.norm(cost.freed(signs * row)).max()  # a convex function is largest at a corner
+        corner = cost.norm(cost.free_part(signs * row)).max()  # a convex function is largest at a corner
         assert most >= corner
         own = type(cost.unmasked) in {type(one) for one in OWN} and not isinstance(cost.unmasked, Mahalanobis)
         assert math.isclose(float(most), float(corner), rel_tol=1e-8) if own else most == math.inf
@@ -193,7 +193,7 @@ def test_a_norm_without_a_floor_is_refused() -> None:
 @pytest.mark.parametrize("domain", [Unbounded(), Box(-9.0, 9.0), Ball(0.0, 20.0)], ids=str)
 @pytest.mark.parametrize("cost", COSTS, ids=name_of)
 def test_the_balls_of_attacks_hold_those_of_the_cost(cost: Cost, domain: Domain) -> None:
-    ball, steps = cost.stepping(domain), moves(cost, 500)
+    ball, steps = cost.attack_ball(domain), moves(cost, 500)
     origin = torch.zeros_like(steps)
     for size in (0.1, 1.0, 3.0):
         values = cost.value(size * steps, origin)
@@ -217,12 +217,16 @@ def test_a_fraction_of_the_way_costs_no_more_than_its_share(cost: Cost) -> None:
 
 def test_what_a_mask_freezes() -> None:
     cost, points, origin = Masked(SquaredL2(), MASK), torch.ones(2, SIZE), torch.zeros(2, SIZE)
-    assert cost.freed(points).tolist() == cost.pinned(points, origin).tolist() == [[1.0, 0.0, 1.0]] * 2
-    assert cost.pinned(origin, points).tolist() == [[0.0, 1.0, 0.0]] * 2
+    assert (
+        cost.free_part(points).tolist()
+        == cost.restore_frozen(points, origin).tolist()
+        == [[1.0, 0.0, 1.0]] * 2
+    )
+    assert cost.restore_frozen(origin, points).tolist() == [[0.0, 1.0, 0.0]] * 2
     assert (cost.finite, cost.unmasked) == (False, SquaredL2())
     plain = SquaredL2()
-    assert plain.freed(points) is points
-    assert plain.pinned(points, origin) is points
+    assert plain.free_part(points) is points
+    assert plain.restore_frozen(points, origin) is points
     assert plain.finite
     assert plain.unmasked is plain
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from certus._eval_mode import evaluation_mode
+from certus._eval_mode import loss_eval_mode
 from certus._tensor import differentiable
 from certus._validation import check_batch
 from certus.errors import ArgumentError, UnsupportedError, require
@@ -103,7 +103,7 @@ def _untouched(model: torch.nn.Module) -> Iterator[None]:
     try:
         for weight in frozen:
             weight.requires_grad_(False)
-        with torch.inference_mode(False), torch.enable_grad(), evaluation_mode(model):
+        with torch.inference_mode(False), torch.enable_grad(), loss_eval_mode(model):
             yield
     finally:
         for weight in frozen:

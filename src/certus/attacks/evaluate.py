@@ -25,7 +25,7 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from certus._eval_mode import evaluation_mode
+from certus._eval_mode import loss_eval_mode
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus._validation import check_batch
 from certus.attacks.projected_gradient_descent import BIM, FGSM, PGD, default_step
@@ -34,7 +34,7 @@ from certus.costs import Cost, SquaredL2
 from certus.costs.masked import masked_to
 from certus.data import DataLike, Samples, gather_samples
 from certus.domains import Domain, Unbounded
-from certus.errors import ArgumentError, LossError, require, require_count, require_seed, sample_list
+from certus.errors import ArgumentError, LossError, format_samples, require, require_count, require_seed
 from certus.evidence import Evidence
 from certus.inner import WRM, default_maximizer
 from certus.inner.methods import ERM, Method, MethodLike, as_method
@@ -119,13 +119,13 @@ def attack_data(
             moved = attack(loss, batch.inputs, batch.targets)
             if data.encoding is not None and not data.encoding.plain:
                 moved = data.encoding.with_numbers(moved, batch.inputs)
-            with torch.no_grad(), evaluation_mode(loss):
+            with torch.no_grad(), loss_eval_mode(loss):
                 outputs = loss.outputs(moved)
                 losses = evaluate_loss(loss.criterion, outputs, batch.targets)
             if not torch.isfinite(losses).all():
                 bad = (~torch.isfinite(losses)).nonzero().flatten() + first
                 raise LossError(
-                    f"The loss is not finite after the attack, at {sample_list(bad.tolist())}: "
+                    f"The loss is not finite after the attack, at {format_samples(bad.tolist())}: "
                     "the weights are useless, or the attack moves too far for the inputs' dtype."
                 )
             wrong = predicted(outputs) != batch.targets.flatten() if labelled else torch.zeros_like(losses)
@@ -267,7 +267,7 @@ def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Samples, norm: float, batch_size
 
 def _is_own(wrm: WRM, norm: float) -> bool:
     """Whether the cost is the square of this norm."""
-    balls = wrm.cost.stepping(wrm.domain)
+    balls = wrm.cost.attack_ball(wrm.domain)
     return balls.own and balls.p == norm
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus._eval_mode import evaluation_mode
+from certus._eval_mode import loss_eval_mode
 from certus._tensor import per_sample
 from certus._validation import check_batch, check_domain, check_geometry
 from certus.attacks.evaluate import check_model_loss
@@ -213,7 +213,7 @@ def _check(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> None:
 
 def _errs(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:
     """(batch,) whether the model misclassifies; outputs that are not finite are no answer, so no error."""
-    with torch.no_grad(), evaluation_mode(loss):
+    with torch.no_grad(), loss_eval_mode(loss):
         outputs = loss.outputs(inputs)
     return (predicted(outputs) != targets) & torch.isfinite(outputs).flatten(1).all(1)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from certus._eval_mode import evaluation_mode
-from certus._tensor import differentiable, per_sample, widened
+from certus._eval_mode import loss_eval_mode
+from certus._tensor import as_float64, differentiable, per_sample
 from certus._validation import check_batch, check_domain, check_loss
 from certus.attacks import projections as balls
 from certus.domains import Domain, Intervals, Unbounded
@@ -83,7 +83,7 @@ class GradientAttack(Method):
         if self.step_size is not None:
             length = _for_batch("step_size", self.step_size, inputs)
         length = -length if self.targeted else length
-        with torch.inference_mode(False), torch.no_grad(), evaluation_mode(loss):
+        with torch.inference_mode(False), torch.no_grad(), loss_eval_mode(loss):
             origin = differentiable(inputs).detach()
             targets = None if targets is None else differentiable(targets).detach()
             best = self._climb(loss, origin, targets, radius, length)
@@ -127,7 +127,7 @@ class GradientAttack(Method):
 def _check_lengths(name: str, value: float | Tensor) -> None:
     """A number, or one for each sample: finite and not negative."""
     try:
-        lengths = widened(value)
+        lengths = as_float64(value)
     except (TypeError, ValueError, RuntimeError):
         raise ArgumentError(f"`{name}` must be a number or a tensor; got {value!r}.") from None
     valid = lengths.dim() <= 1 and bool((torch.isfinite(lengths) & (lengths >= 0)).all())

@@ -7,7 +7,7 @@ Each is a base σ with a sharpness b, one number or one for each unit:
     σ_b(z) = σ(bz)/b,     σ_b'(z) = σ'(bz),     σ_b''(z) = b σ''(bz)
 
 On an interval a smooth function is extreme at an end, or at one of its few critical points, which are listed.
-Ranges are widened by 10⁻¹³, far above the rounding of these bounded functions. At a kink σ'' = ±∞.
+Ranges are as_float64 by 10⁻¹³, far above the rounding of these bounded functions. At a kink σ'' = ±∞.
 
 A layer may compute σ_b + d(z) instead, with 0 ≤ |d| ≤ j/b, as torch's softplus does above its threshold. At
 each x the network is then G(x) for a network G whose layer adds the constant d = d(z(x)): the same slopes and
@@ -16,6 +16,13 @@ curvatures, and values at every other point that are off by at most j/b. So j/b 
 The table of activations: base σ, σ' and σ'', with the places where they are extreme.
 
 ELU(1) and CELU are C¹ with a Lipschitz derivative: their σ'' exists almost everywhere, and the bounds hold.
+
+The largest entry of each window: not smooth.
+
+Log-softmax as the last layer, as many tutorials have it: F ↦ F − log Σ exp F.
+
+It subtracts one number from all outputs, and the losses of classes see differences of outputs only. So the
+loss behind it is the loss without it, and it is left out. Anywhere else it has no rule.
 """
 
 from __future__ import annotations
@@ -24,17 +31,25 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from certus._tensor import per_sample
-from certus.bounds.curvature_rules import Joint, Range, Site, bend_by_max_rule, bend_by_sum_rule, exact_bend
-from certus.bounds.passes import Met, Place, Reach, Rounded, Rows, Shape, Stage, Tally, size, times
+from certus.bounds.curvature_rules import (
+    Joint,
+    Range,
+    Site,
+    exact_curvature,
+    max_rule_curvature,
+    sum_rule_curvature,
+)
+from certus.bounds.passes import Position, Reach, Rounded, Rows, Saved, Shape, Stage, Totals, size, times
 from certus.bounds.smoothness import LayerBound
-from certus.rounding import HUNDREDS, SOME, TINY, slack, up
+from certus.errors import UnsupportedError
+from certus.rounding import FEW, HUNDREDS, SOME, TINY, slack, up
 
 Function = Callable[[Tensor], Tensor]
 
@@ -73,7 +88,7 @@ class Activation(Stage):
         joint: how σ'' is tied to σ'.
         sharpness: b.
         jump: j, the largest |d| of the layer for b = 1.
-        printed_curvature: sup|σ''| as the paper prints it, where that differs.
+        paper_curvature: sup|σ''| as the paper prints it, where that differs.
     """
 
     name: str
@@ -87,7 +102,7 @@ class Activation(Stage):
     joint: Joint = Joint.NOTHING
     sharpness: float | Tensor = 1.0
     jump: float = 0.0
-    printed_curvature: float | None = None
+    paper_curvature: float | None = None
 
     @property
     def smooth(self) -> bool:
@@ -126,21 +141,21 @@ class Activation(Stage):
             *(float(curvatures[0].min()), float(curvatures[1].max())),
         )
 
-    def shape_behind(self, shape: Shape) -> Shape:
+    def output_shape(self, shape: Shape) -> Shape:
         return shape
 
-    def reach(self, before: Reach, radius: Tensor | None, values: Stage) -> tuple[Reach, Met]:
+    def forward(self, before: Reach, radius: Tensor | None, values: Stage) -> tuple[Reach, Saved]:
         site = self._meet(before, radius)
         steep = site.steepest
         unit = before.unit * steep
         length = torch.minimum(before.length * steep.flatten(1).amax(1), size(unit))
         bent = torch.maximum(site.curvature[0].abs(), site.curvature[1].abs()).flatten(1).amax(1)
-        bend = times(bent, before.length**2) + times(steep.flatten(1).amax(1), before.bend)
+        curvature = times(bent, before.length**2) + times(steep.flatten(1).amax(1), before.curvature)
         center = error = None
         if before.center is not None and before.error is not None:
             center = self.apply(before.center)
             error = before.error * steep + self._inexact(before.center, center)
-        return Reach(length, unit, bend, center, error), site
+        return Reach(length, unit, curvature, center, error), site
 
     def _meet(self, before: Reach, radius: Tensor | None) -> Site:
         """On a ball units stay within unit·radius of their value at the sample."""
@@ -161,50 +176,50 @@ class Activation(Stage):
         sharpness = torch.as_tensor(self.sharpness, dtype=torch.float64)
         return slack(8) * (outputs.abs() + inputs.abs() + 1 / sharpness) + up(self.jump / sharpness)
 
-    def pull(self, rows: Rows, met: Met, tally: Tally, place: Place) -> Rows:
-        site: Site = met
+    def backward(self, rows: Rows, saved: Saved, totals: Totals, position: Position) -> Rows:
+        site: Site = saved
         low, high = rows.low, rows.high
         corners = [times(v, c.unsqueeze(1)) for v in (low, high) for c in site.curvature]
         most, opposite = _largest(corners), _largest([-corner for corner in corners])
-        tally.add(place.path, bend_by_sum_rule(site, most), bend_by_sum_rule(site, opposite))
+        totals.add(position.path, sum_rule_curvature(site, most), sum_rule_curvature(site, opposite))
         slopes = [v * s.unsqueeze(1) for v in (low, high) for s in site.slope]
         low = torch.minimum(torch.minimum(slopes[0], slopes[1]), torch.minimum(slopes[2], slopes[3]))
         high = torch.maximum(torch.maximum(slopes[0], slopes[1]), torch.maximum(slopes[2], slopes[3]))
         steepest = site.steepest.flatten(1).amax(1)
         after: Tensor | None = None
         if rows.curvature is not None:
-            units = bend_by_max_rule(site, rows, most)
+            units = max_rule_curvature(site, rows, most)
             after = units.flatten(2).amax(2)
-            tally.ending = None if place.inside else exact_bend(site, units)
+            totals.ending = None if position.inside else exact_curvature(site, units)
         made = Rows(low, high, rows.length * steepest.unsqueeze(1), after)
         largest = made.largest
         made = replace(made, length=torch.minimum(made.length, size(largest, 2)))
-        tally.gain = tally.gain * steepest
-        if not place.inside:
+        totals.gain = totals.gain * steepest
+        if not position.inside:
             cut = made.length * site.length.unsqueeze(1)
             single = (largest * site.unit.unsqueeze(1)).flatten(2).sum(2)
-            tally.lipschitz = torch.minimum(tally.lipschitz, torch.minimum(cut, single))
+            totals.lipschitz = torch.minimum(totals.lipschitz, torch.minimum(cut, single))
         return made
 
-    def rounded(self, value: Tensor, error: Tensor) -> Rounded:
+    def forward_rounding(self, value: Tensor, error: Tensor) -> Rounded:
         after = self.apply(value)
         off = self.extremes.steepest * error + self._inexact(value, after)
         return Rounded(after, off, (value, error))
 
-    def pull_rounding(self, size: Tensor, error: Tensor, met: Met) -> tuple[Tensor, Tensor]:
-        value, off = met
+    def backward_rounding(self, size: Tensor, error: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
+        value, off = saved
         low, high = self.slope_range(value - off, value + off)
         unsure = high - low + slack(8) * (1 + (value * self.sharpness).abs())
         steep = torch.maximum(low.abs(), high.abs()).flatten(1).amax(1)
         error = steep * error + (size + error) * unsure.flatten(1).amax(1)
         return steep * size, error
 
-    def printed(self, length: float, bend: float) -> tuple[float, float]:
+    def paper_constants(self, length: float, curvature: float) -> tuple[float, float]:
         slope = self.extremes.steepest
-        curved = self.printed_curvature or self.extremes.sharpest
-        return slope * length, slope * bend + (curved * length * length if length else 0.0)
+        curved = self.paper_curvature or self.extremes.sharpest
+        return slope * length, slope * curvature + (curved * length * length if length else 0.0)
 
-    def table(
+    def table_rows(
         self, path: str, kind: str, before: Reach, behind: float, added: dict[str, Tensor]
     ) -> list[LayerBound]:
         own = float(added[path][0]) if path in added else 0.0
@@ -286,7 +301,7 @@ SIGMOID = Activation(
     slope_peaks=(0.0,),
     curvature_peaks=(-math.log(2 + math.sqrt(3)), math.log(2 + math.sqrt(3))),
     slope_limits=(0.0, 0.0),
-    printed_curvature=0.1,
+    paper_curvature=0.1,
 )
 TANH = Activation(
     *("tanh", torch.tanh, lambda z: 4 * _bump(2 * z), lambda z: -8 * torch.tanh(z) * _bump(2 * z)),
@@ -405,4 +420,118 @@ def kinked_elu(name: str, alpha: float, scale: float = 1.0) -> Activation:
         slope_peaks=(-TINY, 0.0),
         slope_limits=(0.0, scale),
         kinks=(0.0,),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPool(Stage):
+    """``maximum`` and ``spread`` act on (batch, *shape) tensors.
+
+    Attributes:
+        spread: the transpose of summing each window: (batch, *out) → (batch, *in).
+        overlap: how many windows share an entry, at most; its root is the Lipschitz constant.
+    """
+
+    in_shape: Shape
+    out_shape: Shape
+    maximum: Callable[[Tensor], Tensor]
+    spread: Callable[[Tensor], Tensor]
+    overlap: int
+
+    @property
+    def gain(self) -> float:
+        return up(math.sqrt(self.overlap), FEW)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return self.out_shape
+
+    @property
+    def smooth(self) -> bool:
+        return False
+
+    def apply(self, points: Tensor) -> Tensor:
+        return self.maximum(points)
+
+    def forward(self, before: Reach, radius: Tensor | None, values: Stage) -> tuple[Reach, Saved]:
+        unit = self.maximum(before.unit)
+        length = torch.minimum(before.length * self.gain, size(unit))
+        center = None if before.center is None else self.maximum(before.center)
+        error = None if before.error is None else self.maximum(before.error)
+        return Reach(length, unit, torch.full_like(before.curvature, math.inf), center, error), None
+
+    def backward(self, rows: Rows, saved: Saved, totals: Totals, position: Position) -> Rows:
+        form = (*rows.low.shape[:2], *self.in_shape)
+        low, high = (
+            self.spread(part.flatten(0, 1)).reshape(form) * (1 + slack(self.overlap))
+            for part in (rows.low.clamp_max(0), rows.high.clamp_min(0))
+        )
+        kinked = torch.where(rows.length > 0, math.inf, torch.zeros_like(rows.length))
+        totals.add(position.path, kinked, kinked)
+        totals.gain = totals.gain * self.gain
+        bent = None if rows.curvature is None else rows.curvature + kinked
+        made = Rows(low, high, rows.length * self.gain, bent)
+        return replace(made, length=torch.minimum(made.length, size(made.largest, 2)))
+
+    def forward_rounding(self, value: Tensor, error: Tensor) -> Rounded:
+        return Rounded(self.maximum(value), self.maximum(error), None)
+
+    @property
+    def depth(self) -> int:
+        return 1
+
+    def backward_rounding(self, size: Tensor, error: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
+        """Nothing is known of a gradient behind a maximum: another entry may have been the largest."""
+        return self.gain * size, self.gain * (error + 2 * size)
+
+    def paper_constants(self, length: float, curvature: float) -> tuple[float, float]:
+        return math.sqrt(self.overlap) * length, math.inf
+
+    def table_rows(
+        self, path: str, kind: str, before: Reach, behind: float, added: dict[str, Tensor]
+    ) -> list[LayerBound]:
+        own = float(added[path][0]) if path in added else 0.0
+        return [LayerBound(path, kind, math.sqrt(self.overlap), math.inf, behind, own)]
+
+
+class LogSoftmax(Stage):
+    """Log-softmax over the only axis of a sample."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def apply(self, points: Tensor) -> Tensor:
+        return torch.log_softmax(points, 1)
+
+    def forward(self, before: Reach, radius: Tensor | None, values: Stage) -> tuple[Reach, Saved]:
+        refuse_log_softmax()
+
+    def backward(self, rows: Rows, saved: Saved, totals: Totals, position: Position) -> Rows:
+        refuse_log_softmax()
+
+    def forward_rounding(self, value: Tensor, error: Tensor) -> Rounded:
+        refuse_log_softmax()
+
+    def backward_rounding(self, size: Tensor, error: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
+        refuse_log_softmax()
+
+    def paper_constants(self, length: float, curvature: float) -> tuple[float, float]:
+        refuse_log_softmax()
+
+    def table_rows(
+        self, path: str, kind: str, before: Reach, behind: float, added: dict[str, Tensor]
+    ) -> list[LayerBound]:
+        refuse_log_softmax()
+
+
+def log_softmax_over(axis: int | None, shape: Shape) -> Stage:
+    """The stage for one axis, the batch counted in."""
+    if len(shape) != 1 or axis not in (1, -1):
+        raise UnsupportedError(f"the axis {axis} of inputs of shape {shape}; it must be the classes")
+    return LogSoftmax()
+
+
+def refuse_log_softmax() -> NoReturn:
+    """Raise: it stands where a bound would have to go through it."""
+    raise UnsupportedError(
+        "log_softmax has a rule as the very last layer only, before CrossEntropy or SmoothMargin."
     )

@@ -24,24 +24,28 @@ import torch
 from torch import Tensor, nn
 
 from certus._eval_mode import unwrapped
-from certus._tensor import widened
-from certus.bounds.backward import Outputs, Pullback, geometry_of, read_outputs, sum_rule
-from certus.bounds.composition import (
-    Step,
-    Trace,
-    assumptions_of,
-    forward,
-    printed,
-    swelling,
-    table_of,
-    widths,
-)
+from certus._tensor import as_float64
+from certus.bounds.activations import LogSoftmax, refuse_log_softmax
+from certus.bounds.backward import BackwardPass, Outputs, geometry_of, read_outputs, sum_rule
 from certus.bounds.criteria import Softmax, check_targets, check_values, read_criterion
 from certus.bounds.equivalence import check_wrapper, random_points
-from certus.bounds.log_softmax import LogSoftmax, refuse_log_softmax
 from certus.bounds.network import infer_shape, read_network, whiten_steps
 from certus.bounds.operators import Operator
-from certus.bounds.passes import Reach, Rows, Shape, size, times
+from certus.bounds.passes import (
+    Reach,
+    Rows,
+    Shape,
+    Step,
+    Trace,
+    amplification,
+    assumptions_of,
+    forward,
+    paper_constants,
+    size,
+    table_rows_of,
+    times,
+    widths,
+)
 from certus.bounds.smoothness import LayerBound, LocalBound, SmoothnessBound
 from certus.costs import Cost, SquaredL2
 from certus.costs.claims import cost_assumptions
@@ -57,7 +61,7 @@ _CROSS_ENTROPY = CrossEntropy()
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class AnalysisResult:
     """One analysis, for a batch of balls or for all of space (batch 1); see ``LocalBound`` for the names."""
 
     reach: Reach
@@ -131,16 +135,16 @@ class Analysis:
         return outputs
 
     @cached_property
-    def back(self) -> Pullback:
+    def back(self) -> BackwardPass:
         """The way back from the outputs."""
-        return Pullback(self.steps, self.geometry, self.outputs)
+        return BackwardPass(self.steps, self.geometry, self.outputs)
 
     @cached_property
-    def everywhere(self) -> Found:
+    def everywhere(self) -> AnalysisResult:
         """The analysis of all of space."""
         return self.run(None, None, None)
 
-    def run(self, points: Tensor | None, targets: Tensor | None, radius: Tensor | None) -> Found:
+    def run(self, points: Tensor | None, targets: Tensor | None, radius: Tensor | None) -> AnalysisResult:
         """Analyse balls around float64 points of shape (batch, …), or all of space."""
         reach, trace = forward(self.steps, self.geometry.start(self.shape, points), radius)
         if self.softmax is None:
@@ -149,19 +153,19 @@ class Analysis:
 
     def _softmax(
         self, criterion: Softmax, reach: Reach, trace: Trace, targets: Tensor | None, radius: Tensor | None
-    ) -> Found:
+    ) -> AnalysisResult:
         count, classes = len(reach.length), self.outputs.classes
         labels = None if targets is None else check_targets(targets, count, classes)
         error, margins = torch.ones(count, dtype=torch.float64), None
         if labels is None:
-            found = self.back.margins(reach, trace)
+            result = self.back.margins(reach, trace)
         else:
-            found = self.back.own_margins(reach, trace, labels)
+            result = self.back.label_margins(reach, trace, labels)
         # With label smoothing mass also moves between two other classes.
-        moving = self.back.margins(reach, trace) if labels is not None and criterion.smoothing else found
+        moving = self.back.margins(reach, trace) if labels is not None and criterion.smoothing else result
         if labels is not None and radius is not None:
             margins, own = self._values(reach, labels)
-            error = criterion.error(margins + found.slopes * radius.unsqueeze(1), own)
+            error = criterion.error(margins + result.slopes * radius.unsqueeze(1), own)
         weight = criterion.weight(error, classes)
         hull = self.outputs.hull(None if criterion.smoothing else labels)
         box = [part * weight.reshape(-1, *([1] * (part.dim() - 1))) for part in hull]
@@ -173,19 +177,19 @@ class Analysis:
             (criterion.variance(error) * apart**2).unsqueeze(1),
         )
         largest, steepest = self.back.descend(reach, trace, start)
-        length, bend = self.outputs.norm * reach.length, self.outputs.norm * reach.bend
+        length, curvature = self.outputs.norm * reach.length, self.outputs.norm * reach.curvature
         bounds = {
-            "corrected": up(criterion.corrected(bend, length)),
+            "corrected": up(criterion.corrected(curvature, length)),
             "sum": up(criterion.combine(moving.sharpest, moving.spread, error, classes)),
             "max": up(largest),
         }
-        return Found(
+        return AnalysisResult(
             reach=reach,
             bounds=bounds,
             lipschitz=up(torch.minimum(weight * moving.steepest, steepest)),
             output_lipschitz=up(length),
-            margin_lipschitz=up(found.slopes),
-            margin_curvature=up(found.bends),
+            margin_lipschitz=up(result.slopes),
+            margin_curvature=up(result.curvatures),
             error=error,
             margins=margins,
             parts={path: weight * part for path, part in moving.parts.items()},
@@ -215,10 +219,12 @@ class Analysis:
             logits, error = torch.cat([nothing, logits], 1), torch.cat([nothing, error], 1)
         return logits, error
 
-    def _squares(self, reach: Reach, trace: Trace, targets: Tensor | None, radius: Tensor | None) -> Found:
+    def _squares(
+        self, reach: Reach, trace: Trace, targets: Tensor | None, radius: Tensor | None
+    ) -> AnalysisResult:
         """2JᵀJ ≤ 2α², and the residuals' part as one row; without a ball the residuals have no bound."""
         count, outputs = len(reach.length), self.outputs
-        length, bend = outputs.norm * reach.length, outputs.norm * reach.bend
+        length, curvature = outputs.norm * reach.length, outputs.norm * reach.curvature
         low = torch.full((count, outputs.classes), -math.inf, dtype=torch.float64)
         high = -low
         if targets is not None and radius is not None:
@@ -226,23 +232,23 @@ class Analysis:
             away = logits - check_values(targets, logits)
             each = outputs.singles()
             slopes = torch.minimum(
-                self.back.tally(trace, each, count).lipschitz, each.length * reach.length.unsqueeze(1)
+                self.back.totals(trace, each, count).lipschitz, each.length * reach.length.unsqueeze(1)
             )
             room = up(error + slopes * radius.unsqueeze(1)) + FEW * away.abs()
             low, high = away - room, away + room
         steep = 2 * size(torch.maximum(low.abs(), high.abs()))
-        corrected = times(steep, bend) + 2 * length**2
+        corrected = times(steep, curvature) + 2 * length**2
         lipschitz, parts = times(steep, length), {}
         bounds = dict.fromkeys(("corrected", "sum", "max"), up(corrected))
         if bool(torch.isfinite(high).all()):
             rows = outputs.mixture(2 * low, 2 * high)
-            tally = self.back.tally(trace, rows, count)
-            parts = {path: part[:, 0] for path, part in tally.convex.items()}
+            totals = self.back.totals(trace, rows, count)
+            parts = {path: part[:, 0] for path, part in totals.convex.items()}
             own = torch.full((count, 1), 2 * outputs.norm * outputs.norm, dtype=torch.float64)
             largest, steepest = self.back.descend(reach, trace, replace(rows, curvature=own))
-            bounds["sum"] = up(sum_rule(tally.convex, (count, 1))[:, 0] + 2 * length**2)
+            bounds["sum"] = up(sum_rule(totals.convex, (count, 1))[:, 0] + 2 * length**2)
             bounds["max"], lipschitz = up(largest), torch.minimum(lipschitz, steepest)
-        return Found(
+        return AnalysisResult(
             reach=reach,
             bounds=bounds,
             lipschitz=up(lipschitz),
@@ -262,7 +268,7 @@ def _check_scales(steps: list[Step]) -> None:
     A product below 10⁻³²³ is 0 there, and a root of squares below 10⁻¹⁶¹ too. While nothing grows by more
     than 10⁶⁰ on its way, and a curvature by its square, no bound is off by 10⁻⁴⁰.
     """
-    most = swelling(steps)
+    most = amplification(steps)
     if not most <= _MOST_SWELLING:
         raise UnprovableError(
             f"The layers of this model enlarge numbers by up to {most:.3g}, one after another: above "
@@ -299,23 +305,23 @@ def input_smoothness(
     analysis = model
     if not isinstance(analysis, Analysis):
         analysis = Analysis(analysis, criterion, input_shape=input_shape, cost=cost)
-    found = analysis.everywhere
-    bounds = {name: float(values[0]) for name, values in found.bounds.items()}
+    result = analysis.everywhere
+    bounds = {name: float(values[0]) for name, values in result.bounds.items()}
     if analysis.softmax is not None:
         bounds = {"paper": _printed(analysis, analysis.softmax), **bounds}
     if any(math.isnan(bound) for bound in bounds.values()):
         raise CertusError("The bounds overflow float64: the weights of this model are too large.")
-    layers = _table(analysis, found)
+    layers = _table(analysis, result)
     obstacle = None
     if math.isinf(min(bounds.values())):
-        kinked = [layer.path for layer in layers if math.isinf(layer.bend)]
+        kinked = [layer.path for layer in layers if math.isinf(layer.second_derivative)]
         obstacle = kinked[0] if kinked else "the residuals F − y have no bound over all inputs"
     return SmoothnessBound(
         bounds=bounds,
-        lipschitz=float(found.lipschitz[0]),
-        output_lipschitz=float(found.output_lipschitz[0]),
-        margin_lipschitz=None if found.margin_lipschitz is None else found.margin_lipschitz[0],
-        margin_curvature=None if found.margin_curvature is None else found.margin_curvature[0],
+        lipschitz=float(result.lipschitz[0]),
+        output_lipschitz=float(result.output_lipschitz[0]),
+        margin_lipschitz=None if result.margin_lipschitz is None else result.margin_lipschitz[0],
+        margin_curvature=None if result.margin_curvature is None else result.margin_curvature[0],
         layers=layers,
         obstacle=obstacle,
         cost=analysis.cost,
@@ -352,7 +358,7 @@ def local_smoothness(
     )
     require(len(inputs) > 0, "inputs", "hold at least one sample", "none")
     require_real(inputs=inputs, targets=targets)
-    radii = widened(radius).expand(len(inputs))
+    radii = as_float64(radius).expand(len(inputs))
     valid = bool((torch.isfinite(radii) & (radii >= 0)).all())
     require(valid, "radius", "be finite and not negative", radius)
     points = inputs.detach().cpu().double()
@@ -398,18 +404,18 @@ def _smaller(parts: list[Tensor | None], whole: Tensor | None, labels: Tensor) -
 def _printed(analysis: Analysis, softmax: Softmax) -> float:
     """√2·β_L + α_L² with the constants that the paper prints."""
     steps = analysis.steps if analysis.head is None else [*analysis.steps, analysis.head]
-    length, bend = printed(steps, analysis.geometry.length)
-    return up(softmax.printed(bend, length))
+    length, curvature = paper_constants(steps, analysis.geometry.length)
+    return up(softmax.paper_bound(curvature, length))
 
 
-def _table(analysis: Analysis, found: Found) -> list[LayerBound]:
+def _table(analysis: Analysis, result: AnalysisResult) -> list[LayerBound]:
     start = analysis.geometry.start(analysis.shape)
-    lines, end = table_of(analysis.steps, start, found.parts)
+    lines, end = table_rows_of(analysis.steps, start, result.parts)
     if analysis.head is not None:
-        more, _ = table_of([analysis.head], end, found.parts)
+        more, _ = table_rows_of([analysis.head], end, result.parts)
         lines += more
-    own = float(found.bounds["sum"][0]) - sum(line.curvature for line in lines)
+    own = float(result.bounds["sum"][0]) - sum(line.curvature for line in lines)
     last = LayerBound(
-        "", "loss", math.nan, math.nan, float(found.lipschitz[0]), max(own, 0.0) if own == own else 0.0
+        "", "loss", math.nan, math.nan, float(result.lipschitz[0]), max(own, 0.0) if own == own else 0.0
     )
     return [*lines, last]

@@ -24,10 +24,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from certus.bounds.composition import Step, Trace, backward
 from certus.bounds.curvature_rules import Site
 from certus.bounds.operators import Dense, Diagonal, Operator
-from certus.bounds.passes import Reach, Rows, Shape, Tally, size
+from certus.bounds.passes import Reach, Rows, Shape, Step, Totals, Trace, backward, size
 from certus.costs import Cost
 from certus.costs.claims import check_claims_everywhere
 from certus.costs.metric import Metric
@@ -62,8 +61,8 @@ class Geometry:
         ones = torch.ones(count, dtype=torch.float64)
         unit = torch.full((count, *shape), self.unit, dtype=torch.float64)
         error = None if points is None else torch.zeros_like(points)
-        bend = torch.zeros_like(ones)
-        return Reach(self.length * ones, unit, bend, points, error, identity=self.length == 1)
+        curvature = torch.zeros_like(ones)
+        return Reach(self.length * ones, unit, curvature, points, error, identity=self.length == 1)
 
 
 def geometry_of(cost: Cost, shape: Shape) -> Geometry:
@@ -182,13 +181,13 @@ class MarginBounds:
     """Bounds on margins F_k − F_y, on a ball around each sample or over all of space (batch 1).
 
     Attributes:
-        slopes, bends: (batch, …) Lipschitz constant and curvature of each margin; 0 for k = y.
+        slopes, curvatures: (batch, …) Lipschitz constant and curvature of each margin; 0 for k = y.
         spread: (batch,) D, the Lipschitz constant of every F_i − F_j.
         parts: what each path adds to the largest curvature, (batch,).
     """
 
     slopes: Tensor
-    bends: Tensor
+    curvatures: Tensor
     spread: Tensor
     parts: dict[str, Tensor]
 
@@ -200,11 +199,11 @@ class MarginBounds:
     @property
     def sharpest(self) -> Tensor:
         """(batch,) the largest curvature."""
-        return self.bends.flatten(1).amax(1)
+        return self.curvatures.flatten(1).amax(1)
 
 
 @dataclass(frozen=True, eq=False)
-class Pullback:
+class BackwardPass:
     """The way back through a network.
 
     Attributes:
@@ -217,35 +216,35 @@ class Pullback:
     geometry: Geometry
     outputs: Outputs
 
-    def tally(self, trace: Trace, rows: Rows, count: int) -> Tally:
+    def totals(self, trace: Trace, rows: Rows, count: int) -> Totals:
         """A backward pass of the same rows for every sample."""
         start = Rows(*(part.expand(count, *part.shape[1:]) for part in (rows.low, rows.high, rows.length)))
-        tally = Tally(
+        totals = Totals(
             torch.full(start.length.shape, math.inf, dtype=torch.float64), torch.ones(count).double()
         )
-        self._finish(trace, start, tally)
-        return tally
+        self._finish(trace, start, totals)
+        return totals
 
-    def _finish(self, trace: Trace, start: Rows, tally: Tally) -> Rows:
+    def _finish(self, trace: Trace, start: Rows, totals: Totals) -> Rows:
         # For one row of balls in L2 the cut at the inputs costs more than all the rest, and seldom wins.
         whole = len(start.length) == 1 or self.geometry.length != 1
-        end = backward(self.steps, trace, start, tally, whole=whole)
+        end = backward(self.steps, trace, start, totals, whole=whole)
         if whole:
             single = end.largest.flatten(2).sum(2) * self.geometry.unit
             cut = torch.minimum(single, end.length * self.geometry.length)
-            tally.lipschitz = torch.minimum(tally.lipschitz, cut)
+            totals.lipschitz = torch.minimum(totals.lipschitz, cut)
         return end
 
     def descend(self, reach: Reach, trace: Trace, start: Rows) -> tuple[Tensor, Tensor]:
         """The max rule from the outputs to the inputs, and the slope of the row, both (batch,)."""
         count = len(reach.length)
-        tally = Tally(start.length * reach.length.unsqueeze(1), torch.ones(count, dtype=torch.float64))
-        end = self._finish(trace, start, tally)
+        totals = Totals(start.length * reach.length.unsqueeze(1), torch.ones(count, dtype=torch.float64))
+        end = self._finish(trace, start, totals)
         assert end.curvature is not None
         found = end.curvature * self.geometry.length**2
-        if tally.ending is not None:
-            found = torch.minimum(found, tally.ending)
-        return found[:, 0], tally.lipschitz[:, 0]
+        if totals.ending is not None:
+            found = torch.minimum(found, totals.ending)
+        return found[:, 0], totals.lipschitz[:, 0]
 
     def margins(self, reach: Reach, trace: Trace) -> MarginBounds:
         """Of all pairs of classes: [k, y] of F_k − F_y, (batch, K, K)."""
@@ -254,36 +253,36 @@ class Pullback:
         if classes > MOST_CLASSES:
             low, high = self.outputs.hull(None)
             rows = Rows(low, high, self.outputs.distances().max().reshape(1, 1))
-            tally = self.tally(trace, rows, count)
-            total = sum_rule(tally.convex, (count, 1))
-            bends = torch.where(torch.eye(classes, dtype=torch.bool), 0.0, total.unsqueeze(2))
-            parts = {path: part[:, 0] for path, part in tally.convex.items()}
-            return MarginBounds(cut, bends, cut.flatten(1).amax(1), parts)
+            totals = self.totals(trace, rows, count)
+            total = sum_rule(totals.convex, (count, 1))
+            curvatures = torch.where(torch.eye(classes, dtype=torch.bool), 0.0, total.unsqueeze(2))
+            parts = {path: part[:, 0] for path, part in totals.convex.items()}
+            return MarginBounds(cut, curvatures, cut.flatten(1).amax(1), parts)
         rows = self.outputs.differences()
-        tally = self.tally(trace, rows, count)
+        totals = self.totals(trace, rows, count)
         first, second = self.outputs.pairs()
         ends = (rows.largest * reach.unit.unsqueeze(1)).flatten(2).sum(2)
-        found = torch.minimum(tally.lipschitz, ends)
+        found = torch.minimum(totals.lipschitz, ends)
         slopes = torch.minimum(cut, _matrix(found, found, first, second, classes))
-        convex = sum_rule(tally.convex, (count, len(first)))
-        concave = sum_rule(tally.concave, (count, len(first)))
-        bends = _matrix(convex, concave, first, second, classes)
+        convex = sum_rule(totals.convex, (count, len(first)))
+        concave = sum_rule(totals.concave, (count, len(first)))
+        curvatures = _matrix(convex, concave, first, second, classes)
         both = torch.cat([convex, concave], 1).argmax(1, keepdim=True)
         parts = {
-            path: torch.cat([tally.convex[path], tally.concave[path]], 1).gather(1, both)[:, 0]
-            for path in tally.convex
+            path: torch.cat([totals.convex[path], totals.concave[path]], 1).gather(1, both)[:, 0]
+            for path in totals.convex
         }
-        return MarginBounds(slopes, bends, slopes.flatten(1).amax(1), parts)
+        return MarginBounds(slopes, curvatures, slopes.flatten(1).amax(1), parts)
 
-    def own_margins(self, reach: Reach, trace: Trace, labels: Tensor) -> MarginBounds:
+    def label_margins(self, reach: Reach, trace: Trace, labels: Tensor) -> MarginBounds:
         """Against each sample's own label y: [k] of F_k − F_y, (batch, K)."""
         rows = self.outputs.against(labels)
-        tally = self.tally(trace, rows, len(labels))
+        totals = self.totals(trace, rows, len(labels))
         ends = (rows.largest * reach.unit.unsqueeze(1)).flatten(2).sum(2)
-        slopes = torch.minimum(tally.lipschitz, torch.minimum(ends, rows.length * reach.length.unsqueeze(1)))
+        slopes = torch.minimum(totals.lipschitz, torch.minimum(ends, rows.length * reach.length.unsqueeze(1)))
         own = nn.functional.one_hot(labels, self.outputs.classes).to(torch.bool)
         slopes = torch.where(own, 0.0, slopes)
-        bends = torch.where(own, 0.0, sum_rule(tally.convex, slopes.shape))
+        curvatures = torch.where(own, 0.0, sum_rule(totals.convex, slopes.shape))
         # F_i − F_j = (F_i − F_y) − (F_j − F_y), or by a cut at the end, or before the last activation.
         top = slopes.topk(2, dim=1).values.sum(1)
         spread = torch.minimum(top, self.outputs.distances().max() * reach.length)
@@ -293,9 +292,9 @@ class Pullback:
             cut = (steep**2 @ (apart**2).T).sqrt() * last.length.unsqueeze(1)
             single = (steep * last.unit.flatten(1)) @ apart.T
             spread = torch.minimum(spread, up(torch.minimum(cut, single).amax(1)))
-        chosen = bends.argmax(1, keepdim=True)
-        parts = {path: part.gather(1, chosen)[:, 0] for path, part in tally.convex.items()}
-        return MarginBounds(slopes, bends, spread, parts)
+        chosen = curvatures.argmax(1, keepdim=True)
+        parts = {path: part.gather(1, chosen)[:, 0] for path, part in totals.convex.items()}
+        return MarginBounds(slopes, curvatures, spread, parts)
 
 
 def sum_rule(parts: dict[str, Tensor], shape: tuple[int, ...]) -> Tensor:

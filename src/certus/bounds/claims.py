@@ -10,13 +10,13 @@ can be refuted by points, and is, on a spread of them over all scales:
   of small intervals everywhere, each halved towards the worst, so that an unknown kink stands out;
 - every value of σ' and σ'' lies in the ranges of the intervals around it, peaks above all, and in that of the
   whole line;
-- what ``joint`` says of σ'' and σ', and that ``printed_curvature`` is not too small.
+- what ``joint`` says of σ'' and σ', and that ``paper_curvature`` is not too small.
 
 Nothing here is a proof: a claim that passes is still *assumed*.
 
 Rules of the user's, tried against the layers that they speak for: values, and the norms of operators.
 
-A rule says what a layer computes, as an ``Operator``, an ``Activation``, ``Windows``, ``Branches`` or a
+A rule says what a layer computes, as an ``Operator``, an ``Activation``, ``MaxPool``, ``Branches`` or a
 ``Stage`` of its own. It is run beside the layer at points from 10⁻³ to 10⁶ in size, in float64. Of an
 operator, whoever wrote its class, the transpose and every norm that a bound uses are tried too; of a kind of
 stage that certus does not know, how far it says that its outputs move. What passes is still *assumed*.
@@ -33,14 +33,13 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from certus._eval_mode import at_rest
-from certus._tensor import per_sample, shown
-from certus.bounds.activations import Activation, Function
+from certus._eval_mode import eval_mode
+from certus._tensor import format_point, per_sample
+from certus.bounds.activations import Activation, Function, MaxPool
 from certus.bounds.curvature_rules import Joint, Range
-from certus.bounds.max_pool import Windows
+from certus.bounds.graph import Sum
 from certus.bounds.operators import AxisProduct, Chain, Convolution, Dense, Diagonal, Operator, Reshape
 from certus.bounds.passes import Reach, Shape, Stage
-from certus.bounds.web import Sum
 from certus.errors import ClaimError
 
 _PASSED: WeakSet[Activation] = WeakSet()
@@ -202,26 +201,26 @@ def _zoom(function: Function, low: Tensor, high: Tensor, sign: int) -> Tensor:
 
 
 def _check_joint(where: str, base: Activation, points: Tensor) -> None:
-    slope, bend = base.slope(points), base.curvature(points)
+    slope, curvature = base.slope(points), base.curvature(points)
     arc = 1 - slope**2
     if base.joint is Joint.ARC:
-        off, claim = torch.maximum(bend - arc, -bend), "0 ≤ σ'' ≤ 1 − σ'²"
+        off, claim = torch.maximum(curvature - arc, -curvature), "0 ≤ σ'' ≤ 1 − σ'²"
     elif base.joint is Joint.LOGISTIC:
-        off, claim = (bend - slope * (1 - slope)).abs(), "σ'' = σ'(1 − σ')"
+        off, claim = (curvature - slope * (1 - slope)).abs(), "σ'' = σ'(1 − σ')"
         off = torch.maximum(off, torch.maximum(-slope, slope - 1))
     else:
         return
     worst = _worst(off - 1e-12)
     if worst is not None:
-        found = f"σ' is {float(slope[worst])!r} and σ'' is {float(bend[worst])!r}"
+        found = f"σ' is {float(slope[worst])!r} and σ'' is {float(curvature[worst])!r}"
         raise ClaimError(f"{where} is refuted: it claims {claim}; at z = {float(points[worst])!r} {found}.")
 
 
 def _check_printed(where: str, activation: Activation) -> None:
-    printed, sharpest = activation.printed_curvature, activation.extremes.sharpest
+    printed, sharpest = activation.paper_curvature, activation.extremes.sharpest
     if printed is not None and not printed >= sharpest * (1 - 1e-12):
         raise ClaimError(
-            f"{where} is refuted: it claims |σ''| ≤ {printed:.9g} (`printed_curvature`); it reaches "
+            f"{where} is refuted: it claims |σ''| ≤ {printed:.9g} (`paper_curvature`); it reaches "
             f"{sharpest:.9g}."
         )
 
@@ -241,7 +240,7 @@ _UP = 1 + 1e-9
 _ROWS = 16
 
 
-_FINAL = (Activation, Windows, Sum, Dense, Diagonal, Reshape, Chain, Convolution, AxisProduct)
+_FINAL = (Activation, MaxPool, Sum, Dense, Diagonal, Reshape, Chain, Convolution, AxisProduct)
 
 
 def check_kind(where: str, stage: object) -> None:
@@ -261,7 +260,7 @@ def check_layer_values(where: str, module: nn.Module, claimed: Function, shape: 
     sizes = torch.logspace(-3, 6, 28, dtype=torch.float64).reshape(-1, *([1] * len(shape)))
     points = sizes * torch.randn(28, *shape, dtype=torch.float64, generator=generator)
     points = torch.cat([torch.zeros_like(points[:1]), points])
-    with torch.no_grad(), at_rest(module):
+    with torch.no_grad(), eval_mode(module):
         found, expected = _in_double(module, points), claimed(points.clone())
     if found.shape != expected.shape:
         shapes = f"{tuple(expected.shape[1:])}; the layer's outputs have {tuple(found.shape[1:])}"
@@ -276,7 +275,7 @@ def check_layer_values(where: str, module: nn.Module, claimed: Function, shape: 
         size = float(points[first].abs().max())
         raise ClaimError(
             f"{where} is refuted: it claims the output {float(expected[first].flatten()[place])!r}, number "
-            f"{place}, at an input of size {size:.6g} {shown(points[first])}; the layer computes "
+            f"{place}, at an input of size {size:.6g} {format_point(points[first])}; the layer computes "
             f"{float(found[first].flatten()[place])!r}."
         )
 
@@ -329,7 +328,7 @@ def _gains(act: Function, pull: Function, vectors: Tensor) -> Tensor:
     return gains
 
 
-def check_windows(where: str, windows: Windows) -> None:
+def check_max_pool(where: str, windows: MaxPool) -> None:
     """Raise unless windows spread what their maximum picks, and no entry is in more of them than claimed."""
     generator = torch.Generator().manual_seed(2)
     inputs = torch.randn(_ROWS, *windows.in_shape, dtype=torch.float64, generator=generator)
@@ -343,7 +342,7 @@ def check_windows(where: str, windows: Windows) -> None:
 
 
 def check_reach(where: str, stage: Stage, shape: Shape) -> None:
-    """Raise unless a stage of another kind moves its outputs, and bends, no more than it says."""
+    """Raise unless a stage of another kind moves its outputs, and curvatures, no more than it says."""
     generator = torch.Generator().manual_seed(3)
     points, moves = (
         torch.randn(4 * _ROWS, *shape, dtype=torch.float64, generator=generator) for _ in range(2)
@@ -352,16 +351,16 @@ def check_reach(where: str, stage: Stage, shape: Shape) -> None:
     points = points * per_sample(sizes, points)
     moves = moves / per_sample(moves.flatten(1).norm(dim=1), moves)
     ones = torch.ones(1, dtype=torch.float64)
-    behind, _ = stage.reach(Reach(ones, torch.ones_like(points[:1]), 0 * ones), None, stage)
+    behind, _ = stage.forward(Reach(ones, torch.ones_like(points[:1]), 0 * ones), None, stage)
     low, middle, high = (stage.apply(points + step * moves) for step in (-1e-4, 0.0, 1e-4))
-    slopes, bends = (high - low) / 2e-4, (high + low - 2 * middle) / 1e-8
+    slopes, curvatures = (high - low) / 2e-4, (high + low - 2 * middle) / 1e-8
     # What quotients of differences in float64 may be off by.
     room = 1e-11 * (1 + middle.abs().amax())
     lengths = slopes.flatten(1).norm(dim=1) - room * 1e4
     _require(where, "outputs that move by a `length`", lengths, behind.length * (1 + 1e-4))
     _require(where, "outputs that move by a `unit`", slopes.abs() - room * 1e4, behind.unit * (1 + 1e-4))
-    bent = bends.flatten(1).norm(dim=1) - room * 1e8
-    _require(where, "a second derivative, `bend`,", bent, behind.bend * (1 + 1e-2))
+    bent = curvatures.flatten(1).norm(dim=1) - room * 1e8
+    _require(where, "a second derivative, `curvature`,", bent, behind.curvature * (1 + 1e-2))
 
 
 def _single(shape: Shape, generator: torch.Generator) -> Tensor:

@@ -15,11 +15,20 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from certus.bounds.function_rules import BATCHES, Call, Count, Fixed, Moving, bind, parts_of, swapped
+from certus.bounds.function_rules import (
+    BATCHES,
+    BatchSize,
+    Call,
+    Constant,
+    Variable,
+    bind,
+    flatten_nested,
+    map_nested,
+)
 from certus.bounds.passes import Shape
 from certus.errors import UnsupportedError
 
-MOVED = frozenset(
+GATHER_FUNCTIONS = frozenset(
     (
         *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "permute", "transpose", "t"),
         *("slice", "select", "narrow", "unsqueeze", "squeeze", "expand", "repeat", "flip", "roll"),
@@ -32,19 +41,30 @@ MOVED = frozenset(
 )
 """Functions that move numbers about."""
 
-SHAPED = frozenset(("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"))
+SHAPE_FUNCTIONS = frozenset(("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"))
 """Functions of a shape alone."""
 
-_SIZED = SHAPED | {"zeros", "ones", "full", "view", "reshape", "_unsafe_view", "expand", "repeat"}
+_SIZED = SHAPE_FUNCTIONS | {"zeros", "ones", "full", "view", "reshape", "_unsafe_view", "expand", "repeat"}
 """Functions that may be told the size of a batch: they use it as a size, and treat all samples alike."""
 
-_ALIKE = MOVED | {"clone", "detach", "contiguous", "alias", "to", "_to_copy", "sum", "mean", "cat", "stack"}
+_ALIKE = GATHER_FUNCTIONS | {
+    "clone",
+    "detach",
+    "contiguous",
+    "alias",
+    "to",
+    "_to_copy",
+    "sum",
+    "mean",
+    "cat",
+    "stack",
+}
 """Functions that treat samples alike which are the same, beside those that act on each number alone."""
 
 
-def moved_indices(call: Call, args: list[Any], options: dict[str, Any]) -> tuple[Moving, list[Tensor]]:
+def gather_indices(call: Call, args: list[Any], options: dict[str, Any]) -> tuple[Variable, list[Tensor]]:
     """What is moved, and for each output (*out_shape) which entry of a flattened sample it is; −1 for 0."""
-    moving = [value for value in parts_of(list(call.arguments.values())) if isinstance(value, Moving)]
+    moving = [value for value in flatten_nested(list(call.arguments.values())) if isinstance(value, Variable)]
     first = next(iter(call.arguments.values()))
     if first is not moving[0] or (len(moving) > 1 and not call.name.endswith("_as")):
         raise UnsupportedError("several arguments that depend on the inputs")
@@ -68,7 +88,7 @@ def _numbered(call: Call, args: list[Any], options: dict[str, Any], shape: Shape
     numbers = torch.arange(1, samples * size + 1, dtype=torch.float64).reshape(samples, *shape)
     first = next(iter(call.arguments.values()))
 
-    def filled(value: Moving) -> Tensor:
+    def filled(value: Variable) -> Tensor:
         return numbers if value is first else torch.zeros(samples, *value.shape, dtype=torch.float64)
 
     outputs = _run(call.node, args, options, filled, batch)
@@ -85,7 +105,7 @@ def _numbered(call: Call, args: list[Any], options: dict[str, Any], shape: Shape
     return made
 
 
-def computed(node: fx.Node, args: list[Any], options: dict[str, Any]) -> Any:
+def fold_constant(node: fx.Node, args: list[Any], options: dict[str, Any]) -> Any:
     """A value that no input changes, as the module itself computes it."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
@@ -95,7 +115,7 @@ def computed(node: fx.Node, args: list[Any], options: dict[str, Any]) -> Any:
             raise UnsupportedError("values that are not defined")
     value = node.meta.get("val")
     dtype = value.dtype if isinstance(value, Tensor) else torch.get_default_dtype()
-    counted = any(map(_counted, parts_of([args, list(options.values())])))
+    counted = any(map(_counted, flatten_nested([args, list(options.values())])))
     if counted and isinstance(target, torch._ops.OpOverload) and isinstance(value, Tensor):
         name = target._schema.name.split("::")[1]
         if name not in _SIZED | _ALIKE and torch.Tag.pointwise not in target.tags:
@@ -106,23 +126,23 @@ def computed(node: fx.Node, args: list[Any], options: dict[str, Any]) -> Any:
         blank = partial(_zeros, size, dtype)
         made.append(_run(node, args, options, blank, batch))
     if not counted:
-        return swapped(made[0], lambda each: Fixed(each) if isinstance(each, Tensor) else each)
+        return map_nested(made[0], lambda each: Constant(each) if isinstance(each, Tensor) else each)
     return _agreed(*made)
 
 
 def _check_counts(name: str, arguments: dict[str, Any]) -> None:
     """Raise if a size of the batch is used as anything but a size: only two sizes are tried."""
     values = arguments.values() if name not in _SIZED else [arguments.get("fill_value")]
-    if any(isinstance(value, Count) for value in parts_of(list(values))):
+    if any(isinstance(value, BatchSize) for value in flatten_nested(list(values))):
         raise UnsupportedError("a number that depends on how many samples there are in a batch")
 
 
 def _counted(value: Any) -> bool:
     """Whether it may depend on the size of a batch."""
-    return isinstance(value, Count | Moving) or (isinstance(value, Fixed) and value.batched)
+    return isinstance(value, BatchSize | Variable) or (isinstance(value, Constant) and value.batched)
 
 
-def _zeros(size: int, dtype: torch.dtype, moving: Moving) -> Tensor:
+def _zeros(size: int, dtype: torch.dtype, moving: Variable) -> Tensor:
     return torch.zeros(size, *moving.shape, dtype=dtype)
 
 
@@ -131,30 +151,32 @@ def _agreed(few: Any, many: Any) -> Any:
     if isinstance(few, list | tuple):
         return [_agreed(*pair) for pair in zip(few, many, strict=True)]
     if not isinstance(few, Tensor):
-        return Count((few, many))
+        return BatchSize((few, many))
     if torch.equal(few, many):
-        return Fixed(few)
+        return Constant(few)
     batches = few.dim() > 0 and few.shape[1:] == many.shape[1:] and (len(few), len(many)) == BATCHES
     if batches and bool((few == few[:1]).all()) and bool((many == few[:1]).all()):
-        return Fixed(few[:1], batched=True)
+        return Constant(few[:1], batched=True)
     raise UnsupportedError("values that depend on how many samples there are in a batch")
 
 
 def _run(
-    node: fx.Node, args: list[Any], options: dict[str, Any], inputs: Callable[[Moving], Tensor], batch: int
+    node: fx.Node, args: list[Any], options: dict[str, Any], inputs: Callable[[Variable], Tensor], batch: int
 ) -> Any:
     """The function itself, with values in place of what stands for them."""
 
     def real(value: Any) -> Any:
         match value:
-            case Moving():
+            case Variable():
                 return inputs(value)
-            case Count():
+            case BatchSize():
                 return value.values[batch]
-            case Fixed(tensor, batched):
+            case Constant(tensor, batched):
                 return tensor.expand(BATCHES[batch], *tensor.shape[1:]) if batched else tensor
         return value
 
     target: Any = node.target
     with torch.no_grad():
-        return target(*swapped(args, real), **{name: swapped(each, real) for name, each in options.items()})
+        return target(
+            *map_nested(args, real), **{name: map_nested(each, real) for name, each in options.items()}
+        )

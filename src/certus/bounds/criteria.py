@@ -1,4 +1,4 @@
-"""How a loss bends what a network outputs.
+"""How a loss curvatures what a network outputs.
 
 The softmax family: with margins m_k = F_k − F_y, p the softmax of s(m + offset) and q = 1 − p_y,
 
@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from certus.bounds.passes import times
-from certus.errors import LossError, UnsupportedError, sample_list
+from certus.errors import LossError, UnsupportedError, format_samples
 from certus.losses import Criterion, CrossEntropy, Logistic, SmoothMargin, SquaredError
 from certus.rounding import FEW, TINY, up
 
@@ -64,22 +64,22 @@ class Softmax:
         if classes != 2 or self.smoothing:
             return total
         # Two classes: the same q stands in both terms, max_q g·κ·q + h·D²·q(1 − q).
-        bend = self.slope * curvature
-        best = ((bend + square) / (2 * square).clamp_min(TINY)).nan_to_num(1.0).clamp(max=1.0)
+        weighted = self.slope * curvature
+        best = ((weighted + square) / (2 * square).clamp_min(TINY)).nan_to_num(1.0).clamp(max=1.0)
         best = torch.minimum(best, error)
-        return torch.minimum(total, times(bend, best) + square * best * (1 - best))
+        return torch.minimum(total, times(weighted, best) + square * best * (1 - best))
 
-    def corrected(self, bend: Tensor, length: Tensor) -> Tensor:
+    def corrected(self, curvature: Tensor, length: Tensor) -> Tensor:
         """max_{0 ≤ u ≤ ½} g√(2 − u)β + h·u·α², u = λ_max(diag p − ppᵀ): the corollary, as
         ‖p − t‖² ≤ 2 − u."""
-        steep, flat = self.slope * bend, self.spread * length**2
+        steep, flat = self.slope * curvature, self.spread * length**2
         best = 2 - (steep / (2 * flat).clamp_min(TINY)) ** 2
         best = best.clamp(0, 0.5)
         return (2 - best).sqrt() * steep + best * flat
 
-    def printed(self, bend: float, length: float) -> float:
+    def paper_bound(self, curvature: float, length: float) -> float:
         """√2·β + α² as printed (corollary:softmax-smooth), for outputs scaled by g and h."""
-        return math.sqrt(2) * self.slope * bend + self.spread * length * length
+        return math.sqrt(2) * self.slope * curvature + self.spread * length * length
 
     def error(self, margins: Tensor, own: Tensor) -> Tensor:
         """q where the margins are at most these. (batch, classes) and the bool mask of y → (batch,)."""
@@ -123,7 +123,7 @@ def check_targets(targets: Tensor, count: int, classes: int) -> Tensor:
     labels = targets.long()
     others = (labels < 0) | (labels >= classes) | (labels != targets)
     if bool(others.any()):
-        places = sample_list(others.nonzero().flatten().tolist())
+        places = format_samples(others.nonzero().flatten().tolist())
         raise LossError(f"{rule}; got {targets[others][0].item():g} at {places}.")
     return labels
 

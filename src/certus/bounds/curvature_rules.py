@@ -64,14 +64,14 @@ class Site:
         return torch.maximum(self.slope[0].abs(), self.slope[1].abs())
 
 
-def bend_by_sum_rule(site: Site, bent: Tensor) -> Tensor:
+def sum_rule_curvature(site: Site, bent: Tensor) -> Tensor:
     """sup λ_max(Aᵀ diag(c) A) for c = ``bent`` ≥ 0. Shapes (batch, rows, *shape) → (batch, rows)."""
     whole = times(bent.flatten(2).amax(2), (site.length**2).unsqueeze(1))
     single = times(bent, (site.unit**2).unsqueeze(1)).flatten(2).sum(2)
-    return torch.minimum(torch.minimum(whole, single), exact_bend(site, bent))
+    return torch.minimum(torch.minimum(whole, single), exact_curvature(site, bent))
 
 
-def exact_bend(site: Site, bent: Tensor) -> Tensor:
+def exact_curvature(site: Site, bent: Tensor) -> Tensor:
     """The eigenvalue itself for each row, or one for all rows of a sample, or ∞, as far as it is
     affordable."""
     flat = bent.flatten(2)
@@ -88,7 +88,7 @@ def exact_bend(site: Site, bent: Tensor) -> Tensor:
     return torch.where(known, quadratic_norm(site.matrix, flat), math.inf)
 
 
-def bend_by_max_rule(site: Site, rows: Rows, most: Tensor) -> Tensor:
+def max_rule_curvature(site: Site, rows: Rows, most: Tensor) -> Tensor:
     """The max rule before its maximum over the units, (batch, rows, *shape). ``most`` is (vσ'')⁺."""
     assert rows.curvature is not None
     before = rows.curvature.reshape(*most.shape[:2], *([1] * (most.dim() - 2)))

@@ -6,7 +6,7 @@ wrongly. A model that answers differently when asked again is refused too, and s
 differently when it is asked about one point at a time.
 
 These points are few. So a certificate asks the model again at each of its samples and at every point that is
-attained (``CallersModel``), and counts the samples that the model, in its own precision, predicts otherwise.
+attained (``OriginalModel``), and counts the samples that the model, in its own precision, predicts otherwise.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from certus._eval_mode import at_rest
-from certus.bounds.composition import Step, run_steps
-from certus.bounds.passes import Shape
-from certus.errors import ContradictionError, UnsupportedError, require, sample_list
+from certus._eval_mode import eval_mode
+from certus.bounds.passes import Shape, Step, run_steps
+from certus.errors import ContradictionError, UnsupportedError, format_samples, require
 from certus.losses import predicted, require_tensor
 
 _FAR = (0.0, 1e-3, 1.0, 1.0, 30.0, 1e3, 1e6)
@@ -29,7 +28,7 @@ _CLOSE = 1e-7
 _OTHERWISE = 1e-3
 
 
-def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
+def check_equivalence(model: nn.Module, steps: list[Step], shape: Shape) -> None:
     """Raise unless the steps compute what the model, at rest, does, up to its precision."""
     _check_repetition(model, shape)
     doubled = _in_float64(model, random_points(_NEAR, shape))
@@ -55,7 +54,7 @@ def check_agreement(model: nn.Module, steps: list[Step], shape: Shape) -> None:
         )
 
 
-class CallersModel:
+class OriginalModel:
     """The model that a certificate is about, as its caller has it, beside what was read of it.
 
     Args:
@@ -63,7 +62,7 @@ class CallersModel:
     """
 
     def __init__(self, model: nn.Module, shape: Shape, *, normalized: bool) -> None:
-        with at_rest(model):
+        with eval_mode(model):
             precise = _in_float64(model, random_points(_NEAR, shape))
         self._models: tuple[nn.Module, nn.Module] | None = (model, model if precise is None else precise)
         self._normalized = normalized
@@ -125,15 +124,15 @@ def check_wrapper(wrapper: nn.Module, inner: nn.Module, points: Tensor) -> None:
 
 
 def _at_rest(model: nn.Module, points: Tensor) -> Tensor:
-    with at_rest(model):
+    with eval_mode(model):
         return _outputs(model, points)
 
 
 def _disagreement(samples: list[int], off: float) -> ContradictionError:
     return ContradictionError(
-        f"The model does not compute what was read of it at {sample_list(samples)} of a portion, or where it "
-        f"was moved to: its outputs differ by up to {off:.6g}. Something in it, such as a state that changes "
-        "or a forward that runs otherwise while its graph is taken, has no rule. Nothing is shown or written."
+        f"The outputs of the model differ from those of its layers as read by up to {off:.6g}, at "
+        f"{format_samples(samples)} of a batch or at the points they were moved to. The model may have state "
+        "that changes, or a forward that behaves differently during export. Nothing is shown or written."
     )
 
 

@@ -61,7 +61,7 @@ def has_hooks(module: nn.Module) -> bool:
     return any((module._forward_hooks, module._forward_pre_hooks, *_EVERYBODYS_HOOKS))
 
 
-def is_altered(module: nn.Module) -> bool:
+def is_modified(module: nn.Module) -> bool:
     """Whether hooks, or functions put in place of torch's own, may change what the module computes."""
     own = type(module)
     replaced = "forward" in vars(module)
@@ -86,7 +86,7 @@ def foreign_tensors(module: nn.Module) -> dict[str, str]:
     }
 
 
-def asked_in_forward(module: nn.Module) -> str:
+def export_query_in_forward(module: nn.Module) -> str:
     """The function by which a forward learns whether its graph is taken; empty if none is named there.
 
     Methods and functions that it calls are followed, torch's own aside.
@@ -128,7 +128,7 @@ LEAF = torch.ops.certus.leaf.default
 
 
 @dataclass(frozen=True, eq=False)
-class Traced:
+class ExportedGraph:
     """What a module computes.
 
     Attributes:
@@ -144,11 +144,13 @@ class Traced:
     leaves: list[tuple[str, nn.Module]]
 
 
-_KEPT: ContextVar[dict[tuple[nn.Module, Shape], Traced] | None] = ContextVar("kept graphs", default=None)
+_KEPT: ContextVar[dict[tuple[nn.Module, Shape], ExportedGraph] | None] = ContextVar(
+    "kept graphs", default=None
+)
 
 
 @contextmanager
-def graphs_kept_in(kept: dict[tuple[nn.Module, Shape], Traced]) -> Iterator[None]:
+def cached_graphs(kept: dict[tuple[nn.Module, Shape], ExportedGraph]) -> Iterator[None]:
     """Take the graph of a module once, while only its weights change, as in training."""
     token = _KEPT.set(kept)
     try:
@@ -157,9 +159,9 @@ def graphs_kept_in(kept: dict[tuple[nn.Module, Shape], Traced]) -> Iterator[None
         _KEPT.reset(token)
 
 
-def trace(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]) -> Traced:
+def trace(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]) -> ExportedGraph:
     """Take the graph of a module, at rest, for a batch of inputs of one shape."""
-    refuse_altered(model, is_leaf)
+    refuse_modified(model, is_leaf)
     kept = _KEPT.get()
     if kept is None:
         return _traced(model, shape, is_leaf)
@@ -168,7 +170,7 @@ def trace(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]) 
     return kept[model, shape]
 
 
-def _traced(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]) -> Traced:
+def _traced(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]) -> ExportedGraph:
     leaves = [
         (name, module)
         for name, module in model.named_modules()
@@ -206,18 +208,18 @@ def _fixes_batch(told: str) -> bool:
     return any(word in told for word in ("ConstraintViolation", "specialized", "Constraints violated"))
 
 
-def refuse_altered(model: nn.Module, is_leaf: Callable[[nn.Module], bool]) -> None:
+def refuse_modified(model: nn.Module, is_leaf: Callable[[nn.Module], bool]) -> None:
     """Raise if something else than its forward may change what a module computes, with its path.
 
     A forward of the user's own is followed into whatever it calls; of a module with a rule it is not.
     """
     for name, module in model.named_modules():
-        if has_hooks(module) or (is_leaf(module) and is_altered(module)):
+        if has_hooks(module) or (is_leaf(module) and is_modified(module)):
             raise UnsupportedError(
                 f"The layer {name or 'the model itself'} ({type(module).__name__}) has forward hooks, or "
                 "functions of its own, which no rule knows."
             )
-        if not is_leaf(module) and (asked := asked_in_forward(module)):
+        if not is_leaf(module) and (asked := export_query_in_forward(module)):
             raise UnsupportedError(
                 f"The forward of {name or 'the model itself'} ({type(module).__name__}) asks `{asked}`, so "
                 "that its graph may not be what runs. Take that question out of it."
@@ -318,7 +320,7 @@ def _overwrites(node: fx.Node) -> bool:
 
 def _read_program(
     model: nn.Module, program: torch.export.ExportedProgram, leaves: list[tuple[str, nn.Module]]
-) -> Traced:
+) -> ExportedGraph:
     signature = program.graph_signature
     for name in signature.buffers_to_mutate.values():
         raise UnsupportedError(
@@ -347,7 +349,7 @@ def _read_program(
         elif node.op == "placeholder":
             inputs = node
     assert inputs is not None
-    return Traced([*_needed(nodes, outputs[0]), outputs[0]], inputs, constants, leaves)
+    return ExportedGraph([*_needed(nodes, outputs[0]), outputs[0]], inputs, constants, leaves)
 
 
 def _returned(program: torch.export.ExportedProgram) -> str:

@@ -2,8 +2,8 @@
 
 One call of a torch function in a graph: its arguments by name, as the rules of functions see it.
 
-A tensor is a ``Fixed`` value, which no input changes, or a ``Moving`` one, the output of an earlier node. A
-size of the batch is a ``Count``: it stands for any number, so nothing but a shape may depend on it.
+A tensor is a ``Constant``, which does not depend on the inputs, or a ``Variable``, the output of an earlier
+node. A ``BatchSize`` stands for any number of samples, so nothing but a shape may depend on it.
 
 Rules of torch functions: affine ones and pooling. ``unit_rules`` has the activations.
 
@@ -28,11 +28,19 @@ from torch.nn import functional
 from certus.bounds import activations as table
 from certus.bounds import layer_rules
 from certus.bounds import layer_rules as rules
-from certus.bounds.activations import Activation
-from certus.bounds.gather import LastAxis, Movement, Transposed
+from certus.bounds.activations import Activation, log_softmax_over
 from certus.bounds.layer_rules import PLAIN_ACTIVATIONS, double
-from certus.bounds.log_softmax import log_softmax_over
-from certus.bounds.operators import AxisProduct, Convolution, Dense, Diagonal, Operator, Reshape
+from certus.bounds.operators import (
+    AxisProduct,
+    Convolution,
+    Dense,
+    Diagonal,
+    Gather,
+    LastAxis,
+    Operator,
+    Reshape,
+    Transposed,
+)
 from certus.bounds.passes import Shape, Stage
 from certus.errors import UnsupportedError
 
@@ -41,7 +49,7 @@ BATCHES = (5, 7)
 
 
 @dataclass(frozen=True, eq=False)
-class Moving:
+class Variable:
     """The output of an earlier node, by its number, with the shape of one sample."""
 
     number: int
@@ -49,7 +57,7 @@ class Moving:
 
 
 @dataclass(frozen=True, eq=False)
-class Fixed:
+class Constant:
     """A tensor that no input changes. ``batched``: its first axis is the batch, and has size 1 here."""
 
     value: Tensor
@@ -57,7 +65,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Count:
+class BatchSize:
     """A size that depends on the batch: its values for ``BATCHES``."""
 
     values: tuple[Any, Any]
@@ -83,27 +91,27 @@ class Call:
     def get(self, name: str, default: Any = None) -> Any:
         return self.arguments.get(name, default)
 
-    def moving(self, name: str) -> Moving:
+    def moving(self, name: str) -> Variable:
         """An argument that must depend on the inputs."""
         value = self.arguments[name]
-        if not isinstance(value, Moving):
+        if not isinstance(value, Variable):
             raise UnsupportedError(f"a fixed `{name}`, where it should depend on the inputs")
         return value
 
     def fixed(self, name: str) -> Tensor | None:
         """An argument that must not: a parameter, a buffer, a number."""
         value = self.arguments.get(name)
-        if isinstance(value, Moving):
+        if isinstance(value, Variable):
             raise UnsupportedError(f"a `{name}` that depends on the inputs; only fixed ones have a rule")
-        if isinstance(value, Count):
+        if isinstance(value, BatchSize):
             raise UnsupportedError(f"a `{name}` that depends on how many samples there are in a batch")
-        if isinstance(value, Fixed):
+        if isinstance(value, Constant):
             return value.value
         return None if value is None else torch.as_tensor(value, dtype=torch.float64)
 
     def number(self, name: str, default: float = 0.0) -> float:
         value = self.arguments.get(name)
-        if isinstance(value, Count | Moving | Fixed):
+        if isinstance(value, BatchSize | Variable | Constant):
             raise UnsupportedError(f"a `{name}` that is no plain number")
         return default if value is None else float(value)
 
@@ -116,17 +124,17 @@ def bind(target: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[st
     return given | {name: value for name, value in defaults.items() if name not in given}
 
 
-def parts_of(value: Any) -> list[Any]:
+def flatten_nested(value: Any) -> list[Any]:
     """A value, or those in a list of lists."""
     if isinstance(value, list | tuple):
-        return [part for each in value for part in parts_of(each)]
+        return [part for each in value for part in flatten_nested(each)]
     return [value]
 
 
-def swapped(value: Any, swap: Callable[[Any], Any]) -> Any:
+def map_nested(value: Any, swap: Callable[[Any], Any]) -> Any:
     """The same structure of lists with every value in it exchanged."""
     if isinstance(value, list | tuple):
-        return [swapped(each, swap) for each in value]
+        return [map_nested(each, swap) for each in value]
     return swap(value)
 
 
@@ -135,7 +143,7 @@ def module_like(**settings: Any) -> Any:
     return SimpleNamespace(**settings)
 
 
-FunctionRule = Callable[[Call], tuple[Moving, Sequence[Stage]]]
+FunctionRule = Callable[[Call], tuple[Variable, Sequence[Stage]]]
 """What is moved, and the stages that it goes through."""
 
 FUNCTIONS: dict[str, FunctionRule] = {}
@@ -153,14 +161,14 @@ def function_rule(*names: str) -> Callable[[_Function], _Function]:
 
 
 @function_rule("linear")
-def linear_function(call: Call) -> tuple[Moving, Sequence[Stage]]:
+def linear_function(call: Call) -> tuple[Variable, Sequence[Stage]]:
     inputs, weight, bias = call.moving("input"), call.fixed("weight"), call.fixed("bias")
     assert weight is not None
     return inputs, [along_last_axis(double(weight), None if bias is None else double(bias), inputs.shape)]
 
 
 @function_rule("matmul", "mm")
-def matrix_product(call: Call) -> tuple[Moving, Sequence[Stage]]:
+def matrix_product(call: Call) -> tuple[Variable, Sequence[Stage]]:
     second = "other" if call.name == "matmul" else "mat2"
     inputs, weight = call.moving("self"), call.fixed(second)
     if weight is None or weight.dim() != 2:
@@ -169,7 +177,7 @@ def matrix_product(call: Call) -> tuple[Moving, Sequence[Stage]]:
 
 
 @function_rule("addmm")
-def matrix_product_and_bias(call: Call) -> tuple[Moving, Sequence[Stage]]:
+def matrix_product_and_bias(call: Call) -> tuple[Variable, Sequence[Stage]]:
     inputs, weight, bias = call.moving("mat1"), call.fixed("mat2"), call.fixed("self")
     if weight is None or bias is None or bias.dim() != 1:
         raise UnsupportedError("a product with something else than a matrix of fixed numbers")
@@ -185,7 +193,7 @@ def along_last_axis(weight: Tensor, bias: Tensor | None, shape: Shape) -> Operat
 
 
 @function_rule("conv1d", "conv2d", "conv3d")
-def convolve(call: Call) -> tuple[Moving, Sequence[Stage]]:
+def convolve(call: Call) -> tuple[Variable, Sequence[Stage]]:
     inputs, weight = call.moving("input"), call.fixed("weight")
     assert weight is not None
     axes = weight.dim() - 2
@@ -205,7 +213,7 @@ def convolve(call: Call) -> tuple[Moving, Sequence[Stage]]:
 
 
 @function_rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-def convolve_transposed(call: Call) -> tuple[Moving, Sequence[Stage]]:
+def convolve_transposed(call: Call) -> tuple[Variable, Sequence[Stage]]:
     inputs, weight, bias = call.moving("input"), call.fixed("weight"), call.fixed("bias")
     assert weight is not None
     assert call.shape is not None
@@ -223,7 +231,7 @@ def convolve_transposed(call: Call) -> tuple[Moving, Sequence[Stage]]:
 
 
 @function_rule("avg_pool1d", "avg_pool2d")
-def average_windows(call: Call) -> tuple[Moving, Sequence[Stage]]:
+def average_windows(call: Call) -> tuple[Variable, Sequence[Stage]]:
     like = module_like(
         kernel_size=call["kernel_size"],
         stride=call["stride"] or call["kernel_size"],
@@ -237,14 +245,14 @@ def average_windows(call: Call) -> tuple[Moving, Sequence[Stage]]:
 
 
 @function_rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d")
-def average_to_size(call: Call) -> tuple[Moving, Sequence[Stage]]:
+def average_to_size(call: Call) -> tuple[Variable, Sequence[Stage]]:
     inputs, sizes = call.moving("self"), tuple(call["output_size"])
     like = module_like(output_size=sizes)
     return inputs, [_one(rules.adaptive_average_pool(like, inputs.shape))]
 
 
 @function_rule("max_pool1d", "max_pool2d", "max_pool2d_with_indices")
-def largest_of_windows(call: Call) -> tuple[Moving, Sequence[Stage]]:
+def largest_of_windows(call: Call) -> tuple[Variable, Sequence[Stage]]:
     like = module_like(
         kernel_size=call["kernel_size"],
         stride=call["stride"] or call["kernel_size"],
@@ -258,7 +266,7 @@ def largest_of_windows(call: Call) -> tuple[Moving, Sequence[Stage]]:
 
 
 @function_rule("batch_norm", "_native_batch_norm_legit_no_training")
-def normalise_by_running_statistics(call: Call) -> tuple[Moving, Sequence[Stage]]:
+def normalise_by_running_statistics(call: Call) -> tuple[Variable, Sequence[Stage]]:
     if call.get("training"):
         raise UnsupportedError("training=True, so that samples of a batch depend on each other")
     like = module_like(
@@ -273,7 +281,7 @@ def normalise_by_running_statistics(call: Call) -> tuple[Moving, Sequence[Stage]
 
 
 @function_rule("mean", "sum")
-def total_over_axes(call: Call) -> tuple[Moving, Sequence[Stage]]:
+def total_over_axes(call: Call) -> tuple[Variable, Sequence[Stage]]:
     """A mean or a sum over axes of one sample: they are moved to the end, made one, and weighed alike."""
     inputs = call.moving("self")
     shape, axes = inputs.shape, call.get("dim")
@@ -291,7 +299,7 @@ def total_over_axes(call: Call) -> tuple[Moving, Sequence[Stage]]:
 
 
 @function_rule("upsample_bilinear2d", "upsample_linear1d")
-def interpolate(call: Call) -> tuple[Moving, Sequence[Stage]]:
+def interpolate(call: Call) -> tuple[Variable, Sequence[Stage]]:
     inputs, scales = call.moving("input"), call.get("scale_factors")
     assert call.shape is not None
 
@@ -312,7 +320,7 @@ def in_order(index: Tensor, in_shape: Shape) -> Operator:
     plain = index.numel() == math.prod(in_shape) and bool(
         (index.flatten() == torch.arange(index.numel())).all()
     )
-    return Reshape(in_shape, tuple(index.shape)) if plain else Movement(index, in_shape)
+    return Reshape(in_shape, tuple(index.shape)) if plain else Gather(index, in_shape)
 
 
 def scaled_by(factor: Tensor, bias: Tensor | None, shape: Shape) -> Operator:
@@ -335,7 +343,7 @@ def _units(name: str, argument: str = "self") -> Callable[[Callable[[Call, Shape
     """Register what makes the stage of a function of each unit alone."""
 
     def register(make: Callable[[Call, Shape], Stage]) -> None:
-        def units(call: Call) -> tuple[Moving, Sequence[Stage]]:
+        def units(call: Call) -> tuple[Variable, Sequence[Stage]]:
             inputs = call.moving(argument)
             return inputs, [make(call, inputs.shape)]
 
@@ -399,7 +407,7 @@ def _log_softmax(call: Call, shape: Shape) -> Stage:
 
 
 @function_rule("clamp", "clamp_min", "clamp_max")
-def clamp_units(call: Call) -> tuple[Moving, Sequence[Stage]]:
+def clamp_units(call: Call) -> tuple[Variable, Sequence[Stage]]:
     """Between two numbers, or on one side of one."""
     low, high = (None if call.get(name) is None else call.number(name) for name in ("min", "max"))
     return call.moving("self"), [_clamp(low, high)]

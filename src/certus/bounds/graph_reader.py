@@ -16,25 +16,24 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from certus.bounds.composition import Step
-from certus.bounds.constant_folding import MOVED, SHAPED, computed, moved_indices
-from certus.bounds.export import LEAF, Traced, line_of, trace
+from certus.bounds.constant_folding import GATHER_FUNCTIONS, SHAPE_FUNCTIONS, fold_constant, gather_indices
+from certus.bounds.export import LEAF, ExportedGraph, line_of, trace
 from certus.bounds.function_rules import (
     BATCHES,
     FUNCTIONS,
+    BatchSize,
     Call,
-    Count,
-    Fixed,
-    Moving,
+    Constant,
+    Variable,
     bind,
+    flatten_nested,
     in_order,
-    parts_of,
+    map_nested,
     scaled_by,
-    swapped,
 )
-from certus.bounds.graph import Node, steps_of_graph
-from certus.bounds.passes import Shape, Stage
-from certus.bounds.registry import find_rule
+from certus.bounds.graph import Node, graph_steps
+from certus.bounds.layer_rules import find_rule
+from certus.bounds.passes import Shape, Stage, Step
 from certus.errors import CertusError, UnsupportedError
 
 _NORM = "batch norm, which is affine in eval mode"
@@ -120,11 +119,13 @@ class GraphReader:
         unknown: calls without a rule, if they are collected.
     """
 
-    def __init__(self, traced: Traced, model: nn.Module, shape: Shape, path: str, read: ReadModule) -> None:
+    def __init__(
+        self, traced: ExportedGraph, model: nn.Module, shape: Shape, path: str, read: ReadModule
+    ) -> None:
         self._traced, self._prefix, self._read = traced, path, read
         self._modules = dict(model.named_modules(remove_duplicate=False))
-        self._values: dict[fx.Node, Any] = {node: Fixed(value) for node, value in traced.constants.items()}
-        self._values[traced.inputs] = Moving(0, shape)
+        self._values: dict[fx.Node, Any] = {node: Constant(value) for node, value in traced.constants.items()}
+        self._values[traced.inputs] = Variable(0, shape)
         self._paths: dict[str, int] = {}
         self.nodes = [Node((), shape)]
         self.unknown: list[UnknownCall] = []
@@ -149,18 +150,18 @@ class GraphReader:
                     return 0
                 self._values[node] = self._add(Node((0,), shape))
         output = self._values[self._traced.nodes[-1]]
-        if not isinstance(output, Moving):
+        if not isinstance(output, Variable):
             raise UnsupportedError("The outputs of the model do not depend on its inputs.")
         return output.number
 
     def _read_node(self, node: fx.Node) -> Any:
-        """What a node is: ``Moving``, ``Fixed``, a ``Count``, or a list of such."""
+        """What a node is: ``Variable``, ``Constant``, a ``BatchSize``, or a list of such."""
 
         def value(each: Any) -> Any:
             return self._values[each] if isinstance(each, fx.Node) else each
 
-        args = swapped(list(node.args), value)
-        options = {name: swapped(each, value) for name, each in node.kwargs.items()}
+        args = map_nested(list(node.args), value)
+        options = {name: map_nested(each, value) for name, each in node.kwargs.items()}
         target: Any = node.target
         kind = (
             target._schema.name.split("::")[1] if isinstance(target, torch._ops.OpOverload) else str(target)
@@ -172,14 +173,16 @@ class GraphReader:
                 if not isinstance(args[0], list) or args[1] >= len(args[0]):
                     raise UnsupportedError("an output of which nothing is known")
                 return args[0][args[1]]
-            moving = any(isinstance(each, Moving) for each in parts_of([args, list(options.values())]))
-            if not moving or kind in SHAPED:
-                return computed(node, args, options)
+            moving = any(
+                isinstance(each, Variable) for each in flatten_nested([args, list(options.values())])
+            )
+            if not moving or kind in SHAPE_FUNCTIONS:
+                return fold_constant(node, args, options)
             if not isinstance(target, torch._ops.OpOverload):
                 raise UnsupportedError("no rule")
             call = Call(kind, node, bind(target, tuple(args), options), _sample_shape(node))
             made = self._called(call, args, options)
-            if isinstance(made, Moving):
+            if isinstance(made, Variable):
                 self._check_precision(node)
             return made
         except UnknownCallError:
@@ -196,20 +199,22 @@ class GraphReader:
         """Raise if a call makes whole numbers, or coarser ones, of its inputs."""
         made = node.meta["val"].dtype
         given = [
-            each.meta["val"].dtype for each in node.all_input_nodes if isinstance(self._values[each], Moving)
+            each.meta["val"].dtype
+            for each in node.all_input_nodes
+            if isinstance(self._values[each], Variable)
         ]
         if made not in (torch.float32, torch.float64, *given):
             raise UnsupportedError(f"outputs in {made}, which rounds")
 
     def _called(self, call: Call, args: list[Any], options: dict[str, Any]) -> Any:
         if call.name == "sym_size":
-            return Count(BATCHES) if call["dim"] == 0 else call["self"].shape[call["dim"] - 1]
-        if call.name == "copy" and isinstance(call["src"], Moving) and call["src"].shape == call.shape:
+            return BatchSize(BATCHES) if call["dim"] == 0 else call["self"].shape[call["dim"] - 1]
+        if call.name == "copy" and isinstance(call["src"], Variable) and call["src"].shape == call.shape:
             return call["src"]
         if call.name in _SAME:
             return _unchanged(call)
-        if call.name in MOVED:
-            inputs, indices = moved_indices(call, args, options)
+        if call.name in GATHER_FUNCTIONS:
+            inputs, indices = gather_indices(call, args, options)
             made = [self._append(call, inputs, [in_order(index, inputs.shape)]) for index in indices]
             return made if call.shape is None else made[0]
         if torch.Tag.nondeterministic_seeded in call.node.target.tags:  # type: ignore[union-attr]
@@ -224,30 +229,30 @@ class GraphReader:
             return self._added(call, call.shape)
         return self._scaled(call, call.shape) if call.name in _SCALED else self._joined(call, call.shape)
 
-    def _append(self, call: Call, inputs: Moving, stages: Sequence[Stage]) -> Moving:
+    def _append(self, call: Call, inputs: Variable, stages: Sequence[Stage]) -> Variable:
         path, kind = self._name(call.node, call.name)
         for stage in stages:
-            behind = stage.shape_behind(inputs.shape)
+            behind = stage.output_shape(inputs.shape)
             if min(behind, default=1) < 1:
                 raise UnsupportedError(f"inputs of shape {inputs.shape}, too small for it")
             step = Step(self._once(path), kind, stage, inputs.shape, behind, line=line_of(call.node))
             inputs = self._add(Node((inputs.number,), behind, step.path, step))
         return inputs
 
-    def _add(self, node: Node) -> Moving:
+    def _add(self, node: Node) -> Variable:
         self.nodes.append(node)
-        return Moving(len(self.nodes) - 1, node.shape)
+        return Variable(len(self.nodes) - 1, node.shape)
 
-    def _join(self, call: Call, parts: Sequence[Moving], shape: Shape, axis: int | None = None) -> Moving:
+    def _join(self, call: Call, parts: Sequence[Variable], shape: Shape, axis: int | None = None) -> Variable:
         path, _ = self._name(call.node, call.name)
         return self._add(Node(tuple(part.number for part in parts), shape, self._once(path), axis=axis))
 
-    def _leaf(self, node: fx.Node, inputs: Any, name: str, module: nn.Module) -> Moving:
+    def _leaf(self, node: fx.Node, inputs: Any, name: str, module: nn.Module) -> Variable:
         """A module that has a rule."""
         path = f"{self._prefix}.{name}" if self._prefix else name
-        if not isinstance(inputs, Moving):
+        if not isinstance(inputs, Variable):
             raise UnsupportedError("fixed inputs")
-        behind: Moving = inputs
+        behind: Variable = inputs
         for step in self._read(module, inputs.shape, path):
             made = replace(step, path=self._once(step.path), line=line_of(node))
             behind = self._add(Node((behind.number,), step.out_shape, made.path, made))
@@ -255,12 +260,12 @@ class GraphReader:
             raise CertusError(f"The rule of {path} says outputs of shape {behind.shape}; it computes others.")
         return behind
 
-    def _added(self, call: Call, shape: Shape) -> Moving:
+    def _added(self, call: Call, shape: Shape) -> Variable:
         alpha = call.number("alpha", 1.0)
         terms = [(call["self"], 1.0), (call["other"], -alpha if call.name == "sub" else alpha)]
         if call.name == "rsub":
             terms = [(call["other"], 1.0), (call["self"], -alpha)]
-        moving = [(value, factor) for value, factor in terms if isinstance(value, Moving)]
+        moving = [(value, factor) for value, factor in terms if isinstance(value, Variable)]
         if len(moving) == 2:
             return self._join(call, [self._spread(call, shape, *term) for term in moving], shape)
         ((inputs, own),) = moving
@@ -268,20 +273,20 @@ class GraphReader:
         stage = scaled_by(_number(own), factor * _per_sample(other, shape), shape)
         return self._append(call, self._spread(call, shape, inputs), [stage])
 
-    def _scaled(self, call: Call, shape: Shape) -> Moving:
+    def _scaled(self, call: Call, shape: Shape) -> Variable:
         first, second = call["self"], call.get("other", -1.0)
-        if isinstance(first, Moving) and isinstance(second, Moving):
+        if isinstance(first, Variable) and isinstance(second, Variable):
             raise UnsupportedError("two factors that depend on the inputs; only fixed ones have a rule")
         if call.get("rounding_mode") is not None:
             raise UnsupportedError("a quotient that it rounds")
-        if call.name == "div" and not isinstance(first, Moving):
+        if call.name == "div" and not isinstance(first, Variable):
             raise UnsupportedError("a divisor that depends on the inputs; only fixed ones have a rule")
-        inputs, other = (first, second) if isinstance(first, Moving) else (second, first)
+        inputs, other = (first, second) if isinstance(first, Variable) else (second, first)
         factor = _per_sample(other, shape)
         stage = scaled_by(1 / factor if call.name == "div" else factor, None, shape)
         return self._append(call, self._spread(call, shape, inputs), [stage])
 
-    def _spread(self, call: Call, shape: Shape, inputs: Moving, factor: float = 1.0) -> Moving:
+    def _spread(self, call: Call, shape: Shape, inputs: Variable, factor: float = 1.0) -> Variable:
         """Repeated to a shape, and multiplied."""
         stages: list[Stage] = []
         if inputs.shape != shape:
@@ -293,13 +298,13 @@ class GraphReader:
             stages.append(scaled_by(_number(factor), None, shape))
         return self._append(call, inputs, stages)
 
-    def _joined(self, call: Call, shape: Shape) -> Moving:
+    def _joined(self, call: Call, shape: Shape) -> Variable:
         axis = int(call["dim"]) % (len(shape) + 1)
         if axis == 0:
             raise UnsupportedError("the batch as its axis: samples would depend on each other")
-        parts: list[Moving] = []
+        parts: list[Variable] = []
         for part in call["tensors"]:
-            if not isinstance(part, Moving):
+            if not isinstance(part, Variable):
                 raise UnsupportedError("a part that is fixed; pad the rest with zeros and add it")
             if call.name == "stack":
                 wider = (*part.shape[: axis - 1], 1, *part.shape[axis - 1 :])
@@ -347,9 +352,9 @@ def _number(value: float) -> Tensor:
 
 def _per_sample(value: Any, shape: Shape) -> Tensor:
     """A fixed number, or tensor, as it meets one sample."""
-    if isinstance(value, Count):
+    if isinstance(value, BatchSize):
         raise UnsupportedError("a number that depends on how many samples there are in a batch")
-    tensor = value.value if isinstance(value, Fixed) else torch.as_tensor(value, dtype=torch.float64)
+    tensor = value.value if isinstance(value, Constant) else torch.as_tensor(value, dtype=torch.float64)
     if tensor.dim() == len(shape) + 1 and len(tensor) == 1:
         tensor = tensor[0]
     if tensor.dim() > len(shape):
@@ -372,7 +377,7 @@ def read_graph(
     """The steps of a module whose forward is its own."""
     reader = GraphReader(trace(model, shape, is_leaf), model, shape, path, read)
     output = reader.run()
-    return steps_of_graph(reader.nodes, output)
+    return graph_steps(reader.nodes, output)
 
 
 def inspect_graph(

@@ -3,10 +3,16 @@
 The registry of layer rules: one small function for each kind of layer.
 
 A rule takes the module and the shape of one input, and returns the layer as the bounds see it: an
-``Operator`` (affine), an ``Activation``, ``Windows`` (a maximum over windows), or ``Branches`` (a sum). What
+``Operator`` (affine), an ``Activation``, ``MaxPool`` (a maximum over windows), or ``Branches`` (a sum). What
 has no rule is refused. ``@rule(Kind)`` registers one of your own; docs/smoothness.md has an example.
 
 Rules of the activations that have settings of their own.
+
+The registry of layer rules, and rules that users register.
+
+Which rule a module has, and whether the module is still what its class says.
+
+Rules of the user's: tried, and called *assumed* by name.
 """
 
 from __future__ import annotations
@@ -21,11 +27,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from certus.bounds import activations as table
-from certus.bounds.activations import Activation
-from certus.bounds.gather import LastAxis
-from certus.bounds.max_pool import Windows
-from certus.bounds.operators import AxisProduct, Convolution, Dense, Diagonal, Reshape
-from certus.bounds.passes import Shape, Stage
+from certus.bounds.activations import Activation, MaxPool, log_softmax_over
+from certus.bounds.claims import (
+    check_activation,
+    check_kind,
+    check_layer_values,
+    check_max_pool,
+    check_operator,
+    check_reach,
+)
+from certus.bounds.graph import Sum
+from certus.bounds.operators import AxisProduct, Convolution, Dense, Diagonal, LastAxis, Operator, Reshape
+from certus.bounds.passes import Shape, Stage, Step
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.layers import LogCosh, Normalize, Residual, Scale, SmoothAbs
 
@@ -183,7 +196,12 @@ def max_pool(module: nn.MaxPool1d | nn.MaxPool2d, shape: Shape) -> Stage:
 
     sums = AxisProduct(tuple(members(axis) for axis in range(len(shape) - 1)), shape)
     overlap = math.prod(int(matrix.sum(0).max()) for matrix in sums.weights)
-    return Windows(shape, sums.out_shape, maximum, sums.transpose, overlap)
+    return MaxPool(shape, sums.out_shape, maximum, sums.transpose, overlap)
+
+
+@rule(nn.LogSoftmax)
+def log_softmax(module: nn.LogSoftmax, shape: Shape) -> Stage:
+    return log_softmax_over(module.dim, shape)
 
 
 @rule(Residual)
@@ -289,3 +307,74 @@ def _per_unit(sharpness: Tensor, shape: Shape) -> float | Tensor:
     if values.dim() > len(shape) or torch.broadcast_shapes(values.shape, shape) != torch.Size(shape):
         raise ArgumentError(f"`sharpness` must fit units of shape {shape}; got shape {tuple(values.shape)}.")
     return float(values) if values.dim() == 0 else values
+
+
+_HANDING_ON = (nn.Identity, nn.Flatten, nn.modules.dropout._DropoutNd)
+"""Layers whose outputs may be their inputs: writing over the one writes over the other."""
+
+_OWN = dict(RULES)
+"""The rules of certus itself: nobody else has had a chance to register one yet."""
+
+
+def find_rule(module: nn.Module) -> LayerRule | None:
+    """The rule of the module's class, or of the parent whose ``forward`` it uses unchanged."""
+    kind = _kind_of(module)
+    return None if kind is None else RULES[kind]
+
+
+def has_builtin_rule(module: nn.Module) -> bool:
+    """Whether the rule of a module is one that certus has for its class."""
+    kind = _kind_of(module)
+    return kind is not None and _OWN.get(kind) is RULES[kind]
+
+
+def _kind_of(module: nn.Module) -> type[nn.Module] | None:
+    for parent in type(module).__mro__:
+        if parent in RULES and type(module).forward is parent.forward:
+            return parent
+    return None
+
+
+def is_sequential(module: nn.Module) -> bool:
+    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
+
+
+def children(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The modules in it, each as often as it is used: ``named_children`` would name a shared one once."""
+    return [(name, child) for name, child in model._modules.items() if child is not None]
+
+
+def is_graph_leaf(module: nn.Module) -> bool:
+    """Whether a graph has a module as one call, by its rule, and does not look into it.
+
+    Branches are followed. So are layers of torch that overwrite their inputs, or hand on the same memory: a
+    graph knows what becomes of those.
+    """
+    if find_rule(module) is None or isinstance(module, Residual):
+        return False
+    shares = isinstance(module, _HANDING_ON) or getattr(module, "inplace", False)
+    return not (has_builtin_rule(module) and shares)
+
+
+def validated_step(module: nn.Module, step: Step, name: str) -> Step:
+    """A step by a rule of the user's: refused where points refute it, and *assumed* by name otherwise."""
+    where = name[0].upper() + name[1:]
+    _try_stage(where, step)
+    check_layer_values(where, module, step.stage.apply, step.in_shape)
+    return replace(step, assumptions=(name,))
+
+
+def _try_stage(where: str, step: Step) -> None:
+    check_kind(where, step.stage)
+    match step.stage:
+        case Activation():
+            check_activation(where, step.stage)
+        case Operator():
+            check_operator(where, step.stage)
+        case MaxPool():
+            check_max_pool(where, step.stage)
+        case Sum():
+            for part in step.stage.inner_steps:
+                _try_stage(where, part)
+        case _:
+            check_reach(where, step.stage, step.in_shape)

@@ -7,7 +7,7 @@ whatever the rules know nothing of is found out.
 
 Reading must not change what is read. A weight may be computed by a parametrization each time it is asked for,
 and one such as ``spectral_norm`` moves on whenever that happens in train mode. So a model is read
-``at_rest``: in eval mode throughout, each weight computed once.
+``eval_mode``: in eval mode throughout, each weight computed once.
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ from dataclasses import replace
 
 from torch import nn
 
-from certus._eval_mode import at_rest
-from certus.bounds.composition import Step
-from certus.bounds.equivalence import check_agreement
-from certus.bounds.export import foreign_tensors, is_altered
+from certus._eval_mode import eval_mode
+from certus.bounds.equivalence import check_equivalence
+from certus.bounds.export import foreign_tensors, is_modified
+from certus.bounds.graph import Sum
 from certus.bounds.graph_reader import read_graph
-from certus.bounds.layer_rules import Branches
-from certus.bounds.merging import merge, merge_steps
-from certus.bounds.operators import Operator, Reshape
-from certus.bounds.passes import Shape, Stage
-from certus.bounds.registry import children, find_rule, has_own_rule, is_sequential, stands_alone, tried_step
-from certus.bounds.web import Sum
+from certus.bounds.layer_rules import (
+    Branches,
+    children,
+    find_rule,
+    has_builtin_rule,
+    is_graph_leaf,
+    is_sequential,
+    validated_step,
+)
+from certus.bounds.operators import Operator, Reshape, merge, merge_affine_steps
+from certus.bounds.passes import Shape, Stage, Step
 from certus.errors import ArgumentError, UnprovableError, UnsupportedError
 from certus.layers import Residual
 
@@ -38,10 +43,10 @@ def read_network(model: nn.Module, shape: Shape) -> list[Step]:
     Raises ``UnprovableError`` for a model that cannot be read.
     """
     try:
-        with at_rest(model):
+        with eval_mode(model):
             _refuse_foreign_tensors(model)
-            steps = merge_steps(read_layers(model, shape))
-            check_agreement(model, steps, shape)
+            steps = merge_affine_steps(read_layers(model, shape))
+            check_equivalence(model, steps, shape)
     except UnsupportedError as reason:
         raise UnprovableError(str(reason)) from reason
     return steps
@@ -59,7 +64,7 @@ def _refuse_foreign_tensors(model: nn.Module) -> None:
 def leaves(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """The layers of a sequential model in order, with their paths."""
     if is_sequential(model):
-        if is_altered(model):
+        if is_modified(model):
             name = path or "the model itself"
             raise UnsupportedError(
                 f"The container {name} has hooks or a call of its own, which no rule knows."
@@ -77,11 +82,11 @@ def read_layers(model: nn.Module, shape: Shape, path: str = "") -> list[Step]:
         name, kind = place or "the model itself", type(module).__name__
         known = find_rule(module)
         if known is None or _has_unknown_branch(module):
-            read = read_graph(module, shape, place, stands_alone, read_layers)
+            read = read_graph(module, shape, place, is_graph_leaf, read_layers)
             steps += read
             shape = read[-1].out_shape if read else shape
             continue
-        if is_altered(module):
+        if is_modified(module):
             raise UnsupportedError(
                 f"The layer {name} ({kind}) has forward hooks, or functions of its own, which no rule knows."
             )
@@ -90,8 +95,8 @@ def read_layers(model: nn.Module, shape: Shape, path: str = "") -> list[Step]:
         except UnsupportedError as reason:
             raise UnsupportedError(f"The layer {name} ({kind}) has {reason}.") from None
         step = _make_step(place, kind, stage, shape)
-        if not has_own_rule(module):
-            step = tried_step(module, step, f"the rule of {kind} ({f'layer {place}' if place else name})")
+        if not has_builtin_rule(module):
+            step = validated_step(module, step, f"the rule of {kind} ({f'layer {place}' if place else name})")
         steps.append(step)
         shape = step.out_shape
     return steps
@@ -104,12 +109,12 @@ def _make_step(path: str, kind: str, stage: Stage | Branches, shape: Shape) -> S
         for name, module in stage.modules.items():
             steps = read_layers(module, shape, prefix + name)
             _check_input_is_left(module, steps)
-            branches.append(merge_steps(steps))
+            branches.append(merge_affine_steps(steps))
         ends = [branch[-1].out_shape if branch else shape for branch in branches]
         if len(set(ends)) > 1:
             raise ArgumentError(f"The branches of {path} must end in one shape; got {ends}.")
         return Step(path, kind, Sum(branches), shape, ends[0])
-    out_shape = stage.shape_behind(shape)
+    out_shape = stage.output_shape(shape)
     if min(out_shape, default=1) < 1:
         raise ArgumentError(f"`input_shape` must be large enough for {path} ({kind}); got {shape} there.")
     return Step(path, kind, stage, shape, out_shape)

@@ -9,10 +9,19 @@ group.
 Convolutions and average pooling as operators.
 
 Affine layers one after another, which no single matrix or convolution stands for.
+
+Affine layers that move numbers about: slices, permutations, padding, repetition; and those that act along
+the last axis, or as the transpose of another.
+
+Adjacent affine layers made one, so that their norm is that of the product and not a product of norms.
+
+Batch norm (eval mode) is folded into the convolution or matrix beside it, and so are an input normalisation,
+a scaling, and the weights or the mask of a cost in front of the first layer.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -23,8 +32,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional, grad
 
-from certus.bounds.composition import Affine
-from certus.bounds.passes import Shape
+from certus.bounds.passes import Affine, Shape, Step, assumptions_of
 from certus.bounds.spectral import cached, circulant_norm, matrix_norm
 from certus.rounding import FEW, slack, up
 
@@ -45,11 +53,11 @@ class Operator(Affine):
         self.folds = 0  # how often weights were multiplied into these
 
     @abstractmethod
-    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+    def _apply(self, points: Tensor, weights: Weights) -> Tensor:
         """A·points. Shapes (batch, *in) → (batch, *out)."""
 
     @abstractmethod
-    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+    def _transpose(self, rows: Tensor, weights: Weights) -> Tensor:
         """Aᵀ·rows. Shapes (batch, *out) → (batch, *in)."""
 
     @abstractmethod
@@ -63,17 +71,17 @@ class Operator(Affine):
 
     @final
     def apply(self, points: Tensor) -> Tensor:
-        image = self._act(points, self.weights)
+        image = self._apply(points, self.weights)
         return image if self.bias is None else image + self.bias
 
     @final
     def transpose(self, rows: Tensor) -> Tensor:
-        return self._pull(rows, self.weights)
+        return self._transpose(rows, self.weights)
 
     @final
     def absolute(self, points: Tensor) -> Tensor:
         """|A|·points, for points ≥ 0, rounded up."""
-        return self._act(points, self._sizes) * (1 + self.rounding)
+        return self._apply(points, self._sizes) * (1 + self.rounding)
 
     @final
     def sizes(self, points: Tensor) -> Tensor:
@@ -84,7 +92,7 @@ class Operator(Affine):
     @final
     def absolute_transpose(self, rows: Tensor) -> Tensor:
         """|A|ᵀ·rows, for rows ≥ 0, rounded up."""
-        return self._pull(rows, self._sizes) * (1 + self.rounding)
+        return self._transpose(rows, self._sizes) * (1 + self.rounding)
 
     @cached_property
     def _sizes(self) -> Weights:
@@ -97,12 +105,12 @@ class Operator(Affine):
     @cached_property
     def row_norms(self) -> Tensor:
         """(*out_shape) Euclidean norms of the rows of A, rounded up."""
-        return self._entry_norms(self._act, self.in_shape)
+        return self._entry_norms(self._apply, self.in_shape)
 
     @cached_property
     def column_norms(self) -> Tensor:
         """(*in_shape) Euclidean norms of the columns of A, rounded up."""
-        return self._entry_norms(self._pull, self.out_shape)
+        return self._entry_norms(self._transpose, self.out_shape)
 
     def _entry_norms(self, move: Callable[[Tensor, Weights], Tensor], shape: Shape) -> Tensor:
         """√(Σ A²) along one side: A∘A, moved over ones.
@@ -131,7 +139,7 @@ class Operator(Affine):
         return min(self.absolute_norm, cached(self._spectral_norm, *content, *self.weights))
 
     @property
-    def printed_norm(self) -> float:
+    def paper_norm(self) -> float:
         """‖A‖ as the paper would have it."""
         return self.norm
 
@@ -143,8 +151,8 @@ class Operator(Affine):
         inputs, outputs = math.prod(self.in_shape), math.prod(self.out_shape)
         basis = torch.eye(min(inputs, outputs), dtype=torch.float64)
         if outputs < inputs:
-            return self._pull(basis.reshape(-1, *self.out_shape), self.weights).flatten(1)
-        return self._act(basis.reshape(-1, *self.in_shape), self.weights).flatten(1).T.contiguous()
+            return self._transpose(basis.reshape(-1, *self.out_shape), self.weights).flatten(1)
+        return self._apply(basis.reshape(-1, *self.in_shape), self.weights).flatten(1).T.contiguous()
 
     @property
     def entries(self) -> int:
@@ -170,10 +178,10 @@ class Dense(Operator):
         rows, columns = matrix.shape
         super().__init__(in_shape or (columns,), out_shape or (rows,), (matrix,), bias)
 
-    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+    def _apply(self, points: Tensor, weights: Weights) -> Tensor:
         return (points.flatten(1) @ weights[0].T).reshape(-1, *self.out_shape)
 
-    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+    def _transpose(self, rows: Tensor, weights: Weights) -> Tensor:
         return (rows.flatten(1) @ weights[0]).reshape(-1, *self.in_shape)
 
     def _spectral_norm(self) -> float:
@@ -197,10 +205,10 @@ class Diagonal(Operator):
     def __init__(self, factors: Tensor, bias: Tensor | None, shape: Shape) -> None:
         super().__init__(shape, shape, (factors.expand(shape).contiguous(),), bias)
 
-    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+    def _apply(self, points: Tensor, weights: Weights) -> Tensor:
         return points * weights[0]
 
-    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+    def _transpose(self, rows: Tensor, weights: Weights) -> Tensor:
         return rows * weights[0]
 
     def _spectral_norm(self) -> float:
@@ -217,10 +225,10 @@ class Reshape(Operator):
     def __init__(self, in_shape: Shape, out_shape: Shape) -> None:
         super().__init__(in_shape, out_shape, (), None)
 
-    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+    def _apply(self, points: Tensor, weights: Weights) -> Tensor:
         return points.reshape(-1, *self.out_shape)
 
-    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+    def _transpose(self, rows: Tensor, weights: Weights) -> Tensor:
         return rows.reshape(-1, *self.in_shape)
 
     def _spectral_norm(self) -> float:
@@ -259,12 +267,12 @@ class Convolution(Operator):
     def _options(self) -> dict[str, Any]:
         return {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
 
-    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+    def _apply(self, points: Tensor, weights: Weights) -> Tensor:
         convolve = (functional.conv1d, functional.conv2d, functional.conv3d)[self.axes - 1]
         made: Tensor = convolve(functional.pad(points, self._pads), weights[0], **self._options())
         return made
 
-    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+    def _transpose(self, rows: Tensor, weights: Weights) -> Tensor:
         pull = (grad.conv1d_input, grad.conv2d_input, grad.conv3d_input)[self.axes - 1]
         shape = [len(rows), self.in_shape[0], *self.padded]
         whole: Tensor = pull(shape, weights[0], rows, **self._options())  # type: ignore[no-untyped-call]  # torch's own
@@ -311,13 +319,13 @@ class AxisProduct(Operator):
         out_shape = (in_shape[0], *(matrix.shape[0] for matrix in matrices))
         super().__init__(in_shape, out_shape, matrices, None)
 
-    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+    def _apply(self, points: Tensor, weights: Weights) -> Tensor:
         for axis, matrix in enumerate(weights, start=2):
             points = torch.movedim(torch.movedim(points, axis, -1) @ matrix.T, -1, axis)
         return points
 
-    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
-        return self._act(rows, tuple(matrix.T for matrix in weights))
+    def _transpose(self, rows: Tensor, weights: Weights) -> Tensor:
+        return self._apply(rows, tuple(matrix.T for matrix in weights))
 
     def _spectral_norm(self) -> float:
         return math.prod(matrix_norm(matrix) for matrix in self.weights)
@@ -327,7 +335,7 @@ class AxisProduct(Operator):
         return math.prod(max(matrix.shape) for matrix in self.weights)
 
     @property
-    def printed_norm(self) -> float:
+    def paper_norm(self) -> float:
         """√(N·m_u)/m_l: windows of m_l to m_u entries, N of which share one (the paper's average pooling)."""
         members = [(matrix > 0).sum(1) for matrix in self.weights]
         shared = math.prod(int((matrix > 0).sum(0).max()) for matrix in self.weights)
@@ -352,17 +360,17 @@ class Chain(Operator):
         self.bias, self.bias_size = bias[0], size[0]
         self.weights = tuple(weight for part in parts for weight in part.weights)
 
-    def _act(self, points: Tensor, weights: Weights) -> Tensor:
+    def _apply(self, points: Tensor, weights: Weights) -> Tensor:
         start = 0
         for part in self.parts:
-            points = part._act(points, weights[start : start + len(part.weights)])
+            points = part._apply(points, weights[start : start + len(part.weights)])
             start += len(part.weights)
         return points
 
-    def _pull(self, rows: Tensor, weights: Weights) -> Tensor:
+    def _transpose(self, rows: Tensor, weights: Weights) -> Tensor:
         end = len(weights)
         for part in reversed(self.parts):
-            rows = part._pull(rows, weights[end - len(part.weights) : end])
+            rows = part._transpose(rows, weights[end - len(part.weights) : end])
             end -= len(part.weights)
         return rows
 
@@ -403,12 +411,12 @@ class Chain(Operator):
         return tuple((type(part).__name__, part.out_shape, part._signature()) for part in self.parts)
 
     @property
-    def printed_norm(self) -> float:
-        return math.prod(part.printed_norm for part in self.parts)
+    def paper_norm(self) -> float:
+        return math.prod(part.paper_norm for part in self.parts)
 
-    def swell(self, size: float) -> float:
+    def amplify(self, size: float) -> float:
         for part in self.parts:
-            size = part.swell(size)
+            size = part.amplify(size)
         return size
 
     @property
@@ -427,3 +435,166 @@ def _prefix_norms(parts: list[tuple[Tensor, float, Entrywise]]) -> Tensor:
         norms = torch.minimum(own * length, absolute(norms[None])[0]) * (1 + slack(1))
         length *= norm * (1 + slack(1))
     return norms
+
+
+class Gather(Operator):
+    """Each output is one of the inputs, or 0.
+
+    Every row of A has one 1 at most, so AᵀA is diagonal: how often each input is used.
+
+    Args:
+        index: (*out_shape) which entry of the flattened input each output is; −1 for 0.
+    """
+
+    def __init__(self, index: Tensor, in_shape: Shape) -> None:
+        super().__init__(in_shape, tuple(index.shape), (), None)
+        self._index = torch.where(index < 0, math.prod(in_shape), index).flatten()
+
+    @cached_property
+    def _uses(self) -> int:
+        """How often an input is used, at most."""
+        size = math.prod(self.in_shape)
+        return int(torch.bincount(self._index, minlength=size + 1)[:size].max())
+
+    def _apply(self, points: Tensor, weights: Weights) -> Tensor:
+        with_zero = torch.cat([points.flatten(1), points.new_zeros(len(points), 1)], 1)
+        return with_zero[:, self._index].reshape(-1, *self.out_shape)
+
+    def _transpose(self, rows: Tensor, weights: Weights) -> Tensor:
+        size = math.prod(self.in_shape)
+        summed = rows.new_zeros(len(rows), size + 1).index_add_(1, self._index, rows.flatten(1))
+        return summed[:, :size].reshape(-1, *self.in_shape)
+
+    def _spectral_norm(self) -> float:
+        return math.sqrt(self._uses) * (1 + self.rounding)
+
+    def _signature(self) -> tuple[object, ...]:
+        return (hashlib.sha256(self._index.numpy().tobytes()).hexdigest(),)
+
+    @property
+    def terms(self) -> int:
+        return max(1, self._uses)
+
+
+class LastAxis(Operator):
+    """The same matrix, (outputs, inputs), along the last axis at every position of the others."""
+
+    def __init__(self, matrix: Tensor, bias: Tensor | None, in_shape: Shape) -> None:
+        super().__init__(in_shape, (*in_shape[:-1], len(matrix)), (matrix,), bias)
+
+    def _apply(self, points: Tensor, weights: Weights) -> Tensor:
+        return points @ weights[0].T
+
+    def _transpose(self, rows: Tensor, weights: Weights) -> Tensor:
+        return rows @ weights[0]
+
+    def _spectral_norm(self) -> float:
+        return matrix_norm(self.weights[0])
+
+    @property
+    def terms(self) -> int:
+        return max(self.weights[0].shape)
+
+
+class Transposed(Operator):
+    """The transpose of another operator, with a bias of its own: a transposed convolution."""
+
+    def __init__(self, turned: Operator, bias: Tensor | None) -> None:
+        super().__init__(turned.out_shape, turned.in_shape, turned.weights, bias)
+        self._turned = turned
+
+    def _apply(self, points: Tensor, weights: Weights) -> Tensor:
+        return self._turned._transpose(points, weights)
+
+    def _transpose(self, rows: Tensor, weights: Weights) -> Tensor:
+        return self._turned._apply(rows, weights)
+
+    def _spectral_norm(self) -> float:
+        return self._turned.norm
+
+    def _signature(self) -> tuple[object, ...]:
+        return type(self._turned).__name__, self._turned._signature()
+
+    @property
+    def terms(self) -> int:
+        return self._turned.terms
+
+
+def merge(run: list[Operator]) -> Operator:
+    """One operator for a run of at least one; those that change nothing are left out."""
+    merged: list[Operator] = []
+    moving = [part for part in run if not isinstance(part, Reshape) or part.in_shape != part.out_shape]
+    for operator in moving or run[:1]:
+        merged.append(operator)
+        while len(merged) > 1 and (joined := _join(*merged[-2:])) is not None:
+            joined.folds = merged[-2].folds + merged[-1].folds + 1
+            if joined.bias is not None:
+                start = torch.zeros(1, *joined.in_shape, dtype=torch.float64)
+                joined.bias_size = merged[-1].sizes(merged[-2].sizes(start))[0]
+            merged[-2:] = [joined]
+    return merged[0] if len(merged) == 1 else Chain(merged)
+
+
+def merge_affine_steps(steps: list[Step]) -> list[Step]:
+    """Runs of affine layers made one step each; those that only reshape are not named."""
+    merged: list[Step] = []
+    run: list[Step] = []
+    for step in [*steps, None]:
+        if step is not None and isinstance(step.stage, Operator):
+            run.append(step)
+            continue
+        if run:
+            operator = merge([part.stage for part in run if isinstance(part.stage, Operator)])
+            named = [part for part in run if not isinstance(part.stage, Reshape)] or run[-1:]
+            path, kind = "+".join(part.path for part in named), "+".join(part.kind for part in named)
+            shapes, assumed = (run[0].in_shape, run[-1].out_shape), assumptions_of(run)
+            merged.append(Step(path, kind, operator, *shapes, assumptions=assumed))
+            run = []
+        if step is not None:
+            merged.append(step)
+    return merged
+
+
+def _join(first: Operator, second: Operator) -> Operator | None:
+    """The product, where its weights are exact up to one rounding each; None elsewhere."""
+    bias = _bias(first, second)
+    if isinstance(second, Reshape) and isinstance(first, Reshape):
+        return Reshape(first.in_shape, second.out_shape)
+    if isinstance(second, Reshape) and isinstance(first, Dense):
+        return Dense(first.weights[0], bias, first.in_shape, second.out_shape)
+    if isinstance(first, Reshape) and isinstance(second, Dense):
+        return Dense(second.weights[0], bias, first.in_shape, second.out_shape)
+    return _fold(first, second, bias)
+
+
+def _fold(first: Operator, second: Operator, bias: Tensor | None) -> Operator | None:
+    """Factors folded into what stands beside them."""
+    if isinstance(first, Diagonal):
+        factors = first.weights[0]
+        if isinstance(second, Diagonal):
+            return Diagonal(factors * second.weights[0], bias, second.out_shape)
+        if isinstance(second, Dense):
+            return Dense(second.weights[0] * factors.flatten(), bias, second.in_shape, second.out_shape)
+        if isinstance(second, Convolution) and (channels := _per_channel(factors)) is not None:
+            return second.scaled(channels, None, bias)
+    if isinstance(second, Diagonal):
+        factors = second.weights[0]
+        if isinstance(first, Dense):
+            return Dense(first.weights[0] * factors.reshape(-1, 1), bias, first.in_shape, first.out_shape)
+        if isinstance(first, Convolution) and (channels := _per_channel(factors)) is not None:
+            return first.scaled(None, channels, bias)
+    return None
+
+
+def _per_channel(factors: Tensor) -> Tensor | None:
+    """One factor for each channel, if all positions share it."""
+    flat = factors.flatten(1)
+    return flat[:, 0].clone() if bool((flat == flat[:, :1]).all()) else None
+
+
+def _bias(first: Operator, second: Operator) -> Tensor | None:
+    """b of the product, (*out_shape); None if there is none."""
+    if first.bias is None and second.bias is None:
+        return None
+    start = torch.zeros(1, *first.in_shape, dtype=torch.float64)
+    return second.apply(first.apply(start))[0]

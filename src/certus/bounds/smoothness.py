@@ -19,18 +19,18 @@ VALIDITY = (
 )
 
 
-UNNAMED = ("the bounds themselves, which certus did not derive",)
+UNSPECIFIED = ("the bounds themselves, which certus did not derive",)
 """What a bound assumes that somebody else has made."""
 
 
-def assumed_words(assumptions: tuple[str, ...]) -> str:
+def format_assumptions(assumptions: tuple[str, ...]) -> str:
     """Assumptions as a sentence."""
     return f"Assumed: {'; '.join(assumptions)}."
 
 
-def validity_of(assumptions: tuple[str, ...]) -> str:
+def validity_statement(assumptions: tuple[str, ...]) -> str:
     """What a bound is valid for, in a sentence or two."""
-    return f"{assumed_words(assumptions)} If that holds: {VALIDITY}" if assumptions else VALIDITY
+    return f"{format_assumptions(assumptions)} If that holds: {VALIDITY}" if assumptions else VALIDITY
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LayerBound:
     Attributes:
         path, kind: where it is in the model, and what.
         norm: operator norm of an affine layer, largest size of σ' of an activation.
-        bend: largest size of σ'' of an activation; 0 for an affine layer.
+        second_derivative: largest size of σ'' of an activation; 0 for an affine layer.
         lipschitz: Lipschitz constant of the network up to and including this layer, in the cost's norm.
         curvature: what the layer adds to the bound by the sum rule.
     """
@@ -48,7 +48,7 @@ class LayerBound:
     path: str
     kind: str
     norm: float
-    bend: float
+    second_derivative: float
     lipschitz: float
     curvature: float
 
@@ -77,7 +77,7 @@ class SmoothnessBound:
     layers: list[LayerBound]
     obstacle: str | None
     cost: Cost
-    assumptions: tuple[str, ...] = UNNAMED
+    assumptions: tuple[str, ...] = UNSPECIFIED
 
     @property
     def evidence(self) -> Evidence:
@@ -126,7 +126,7 @@ class SmoothnessBound:
             )
 
     @property
-    def dearest(self) -> LayerBound:
+    def dominant_layer(self) -> LayerBound:
         """The layer that adds most to the curvature."""
         return max(self.layers, key=lambda layer: layer.curvature)
 
@@ -136,7 +136,7 @@ class SmoothnessBound:
         return {
             "evidence": self.evidence,
             "assumptions": list(self.assumptions),
-            "validity": validity_of(self.assumptions),
+            "validity": validity_statement(self.assumptions),
             "curvature": _plain(self.curvature),
             "rule": self.rule,
             "bounds": {name: _plain(value) for name, value in self.bounds.items()},
@@ -171,7 +171,7 @@ class LocalBound:
     margins: Tensor | None
     error: Tensor | None
     radius: Tensor
-    assumptions: tuple[str, ...] = UNNAMED
+    assumptions: tuple[str, ...] = UNSPECIFIED
 
     @property
     def evidence(self) -> Evidence:

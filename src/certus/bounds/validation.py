@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from certus._eval_mode import at_rest, unwrapped
-from certus.bounds.composition import Step
-from certus.bounds.export import has_hooks, is_altered
+from certus._eval_mode import eval_mode, unwrapped
+from certus.bounds.export import has_hooks, is_modified
 from certus.bounds.graph_reader import inspect_graph
+from certus.bounds.layer_rules import children, find_rule, is_graph_leaf, is_sequential
 from certus.bounds.network import infer_shape, read_layers
-from certus.bounds.passes import Shape, Stage
-from certus.bounds.registry import children, find_rule, is_sequential, stands_alone
+from certus.bounds.passes import Shape, Stage, Step
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.layers import Residual
 
@@ -67,7 +66,7 @@ def validate(model: nn.Module, input_shape: Shape | None = None) -> list[Obstacl
     """
     require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
     model = unwrapped(model)
-    with at_rest(model):
+    with eval_mode(model):
         places = list(_places(model))
         if all(_plain(module) for _, module in places):
             return [found for path, module in places if (found := _inspect(path, module)) is not None]
@@ -78,14 +77,14 @@ def validate(model: nn.Module, input_shape: Shape | None = None) -> list[Obstacl
 def _plain(module: nn.Module) -> bool:
     """Whether a layer is judged by itself: it has a rule, or hooks, of which nothing more can be said."""
     return (
-        find_rule(module) is not None or has_hooks(module) or (is_sequential(module) and is_altered(module))
+        find_rule(module) is not None or has_hooks(module) or (is_sequential(module) and is_modified(module))
     )
 
 
 def _inspect_graph(model: nn.Module, shape: Shape) -> list[Obstacle]:
     """The same of a model whose graph must be taken."""
     try:
-        unknown, steps = inspect_graph(model, shape, stands_alone, read_layers)
+        unknown, steps = inspect_graph(model, shape, is_graph_leaf, read_layers)
     except UnsupportedError as reason:
         return [Obstacle("", type(model).__name__, str(reason).rstrip("."), "a forward without it", False)]
     found = [Obstacle(each.path, each.kind, each.reason, each.advice, False, each.line) for each in unknown]
@@ -145,7 +144,7 @@ def smoothing_hint(model: nn.Module, input_shape: Shape) -> str:
 
 def _places(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """All layers, those of branches included, with their paths."""
-    if (is_sequential(model) or isinstance(model, Residual)) and not is_altered(model):
+    if (is_sequential(model) or isinstance(model, Residual)) and not is_modified(model):
         for name, child in children(model):
             yield from _places(child, f"{path}.{name}" if path else name)
     else:
@@ -154,7 +153,7 @@ def _places(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]
 
 def _inspect(path: str, module: nn.Module) -> Obstacle | None:
     kind, known = type(module).__name__, find_rule(module)
-    if known is None or is_altered(module):
+    if known is None or is_modified(module):
         return Obstacle(path, kind, "its forward hooks have no rule", "the same layer without hooks", False)
     try:
         stage = known(module, _SOME_SHAPE)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from certus._eval_mode import at_rest, unwrapped
+from certus._eval_mode import eval_mode, unwrapped
 from certus._tensor import per_sample
 from certus.attacks.minimum_norm import Margin, minimum_norm_attack
 from certus.attacks.projected_gradient_descent import GradientAttack
@@ -116,7 +116,7 @@ def attain(
     start, _ = _losses(judge, inputs.to(dtype), targets, clip, errors)
     attacked = _has_gradient(loss, inputs[:1].to(dtype), targets[:1])
     steps = steps if attacked else 0
-    ball = cost.stepping(domain)
+    ball = cost.attack_ball(domain)
     pushes, costs = [], torch.full((len(inputs),), math.inf, dtype=torch.float64)
     for rho in sorted({rho for rho in rhos if rho > 0}) if steps > 0 else []:
         points = torch.cat(
@@ -173,7 +173,7 @@ def in_double(model: nn.Module, example: Tensor) -> tuple[nn.Module, torch.dtype
 def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
     """What the model says in its own precision, in eval mode."""
     own = next((each for each in model.parameters() if each.is_floating_point()), inputs)
-    with torch.no_grad(), at_rest(model):
+    with torch.no_grad(), eval_mode(model):
         outputs = [require_tensor(model(part.to(own, copy=True))) for part in inputs.split(BATCH)]
     return torch.cat(outputs).cpu().double()
 
@@ -226,19 +226,19 @@ def _pushed(
     loss: ModelLoss, origin: Tensor, targets: Tensor, rho: float, cost: Cost, domain: Domain, steps: int
 ) -> Tensor:
     """PGD in an L2 ball that holds that of the cost, and back along the line until c ≤ ρ."""
-    ball = cost.stepping(domain)
+    ball = cost.attack_ball(domain)
     scaled = ball.scale is not None
     radius = math.sqrt(2 * rho / cost.growth) / (1.0 if scaled else ball.floor)
     norm = 2.0 if scaled else ball.p
 
-    def pinned(points: Tensor, labels: Tensor) -> Tensor:
-        return loss(cost.pinned(points, origin), labels)
+    def pinned_loss(points: Tensor, labels: Tensor) -> Tensor:
+        return loss(cost.restore_frozen(points, origin), labels)
 
     attack = GradientAttack(radius, norm, steps, domain=domain)
-    points = domain.project(cost.pinned(attack(pinned, domain.project(origin), targets), origin))
+    points = domain.project(cost.restore_frozen(attack(pinned_loss, domain.project(origin), targets), origin))
     share = cost.fraction((rho / cost.value(points, origin).clamp_min(1e-300)).clamp_max(1.0))
     back = per_sample(share * (1 - 4 * MANY), points) * (points - origin)
-    return domain.project(cost.pinned(origin + back, origin))
+    return domain.project(cost.restore_frozen(origin + back, origin))
 
 
 def _mean_down(losses: Tensor) -> float:

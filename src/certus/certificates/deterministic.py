@@ -294,7 +294,7 @@ def certify_network(
         certificate = _pushed(engine, certificate)
     certificate.curve()  # which raises where a bracket contradicts itself
     certificate.accuracies()
-    problem.caller.release()
+    problem.original_model.release()
     work.finish()
     return certificate
 

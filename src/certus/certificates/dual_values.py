@@ -10,7 +10,7 @@ from torch import Tensor
 
 from certus._tensor import per_sample
 from certus.certificates.lower_bounds import Moved, error_cost, lowered_loss, real_transport, settled
-from certus.certificates.proven.constants import Around
+from certus.certificates.proven.constants import Neighborhoods
 from certus.certificates.proven.duality_gap import Proposal, Rule, bounds_by_rule
 from certus.certificates.proven.problem import Problem, raised_cost
 from certus.costs import Cost
@@ -62,7 +62,9 @@ class Level:
 PER_SAMPLE = tuple(one.name for one in fields(Level) if one.name != "gamma")
 
 
-def solve_level(around: Around, gamma: float, ascent: Maximizer = DEFAULT_ASCENT) -> tuple[Level, Tensor]:
+def solve_level(
+    around: Neighborhoods, gamma: float, ascent: Maximizer = DEFAULT_ASCENT
+) -> tuple[Level, Tensor]:
     """All rules at one γ, for the samples of one batch; and the points that are attained."""
     problem, clip = around.problem, around.profile.clip
     with torch.no_grad():
@@ -92,7 +94,7 @@ def climb(problem: Problem, gamma: float, ascent: Maximizer) -> Tensor:
     return ascent.maximize(objective).inputs
 
 
-def _attained(around: Around, proposal: Proposal) -> Moved:
+def _attained(around: Neighborhoods, proposal: Proposal) -> Moved:
     """What was reached, or the sample itself where that overflows."""
     problem, losses = around.problem, proposal.losses
     losses = losses - problem.slack(losses, proposal.rounding)

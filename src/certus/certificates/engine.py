@@ -294,7 +294,7 @@ def _differing(problem: Problem) -> int:
     with torch.no_grad():
         outputs, _ = confirmed_outputs(problem, problem.inputs)
     labels = problem.classes is not None
-    return int(problem.caller.differing(problem.inputs, outputs, labels=labels).sum())
+    return int(problem.original_model.differing(problem.inputs, outputs, labels=labels).sum())
 
 
 def _is_space(problem: Problem) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from certus.bounds.smoothness import validity_of
+from certus.bounds.smoothness import validity_statement
 from certus.certificates.aggregate import Line, Push
 from certus.certificates.batching import repeat_words
 from certus.certificates.cache import differences
@@ -53,7 +53,7 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         "schema_version": CERTIFICATE_VERSION,
         "evidence": certificate.evidence,
         "assumptions": certificate.assumptions,
-        "validity": validity_of(certificate.assumptions),
+        "validity": validity_statement(certificate.assumptions),
         "about": certificate.about,
         "samples": certificate.samples,
         "classes": certificate.classes,

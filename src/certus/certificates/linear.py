@@ -16,17 +16,17 @@ from torch import Tensor, nn
 
 from certus._eval_mode import unwrapped
 from certus._validation import check_batch, check_geometry, checked_weights
-from certus.bounds.composition import run_steps
 from certus.bounds.criteria import check_targets
-from certus.bounds.equivalence import CallersModel, check_wrapper
-from certus.bounds.export import is_altered
+from certus.bounds.equivalence import OriginalModel, check_wrapper
+from certus.bounds.export import is_modified
 from certus.bounds.network import read_network
+from certus.bounds.passes import run_steps
 from certus.certificates.aggregate import Line
 from certus.certificates.certificate import Certificate
 from certus.certificates.deterministic import certify_network, label_source, provable_criterion
 from certus.certificates.proven.linear import Positive, PositiveSquare, ScoreLoss, Softplus
 from certus.costs import Bregman, Cost, SquaredL2
-from certus.costs.claims import is_own
+from certus.costs.claims import is_builtin
 from certus.costs.metric import Whitened
 from certus.data import Samples
 from certus.domains import Unbounded
@@ -107,7 +107,7 @@ def _differing(model: nn.Module, straight: _Straight, certificate: Certificate) 
     """How many samples the model in its own precision predicts otherwise. At all of them, and where they are
     moved to, it is asked whether it computes the score."""
     shape = tuple(straight.inputs.shape[1:])
-    caller, steps = CallersModel(model, shape, normalized=False), read_network(model, shape)
+    caller, steps = OriginalModel(model, shape, normalized=False), read_network(model, shape)
     for gamma in (None, *(line.gamma for line in certificate.lines)):
         points = straight.moved(gamma).inputs
         caller.check(points, run_steps(steps, points), straight.score.rounding(points))
@@ -158,7 +158,7 @@ def _score_of(model: nn.Module, shape: Sequence[int], criterion: Criterion, cost
     layer = _only_layer(model)
     if layer is None or tuple(shape) != (layer.in_features,):
         return None
-    if not is_own(cost) or isinstance(cost.unmasked, Bregman):
+    if not is_builtin(cost) or isinstance(cost.unmasked, Bregman):
         return None
     (weight, bias), kind = _coefficients(layer), type(criterion)
     if len(weight) == 2 and criterion == CrossEntropy():
@@ -177,7 +177,7 @@ def _only_layer(model: nn.Module) -> nn.Linear | None:
     """The layer that a model is, if all of it is torch's own, runs as its class says, and agrees when run."""
     parts = list(_parts(model))
     layers = [part for part in parts if type(part) not in (nn.Sequential, nn.Flatten, nn.Identity)]
-    if len(layers) != 1 or type(layers[0]) is not nn.Linear or any(map(is_altered, parts)):
+    if len(layers) != 1 or type(layers[0]) is not nn.Linear or any(map(is_modified, parts)):
         return None
     try:
         read_network(model, (layers[0].in_features,))
@@ -259,8 +259,8 @@ class _Straight:
                 targets = (score.at(inputs) > 0).long()
             targets = check_targets(targets.detach().cpu(), len(inputs), 2)
         metric = cost.metric(tuple(inputs.shape[1:]))
-        slope = cost.freed(score.slope)
-        cancelled = FEW * float(metric.dual(cost.freed(score.sizes[0]))[0])
+        slope = cost.free_part(score.slope)
+        cancelled = FEW * float(metric.dual(cost.free_part(score.sizes[0]))[0])
         most = float(metric.dual(slope)[0]) + cancelled
         lost = 4 * (metric.rounding + (metric.length - 1 if isinstance(metric, Whitened) else 0.0)) + SOME
         least = max(0.0, down(most, lost) - 2 * cancelled)

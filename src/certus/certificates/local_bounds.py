@@ -25,8 +25,8 @@ from certus.certificates.cache import probed_samples
 from certus.certificates.dual_values import DEFAULT_ASCENT, PER_SAMPLE, Level, solve_level
 from certus.certificates.lower_bounds import errs
 from certus.certificates.progress import BALL
-from certus.certificates.proven.constants import Around, Grid, look_around
-from certus.certificates.proven.majorants import Touches
+from certus.certificates.proven.constants import Grid, Neighborhoods, bound_neighborhoods
+from certus.certificates.proven.majorants import TangentPoints
 from certus.certificates.proven.problem import Problem
 from certus.certificates.tangent_points import touching_points
 from certus.data import Samples
@@ -91,11 +91,11 @@ class Surroundings:
     def _scale(self, places: int) -> float:
         return self.scales[places] if self.scales else 1.0
 
-    def _look(self, problem: Problem, places: int, touches: Touches | None = None) -> Around:
+    def _look(self, problem: Problem, places: int, touches: TangentPoints | None = None) -> Neighborhoods:
         clip, scale = self.clip, self._scale(places)
         if clip is not None and scale != 1:
             clip = up(clip / scale, FEW)
-        return look_around(problem, self.grid, clip, touches, self._tell)
+        return bound_neighborhoods(problem, self.grid, clip, touches, self._tell)
 
     def _solve(self, gamma: float, places: int) -> tuple[Level, Tensor]:
         scale = self._scale(places)
@@ -109,7 +109,7 @@ class Surroundings:
         return replace(level, gamma=gamma, bound=bound, loss=loss), points
 
     @cached_property
-    def around(self) -> list[Around]:
+    def around(self) -> list[Neighborhoods]:
         """Under the label that each has, and under every other one that it may take."""
         label_cost = self.problem.label_cost
         labels = 1 if label_cost is None else label_cost.classes

@@ -28,7 +28,7 @@ from certus._tensor import per_sample
 from certus.attacks.minimum_norm import Margin, largest_penalty, minimum_norm_attack, shorten
 from certus.attacks.projected_gradient_descent import GradientAttack
 from certus.certificates.proven.float_error import outputs_at, rounding_at
-from certus.certificates.proven.majorants import Touches
+from certus.certificates.proven.majorants import TangentPoints
 from certus.certificates.proven.problem import Problem, raised_cost
 from certus.costs import Cost
 from certus.costs.masked import masked_to
@@ -113,7 +113,7 @@ def confirmed_outputs(problem: Problem, points: Tensor) -> tuple[Tensor, Tensor]
     """Outputs at some points and (batch,) their rounding, as ``outputs_at``; the caller's model has the same,
     or ``ContradictionError`` is raised."""
     outputs, error = outputs_at(problem.analysis, points)
-    problem.caller.check(points, outputs, error)
+    problem.original_model.check(points, outputs, error)
     return outputs, error
 
 
@@ -235,7 +235,7 @@ def _of_numbers(problem: Problem, base: Tensor | None = None) -> Problem | None:
 def _attacked(problem: Problem, rho: float, steps: int) -> Tensor:
     """Steps in the cost's own ball where attacks know it, else in an L2 ball that holds it."""
     cost, domain, origin = problem.cost, problem.domain, problem.inputs
-    ball, scale = cost.stepping(domain), torch.ones_like(origin[:1])
+    ball, scale = cost.attack_ball(domain), torch.ones_like(origin[:1])
     if ball.scale is not None:
         assert isinstance(domain, Intervals)  # others have no scale
         low, high = domain.bounds(origin)
@@ -243,7 +243,7 @@ def _attacked(problem: Problem, rho: float, steps: int) -> Tensor:
         domain = Box(*((bound * scale[0]).nan_to_num(0.0, math.inf, -math.inf) for bound in (low, high)))
 
     def loss(points: Tensor, targets: Tensor) -> Tensor:
-        return problem.loss(cost.pinned(points / scale, origin), targets)
+        return problem.loss(cost.restore_frozen(points / scale, origin), targets)
 
     attack = GradientAttack(math.sqrt(rho / problem.unit_price) / ball.floor, ball.p, steps, domain=domain)
     return attack(loss, domain.project(origin * scale), problem.targets) / scale
@@ -252,11 +252,11 @@ def _attacked(problem: Problem, rho: float, steps: int) -> Tensor:
 def _into_ball(problem: Problem, points: Tensor, rho: float) -> Tensor:
     """Back along the line until c ≤ ρ: c(x₀ + tδ) = t²c(x₀ + δ), or ≤ t·c(x₀ + δ) for a divergence."""
     cost, origin = problem.cost, problem.inputs
-    points = problem.domain.project(cost.pinned(points, origin))
+    points = problem.domain.project(cost.restore_frozen(points, origin))
     costs = cost.value(points, origin).clamp_min(1e-300)
     share = cost.fraction((rho / costs).clamp_max(1.0))
     move = per_sample(share * (1 - 1e-9) * (1 - problem.metric_slack), points) * (points - origin)
-    return problem.domain.project(cost.pinned(origin + move, origin))
+    return problem.domain.project(cost.restore_frozen(origin + move, origin))
 
 
 def nearest_costs(problem: Problem, farthest: float, steps: int) -> Tensor:
@@ -314,7 +314,7 @@ def _nearest_points(problem: Problem, farthest: float, steps: int) -> Tensor:
     for a loss.
     """
     loss, inputs, targets = ModelLoss(_Labels(problem), Margin()), problem.inputs, problem.targets
-    ball = problem.cost.stepping(problem.domain)
+    ball = problem.cost.attack_ball(problem.domain)
     if ball.own:
         return minimum_norm_attack(
             loss,
@@ -342,7 +342,7 @@ def _nearest_points(problem: Problem, farthest: float, steps: int) -> Tensor:
     ).inputs
 
 
-def costs_beyond(problem: Problem, touches: Touches) -> Tensor:
+def costs_beyond(problem: Problem, touches: TangentPoints) -> Tensor:
     """(n,) c at the nearest error on the lines that lead a little beyond proposed points; ∞ where none is."""
     part = problem.select(touches.sample)
     with torch.no_grad():
@@ -351,7 +351,7 @@ def costs_beyond(problem: Problem, touches: Touches) -> Tensor:
     return found.scatter_reduce(0, touches.sample, costs, "amin")
 
 
-def points_beyond(problem: Problem, touches: Touches) -> Iterator[Tensor]:
+def points_beyond(problem: Problem, touches: TangentPoints) -> Iterator[Tensor]:
     """(n, …) the ends of these lines, one for each class that they lead to; else the samples."""
     for rival in touches.rival.unique():
         chosen = touches.rival == rival
@@ -363,7 +363,7 @@ def points_beyond(problem: Problem, touches: Touches) -> Iterator[Tensor]:
 def _beyond(problem: Problem, touched: Tensor) -> Tensor:
     """(batch, …) a little beyond points that are proposed for each sample."""
     inputs, move = problem.inputs, (touched - problem.inputs) * (1 + _BEYOND)
-    points = problem.domain.project(problem.cost.pinned(inputs + move, inputs))
+    points = problem.domain.project(problem.cost.restore_frozen(inputs + move, inputs))
     encoding = problem.encoding
     return points if encoding is None else settled(encoding, points, inputs, problem.domain)
 

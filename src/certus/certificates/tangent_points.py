@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from certus.bounds.backward import MOST_CLASSES
-from certus.certificates.proven.majorants import Touches
+from certus.certificates.proven.majorants import TangentPoints
 from certus.certificates.proven.problem import Problem
 from certus.costs.metric import Euclidean
 from certus.rounding import TINY
@@ -25,11 +25,11 @@ _ROUNDS = 8
 _SLACK = 1e-6  # of a distance, for classes that are left out
 
 
-def touching_points(problem: Problem) -> Touches | None:
+def touching_points(problem: Problem) -> TangentPoints | None:
     """For samples that are classified rightly, and classes that may be nearest; None where nothing is gained:
     for kinked networks, for costs whose norm is not Euclidean behind a scaling, for very many classes."""
-    bends, slopes = problem.smoothness.margin_curvature, problem.smoothness.margin_lipschitz
-    smooth = bends is not None and slopes is not None and bool(torch.isfinite(bends).all())
+    curvatures, slopes = problem.smoothness.margin_curvature, problem.smoothness.margin_lipschitz
+    smooth = curvatures is not None and slopes is not None and bool(torch.isfinite(curvatures).all())
     if problem.classes is None or not isinstance(problem.metric, Euclidean) or not smooth:
         return None
     assert slopes is not None
@@ -56,7 +56,7 @@ def touching_points(problem: Problem) -> Touches | None:
         found = _nearest(len(problem), sample, value, slope, move)
         near = torch.minimum(torch.maximum(found, near / 2), 2 * near)
         move = _towards(slope, near[sample])
-    return Touches(sample, rival, _points(problem, sample, move))
+    return TangentPoints(sample, rival, _points(problem, sample, move))
 
 
 def _points(problem: Problem, sample: Tensor, move: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def _linearised(problem: Problem, sample: Tensor, rival: Tensor, move: Tensor) -
         both = outputs.gather(1, torch.stack([rival, problem.targets[sample]], 1))
         margin = both[:, 0] - both[:, 1]
         (slope,) = torch.autograd.grad(margin.sum(), leaf)
-    return margin.detach(), problem.cost.whiten(problem.cost.freed(slope)).flatten(1)
+    return margin.detach(), problem.cost.whiten(problem.cost.free_part(slope)).flatten(1)
 
 
 def _nearest(count: int, sample: Tensor, value: Tensor, slope: Tensor, move: Tensor) -> Tensor:

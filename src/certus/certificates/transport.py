@@ -39,7 +39,7 @@ from torch import Tensor
 
 from certus._validation import checked_weights
 from certus.costs import Cost, SquaredL2, WeightedL2
-from certus.costs.claims import is_own
+from certus.costs.claims import is_builtin
 from certus.data import RowEncoding, Samples, halves
 from certus.errors import ArgumentError, UnsupportedError, require, require_count
 from certus.rounding import FEW, MANY, SOME, down, up
@@ -325,7 +325,7 @@ def _label_distance(first: Samples, second: Samples) -> float:
 
 def _jensen(first: Samples, second: Samples, cost: Cost) -> float:
     """g‖mean A − mean B‖², a lower bound on the transport of the inputs."""
-    if not is_own(cost):
+    if not is_builtin(cost):
         return 0.0  # it would rest on a growth that is only claimed
     centre = first.inputs[:1].double()  # or means of large numbers would cancel
     means = [

@@ -34,7 +34,7 @@ from certus.cli.encoding import speak_plainly
 from certus.cli.grouped_help import GroupedCommands, certus_options
 from certus.cli.interruption import Interruption, interruptible
 from certus.cli.streams import outlive_readers
-from certus.errors import CertusError, FailedCheckError, bearable
+from certus.errors import CertusError, FailedCheckError, truncate_message
 
 # UsageError; where it lives depends on the version of typer, its place among the bases does not.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -114,11 +114,11 @@ def main() -> NoReturn:
         said = f"{type(error).__name__}: {error} (CERTUS_DEBUG=1 shows where)"
         if (place := own_place(error)) is not None:
             _refuse(f"`--model` must run without errors; it fails in {place}, with {said}")
-        print("certus: " + printable(bearable(" ".join(said.split()))), file=sys.stderr)
+        print("certus: " + printable(truncate_message(" ".join(said.split()))), file=sys.stderr)
         sys.exit(3)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _refuse(message: str, code: int = 2) -> NoReturn:
-    print("certus: error: " + printable(bearable(" ".join(message.split()))), file=sys.stderr)
+    print("certus: error: " + printable(truncate_message(" ".join(message.split()))), file=sys.stderr)
     sys.exit(code)

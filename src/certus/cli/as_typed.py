@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand
 
 from certus.cli.streams import results_apart
-from certus.errors import ArgumentError, UnsupportedError, require, shortened
+from certus.errors import ArgumentError, UnsupportedError, require, truncate
 
 _OTHERWISE = {"spec": "data", "attack": "attacks", "model": "models", "gammas": "gamma"}
 """What the library calls a parameter → what commands call it."""
@@ -136,7 +136,7 @@ def _checked(parameter: Any, process: Callable[[Any, Any], Any]) -> Callable[[An
             if type(reason).__name__ == "MissingParameter":
                 raise
             raise ArgumentError(
-                f"`{name}` must {_rule(reason.message)}; got {shortened(', '.join(map(repr, typed)))}."
+                f"`{name}` must {_rule(reason.message)}; got {truncate(', '.join(map(repr, typed)))}."
             ) from None
         if several and found is not None:
             return type(found)(map(at_home, typed, found))

@@ -95,7 +95,7 @@ def _with_own_epsilon(trained: TrainedRun, asked: AttackOptions) -> AttackOption
     """As far as the run was trained for, announced: its ε, or √ρ in the norm of its cost; in other norms, as
     far as its wrm moves. Raises ``ArgumentError`` for a run that has neither."""
     settings, run = trained.settings, trained.run
-    ball = trained.cost.stepping(trained.domain)
+    ball = trained.cost.attack_ball(trained.domain)
     own_norm = settings.norm or next((text for text, p in NORMS.items() if ball.own and p == ball.p), "2")
     norm, known = asked.norm or own_norm, own_rho(run)
     if settings.epsilon is not None and norm == own_norm:

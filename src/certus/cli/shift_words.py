@@ -14,7 +14,7 @@ import torch
 import typer
 
 from certus._format import at_least, at_most
-from certus.bounds.smoothness import assumed_words
+from certus.bounds.smoothness import format_assumptions
 from certus.certificates.alarm import check_met
 from certus.certificates.certificate import Certificate
 from certus.certificates.transport import Shift, estimated_distance, transport_distance
@@ -167,7 +167,7 @@ def _show(
         + f" At least: attained; at most: {bracket['evidence']}."
     )
     if bracket["assumptions"]:
-        console.print(assumed_words(tuple(bracket["assumptions"])))
+        console.print(format_assumptions(tuple(bracket["assumptions"])))
     met = f"loss {bracket['loss_met']:.4f}"
     met += "" if bracket["error_met"] is None else f", error {bracket['error_met']:.4f}"
     console.print(

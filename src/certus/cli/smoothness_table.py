@@ -9,7 +9,7 @@ import torch
 import typer
 
 from certus.bounds import SmoothnessBound, input_smoothness
-from certus.bounds.smoothness import validity_of
+from certus.bounds.smoothness import validity_statement
 from certus.bounds.validation import smoothing_hint
 from certus.cli.idle import of_network, refuse_idle
 from certus.cli.output import console, messages, print_json, require_picture
@@ -99,7 +99,7 @@ def _show(
     heads = ("layer", "kind", "norm", "bend", "slope so far", "adds to the curvature")
     lines = make_table(*heads, words=("kind",))
     for layer in found.layers:
-        cells = (layer.norm, layer.bend, layer.lipschitz, layer.curvature)
+        cells = (layer.norm, layer.second_derivative, layer.lipschitz, layer.curvature)
         lines.add_row(layer.path or "–", layer.kind, *(_cell(value) for value in cells))
     console.print(lines)
     modulus = found.cost.strong_convexity
@@ -121,7 +121,7 @@ def _show(
             f"There is no finite bound on the curvature of the loss: {found.obstacle}. {hint}".strip()
         )
     else:
-        costly = found.dearest
+        costly = found.dominant_layer
         console.print(
             "L+ bounds the curvature of the loss at every input. The smallest of these bounds counts: L+ = "
             f"{found.curvature:.4g}, by the {found.rule} rule."
@@ -137,7 +137,7 @@ def _show(
         f"Lipschitz constant of the loss: {found.lipschitz:.4g} ({found.evidence}), in the norm of "
         f"{found.cost}."
     )
-    console.print(validity_of(found.assumptions))
+    console.print(validity_statement(found.assumptions))
     if drawn is not None:
         console.print(f"Drawn in {drawn}")
 

@@ -11,7 +11,7 @@ import torch
 from lightning_fabric import Fabric
 
 from certus._format import at_most
-from certus.bounds.smoothness import assumed_words
+from certus.bounds.smoothness import format_assumptions
 from certus.cli.interruption import if_interrupted
 from certus.cli.output import console, messages, print_json, show_parts
 from certus.cli.tensorboard import tensorboard_of
@@ -155,7 +155,7 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
             f"{curvature} at every input, so that the inner problem is concave for every gamma above {gamma}."
         )
         if assumptions := result["proof"].get("assumptions"):
-            console.print(assumed_words(tuple(assumptions)))
+            console.print(format_assumptions(tuple(assumptions)))
     console.print(f"Run directory: {run.path}")
 
 

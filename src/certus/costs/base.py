@@ -183,9 +183,9 @@ class Cost(ABC):
         """
         return Metric(self.norm, shape, mask)
 
-    def stepping(self, domain: Domain) -> Stepping:
+    def attack_ball(self, domain: Domain) -> AttackBall:
         """The balls that attacks step in on this domain; here, those in L2 that hold the cost's own."""
-        return Stepping(2.0, floor=max(self.norm.euclidean_floor, _FLOOR))
+        return AttackBall(2.0, floor=max(self.norm.euclidean_floor, _FLOOR))
 
     def fraction(self, share: Tensor) -> Tensor:
         """How far along the line from z₀ to z a point may lie that costs this (batch,) share of c(z, z₀).
@@ -216,11 +216,11 @@ class Cost(ABC):
         """Whether every point can be moved to every other."""
         return True
 
-    def freed(self, vectors: Tensor) -> Tensor:
+    def free_part(self, vectors: Tensor) -> Tensor:
         """(batch, …) vectors without the coordinates along which nothing may move."""
         return vectors
 
-    def pinned(self, points: Tensor, origin: Tensor) -> Tensor:
+    def restore_frozen(self, points: Tensor, origin: Tensor) -> Tensor:
         """(batch, …) points with the coordinates that may not move put back to those of z₀."""
         return points
 
@@ -246,7 +246,7 @@ def separable_response(gradient: Tensor, point: Tensor, scale: Tensor, domain: D
 
 
 @dataclass(frozen=True, eq=False)
-class Stepping:
+class AttackBall:
     """Wherever c(z, z₀) ≤ ρ, ‖scale·(z − z₀)‖_p ≤ √(2ρ/s)/floor, s the cost's growth.
 
     Attributes:

@@ -39,7 +39,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from certus._tensor import inner, per_sample, shown, widened
+from certus._tensor import as_float64, format_point, inner, per_sample
 from certus._tensor import inner as product
 from certus.costs.base import Cost
 from certus.costs.bregman import Bregman
@@ -129,7 +129,7 @@ def try_domain(domain: Domain, inputs: Tensor) -> None:
     members = domain.project(points)
     if not bool(domain.contains(members).all()):
         bad = int((~domain.contains(members)).nonzero()[0])
-        raise ClaimError(f"{name} is refuted: the projection of {shown(points[bad])} is not in it.")
+        raise ClaimError(f"{name} is refuted: the projection of {format_point(points[bad])} is not in it.")
     halves = (members + members.roll(1, 0)) / 2
     for claim, kept in (("Πz = z for z in Z", members), ("it is convex", halves)):
         apart = L2(domain.project(kept) - kept)
@@ -151,7 +151,7 @@ def _require_domain(name: str, claim: str, found: Tensor, most: Tensor, points: 
     if not bool((off <= 0).all()):
         worst = int(off.nan_to_num(torch.inf).argmax())
         raise ClaimError(
-            f"{name} is refuted: it claims {claim}; at {shown(points[worst])} it is off by "
+            f"{name} is refuted: it claims {claim}; at {format_point(points[worst])} it is off by "
             f"{float(found[worst]):.6g}."
         )
 
@@ -225,15 +225,15 @@ class _Trial:
         first, last = (self.domain.project(starts + side * moves) for side in (-0.5, 0.5))
         middle, convexity = (first + last) / 2, self.free.strong_convexity
         left, right, between = (self.cost.value(point, origins) for point in (first, last, middle))
-        bend = left + right - 2 * between
+        second_difference = left + right - 2 * between
         least = convexity / 4 * self.cost.norm(last - first) ** 2
         rounding = self._rounding(first, origins) + self._rounding(last, origins)
-        off = least * (1 - self.close) - bend - 2 * rounding
+        off = least * (1 - self.close) - second_difference - 2 * rounding
         claim = (
             f"strong convexity {convexity:g}, so that c(a, z₀) + c(b, z₀) − 2c(½(a + b), z₀) is at least "
             "(s/4)‖a − b‖² ="
         )
-        self._refute(off, claim, bend, first, origins, least)
+        self._refute(off, claim, second_difference, first, origins, least)
 
     def try_gradient(self) -> None:
         """Against autograd of the value, or a quotient of differences where there is none."""
@@ -241,7 +241,7 @@ class _Trial:
             origins, along = self.origins, self._random()
             moved = self.domain.project(origins + size * self.scale * self._random())
             try:
-                claimed = self.cost.freed(self.cost.gradient(moved, origins))
+                claimed = self.cost.free_part(self.cost.gradient(moved, origins))
             except UnsupportedError:
                 return
             step = self.scale * self.precision ** (1 / 3)
@@ -252,7 +252,7 @@ class _Trial:
             if slopes is None:
                 room = room + self._rounding(moved, origins) / step
             else:
-                found = product(self.cost.freed(slopes), along)
+                found = product(self.cost.free_part(slopes), along)
             claim = "a gradient whose slope along a move is"
             self._refute((found - told).abs() - room, claim, found, moved, origins, told)
 
@@ -273,32 +273,32 @@ class _Trial:
         """Unit vectors along which the cost bends little: of λ_max − H, after that of H; None without one."""
         step = self.scale * self.precision ** (1 / 3)
 
-        def bend(vectors: Tensor) -> Tensor:
+        def hessian_product(vectors: Tensor) -> Tensor:
             low, high = (
                 self.cost.gradient(self.origins + side * step * vectors, self.origins) for side in (-1, 1)
             )
-            bent: Tensor = self.cost.freed(high - low) / (2 * step)
+            bent: Tensor = self.cost.free_part(high - low) / (2 * step)
             return bent
 
         try:
             vectors = self._random()
             for _ in range(8):
-                vectors = _unit(bend(vectors))
-            top = 1.05 * bend(vectors).flatten(1).norm(dim=1)
+                vectors = _unit(hessian_product(vectors))
+            top = 1.05 * hessian_product(vectors).flatten(1).norm(dim=1)
             vectors = self._random()
             for _ in range(24):
-                vectors = _unit(per_sample(top, vectors) * vectors - bend(vectors))
+                vectors = _unit(per_sample(top, vectors) * vectors - hessian_product(vectors))
         except UnsupportedError:
             return None
         return vectors if bool(torch.isfinite(vectors).all()) else None
 
     def _random(self) -> Tensor:
         vectors = torch.randn(self.origins.shape, dtype=torch.float64, generator=self.generator)
-        return _unit(self.cost.freed(vectors.to(self.origins)))
+        return _unit(self.cost.free_part(vectors.to(self.origins)))
 
     def _single(self) -> Tensor:
         """One coordinate each, among those that may move."""
-        allowed = self.cost.freed(torch.ones_like(self.origins)).flatten(1)[0].nonzero().flatten()
+        allowed = self.cost.free_part(torch.ones_like(self.origins)).flatten(1)[0].nonzero().flatten()
         chosen = allowed[torch.linspace(0, len(allowed) - 1, len(self.origins)).long()]
         blank = torch.zeros_like(self.origins).flatten(1)
         return blank.scatter(1, chosen.unsqueeze(1), 1.0).reshape(self.origins.shape)
@@ -326,8 +326,8 @@ class _Trial:
             wanted = "" if told is None else f" {float(told[worst])!r}"
             name = type(self.free).__name__
             raise ClaimError(
-                f"{name} is refuted: it claims {claim}{wanted}; at {shown(points[worst])}, moved from "
-                f"{shown(origins[worst])}, it is {float(found[worst])!r}."
+                f"{name} is refuted: it claims {claim}{wanted}; at {format_point(points[worst])}, moved from "
+                f"{format_point(origins[worst])}, it is {float(found[worst])!r}."
             )
 
 
@@ -350,14 +350,14 @@ _EVERYWHERE = Unbounded()
 _PASSED: WeakValueDictionary[tuple[object, ...], Cost | Domain] = WeakValueDictionary()
 
 
-def is_own(cost: Cost) -> bool:
+def is_builtin(cost: Cost) -> bool:
     """Whether everything that the cost says of itself was derived by certus; for a mask, its inner cost."""
     return type(cost.inner if type(cost) is Masked else cost) in _COSTS
 
 
 def cost_assumptions(cost: Cost) -> tuple[str, ...]:
     """What a bound assumes that rests on this cost, by name."""
-    if is_own(cost):
+    if is_builtin(cost):
         return ()
     inner = cost.inner if type(cost) is Masked else cost
     kind = type(inner).__name__
@@ -395,7 +395,7 @@ def check_claims(cost: Cost, domain: Domain, inputs: Tensor) -> None:
 
 def _precise_points(cost: Cost, domain: Domain, inputs: Tensor) -> Tensor:
     """The inputs in float64 on the CPU, or as they are where the cost computes with nothing else."""
-    points = widened(inputs)
+    points = as_float64(inputs)
     try:
         values = cost.value(domain.project(points), points), cost.norm(points)
     except (RuntimeError, TypeError):  # it holds tensors of another precision, or on another device
@@ -406,7 +406,7 @@ def _precise_points(cost: Cost, domain: Domain, inputs: Tensor) -> Tensor:
 def check_claims_everywhere(cost: Cost, shape: tuple[int, ...]) -> None:
     """The same at random points of one shape, for a cost of the user's that is one for all of space. A
     potential may be one for a domain, and is tried where that and the data are known."""
-    if is_own(cost) or isinstance(cost.unmasked, Bregman):
+    if is_builtin(cost) or isinstance(cost.unmasked, Bregman):
         return
     try:
         cost.support(_EVERYWHERE)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from certus._tensor import inner, per_sample
-from certus.costs.base import Cost, Response, Stepping, Support
+from certus.costs.base import AttackBall, Cost, Response, Support
 from certus.costs.metric import Absolute, Metric, Sup
 from certus.costs.prox import Bounds, prox_l1, prox_sup
 from certus.domains import Domain, Intervals, Unbounded
@@ -132,9 +132,9 @@ class SquaredLp(_SquaredNorm):
     def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
         return Absolute(self.norm, shape, mask) if type(self) is SquaredLp else super().metric(shape, mask)
 
-    def stepping(self, domain: Domain) -> Stepping:
+    def attack_ball(self, domain: Domain) -> AttackBall:
         known = self.p == 2 or (self.p == 1 and isinstance(domain, Intervals))
-        return Stepping(self.p, own=True) if known else super().stepping(domain)
+        return AttackBall(self.p, own=True) if known else super().attack_ball(domain)
 
     def _prox(self, point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None) -> Tensor:
         return prox_l1(point, origin, weight, bounds)
@@ -185,9 +185,9 @@ class SquaredSup(_SquaredNorm):
     def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
         return Sup(self.norm, shape, mask) if type(self) is SquaredSup else super().metric(shape, mask)
 
-    def stepping(self, domain: Domain) -> Stepping:
+    def attack_ball(self, domain: Domain) -> AttackBall:
         known = isinstance(domain, Intervals)
-        return Stepping(math.inf, own=True) if known else super().stepping(domain)
+        return AttackBall(math.inf, own=True) if known else super().attack_ball(domain)
 
     def _prox(self, point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None) -> Tensor:
         return prox_sup(point, origin, weight, bounds)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from certus._tensor import check_broadcast
-from certus.costs.base import Cost, Response, Stepping, Support
+from certus.costs.base import AttackBall, Cost, Response, Support
 from certus.costs.metric import Metric
 from certus.costs.quadratic import Mahalanobis
 from certus.domains import Box, Domain, Intervals, Unbounded
@@ -65,7 +65,7 @@ class Masked(Cost):
         return torch.where(strayed, torch.inf, self.inner.value(moved, origin))
 
     def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
-        return self.freed(self.inner.gradient(moved, origin))
+        return self.free_part(self.inner.gradient(moved, origin))
 
     def support(self, domain: Domain) -> Support:
         if not isinstance(domain, Intervals):
@@ -81,9 +81,9 @@ class Masked(Cost):
         cut = self._cut(origin, domain)
         if isinstance(self.inner, Mahalanobis) and isinstance(domain, Unbounded):
             # On the free coordinates the closed form holds for their block of the matrix.
-            found = self._uncoupled(point).respond(self.freed(slope), point, origin, gamma, domain)
+            found = self._uncoupled(point).respond(self.free_part(slope), point, origin, gamma, domain)
             return Response(cut.project(found.target), found.gain)
-        return self.inner.respond(self.freed(slope), point, origin, gamma, cut)
+        return self.inner.respond(self.free_part(slope), point, origin, gamma, cut)
 
     def has_prox(self, domain: Domain) -> bool:
         return self.inner.has_prox(domain) and isinstance(domain, Intervals)
@@ -91,19 +91,19 @@ class Masked(Cost):
     def prox(self, point: Tensor, origin: Tensor, weight: Tensor, domain: Domain) -> Tensor:
         if not self.has_prox(domain):
             return self.inner.prox(point, origin, weight, domain)  # which says why not
-        return self.inner.prox(self.pinned(point, origin), origin, weight, self._cut(origin, domain))
+        return self.inner.prox(self.restore_frozen(point, origin), origin, weight, self._cut(origin, domain))
 
     def gap(self, gradient: Tensor, point: Tensor, modulus: Tensor, domain: Domain) -> Tensor:
-        return self._uncoupled(point).gap(self.freed(gradient), point, modulus, self._cut(point, domain))
+        return self._uncoupled(point).gap(self.free_part(gradient), point, modulus, self._cut(point, domain))
 
     def estimated_gap(
         self, gain: Tensor, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
     ) -> Tensor:
-        free, cut = self.freed(slope), self._cut(origin, domain)
+        free, cut = self.free_part(slope), self._cut(origin, domain)
         return self._uncoupled(point).estimated_gap(gain, free, point, origin, gamma, cut)
 
     def whiten(self, vectors: Tensor) -> Tensor:
-        return self.freed(self._uncoupled(vectors).whiten(self.freed(vectors)))
+        return self.free_part(self._uncoupled(vectors).whiten(self.free_part(vectors)))
 
     def _uncoupled(self, points: Tensor) -> Cost:
         """The inner cost, equal to it for free moves, in which frozen coordinates play no part."""
@@ -121,8 +121,8 @@ class Masked(Cost):
     def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
         return self.inner.metric(shape, self.mask if mask is None else self.mask & mask)
 
-    def stepping(self, domain: Domain) -> Stepping:
-        return replace(self.inner.stepping(domain), own=False)
+    def attack_ball(self, domain: Domain) -> AttackBall:
+        return replace(self.inner.attack_ball(domain), own=False)
 
     def fraction(self, share: Tensor) -> Tensor:
         return self.inner.fraction(share)
@@ -135,10 +135,10 @@ class Masked(Cost):
     def finite(self) -> bool:
         return False
 
-    def freed(self, vectors: Tensor) -> Tensor:
+    def free_part(self, vectors: Tensor) -> Tensor:
         return torch.where(self.mask.to(vectors.device), vectors, 0)
 
-    def pinned(self, points: Tensor, origin: Tensor) -> Tensor:
+    def restore_frozen(self, points: Tensor, origin: Tensor) -> Tensor:
         return torch.where(self.mask.to(points.device), points, origin)
 
     def _cut(self, fixed: Tensor, domain: Domain) -> Box:

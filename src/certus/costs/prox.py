@@ -18,7 +18,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from certus._tensor import widened
+from certus._tensor import as_float64
 
 Bounds = tuple[Tensor, Tensor]
 
@@ -49,11 +49,11 @@ def prox_l1(point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None
     """
     move = point - origin
     # In float64 on the CPU: the sizes are small differences of large distances when the weight is large.
-    distance, inverse = widened(move.abs()), 1 / widened(weight)
+    distance, inverse = as_float64(move.abs()), 1 / as_float64(weight)
     if bounds is None:
         sizes = distance - torch.minimum(distance, _sup_length(distance, distance, inverse))
         return origin + sizes.to(move).copysign(move)
-    room = widened(_room(move, origin, bounds))
+    room = as_float64(_room(move, origin, bounds))
     sizes = torch.minimum((distance - _threshold(distance, room, inverse)).clamp_min(0), room)
     return (origin + sizes.to(move).copysign(move)).clamp(*bounds)
 

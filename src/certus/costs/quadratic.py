@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from certus._tensor import check_broadcast, inner, per_sample
-from certus.costs.base import Cost, Response, Stepping, Support, infinite_unless, separable_response
+from certus.costs.base import AttackBall, Cost, Response, Support, infinite_unless, separable_response
 from certus.costs.metric import Euclidean, Full, Metric, Weighted
 from certus.domains import Domain, Intervals, Unbounded
 from certus.errors import require
@@ -74,8 +74,8 @@ class SquaredL2(_Quadratic):
             return super().metric(shape, mask)
         return Euclidean(self.norm, shape, mask, self.whiten)
 
-    def stepping(self, domain: Domain) -> Stepping:
-        return Stepping(2.0, own=True)
+    def attack_ball(self, domain: Domain) -> AttackBall:
+        return AttackBall(2.0, own=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,10 +130,10 @@ class WeightedL2(_Quadratic):
             return super().metric(shape, mask)
         return Weighted(self.norm, shape, mask, self.whiten)
 
-    def stepping(self, domain: Domain) -> Stepping:
+    def attack_ball(self, domain: Domain) -> AttackBall:
         if not isinstance(domain, Intervals):
-            return super().stepping(domain)
-        return Stepping(2.0, self.weights.cpu().double().sqrt())
+            return super().attack_ball(domain)
+        return AttackBall(2.0, self.weights.cpu().double().sqrt())
 
     def check_shape(self, points: Tensor) -> None:
         check_broadcast("weights", self.weights, points)

@@ -33,7 +33,7 @@ from certus.datasets.raw_table import (
     refuse,
 )
 from certus.domains import Box, Domain
-from certus.errors import shortened
+from certus.errors import truncate
 
 GAP = "(missing)"
 """The category of a missing word."""
@@ -198,7 +198,7 @@ def _unreadable(table: RawTable, one: ColumnRecipe) -> list[TableProblem]:
 
 def _listed(names: Sequence[str], most: int = _SHOWN) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(shortened(name, 80) for name in names[:most])}{more}"
+    return f"{', '.join(truncate(name, 80) for name in names[:most])}{more}"
 
 
 @dataclass(frozen=True, eq=False)

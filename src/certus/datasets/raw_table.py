@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from certus.datasets._arrays import Array, why_not
-from certus.errors import ArgumentError, require, shortened
+from certus.errors import ArgumentError, require, truncate
 from certus.storage.files import open_regular
 
 
@@ -136,7 +136,7 @@ class TableProblem:
 
 def refuse(source: str, problems: Sequence[TableProblem]) -> None:
     """Raise ``ArgumentError`` with all problems of a source in one message, if there are any."""
-    lines = [f"must {shortened(one.rule, 400)}; got {shortened(one.found, 600)}." for one in problems]
+    lines = [f"must {truncate(one.rule, 400)}; got {truncate(one.found, 600)}." for one in problems]
     if len(problems) == 1:
         raise ArgumentError(f"`{source}` {lines[0]}")
     if problems:

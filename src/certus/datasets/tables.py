@@ -49,7 +49,7 @@ from certus.datasets.raw_table import (
 )
 from certus.datasets.splits import FEWEST_ROWS, digest_arrays, split_rows
 from certus.domains import Box, Domain, Unbounded
-from certus.errors import ArgumentError, UnsupportedError, require, shortened
+from certus.errors import ArgumentError, UnsupportedError, require, truncate
 from certus.storage.files import open_regular
 from certus.table_options import TableOptions
 
@@ -90,7 +90,7 @@ def make_data(
     for option, names in (("drop", options.dropped), ("categorical", options.categories)):
         for each in names:
             if each not in raw.columns or each == name:
-                columns = shortened(", ".join(label for label in raw.columns if label != name), 1000)
+                columns = truncate(", ".join(label for label in raw.columns if label != name), 1000)
                 raise ArgumentError(f"`{option}` must name columns of {raw.source}: {columns}; got {each!r}.")
     learnt = [_learn(label, column, options, found) for label, column in raw.columns.items() if label != name]
     targets, kind = _learn_targets(name, raw.columns[name], found)
@@ -117,7 +117,7 @@ def make_data(
 def _target_name(raw: RawTable, options: TableOptions) -> str:
     name = list(raw.columns)[-1] if options.target is None else options.target
     if name not in raw.columns:
-        known = shortened(", ".join(raw.columns), 1000)
+        known = truncate(", ".join(raw.columns), 1000)
         raise ArgumentError(f"`target` must be a column of {raw.source}: {known}; got {name!r}.")
     return name
 
@@ -254,7 +254,7 @@ def _split(raw: RawTable, options: TableOptions, targets: Targets, seed: int) ->
         labels = None if targets.classes is None else targets.values
         return split_rows(raw.source, len(raw), seed, way or "random", labels)
     if by not in raw.columns:
-        known = shortened(", ".join(raw.columns), 1000)
+        known = truncate(", ".join(raw.columns), 1000)
         raise ArgumentError(f"`split_by` must be a column of {raw.source}: {known}; got {by!r}.")
     column = raw.columns[by]
     gaps = np.flatnonzero(column.gaps)

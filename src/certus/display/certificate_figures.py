@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from certus.bounds.smoothness import assumed_words
+from certus.bounds.smoothness import format_assumptions
 from certus.certificates import Bracket, Certificate
 from certus.certificates.files import OWN_LABELS
 from certus.display.canvas import COLOURS, broken, legend_below, new_figure, save_figure, title_above
@@ -116,7 +116,7 @@ def bracket_figure(certificate: Certificate, units: str, title: str = "") -> Fig
     if certificate.labels == "predicted":
         title = f"{title}\n{OWN_LABELS}".strip()
     if certificate.assumptions:
-        title = f"{title}\n{assumed_words(certificate.assumptions)}".strip()
+        title = f"{title}\n{format_assumptions(certificate.assumptions)}".strip()
     if title:
         title_above(figure, title)
     return figure

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from certus.bounds.smoothness import LayerBound, SmoothnessBound, assumed_words
+from certus.bounds.smoothness import LayerBound, SmoothnessBound, format_assumptions
 from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.display.canvas import (
     COLOURS,
@@ -65,7 +65,7 @@ def draw_bound(bound: SmoothnessBound, sampled: float | None, path: Path) -> Pat
     left.set(xlabel="largest curvature of the loss", ylabel="rule", title="bounds, and what was found")
     left.grid(axis="x", color="#dddddd")
     if bound.assumptions:
-        title_above(figure, assumed_words(bound.assumptions), 8)
+        title_above(figure, format_assumptions(bound.assumptions), 8)
     drawn = right.barh(range(len(lines)), [layer.curvature for layer in lines], color=COLOURS[4])
     right.bar_label(drawn, [f"{layer.curvature:.4g}" for layer in lines], padding=3)
     right.set_yticks(range(len(lines)), labels)

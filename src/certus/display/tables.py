@@ -18,7 +18,7 @@ from typing import Any
 from rich.table import Table
 
 from certus._format import at_least, at_most
-from certus.bounds.smoothness import assumed_words
+from certus.bounds.smoothness import format_assumptions
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.files import OWN_LABELS
@@ -112,7 +112,7 @@ def certificate_parts(certificate: Certificate) -> list[Shown]:
     if certificate.epsilons:
         parts.append(accuracy_words(certificate))
     if certificate.assumptions:
-        parts.append(assumed_words(certificate.assumptions))
+        parts.append(format_assumptions(certificate.assumptions))
     if people is not None:
         parts.append(
             f"Population: bounds for the distribution that the rows were drawn from. They hold with "
@@ -156,7 +156,7 @@ def _attained_parts(certificate: Certificate) -> list[Shown]:
     if certificate.differing:
         parts.append(differing_words(certificate))
     if certificate.assumptions:
-        parts.append(assumed_words(certificate.assumptions))
+        parts.append(format_assumptions(certificate.assumptions))
     return parts
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from certus._eval_mode import evaluation_mode
-from certus._tensor import all_finite, differentiable, inner, per_sample, widened
+from certus._eval_mode import loss_eval_mode
+from certus._tensor import all_finite, as_float64, differentiable, inner, per_sample
 from certus._validation import check_batch, check_geometry, check_loss, penalties
 from certus.costs import Cost, SquaredL2
 from certus.domains import Unbounded
@@ -82,7 +82,7 @@ def largest_curvature(
     require(tolerance > 0, "tolerance", "be positive", tolerance)
     generator = generator or torch.Generator().manual_seed(0)
     start = torch.randn(inputs.shape, generator=generator, dtype=torch.float64).to(inputs)
-    with torch.inference_mode(False), evaluation_mode(loss):
+    with torch.inference_mode(False), loss_eval_mode(loss):
         leaf = inputs.clone().detach().requires_grad_()
         targets = None if targets is None else differentiable(targets)
         losses, slope = loss_and_slope(loss, leaf, targets, keep_graph=True)
@@ -174,11 +174,11 @@ def _lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tol
         spent += 1
         finite = finite & all_finite(image).cpu()
         image = torch.where(per_sample(finite.to(image.device), image), image, 0)
-        diagonal.append(widened(inner(image, basis[-1])))
+        diagonal.append(as_float64(inner(image, basis[-1])))
         for _ in range(2):  # once more, for what rounding left of the first pass
             for known in basis:
                 image = image - per_sample(inner(image, known), image) * known
-        beside.append(widened(L2(image)))
+        beside.append(as_float64(L2(image)))
         matrix = _tridiagonal(diagonal, beside[:-1])
         finite = finite & all_finite(matrix) & torch.isfinite(beside[-1])
         ritz, vectors = torch.linalg.eigh(torch.where(per_sample(finite, matrix), matrix, 0))

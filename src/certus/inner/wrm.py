@@ -29,7 +29,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, distributed
 
-from certus._eval_mode import evaluation_mode
+from certus._eval_mode import loss_eval_mode
 from certus._tensor import differentiable
 from certus._validation import (
     check_batch,
@@ -276,7 +276,7 @@ class WRM(Method):
             number = isinstance(curvature_bound, int | float) and not isinstance(curvature_bound, bool)
             finite = number and abs(curvature_bound) < torch.inf  # NaN compares false
             require(finite, "curvature_bound", "be a finite number", curvature_bound)
-        with torch.inference_mode(False), torch.no_grad(), evaluation_mode(loss):
+        with torch.inference_mode(False), torch.no_grad(), loss_eval_mode(loss):
             origin = differentiable(inputs).detach()
             objective = Objective(
                 loss=loss,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus._tensor import widened
+from certus._tensor import as_float64
 from certus._validation import check_penalty
 from certus.errors import LossError, require, require_count
 from certus.mdp._compiled import Real, compiled, lambert_w, lambert_w_fast
@@ -71,7 +71,7 @@ def check_states(states: Tensor) -> None:
 def check_single_penalty(gamma: object) -> float:
     """γ as a number: positive, finite, and not so small that 1/2γ overflows."""
     check_penalty(gamma)
-    values = widened(gamma)
+    values = as_float64(gamma)
     require(values.numel() == 1, "gamma", "be one number for all states", f"shape {tuple(values.shape)}")
     number, least = values.item(), float(np.finfo(np.float64).tiny)
     require(number >= least, "gamma", f"be at least {least:.2g}", number)

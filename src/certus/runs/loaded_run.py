@@ -157,7 +157,7 @@ def recorded_rho_hat(run: RunDirectory, norm: float) -> float | None:
     others."""
     result = _result(run)
     try:
-        balls = from_tag(run.settings["cost"]).stepping(from_tag(run.settings["domain"]))
+        balls = from_tag(run.settings["cost"]).attack_ball(from_tag(run.settings["domain"]))
         return _level(result)[1] if balls.own and balls.p == norm else None
     except (KeyError, TypeError, ValueError) as reason:
         raise _corrupt(run, reason) from None

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus._eval_mode import at_rest
+from certus._eval_mode import eval_mode
 from certus._tensor import per_sample
 from certus.data import RowEncoding, Samples
 from certus.losses import Criterion, CrossEntropy
@@ -129,7 +129,7 @@ class _Walk:
             badness.append(bad)
             course = course + self._unit(slope)
             point = origin + radius * (step + 1) / steps * self._unit(course)
-            point = self.noise.cost.pinned(point.to(origin.dtype), origin)
+            point = self.noise.cost.restore_frozen(point.to(origin.dtype), origin)
             if self.encoding is not None:
                 point = self.encoding.with_numbers(point, origin)
         costs = [up(self.noise.cost.value(one.double(), origin.double()), MANY) for one in points]
@@ -153,7 +153,7 @@ class _Walk:
         assert module is not None
         own = next(module.parameters(), None)
         asked = (noisy if own is None else noisy.to(own)).detach().requires_grad_()
-        with torch.enable_grad(), at_rest(module):
+        with torch.enable_grad(), eval_mode(module):
             outputs = module(asked.clone())
             value = self.criterion(outputs, self.targets.to(outputs.device)).sum()
             slope = torch.autograd.grad(value, asked)[0] if value.requires_grad else torch.zeros_like(asked)
@@ -183,7 +183,7 @@ def _headings(data: Samples, others: Samples, noise: Noise) -> Tensor:
     for row, (point, target) in enumerate(zip(inputs, data.targets, strict=True)):
         known = others.inputs[others.targets != target].to(inputs.dtype)
         if len(known):
-            ways = noise.cost.freed(known - point)
+            ways = noise.cost.free_part(known - point)
             costs = noise.cost.value(ways, torch.zeros_like(ways))
             nearest = int(costs.argmin())
             heading[row] = ways[nearest] / costs[nearest].sqrt().clamp_min(1e-20)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from certus._eval_mode import at_rest
+from certus._eval_mode import eval_mode
 from certus.data import Samples, as_tensor, named_rows, require_real
 from certus.errors import ArgumentError, UnsupportedError, require
 from certus.losses import predicted, require_tensor
@@ -155,7 +155,7 @@ def _of_module(model: nn.Module) -> Callable[[Tensor], Tensor]:
     own = next(model.parameters(), None)
 
     def outputs(inputs: Tensor) -> Tensor:
-        with torch.no_grad(), at_rest(model):
+        with torch.no_grad(), eval_mode(model):
             found = model(inputs.clone() if own is None else inputs.to(own, copy=True))
         return require_tensor(found).cpu()
 

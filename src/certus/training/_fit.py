@@ -22,7 +22,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from certus._eval_mode import evaluation_mode, unwrapped
+from certus._eval_mode import loss_eval_mode, unwrapped
 from certus._render import Lookable
 from certus._validation import check_batch
 from certus.bounds import SmoothnessBound
@@ -203,7 +203,7 @@ def fit(
     with (
         torch.random.fork_rng(),
         torch.no_grad(),
-        evaluation_mode(bare),
+        loss_eval_mode(bare),
     ):  # fails if it cannot run
         evaluate_loss(ModelLoss(wrapped, criterion), few.inputs, few.targets)
     guard = make_guard(certified, bare, method, criterion, few)

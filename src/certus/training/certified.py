@@ -42,18 +42,17 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import is_parametrized
 
-from certus._eval_mode import at_rest
-from certus._tensor import widened
+from certus._eval_mode import eval_mode
+from certus._tensor import as_float64
 from certus.bounds import SmoothnessBound, input_smoothness
+from certus.bounds.activations import LogSoftmax
 from certus.bounds.backward import geometry_of
-from certus.bounds.composition import Step
 from certus.bounds.criteria import read_criterion
-from certus.bounds.export import Traced, graphs_kept_in
+from certus.bounds.export import ExportedGraph, cached_graphs
 from certus.bounds.layer_rules import RULES
-from certus.bounds.log_softmax import LogSoftmax
 from certus.bounds.network import read_layers
 from certus.bounds.operators import Diagonal, Operator, Reshape
-from certus.bounds.passes import Shape
+from certus.bounds.passes import Shape, Step
 from certus.bounds.validation import validate
 from certus.costs import Cost, SquaredL2
 from certus.data import Samples
@@ -155,7 +154,9 @@ class AffineLayer:
     def _pull(self, rows: Tensor, power: int) -> Tensor:
         """Σ_j |W_jn|^power r_j."""
         weights = {
-            name: widened(parameter.detach()).abs() ** power if name == "weight" else 0 * widened(parameter)
+            name: as_float64(parameter.detach()).abs() ** power
+            if name == "weight"
+            else 0 * as_float64(parameter)
             for name, parameter in self.module.named_parameters()
         } | {name: values.cpu() for name, values in self.module.named_buffers()}
         start = torch.zeros(1, *self.in_shape, dtype=rows.dtype, device=rows.device, requires_grad=True)
@@ -214,7 +215,7 @@ def read_structure(model: nn.Module, shape: Shape, metric: Tensor | None) -> Str
                 "weight is computed by a parametrization, so it cannot be projected. Remove it first, with "
                 "torch.nn.utils.parametrize.remove_parametrizations."
             )
-    with at_rest(model):
+    with eval_mode(model):
         steps = read_layers(model, shape)
     if steps and isinstance(steps[-1].stage, LogSoftmax):  # which a loss of classes does not see
         steps = steps[:-1]
@@ -311,8 +312,8 @@ class CertifiedSet:
         self._model, self._shape, self._sharpest = model, tuple(input_shape), sharpest
         whitening = geometry_of(cost, self._shape).whitening
         metric = whitening.weights[0].flatten() if isinstance(whitening, Diagonal) else None
-        self._graphs: dict[tuple[nn.Module, Shape], Traced] = {}
-        with graphs_kept_in(self._graphs):
+        self._graphs: dict[tuple[nn.Module, Shape], ExportedGraph] = {}
+        with cached_graphs(self._graphs):
             self._structure = read_structure(model, self._shape, metric)
         plain = whitening is None or metric is not None
         self._layers = self._structure.layers if plain else None
@@ -343,7 +344,7 @@ class CertifiedSet:
         for part in self._structure.clipped:
             part.clip()
         if self._layers is None:
-            with graphs_kept_in(self._graphs):  # training changes weights, not what a forward does
+            with cached_graphs(self._graphs):  # training changes weights, not what a forward does
                 self._scale_by_proof(model)
         else:
             self._scale(self._layers)
@@ -387,7 +388,7 @@ class CertifiedSet:
         head, softmax, parts = self._structure.head, self._softmax, self._structure.behind
         limit = self.ceiling * (1 - _ROUNDING)
         below = math.prod(layer.norm for layer in layers)  # of all that stands before the units
-        weight = widened(head.weight).clone()  # a float64 one would shrink along
+        weight = as_float64(head.weight).clone()  # a float64 one would shrink along
         rows = torch.cat([torch.zeros_like(weight[:1]), weight]) if softmax.logistic else weight
         apart = float(torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").max())
         most = 2 * math.sqrt(limit / softmax.spread) / (below * math.prod(part.norm for part in parts))

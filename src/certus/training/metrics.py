@@ -20,7 +20,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from certus._eval_mode import evaluation_mode
+from certus._eval_mode import loss_eval_mode
 from certus.data import Samples
 from certus.datasets import SplitDataset
 from certus.errors import require
@@ -103,7 +103,7 @@ def evaluate(loss: ModelLoss, data: Samples, batch_size: int = 1024) -> dict[str
     ['accuracy', 'loss']
     """
     sums = Sums()
-    with evaluation_mode(loss):
+    with loss_eval_mode(loss):
         for first in range(0, len(data), batch_size):
             batch = data[first : first + batch_size]
             outputs = loss.outputs(batch.inputs)
@@ -203,5 +203,5 @@ def balancing_weights(data: SplitDataset) -> Tensor:
 
 @torch.no_grad()
 def _outputs(loss: ModelLoss, data: Samples) -> Tensor:
-    with evaluation_mode(loss):
+    with loss_eval_mode(loss):
         return torch.cat([loss.model(part) for part in data.inputs.split(_BATCH)]).cpu()

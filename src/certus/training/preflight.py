@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from certus.bounds.composition import Step, depth_of
 from certus.bounds.network import read_network
-from certus.bounds.passes import Shape
+from certus.bounds.passes import Shape, Step, depth_of
 from certus.bounds.validation import smoothing_hint
 from certus.errors import CertusError, UnprovableError
 

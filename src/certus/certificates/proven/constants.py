@@ -1,4 +1,10 @@
-"""What a profile is made of: bounds around each sample, on balls and everywhere."""
+"""What a profile is made of: bounds around each sample, on balls and everywhere.
+
+Certified radii without the rest of a certificate: for samples in large numbers.
+
+The parabolas that touch the margins come first, since they are cheap and mostly as good as any can be. Where
+one falls short of the point that it was made for, those around the sample follow.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +19,14 @@ from certus.bounds import local_smoothness
 from certus.certificates.proven.majorants import (
     Margins,
     Parabolas,
-    Touches,
+    TangentPoints,
     Values,
-    centred_parabolas,
-    touching_parabolas,
+    centered_parabolas,
+    tangent_parabolas,
 )
 from certus.certificates.proven.problem import Problem
 from certus.certificates.proven.radial import Profile
+from certus.errors import UnsupportedError
 from certus.rounding import HUNDREDS, down, slack, up
 
 
@@ -40,15 +47,15 @@ class Grid:
 class Constants:
     """Bounds on the ball around each sample, or everywhere: (n, classes) for margins, (n,) for the loss.
 
-    ``margin_bend`` bounds margins from the sample on, m(x + δ) ≤ m(x) + ⟨∇m(x), δ⟩ + (bend/2)‖δ‖², and no
-    more, as do ``parabolas``; ``curvature`` bounds second derivatives.
+    ``margin_curvature`` is κ with m(x + δ) ≤ m(x) + ⟨∇m(x), δ⟩ + (κ/2)‖δ‖² at the sample x, where
+    ``parabolas`` hold too. ``curvature`` bounds second derivatives.
 
     ``edge`` is the index of its radius; None for all of space.
     """
 
     edge: int | None
-    margin_slope: Tensor | None
-    margin_bend: Tensor | None
+    margin_lipschitz: Tensor | None
+    margin_curvature: Tensor | None
     slope: Tensor
     curvature: Tensor
     parabolas: Parabolas | None = None
@@ -61,8 +68,8 @@ class Constants:
 
         return Constants(
             self.edge,
-            least(self.margin_slope, larger.margin_slope),
-            least(self.margin_bend, larger.margin_bend),
+            least(self.margin_lipschitz, larger.margin_lipschitz),
+            least(self.margin_curvature, larger.margin_curvature),
             torch.minimum(self.slope, larger.slope),
             torch.minimum(self.curvature, larger.curvature),
             larger.parabolas,
@@ -70,7 +77,7 @@ class Constants:
 
 
 @dataclass(frozen=True, eq=False)
-class Around:
+class Neighborhoods:
     """All that is known around the samples of a batch.
 
     Attributes:
@@ -90,13 +97,13 @@ class Around:
         return self.loss - 2.1 * self.problem.slack(self.loss, self.problem.rounding)
 
 
-def look_around(
+def bound_neighborhoods(
     problem: Problem,
     grid: Grid,
     clip: float | None,
-    touches: Touches | None = None,
+    touches: TangentPoints | None = None,
     told: Callable[[], None] | None = None,
-) -> Around:
+) -> Neighborhoods:
     """Evaluate the network and its bounds around every sample of a (small) problem, and from the points that
     are proposed, if any.
 
@@ -139,7 +146,7 @@ def look_around(
         own = nn.functional.one_hot(problem.targets, problem.classes or 0).bool()
         radius = margin_radii(values.margins, own, balls, grid.edges)
         radius = torch.where(radius > problem.reach, math.inf, radius)
-    return Around(problem, profile, balls, radius, values.loss)
+    return Neighborhoods(problem, profile, balls, radius, values.loss)
 
 
 def everywhere(problem: Problem) -> Constants:
@@ -153,24 +160,28 @@ def everywhere(problem: Problem) -> Constants:
     matrices = (
         unknown if matrix is None else matrix for matrix in (bound.margin_lipschitz, bound.margin_curvature)
     )
-    slopes, bends = (matrix.double().T[problem.targets] for matrix in matrices)
+    slopes, curvatures = (matrix.double().T[problem.targets] for matrix in matrices)
     lipschitz = bound.lipschitz * ones
     if not problem.softmax.smoothing:
         lipschitz = torch.minimum(lipschitz, up(problem.softmax.slope * slopes.amax(1)))
-    return Constants(None, slopes, bends, lipschitz, bound.curvature * ones)
+    return Constants(None, slopes, curvatures, lipschitz, bound.curvature * ones)
 
 
-def _with_parabolas(problem: Problem, values: Values, ball: Constants, touches: Touches | None) -> Constants:
+def _with_parabolas(
+    problem: Problem, values: Values, ball: Constants, touches: TangentPoints | None
+) -> Constants:
     """With the margins' curvature as seen from each sample, where that is smaller, and their parabolas."""
-    if values.margins is None or ball.margin_slope is None or ball.margin_bend is None:
+    if values.margins is None or ball.margin_lipschitz is None or ball.margin_curvature is None:
         return ball
-    found = centred_parabolas(problem, values.margins, ball.margin_slope)
+    found = centered_parabolas(problem, values.margins, ball.margin_lipschitz)
     if touches is not None:
-        more = touching_parabolas(problem, values.margins, ball.margin_bend, touches)
+        more = tangent_parabolas(problem, values.margins, ball.margin_curvature, touches)
         found = more if found is None else found.beside(more)
     if found is None:
         return ball
-    return replace(ball, margin_bend=torch.minimum(ball.margin_bend, found.curvature), parabolas=found)
+    return replace(
+        ball, margin_curvature=torch.minimum(ball.margin_curvature, found.curvature), parabolas=found
+    )
 
 
 def _ball(problem: Problem, grid: Grid, index: int) -> Constants:
@@ -196,10 +207,10 @@ def _majorants(
     elif not softmax.smoothing:
         margins = values.margins
         assert margins is not None
-        assert ball.margin_slope is not None
-        assert ball.margin_bend is not None
+        assert ball.margin_lipschitz is not None
+        assert ball.margin_curvature is not None
         own = problem.targets.reshape(-1, 1, 1)
-        rises = _rise(margins.steepness, ball.margin_slope, ball.margin_bend, inner, outer)
+        rises = _rise(margins.steepness, ball.margin_lipschitz, ball.margin_curvature, inner, outer)
         if ball.parabolas is not None:
             rises = _below(rises, ball.parabolas, inner, outer)
         rounding = max(HUNDREDS, slack(margins.values.shape[1]))
@@ -222,15 +233,17 @@ def margin_radii(margins: Margins, own: Tensor, balls: list[Constants], edges: T
     best = torch.zeros(len(own), dtype=torch.float64)
     short = (-margins.values).clamp_min(0)
     for ball in balls:
-        assert ball.margin_slope is not None
-        assert ball.margin_bend is not None
-        most = up(ball.margin_slope)
-        steep, bend = up(margins.steepness), up(ball.margin_bend.clamp_min(0))
-        curved = 2 * short / (steep + (steep**2 + 2 * bend * short).sqrt())
+        assert ball.margin_lipschitz is not None
+        assert ball.margin_curvature is not None
+        most = up(ball.margin_lipschitz)
+        steep, curvature = up(margins.steepness), up(ball.margin_curvature.clamp_min(0))
+        curved = 2 * short / (steep + (steep**2 + 2 * curvature * short).sqrt())
         roots = torch.maximum(short / most, curved.nan_to_num(0.0)).nan_to_num(0.0, math.inf)
         if ball.parabolas is not None:
             left = (short.unsqueeze(2) - ball.parabolas.rise).clamp_min(0)
-            roots = torch.maximum(roots, (2 * left / ball.parabolas.bend).sqrt().nan_to_num(0.0).amax(2))
+            roots = torch.maximum(
+                roots, (2 * left / ball.parabolas.coefficient).sqrt().nan_to_num(0.0).amax(2)
+            )
         found = down(torch.where(own, math.inf, roots).amin(1))
         if ball.edge is not None:
             found = found.clamp_max(float(edges[ball.edge]))
@@ -238,17 +251,18 @@ def margin_radii(margins: Margins, own: Tensor, balls: list[Constants], edges: T
     return best
 
 
-def _rise(slope: Tensor, most: Tensor, bend: Tensor, inner: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
-    """At both edges of rings, one of most·r and slope·r + bend·r²/2: the one that is smaller at the outer
-    edge.
+def _rise(
+    slope: Tensor, most: Tensor, curvature: Tensor, inner: Tensor, outer: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Values at both edges of rings of most·r or slope·r + curvature·r²/2, the smaller at the outer edge.
 
     Shapes (n, …) and (rings,) → (n, …, rings).
     """
     steep = up(slope).unsqueeze(-1)
-    most, bend = up(most.unsqueeze(-1)), up(bend.clamp_min(0).unsqueeze(-1))
-    curved = steep * outer + bend * outer**2 / 2
+    most, curvature = up(most.unsqueeze(-1)), up(curvature.clamp_min(0).unsqueeze(-1))
+    curved = steep * outer + curvature * outer**2 / 2
     pick = curved <= most * outer
-    low = torch.where(pick, steep * inner + bend * inner**2 / 2, most * inner)
+    low = torch.where(pick, steep * inner + curvature * inner**2 / 2, most * inner)
     return low, torch.where(pick, curved, most * outer)
 
 
@@ -257,9 +271,46 @@ def _below(
 ) -> tuple[Tensor, Tensor]:
     """The same, or that of the parabola which is smallest at the outer edge, if it is smaller."""
     low, high = rises
-    rise, bend = parabolas.rise.unsqueeze(-1), parabolas.bend.unsqueeze(-1) / 2
-    least, which = up(rise + bend * outer**2).min(2)
+    rise, coefficient = parabolas.rise.unsqueeze(-1), parabolas.coefficient.unsqueeze(-1) / 2
+    least, which = up(rise + coefficient * outer**2).min(2)
     chosen = which.unsqueeze(2)
-    first = up(rise + bend * inner**2).gather(2, chosen).squeeze(2)
+    first = up(rise + coefficient * inner**2).gather(2, chosen).squeeze(2)
     smaller = least < high
     return torch.where(smaller, first, low), torch.where(smaller, least, high)
+
+
+_REACHED = 0.999  # of the distance of a point: near enough
+
+
+def certified_radii(problem: Problem, touches: TangentPoints | None) -> Tensor:
+    """(n,) no error is nearer to a sample than this, in the cost's norm; 0 where it is one already."""
+    found = _radii(problem, touches)
+    if touches is None:
+        return _radii(problem, None, centred=True)
+    moved = problem.select(touches.sample)
+    reach = problem.metric.norm(touches.point - moved.inputs)
+    goal = torch.zeros_like(found).scatter_reduce(0, touches.sample, reach, "amax")
+    rest = (found < _REACHED * goal).nonzero().flatten()
+    if len(rest) > 0:
+        found[rest] = torch.maximum(found[rest], _radii(problem.select(rest), None, centred=True))
+    return found
+
+
+def _radii(problem: Problem, touches: TangentPoints | None, centred: bool = False) -> Tensor:
+    margins, space = Values.at(problem).margins, everywhere(problem)
+    if margins is None:
+        raise UnsupportedError("A regression has no certified radii: without classes there are no errors.")
+    slopes, curvatures = space.margin_lipschitz, space.margin_curvature
+    assert slopes is not None
+    assert curvatures is not None
+    if centred:
+        found = centered_parabolas(problem, margins, slopes)
+        if found is not None:
+            space = replace(
+                space, margin_curvature=torch.minimum(curvatures, found.curvature), parabolas=found
+            )
+    elif touches is not None:
+        space = replace(space, parabolas=tangent_parabolas(problem, margins, curvatures, touches))
+    own = nn.functional.one_hot(problem.targets, problem.classes or 0).bool()
+    radius = margin_radii(margins, own, [space], torch.empty(0))
+    return torch.where(radius > problem.reach, math.inf, radius)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from certus._tensor import all_finite
-from certus.certificates.proven.constants import Around
+from certus.certificates.proven.constants import Neighborhoods
 from certus.certificates.proven.float_error import Rounding, rounding_at
 from certus.certificates.proven.problem import Problem, cost_error, cost_gradient_error
 from certus.losses import loss_and_slope
@@ -81,14 +81,14 @@ class Proposal:
         return self.value + self.gamma * self.cost
 
 
-def bounds_by_rule(around: Around, proposal: Proposal) -> dict[Rule, Tensor]:
+def bounds_by_rule(around: Neighborhoods, proposal: Proposal) -> dict[Rule, Tensor]:
     """Every rule by itself, (batch,) upper bounds on φ_γ; ∞ where a rule does not apply."""
     profile = around.profile
     found = {Rule.LIPSCHITZ: profile.lipschitz(proposal.gamma), Rule.RADIAL: profile.bound(proposal.gamma)}
     return found | _gap_rules(around, proposal, profile.rings(proposal.gamma))
 
 
-def _gap_rules(around: Around, proposal: Proposal, rings: Tensor) -> dict[Rule, Tensor]:
+def _gap_rules(around: Neighborhoods, proposal: Proposal, rings: Tensor) -> dict[Rule, Tensor]:
     """The bounds "local" and "concave"."""
     gamma, problem = proposal.gamma, around.problem
     nothing = torch.full_like(proposal.value, math.inf)

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from certus.bounds import Analysis
-from certus.bounds.composition import Step, pull_rounding, rounded
+from certus.bounds.passes import Step, backward_rounding, forward_rounding
 from certus.rounding import up
 
 
@@ -55,16 +55,16 @@ class Rounding:
 
 def outputs_at(analysis: Analysis, points: Tensor) -> tuple[Tensor, Tensor]:
     """Outputs, (n, …), and (n,) ``Rounding.values``, at (n, *shape) float64 points, taken to be exact."""
-    outputs, error, _ = rounded(_steps(analysis), points, torch.zeros_like(points))
+    outputs, error, _ = forward_rounding(_steps(analysis), points, torch.zeros_like(points))
     return outputs, _largest(error)
 
 
 def rounding_at(analysis: Analysis, points: Tensor) -> Rounding:
     """All errors at (n, *shape) points, at about the price of two evaluations."""
     steps = _steps(analysis)
-    outputs, error, trace = rounded(steps, points, torch.zeros_like(points))
+    outputs, error, trace = forward_rounding(steps, points, torch.zeros_like(points))
     start = torch.ones(len(points), dtype=torch.float64)
-    rows, slopes = pull_rounding(steps, trace, start, torch.zeros_like(start))
+    rows, slopes = backward_rounding(steps, trace, start, torch.zeros_like(start))
     return Rounding(outputs.abs().flatten(1).amax(1), _largest(error), rows, 2 * slopes)
 
 

@@ -3,13 +3,13 @@ smooth |z| units.
 
 What is known at the samples themselves: losses, margins and their gradients, with all rounding counted.
 
-One layer of log cosh or smooth |z| units: by how much each bends a margin, seen from a point.
+One layer of log cosh or smooth |z| units: by how much each curvatures a margin, seen from a point.
 
 Such a unit is a concave function of z², so that for every move a of its argument
 
     σ(z + a) ≤ σ(z) + σ'(z)a + (σ'(z)/z)·a²/2,        while −σ(z + a) ≤ −σ(z) − σ'(z)a by convexity.
 
-With w the weights of a margin on the units and A the matrix in front of them,
+With w the weights of a margin on the units and A the matrix in factor of them,
 
     m(x + δ) ≤ m(x) + ⟨g, δ⟩ + ½⟨δ, Qδ⟩,      g = ∇m(x),   Q = Aᵀ diag(w⁺σ'(z)/z) A
 
@@ -147,7 +147,7 @@ class HiddenLayer:
     """The layer of a network that has no other."""
 
     analysis: Analysis
-    front: Narrow
+    factor: LowRankFactor
     first: Operator
     units: Activation
 
@@ -160,10 +160,10 @@ class HiddenLayer:
         first, units = stages
         if not isinstance(first, Operator) or not isinstance(units, Activation):
             return None
-        front = narrow(analysis) if units.value in (LOG_COSH.value, SMOOTH_ABS.value) else None
-        if front is None or math.prod(front.matrix.shape) * front.matrix.shape[1] > _WORK:
+        factor = low_rank_factor(analysis) if units.value in (LOG_COSH.value, SMOOTH_ABS.value) else None
+        if factor is None or math.prod(factor.matrix.shape) * factor.matrix.shape[1] > _WORK:
             return None
-        return HiddenLayer(analysis, front, first, units)
+        return HiddenLayer(analysis, factor, first, units)
 
     @property
     def norm(self) -> float:
@@ -194,14 +194,14 @@ _SLIGHT = 1e-6  # singular values that are left out, and counted as lost: a choi
 
 @dataclass(frozen=True, eq=False)
 class Parabolas:
-    """m_k(x + δ) ≤ m_k(x) + rise + (bend/2)‖δ‖² at every δ, for each of several pairs.
+    """m_k(x + δ) ≤ m_k(x) + rise + (coefficient/2)‖δ‖² at every δ, for each of several pairs.
 
     Both are (n, classes, pairs), and ∞ for classes that were not looked at, as is ``curvature``, (n,
     classes): m_k(x + δ) ≤ m_k(x) + ⟨∇m_k(x), δ⟩ + (curvature/2)‖δ‖².
     """
 
     rise: Tensor
-    bend: Tensor
+    coefficient: Tensor
     curvature: Tensor
 
     def beside(self, other: Parabolas | None) -> Parabolas:
@@ -210,13 +210,13 @@ class Parabolas:
             return self
         return Parabolas(
             torch.cat([self.rise, other.rise], 2),
-            torch.cat([self.bend, other.bend], 2),
+            torch.cat([self.coefficient, other.coefficient], 2),
             torch.minimum(self.curvature, other.curvature),
         )
 
 
 @dataclass(frozen=True, eq=False)
-class Narrow:
+class LowRankFactor:
     """The matrix of the first step as ``matrix @ rotation``, up to ``lost`` in norm."""
 
     matrix: Tensor
@@ -225,7 +225,7 @@ class Narrow:
 
 
 @lru_cache(maxsize=2)
-def narrow(analysis: Analysis) -> Narrow | None:
+def low_rank_factor(analysis: Analysis) -> LowRankFactor | None:
     """In as few columns as the first step has directions; None where it is large."""
     first = analysis.steps[0].action
     if not isinstance(first, Operator) or not first.small:
@@ -236,11 +236,13 @@ def narrow(analysis: Analysis) -> Narrow | None:
     kept = max(1, int((sizes > _SLIGHT * sizes[0]).sum()))
     lost = 0.0 if kept == len(sizes) else float(sizes[kept])
     rounding = inflate(max(matrix.shape)) - 1  # of a stable decomposition, relative to the norm
-    return Narrow(left[:, :kept] * sizes[:kept], right[:kept], lost + error + rounding * float(sizes[0]))
+    return LowRankFactor(
+        left[:, :kept] * sizes[:kept], right[:kept], lost + error + rounding * float(sizes[0])
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class Forms:
+class QuadraticForms:
     """Several Q = Aᵀ diag(spread) A, of which the computed ones are within ``inexact`` in norm.
 
     Attributes:
@@ -249,7 +251,7 @@ class Forms:
         inexact, trace: (forms, 1); the trace bounds ‖|Q|‖, too.
     """
 
-    narrow: Narrow
+    factor: LowRankFactor
     form: Tensor
     values: Tensor
     vectors: Tensor
@@ -259,19 +261,19 @@ class Forms:
     trace: Tensor
 
     @staticmethod
-    def of(front: Narrow, spread: Tensor) -> Forms:
+    def of(factor: LowRankFactor, spread: Tensor) -> QuadraticForms:
         """``spread`` is (forms, units), not negative."""
-        matrix = front.matrix
+        matrix = factor.matrix
         scaled = matrix * spread.sqrt().unsqueeze(-1)
         form = scaled.mT @ scaled
         values, vectors = torch.linalg.eigh(form)
         top = values[:, -1:].clamp_min(0) * inflate(max(matrix.shape))
         # The true Q is behind a rotation, and differs by the rounding of the product and by what was lost.
         trace = form.diagonal(dim1=1, dim2=2).sum(1, keepdim=True)
-        coarse = front.lost * spread.amax(1, keepdim=True).sqrt()
+        coarse = factor.lost * spread.amax(1, keepdim=True).sqrt()
         inexact = 4 * slack(len(matrix)) * trace + 2 * top.sqrt() * coarse + coarse**2
         curvature = up((top.sqrt() + coarse) ** 2)
-        return Forms(front, form, values, vectors, top, curvature, inexact, trace)
+        return QuadraticForms(factor, form, values, vectors, top, curvature, inexact, trace)
 
     def supremum(self, pull: Tensor, multiplier: Tensor) -> Tensor:
         """(forms, pairs) at least ½⟨e, (λ − Q)⁻¹e⟩ for Q as computed; give λ less ``inexact`` for the true Q.
@@ -279,7 +281,7 @@ class Forms:
         Args:
             pull: (forms, features, pairs) e; multiplier: (forms, pairs) λ, above ``top``.
         """
-        rotation = self.narrow.rotation
+        rotation = self.factor.rotation
         inside = rotation @ pull
         outside = (pull - rotation.mT @ inside).norm(dim=1)
         length = pull.norm(dim=1).clamp_min(TINY)
@@ -296,7 +298,7 @@ class Forms:
         half: Tensor = (inside * solution).sum(1) + sideways.sum(1) / 2
         half = half + residual**2 / (multiplier - self.top) / 2 + outside**2 / multiplier / 2
         rest: Tensor = 2 * rounding * (length * sizes + (multiplier + self.trace) * sizes**2)
-        return half * inflate(max(self.narrow.matrix.shape)) + rest
+        return half * inflate(max(self.factor.matrix.shape)) + rest
 
 
 _CLASSES = 3  # that are looked at, at least
@@ -307,7 +309,7 @@ _SCALES = (1e-100, 1e100)
 _APART = 1e-6
 
 
-def centred_parabolas(problem: Problem, margins: Margins, lipschitz: Tensor) -> Parabolas | None:
+def centered_parabolas(problem: Problem, margins: Margins, lipschitz: Tensor) -> Parabolas | None:
     """For the classes that may be nearest to each sample; None for other networks, or where it takes long.
 
     ``lipschitz``, (n, classes), only says which classes are too far away to matter.
@@ -317,7 +319,7 @@ def centred_parabolas(problem: Problem, margins: Margins, lipschitz: Tensor) -> 
         return None
     ratios, weights = layer.ratios(problem.inputs), layer.weights
     shape = (*margins.values.shape, len(_DISTANCES))
-    rises, bends = (torch.full(shape, math.inf, dtype=torch.float64) for _ in range(2))
+    rises, coefficients = (torch.full(shape, math.inf, dtype=torch.float64) for _ in range(2))
     curvature = torch.full(shape[:2], math.inf, dtype=torch.float64)
     scale, chosen = _near(problem, margins, lipschitz)
     gradients = torch.stack([problem.cost.whiten(rows).flatten(1) for rows in margins.gradients], 1)
@@ -325,12 +327,12 @@ def centred_parabolas(problem: Problem, margins: Margins, lipschitz: Tensor) -> 
     for index, ratio in enumerate(ratios):
         near = chosen[index].nonzero().flatten()
         spread = weights[problem.targets[index], near] * ratio
-        found = _parabolas(layer.front, spread, gradients[index, near], scale[index] * _DISTANCES)
+        found = _parabolas(layer.factor, spread, gradients[index, near], scale[index] * _DISTANCES)
         # What the gradient's error adds is at most ‖δ‖ ≤ (r + ‖δ‖²/r)/2 times it.
         rises[index, near] = found.rise + inexact[index] * scale[index] / 2
-        bends[index, near] = found.bend + inexact[index] / scale[index]
+        coefficients[index, near] = found.coefficient + inexact[index] / scale[index]
         curvature[index, near] = found.curvature
-    return Parabolas(rises, bends, curvature)
+    return Parabolas(rises, coefficients, curvature)
 
 
 def _near(problem: Problem, margins: Margins, lipschitz: Tensor) -> tuple[Tensor, Tensor]:
@@ -347,14 +349,14 @@ def _near(problem: Problem, margins: Margins, lipschitz: Tensor) -> tuple[Tensor
     return scale, (first | (far < linear.unsqueeze(1))) & ~own
 
 
-def _parabolas(front: Narrow, spread: Tensor, gradient: Tensor, distances: Tensor) -> Parabolas:
+def _parabolas(factor: LowRankFactor, spread: Tensor, gradient: Tensor, distances: Tensor) -> Parabolas:
     """Of one sample. Shapes (classes, units), (classes, features) and (pairs,)."""
-    forms = Forms.of(front, spread)
+    forms = QuadraticForms.of(factor, spread)
     length = gradient.norm(dim=1, keepdim=True).clamp_min(TINY)
     multiplier = (forms.top * (1 + _APART) + length / distances).clamp_min(TINY)
     rise = forms.supremum(gradient.unsqueeze(2).expand(-1, -1, len(distances)), multiplier)
-    bend = (multiplier + forms.inexact) * inflate(max(front.matrix.shape))
-    return Parabolas(rise, bend, forms.curvature.squeeze(1))
+    coefficient = (multiplier + forms.inexact) * inflate(max(factor.matrix.shape))
+    return Parabolas(rise, coefficient, forms.curvature.squeeze(1))
 
 
 _ABOVE = (1.05, 1.5)  # multipliers, at least, in units of κ
@@ -364,7 +366,7 @@ _AT_ONCE = 32  # forms that are decomposed together
 
 
 @dataclass(frozen=True, eq=False)
-class Touches:
+class TangentPoints:
     """Proposed points: (p,) of which sample, (p,) the other class of the margin, and (p, …) where.
 
     No two of them are of one sample and class.
@@ -413,40 +415,44 @@ class _Start:
         return (height - below + up(half) + SOME * (below + height.abs())).clamp_min(0)
 
 
-def touching_parabolas(
-    problem: Problem, margins: Margins, bends: Tensor, touches: Touches
+def tangent_parabolas(
+    problem: Problem, margins: Margins, curvatures: Tensor, touches: TangentPoints
 ) -> Parabolas | None:
     """From each of the proposed points; None for costs whose norm is not Euclidean behind a scaling.
 
     Args:
-        bends: (n, classes) bounds on the curvature of the margins everywhere; ∞ if nothing is known.
+        curvatures: (n, classes) bounds on the curvature of the margins everywhere; ∞ if nothing is known.
     """
     if not isinstance(problem.metric, Euclidean):
         return None
     sample, rival = touches.sample, touches.rival
     there = problem.select(sample)
-    point = problem.cost.pinned(touches.point, there.inputs)
+    point = problem.cost.restore_frozen(touches.point, there.inputs)
     start = _start(there, point, margins.values[sample, rival], rival)
-    layer, curvature = HiddenLayer.of(problem.analysis), bends[sample, rival]
+    layer, curvature = HiddenLayer.of(problem.analysis), curvatures[sample, rival]
     spread = None
     if layer is not None:
         spread = layer.ratios(point) * layer.weights[there.targets, rival]
         curvature = torch.minimum(curvature, up(spread.amax(1) * layer.norm**2))
-    rise, bend = _isotropic(start, curvature)
+    rise, coefficient = _isotropic(start, curvature)
     if layer is not None and spread is not None:
-        root = (2 * (-margins.values[sample, rival].unsqueeze(1) - rise).clamp_min(0) / bend).sqrt().amax(1)
+        root = (
+            (2 * (-margins.values[sample, rival].unsqueeze(1) - rise).clamp_min(0) / coefficient)
+            .sqrt()
+            .amax(1)
+        )
         rest = (~(root >= _REACHED * start.square.sqrt())).nonzero().flatten()
         more = [torch.full((len(rival), len(_CLOSELY)), math.inf, dtype=torch.float64) for _ in range(2)]
         for some in rest.split(_AT_ONCE):
-            forms = Forms.of(layer.front, spread[some])
+            forms = QuadraticForms.of(layer.factor, spread[some])
             more[0][some], more[1][some] = _decomposed(start.select(some), forms)
-        rise, bend = torch.cat([rise, more[0]], 1), torch.cat([bend, more[1]], 1)
+        rise, coefficient = torch.cat([rise, more[0]], 1), torch.cat([coefficient, more[1]], 1)
     shape = (*margins.values.shape, rise.shape[1])
-    rises, bended = (torch.full(shape, math.inf, dtype=torch.float64) for _ in range(2))
-    known = torch.isfinite(rise) & torch.isfinite(bend)
+    rises, coefficients = (torch.full(shape, math.inf, dtype=torch.float64) for _ in range(2))
+    known = torch.isfinite(rise) & torch.isfinite(coefficient)
     rises[sample, rival] = torch.where(known, rise, math.inf)
-    bended[sample, rival] = torch.where(known, bend, math.inf)
-    return Parabolas(rises, bended, torch.full(shape[:2], math.inf, dtype=torch.float64))
+    coefficients[sample, rival] = torch.where(known, coefficient, math.inf)
+    return Parabolas(rises, coefficients, torch.full(shape[:2], math.inf, dtype=torch.float64))
 
 
 def _start(problem: Problem, point: Tensor, known: Tensor, rival: Tensor) -> _Start:
@@ -460,7 +466,7 @@ def _start(problem: Problem, point: Tensor, known: Tensor, rival: Tensor) -> _St
     height = margin - known + 2 * rounding.values + TENS * (margin.abs() + known.abs())
     # Two gradients of outputs, each with its error, and the rounding of their difference.
     error = 2 * problem.metric.dual_size(rounding.slopes + FEW * rounding.rows)
-    gradient = problem.cost.whiten(problem.cost.freed(slope)).flatten(1)
+    gradient = problem.cost.whiten(problem.cost.free_part(slope)).flatten(1)
     scale = problem.metric.whitening
     move = leaf.detach() - problem.inputs
     if scale is not None:
@@ -479,7 +485,7 @@ def _isotropic(start: _Start, curvature: Tensor) -> tuple[Tensor, Tensor]:
     return start.rise(multiplier, half), up(multiplier)
 
 
-def _decomposed(start: _Start, forms: Forms) -> tuple[Tensor, Tensor]:
+def _decomposed(start: _Start, forms: QuadraticForms) -> tuple[Tensor, Tensor]:
     """(p, pairs) with the true Q."""
     least = (forms.top + 2 * forms.inexact) * forms.top.new_tensor(_CLOSELY)
     multiplier = torch.maximum(start.outwards.unsqueeze(1), least).clamp_min(TINY)
@@ -488,4 +494,4 @@ def _decomposed(start: _Start, forms: Forms) -> tuple[Tensor, Tensor]:
     half = forms.supremum(pull, inner)
     # In the norm of (λ − Q)⁻¹ the error is at most its length by the root of the least eigenvalue of λ − Q.
     half = ((2 * half).clamp_min(0).sqrt() + error / (inner - forms.top).sqrt()) ** 2 / 2
-    return start.rise(multiplier, half), multiplier * inflate(max(forms.narrow.matrix.shape))
+    return start.rise(multiplier, half), multiplier * inflate(max(forms.factor.matrix.shape))

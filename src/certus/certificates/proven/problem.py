@@ -23,12 +23,12 @@ from torch import Tensor, nn
 
 from certus._validation import check_batch, check_domain, check_geometry, check_label_cost
 from certus.bounds import Analysis, SmoothnessBound, input_smoothness
-from certus.bounds.composition import run_steps
 from certus.bounds.criteria import Softmax, check_targets
-from certus.bounds.equivalence import CallersModel
+from certus.bounds.equivalence import OriginalModel
+from certus.bounds.passes import run_steps
 from certus.certificates.proven.float_error import Rounding, rounding_at
 from certus.costs import Cost, LabelCost
-from certus.costs.claims import domain_assumptions, is_own
+from certus.costs.claims import domain_assumptions, is_builtin
 from certus.costs.metric import Metric
 from certus.data import DataLike, RowEncoding, Samples, gather_samples, require_real
 from certus.domains import Domain, Intervals
@@ -65,7 +65,7 @@ class Problem:
         predicted: whether the targets are the network's own predictions, for want of others.
         smoothness: bounds that hold everywhere; analysis: for those on balls.
         claimed: whether ``smoothness`` is the caller's claim.
-        caller: the model itself, asked at every sample and every point that is attained.
+        original_model: the model itself, asked at every sample and every point that is attained.
         encoding: of the rows of a table, for searches of attained sides; no bound rests on it.
     """
 
@@ -79,7 +79,7 @@ class Problem:
     smoothness: SmoothnessBound
     analysis: Analysis
     claimed: bool
-    caller: CallersModel
+    original_model: OriginalModel
     encoding: RowEncoding | None = None
 
     @staticmethod
@@ -116,7 +116,7 @@ class Problem:
             smoothness=bound,
             analysis=analysis,
             claimed=smoothness is not None,
-            caller=CallersModel(model, analysis.shape, normalized=analysis.normalized),
+            original_model=OriginalModel(model, analysis.shape, normalized=analysis.normalized),
         )
         return question.about((inputs, targets))
 
@@ -251,7 +251,7 @@ class Problem:
         ⟨g, δ⟩ ≤ ⟨g', δ⟩ for every move δ inside Z, where g' drops gᵢ if xᵢ stands at a bound and gᵢ points
         outwards.
         """
-        slopes = self.cost.freed(slopes)
+        slopes = self.cost.free_part(slopes)
         if not isinstance(self.domain, Intervals) or self.metric.coupled:
             return slopes
         low, high = self.domain.bounds(self.inputs)
@@ -320,6 +320,6 @@ def cost_gradient_error(problem: Problem, points: Tensor) -> Tensor:
 def _rounding(
     cost: Cost, terms: Callable[[Tensor, Tensor], Tensor], points: Tensor, origins: Tensor
 ) -> Tensor:
-    if is_own(cost):
+    if is_builtin(cost):
         return torch.zeros(len(points), dtype=points.dtype)
     return slack(8 * points[0].numel()) * terms(points, origins)

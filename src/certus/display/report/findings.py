@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from certus._eval_mode import evaluation_mode
+from certus._eval_mode import loss_eval_mode
 from certus._format import at_least, at_most
 from certus.attacks.evaluate import Outcome, Trial, sweep, typical_length
 from certus.attacks.minimum_norm import minimum_norm_attack
@@ -127,7 +127,7 @@ def steepest_features(trained: TrainedRun, rows: Samples) -> list[Feature]:
     data = trained.data
     if not data.feature_names or rows.inputs.dim() != 2:
         return []
-    with evaluation_mode(trained.loss):
+    with loss_eval_mode(trained.loss):
         _, slopes = loss_and_slope(trained.loss, rows.inputs.detach().requires_grad_(), rows.targets)
     spread = rows.inputs.double().std(0, correction=0)
     rise = slopes.double().abs().mean(0) * spread
