@@ -20,8 +20,7 @@ def exit_with(command: Callable[[], object]) -> NoReturn:
         130: interrupted.
     """
     try:
-        from certus.cli.encoding import speak_plainly
-        from certus.cli.interruption import Interruption
+        from certus.cli.streams import Interruption, speak_plainly
 
         speak_plainly()
         try:

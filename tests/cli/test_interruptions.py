@@ -20,7 +20,7 @@ IMPORT = ["import", "--model", "mlp:6:tanh", "--weights", "net.safetensors", "--
 
 INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     "train": (TRAIN, AfterStep(1), "new keeps 0 of 2 epochs; `certus resume new` continues."),
-    "train early": ([*TRAIN[:-1], "early"], BeforeCalling("certus.cli.training_start:build_from"), NOTHING),
+    "train early": ([*TRAIN[:-1], "early"], BeforeCalling("certus.models.registry:build_from"), NOTHING),
     "import": (
         [*IMPORT, "--no-standardize", "-o", "imported"],
         BeforeCalling("certus.storage.tensors:write_atomically", time=2),
@@ -33,7 +33,7 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     ),
     "certify": (
         ["certify", "run", "--rho", "0.01"],
-        BeforeCalling("certus.cli.certifying:certify_run"),
+        BeforeCalling("certus.runs.certification:certify_run"),
         NOTHING,
     ),
     "data get": (
@@ -41,8 +41,8 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
         BeforeCalling("certus.datasets.package:run"),
         "the cache is as it was; the same command starts again.",
     ),
-    "bound": (["bound", "run"], BeforeCalling("certus.cli.smoothness_table:input_smoothness"), NOTHING),
-    "verify": (["verify", "run"], BeforeCalling("certus.cli.certificate_again:require"), NOTHING),
+    "bound": (["bound", "run"], BeforeCalling("certus.bounds:input_smoothness"), NOTHING),
+    "verify": (["verify", "run"], BeforeCalling("certus.cli.verify:require"), NOTHING),
     "compare": (
         ["compare", "run", "other", "--epsilon", "0.1"],
         BeforeCalling("certus.runs.directory:RunDirectory.open"),
@@ -50,12 +50,12 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     ),
     "report": (
         ["report", "run", "-o", "x.json"],
-        BeforeCalling("certus.cli.report_page:find_out"),
+        BeforeCalling("certus.display.report.findings:find_out"),
         NOTHING,
     ),
     "predict": (
         ["predict", "run", "npz:data.npz", "-o", "x.json"],
-        BeforeCalling("certus.cli.predicting:predict_rows"),
+        BeforeCalling("certus.runs.prediction:predict_rows"),
         NOTHING,
     ),
     "export": (
@@ -65,10 +65,10 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     ),
     "shift": (
         ["shift", "npz:data.npz@test", "npz:data.npz@train"],
-        BeforeCalling("certus.cli.shift_words:transport_distance"),
+        BeforeCalling("certus.certificates.transport:transport_distance"),
         NOTHING,
     ),
-    "runs": (["runs", "."], BeforeCalling("certus.cli.run_table:find_runs"), NOTHING),
+    "runs": (["runs", "."], BeforeCalling("certus.runs.directory:find_runs"), NOTHING),
 }
 
 

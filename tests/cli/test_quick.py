@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from certus.cli.app import app
 from tests.cli.test_cli import certus, refused
 
-SLOW = ("torch", "numpy", "scipy", "sklearn", "matplotlib", "plotly", "lightning_fabric", "rich")
-"""Importing torch alone takes seconds; rich is for what commands print at the end."""
+SLOW = ("torch", "numpy", "scipy", "sklearn", "matplotlib", "plotly", "lightning_fabric")
+"""Importing torch alone takes seconds."""
 
 
 def _loaded_by(*arguments: str) -> tuple[int, str, list[str]]:

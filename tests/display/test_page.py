@@ -37,7 +37,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     certify_small(place, 1.0)
     noisy = ("--rho", "0.01", "--smoothing", "0.25", "--draws", "10", "--votes", "9", "--attack-steps", "2")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("certus.cli.noisy_table.draw_smoothed", lambda *_: None)  # tested elsewhere, and slow
+        patch.setattr("certus.display.certificate_figures.draw_smoothed", lambda *_: None)
         done = certus("certify", "run", *noisy, folder=place)
     assert done.returncode == 0, done.stderr
     done = certus("report", "run", "<b>&amp;", "--samples", "8", "-o", "page.html", folder=place)
@@ -228,7 +228,7 @@ def test_runs_on_other_data_are_refused_before_any_are_loaded(
     assert done.returncode == 0, done.stderr
     for command in ("report", "compare"):
         monkeypatch.setattr("certus.runs.loaded_run.open_trained", lambda *_, **__: pytest.fail("loaded"))
-        monkeypatch.setattr("certus.cli.report_page.open_trained", lambda *_, **__: pytest.fail("loaded"))
+        monkeypatch.setattr("certus.runs.loaded_run.open_trained", lambda *_, **__: pytest.fail("loaded"))
         refused(
             certus(command, "run", "other", folder=place),
             "`RUNS` must have the same test samples, to be compared; got run with 12 samples of "

@@ -14,7 +14,7 @@ import torch
 
 import certus as library
 from certus.certificates import certify_network
-from certus.cli.moved_columns import shifted_features
+from certus.cli.shift import shifted_features
 from certus.costs import Masked, WeightedL2
 from certus.datasets import load
 from certus.errors import ArgumentError

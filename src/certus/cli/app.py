@@ -22,18 +22,18 @@ from certus.cli import (
     data,
     export,
     features,
+    import_weights,
     predict,
     report,
+    resume,
     runs,
     shift,
     train,
     verify,
 )
 from certus.cli.as_typed import TypedCommand
-from certus.cli.encoding import speak_plainly
 from certus.cli.grouped_help import GroupedCommands, certus_options
-from certus.cli.interruption import Interruption, interruptible
-from certus.cli.streams import outlive_readers
+from certus.cli.streams import Interruption, interruptible, outlive_readers, speak_plainly
 from certus.errors import CertusError, FailedCheckError, truncate_message
 
 # UsageError; where it lives depends on the version of typer, its place among the bases does not.
@@ -53,8 +53,8 @@ app = typer.Typer(
 app.callback()(certus_options)
 for group, name, function in (
     ("Train", "train", train.train),
-    ("Train", "resume", train.resume),
-    ("Train", "import", train.import_weights),
+    ("Train", "resume", resume.resume),
+    ("Train", "import", import_weights.import_weights),
     ("Prove", "certify", certify.certify),
     ("Prove", "verify", verify.verify),
     ("Prove", "bound", bound.bound),

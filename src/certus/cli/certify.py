@@ -1,18 +1,38 @@
-"""``certus certify``: brackets of the worst case."""
+"""``certus certify``: brackets of the worst case, deterministic or by randomised smoothing."""
 
 from __future__ import annotations
 
+import hashlib
+import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from certus.cli.interruption import if_interrupted
-from certus.cli.shared_options import Json, ModelFile, NoLock, RunData
+from certus._format import at_most
+from certus._progress import share_bar
+from certus.cli.options import Json, ModelFile, NoLock, RunData
+from certus.cli.output import console, messages, print_json, same_place, show_parts
+from certus.cli.streams import if_interrupted
+from certus.errors import ArgumentError, ContradictionError, FailedCheckError, UnsupportedError, require
+from certus.storage.write import WriteError, appearing_together, complete, remove_files, write_json
+
+if TYPE_CHECKING:
+    from certus.certificates.cache import FileMemory
+    from certus.certificates.certificate import Certificate
+    from certus.datasets import SplitDataset
+    from certus.runs.certification import CertifySettings, NoisySettings
+    from certus.runs.directory import RunDirectory
+    from certus.runs.loaded_run import TrainedRun
+    from certus.smoothing.certificate import SmoothedCertificate
+    from certus.smoothing.sampling import DrawMemory
+
 
 CertifySeed = Annotated[
     int, typer.Option(help="Chooses the samples, and the order of the population bound; fix it beforehand.")
 ]
+
 _PICTURE = "certificate.png"
 
 
@@ -114,23 +134,7 @@ def certify(
     """
     from certus.certificates.cache import FileMemory
     from certus.certificates.files import as_json, sample_table
-    from certus.cli.certifying import (
-        NAME,
-        compute,
-        default_rho,
-        draw_certificate,
-        judged_bounds,
-        judged_in_noise,
-        kept_levels,
-        refuse_above,
-        require_limit,
-        require_same_labels,
-        require_same_run,
-        say_notes,
-        sha256_of,
-    )
-    from certus.cli.idle import of_labels, of_network, refuse_idle
-    from certus.cli.noisy_table import IDLE_WITH_NOISE, IDLE_WITHOUT, READ_ONLY, certify_in_noise
+    from certus.cli.options import of_labels, of_network, refuse_idle
     from certus.cli.output import console, messages, print_json, require_folder, show_parts
     from certus.display.tables import certificate_parts
     from certus.domains import Unbounded
@@ -234,3 +238,239 @@ def certify(
         show_parts(certificate_parts(certificate))
         console.print(f"Written: {folder / NAME}, {TABLE}{f', {_PICTURE}' if drawn else ''}.")
     refuse_above(fail_above, *judged_bounds(certificate))
+
+
+NAME = "certificate.json"
+
+
+def sha256_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def say_notes(trained: TrainedRun, settings: CertifySettings) -> None:
+    """What is to be said of other data that were read by the run's categories and medians."""
+    from certus.runs.certification import certified_source
+
+    if settings.data is not None:
+        for note in certified_source(trained, settings).notes:
+            messages.print(note)
+
+
+def require_same_run(trained: TrainedRun, folder: Path) -> None:
+    """Raise ``ArgumentError`` for a folder with the certificate of another run."""
+    from certus.runs.directory import CERTIFICATES, certified_run
+    from certus.storage.tensors import digest
+
+    for file in (folder / name for name in CERTIFICATES if (folder / name).exists()):
+        known = certified_run(file)
+        path, weights = known or ("nothing that can be read", "")
+        same = weights == digest(dict(trained.loss.model.state_dict()))
+        same = same or (known is not None and same_place(path, trained.run.path))
+        rule = f"be a folder of its own, or hold a certificate of {trained.run.path}"
+        require(same, "--output", rule, f"{folder}, which has one of {path}")
+
+
+def kept_levels(memory: FileMemory) -> str:
+    """What there is to go on from."""
+    count = memory.count
+    if count == 0:
+        return "nothing is kept; the same command starts again."
+    values = "values" if count > 1 else "value"
+    return f"results at {count} {values} of gamma are kept in {memory.folder}; the same command continues."
+
+
+def default_rho(run: RunDirectory) -> float:
+    """The ρ of the run itself, announced; raises ``ArgumentError`` if it has none."""
+    from certus.runs.loaded_run import own_rho
+
+    own = own_rho(run)
+    if own is None:
+        raise ArgumentError(
+            f"`--rho` or `--epsilon` must be given for {run.path}, which has no rho of its own; got neither."
+        )
+    rho, origin = own
+    messages.print(
+        f"Neither --rho nor --epsilon given: rho = {rho:.4g}, a root mean square distance of "
+        f"{rho**0.5:.3g}, by default: {origin}."
+    )
+    return rho
+
+
+def require_same_labels(run: Path, folder: Path, *, predicted: bool) -> None:
+    """Raise ``ArgumentError`` for a folder that has, or is for, a certificate of the other kind of labels."""
+    from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER, certified_labels
+
+    file = folder / NAME
+    other = file.exists() and certified_labels(file) == ("given" if predicted else "predicted")
+    other = other or same_place(folder, run / (CERTIFICATE_FOLDER if predicted else OWN_LABELS_FOLDER))
+    rule = "be another folder: certificates of given and of predicted labels are kept apart"
+    require(not other, "--output", rule, folder)
+
+
+def require_limit(limit: float | None, data: SplitDataset) -> None:
+    """Raise ``ArgumentError`` for a limit that no bound could exceed, or every one: it would test nothing."""
+    valid = limit is None or 0 <= limit < math.inf
+    require(valid, "--fail-above", "be finite and not negative", limit)
+    share = limit is None or data.classes is None or limit <= 1
+    require(share, "--fail-above", "be a share of errors, at most 1 (0.2 for 20%)", limit)
+
+
+def judged_bounds(certificate: Certificate) -> tuple[str, dict[float, float | None]]:
+    """What ``--fail-above`` judges, in words, and its upper bound at every ρ that was asked for.
+
+    The population's where the certificate has a confidence, else that of the certified samples: the error
+    rate of a classifier, the mean loss of a regression.
+    """
+    from certus.display.tables import error_name
+
+    people, labelled = certificate.population, certificate.classes is not None
+    name = error_name(certificate.labels) if labelled else "mean loss"
+    if people is None:
+        side, whose = f"{'error' if labelled else 'loss'}_high", "the certified samples"
+    else:
+        side = f"population_{'error' if labelled else 'loss'}"
+        whose = f"the population (confidence {people.confidence:g})"
+        name += "" if labelled else f", clipped at {people.clip:g},"
+    return f"{name} of {whose}", {one.rho: getattr(one, side) for one in certificate.curve()}
+
+
+def judged_in_noise(certificate: SmoothedCertificate) -> tuple[str, dict[float, float | None]]:
+    """The same of a certificate by smoothing: one noisy prediction, or the loss of a regression."""
+    name = certificate.quantities[0].name
+    what = "error rate of one noisy prediction" if name == "error" else f"{name} in noise"
+    words = f"{what} for the population (confidence {certificate.confidence:g})"
+    return words, {rho: certificate.bound(rho, name) for rho in certificate.rhos}
+
+
+def refuse_above(limit: float | None, what: str, bounds: Mapping[float, float | None]) -> None:
+    """Raise ``FailedCheckError`` unless every bound, by its ρ, is at most the limit; say which was judged."""
+    if limit is None:
+        return
+    for rho, bound in bounds.items():
+        if bound is None or not math.isfinite(bound):
+            raise FailedCheckError(
+                f"--fail-above {limit:g}: at rho {rho:g} no bound on the {what} is proven."
+            )
+        if not bound <= limit:
+            raise FailedCheckError(
+                f"--fail-above {limit:g}: at rho {rho:g} the bound on the {what} is {at_most(bound)}."
+            )
+    highest = max(bound for bound in bounds.values() if bound is not None)
+    messages.print(f"--fail-above {limit:g} holds: the {what} is at most {at_most(highest)}.")
+
+
+def compute(trained: TrainedRun, settings: CertifySettings, memory: FileMemory | None) -> Certificate:
+    """With a progress bar, and remembering finished levels."""
+    from certus.runs.certification import certify_run
+
+    resumed = memory is not None and memory.count > 0
+    with share_bar(None, f"certifying {trained.run.path}", messages) as told:
+        try:
+            certificate = certify_run(trained, settings, memory=memory, progress=told)
+        except ContradictionError as reason:
+            if memory is None or not resumed:
+                raise
+            memory.forget()
+            messages.print(f"{reason} All kept results are computed again.")
+            certificate = certify_run(trained, settings, progress=told)
+    return certificate
+
+
+def draw_certificate(certificate: Certificate, path: Path, trained: TrainedRun) -> bool:
+    from certus.display.certificate_figures import draw_bracket
+
+    try:
+        run, data = trained.run.path, trained.data.name
+        title = str(run) if run.name == data else f"{run}, on {data}"
+        draw_bracket(certificate, path, trained.data.units, title)
+    except UnsupportedError as reason:
+        messages.print(f"No picture: {reason}")
+        return False
+    return True
+
+
+READ_ONLY = "with --smoothing, which asks the network for predictions and reads nothing of it"
+
+IDLE_WITH_NOISE = (
+    "epsilon",
+    "inequality",
+    "predicted",
+    "gamma",
+    "balls",
+    "refine",
+    "everywhere",
+    "class_weights",
+)
+
+IDLE_WITHOUT = ("draws", "votes", "abstain")
+
+
+SMOOTHED, _SMOOTHED_PICTURE = "smoothing.json", "smoothing.png"
+
+
+def certify_in_noise(
+    trained: TrainedRun,
+    settings: CertifySettings,
+    noisy: NoisySettings,
+    folder: Path,
+    *,
+    locking: bool,
+    as_json: bool,
+) -> SmoothedCertificate:
+    """Compute, write and show it; what the network said is kept until then."""
+    from certus.display.tables import smoothed_parts
+    from certus.runs.certification import fingerprint
+    from certus.smoothing.sampling import DrawMemory
+
+    folder.mkdir(parents=True, exist_ok=True)
+    complete(folder, SMOOTHED, locking=locking)
+    question = {
+        "settings": settings.as_json() | {"noise": noisy.as_json()},
+        "digests": fingerprint(trained, settings),
+    }
+    memory = DrawMemory(folder / "unfinished", question, messages.print)
+    with if_interrupted(lambda: _kept(memory)):
+        certificate = compute_in_noise(trained, settings, noisy, memory)
+        try:
+            with appearing_together(folder, SMOOTHED, locking=locking) as new:
+                drawn = _draw(certificate, new / _SMOOTHED_PICTURE, trained)
+                write_json(new / SMOOTHED, certificate.as_json())
+        except WriteError as reason:
+            raise WriteError(f"{reason} {_kept(memory)}") from None
+    if not drawn:
+        remove_files(folder, [_SMOOTHED_PICTURE])
+    memory.forget()
+    if as_json:
+        print_json(certificate.as_json())
+    else:
+        show_parts(smoothed_parts(certificate))
+        console.print(f"Written: {folder / SMOOTHED}{f', {_SMOOTHED_PICTURE}' if drawn else ''}.")
+    return certificate
+
+
+def compute_in_noise(
+    trained: TrainedRun, settings: CertifySettings, noisy: NoisySettings, memory: DrawMemory | None
+) -> SmoothedCertificate:
+    """With a progress bar."""
+    from certus.runs.certification import certify_noisy_run
+
+    with share_bar(None, f"certifying {trained.run.path} in noise", messages) as told:
+        return certify_noisy_run(trained, settings, noisy, told, memory)
+
+
+def _kept(memory: DrawMemory) -> str:
+    """What there is to go on from."""
+    if memory.count == 0:
+        return "nothing is kept; the same command starts again."
+    return f"what the network said so far is kept in {memory.folder}; the same command continues with it."
+
+
+def _draw(certificate: SmoothedCertificate, path: Path, trained: TrainedRun) -> bool:
+    from certus.display.certificate_figures import draw_smoothed
+
+    try:
+        draw_smoothed(certificate, path, trained.data.units, f"{trained.data.name}: {trained.run.path}")
+    except UnsupportedError as reason:
+        messages.print(f"No picture: {reason}")
+        return False
+    return True

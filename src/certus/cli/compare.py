@@ -9,9 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from certus.cli.attack_options import AttackOptions
-from certus.cli.options import options_of
-from certus.cli.shared_options import Json, RunData
+from certus.cli.options import AttackOptions, Json, RunData, options_of
 from certus.errors import require
 
 
@@ -40,16 +38,19 @@ def compare(
     import torch
 
     from certus.attacks.evaluate import paired_differences
-    from certus.cli.attack_table import describe, frozen_words, make_rows, tell
-    from certus.cli.attack_trials import (
+    from certus.cli.attack_support import (
         check_places,
+        describe,
+        frozen_words,
         idle_in_attacks,
+        make_rows,
         make_trials,
+        require_same_test,
         run_attacks,
         some_samples,
+        tell,
     )
-    from certus.cli.idle import of_data, refuse_idle
-    from certus.cli.same_data import require_same_test
+    from certus.cli.options import of_data, refuse_idle
     from certus.runs.directory import RunDirectory
     from certus.runs.factory import own_model
     from certus.runs.loaded_run import open_trained

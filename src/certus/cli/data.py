@@ -9,8 +9,8 @@ import typer
 
 from certus.cli.as_typed import TypedCommand
 from certus.cli.grouped_help import NamedCommands
-from certus.cli.interruption import if_interrupted, interruptible
-from certus.cli.shared_options import Json, NoLock
+from certus.cli.options import Json, NoLock
+from certus.cli.streams import if_interrupted, interruptible
 
 data_commands = typer.Typer(
     help="List the data sets, and fetch those that are not bundled.",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from certus.cli.shared_options import ModelFile, RunData
+from certus.cli.options import ModelFile, RunData
 
 
 def export(
@@ -24,7 +24,7 @@ def export(
 
     Read it with torch.export.load("digits.pt2").module(); it has plain operations only.
     """
-    from certus.cli.idle import of_network, refuse_idle
+    from certus.cli.options import of_network, refuse_idle
     from certus.cli.output import console, require_file
     from certus.runs.directory import RunDirectory
     from certus.runs.loaded_run import open_trained

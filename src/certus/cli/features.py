@@ -1,17 +1,32 @@
-"""``certus features`` and ``certus whatif``: what happens if one feature moves, and nothing else."""
+"""``certus features`` and ``certus whatif``: the worst case if a single feature moves."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from certus.cli.shared_options import Json, ModelFile, RunData
+from certus._format import at_least, at_most
+from certus.cli.options import Json, ModelFile, RunData, of_network, refuse_idle
+from certus.cli.output import console, messages, print_json, require_picture
+from certus.display.text import make_table, number
+from certus.errors import require, require_number
+
+if TYPE_CHECKING:
+    from certus.data import Subset
+    from certus.runs.loaded_run import TrainedRun
+    from certus.runs.sensitivity import Fragile
+
 
 RunArgument = Annotated[Path, typer.Argument(help="A run directory, trained on a table.")]
+
 SplitOption = Annotated[str, typer.Option(help="test, calibration, train, all, or a later sample.")]
+
 SampleCount = Annotated[int | None, typer.Option(help="How many rows, chosen by the seed; all if 0.")]
+
 SampleSeed = Annotated[int, typer.Option(help="Chooses them.")]
 
 
@@ -35,7 +50,6 @@ def features(
 
     Each moves alone, by a tenth of its spread in root mean square.
     """
-    from certus.cli.fragile_words import list_features
 
     list_features(context, run, share, split, samples or None, seed, plot, model, run_data, as_json=as_json)
 
@@ -58,6 +72,145 @@ def whatif(
     certus whatif runs/people --feature age --by 2
     certus whatif runs/people --feature town --by 0.1
     """
-    from certus.cli.fragile_words import say_what_if
 
     say_what_if(context, run, feature, by, split, samples or None, seed, model, run_data, as_json=as_json)
+
+
+_CATEGORIES = "A category changes in some rows instead: its rho is their share times the price of a change. "
+
+
+def list_features(
+    context: typer.Context,
+    run: Path,
+    share: float,
+    split: str,
+    samples: int | None,
+    seed: int,
+    plot: Path | None,
+    model: str | None,
+    run_data: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Move every feature alone, and sort them by what it may cost."""
+    from certus.display.figures import draw_fragile
+    from certus.losses import ModelLoss
+    from certus.runs.factory import features_of
+    from certus.runs.sensitivity import bearable_cost, move_feature, spread_cost
+    from certus.training import evaluate
+
+    require_number("--share", share)
+    if plot is not None:
+        require_picture("--plot", plot)
+    trained, chosen = _opened(context, run, split, samples, seed, model, run_data)
+    found = []
+    for feature in features_of(trained.data):
+        rho = spread_cost(trained.data, chosen.data, feature, share)
+        if rho > 0:  # a category of one value has no spread
+            messages.print(f"Moving {feature.name}.")
+            rho = bearable_cost("--share", share, rho)
+            found.append(move_feature(trained, chosen.data, feature, rho))
+    require(len(found) > 0, "run", "have a feature that varies", "none")
+    found.sort(key=lambda one: one.rank, reverse=True)
+    now = evaluate(ModelLoss(trained.loss.model, trained.loss.criterion), chosen.data)
+    if plot is not None:
+        draw_fragile(found, now, share, plot)
+    if as_json:
+        print_json(
+            {
+                "run": str(run),
+                "share": share,
+                "rows": chosen.as_json(),
+                "now": now,
+                "features": [_told(one) for one in found],
+            }
+        )
+        return
+    labelled = found[0].bracket.error_high is not None
+    columns = ("error at least", "at most") if labelled else ()
+    shown = make_table("feature", *columns, "loss at least", "at most", "rho")
+    for one in found:
+        bracket = one.bracket
+        cells = [at_least(bracket.loss_low), at_most(bracket.loss_high)]
+        if labelled:
+            assert bracket.error_low is not None
+            assert bracket.error_high is not None
+            cells = [at_least(bracket.error_low), at_most(bracket.error_high), *cells]
+        shown.add_row(one.feature.name, *cells, number(bracket.rho, 3))
+    console.print(shown)
+    words = ", ".join(f"{name} {number(value)}" for name, value in now.items())
+    console.print(
+        f"Each feature moves alone, by a root mean square of {share:g} of its standard deviation, on "
+        f"{chosen.words}. {_CATEGORIES if any(one.feature.category for one in found) else ''}"
+        f"Unmoved: {words}. At least: attained; at most: {found[0].evidence}."
+    )
+
+
+def say_what_if(
+    context: typer.Context,
+    run: Path,
+    name: str,
+    by: float,
+    split: str,
+    samples: int | None,
+    seed: int,
+    model: str | None,
+    run_data: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """One feature, moved by so much."""
+    from certus.runs.factory import named_feature
+    from certus.runs.sensitivity import cost_of_moving, move_feature
+    from certus.training import evaluate
+
+    trained, chosen = _opened(context, run, split, samples, seed, model, run_data)
+    feature = named_feature(trained.data, name)
+    rho, changed = cost_of_moving(trained.data, feature, by), 0
+    if feature.category:
+        changed = math.floor(round(by * len(chosen.data), 9))  # whole rows; 0.29 · 100 is 28.999…
+        rho = changed / len(chosen.data)
+    found = move_feature(trained, chosen.data, feature, rho)
+    now = evaluate(trained.loss, chosen.data)
+    if as_json:
+        print_json({"run": str(run), "by": by, "rows": chosen.as_json(), "now": now, **_told(found)})
+        return
+    how = f"{name} moves by a root mean square of {by:g}"
+    if feature.category:
+        how = f"{by:.1%} of the rows ({changed} of {len(chosen.data)}) change {name}"
+    bracket = found.bracket
+    sides = []
+    if bracket.error_low is not None and bracket.error_high is not None:
+        sides.append(("error", bracket.error_low, bracket.error_high, 1 - now["accuracy"]))
+    sides.append(("loss", bracket.loss_low, bracket.loss_high, now["loss"]))
+    for what, low, high, before in sides:
+        console.print(
+            f"If {how}, the {what} can reach {at_least(low)} (attained) and cannot exceed {at_most(high)} "
+            f"({found.evidence}); unmoved, it is {number(before)}."
+        )
+    console.print(f"About {chosen.words}; no other feature moves, and labels stay the same.")
+
+
+def _opened(
+    context: typer.Context,
+    run: Path,
+    split: str,
+    samples: int | None,
+    seed: int,
+    model: str | None,
+    run_data: str | None,
+) -> tuple[TrainedRun, Subset]:
+    from certus.runs.directory import RunDirectory
+    from certus.runs.factory import features_of
+    from certus.runs.loaded_run import open_trained
+    from certus.runs.sensitivity import chosen_rows
+
+    opened = RunDirectory.open(run, data=run_data)
+    refuse_idle(context, of_network(opened))
+    trained = open_trained(opened, model=model)
+    features_of(trained.data)  # refuses what is no table
+    return trained, chosen_rows(trained, split, samples, seed)
+
+
+def _told(one: Fragile) -> dict[str, Any]:
+    return {"feature": one.feature.name, "evidence": one.evidence, **asdict(one.bracket)}

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import IO
 
 from certus.cli.streams import results
-from certus.display.canvas import require_format
 from certus.display.text import PlainConsole, Shown
 from certus.errors import ArgumentError, require
-from certus.runs.directory import require_file_of_nobody
 from certus.storage.write import WriteError, replaceable
 
 
@@ -25,6 +23,7 @@ class _ResultConsole(PlainConsole):
 
 console = _ResultConsole()
 """For results that people read."""
+
 
 messages = PlainConsole(stderr=True)
 """For progress and remarks."""
@@ -54,6 +53,8 @@ def require_folder(name: str, path: Path, verb: str = "be") -> None:
 
 def require_file(option: str, path: Path) -> None:
     """Raise ``ArgumentError`` unless the path is a file that can be replaced, or could be made."""
+    from certus.runs.directory import require_file_of_nobody
+
     try:
         target = replaceable(path)
     except WriteError as reason:
@@ -64,6 +65,8 @@ def require_file(option: str, path: Path) -> None:
 
 def require_picture(option: str, path: Path) -> None:
     """``require_file``, for a picture in a format that can be drawn."""
+    from certus.display.canvas import require_format
+
     require_file(option, path)
     require_format(option, path)
 

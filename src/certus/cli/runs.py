@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from certus.cli.shared_options import Json
+from certus.cli.options import Json
+from certus.cli.output import console, print_json
+from certus.display.text import PlainTable, make_table, number
+from certus.errors import CertusError, require
+
+if TYPE_CHECKING:
+    from certus.runs.directory import RunDirectory
 
 
 def runs(
@@ -20,6 +26,98 @@ def runs(
     certus runs
     certus runs experiments --json
     """
-    from certus.cli.run_table import show_runs
 
     show_runs(folder, as_json=as_json)
+
+
+_UNREADABLE = "unreadable"
+
+_WORDS = ("data", "model", "method", "epochs", "state")
+
+_MEASURED = ("test_accuracy", "test_loss", "gamma", "rho_hat")
+
+_COLUMNS = ("run", *_WORDS[:-1], *_MEASURED, _WORDS[-1])
+
+_HEADS = {"test_accuracy": "test accuracy", "test_loss": "test loss"}
+
+
+def show_runs(folder: Path, *, as_json: bool) -> None:
+    """A row for each run; a line for each that cannot be read."""
+    from certus.runs.directory import find_runs
+
+    rows = [_describe(run) for run in find_runs(folder)]
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        where = f"No runs in {folder}." if folder.is_dir() else f"There is no folder {folder}."
+        console.print(f"{where} `certus train digits` makes a run.")
+        return
+    healthy = [row for row in rows if not row["state"].startswith(_UNREADABLE)]
+    if healthy:
+        _show(healthy)
+    for row in rows:
+        if row not in healthy:
+            console.print(f"{row['run']}: {row['state']}")
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    """A table; where it is too wide, what all runs have in common is said below it instead."""
+    names = [name for name in _COLUMNS if name != "test_loss" or _some_regression(rows)]
+    names = [name for name in names if name not in _MEASURED or any(row[name] is not None for row in rows)]
+    shown, common = _table(rows, names), {}
+    if not shown.fits(console.width) and len(rows) > 1:
+        common = {name: str(rows[0][name]) for name in _WORDS if len({row[name] for row in rows}) == 1}
+        shown = _table(rows, [name for name in names if name not in common])
+    console.print(shown)
+    if common:
+        told = ", ".join(f"{name} {value}" for name, value in common.items())
+        console.print(f"All of them: {told}.")
+    if any(row["rho_hat"] is not None for row in rows):
+        console.print(
+            "rho_hat: mean transport cost of the worst case at gamma, on the training data (estimated)."
+        )
+
+
+def _some_regression(rows: list[dict[str, Any]]) -> bool:
+    """Whether a run has a test loss and no accuracy."""
+    return any(row["test_accuracy"] is None and row["test_loss"] is not None for row in rows)
+
+
+def _table(rows: list[dict[str, Any]], names: list[str]) -> PlainTable:
+    shown = make_table(
+        *(_HEADS.get(name, name) for name in names), words=("data", "model", "method", "state")
+    )
+    for row in rows:
+        shown.add_row(*(number(row[name]) for name in names))
+    return shown
+
+
+def _describe(run: RunDirectory) -> dict[str, Any]:
+    """What is told of a run; of a damaged one, why it cannot be read: it must not hide the others."""
+    row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"run": str(run.path)}
+    try:
+        return row | _healthy(run)
+    except Exception as reason:  # whatever a damaged file may hold
+        words = str(reason) if isinstance(reason, CertusError) else f"{type(reason).__name__}: {reason}"
+        return row | {"state": f"{_UNREADABLE}: {' '.join(words.split())}"}
+
+
+def _healthy(run: RunDirectory) -> dict[str, Any]:
+    from certus.runs.directory import RunDirectory
+    from certus.runs.factory import settings_of
+
+    settings, result = settings_of(RunDirectory.open(run.path)), run.result
+    done = len(run.history)
+    imported = run.settings.get("origin") == "imported"
+    row: dict[str, Any] = {name: getattr(settings, name) for name in ("data", "model", "method")}
+    row |= {"epochs": "imported" if imported else f"{done}/{settings.epochs}"}
+    if result is None:
+        return row | {"state": "incomplete"}
+    test, level = result["test"], result["level"] or {}
+    measured = {"test_accuracy": test.get("accuracy"), "test_loss": test["loss"]}
+    measured |= {"gamma": level.get("gamma"), "rho_hat": level.get("rho_hat")}
+    for name, value in measured.items():
+        known = value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        require(known, name, "be a number", repr(value)[:60])
+    return row | measured | {"state": "complete"}

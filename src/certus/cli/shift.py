@@ -1,13 +1,33 @@
-"""``certus shift``: how far one data set is from another, and what a run is certified to lose by it."""
+"""``certus shift``: transport distance between two data sets, and the certificate of a run at it."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from certus.cli.shared_options import Json, ModelFile, RunData
+from certus._format import at_least, at_most
+from certus.cli.options import Json, ModelFile, RunData, of_labels, of_network, refuse_idle
+from certus.cli.output import console, messages, print_json
+from certus.display.text import make_table, number
+from certus.errors import ArgumentError, require, require_number
+from certus.table_options import TableOptions
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from certus.certificates.certificate import Certificate
+    from certus.certificates.transport import Shift
+    from certus.costs import Cost
+    from certus.data import Samples
+    from certus.datasets import SplitDataset
+    from certus.runs.loaded_run import TrainedRun
 
 
 def shift(
@@ -32,6 +52,290 @@ def shift(
 
     The transport distance, in the units of the first, or of a run.
     """
-    from certus.cli.shift_words import measure_shift
 
     measure_shift(context, first, second, label_price, run, samples, seed, model, run_data, as_json=as_json)
+
+
+def measure_shift(
+    context: typer.Context,
+    first: str,
+    second: str,
+    label_price: float | None,
+    run: Path | None,
+    samples: int | None,
+    seed: int,
+    model: str | None,
+    run_data: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Measure, certify the run at the distance found, and show both."""
+    import torch
+
+    from certus.certificates.transport import estimated_distance, transport_distance
+    from certus.data import Subset, halves
+    from certus.datasets import load
+    from certus.runs.certification import CertifySettings, certify_run
+    from certus.runs.directory import RunDirectory
+    from certus.runs.factory import natural_cost
+    from certus.runs.loaded_run import open_trained
+
+    opened = None if run is None else RunDirectory.open(run, data=run_data)
+    alone: dict[str, str | None] = {
+        "model": "without --run: it names the network of a run",
+        "run_data": "without --run: it is about the data of a run",
+    }
+    refuse_idle(context, alone if opened is None else of_network(opened))
+    trained = None if opened is None else open_trained(opened, model=model)
+    (spec, name), (other, later) = _names(first), _names(second)
+    with _about("first"):
+        data = load(spec) if trained is None else trained.data
+    refuse_idle(context, of_labels(data))
+    if label_price is not None:
+        require_number("label_price", label_price)
+    require(samples is None or samples >= 2, "samples", "be at least 2", samples)
+    chosen = []
+    for argument, each in (("first", (spec, name)), ("second", (other, later))):
+        with _about(argument):
+            split = _read(data, *each, trained, spec)
+        chosen.append(Subset.of(split, "@".join(each), samples, seed=seed, stratify=True))
+    here, there = (part.data for part in chosen)
+    unlabelled = data.classes is not None and there.targets.is_floating_point()
+    if unlabelled:
+        refuse_idle(context, {"label_price": f"for {second}, which has no labels"})
+        here = replace(here, targets=torch.zeros(len(here)))
+    if trained is not None:
+        rule = "freeze no column: rows that differ in one are infinitely far apart (measure without --run)"
+        require(trained.cost.finite, "run", rule, f"the prices {trained.settings.price}")
+        outside = int((~trained.domain.contains(there.inputs)).sum())
+        rule = f"lie where the inputs of the run may, in {trained.domain}, for its certificate to hold there"
+        require(outside == 0, "second", rule, f"{outside} of {len(there)} samples of {second} outside")
+    cost = natural_cost(data) if trained is None else trained.cost
+    found = transport_distance(here, there, cost, label_price=label_price, seed=seed)
+    # One half of the first against the other: what chance alone makes of samples of this kind.
+    one, rest = halves(here, seed)
+    chance = None
+    if len(one) > 0:
+        chance = transport_distance(one, rest, cost, label_price=label_price, seed=seed)
+    estimate = estimated_distance(here, there, cost, label_price=label_price, seed=seed)
+    moved = shifted_features(data, here.inputs, there.inputs, cost)
+    bracket: dict[str, Any] | None = None
+    if trained is not None and found.reason is None and not unlabelled:
+        messages.print(f"Certifying {run} on {first} at rho = {found.high:.4g}.")
+        settings = CertifySettings(
+            rho=(found.high,),
+            label_price=label_price,
+            data=None if spec == trained.settings.data else spec,
+            split=name,
+            samples=samples,
+            seed=seed,
+        )
+        bracket = _bracket(certify_run(trained, settings), found.high, there, second)
+    if as_json:
+        plain = {name: _finite(value) for name, value in (("shift", found), ("chance", chance))}
+        told = {"rows": [part.as_json() for part in chosen], **plain, "bracket": bracket}
+        beside = {"estimate": estimate, "features": [asdict(one) for one in moved]}
+        print_json({"first": first, "second": second, **told, **beside})
+        return
+    if samples is not None:
+        said = ", and ".join(part.words for part in chosen)
+        console.print(f"Measured on {said}. Between all rows the transport cost is usually smaller.")
+    show_moved(moved, estimate, second)
+    _show(first, second, found, chance, data, bracket)
+
+
+def _bracket(certificate: Certificate, rho: float, data: Samples, name: str) -> dict[str, Any]:
+    """The bracket at ρ, beside what the second sample, which is one of those within ρ, has itself."""
+    from certus.certificates.alarm import check_met
+
+    assert certificate.source is not None  # it was just made
+    loss, error = certificate.source.met(data)
+    check_met(certificate, rho, loss, error, name)
+    evidence = {"evidence": certificate.evidence, "assumptions": list(certificate.assumptions)}
+    return asdict(certificate.bracket(rho)) | {"loss_met": loss, "error_met": error} | evidence
+
+
+def _show(
+    first: str,
+    second: str,
+    found: Shift,
+    chance: Shift | None,
+    data: SplitDataset,
+    bracket: dict[str, Any] | None,
+) -> None:
+    from certus.bounds.smoothness import format_assumptions
+
+    if found.reason is not None:
+        console.print(
+            f"{first} and {second} are infinitely far apart: {found.reason}. With --label-price labels may "
+            "change at a finite price."
+        )
+        return
+    how = (
+        "computed exactly"
+        if found.exact
+        else f"bounded by a coupling in {found.blocks} blocks, standard error {found.spread:.2g}"
+    )
+    console.print(
+        f"The transport cost between {first} and {second} is at least {at_least(found.low)} and at most "
+        f"{at_most(found.high)} ({how}): a root mean square distance of at most {at_most(found.high**0.5)} "
+        f"({data.units})."
+    )
+    if found.labels is not None:
+        console.print(f"Label shares differ by {found.labels:.4f} in total variation.")
+    if chance is not None and chance.reason is None:
+        console.print(
+            f"Between two random halves of {first} it is at most {number(chance.high)}: that much comes from "
+            "chance and sample size alone."
+        )
+    if bracket is None:
+        return
+    guessing = math.log(data.classes or math.inf)
+    console.print(
+        f"Worst case over all distributions within rho = {bracket['rho']:.4g} of {first}: loss at least "
+        f"{at_least(bracket['loss_low'])}, at most {_bound(bracket['loss_high'], guessing)}"
+        + (
+            f"; error at least {at_least(bracket['error_low'])}, "
+            f"at most {_bound(bracket['error_high'], 1.0)}."
+            if bracket["error_high"] is not None
+            else "."
+        )
+        + f" At least: attained; at most: {bracket['evidence']}."
+    )
+    if bracket["assumptions"]:
+        console.print(format_assumptions(tuple(bracket["assumptions"])))
+    met = f"loss {bracket['loss_met']:.4f}"
+    met += "" if bracket["error_met"] is None else f", error {bracket['error_met']:.4f}"
+    console.print(
+        f"{second} is one of these distributions and has {met}. The bound is for the worst of them, so it is "
+        "usually far above that; and finite samples are usually farther apart than the populations that they "
+        "were drawn from."
+    )
+
+
+def _bound(value: float, limit: float) -> str:
+    """A bound, with a word where it says no more than guessing does."""
+    return at_most(value) + (" (vacuous)" if value >= limit else "")
+
+
+@contextmanager
+def _about(argument: str) -> Iterator[None]:
+    """Refusals of data name the argument that they were given by."""
+    try:
+        yield
+    except ArgumentError as reason:
+        raise ArgumentError(re.sub("`(spec|data|split)`", f"`{argument}`", str(reason))) from reason
+
+
+def _names(text: str) -> tuple[str, str]:
+    """``employment@2018``: a data set and one of its splits; all of it where none is named."""
+    spec, at, name = text.rpartition("@")
+    return (spec, name) if at else (text, "all")
+
+
+def _read(data: SplitDataset, spec: str, name: str, trained: TrainedRun | None, own: str) -> Samples:
+    """A split of ``data``, or of another data set in its units."""
+    import torch
+
+    from certus.data import Samples
+    from certus.datasets.catalogue import TABLES
+    from certus.datasets.new_data import load_like, new_rows, new_table
+    from certus.runs.loaded_run import named_split
+
+    own = own if trained is None else trained.settings.data
+    if spec == own:
+        return named_split(data, name)
+    options = TableOptions() if trained is None else trained.settings.table
+    if data.recipe is not None and spec.startswith(TABLES):
+        rows = new_rows(data, new_table(data, spec, options))
+        for note in rows.notes:
+            messages.print(note)
+        if rows.targets is None:
+            require(name == "all", "second", "be all of a table without a target column", f"{spec}@{name}")
+            messages.print(
+                f"{spec} has no target column: inputs are compared alone, and nothing is certified."
+            )
+            return Samples(rows.inputs, torch.zeros(len(rows.inputs)), encoding=data.train.encoding)
+    seed, target = (0, None) if trained is None else (trained.settings.seed, trained.settings.target)
+    return named_split(load_like(data, spec, seed=seed, target=target, options=options), name)
+
+
+def _finite(found: Shift | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {name: None if value == math.inf else value for name, value in asdict(found).items()}
+
+
+_MOST = 10
+
+
+@dataclass(frozen=True)
+class MovedFeature:
+    """One feature between two samples.
+
+    Attributes:
+        cost: W_c of its inputs alone, those that tell gaps and seasons included; proven for the samples.
+        moved: in root mean square, in standard deviations (of a date, its day); of a category, the share of
+            rows that changed. Whatever its price.
+        before, after: means in the source's units; None for a category.
+    """
+
+    feature: str
+    cost: float
+    moved: float
+    before: float | None
+    after: float | None
+
+
+def shifted_features(data: SplitDataset, first: Tensor, second: Tensor, cost: Cost) -> list[MovedFeature]:
+    """The features of a table, the most moved first; none for data without names or another cost."""
+    import torch
+
+    from certus.certificates.transport import column_shifts, wider_cost
+    from certus.runs.factory import features_of, natural_cost
+
+    if data.feature_names is None:
+        return []
+    encoding, natural, unknown = data.train.encoding, natural_cost(data), {}
+    if encoding is not None and encoding.categories:
+        width = first.shape[1]
+        unknown = {column.name: [width + at] for at, column in enumerate(encoding.categories)}
+        first, second = (torch.cat([part, encoding.unknown(part)], 1) for part in (first, second))
+        cost, natural = wider_cost(cost, encoding), wider_cost(natural, encoding)
+    costs, plain = column_shifts(first, second, cost), column_shifts(first, second, natural)
+    if costs is None or plain is None:
+        return []
+    found = []
+    for one in features_of(data):
+        columns = [*one.columns, *unknown.get(one.name, ())]
+        means: list[float | None] = [None, None]
+        if not one.category:
+            shift = 0.0 if data.input_scale is None else float(data.input_scale[0][columns[0]])
+            means = [
+                float(part[:, columns[0]].double().mean()) * one.scale + shift for part in (first, second)
+            ]
+        away = float(plain[columns].sum()) if one.category else math.sqrt(float(plain[columns[0]]))
+        found.append(MovedFeature(one.name, float(costs[[*columns, *one.mark]].sum()), away, *means))
+    return sorted(found, key=lambda one: -one.cost)
+
+
+def show_moved(moved: list[MovedFeature], estimate: float | None, second: str) -> None:
+    """A table of the most moved features, and the estimate."""
+    if moved:
+        shown = make_table("feature", "moved by (rms)", "cost", "mean before", "after")
+        for one in moved[:_MOST]:
+            away = f"{one.moved:.1%} of rows" if one.before is None else f"{one.moved:.3g} deviations"
+            shown.add_row(one.feature, away, number(one.cost, 3), number(one.before), number(one.after))
+        console.print(shown)
+        total = sum(one.cost for one in moved)
+        more = f" ({len(moved) - _MOST} more moved less)" if len(moved) > _MOST else ""
+        console.print(
+            f"The transport cost between the samples is at least {at_least(total)}, the sum over all "
+            f"features{more} (proven). rms: root mean square over the rows."
+        )
+    if estimate is not None:
+        console.print(
+            f"The transport cost between the populations is about {number(max(0.0, estimate), 3)} "
+            f"(estimated, from halves of both samples). The estimate is too small if the spread of {second} "
+            "has changed: do not use it as the rho of a certificate."
+        )

@@ -1,14 +1,68 @@
-"""Standard streams of a command: results alone on stdout, and readers that stop early, as ``head`` does."""
+"""Standard streams and interruption of a command."""
 
 from __future__ import annotations
 
+import codecs
+import functools
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
+
+_OTHERWISE = {
+    "–": "-",
+    "−": "-",
+    "…": "...",
+    "∞": "inf",
+    "√": "sqrt",
+    "²": "^2",
+    "±": "+-",
+    "≤": "<=",
+    "≥": ">=",
+    "γ": "gamma",
+    "ρ": "rho",
+    "ε": "epsilon",
+    "λ": "lambda",
+    "φ": "phi",
+    "Θ": "Theta",
+    "θ": "theta",
+    "⁺": "+",
+    "₀": "0",
+    "→": "->",
+    "‘": "'",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+    "━": "-",
+    "×": "x",
+    "·": "*",
+}
+
+
+def speak_plainly() -> None:
+    """Let stdout and stderr write what their encoding lacks in letters that it has."""
+    codecs.register_error("certus", _spelled)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="certus")
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    """Such as ``rho`` for ρ; ``\\u2603`` for what has no other spelling.
+
+    >>> codecs.register_error("certus", _spelled)
+    >>> "ρ – ☃".encode("latin-1", errors="certus")
+    b'rho - \\\\u2603'
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    spelled = (_OTHERWISE.get(one) or one.encode("ascii", "backslashreplace").decode() for one in missing)
+    return "".join(spelled), error.end
+
 
 _results: ContextVar[TextIO | None] = ContextVar("_results", default=None)
 
@@ -62,3 +116,30 @@ def results_apart() -> Iterator[None]:
 def results() -> TextIO:
     """The stream for results of a command."""
     return _results.get() or sys.stdout
+
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+
+class Interruption(BaseException):
+    """The user pressed Ctrl-C; its text is the line to say. Not an error: nothing may catch it on the way."""
+
+
+@contextmanager
+def if_interrupted(line: Callable[[], str]) -> Iterator[None]:
+    """Say this line if Ctrl-C comes inside."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interruption(line()) from None
+
+
+def interruptible(command: _Command) -> _Command:
+    """A command that, if it says nothing better itself, keeps nothing when it is interrupted."""
+
+    @functools.wraps(command)
+    def guarded(*arguments: object, **options: object) -> object:
+        with if_interrupted(lambda: "nothing is kept; the same command starts again."):
+            return command(*arguments, **options)
+
+    return guarded  # type: ignore[return-value]  # called alike

@@ -12,6 +12,7 @@ from certus._format import printable
 from certus.datasets.raw_table import is_number
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",

@@ -1,4 +1,4 @@
-"""``certus verify``: a certificate computed again."""
+"""``certus verify``: recompute a certificate and compare it with its file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Annotated
 
 import typer
 
-from certus.cli.shared_options import Json, ModelFile, RunData
+from certus.cli.options import Json, ModelFile, RunData, of_network, refuse_idle
+from certus.cli.output import console, messages, print_json
+from certus.errors import ArgumentError, ContradictionError, VerificationError, require
+from certus.storage.files import DamageError
+from certus.storage.write import complete, pending
 
 
 def verify(
@@ -30,6 +34,64 @@ def verify(
     damaged. 2: nothing could be compared, because the certificate or its run is missing. 3: certus
     itself failed.
     """
-    from certus.cli.certificate_again import verify_file
 
     verify_file(context, file, run, model, run_data, as_json=as_json)
+
+
+def verify_file(
+    context: typer.Context,
+    file: Path,
+    run: Path | None,
+    model: str | None,
+    run_data: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Say what differs; raise ``VerificationError`` if anything does."""
+    require(
+        not file.is_dir(), "FILE", f"be a file, such as {file / 'certificate.json'}", f"the folder {file}"
+    )
+    found, remarks = _compare(context, file, run, model, run_data)
+    for line in remarks:
+        messages.print(f"{line}.")
+    if as_json:
+        print_json({"verified": not found, "differences": found, "remarks": remarks})
+    if found:
+        for line in found[1:10]:
+            messages.print(line)
+        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        raise VerificationError(f"{file} is not verified: {found[0]}{more}")
+    if not as_json:
+        console.print(f"Verified: every number of {file} was computed again and agrees to 1e-9 of its size.")
+
+
+def _compare(
+    context: typer.Context, file: Path, run: Path | None, model: str | None, run_data: str | None
+) -> tuple[list[str], list[str]]:
+    """What differs, and what else should be known."""
+    from certus.cli.certify import compute, compute_in_noise
+    from certus.runs.directory import RunDirectory
+    from certus.runs.loaded_run import open_trained
+    from certus.runs.verification import NoisyStatement, Statement, certified_folder, is_noisy
+
+    if pending(file.parent).is_dir():
+        complete(file.parent, file.name)
+    try:
+        stated = NoisyStatement.read(file) if is_noisy(file) else Statement.read(file)
+    except (DamageError, ContradictionError) as reason:
+        return [str(reason)], []
+    if run is None:
+        run = certified_folder(file, stated.run, stated.content["about"]["digests"]["weights"])
+    opened = RunDirectory.open(run, data=run_data)
+    refuse_idle(context, of_network(opened))
+    trained = open_trained(opened, model=model)
+    if found := stated.other_problem(trained):
+        return found, []
+    try:
+        if isinstance(stated, NoisyStatement):
+            heard = compute_in_noise(trained, stated.settings, stated.noisy, None)
+            return stated.differences(heard), stated.remarks(heard)
+        again = compute(trained, stated.settings, None)
+    except (ArgumentError, ContradictionError) as reason:
+        return [f"it cannot be computed again: {reason}"], []
+    return stated.differences(again), stated.remarks(again)
