@@ -1,19 +1,25 @@
-"""How the documentation site is built: ``make docs``, offline and strict.
+"""Build the documentation site: ``make docs``, offline and strict.
 
-Pages are written for readers of the repository, too, so links lead to files beside ``docs``. In the site they
-are pages of their own: the results are copied into ``_results``, the others are included. The reference has a
-page for each part of the library, which is written into ``_api``.
+Pages are written for readers of the repository too, so links lead to files beside ``docs``. In the site those
+files are pages: results are copied into ``_results``, others are included. The references of Python and of
+the command line are written into ``_api``.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from typer.main import get_command
+from typer.testing import CliRunner
+
 import certus
+from certus.cli.app import app
 
 project = "certus"
 author = "The certus authors"
@@ -37,10 +43,10 @@ for _written in ("_results", "_api"):  # pages of an earlier build may be gone
     shutil.rmtree(_HERE / _written, ignore_errors=True)
 shutil.copytree(_HERE.parent / "results", _HERE / "_results")
 
-# Those in certus.__all__, and six that are imported by their path.
-_PARTS = [name for name in certus.__all__ if isinstance(getattr(certus, name), ModuleType)]
-_PARTS += ["errors", "evidence", "layers", "norms"]
-_PAGE = """# {part}
+_TOP = {name: getattr(certus, name) for name in certus.__all__}
+_PARTS = [name for name, thing in _TOP.items() if isinstance(thing, ModuleType)]
+_PARTS += ["errors", "evidence", "layers", "norms"]  # imported by their path
+_PART = """# certus.{part}
 
 ```{{eval-rst}}
 .. automodule:: certus.{part}
@@ -48,9 +54,51 @@ _PAGE = """# {part}
    :exclude-members: set_fit_request, set_score_request
 ```
 """
-(_HERE / "_api").mkdir()
-for _part in _PARTS:
-    (_HERE / "_api" / f"{_part}.md").write_text(_PAGE.format(part=_part))
+
+
+def _opening(thing: object) -> str:
+    """Return the first sentence of a docstring."""
+    text = " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+    return text.split(". ")[0].rstrip(".").replace("|", "\\|")
+
+
+def _write_reference(folder: Path) -> None:
+    """Write a page for the names at the top, one for each part, and the table that leads to them."""
+    folder.mkdir()
+    functions = [name for name, thing in _TOP.items() if inspect.isfunction(thing)]
+    classes = {name: thing for name, thing in _TOP.items() if inspect.isclass(thing)}
+    top = [
+        "# certus",
+        "",
+        "```{eval-rst}",
+        *(f".. autofunction:: certus.{name}" for name in functions),
+        "```",
+    ]
+    top += ["", "## Classes", "", "| class | contents |", "|---|---|"]
+    for name, thing in classes.items():
+        top.append(f"| [certus.{name}]({thing.__module__.split('.')[1]}.md) | {_opening(thing)} |")
+    (folder / "certus.md").write_text("\n".join([*top, ""]))
+    rows = ["| module | contents |", "|---|---|"]
+    names = ", ".join(f"`{name}`" for name in [*functions, *classes])
+    rows.append(f"| [certus](_api/certus.md) | {names} |")
+    for part in sorted(_PARTS):
+        (folder / f"{part}.md").write_text(_PART.format(part=part))
+        rows.append(f"| [certus.{part}](_api/{part}.md) | {_opening(import_module(f'certus.{part}'))} |")
+    (folder / "parts.inc").write_text("\n".join(rows) + "\n")
+
+
+def _write_commands(path: Path) -> None:
+    """Write the help text of every command, a section each."""
+    sections = [(name, [name]) for name in get_command(app).commands]
+    page = ""
+    for title, arguments in [("certus", []), *sections]:
+        shown = CliRunner().invoke(app, [*arguments, "--help"], prog_name="certus", terminal_width=88)
+        page += f"\n## {title}\n\n```text\n{shown.output.strip()}\n```\n"
+    path.write_text(page)
+
+
+_write_reference(_HERE / "_api")
+_write_commands(_HERE / "_api" / "commands.inc")
 
 _MOVED = {
     "](../results/": "](_results/",
@@ -61,14 +109,37 @@ _MOVED = {
     "](SECURITY.md": "](security.md",
 }
 
+_CHILDREN = {
+    "data": "Tables <tabular>, Images <images>",
+    "training": "certified_training, machines",
+    "certificates": "smoothness, Randomised smoothing <smoothing>",
+    "guide": "extending, mdp",
+    "results": "_results/README, _results/*/README, how_loose, mdp_results, reliability",
+    "api": "_api/certus, _api/*",
+    "mathematics": "proofs_certificates, proofs_smoothness, proofs_smoothing, trusted_kernel, paper_map",
+    "runs": "verification",
+    "contributing": "security, releases",
+}
+"""Pages that the navigation shows below another. The repository's own view of a page needs no such list."""
+
 
 def _lead_into_the_site(app: Any, page: str, source: list[str]) -> None:
-    """Links to files beside ``docs`` become links to their pages. Examples lose their last blank line."""
+    """Point links to files beside ``docs`` at their pages.
+
+    Examples lose their last blank line, which doctest needs and a reader does not.
+    """
     text = re.sub(r"^(```python\n.*?\n)\n+```$", r"\1```", source[0], flags=re.DOTALL | re.MULTILINE)
     moved = {"](../../docs/": "](../../"} if page.startswith("_results/") else _MOVED
     for outside, inside in moved.items():
         text = text.replace(outside, inside)
     source[0] = text
+
+
+def _add_children(app: Any, page: str, source: list[str]) -> None:
+    """Append the navigation of `_CHILDREN` to a page."""
+    if page in _CHILDREN:
+        entries = "\n".join(_CHILDREN[page].split(", "))
+        source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{entries}\n```\n"
 
 
 def _lead_included(app: Any, path: Path, page: str, source: list[str]) -> None:
@@ -86,4 +157,5 @@ def _join_names(app: Any, what: str, name: str, thing: Any, options: Any, lines:
 def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", _join_names, priority=400)  # before napoleon
     app.connect("source-read", _lead_into_the_site)
+    app.connect("source-read", _add_children)
     app.connect("include-read", _lead_included)

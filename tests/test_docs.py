@@ -25,15 +25,6 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_prose_has_at_most_120_columns(page: Path) -> None:
-    """Tables, code, pictures and lists of changes aside."""
-    if page.name in ("CHANGELOG.md", "trusted_kernel.md"):
-        return
-    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE).splitlines()
-    assert not [line for line in prose if len(line) > 120 and not line.startswith(("|", "    ", "!["))]
-
-
 def test_the_paper_map_names_files_that_exist() -> None:
     text = (ROOT / "docs/paper_map.md").read_text()
     paths = set(re.findall(r"`((?:src|tests|studies|tools|benchmarks|examples|docs)/[^`]+)`", text))
