@@ -539,7 +539,7 @@ def _measure_choice(workspace: Workspace, settings: Mapping[str, Any]) -> dict[s
 _Measure = Callable[[Workspace, Mapping[str, Any]], dict[str, Any]]
 
 
-def _told(measure: _Measure, workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _with_network(measure: _Measure, workspace: Workspace, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Add the network's name to a measurement."""
     return {name: settings[name] for name in ("data", "plan", "seed")} | measure(workspace, settings)
 
@@ -571,7 +571,7 @@ def _parts(scale: Scale) -> list[Part]:
         about = {"data": data, "plan": name, "seed": seed, "epochs": epochs, "options": _PLANS[name].options}
         for kind, (measure, images) in measures.items():
             packages = ("torchattacks",) if kind == "auto" else ()
-            work = partial(_told, measure)
+            work = partial(_with_network, measure)
             settings = {**about, "images": images}
             parts.append(
                 Part(f"{data}-{name}-{seed}-{kind}", settings, work, float(epochs), packages, data=(data,))

@@ -95,6 +95,8 @@ def read_measured(path: Path) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise DamageError(f"{path} is corrupt: it is no file of certus.")
         check_seal(content, path)
+        if not {"scale", "environment", "verdicts"} <= content.keys():
+            raise DamageError(f"{path} was written by an older version.")
         return content
     except RunError as reason:
         again = f"remove {path.parent}, and `python -m studies {path.parent.name}` writes it again"

@@ -277,7 +277,7 @@ def _medians(measured: Measured, activation: str, what: str, schedule: str = "co
     return {name: median(ones.values()) if ones else math.nan for name, ones in values.items()}
 
 
-def _known(*numbers: float) -> bool:
+def _all_defined(*numbers: float) -> bool:
     """Return whether all numbers are defined."""
     return not any(math.isnan(number) for number in numbers)
 
@@ -292,7 +292,7 @@ def _asymmetry(value: float) -> Quantity:
 
 def _about_radii(measured: Measured) -> Verdict:
     radii = {name: _medians(measured, name, "mean_radius") for name in TOY_MODELS}
-    defined = _known(*(radius for medians in radii.values() for radius in medians.values()))
+    defined = _all_defined(*(radius for medians in radii.values() for radius in medians.values()))
     pushed = all(medians["wrm"] > max(medians["erm"], medians["fgm"]) for medians in radii.values())
     return Verdict(
         name="radius",
@@ -316,7 +316,7 @@ def _about_symmetry(measured: Measured) -> Verdict:
         label="fig:toy",
         claim="WRM with ELUs has an axisymmetric boundary; ERM and FGM lack symmetry.",
         rule="the smallest median over seeds of the boundary's asymmetry",
-        outcome=outcome_of(steadier if _known(*uneven.values()) else None),
+        outcome=outcome_of(steadier if _all_defined(*uneven.values()) else None),
         ours={METHOD_NAMES[name]: _asymmetry(value) for name, value in uneven.items()},
     )
 
@@ -328,7 +328,7 @@ def _about_relus(measured: Measured) -> Verdict:
         label="fig:toy",
         claim="WRM with ReLUs still suffers from radial asymmetry.",
         rule="a larger median asymmetry of WRM with ReLUs than with ELUs",
-        outcome=outcome_of(relu > elu if _known(relu, elu) else None),
+        outcome=outcome_of(relu > elu if _all_defined(relu, elu) else None),
         ours={"ReLU": _asymmetry(relu), "ELU": _asymmetry(elu)},
     )
 

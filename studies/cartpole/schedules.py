@@ -67,7 +67,9 @@ def _parts(scale: Scale) -> list[Part]:
     return parts
 
 
-def _found(measured: Measured, schedule: Schedule, rate: float, gamma: float | None) -> Mapping[str, Any]:
+def _lengths_of(
+    measured: Measured, schedule: Schedule, rate: float, gamma: float | None
+) -> Mapping[str, Any]:
     wanted = (*schedule, rate, gamma)
     names = ("exploration_factor", "rate_factor", "episodes", "rate", "gamma")
     chosen = (one for one in measured.values() if tuple(one[name] for name in names) == wanted)
@@ -81,7 +83,7 @@ def _rates(measured: Measured) -> list[float]:
 def _gains(measured: Measured, system: str, gamma: float) -> Iterator[MeanEstimate]:
     """Yield the paired gain of every schedule at every first rate."""
     for schedule, rate in product(_SCHEDULES, _rates(measured)):
-        robust, nominal = (_found(measured, schedule, rate, each)[system] for each in (gamma, None))
+        robust, nominal = (_lengths_of(measured, schedule, rate, each)[system] for each in (gamma, None))
         yield estimate_mean(np.subtract(robust, nominal))
 
 
@@ -91,7 +93,9 @@ def _draw(measured: Measured) -> Figure:
     for (row, system), (column, schedule) in product(enumerate(_SYSTEMS), enumerate(_SCHEDULES)):
         panel = panels[row][column]
         for gamma, colour in zip(_GAMMAS, (COLOURS[1], COLOURS[5], COLOURS[0], "#1a1a1a"), strict=True):
-            estimates = [estimate_mean(_found(measured, schedule, rate, gamma)[system]) for rate in rates]
+            estimates = [
+                estimate_mean(_lengths_of(measured, schedule, rate, gamma)[system]) for rate in rates
+            ]
             means, errors = [one.mean for one in estimates], [one.error for one in estimates]
             label = "nominal" if gamma is None else f"γ = {gamma:g}"
             panel.errorbar(rates, means, errors, marker="o", ms=3, lw=1.2, color=colour, label=label)
@@ -135,10 +139,10 @@ def _text(measured: Measured) -> str:
     for system in _SYSTEMS:
         rows = []
         for schedule, rate in product(_SCHEDULES, _rates(measured)):
-            nominal = np.array(_found(measured, schedule, rate, None)[system])
+            nominal = np.array(_lengths_of(measured, schedule, rate, None)[system])
             cells = [f"{nominal.mean():.0f}"]
             for gamma in _GAMMAS[1:]:
-                robust = np.array(_found(measured, schedule, rate, gamma)[system])
+                robust = np.array(_lengths_of(measured, schedule, rate, gamma)[system])
                 cells.append(f"{robust.mean():.0f} ({gain_text(estimate_mean(robust - nominal), 0)})")
             rows.append([f"× {schedule[0]:g}, {schedule[2]:,}", f"{rate:g}", *cells])
         head = [

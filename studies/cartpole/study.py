@@ -279,7 +279,7 @@ def _ends(measured: Measured) -> str:
     return markdown_table(head, rows)
 
 
-def _film(measured: Measured, path: Path) -> None:
+def _animate_pair(measured: Measured, path: Path) -> None:
     """Animate the pair whose nominal agent is the median one under strong gravity."""
     lengths = [one[NOMINAL]["lengths"]["strong g"] for one in agents_of(measured)]
     seed = int(np.argsort(lengths)[len(lengths) // 2])
@@ -307,7 +307,7 @@ STUDY = Study(
         Animation(
             "strong-gravity",
             "The median nominal agent under five-fold gravity, and the robust one beside it.",
-            _film,
+            _animate_pair,
         ),
     ),
     verdicts=cartpole_verdicts,

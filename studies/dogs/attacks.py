@@ -188,7 +188,7 @@ def fine_tuned(workspace: Workspace, method: str, how: Mapping[str, Any]) -> Tra
         return {"epsilon": epsilon, "rho_hat": None if reached is None else reached.rho_hat}
 
     return trained_network(
-        workspace, f"pixels-{method}", {"pixels": method, **how}, lambda: _new(how["seed"]), train
+        workspace, f"pixels-{method}", {"pixels": method, **how}, lambda: _untrained(how["seed"]), train
     )
 
 
@@ -200,7 +200,7 @@ def moves_of_wrm(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str,
     """
     how = settings["how"]
     data = enlarged_photographs("train", how["train"], how["side"])
-    start = _new(how["seed"])
+    start = _untrained(how["seed"])
     fit_last_layer(start, data, how["probe"])
     few, moves = data[: settings["samples"]], {}
     for name, model in (("start", start.eval()), ("end", fine_tuned(workspace, "wrm", how).model)):
@@ -219,7 +219,7 @@ def moves_of_wrm(workspace: Workspace, settings: Mapping[str, Any]) -> dict[str,
     return moves
 
 
-def _new(seed: int) -> nn.Module:
+def _untrained(seed: int) -> nn.Module:
     """Return ImageNet's network with an untrained last layer of 10 classes."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -60,7 +60,7 @@ def photo_features(workspace: Workspace, train: int, test: int) -> Features:
     """Load or compute the features of training and test photographs."""
     network: list[Resnet50] = []  # read when the first portion is missing
     parts = {
-        name: (_kept(workspace.folder, name, photographs(name, count), network))
+        name: (_load_or_compute(workspace.folder, name, photographs(name, count), network))
         for name, count in (("train", train), ("test", test))
     }
     largest = float(parts["train"].inputs.max())
@@ -72,7 +72,7 @@ def scaled(raw: Samples, largest: float) -> Samples:
     return Samples(raw.inputs.div_(largest).clamp_(max=1), raw.targets)
 
 
-def _kept(folder: Path, part: str, pictures: Samples, network: list[Resnet50]) -> Samples:
+def _load_or_compute(folder: Path, part: str, pictures: Samples, network: list[Resnet50]) -> Samples:
     """Return the features of all pictures as float32, portion by portion."""
     whole = torch.empty(len(pictures), 2048, FEATURE_SIDE // 32, FEATURE_SIDE // 32)
     place = folder / "features" / f"resnet50-{WEIGHTS['sha256'][:12]}-cifar10-{EXPECTED['sha256'][:12]}"

@@ -195,4 +195,3 @@ def test_the_page_at_the_papers_scale(rows: Rows) -> None:
     )
     assert "| 10 | 10.0 (6.56e+03) | 10.00 | γ, clean | 0.010 (0.046) | 0.200 / 0.100 (0.303) |" in page
     assert "| the paper's CNN, ERM | 10.0 | 10.00 | – | 0.010 | 0.200 / 0.100 |" in page
-    assert "as in Keras: a `--weight-decay` of 2λ" in page

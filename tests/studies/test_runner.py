@@ -15,7 +15,7 @@ from certus.display.canvas import new_figure
 from certus.errors import ArgumentError
 from certus.runs.settings import Settings
 from certus.storage.files import DamageError, RunError
-from certus.storage.write import LockError, RunLock
+from certus.storage.write import LockError, RunLock, seal, write_json
 from certus.training import Observer
 from studies.page import WRITTEN_BY, markdown_table, page
 from studies.registry import STUDIES, select_studies
@@ -159,6 +159,18 @@ def test_what_the_table_cannot_read_is_said_before_the_work(scale: Scale, tmp_pa
     with pytest.raises(RunError, match=r"other/measured\.json"):
         make(_squares(2, 3), tmp_path, scale)
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_results_of_an_older_version_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    make(_squares(2, 3), tmp_path)
+    path = tmp_path / "results/squares" / MEASURED
+    content = read_measured(path)
+    content["statements"] = content.pop("verdicts")
+    write_json(path, seal({name: value for name, value in content.items() if name != "sha256"}))
+    with pytest.raises(
+        DamageError, match=r"older version: remove .*squares, and `python -m studies squares`"
+    ):
+        read_measured(path)
 
 
 def test_a_folder_of_ones_own_beside_the_results_is_left_alone(tmp_path: Path) -> None:
