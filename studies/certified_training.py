@@ -37,7 +37,7 @@ from certus.domains import Unbounded
 from certus.evidence import Evidence
 from certus.losses import CrossEntropy, ModelLoss
 from certus.runs.directory import METRICS
-from certus.runs.loaded_run import TrainedRun
+from certus.runs.loaded_run import LoadedRun
 from certus.runs.settings import Settings
 from certus.storage.tensors import digest
 from certus.training import evaluate
@@ -82,18 +82,18 @@ class SupTrial:
     def name(self) -> str:
         return f"{'clipped' if self.clipped else 'unclipped'} {self.epsilon:.2f}"
 
-    def weak(self, trained: TrainedRun, data: Samples) -> float:
+    def weak(self, trained: LoadedRun, data: Samples) -> float:
         """Run PGM with 15 steps of ε/4, as in the paper, from a random start."""
         return error_of(self._run(trained, plain_loss(trained), data, 15, self.epsilon / 4, 1))
 
-    def strong(self, trained: TrainedRun, data: Samples) -> float:
+    def strong(self, trained: LoadedRun, data: Samples) -> float:
         """Run PGM on cross-entropy and margin, 40 steps, two random starts each; return the worst."""
         losses = [plain_loss(trained), ModelLoss(trained.loss.model, Margin())]
         return error_of(
             worst_of([self._run(trained, loss, data, 40, self.epsilon / 16, 2) for loss in losses])
         )
 
-    def auto(self, trained: TrainedRun, data: Samples) -> float:
+    def auto(self, trained: LoadedRun, data: Samples) -> float:
         """Run AutoAttack (APGD, targeted APGD and FAB, Square), which always clips."""
         import torchattacks
 
@@ -101,7 +101,7 @@ class SupTrial:
         return error_of(attack_data(plain_loss(trained), data, attack, batch_size=len(data)))
 
     def _run(
-        self, trained: TrainedRun, loss: ModelLoss, data: Samples, steps: int, step: float, starts: int
+        self, trained: LoadedRun, loss: ModelLoss, data: Samples, steps: int, step: float, starts: int
     ) -> Outcome:
         domain = trained.data.domain if self.clipped else Unbounded()
         attack = PGM(self.epsilon, math.inf, steps=steps, step_size=step, domain=domain, restarts=starts)
@@ -111,7 +111,7 @@ class SupTrial:
 SUP_TRIALS = tuple(SupTrial(epsilon, clipped) for clipped in (True, False) for epsilon in (0.05, 0.10))
 
 
-def plain_loss(trained: TrainedRun) -> ModelLoss:
+def plain_loss(trained: LoadedRun) -> ModelLoss:
     """Return the cross-entropy of a network, whatever loss it was trained with."""
     return ModelLoss(trained.loss.model, CrossEntropy())
 
@@ -123,14 +123,14 @@ def error_of(outcome: Outcome) -> float:
     return error.value
 
 
-def proven_curvature(trained: TrainedRun) -> dict[str, float | None]:
+def proven_curvature(trained: LoadedRun) -> dict[str, float | None]:
     """Return L̄ of cross-entropy, by the best rule and by the paper's."""
     shape = tuple(trained.data.test.inputs.shape[1:])
     bound = certus.input_smoothness(trained.loss.model, input_shape=shape)
     return {"curvature": bound.curvature, "paper": bound.bounds["paper"]}
 
 
-def clean_error(trained: TrainedRun, data: Samples) -> dict[str, float]:
+def clean_error(trained: LoadedRun, data: Samples) -> dict[str, float]:
     """Return error rate and mean loss without an attack."""
     evaluation = evaluate(plain_loss(trained), data)
     return {"error": 1 - evaluation["accuracy"], "loss": evaluation["loss"]}
@@ -142,7 +142,7 @@ def evenly_spaced(data: Samples, count: int) -> Samples:
 
 
 def certified_errors(
-    workspace: Workspace, trained: TrainedRun, data: Samples, rhos: Sequence[float]
+    workspace: Workspace, trained: LoadedRun, data: Samples, rhos: Sequence[float]
 ) -> dict[str, float]:
     """Return the proven error rate at each ρ, a thousand images at a time."""
     costs: list[float] = []
@@ -155,7 +155,7 @@ def certified_errors(
     return dict(zip(map(str, rhos), worst, strict=True))
 
 
-def _floors(trained: TrainedRun, part: Samples, rhos: Sequence[float]) -> list[float]:
+def _floors(trained: LoadedRun, part: Samples, rhos: Sequence[float]) -> list[float]:
     """Return (n,) lower bounds on the cost of an error at each image."""
     certificate = certus.certify(
         trained.loss.model, part, rho=rhos, gammas=[4.0], balls=0, refine=0, attack_steps=0
@@ -165,7 +165,7 @@ def _floors(trained: TrainedRun, part: Samples, rhos: Sequence[float]) -> list[f
 
 
 def loss_certificate(
-    workspace: Workspace, trained: TrainedRun, data: Samples, rhos: Sequence[float]
+    workspace: Workspace, trained: LoadedRun, data: Samples, rhos: Sequence[float]
 ) -> list[dict[str, Any]]:
     """Return attained and proven loss and error at each ρ, without a domain."""
     samples = {"inputs": data.inputs, "targets": data.targets}
@@ -476,7 +476,7 @@ _CHOICES = {
 }
 
 
-def _network(workspace: Workspace, settings: Mapping[str, Any]) -> TrainedRun:
+def _network(workspace: Workspace, settings: Mapping[str, Any]) -> LoadedRun:
     chosen = {name: settings[name] for name in ("data", "seed", "epochs")}
     return workspace.network(certified_settings(**chosen, **settings["options"]))
 

@@ -13,7 +13,7 @@ from certus.cli.output import console, messages, print_json, require_folder
 from certus.cli.streams import if_interrupted
 from certus.display.text import make_table
 from certus.errors import require
-from certus.storage.files import DamageError
+from certus.storage.files import CorruptFileError
 from certus.training import Observer, TrainingState
 from studies.page import rows_of
 from studies.registry import STUDIES, select_studies
@@ -57,7 +57,7 @@ def _row(study: Study, output: Path, workspace: Workspace) -> dict[str, Any]:
     if path.exists():
         try:
             measured = read_measured(path)["scale"]
-        except DamageError:
+        except CorruptFileError:
             measured = "damaged"
     begun = {
         str(scale): sum(workspace.load(study, scale, part) is not None for part in study.parts(scale))

@@ -16,8 +16,8 @@ from typing import Any
 
 from certus.display.canvas import save_figure
 from certus.errors import ArgumentError
-from certus.storage.files import DamageError, RunError, open_regular, read_json
-from certus.storage.write import check_seal, seal, write_atomically, write_json
+from certus.storage.files import CorruptFileError, RunError, open_regular, read_json
+from certus.storage.write import add_checksum, verify_checksum, write_atomically, write_json
 from studies.page import WRITTEN_BY, page, table_of_all
 from studies.study import Scale, Study
 from studies.workspace import Workspace, merge_environments, require_inputs
@@ -82,25 +82,25 @@ def write_folder(study: Study, content: dict[str, Any], results: Path) -> list[P
     for animation in study.animations:
         written.append(folder / f"{animation.name}.gif")
         animation.write(measured, written[-1])
-    write_json(folder / MEASURED, seal(content))
+    write_json(folder / MEASURED, add_checksum(content))
     write_atomically(folder / PAGE, page(study, content).encode())
     write_atomically(results / PAGE, table_of_all(_everything(results)).encode())
     return [*written, folder / MEASURED, folder / PAGE, results / PAGE]
 
 
 def read_measured(path: Path) -> dict[str, Any]:
-    """Read and verify ``measured.json``; ``DamageError`` names the remedy."""
+    """Read and verify ``measured.json``; ``CorruptFileError`` names the remedy."""
     try:
         content = read_json(path)
         if not isinstance(content, dict):
-            raise DamageError(f"{path} is corrupt: it is no file of certus.")
-        check_seal(content, path)
+            raise CorruptFileError(f"{path} is corrupt: it is no file of certus.")
+        verify_checksum(content, path)
         if not {"scale", "environment", "verdicts"} <= content.keys():
-            raise DamageError(f"{path} was written by an older version.")
+            raise CorruptFileError(f"{path} was written by an older version.")
         return content
     except RunError as reason:
         again = f"remove {path.parent}, and `python -m studies {path.parent.name}` writes it again"
-        raise DamageError(f"{str(reason).removesuffix('.')}: {again}.") from None
+        raise CorruptFileError(f"{str(reason).removesuffix('.')}: {again}.") from None
 
 
 def _everything(results: Path) -> list[dict[str, Any]]:

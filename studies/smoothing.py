@@ -32,7 +32,7 @@ from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.evidence import Evidence
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.directory import METRICS
-from certus.runs.loaded_run import TrainedRun
+from certus.runs.loaded_run import LoadedRun
 from certus.runs.settings import Settings
 from certus.smoothing._certify import ENOUGH
 from certus.smoothing.binomial import Floats, normal_below, success_floor
@@ -274,7 +274,7 @@ _WHOLE = (
 _QUICK = (_Entry("digits", "mlp:256,256:relu", 5, 0.001, samples=100, calibration=100, read=20, draws=20),)
 
 
-def _network(workspace: Workspace, entry: _Entry) -> TrainedRun:
+def _network(workspace: Workspace, entry: _Entry) -> LoadedRun:
     settings = Settings(
         data=entry.data,
         model=entry.model,

@@ -26,7 +26,7 @@ from certus.datasets.bundled import INNER_RADIUS, OUTER_RADIUS, rings
 from certus.display.canvas import COLOURS, new_figure, subscripted
 from certus.evidence import Evidence
 from certus.inner import WRM, concave_share, default_maximizer
-from certus.runs.loaded_run import TrainedRun
+from certus.runs.loaded_run import LoadedRun
 from certus.runs.settings import Settings
 from studies.page import markdown_table, training_settings
 from studies.study import Measured, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of
@@ -86,10 +86,10 @@ def toy_settings(activation: str, seed: int, epochs: int, schedule: str, **metho
 
 def three_networks(
     workspace: Workspace, activation: str, seed: int, epochs: int, schedule: str = "constant"
-) -> dict[str, TrainedRun]:
+) -> dict[str, LoadedRun]:
     """Load or train ERM, FGM and WRM; FGM moves by ε with ε² = ρ̂_n(θ_WRM) [eqn:fgm-fair]."""
 
-    def train(**method: Any) -> TrainedRun:
+    def train(**method: Any) -> LoadedRun:
         return workspace.network(toy_settings(activation, seed, epochs, schedule, **method))
 
     wrm = train(method="wrm", gamma=TOY_GAMMA)
@@ -126,7 +126,7 @@ def _lines(model: nn.Module) -> list[list[list[float]]]:
     return [[[round(float(x), 3), round(float(y), 3)] for x, y in line] for line in contours]
 
 
-def _error(trained: TrainedRun) -> float:
+def _error(trained: LoadedRun) -> float:
     test = trained.data.test
     with torch.no_grad():
         return float((trained.loss.model(test.inputs).argmax(1) != test.targets).double().mean())

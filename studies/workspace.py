@@ -34,11 +34,11 @@ from certus.errors import UnsupportedError
 from certus.runs import RunLock
 from certus.runs.directory import RunDirectory
 from certus.runs.factory import load_data
-from certus.runs.loaded_run import TrainedRun, open_trained
+from certus.runs.loaded_run import LoadedRun, open_run
 from certus.runs.settings import Settings
-from certus.runs.train_run import execute, start_run
-from certus.storage.files import DamageError, RunError, read_json
-from certus.storage.write import check_seal, seal, write_atomically, write_json
+from certus.runs.train_run import start_run, train_run
+from certus.storage.files import CorruptFileError, RunError, read_json
+from certus.storage.write import add_checksum, verify_checksum, write_atomically, write_json
 from certus.training import Observer
 from studies.dogs.resnet50 import resnet50_weights
 from studies.study import Part, Scale, Study
@@ -118,7 +118,7 @@ class Workspace:
     watch: Callable[[], list[Observer]] = list
     waiting: Callable[[], None] | None = None
 
-    def network(self, settings: Settings) -> TrainedRun:
+    def network(self, settings: Settings) -> LoadedRun:
         """Load the network of these settings; train it, or finish its training, if necessary."""
         name = f"{Path(settings.data).stem}-{settings.method}-{_digest(_chosen(settings))}"
         path = self.folder / "networks" / name
@@ -128,8 +128,8 @@ class Workspace:
             with RunLock(path, waiting=self.waiting):
                 run = RunDirectory.open(path)
                 if run.result is None:  # who was waited for may have finished it
-                    execute(run, observers=self.watch())
-        return open_trained(RunDirectory.open(path))
+                    train_run(run, observers=self.watch())
+        return open_run(RunDirectory.open(path))
 
     def cached_number(self, about: Mapping[str, Any], compute: Callable[[], float]) -> float:
         """Return the cached number for ``about``, or compute it."""
@@ -140,9 +140,9 @@ class Workspace:
         path = self.folder / "numbers" / f"{_digest(_plain(about))}.json"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, seal({"about": _plain(about), "number": compute()}))
+            write_json(path, add_checksum({"about": _plain(about), "number": compute()}))
         content = read_json(path)
-        check_seal(content, path)
+        verify_checksum(content, path)
         return content["number"]
 
     def load(self, study: Study, scale: Scale, part: Part) -> Any | None:
@@ -165,7 +165,7 @@ class Workspace:
             "environment": environment(*home.needed_packages(scale)),
             "measured": measured,
         }
-        write_json(path, seal(content))
+        write_json(path, add_checksum(content))
 
     def _read(self, study: Study, scale: Scale, part: Part) -> dict[str, Any] | None:
         path = self._path(study, scale, part)
@@ -173,12 +173,12 @@ class Workspace:
             return None
         try:
             content = read_json(path)
-            check_seal(content, path)
+            verify_checksum(content, path)
             revision = _home(study, part)[0].revision
             current = content["settings"] == _plain(part.settings) and content["revision"] == revision
         except (RunError, KeyError, TypeError):
             words = f"{path} is corrupt, or not of certus: remove it, and the part is measured again."
-            raise DamageError(words) from None
+            raise CorruptFileError(words) from None
         return content if current else None
 
     def _path(self, study: Study, scale: Scale, part: Part) -> Path:

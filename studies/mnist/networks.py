@@ -29,7 +29,7 @@ from certus._names import NORMS
 from certus.attacks.evaluate import fair_epsilon
 from certus.data import Samples, Subset, choose_rows
 from certus.datasets import load
-from certus.runs.loaded_run import TrainedRun, recorded_rho_hat
+from certus.runs.loaded_run import LoadedRun, recorded_rho_hat
 from certus.runs.settings import Settings
 from certus.storage.write import write_atomically
 from studies.page import training_settings
@@ -62,7 +62,7 @@ def recipe(scale: Scale, method: str, epochs: int, slow_epochs: int = 0, **optio
     return {**common, **options}
 
 
-def mnist_network(workspace: Workspace, how: Mapping[str, Any]) -> TrainedRun:
+def mnist_network(workspace: Workspace, how: Mapping[str, Any]) -> LoadedRun:
     """Load or train the network of a recipe, and those that its budget comes from."""
     options = dict(how)
     images, like = options.pop("images"), options.pop("as_far_as", None)
@@ -95,7 +95,7 @@ def reach(workspace: Workspace, wrm: Mapping[str, Any], norm: str) -> float:
     return workspace.cached_number(about, lambda: fair_epsilon(trained.wrm, trained.loss, data, NORMS[norm]))
 
 
-def random_images(trained: TrainedRun, part: str, count: int | None) -> Samples:
+def random_images(trained: LoadedRun, part: str, count: int | None) -> Samples:
     """Return ``count`` images of "train" or "test", chosen at random by the seed 0; all if None."""
     data = trained.data.train if part == "train" else trained.data.test
     return Subset.of(data, f"mnist@{part}", count, seed=0, stratify=False).data

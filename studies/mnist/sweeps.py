@@ -17,7 +17,7 @@ from certus.data import Samples
 from certus.display.attack_figures import Curve, Panel
 from certus.display.canvas import subscripted
 from certus.losses import ModelLoss
-from certus.runs.loaded_run import TrainedRun
+from certus.runs.loaded_run import LoadedRun
 from studies.mnist.networks import MNIST_METHODS, NetworkRecipe, mnist_network, random_images
 from studies.page import markdown_table
 from studies.study import Measured, Part, Quantity, Verdict, outcome_of
@@ -104,7 +104,7 @@ def _measure_sweep(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
 
 
 def error_at_strengths(
-    trained: TrainedRun, data: Samples, strengths: Sequence[float], clipped: bool
+    trained: LoadedRun, data: Samples, strengths: Sequence[float], clipped: bool
 ) -> list[float]:
     """Return errors under sup-norm PGM on plain cross-entropy: a smoothed one misleads the attack."""
     trials = [Trial("pgm", NORMS["inf"], epsilon, clipped=clipped) for epsilon in strengths]

@@ -24,7 +24,7 @@ from certus.certificates.lower_bounds import push
 from certus.certificates.proven.constants import Neighborhoods, bound_neighborhoods
 from certus.data import Samples
 from certus.errors import ContradictionError
-from certus.storage.write import seal
+from certus.storage.write import add_checksum
 from tests.certificates.problems import network, samples
 
 
@@ -138,7 +138,7 @@ def test_files_that_contradict_themselves(honest: Certificate, tmp_path: Path) -
         ),
     ]
     for part, words in forged:
-        path.write_text(json.dumps(seal(content | part)))
+        path.write_text(json.dumps(add_checksum(content | part)))
         with pytest.raises(ContradictionError, match=words):
             Certificate.load(path)
 

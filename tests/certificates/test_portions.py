@@ -27,7 +27,7 @@ from certus.data import Samples
 from certus.errors import ArgumentError, LossError
 from certus.losses import SquaredError
 from certus.smoothing import certify_smoothed
-from certus.storage.write import unsealed
+from certus.storage.write import without_checksum
 from tests.certificates.problems import network, samples
 
 COUNT, PORTION = 18, 5
@@ -56,7 +56,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(certificate: Certificate) -> dict[str, Any]:
-    return unsealed(as_json(certificate))
+    return without_checksum(as_json(certificate))
 
 
 def same(first: Certificate, second: Certificate) -> bool:

@@ -20,10 +20,10 @@ from certus.certificates.files import _certificate, as_json
 from certus.errors import CertusError, ContradictionError
 from certus.runs import RunDirectory
 from certus.runs.certification import certify_run
-from certus.runs.loaded_run import TrainedRun, open_trained
+from certus.runs.loaded_run import LoadedRun, open_run
 from certus.runs.verification import CIRCUMSTANCES, Statement
-from certus.storage.files import DamageError, RunError
-from certus.storage.write import seal, unsealed
+from certus.storage.files import CorruptFileError, RunError
+from certus.storage.write import add_checksum, without_checksum
 from tests.certificates.small_run import certify_small, make_run
 
 Path_ = tuple[str | int, ...]
@@ -40,14 +40,14 @@ class Small:
         self.content: dict[str, Any] = json.loads(self.file.read_text())
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(place)
-            self.trained: TrainedRun = open_trained(RunDirectory.open(Path("run")))
+            self.trained: LoadedRun = open_run(RunDirectory.open(Path("run")))
             self.again: Certificate = certify_run(self.trained, Statement.read(self.file).settings)
         self.place = place
 
     def found(self, content: dict[str, Any], again: Certificate | None = None) -> list[str]:
         """What verification finds in a forged file, whose digest the forger has computed again."""
         forged = self.file.with_name("forged.json")
-        forged.write_text(json.dumps(seal(content)))
+        forged.write_text(json.dumps(add_checksum(content)))
         try:
             stated = Statement.read(forged)
             return stated.other_problem(self.trained) or stated.differences(again or self.again)
@@ -84,7 +84,7 @@ def changed(content: dict[str, Any], path: Path_, value: Any) -> dict[str, Any]:
 def in_accord(content: dict[str, Any]) -> dict[str, Any]:
     """The same, with brackets that follow from the rest: a forger who knows how a file is read."""
     try:
-        return unsealed(as_json(_certificate(content)))
+        return without_checksum(as_json(_certificate(content)))
     except (CertusError, ArithmeticError, TypeError, ValueError, RuntimeError):
         return content
 
@@ -95,7 +95,7 @@ def irrelevant(path: Path_) -> bool:
 
 
 def test_the_honest_file_is_verified(small: Small) -> None:
-    assert small.found(unsealed(small.content)) == []
+    assert small.found(without_checksum(small.content)) == []
     assert Statement.read(small.file).remarks(small.again) == []
 
 
@@ -125,7 +125,7 @@ def forgeries(value: Any) -> list[Any]:
 
 def check_forged(small: Small, leaf: tuple[Path_, Any]) -> None:
     """A millionth of a number, up and down, with all else in accord and a new digest."""
-    (path, value), honest = leaf, unsealed(small.content)
+    (path, value), honest = leaf, without_checksum(small.content)
     for forged in forgeries(value):
         content = changed(honest, path, forged)
         accord = in_accord(content)  # which puts right what follows from the rest
@@ -134,7 +134,7 @@ def check_forged(small: Small, leaf: tuple[Path_, Any]) -> None:
 
 def test_every_kind_of_leaf_is_found_when_forged(small: Small) -> None:
     """The last of each: of the samples, of the γ, of the ρ."""
-    every = kinds(unsealed(small.content))
+    every = kinds(without_checksum(small.content))
     assert len(every) > 50
     for kind in every:
         check_forged(small, kind[-1])
@@ -142,7 +142,7 @@ def test_every_kind_of_leaf_is_found_when_forged(small: Small) -> None:
 
 @pytest.mark.soak
 def test_every_leaf_is_found_when_forged(small: Small) -> None:
-    for kind in kinds(unsealed(small.content)):
+    for kind in kinds(without_checksum(small.content)):
         for leaf in kind:
             check_forged(small, leaf)
 
@@ -150,7 +150,7 @@ def test_every_leaf_is_found_when_forged(small: Small) -> None:
 @pytest.mark.parametrize("small", [1.0], indirect=True)
 def test_leaves_of_another_kind_are_found(small: Small) -> None:
     """None, a word, a truth value, what no float can hold, or missing."""
-    honest = unsealed(small.content)
+    honest = without_checksum(small.content)
     for path, value in (kind[0] for kind in kinds(honest)):
         for other in (None, "0.5", True, 10**400):
             if isinstance(other, bool) or isinstance(value, bool) or other != value:
@@ -166,7 +166,7 @@ def test_leaves_of_another_kind_are_found(small: Small) -> None:
 @pytest.mark.parametrize("small", [1.0], indirect=True)
 def test_settings_that_were_changed_are_found(small: Small) -> None:
     """The file is then compared with what those settings give."""
-    honest = unsealed(small.content)
+    honest = without_checksum(small.content)
     settings = honest["about"]["settings"]
     others: dict[str, Any] = {
         "rho": [settings["rho"][0] * 1.001, settings["rho"][1]],
@@ -190,7 +190,7 @@ def test_settings_that_were_changed_are_found(small: Small) -> None:
             assert small.found(content) != []
             continue
         forged = small.file.with_name("forged.json")
-        forged.write_text(json.dumps(seal(content)))
+        forged.write_text(json.dumps(add_checksum(content)))
         stated = Statement.read(forged)
         other = stated.other_problem(small.trained)
         if name in ("samples", "split"):
@@ -205,7 +205,7 @@ def test_costs_are_compared_by_their_own_size(small: Small) -> None:
 
     The rates at the ρ asked for do not rest on the largest floor; those at larger ρ do.
     """
-    honest, rho = unsealed(small.content), 10 * small.content["rhos"][-1]
+    honest, rho = without_checksum(small.content), 10 * small.content["rhos"][-1]
     floor, found = honest["error_floor"], honest["error_found"]
     index = max(range(len(floor)), key=lambda place: floor[place])
     assert floor[index] < found[index]
@@ -228,7 +228,7 @@ def test_the_table_of_samples(small: Small) -> None:
         assert any(line.startswith("samples.csv[1]") for line in found)
     # A forger who writes the digest of his own table.
     digest = hashlib.sha256(table.read_bytes()).hexdigest()
-    content = changed(unsealed(small.content), ("about", "digests", "table"), digest)
+    content = changed(without_checksum(small.content), ("about", "digests", "table"), digest)
     assert [line for line in small.found(content) if line.startswith("samples.csv[1]")]
     table.write_bytes(b"\xff")
     stated = Statement.read(small.file)
@@ -239,7 +239,7 @@ def test_the_table_of_samples(small: Small) -> None:
     assert any("samples.csv: it is no table" in line for line in stated.differences(small.again))
     table.unlink()
     table.symlink_to("/dev/zero")
-    with pytest.raises(DamageError, match=r"samples\.csv cannot be read: it is a device"):
+    with pytest.raises(CorruptFileError, match=r"samples\.csv cannot be read: it is a device"):
         Statement.read(small.file)
     table.unlink()
     stated = Statement.read(small.file)
@@ -274,10 +274,10 @@ def test_damage_is_found_when_a_certificate_is_read(small: Small, tmp_path: Path
     with pytest.raises(RunError, match=r"broken.json is corrupt: it is no JSON file"):
         Certificate.load(broken)
     broken.write_text(text.replace('"start": [', '"start": [0.0, 0.0], "start": [', 1))
-    with pytest.raises(DamageError, match=r'broken.json is corrupt: the key "start" is there twice'):
+    with pytest.raises(CorruptFileError, match=r'broken.json is corrupt: the key "start" is there twice'):
         Certificate.load(broken)
-    broken.write_text(json.dumps(unsealed(small.content)))
-    with pytest.raises(DamageError, match=r"broken.json is corrupt: it has no sha256"):
+    broken.write_text(json.dumps(without_checksum(small.content)))
+    with pytest.raises(CorruptFileError, match=r"broken.json is corrupt: it has no sha256"):
         Certificate.load(broken)
     broken.write_text(json.dumps(small.content | {"schema_version": 4}))
     with pytest.raises(
@@ -290,7 +290,7 @@ def test_damage_is_found_when_a_certificate_is_read(small: Small, tmp_path: Path
 
 
 def test_settings_that_do_not_fit(small: Small) -> None:
-    honest = unsealed(small.content)
+    honest = without_checksum(small.content)
     for part, value in (("settings", {"rho": [1.0], "magic": 1}), ("run", None), ("digests", {})):
         assert "its settings do not fit" in small.found(changed(honest, ("about", part), value))[0]
 

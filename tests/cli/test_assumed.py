@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from certus.bounds import RULES, SmoothnessBound
-from certus.storage.write import seal
+from certus.storage.write import add_checksum
 from tests.cli.test_cli import certus, refused
 
 FILE = """
@@ -86,7 +86,7 @@ def test_a_wrong_rule_is_refused_in_one_line(folder: Path) -> None:
     run = folder / "run"
     (folder / "wrong.py").write_text(FILE.format(stage="SILU"))
     about = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(seal(about | _as_built_by(folder / "wrong.py", about))))
+    (run / "run.json").write_text(json.dumps(add_checksum(about | _as_built_by(folder / "wrong.py", about))))
     try:
         done = certus("bound", "run", "--model", "wrong.py:build", "--samples", "16", folder=folder)
         refused(done, "The rule of Wave (layer 2) is refuted: it claims the output")

@@ -15,10 +15,10 @@ from certus.data import choose_rows
 from certus.datasets import digits
 from certus.display.canvas import COLOURS
 from certus.runs import RunDirectory
-from certus.runs.loaded_run import open_trained
+from certus.runs.loaded_run import open_run
 from certus.runs.settings import Settings
-from certus.runs.train_run import execute, start_run
-from certus.storage.write import seal
+from certus.runs.train_run import start_run, train_run
+from certus.storage.write import add_checksum
 from certus.training import Observer, TrainingState
 from tests.cli.test_cli import QUICK, certus, refused
 from tests.pictures import line_of, pixels_of
@@ -55,7 +55,7 @@ def test_a_sweep_is_what_the_library_finds(runs: Path) -> None:
     assert [(row["attack"], row["epsilon"]) for row in rows] == [
         *(("pgd", 0.05), ("pgd", 0.2), ("fgsm", 0.05), ("fgsm", 0.2), ("worst", 0.05), ("worst", 0.2))
     ]
-    trained = open_trained(RunDirectory.open(runs / "wrm"))
+    trained = open_run(RunDirectory.open(runs / "wrm"))
     found = attack_data(trained.loss, trained.data.test, PGD(0.2, domain=trained.data.domain), seed=3).error()
     assert found is not None
     assert rows[1]["error"] == {"value": found.value, "low": found.low, "high": found.high}
@@ -93,7 +93,7 @@ def test_wrm_as_an_attack_and_regression(runs: Path) -> None:
 
 def test_nearest_errors(runs: Path) -> None:
     distances = read(runs, "attack", "wrm", "--nearest", "--norm", "2", "--samples", "30")["distances"]
-    trained = open_trained(RunDirectory.open(runs / "wrm"))
+    trained = open_run(RunDirectory.open(runs / "wrm"))
     data = trained.data.test[choose_rows(len(trained.data.test), 30, seed=0)]
     found = minimum_norm_attack(trained.loss, data.inputs, data.targets, domain=trained.data.domain)
     expected = [None if math.isinf(value) else value for value in found.distance.tolist()]
@@ -109,7 +109,7 @@ def test_fair_budgets(runs: Path) -> None:
     row = read(runs, "attack", "erm", "--norm", "2", "--epsilon", "from:wrm")["rows"][0]
     assert row["epsilon"] == pytest.approx(math.sqrt(result["level"]["rho_hat"]))
     row = read(runs, "attack", "erm", "--epsilon", "from:wrm", "--samples", "20")["rows"][0]
-    trained = open_trained(RunDirectory.open(runs / "wrm"))
+    trained = open_run(RunDirectory.open(runs / "wrm"))
     expected = fair_epsilon(trained.wrm, trained.loss, trained.data.train, math.inf)
     assert row["epsilon"] == pytest.approx(expected)
     relative = read(runs, "attack", "erm", "--epsilon", "0.1", "--relative", "--samples", "20")["rows"][0]
@@ -183,11 +183,11 @@ def test_a_run_of_pgm_resumes_bit_for_bit(steps: int, tmp_path: Path) -> None:
         data="digits", model="mlp:8:elu", method="pgd", norm="inf", epsilon=0.1, steps=2, epochs=2
     )
     whole = start_run(tmp_path / "whole", settings, digits())
-    execute(whole)
+    train_run(whole)
     parts = start_run(tmp_path / "parts", settings, digits())
     with pytest.raises(KeyboardInterrupt):
-        execute(parts, observers=[Stop(steps)])
-    execute(parts)
+        train_run(parts, observers=[Stop(steps)])
+    train_run(parts)
     ours, theirs = parts.weights(), whole.weights()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
@@ -300,8 +300,8 @@ def test_damaged_runs(runs: Path) -> None:
     refused(certus(*options, folder=runs), "result.json is corrupt: its content does not have the sha256")
     (run / "result.json").write_text(result)
     content = json.loads(about)
-    (run / "run.json").write_text(json.dumps(seal(content | {"data_sha256": "0" * 64})))
+    (run / "run.json").write_text(json.dumps(add_checksum(content | {"data_sha256": "0" * 64})))
     refused(certus(*options, folder=runs), "was started with other data")
     other = {"settings": content["settings"] | {"model": "mlp:9:elu"}}
-    (run / "run.json").write_text(json.dumps(seal(content | other)))
+    (run / "run.json").write_text(json.dumps(add_checksum(content | other)))
     refused(certus(*options, folder=runs), "hurt is corrupt: its result does not fit")

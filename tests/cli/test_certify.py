@@ -25,9 +25,9 @@ from certus.errors import ArgumentError
 from certus.losses import SquaredError
 from certus.runs import RunDirectory
 from certus.runs.certification import CertifySettings, certify_run
-from certus.runs.loaded_run import check_held_out, open_trained
+from certus.runs.loaded_run import check_holdout, open_run
 from certus.storage.files import RunError
-from certus.storage.write import seal
+from certus.storage.write import add_checksum
 from tests.certificates.small_run import make_run
 from tests.cli.test_cli import certus, refused
 from tests.pictures import pixels_of
@@ -92,7 +92,7 @@ def test_verification_computes_everything_again(folder: Path) -> None:
 def test_a_certificate_is_read_as_it_was_written(folder: Path, drawn: list[Figure]) -> None:
     place = folder / "run/certificate/certificate.json"
     read = Certificate.load(place)
-    trained = open_trained(RunDirectory.open(folder / "run"))
+    trained = open_run(RunDirectory.open(folder / "run"))
     fresh = certify_run(trained, CertifySettings.from_json(read.about["settings"]))
     for rho in (0.0, 1e-5, 0.001, 0.0031, 0.01, 0.2, 7.0):
         assert read.bracket(rho) == fresh.bracket(rho)
@@ -110,7 +110,9 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path, drawn: list[Figur
     broken = folder / "broken.json"
     content = json.loads(place.read_text())
     for name in ("lines", "start", "population"):
-        broken.write_text(json.dumps(seal({key: value for key, value in content.items() if key != name})))
+        broken.write_text(
+            json.dumps(add_checksum({key: value for key, value in content.items() if key != name}))
+        )
         with pytest.raises(RunError, match=r"broken.json is corrupt: it lacks something"):
             Certificate.load(broken)
     line = content["lines"][0]
@@ -126,7 +128,7 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path, drawn: list[Figur
         {"assumptions": [3]},
     ]
     for part in parts:
-        broken.write_text(json.dumps(seal(content | part)))
+        broken.write_text(json.dumps(add_checksum(content | part)))
         with pytest.raises(RunError, match=r"broken.json is corrupt: "):
             Certificate.load(broken)
 
@@ -173,18 +175,18 @@ def test_inputs_may_move_everywhere(folder: Path) -> None:
 def test_a_confidence_needs_data_that_were_held_out(folder: Path) -> None:
     done = certus("certify", "run", *ASK, "--confidence", "0.9", "--split", "train", folder=folder)
     refused(done, "needs data that the run has not trained on; got its split train")
-    trained = open_trained(RunDirectory.open(folder / "run"))
+    trained = open_run(RunDirectory.open(folder / "run"))
     mixed = Samples(
         torch.cat([trained.data.test.inputs[:5], trained.data.train.inputs[7:9]]),
         torch.cat([trained.data.test.targets[:5], trained.data.train.targets[7:9]]),
     )
     with pytest.raises(ArgumentError, match="2 of these 7 rows are among its training data"):
-        check_held_out(trained, mixed)
-    check_held_out(trained, trained.data.calibration)
+        check_holdout(trained, mixed)
+    check_holdout(trained, trained.data.calibration)
 
 
 def test_an_interrupted_certification_goes_on(folder: Path, tmp_path: Path) -> None:
-    trained = open_trained(RunDirectory.open(folder / "run"))
+    trained = open_run(RunDirectory.open(folder / "run"))
     settings = CertifySettings(
         rho=(0.01,), samples=20, balls=1, attack_steps=0, gammas=(8.0, 4.0, 2.0), refine=0
     )

@@ -20,7 +20,7 @@ from certus.cli.app import main
 from certus.datasets import digits
 from certus.models import build_model
 from certus.runs import RunDirectory, RunLock, load_model
-from certus.storage.write import seal
+from certus.storage.write import add_checksum
 from tests.pictures import bars_of, pixels_of
 
 QUICK = ["--epochs", "1", "--model", "mlp:8:elu"]
@@ -334,7 +334,7 @@ def test_damaged_runs(trained: Path) -> None:
         ({"data_sha256": "0" * 64}, "was started with other data"),
         ({"criterion": {"type": "CrossEntropy", "x": 1}}, "is corrupt"),
     ):
-        (run / "run.json").write_text(json.dumps(seal(json.loads(about) | changes)))
+        (run / "run.json").write_text(json.dumps(add_checksum(json.loads(about) | changes)))
         refused(certus("resume", "runs/hurt", folder=trained), message)
     (run / "run.json").write_text(about)
     split = (run / "split.safetensors").read_bytes()

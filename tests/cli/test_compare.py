@@ -17,7 +17,7 @@ from certus.data import choose_rows
 from certus.domains import Unbounded
 from certus.inner import ProximalAscent
 from certus.runs import RunDirectory
-from certus.runs.loaded_run import open_trained
+from certus.runs.loaded_run import open_run
 from tests.cli.test_attack import read
 from tests.cli.test_cli import QUICK, certus, refused
 
@@ -53,7 +53,7 @@ def test_wrm_pays_the_cost_of_the_run(clip: bool, runs: Path) -> None:
     options = ["--attack", "wrm", "--gamma", "5", "--samples", "60", "--clip" if clip else "--no-clip"]
     (row,) = read(runs, "attack", "sup", *options)["rows"]
     assert row["cost"] == {"type": "SquaredSup"}
-    trained = open_trained(RunDirectory.open(runs / "sup"))
+    trained = open_run(RunDirectory.open(runs / "sup"))
     domain = trained.data.domain if clip else Unbounded()
     maximizer = ProximalAscent(tolerance=1e-3, max_gradients=30)
     attack = WRM(5.0, cost=SquaredSup(), domain=domain, maximizer=maximizer)

@@ -12,7 +12,7 @@ import pytest
 
 from certus.smoothing import SmoothedCertificate
 from certus.smoothing.certificate import Quantity
-from certus.storage.write import seal, unsealed
+from certus.storage.write import add_checksum, without_checksum
 from tests.cli.test_cli import certus, refused
 from tests.pictures import pixels_of
 
@@ -89,7 +89,7 @@ def test_the_files_are_drawn_verified_and_sealed(folder: Path) -> None:
     def not_verified(change: Callable[[dict[str, Any]], None], words: str, *, sealed: bool = True) -> None:
         other = copy.deepcopy(stated)
         change(other)
-        file.write_text(json.dumps(seal(unsealed(other)) if sealed else other))
+        file.write_text(json.dumps(add_checksum(without_checksum(other)) if sealed else other))
         try:
             done = certus(*verify, folder=folder)
         finally:

@@ -14,7 +14,7 @@ from certus.models import build_model
 from certus.runs.certification import CertifySettings
 from certus.runs.settings import Settings
 from tests.cli.test_cli import certus, refused
-from tests.runs.test_sealed_runs import made
+from tests.runs.test_checksums import made
 
 __all__ = ["made"]
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from certus.runs import RunDirectory
-from certus.runs.loaded_run import open_trained
+from certus.runs.loaded_run import open_run
 from tests.cli.test_cli import certus, refused
 
 
@@ -46,7 +46,7 @@ def test_other_data_are_certified_in_the_units_of_the_run(
     assert found["samples"] == 80
     # The oracle: standardise by the training rows of the run, by hand.
     monkeypatch.chdir(tables)
-    trained = open_trained(RunDirectory.open(Path("run")))
+    trained = open_run(RunDirectory.open(Path("run")))
     mean, scale = trained.data.input_scale or (torch.zeros(2), torch.ones(2))
     lines = [line.split(",") for line in (tables / "new.csv").read_text().splitlines()[1:]]
     raw = torch.tensor([[float(a), float(b)] for a, b, _ in lines], dtype=torch.float64)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from certus.errors import ArgumentError
-from certus.runs.directory import CERTIFICATE, RUN, owner_of, require_folder_of
+from certus.runs.directory import CERTIFICATE, RUN, owner_of, require_owned_folder
 from tests.cli.test_cli import certus, refused
 
 
@@ -172,9 +172,9 @@ def test_a_certificate_whose_last_files_are_not_in_place(place: Path) -> None:
     (left / "certificate.png").write_bytes(b"")
     shutil.copy(place / "certificate" / "certificate.json", left / ".complete")
     assert owner_of(left) is CERTIFICATE
-    require_folder_of(CERTIFICATE, "--output", left)
+    require_owned_folder(CERTIFICATE, "--output", left)
     with pytest.raises(ArgumentError, match="which holds a certificate"):
-        require_folder_of(RUN, "--output", left)
+        require_owned_folder(RUN, "--output", left)
 
 
 NEW = ["train", "wine", "--epochs", "1", "--model", "mlp:4", "--method", "erm"]

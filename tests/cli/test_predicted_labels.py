@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from certus.certificates import Certificate
-from certus.storage.write import seal
+from certus.storage.write import add_checksum
 from tests.certificates.small_run import certify_small, make_run
 from tests.cli.test_cli import certus, refused
 
@@ -49,7 +49,7 @@ def test_each_is_verified_as_what_it_is(place: Path) -> None:
     for name in ("labels", "labels_statement"):
         del content[name]
     forged = place / "forged.json"
-    forged.write_text(json.dumps(seal(content)))
+    forged.write_text(json.dumps(add_checksum(content)))
     done = certus("verify", "forged.json", folder=place)
     assert done.returncode == 1
     assert "labels" in done.stderr

@@ -13,7 +13,7 @@ import pytest
 
 from certus.datasets import load
 from certus.runs.settings import Settings
-from certus.runs.train_run import execute, start_run
+from certus.runs.train_run import start_run, train_run
 from certus.training import Observer, TrainingState
 from tests.cli.test_cli import certus
 
@@ -50,5 +50,5 @@ def test_the_cosine_schedule_ends_at_0(tmp_path: Path) -> None:
         data="wine", model="mlp:4:elu", method="erm", epochs=4, learning_rate=0.1, schedule="cosine"
     )
     run = start_run(tmp_path / "run", settings, load("wine", seed=settings.seed))
-    execute(run, observers=[Rates()])
+    train_run(run, observers=[Rates()])
     assert rates == pytest.approx([0.05 * (1 + math.cos(math.pi * epoch / 4)) for epoch in (1, 2, 3, 4)])

@@ -10,7 +10,7 @@ import pytest
 import certus as library
 from certus.errors import ArgumentError
 from certus.runs import RunDirectory
-from certus.runs.factory import settings_of
+from certus.runs.factory import read_settings
 from certus.storage.files import RunError
 from tests.cli.test_cli import certus, refused
 from tools.soak.entries import commands
@@ -92,7 +92,7 @@ def test_in_python(moved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trained.data.name == "csv:people.csv"  # what it is called stays
     assert len(trained.data.train) == 24
     named = RunDirectory(moved / "run", "csv:x.csv")
-    assert settings_of(named).folder == f"csv:{moved.resolve()}/x.csv"
+    assert read_settings(named).folder == f"csv:{moved.resolve()}/x.csv"
 
 
 def test_named_data_have_no_place(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from certus.cli.app import main
-from certus.storage.write import seal
+from certus.storage.write import add_checksum
 from tests.cli.test_cli import certus
-from tests.runs.test_sealed_runs import folder, made
+from tests.runs.test_checksums import folder, made
 
 __all__ = ["folder", "made"]
 
@@ -35,7 +35,7 @@ def resealed(path: str, value: object) -> Callable[[Path], None]:
         content = json.loads((run / "result.json").read_text())
         outer, inner = path.split(".")
         content[outer][inner] = value
-        (run / "result.json").write_text(json.dumps(seal(content)))
+        (run / "result.json").write_text(json.dumps(add_checksum(content)))
 
     return damage
 

@@ -15,7 +15,7 @@ from certus.display.canvas import COLOURS
 from certus.display.report.findings import train_command
 from certus.runs import RunDirectory
 from certus.runs.factory import features_of, named_feature
-from certus.runs.loaded_run import open_trained
+from certus.runs.loaded_run import open_run
 from certus.runs.sensitivity import move_feature
 from tests.cli.test_cli import certus, refused
 from tests.datasets.test_messy import COUNT, messy, write
@@ -115,7 +115,7 @@ def test_what_if_a_feature_moves(shop: Path) -> None:
             "whatif", "run", "--feature", "age", "--by", "2", "--samples", "8", "--json", folder=shop
         ).stdout
     )
-    trained = open_trained(RunDirectory.open(shop / "run"))
+    trained = open_run(RunDirectory.open(shop / "run"))
     feature = named_feature(trained.data, "age")
     assert trained.data.input_scale is not None
     assert told["rho"] == pytest.approx((2 / float(trained.data.input_scale[1][feature.columns[0]])) ** 2)

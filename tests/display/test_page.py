@@ -227,8 +227,8 @@ def test_runs_on_other_data_are_refused_before_any_are_loaded(
     done = certus(*again, "--no-standardize", "--seed", "1", "-o", "other", folder=place)
     assert done.returncode == 0, done.stderr
     for command in ("report", "compare"):
-        monkeypatch.setattr("certus.runs.loaded_run.open_trained", lambda *_, **__: pytest.fail("loaded"))
-        monkeypatch.setattr("certus.runs.loaded_run.open_trained", lambda *_, **__: pytest.fail("loaded"))
+        monkeypatch.setattr("certus.runs.loaded_run.open_run", lambda *_, **__: pytest.fail("loaded"))
+        monkeypatch.setattr("certus.runs.loaded_run.open_run", lambda *_, **__: pytest.fail("loaded"))
         refused(
             certus(command, "run", "other", folder=place),
             "`RUNS` must have the same test samples, to be compared; got run with 12 samples of "

@@ -23,14 +23,14 @@ from certus.errors import UnsupportedError
 from certus.inner import BarzilaiBorwein, PaperAscent, ProximalAscent
 from certus.losses import SquaredError
 from certus.runs import RunError, RunLock
-from certus.runs.files import from_tag, to_tag
-from certus.storage.files import DamageError, read_json
+from certus.runs.files import deserialize, serialize
+from certus.storage.files import CorruptFileError, read_json
 from certus.storage.tensors import load_tensors, save_tensors
 from certus.storage.write import (
     WriteError,
-    appearing_together,
-    complete,
-    temporary_beside,
+    file_transaction,
+    finish_transaction,
+    temporary_path,
     write_atomically,
     write_json,
 )
@@ -153,14 +153,14 @@ def test_a_name_as_long_as_names_may_be(tmp_path: Path) -> None:
 
 def leave_unfinished(folder: Path) -> None:
     """Die beside a file that is not in its place yet."""
-    temporary_beside(folder / "x").write_bytes(b"half")
-    temporary_beside(folder / "y").mkdir()
+    temporary_path(folder / "x").write_bytes(b"half")
+    temporary_path(folder / "y").mkdir()
 
 
 def test_what_the_dead_left_is_swept_and_what_the_living_write_is_not(tmp_path: Path) -> None:
     assert exit_code(start(leave_unfinished, tmp_path)) == 0
     assert len(list(tmp_path.iterdir())) == 2
-    ours = temporary_beside(tmp_path / "x")
+    ours = temporary_path(tmp_path / "x")
     ours.touch()
     elsewhere = tmp_path / ".x.ffffffff-1-0.tmp"  # of another machine: it may be alive
     elsewhere.touch()
@@ -180,12 +180,12 @@ def test_what_another_kind_of_command_had_written_is_put_in_place(tmp_path: Path
     for name in ("smoothing.json", "smoothing.png"):
         (tmp_path / ".complete" / name).write_text("new")
     (tmp_path / "smoothing.png").write_text("old")  # the old certificate is away already
-    with appearing_together(tmp_path, "certificate.json") as new:
+    with file_transaction(tmp_path, "certificate.json") as new:
         (new / "certificate.json").write_text("another")
     found = {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != ".lock"}
     assert found == {"certificate.json": "another", "smoothing.json": "new", "smoothing.png": "new"}
     (tmp_path / ".complete").mkdir()  # all was moved, and the process killed before the folder was removed
-    complete(tmp_path, "certificate.json")
+    finish_transaction(tmp_path, "certificate.json")
     assert not (tmp_path / ".complete").exists()
 
 
@@ -212,7 +212,7 @@ AMBIGUOUS = {
 def test_json_that_readers_understand_differently_is_refused(text: str, message: str, tmp_path: Path) -> None:
     """Python's own reader takes the last of two equal keys, and numbers that JSON does not have."""
     (tmp_path / "x.json").write_text(text)
-    with pytest.raises(DamageError, match=rf"x.json is corrupt: {message}"):
+    with pytest.raises(CorruptFileError, match=rf"x.json is corrupt: {message}"):
         read_json(tmp_path / "x.json")
 
 
@@ -235,7 +235,7 @@ def test_what_is_no_json_at_all(text: str, tmp_path: Path) -> None:
 )
 def test_numbers_and_nesting_are_bounded(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(text)
-    with pytest.raises(DamageError, match=rf"x.json is corrupt: {message}"):
+    with pytest.raises(CorruptFileError, match=rf"x.json is corrupt: {message}"):
         read_json(tmp_path / "x.json")
     (tmp_path / "x.json").write_text("[" * 64 + "9223372036854775807" + "]" * 64)
     assert read_json(tmp_path / "x.json") is not None
@@ -273,20 +273,20 @@ THINGS = [
 
 @pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
 def test_tags_come_back(thing: object, tmp_path: Path) -> None:
-    write_json(tmp_path / "x.json", to_tag(thing))
-    back = from_tag(read_json(tmp_path / "x.json"))
+    write_json(tmp_path / "x.json", serialize(thing))
+    back = deserialize(read_json(tmp_path / "x.json"))
     assert type(back) is type(thing)
     assert repr(back) == repr(thing)
 
 
 def test_tags_refuse_code_and_strangers() -> None:
     with pytest.raises(UnsupportedError, match="Bregman holds code and cannot be stored"):
-        to_tag(Bregman(lambda z: z.sum(1), 1.0))
+        serialize(Bregman(lambda z: z.sum(1), 1.0))
     impostor = type("SquaredL2", (SquaredL2,), {})()  # of the same name, and of whatever behaviour
     with pytest.raises(UnsupportedError, match="SquaredL2 holds code and cannot be stored"):
-        to_tag(impostor)
+        serialize(impostor)
     with pytest.raises(RunError, match="names 'system', which this version of certus does not know"):
-        from_tag({"type": "system", "command": "ls"})
+        deserialize({"type": "system", "command": "ls"})
 
 
 def hold(folder: Path, told: Connection) -> None:

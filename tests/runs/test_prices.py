@@ -18,7 +18,7 @@ from certus.cli.shift import shifted_features
 from certus.costs import Masked, WeightedL2
 from certus.datasets import load
 from certus.errors import ArgumentError
-from certus.runs.factory import named_feature, natural_cost, priced_cost
+from certus.runs.factory import default_cost, named_feature, priced_cost
 from certus.runs.sensitivity import move_feature
 from certus.runs.settings import column_prices
 from tests.cli.test_cli import certus, refused
@@ -99,7 +99,7 @@ def test_one_feature_alone_moves_in_its_own_units(people: Path) -> None:
     """Whatever moving it costs, and a frozen one too."""
     certus(*TRAIN[:-1], "frozen", "--price", "town=0.3,age=inf,rate=2", folder=people)
     trained = library.load_run(people / "frozen")
-    plain, rows = replace(trained, cost=natural_cost(trained.data)), trained.data.test[:6]
+    plain, rows = replace(trained, cost=default_cost(trained.data)), trained.data.test[:6]
     for name in ("town", "age"):
         one = named_feature(trained.data, name)
         first, second = (

@@ -19,7 +19,7 @@ import certus as library
 from certus.certificates import Certificate
 from certus.errors import CertusError
 from certus.smoothing import SmoothedCertificate
-from certus.storage.write import seal
+from certus.storage.write import add_checksum
 from tests.certificates.small_run import certify_small, make_run
 from tests.cli.test_cli import certus
 
@@ -116,7 +116,7 @@ def test_no_entry_of_another_kind_is_believed(place: Path, name: str) -> None:
     target = place / "forged" if name in ("certificate", "smoothing") else place / "other" / Path(path).name
     believed, wordless = [], []
     for keys, value in forgeries(name, content):
-        target.write_text(json.dumps(seal(with_entry(content, keys, value))))
+        target.write_text(json.dumps(add_checksum(with_entry(content, keys, value))))
         try:
             read(place)
         except CertusError as reason:
@@ -135,7 +135,7 @@ def test_no_entry_of_another_kind_is_believed(place: Path, name: str) -> None:
 def test_no_unit_price_that_nothing_has(place: Path, price: Any) -> None:
     """Distances are √(ρ / price)."""
     content = json.loads((place / "run/certificate/certificate.json").read_text())
-    (place / "forged").write_text(json.dumps(seal(content | {"unit_price": price})))
+    (place / "forged").write_text(json.dumps(add_checksum(content | {"unit_price": price})))
     with pytest.raises(CertusError, match="unit_price"):
         Certificate.load(place / "forged")
     done = certus("verify", "forged", folder=place)
@@ -147,7 +147,7 @@ def test_no_unit_price_that_nothing_has(place: Path, price: Any) -> None:
 def test_a_population_with_null(place: Path, name: str) -> None:
     content = json.loads((place / "run/certificate/certificate.json").read_text())
     content["population"][name] = None
-    (place / "forged").write_text(json.dumps(seal(content)))
+    (place / "forged").write_text(json.dumps(add_checksum(content)))
     done = certus("verify", "forged", folder=place)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
@@ -166,7 +166,7 @@ def test_verify_refuses_what_a_certificate_says_of_itself(place: Path, file: str
     for keys in parts:
         if entry(content, keys) == value:
             continue
-        (place / "forged.json").write_text(json.dumps(seal(with_entry(content, keys, value))))
+        (place / "forged.json").write_text(json.dumps(add_checksum(with_entry(content, keys, value))))
         done = certus("verify", "forged.json", folder=place)
         assert "Traceback" not in done.stderr
         if done.returncode == 0:  # a setting that may be left out, and that no number rests on

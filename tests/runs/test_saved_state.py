@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from certus.cli.app import app
 from certus.runs.directory import RunDirectory
-from certus.runs.train_run import execute
+from certus.runs.train_run import train_run
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
 
@@ -55,7 +55,7 @@ def test_what_is_no_training_state(half: Path, change: Change, words: str) -> No
     change(tensors, note)
     save_tensors(path, tensors, note)
     with pytest.raises(RunError, match=f"does not belong to this model and method: .*({words})"):
-        execute(RunDirectory.open(half))
+        train_run(RunDirectory.open(half))
     path.write_bytes(kept)
 
 
@@ -67,7 +67,7 @@ def test_weights_that_overflow(half: Path) -> None:
         tensor.copy_(tensor.sign() * 1e30)
     save_tensors(path, tensors, note)
     with pytest.raises(RunError, match="The weights are of no use: their loss on wine is"):
-        execute(RunDirectory.open(half))
+        train_run(RunDirectory.open(half))
     path.write_bytes(kept)
 
 
@@ -83,4 +83,4 @@ def _groups(note: dict[str, Any]) -> list[list[Any]]:
 
 
 def test_the_state_as_it_was_goes_on(half: Path) -> None:
-    assert execute(RunDirectory.open(half)).model is not None
+    assert train_run(RunDirectory.open(half)).model is not None

@@ -22,7 +22,7 @@ from certus.smoothing import SmoothedCertificate, certify_smoothed
 from certus.smoothing.certificate import Quantity
 from certus.smoothing.predictors import Predictor
 from certus.smoothing.sampling import ATTACK, CALIBRATION, CERTIFIED, FRESH, Noise, noisy_batches
-from certus.storage.files import DamageError, RunError
+from certus.storage.files import CorruptFileError, RunError
 
 ASK: dict[str, Any] = {"rho": [0.01, 0.1], "sigma": 0.3, "draws": 20, "votes": 15, "attack_steps": 0}
 
@@ -238,7 +238,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
     assert again == found
     text = (tmp_path / "found.json").read_text()
     (tmp_path / "other.json").write_text(text.replace('"draws": 20', '"draws": 21'))
-    with pytest.raises(DamageError, match=r"other.json is corrupt"):
+    with pytest.raises(CorruptFileError, match=r"other.json is corrupt"):
         SmoothedCertificate.load(tmp_path / "other.json")
     (tmp_path / "none.json").write_text(json.dumps({"kind": "other"}))
     with pytest.raises(RunError, match="no certificate by smoothing"):

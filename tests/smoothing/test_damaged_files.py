@@ -13,7 +13,7 @@ from torch import nn
 import certus
 from certus.errors import CertusError
 from certus.smoothing import SmoothedCertificate
-from certus.storage.write import check_seal
+from certus.storage.write import verify_checksum
 from tools.soak.mutations import mutate_bytes
 from tools.soak.structured import mutate_json
 
@@ -42,7 +42,7 @@ def test_it_is_refused_or_says_the_same(written: Path, tmp_path: Path) -> None:
         except CertusError as reason:
             refused.append(str(reason))
             continue
-        check_seal(json.loads(changed), "a forgery")
+        verify_checksum(json.loads(changed), "a forgery")
         assert found == before or number % 2  # bytes alone make no forgery
     assert 300 < len(refused) < 400
     assert all("smoothing.json" in line and "\n" not in line for line in refused)

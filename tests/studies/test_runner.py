@@ -14,8 +14,8 @@ import pytest
 from certus.display.canvas import new_figure
 from certus.errors import ArgumentError
 from certus.runs.settings import Settings
-from certus.storage.files import DamageError, RunError
-from certus.storage.write import LockError, RunLock, seal, write_json
+from certus.storage.files import CorruptFileError, RunError
+from certus.storage.write import LockError, RunLock, add_checksum, write_json
 from certus.training import Observer
 from studies.page import WRITTEN_BY, markdown_table, page
 from studies.registry import STUDIES, select_studies
@@ -101,7 +101,9 @@ def test_a_damaged_part_is_refused(tmp_path: Path) -> None:
     make(_squares(2, 3), tmp_path)
     path = tmp_path / "work/parts/squares/quick/part-0.json"
     path.write_text(path.read_text().replace("4.0", "5.0"))
-    with pytest.raises(DamageError, match=r"part-0\.json is corrupt, .* remove it, and the part is measured"):
+    with pytest.raises(
+        CorruptFileError, match=r"part-0\.json is corrupt, .* remove it, and the part is measured"
+    ):
         make(_squares(2, 3), tmp_path)
 
 
@@ -166,9 +168,9 @@ def test_results_of_an_older_version_are_refused_with_the_remedy(tmp_path: Path)
     path = tmp_path / "results/squares" / MEASURED
     content = read_measured(path)
     content["statements"] = content.pop("verdicts")
-    write_json(path, seal({name: value for name, value in content.items() if name != "sha256"}))
+    write_json(path, add_checksum({name: value for name, value in content.items() if name != "sha256"}))
     with pytest.raises(
-        DamageError, match=r"older version: remove .*squares, and `python -m studies squares`"
+        CorruptFileError, match=r"older version: remove .*squares, and `python -m studies squares`"
     ):
         read_measured(path)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from certus.errors import CertusError
 from certus.storage.tensors import load_tensors
-from certus.storage.write import check_seal
+from certus.storage.write import verify_checksum
 from tools.soak.command import Ended, judge, run
 from tools.soak.ground import Ground
 from tools.soak.mutations import mutate_bytes
@@ -144,7 +144,7 @@ def _fits(path: Path) -> bool:
     """Whether a changed file was given a digest that fits: a forgery, which no digest finds."""
     try:
         if path.suffix == ".json":
-            check_seal(json.loads(path.read_bytes()), path)
+            verify_checksum(json.loads(path.read_bytes()), path)
         elif path.suffix == ".safetensors":
             load_tensors(path)
         return path.suffix in (".json", ".safetensors")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from certus.storage.tensors import load_tensors, save_tensors
-from certus.storage.write import seal
+from certus.storage.write import add_checksum
 from tools.soak.mutations import mutate_bytes
 
 ODD: tuple[Any, ...] = (
@@ -67,7 +67,7 @@ def mutate_json(rng: random.Random, content: bytes) -> bytes:
     for _ in range(rng.choice((1, 1, 2))):
         document = _changed(rng, document)
     if isinstance(document, dict) and "sha256" in document and rng.random() < 0.6:
-        document = seal(document)
+        document = add_checksum(document)
     text = json.dumps(document, indent=rng.choice((None, 2)))
     if rng.random() < 0.05:
         text = text.replace("0.", rng.choice(("NaN", "Infinity", "-Infinity", "00.", ".")), 1)

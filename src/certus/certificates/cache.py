@@ -46,7 +46,7 @@ from certus.certificates.proven.duality_gap import Rule
 from certus.storage.code import code_digest
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
-from certus.storage.write import WriteError, sweep_temporaries
+from certus.storage.write import WriteError, remove_stale_temporaries
 
 TOLERANCE = 1e-9
 
@@ -181,7 +181,7 @@ class KeptFiles:
         """Remove the files of this question. Those of others stay: somebody may go on with them."""
         for path in self._own():
             path.unlink(missing_ok=True)
-        sweep_temporaries(self.folder)
+        remove_stale_temporaries(self.folder)
         with suppress(OSError):
             self.folder.rmdir()  # if it is empty
 

@@ -29,8 +29,8 @@ from certus.errors import (
     require_number,
     require_seed,
 )
-from certus.storage.files import DamageError, RunError, read_json
-from certus.storage.write import check_seal, require_no_booleans, seal, unsealed
+from certus.storage.files import CorruptFileError, RunError, read_json
+from certus.storage.write import add_checksum, require_no_booleans, verify_checksum, without_checksum
 
 CERTIFICATE_VERSION = 6
 
@@ -82,7 +82,7 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         known = certificate.error_floor is not None
         validity = f"{ERRORS_ALONE} {content['validity']}" if known else NO_PROOF_VALIDITY
         content |= {"no_proof": certificate.no_proof, "validity": validity}
-    return seal(_plain(content))
+    return add_checksum(_plain(content))
 
 
 def read_certificate(path: Path) -> Certificate:
@@ -106,11 +106,13 @@ def read_certificate(path: Path) -> Certificate:
         CertusError,
     ) as reason:
         line = " ".join(str(reason).split()) or type(reason).__name__
-        raise DamageError(
+        raise CorruptFileError(
             f"{path} is corrupt: it lacks something, or has it of another kind: {line}."
         ) from None
-    if different := differences(content, unsealed(told)):
-        raise DamageError(f"{path} is corrupt: what it says does not follow from its lines: {different[0]}.")
+    if different := differences(content, without_checksum(told)):
+        raise CorruptFileError(
+            f"{path} is corrupt: what it says does not follow from its lines: {different[0]}."
+        )
     return found
 
 
@@ -126,8 +128,8 @@ def read_content(path: Path) -> dict[str, Any]:
             f"{path} is a certificate of schema version {version}; this version of certus reads "
             f"{CERTIFICATE_VERSION} only: certify again."
         )
-    check_seal(content, path)
-    return unsealed(content)
+    verify_checksum(content, path)
+    return without_checksum(content)
 
 
 def _certificate(content: dict[str, Any]) -> Certificate:

@@ -16,7 +16,7 @@ from certus.errors import ArgumentError, require_count
 
 if TYPE_CHECKING:
     from certus.data import Subset
-    from certus.runs.loaded_run import TrainedRun
+    from certus.runs.loaded_run import LoadedRun
 
 
 _AT_ANY_DISTANCE: dict[str, str | None] = dict.fromkeys(
@@ -69,7 +69,7 @@ def attack(
     from certus.cli.options import of_data, of_network, refuse_idle
     from certus.errors import require
     from certus.runs.directory import RunDirectory
-    from certus.runs.loaded_run import open_trained
+    from certus.runs.loaded_run import open_run
 
     asked = AttackOptions(**options)
     check_places(asked)
@@ -84,7 +84,7 @@ def attack(
         require(not as_rows, "--output", "be a JSON file with --nearest, which has no rows", asked.output)
     else:
         refuse_idle(context, idle_in_attacks(asked))
-    trained = open_trained(opened, model=model)
+    trained = open_run(opened, model=model)
     refuse_idle(context, of_data(trained.data))
     chosen = some_samples(trained, asked)
     if nearest:
@@ -100,7 +100,7 @@ def attack(
     tell(asked, {str(run): done}, about, chosen.words, trained.data.domain, last, as_json=as_json)
 
 
-def show_nearest(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *, as_json: bool) -> None:
+def show_nearest(trained: LoadedRun, chosen: Subset, asked: AttackOptions, *, as_json: bool) -> None:
     """Look for them, write them and print their quantiles."""
     import torch
 
@@ -156,7 +156,7 @@ def _print_nearest(lengths: list[float]) -> None:
     console.print(shown)
 
 
-def show_penalties(trained: TrainedRun, chosen: Subset, asked: AttackOptions, *, as_json: bool) -> None:
+def show_penalties(trained: LoadedRun, chosen: Subset, asked: AttackOptions, *, as_json: bool) -> None:
     """Look for them, write them and print their quantiles, the most fragile samples first."""
     import torch
 

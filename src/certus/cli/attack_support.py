@@ -32,9 +32,9 @@ from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require
 from certus.evidence import Evidence
 from certus.runs.directory import RunDirectory
-from certus.runs.factory import own_model, settings_of
-from certus.runs.files import to_tag
-from certus.runs.loaded_run import TrainedRun, open_trained, own_rho, recorded_rho_hat
+from certus.runs.factory import own_model, read_settings
+from certus.runs.files import serialize
+from certus.runs.loaded_run import LoadedRun, open_run, recorded_rho_hat, training_rho
 from certus.storage.write import write_atomically, write_json
 
 
@@ -59,7 +59,7 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
             raise ArgumentError(f"`epsilon` must be a number, or from:RUN; got {text!r}.") from None
     require(text != "from:", "epsilon", "name a run after from:", repr(text))
     run = RunDirectory.open(Path(text.removeprefix("from:")))
-    settings = settings_of(run)
+    settings = read_settings(run)
     same = (settings.data, settings.standardize) == (data, standardize)
     scaled = "" if settings.data != data else ", scaled otherwise"
     rule = f"come from a run on the same data, {data}"
@@ -68,7 +68,7 @@ def read_epsilon(text: str, norm: str, data: str, standardize: bool, models: Seq
     if rho_hat is not None:
         epsilon = math.sqrt(rho_hat)
     else:
-        trained = open_trained(run, model=own_model(run, models))
+        trained = open_run(run, model=own_model(run, models))
         count = len(trained.data.train)
         messages.print(f"Measuring how far {trained.run.path} moves its {count} training samples.")
         epsilon = fair_epsilon(trained.wrm, trained.loss, trained.data.train, p)
@@ -108,14 +108,14 @@ def _chosen(asked: AttackOptions) -> list[str]:
     return chosen
 
 
-def some_samples(trained: TrainedRun, asked: AttackOptions) -> Subset:
+def some_samples(trained: LoadedRun, asked: AttackOptions) -> Subset:
     """A plain random subset of the test data: intervals for the population take samples to be independent."""
     count, name = asked.samples, f"{trained.data.name}@test"
     require(count is None or count >= 2, "samples", "be at least 2, for intervals", count)
     return Subset.of(trained.data.test, name, count, seed=asked.seed, stratify=False)
 
 
-def make_trials(trained: TrainedRun, asked: AttackOptions, *, models: Sequence[str]) -> list[Trial]:
+def make_trials(trained: LoadedRun, asked: AttackOptions, *, models: Sequence[str]) -> list[Trial]:
     """Every attack at every strength that it takes."""
     chosen = _chosen(asked)
     if not asked.epsilon and any(name in ATTACK_OPTIONS["epsilon"] for name in chosen):
@@ -138,13 +138,13 @@ def make_trials(trained: TrainedRun, asked: AttackOptions, *, models: Sequence[s
     return trials
 
 
-def _with_own_epsilon(trained: TrainedRun, asked: AttackOptions) -> AttackOptions:
+def _with_own_epsilon(trained: LoadedRun, asked: AttackOptions) -> AttackOptions:
     """As far as the run was trained for, announced: its ε, or √ρ in the norm of its cost; in other norms, as
     far as its wrm moves. Raises ``ArgumentError`` for a run that has neither."""
     settings, run = trained.settings, trained.run
     ball = trained.cost.attack_ball(trained.domain)
     own_norm = settings.norm or next((text for text, p in NORMS.items() if ball.own and p == ball.p), "2")
-    norm, known = asked.norm or own_norm, own_rho(run)
+    norm, known = asked.norm or own_norm, training_rho(run)
     if settings.epsilon is not None and norm == own_norm:
         epsilon, origin = settings.epsilon, "as far as its training moved each sample"
     elif known is not None and ball.own and read_norm(norm) == ball.p:
@@ -161,7 +161,7 @@ def _with_own_epsilon(trained: TrainedRun, asked: AttackOptions) -> AttackOption
     return replace(asked, norm=norm, epsilon=[repr(epsilon)])
 
 
-def _budgets(trained: TrainedRun, asked: AttackOptions, models: Sequence[str]) -> list[float]:
+def _budgets(trained: LoadedRun, asked: AttackOptions, models: Sequence[str]) -> list[float]:
     """Every ε, in units of the inputs."""
     norm, settings = asked.norm or "inf", trained.settings
     unit = typical_length(trained.data.train, read_norm(norm)) if asked.relative else 1.0
@@ -173,7 +173,7 @@ def _budgets(trained: TrainedRun, asked: AttackOptions, models: Sequence[str]) -
 
 
 def run_attacks(
-    trained: TrainedRun, data: Samples, trials: list[Trial], seed: int
+    trained: LoadedRun, data: Samples, trials: list[Trial], seed: int
 ) -> list[tuple[Trial, Outcome]]:
     with counting(messages, f"attacking {trained.run.path}", len(data) * len(trials)) as advance:
         return sweep(
@@ -244,19 +244,19 @@ def save_result(output: Path | None, content: dict[str, Any]) -> None:
 def make_rows(done: list[tuple[Trial, Outcome]], cost: Cost) -> list[dict[str, Any]]:
     """Rows with all that decides them: wrm pays a cost, too."""
     return [
-        {**as_row(trial, outcome), "cost": to_tag(cost) if trial.attack == "wrm" else None}
+        {**as_row(trial, outcome), "cost": serialize(cost) if trial.attack == "wrm" else None}
         for trial, outcome in done
     ]
 
 
-def describe(trained: TrainedRun, samples: Subset, seed: int) -> dict[str, Any]:
+def describe(trained: LoadedRun, samples: Subset, seed: int) -> dict[str, Any]:
     """What every row of a file shares."""
     return {
         "data": trained.data.name,
         "units": trained.data.units,
         "samples": len(samples.data),
         "chosen": samples.words,
-        "domain": to_tag(trained.data.domain),
+        "domain": serialize(trained.data.domain),
         "seed": seed,
         "evidence": Evidence.ATTAINED,
     }
@@ -388,7 +388,7 @@ def require_same_test(runs: Sequence[RunDirectory]) -> None:
     """Raise ``ArgumentError``, which names every run and its data, unless they have the same test samples."""
     kinds, told = set(), []
     for run in runs:
-        settings, rows = settings_of(run), run.rows["test"].tolist()
+        settings, rows = read_settings(run), run.rows["test"].tolist()
         kinds.add((run.settings["data_sha256"], tuple(rows)))
         told.append(f"{run.path} with {len(rows)} samples of {settings.data}, split by seed {settings.seed}")
     require(len(kinds) == 1, "runs", "have the same test samples, to be compared", "; ".join(told))

@@ -71,8 +71,8 @@ def bound_run(
     from certus.inner import largest_curvature
     from certus.losses import ModelLoss
     from certus.runs.directory import RunDirectory
-    from certus.runs.factory import load_data, load_model, settings_of
-    from certus.runs.files import from_tag
+    from certus.runs.factory import load_data, load_model, read_settings
+    from certus.runs.files import deserialize
     from certus.training.criterion_choice import default_criterion
 
     require_count("--samples", samples, least=0)
@@ -81,13 +81,13 @@ def bound_run(
     opened = RunDirectory.open(run, data=run_data)
     nothing = "with --samples 0, where there is nothing to choose" if samples == 0 else None
     refuse_idle(context, {"seed": nothing} | of_network(opened))
-    settings, about = settings_of(opened), opened.settings
+    settings, about = read_settings(opened), opened.settings
     data = load_data(settings)
     network = load_model(opened, model=model).double()
     for name in ("criterion", "cost"):
         if name not in about:
             raise RunError(f"{run} is corrupt: run.json lacks {name}.")
-    criterion, cost = from_tag(about["criterion"]), from_tag(about["cost"])
+    criterion, cost = deserialize(about["criterion"]), deserialize(about["cost"])
     if settings.certified:
         criterion = default_criterion(data.train)  # which the run's own proof is about
     shape = tuple(data.test.inputs.shape[1:])

@@ -16,15 +16,15 @@ from certus.cli.options import Json, ModelFile, NoLock, RunData
 from certus.cli.output import console, messages, print_json, same_place, show_parts
 from certus.cli.streams import if_interrupted
 from certus.errors import ArgumentError, ContradictionError, FailedCheckError, UnsupportedError, require
-from certus.storage.write import WriteError, appearing_together, complete, remove_files, write_json
+from certus.storage.write import WriteError, file_transaction, finish_transaction, remove_files, write_json
 
 if TYPE_CHECKING:
     from certus.certificates.cache import FileMemory
     from certus.certificates.certificate import Certificate
     from certus.datasets import SplitDataset
-    from certus.runs.certification import CertifySettings, NoisySettings
+    from certus.runs.certification import CertifySettings, SmoothingSettings
     from certus.runs.directory import RunDirectory
-    from certus.runs.loaded_run import TrainedRun
+    from certus.runs.loaded_run import LoadedRun
     from certus.smoothing.certificate import SmoothedCertificate
     from certus.smoothing.sampling import DrawMemory
 
@@ -138,22 +138,22 @@ def certify(
     from certus.cli.output import console, messages, print_json, require_folder, show_parts
     from certus.display.tables import certificate_parts
     from certus.domains import Unbounded
-    from certus.runs.certification import CertifySettings, NoisySettings, fingerprint
+    from certus.runs.certification import CertifySettings, SmoothingSettings, fingerprint
     from certus.runs.directory import (
         CERTIFICATE,
         CERTIFICATE_FOLDER,
         OWN_LABELS_FOLDER,
         RunDirectory,
         owner_of,
-        require_folder_of,
+        require_owned_folder,
     )
-    from certus.runs.factory import settings_of
-    from certus.runs.loaded_run import open_trained
+    from certus.runs.factory import read_settings
+    from certus.runs.loaded_run import open_run
     from certus.runs.verification import TABLE
     from certus.storage.write import (
         WriteError,
-        appearing_together,
-        complete,
+        file_transaction,
+        finish_transaction,
         remove_files,
         write_atomically,
         write_json,
@@ -165,7 +165,7 @@ def certify(
     folder = run / (OWN_LABELS_FOLDER if predicted else CERTIFICATE_FOLDER) if output is None else output
     require_folder("--output", folder)
     if output is not None or owner_of(folder) is not None:
-        require_folder_of(CERTIFICATE, "--output", folder)
+        require_owned_folder(CERTIFICATE, "--output", folder)
     idle = of_network(opened)
     if smoothing is None:
         idle |= dict.fromkeys(IDLE_WITHOUT, "without --smoothing: it is about noise")
@@ -179,7 +179,7 @@ def certify(
     if not rho and not epsilon:
         rho = [default_rho(opened)]
     if class_weights is None:
-        class_weights = "equal" if smoothing is not None else settings_of(opened).class_weights
+        class_weights = "equal" if smoothing is not None else read_settings(opened).class_weights
     settings = CertifySettings(
         rho=tuple(rho or ()),
         epsilon=tuple(epsilon or ()),
@@ -199,7 +199,7 @@ def certify(
         everywhere=everywhere,
         class_weights=class_weights,
     )
-    trained = open_trained(opened, model=model)
+    trained = open_run(opened, model=model)
     require_limit(fail_above, trained.data)
     unbounded = isinstance(trained.domain, Unbounded)
     nothing_new = f"for {run}, whose inputs may lie anywhere already" if unbounded else None
@@ -209,12 +209,12 @@ def certify(
         require_same_labels(run, folder, predicted=predicted)
     say_notes(trained, settings)
     if smoothing is not None:
-        noisy = NoisySettings(smoothing, draws, votes, abstain)
+        noisy = SmoothingSettings(smoothing, draws, votes, abstain)
         smoothed = certify_in_noise(trained, settings, noisy, folder, locking=not no_lock, as_json=as_json_)
         refuse_above(fail_above, *judged_in_noise(smoothed))
         return
     folder.mkdir(parents=True, exist_ok=True)
-    complete(folder, NAME, locking=not no_lock)
+    finish_transaction(folder, NAME, locking=not no_lock)
     question = {"settings": settings.as_json(), "digests": fingerprint(trained, settings)}
     memory = FileMemory(folder / "unfinished", question, messages.print)
     with if_interrupted(lambda: kept_levels(memory)):
@@ -223,7 +223,7 @@ def certify(
         certificate.about["digests"]["table"] = sha256_of(rows)
         content = as_json(certificate)
         try:
-            with appearing_together(folder, NAME, locking=not no_lock) as new:
+            with file_transaction(folder, NAME, locking=not no_lock) as new:
                 write_atomically(new / TABLE, rows.encode())
                 drawn = draw_certificate(certificate, new / _PICTURE, trained)
                 write_json(new / NAME, content)
@@ -247,7 +247,7 @@ def sha256_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def say_notes(trained: TrainedRun, settings: CertifySettings) -> None:
+def say_notes(trained: LoadedRun, settings: CertifySettings) -> None:
     """What is to be said of other data that were read by the run's categories and medians."""
     from certus.runs.certification import certified_source
 
@@ -256,7 +256,7 @@ def say_notes(trained: TrainedRun, settings: CertifySettings) -> None:
             messages.print(note)
 
 
-def require_same_run(trained: TrainedRun, folder: Path) -> None:
+def require_same_run(trained: LoadedRun, folder: Path) -> None:
     """Raise ``ArgumentError`` for a folder with the certificate of another run."""
     from certus.runs.directory import CERTIFICATES, certified_run
     from certus.storage.tensors import digest
@@ -281,9 +281,9 @@ def kept_levels(memory: FileMemory) -> str:
 
 def default_rho(run: RunDirectory) -> float:
     """The ρ of the run itself, announced; raises ``ArgumentError`` if it has none."""
-    from certus.runs.loaded_run import own_rho
+    from certus.runs.loaded_run import training_rho
 
-    own = own_rho(run)
+    own = training_rho(run)
     if own is None:
         raise ArgumentError(
             f"`--rho` or `--epsilon` must be given for {run.path}, which has no rho of its own; got neither."
@@ -359,7 +359,7 @@ def refuse_above(limit: float | None, what: str, bounds: Mapping[float, float | 
     messages.print(f"--fail-above {limit:g} holds: the {what} is at most {at_most(highest)}.")
 
 
-def compute(trained: TrainedRun, settings: CertifySettings, memory: FileMemory | None) -> Certificate:
+def compute(trained: LoadedRun, settings: CertifySettings, memory: FileMemory | None) -> Certificate:
     """With a progress bar, and remembering finished levels."""
     from certus.runs.certification import certify_run
 
@@ -376,7 +376,7 @@ def compute(trained: TrainedRun, settings: CertifySettings, memory: FileMemory |
     return certificate
 
 
-def draw_certificate(certificate: Certificate, path: Path, trained: TrainedRun) -> bool:
+def draw_certificate(certificate: Certificate, path: Path, trained: LoadedRun) -> bool:
     from certus.display.certificate_figures import draw_bracket
 
     try:
@@ -409,9 +409,9 @@ SMOOTHED, _SMOOTHED_PICTURE = "smoothing.json", "smoothing.png"
 
 
 def certify_in_noise(
-    trained: TrainedRun,
+    trained: LoadedRun,
     settings: CertifySettings,
-    noisy: NoisySettings,
+    noisy: SmoothingSettings,
     folder: Path,
     *,
     locking: bool,
@@ -423,7 +423,7 @@ def certify_in_noise(
     from certus.smoothing.sampling import DrawMemory
 
     folder.mkdir(parents=True, exist_ok=True)
-    complete(folder, SMOOTHED, locking=locking)
+    finish_transaction(folder, SMOOTHED, locking=locking)
     question = {
         "settings": settings.as_json() | {"noise": noisy.as_json()},
         "digests": fingerprint(trained, settings),
@@ -432,7 +432,7 @@ def certify_in_noise(
     with if_interrupted(lambda: _kept(memory)):
         certificate = compute_in_noise(trained, settings, noisy, memory)
         try:
-            with appearing_together(folder, SMOOTHED, locking=locking) as new:
+            with file_transaction(folder, SMOOTHED, locking=locking) as new:
                 drawn = _draw(certificate, new / _SMOOTHED_PICTURE, trained)
                 write_json(new / SMOOTHED, certificate.as_json())
         except WriteError as reason:
@@ -449,13 +449,13 @@ def certify_in_noise(
 
 
 def compute_in_noise(
-    trained: TrainedRun, settings: CertifySettings, noisy: NoisySettings, memory: DrawMemory | None
+    trained: LoadedRun, settings: CertifySettings, noisy: SmoothingSettings, memory: DrawMemory | None
 ) -> SmoothedCertificate:
     """With a progress bar."""
-    from certus.runs.certification import certify_noisy_run
+    from certus.runs.certification import certify_smoothed_run
 
     with share_bar(None, f"certifying {trained.run.path} in noise", messages) as told:
-        return certify_noisy_run(trained, settings, noisy, told, memory)
+        return certify_smoothed_run(trained, settings, noisy, told, memory)
 
 
 def _kept(memory: DrawMemory) -> str:
@@ -465,7 +465,7 @@ def _kept(memory: DrawMemory) -> str:
     return f"what the network said so far is kept in {memory.folder}; the same command continues with it."
 
 
-def _draw(certificate: SmoothedCertificate, path: Path, trained: TrainedRun) -> bool:
+def _draw(certificate: SmoothedCertificate, path: Path, trained: LoadedRun) -> bool:
     from certus.display.certificate_figures import draw_smoothed
 
     try:

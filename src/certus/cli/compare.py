@@ -53,7 +53,7 @@ def compare(
     from certus.cli.options import of_data, refuse_idle
     from certus.runs.directory import RunDirectory
     from certus.runs.factory import own_model
-    from certus.runs.loaded_run import open_trained
+    from certus.runs.loaded_run import open_run
 
     asked = AttackOptions(**options)
     different = len({os.path.realpath(path) for path in runs}) == len(runs)
@@ -66,7 +66,7 @@ def compare(
     unused = [text for text in models or [] if text not in own.values()]
     require(not unused, "--model", f"be of one of the runs {named}", ", ".join(unused))
     require_same_test(list(folders.values()))
-    opened = {name: open_trained(folder, model=own[name]) for name, folder in folders.items()}
+    opened = {name: open_run(folder, model=own[name]) for name, folder in folders.items()}
     first = next(iter(opened.values()))
     refuse_idle(context, of_data(first.data))
     for name, other in opened.items():

@@ -27,13 +27,13 @@ def export(
     from certus.cli.options import of_network, refuse_idle
     from certus.cli.output import console, require_file
     from certus.runs.directory import RunDirectory
-    from certus.runs.loaded_run import open_trained
+    from certus.runs.loaded_run import open_run
     from certus.runs.prediction import export_model
 
     require_file("--output", output)
     opened = RunDirectory.open(run, data=run_data)
     refuse_idle(context, of_network(opened))
-    trained = open_trained(opened, model=model)
+    trained = open_run(opened, model=model)
     apart = export_model(trained.loss.model, trained.data.test.inputs[:256], output)
     console.print(
         f"Written: {output}. Its outputs differ from the run's own by at most {apart:.2g}, relative, on "

@@ -17,8 +17,8 @@ from certus.errors import require, require_number
 
 if TYPE_CHECKING:
     from certus.data import Subset
-    from certus.runs.loaded_run import TrainedRun
-    from certus.runs.sensitivity import Fragile
+    from certus.runs.loaded_run import LoadedRun
+    from certus.runs.sensitivity import FeatureSensitivity
 
 
 RunArgument = Annotated[Path, typer.Argument(help="A run directory, trained on a table.")]
@@ -96,7 +96,7 @@ def list_features(
     from certus.display.figures import draw_fragile
     from certus.losses import ModelLoss
     from certus.runs.factory import features_of
-    from certus.runs.sensitivity import bearable_cost, move_feature, spread_cost
+    from certus.runs.sensitivity import check_move_cost, move_feature, spread_cost
     from certus.training import evaluate
 
     require_number("--share", share)
@@ -108,7 +108,7 @@ def list_features(
         rho = spread_cost(trained.data, chosen.data, feature, share)
         if rho > 0:  # a category of one value has no spread
             messages.print(f"Moving {feature.name}.")
-            rho = bearable_cost("--share", share, rho)
+            rho = check_move_cost("--share", share, rho)
             found.append(move_feature(trained, chosen.data, feature, rho))
     require(len(found) > 0, "run", "have a feature that varies", "none")
     found.sort(key=lambda one: one.rank, reverse=True)
@@ -199,18 +199,18 @@ def _opened(
     seed: int,
     model: str | None,
     run_data: str | None,
-) -> tuple[TrainedRun, Subset]:
+) -> tuple[LoadedRun, Subset]:
     from certus.runs.directory import RunDirectory
     from certus.runs.factory import features_of
-    from certus.runs.loaded_run import open_trained
-    from certus.runs.sensitivity import chosen_rows
+    from certus.runs.loaded_run import open_run
+    from certus.runs.sensitivity import choose_subset
 
     opened = RunDirectory.open(run, data=run_data)
     refuse_idle(context, of_network(opened))
-    trained = open_trained(opened, model=model)
+    trained = open_run(opened, model=model)
     features_of(trained.data)  # refuses what is no table
-    return trained, chosen_rows(trained, split, samples, seed)
+    return trained, choose_subset(trained, split, samples, seed)
 
 
-def _told(one: Fragile) -> dict[str, Any]:
+def _told(one: FeatureSensitivity) -> dict[str, Any]:
     return {"feature": one.feature.name, "evidence": one.evidence, **asdict(one.bracket)}

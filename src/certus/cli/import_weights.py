@@ -50,9 +50,9 @@ def import_into(
     from certus.cli.train import say_covered, show_run
     from certus.losses import ModelLoss
     from certus.models.registry import build_from
-    from certus.runs.directory import require_free, settled
+    from certus.runs.directory import require_new_run, resolve_parents
     from certus.runs.factory import load_data
-    from certus.runs.files import result_of
+    from certus.runs.files import measure_result
     from certus.runs.train_run import start_run
     from certus.storage.tensors import load_tensors
     from certus.training import Fit
@@ -60,8 +60,8 @@ def import_into(
 
     real_types = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     refuse_idle(context, of_source(settings.data))
-    output = settled(output)
-    require_free(output)
+    output = resolve_parents(output)
+    require_new_run(output)
     settings = replace(settings, folder=str(Path.cwd()) if ":" in settings.data else "")
     loaded = load_data(settings)
     refuse_idle(context, of_data(loaded))
@@ -81,7 +81,7 @@ def import_into(
         lines = [line.strip() for line in str(reason).splitlines()[1:3]]
         raise ArgumentError(f"`weights` must fit the model {settings.model}; {' '.join(lines)}") from None
     loss = ModelLoss(network, default_criterion(loaded.train))
-    result = result_of(Fit(network, [], None), loss, loaded)
+    result = measure_result(Fit(network, [], None), loss, loaded)
     imported = (network.state_dict(), result)
     run = start_run(output, settings, loaded, imported=imported, sources=built.sources, locking=locking)
     say_covered(built.sources)

@@ -207,9 +207,9 @@ def of_source(spec: str) -> dict[str, str | None]:
 
 def of_network(*runs: RunDirectory) -> dict[str, str | None]:
     """``--model`` names the file of a network; it idles for runs that have none."""
-    from certus.runs.factory import has_own_file, settings_of
+    from certus.runs.factory import has_own_file, read_settings
 
-    if any(has_own_file(settings_of(run)) for run in runs):
+    if any(has_own_file(read_settings(run)) for run in runs):
         return {}
-    named = ", ".join(f"{run.path} ({settings_of(run).model})" for run in runs)
+    named = ", ".join(f"{run.path} ({read_settings(run).model})" for run in runs)
     return {"model": f"for a network that certus builds itself: {named}"}

@@ -12,7 +12,7 @@ from typing import IO
 from certus.cli.streams import results
 from certus.display.text import PlainConsole, Shown
 from certus.errors import ArgumentError, require
-from certus.storage.write import WriteError, replaceable
+from certus.storage.write import WriteError, resolve_target
 
 
 class _ResultConsole(PlainConsole):
@@ -53,13 +53,13 @@ def require_folder(name: str, path: Path, verb: str = "be") -> None:
 
 def require_file(option: str, path: Path) -> None:
     """Raise ``ArgumentError`` unless the path is a file that can be replaced, or could be made."""
-    from certus.runs.directory import require_file_of_nobody
+    from certus.runs.directory import require_unowned_file
 
     try:
-        target = replaceable(path)
+        target = resolve_target(path)
     except WriteError as reason:
         raise ArgumentError(f"`{option}` must be a file. {reason}") from None
-    require_file_of_nobody(option, target)
+    require_unowned_file(option, target)
     require_folder(option, target.parent, "lie in")
 
 

@@ -17,7 +17,7 @@ from certus.errors import require, require_number
 from certus.storage.write import write_atomically
 
 if TYPE_CHECKING:
-    from certus.runs.prediction import Said
+    from certus.runs.prediction import Predictions
 
 
 def predict(
@@ -66,8 +66,8 @@ def predict_table(
     """Read, predict, and write a table or JSON."""
     from certus.cli.table_files import as_csv
     from certus.runs.directory import RunDirectory
-    from certus.runs.loaded_run import open_trained
-    from certus.runs.prediction import predict_rows, read_new
+    from certus.runs.loaded_run import open_run
+    from certus.runs.prediction import predict_rows, read_rows
 
     if output is not None:
         require_file("--output", output)
@@ -76,7 +76,7 @@ def predict_table(
     if reach is not None:
         require_number("--reach", reach)
     opened = RunDirectory.open(run, data=run_data)
-    trained = open_trained(opened, model=model)
+    trained = open_run(opened, model=model)
     numbers = trained.data.classes is None
     regression = f"for {run}, a regression: its predictions are numbers" if numbers else None
     off = "with --no-radius" if reach is None else None
@@ -85,7 +85,7 @@ def predict_table(
         context,
         of_network(opened) | {"radius": regression, "reach": regression or off, "output": printed},
     )
-    rows = read_new(trained, data)
+    rows = read_rows(trained, data)
     for note in rows.notes:
         messages.print(note)
     said = predict_rows(trained, rows, None if numbers else reach)
@@ -110,14 +110,14 @@ def predict_table(
         )
 
 
-def _header(said: Said, names: tuple[str, ...] | None) -> list[str]:
+def _header(said: Predictions, names: tuple[str, ...] | None) -> list[str]:
     if said.probabilities is None:
         return ["row", "prediction"]
     labels = names or tuple(map(str, range(said.probabilities.shape[1])))
     return ["row", "label", *(f"p({label})" for label in labels), *([] if said.radii is None else ["radius"])]
 
 
-def _lines(said: Said) -> list[list[str | int | float]]:
+def _lines(said: Predictions) -> list[list[str | int | float]]:
     """One list for each row; a radius is rounded down, infinity where nothing changes the label."""
     if said.values is not None:
         return [[at + 1, float(f"{value:.6g}")] for at, value in enumerate(said.values.tolist())]

@@ -62,7 +62,7 @@ def make_report(
     from certus.display.report.print import draw_figures
     from certus.runs.directory import RunDirectory, owner_of
     from certus.runs.factory import own_model
-    from certus.runs.loaded_run import open_trained
+    from certus.runs.loaded_run import open_run
 
     different = len({os.path.realpath(path) for path in runs}) == len(runs)
     require(different, "runs", "be named once each", ", ".join(map(str, runs)))
@@ -77,7 +77,7 @@ def make_report(
     plotly_js()  # what is missing is said before anything is attacked
     folders = [RunDirectory.open(path, data=run_data) for path in runs]
     require_same_test(folders)
-    opened = [open_trained(folder, model=own_model(folder, models)) for folder in folders]
+    opened = [open_run(folder, model=own_model(folder, models)) for folder in folders]
     first = opened[0]
     for other in opened[1:]:
         same = torch.equal(other.data.test.inputs, first.data.test.inputs)

@@ -105,9 +105,9 @@ def _describe(run: RunDirectory) -> dict[str, Any]:
 
 def _healthy(run: RunDirectory) -> dict[str, Any]:
     from certus.runs.directory import RunDirectory
-    from certus.runs.factory import settings_of
+    from certus.runs.factory import read_settings
 
-    settings, result = settings_of(RunDirectory.open(run.path)), run.result
+    settings, result = read_settings(RunDirectory.open(run.path)), run.result
     done = len(run.history)
     imported = run.settings.get("origin") == "imported"
     row: dict[str, Any] = {name: getattr(settings, name) for name in ("data", "model", "method")}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from certus.costs import Cost
     from certus.data import Samples
     from certus.datasets import SplitDataset
-    from certus.runs.loaded_run import TrainedRun
+    from certus.runs.loaded_run import LoadedRun
 
 
 def shift(
@@ -77,8 +77,8 @@ def measure_shift(
     from certus.datasets import load
     from certus.runs.certification import CertifySettings, certify_run
     from certus.runs.directory import RunDirectory
-    from certus.runs.factory import natural_cost
-    from certus.runs.loaded_run import open_trained
+    from certus.runs.factory import default_cost
+    from certus.runs.loaded_run import open_run
 
     opened = None if run is None else RunDirectory.open(run, data=run_data)
     alone: dict[str, str | None] = {
@@ -86,7 +86,7 @@ def measure_shift(
         "run_data": "without --run: it is about the data of a run",
     }
     refuse_idle(context, alone if opened is None else of_network(opened))
-    trained = None if opened is None else open_trained(opened, model=model)
+    trained = None if opened is None else open_run(opened, model=model)
     (spec, name), (other, later) = _names(first), _names(second)
     with _about("first"):
         data = load(spec) if trained is None else trained.data
@@ -110,7 +110,7 @@ def measure_shift(
         outside = int((~trained.domain.contains(there.inputs)).sum())
         rule = f"lie where the inputs of the run may, in {trained.domain}, for its certificate to hold there"
         require(outside == 0, "second", rule, f"{outside} of {len(there)} samples of {second} outside")
-    cost = natural_cost(data) if trained is None else trained.cost
+    cost = default_cost(data) if trained is None else trained.cost
     found = transport_distance(here, there, cost, label_price=label_price, seed=seed)
     # One half of the first against the other: what chance alone makes of samples of this kind.
     one, rest = halves(here, seed)
@@ -233,7 +233,7 @@ def _names(text: str) -> tuple[str, str]:
     return (spec, name) if at else (text, "all")
 
 
-def _read(data: SplitDataset, spec: str, name: str, trained: TrainedRun | None, own: str) -> Samples:
+def _read(data: SplitDataset, spec: str, name: str, trained: LoadedRun | None, own: str) -> Samples:
     """A split of ``data``, or of another data set in its units."""
     import torch
 
@@ -292,11 +292,11 @@ def shifted_features(data: SplitDataset, first: Tensor, second: Tensor, cost: Co
     import torch
 
     from certus.certificates.transport import column_shifts, wider_cost
-    from certus.runs.factory import features_of, natural_cost
+    from certus.runs.factory import default_cost, features_of
 
     if data.feature_names is None:
         return []
-    encoding, natural, unknown = data.train.encoding, natural_cost(data), {}
+    encoding, natural, unknown = data.train.encoding, default_cost(data), {}
     if encoding is not None and encoding.categories:
         width = first.shape[1]
         unknown = {column.name: [width + at] for at, column in enumerate(encoding.categories)}

@@ -113,8 +113,8 @@ def start_training(
     from certus.cli.attack_support import read_epsilon
     from certus.models import default_model
     from certus.models.registry import build_from
-    from certus.runs.directory import RunDirectory, require_free, settled
-    from certus.runs.factory import certified_set, chosen_cost, load_data
+    from certus.runs.directory import RunDirectory, require_new_run, resolve_parents
+    from certus.runs.factory import build_certified_set, build_cost, load_data
     from certus.runs.train_run import start_run
     from certus.training.calibration import enough_epochs, suggest_rho
     from certus.training.optimizers import decay_groups
@@ -123,9 +123,9 @@ def start_training(
     fabric = make_fabric()
     leader = fabric.global_rank == 0
     if output is not None:
-        output = settled(output)
+        output = resolve_parents(output)
         if leader:
-            require_free(output)
+            require_new_run(output)
     require_tensorboard(logs)
     method = options["method"] = PAPER_NAMES.get(options["method"], options["method"])
     certified, seed = options["certified"], options["seed"]
@@ -153,7 +153,7 @@ def start_training(
     if options["learning_rate"] is None and settings.model.startswith("mlp:") and not certified:
         settings = replace(settings, learning_rate=4e-3)
     if suggested:
-        suggestion = suggest_rho(loaded.train, chosen_cost(settings, loaded).unmasked, seed)
+        suggestion = suggest_rho(loaded.train, build_cost(settings, loaded).unmasked, seed)
         settings = replace(settings, rho=suggestion.rho)
         if leader:
             messages.print(f"Neither --gamma nor --rho given: {suggestion.reason} ({loaded.units}).")
@@ -163,7 +163,7 @@ def start_training(
         built = build_from(settings.model, loaded, seed)
         decay_groups(built.network, decay_of_layers(settings.weight_decay))  # refuses layers that it has not
         if certified:
-            certified_set(settings, built.network, loaded)  # refuses what cannot be proven
+            build_certified_set(settings, built.network, loaded)  # refuses what cannot be proven
         else:
             line = prospects(built.network, tuple(loaded.train.inputs.shape[1:]))
             messages.print(line, highlight=False, markup=False)
@@ -192,12 +192,12 @@ def _training_options(data: SplitDataset, settings: Settings) -> dict[str, str |
 
 def _start_in_free(name: str, start: Callable[[Path], RunDirectory]) -> Path:
     """A new run in the first of runs/NAME, runs/NAME-2, … that is free."""
-    from certus.runs.directory import TakenError
+    from certus.runs.directory import RunExistsError
 
     for count in itertools.count(1):
         path = Path("runs") / (name if count == 1 else f"{name}-{count}")
         if not path.exists():
-            with suppress(TakenError):  # by somebody who was quicker
+            with suppress(RunExistsError):  # by somebody who was quicker
                 return start(path).path
     raise AssertionError("there are more numbers than folders")
 
@@ -229,11 +229,11 @@ def carry_out(
     """Train to the end, while no other process may, and show the result."""
     from certus.runs import RunLock
     from certus.runs.directory import CHECKPOINT
-    from certus.runs.train_run import execute
+    from certus.runs.train_run import train_run
     from certus.training.callbacks import ProgressBar
 
     if fabric.global_rank != 0:
-        execute(run, model=model, fabric=fabric)
+        train_run(run, model=model, fabric=fabric)
         return
     watchers = tensorboard_of(logs, run.path)
     try:
@@ -242,7 +242,7 @@ def carry_out(
             ProgressBar(messages) as bar,
             if_interrupted(lambda: _kept(run)),
         ):
-            execute(run, model=model, observers=[bar, *watchers], fabric=fabric)
+            train_run(run, model=model, observers=[bar, *watchers], fabric=fabric)
     except WriteError as reason:
         if not (run.path / CHECKPOINT).exists():
             raise
@@ -266,7 +266,7 @@ def carry_out_new(
 
     Then the same command, mended, is not told that the folder is taken.
     """
-    from certus.runs.directory import CHECKPOINT, withdraw
+    from certus.runs.directory import CHECKPOINT, remove_run
 
     try:
         carry_out(run, fabric, model, logs=logs, locking=locking, as_json=as_json)
@@ -275,28 +275,28 @@ def carry_out_new(
     except Exception as reason:
         full = isinstance(reason, WriteError) and (run.path / CHECKPOINT).exists()
         if fabric.global_rank == 0 and _is_untouched(run) and not full:
-            withdraw(run.path, keep_folder=keep_folder)
+            remove_run(run.path, keep_folder=keep_folder)
         raise
 
 
 def _is_untouched(run: RunDirectory) -> bool:
-    from certus.runs.checkpoint import position
+    from certus.runs.checkpoint import checkpoint_position
     from certus.runs.directory import CHECKPOINT
 
     try:
-        return run.result is None and position(run.path / CHECKPOINT) == (0, 0)
+        return run.result is None and checkpoint_position(run.path / CHECKPOINT) == (0, 0)
     except RunError:
         return False
 
 
 def _kept(run: RunDirectory) -> str:
     """What there is to go on from, and how."""
-    from certus.runs.checkpoint import position
+    from certus.runs.checkpoint import checkpoint_position
     from certus.runs.directory import CHECKPOINT
-    from certus.runs.factory import settings_of
+    from certus.runs.factory import read_settings
 
     try:
-        (epoch, step), epochs = position(run.path / CHECKPOINT), settings_of(run).epochs
+        (epoch, step), epochs = checkpoint_position(run.path / CHECKPOINT), read_settings(run).epochs
     except RunError as reason:
         return str(reason)
     done = f"{epoch} of {epochs} epochs" + (f" and {step} steps" if step else "")
@@ -317,11 +317,11 @@ def show_run(run: RunDirectory, result: dict[str, Any], as_json: bool) -> None:
     """A table of the last epochs, and what was measured at the end."""
     from certus.bounds.smoothness import format_assumptions
     from certus.display.tables import epoch_parts, reached_words
-    from certus.runs.factory import settings_of
+    from certus.runs.factory import read_settings
 
     history = run.history
     if as_json:
-        settings = asdict(settings_of(run))
+        settings = asdict(read_settings(run))
         print_json({"run": str(run.path), "settings": settings, "history": history, "result": result})
         return
     show_parts(epoch_parts(history))

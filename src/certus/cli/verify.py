@@ -10,8 +10,8 @@ import typer
 from certus.cli.options import Json, ModelFile, RunData, of_network, refuse_idle
 from certus.cli.output import console, messages, print_json
 from certus.errors import ArgumentError, ContradictionError, VerificationError, require
-from certus.storage.files import DamageError
-from certus.storage.write import complete, pending
+from certus.storage.files import CorruptFileError
+from certus.storage.write import finish_transaction, pending_transaction
 
 
 def verify(
@@ -71,24 +71,24 @@ def _compare(
     """What differs, and what else should be known."""
     from certus.cli.certify import compute, compute_in_noise
     from certus.runs.directory import RunDirectory
-    from certus.runs.loaded_run import open_trained
-    from certus.runs.verification import NoisyStatement, Statement, certified_folder, is_noisy
+    from certus.runs.loaded_run import open_run
+    from certus.runs.verification import SmoothedStatement, Statement, certified_folder, is_smoothed
 
-    if pending(file.parent).is_dir():
-        complete(file.parent, file.name)
+    if pending_transaction(file.parent).is_dir():
+        finish_transaction(file.parent, file.name)
     try:
-        stated = NoisyStatement.read(file) if is_noisy(file) else Statement.read(file)
-    except (DamageError, ContradictionError) as reason:
+        stated = SmoothedStatement.read(file) if is_smoothed(file) else Statement.read(file)
+    except (CorruptFileError, ContradictionError) as reason:
         return [str(reason)], []
     if run is None:
         run = certified_folder(file, stated.run, stated.content["about"]["digests"]["weights"])
     opened = RunDirectory.open(run, data=run_data)
     refuse_idle(context, of_network(opened))
-    trained = open_trained(opened, model=model)
+    trained = open_run(opened, model=model)
     if found := stated.other_problem(trained):
         return found, []
     try:
-        if isinstance(stated, NoisyStatement):
+        if isinstance(stated, SmoothedStatement):
             heard = compute_in_noise(trained, stated.settings, stated.noisy, None)
             return stated.differences(heard), stated.remarks(heard)
         again = compute(trained, stated.settings, None)

@@ -17,7 +17,7 @@ from certus.errors import ArgumentError
 from certus.estimators.base import cost_of, is_sizes, make_network
 from certus.estimators.classifier import RobustClassifier
 from certus.estimators.regressor import RobustRegressor
-from certus.runs.files import from_tag, to_tag
+from certus.runs.files import deserialize, serialize
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors
 
@@ -41,7 +41,7 @@ def save_estimator(estimator: RobustClassifier | RobustRegressor, path: Path) ->
         "format": _FORMAT,
         "kind": kind,
         "parameters": {name: _told(name, value) for name, value in estimator.get_params(deep=False).items()},
-        "found": {name: to_tag(getattr(estimator, name)) for name in _NUMBERS if name != "loss_curve_"},
+        "found": {name: serialize(getattr(estimator, name)) for name in _NUMBERS if name != "loss_curve_"},
         "loss_curve_": [float(loss) for loss in estimator.loss_curve_],
         "names": _listed(getattr(estimator, "feature_names_in_", None)),
         "classes": _listed(getattr(estimator, "classes_", None)),
@@ -75,7 +75,7 @@ def _restored(tensors: dict[str, Tensor], note: Any, network: Any) -> RobustClas
         parameters["network"] = network
     estimator = _KINDS[note["kind"]](**parameters)
     for name, value in note["found"].items():
-        setattr(estimator, name, from_tag(value))
+        setattr(estimator, name, deserialize(value))
     estimator.loss_curve_ = list(note["loss_curve_"])
     for name, values in (("feature_names_in_", note["names"]), ("classes_", note["classes"])):
         if values is not None:
@@ -110,7 +110,7 @@ def _told(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple | np.ndarray):
         kind = "array" if isinstance(value, np.ndarray) else type(value).__name__
         return {kind: [_told("", one) for one in np.asarray(value).tolist()]}
-    return to_tag(value)
+    return serialize(value)
 
 
 def _read(value: Any) -> Any:
@@ -121,7 +121,7 @@ def _read(value: Any) -> Any:
     for kind, make in (("array", np.array), ("list", list), ("tuple", tuple)):
         if isinstance(value, dict) and kind in value:
             return make([_read(one) for one in value[kind]])
-    return from_tag(value)
+    return deserialize(value)
 
 
 def _listed(values: np.ndarray | None) -> dict[str, Any] | None:

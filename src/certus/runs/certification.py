@@ -30,8 +30,8 @@ from certus.domains import Unbounded
 from certus.errors import LARGEST, LEAST, require, require_number, require_seed
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
 from certus.runs._kinds import check_kinds
-from certus.runs.files import to_tag
-from certus.runs.loaded_run import TrainedRun, check_held_out, named_split
+from certus.runs.files import serialize
+from certus.runs.loaded_run import LoadedRun, check_holdout, named_split
 from certus.smoothing._certify import ENOUGH, certify_smoothed
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.smoothing.sampling import Draws
@@ -116,14 +116,14 @@ class CertifySettings:
         return CertifySettings(**lists)
 
 
-def certified_data(trained: TrainedRun, settings: CertifySettings) -> Subset:
+def certified_data(trained: LoadedRun, settings: CertifySettings) -> Subset:
     """The samples that the settings name, in the units of the run's own data."""
     data = named_split(certified_source(trained, settings), settings.split)
     source = f"{settings.data or trained.data.name}@{settings.split}"
     return Subset.of(data, source, settings.samples, seed=settings.seed, stratify=settings.confidence is None)
 
 
-def certified_source(trained: TrainedRun, settings: CertifySettings) -> SplitDataset:
+def certified_source(trained: LoadedRun, settings: CertifySettings) -> SplitDataset:
     """The data set that they are taken from, read as the run's own."""
     if settings.data is None:
         return trained.data
@@ -131,23 +131,23 @@ def certified_source(trained: TrainedRun, settings: CertifySettings) -> SplitDat
     return load_like(trained.data, settings.data, seed=own.seed, target=own.target, options=own.table)
 
 
-def refuse_seen(trained: TrainedRun, settings: CertifySettings) -> None:
+def require_holdout(trained: LoadedRun, settings: CertifySettings) -> None:
     """Raise if the samples that the settings name were trained on."""
     if settings.data is None:
-        check_held_out(trained, settings.split)
+        check_holdout(trained, settings.split)
         return
     own = trained.settings
     if trained.data.recipe is not None and settings.data.startswith(TABLES):
-        check_held_out(trained, named_split(certified_source(trained, settings), settings.split))
+        check_holdout(trained, named_split(certified_source(trained, settings), settings.split))
         return
     # Row by row, and before any scaling: the last bits of scaled rows may differ.
     target = own.target if settings.data.startswith(TABLES) else None
     plain = load(settings.data, seed=own.seed, standardize=False, target=target)
-    check_held_out(trained, named_split(plain, settings.split), raw=True)
+    check_holdout(trained, named_split(plain, settings.split), raw=True)
 
 
 def certify_run(
-    trained: TrainedRun,
+    trained: LoadedRun,
     settings: CertifySettings,
     *,
     memory: Memory | None = None,
@@ -156,7 +156,7 @@ def certify_run(
     """Certify a run with the cost it was trained with, and in its domain unless ``everywhere``, in plain
     cross-entropy, by class or not, or squared error."""
     if settings.confidence is not None:
-        refuse_seen(trained, settings)
+        require_holdout(trained, settings)
     chosen = certified_data(trained, settings)
     data, domain = chosen.data, Unbounded() if settings.everywhere else trained.domain
     criterion: Criterion = trained.loss.criterion
@@ -193,9 +193,9 @@ def certify_run(
         "rows": chosen.as_json(),
         "units": trained.data.units,
         "settings": settings.as_json(),
-        "criterion": to_tag(criterion),
-        "cost": to_tag(trained.cost),
-        "domain": to_tag(domain),
+        "criterion": serialize(criterion),
+        "cost": serialize(trained.cost),
+        "domain": serialize(domain),
         "digests": fingerprint(trained, settings),
         "threads": torch.get_num_threads(),
         "code_digest": code_digest(),
@@ -205,7 +205,7 @@ def certify_run(
     return replace(certificate, about=about)
 
 
-def fingerprint(trained: TrainedRun, settings: CertifySettings) -> dict[str, str]:
+def fingerprint(trained: LoadedRun, settings: CertifySettings) -> dict[str, str]:
     """sha256 of the problem, the weights, the certified samples, and the whole source of the data."""
     data, about = certified_data(trained, settings).data, trained.run.settings
     problem = {name: about.get(name) for name in _PROBLEM}
@@ -219,7 +219,7 @@ def fingerprint(trained: TrainedRun, settings: CertifySettings) -> dict[str, str
 
 
 @dataclass(frozen=True)
-class NoisySettings:
+class SmoothingSettings:
     """What ``certus certify --smoothing`` was asked beside the rest; see ``certify_smoothed``."""
 
     sigma: float
@@ -234,17 +234,17 @@ class NoisySettings:
         return asdict(self)
 
 
-def certify_noisy_run(
-    trained: TrainedRun,
+def certify_smoothed_run(
+    trained: LoadedRun,
     settings: CertifySettings,
-    noisy: NoisySettings,
+    noisy: SmoothingSettings,
     progress: Told | None = None,
     memory: Draws | None = None,
 ) -> SmoothedCertificate:
     """Certify a run in noise. At most 1,000 of its calibration rows, by the seed, choose the plan, unless
     they are what is certified."""
     assert settings.confidence is not None  # there is no statement without one
-    refuse_seen(trained, settings)
+    require_holdout(trained, settings)
     chosen = certified_data(trained, settings)
     price, classes = settings.label_price, trained.data.classes
     require(price is None or classes is not None, "label_price", "be left out for regression", price)
@@ -277,7 +277,7 @@ def certify_noisy_run(
         "rows": chosen.as_json(),
         "units": trained.data.units,
         "settings": settings.as_json() | {"noise": noisy.as_json()},
-        "cost": to_tag(trained.cost),
+        "cost": serialize(trained.cost),
         "digests": fingerprint(trained, settings),
         "threads": torch.get_num_threads(),
         "code_digest": code_digest(),

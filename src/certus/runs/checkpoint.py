@@ -49,7 +49,9 @@ def check_finite_weights(weights: dict[str, Tensor]) -> None:
 def check_optimizer(fresh: dict[str, Any], saved: Any, parameters: list[Tensor]) -> None:
     """Groups with entries of the optimizer's kinds; for each parameter tensors of its shape, or numbers."""
     groups = saved["param_groups"]
-    require(alike(fresh["param_groups"], groups), "param_groups", "be the optimizer's", repr(groups)[:80])
+    require(
+        same_structure(fresh["param_groups"], groups), "param_groups", "be the optimizer's", repr(groups)[:80]
+    )
     for index, kept in saved["state"].items():
         known = type(index) is int and 0 <= index < len(parameters)
         require(known, "state", "be of the parameters", repr(index)[:40])
@@ -61,7 +63,7 @@ def check_optimizer(fresh: dict[str, Any], saved: Any, parameters: list[Tensor])
             require(fits, name, f"be a number, or have the shape {tuple(shape)}", repr(value)[:40])
 
 
-def alike(mine: Any, theirs: Any) -> bool:
+def same_structure(mine: Any, theirs: Any) -> bool:
     """Whether one value can stand for another: numbers, flags, and what is inside of lists and mappings.
 
     >>> alike({"lr": 0.1, "foreach": None}, {"lr": 1, "foreach": None}), alike([0.1], ["x"])
@@ -69,10 +71,10 @@ def alike(mine: Any, theirs: Any) -> bool:
     """
     if isinstance(mine, dict):
         same = isinstance(theirs, dict) and mine.keys() == theirs.keys()
-        return same and all(alike(value, theirs[name]) for name, value in mine.items())
+        return same and all(same_structure(value, theirs[name]) for name, value in mine.items())
     if isinstance(mine, list | tuple):
         same = isinstance(theirs, list | tuple) and len(mine) == len(theirs)
-        return same and all(map(alike, mine, theirs))
+        return same and all(map(same_structure, mine, theirs))
     if mine is None:  # not chosen yet, or never
         return theirs is None or isinstance(theirs, int | float)
     if isinstance(mine, int | float) and not isinstance(mine, bool):
@@ -123,7 +125,9 @@ def restore_state(path: Path, state: TrainingState) -> None:
         state.optimizer.load_state_dict(optimizer)
         if state.schedule is not None:
             planned = _join_tensors(note["schedule"], tensors)
-            require(alike(state.schedule.state_dict(), planned), "schedule", "be of its kind", "another")
+            require(
+                same_structure(state.schedule.state_dict(), planned), "schedule", "be of its kind", "another"
+            )
             state.schedule.load_state_dict(planned)
         state.method.load_state_dict(note["method"])
         state.epoch, state.step, state.seconds = note["epoch"], note["step"], note["seconds"]
@@ -134,7 +138,7 @@ def restore_state(path: Path, state: TrainingState) -> None:
         raise RunError(f"{path} does not belong to this model and method: {first}") from None
 
 
-def position(path: Path) -> tuple[int, int]:
+def checkpoint_position(path: Path) -> tuple[int, int]:
     """The epochs, and the steps of the next one, that a checkpoint holds; none where there is no file."""
     if not path.exists():
         return 0, 0

@@ -41,17 +41,17 @@ from certus.errors import ArgumentError
 from certus.runs._kinds import check_kinds
 from certus.runs.checkpoint import restore_state, save_state
 from certus.runs.files import SEALED, WEIGHTS, describe_run, read_result, read_run
-from certus.storage.files import MOST_JSON, DamageError, RunError, parse_json, read_json, read_regular
+from certus.storage.files import MOST_JSON, CorruptFileError, RunError, parse_json, read_json, read_regular
 from certus.storage.tensors import digest, load_tensors, save_tensors
 from certus.storage.write import (
     LOCK,
     RunLock,
     WriteError,
+    add_checksum,
     is_temporary,
-    pending,
-    seal,
-    sweep_temporaries,
-    temporary_beside,
+    pending_transaction,
+    remove_stale_temporaries,
+    temporary_path,
     write_atomically,
     write_json,
 )
@@ -118,22 +118,22 @@ def read_history(path: Path) -> list[dict[str, Any]]:
         raise RunError(f"Cannot read {path}: {reason.strerror}.") from None
     except (ValueError, TypeError, RunError) as reason:
         line = " ".join(str(reason).split())
-        raise DamageError(
+        raise CorruptFileError(
             f"{path} is corrupt: it does not hold the metrics of epochs: {line[:200]}"
         ) from None
     return [asdict(epoch) for epoch in epochs]
 
 
 SETTINGS, SPLIT, MODEL, RESULT = "run.json", "split.safetensors", "model.safetensors", "result.json"
-MADE_WITH = (SPLIT, MODEL, RESULT, SETTINGS)
+INITIAL_FILES = (SPLIT, MODEL, RESULT, SETTINGS)
 """What a run is made with, in the order in which an existing folder gets them."""
 
 
-class TakenError(RunError):
+class RunExistsError(RunError):
     """There is something else where a run should be made."""
 
 
-def settled(path: Path) -> Path:
+def resolve_parents(path: Path) -> Path:
     """The path that ``..`` leads to, even through folders that do not exist; others as they are."""
     return Path(os.path.realpath(path)) if ".." in path.parts else path
 
@@ -146,8 +146,8 @@ def require_name(path: Path) -> None:
         raise RunError(f"The name of a run must be valid UTF-8; got {path}: choose or rename it.") from None
 
 
-def require_free(path: Path) -> None:
-    """Raise ``TakenError`` unless a run can be made there; ``RunError`` for a name that is not UTF-8."""
+def require_new_run(path: Path) -> None:
+    """Raise ``RunExistsError`` unless a run can be made there; ``RunError`` for a name that is not UTF-8."""
     require_name(path)
     if os.path.lexists(path) and not _is_free(path):
         if (path / SETTINGS).exists():
@@ -156,7 +156,7 @@ def require_free(path: Path) -> None:
             hint = f"it holds a {'complete ' if complete else ''}run; {go_on}"
         else:
             hint = f"{'the folder is not empty' if path.is_dir() else 'it is no folder'}; choose another"
-        raise TakenError(f"{path} is taken: {hint}.")
+        raise RunExistsError(f"{path} is taken: {hint}.")
 
 
 @contextmanager
@@ -166,13 +166,13 @@ def new_run(path: Path, *, locking: bool = True) -> Iterator[Path]:
     Args:
         locking: see ``RunLock``; it matters where the folder exists.
     """
-    require_free(path)
+    require_new_run(path)
     target = Path(os.path.realpath(path))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        sweep_temporaries(target.parent, target.name)
+        remove_stale_temporaries(target.parent, target.name)
         exists = target.is_dir()
-        beside = temporary_beside(target / "run" if exists else target)
+        beside = temporary_path(target / "run" if exists else target)
         beside.mkdir()
     except OSError as reason:
         raise WriteError(f"Cannot make {path}: {reason.strerror}.") from None
@@ -180,8 +180,8 @@ def new_run(path: Path, *, locking: bool = True) -> Iterator[Path]:
         yield beside
         if exists:
             with RunLock(target, locking=locking):
-                require_free(path)
-                for name in MADE_WITH:
+                require_new_run(path)
+                for name in INITIAL_FILES:
                     with suppress(FileNotFoundError):
                         os.rename(beside / name, target / name)
         else:
@@ -190,15 +190,15 @@ def new_run(path: Path, *, locking: bool = True) -> Iterator[Path]:
         raise WriteError(str(reason).replace(str(beside), str(path))) from None
     except OSError as reason:
         if reason.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            require_free(path)
+            require_new_run(path)
         raise WriteError(f"Cannot make {path}: {reason.strerror}.") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def withdraw(path: Path, *, keep_folder: bool) -> None:
+def remove_run(path: Path, *, keep_folder: bool) -> None:
     """Remove a run of which nothing is worth keeping."""
-    for name in (SETTINGS, CHECKPOINT, METRICS, *MADE_WITH, LOCK):
+    for name in (SETTINGS, CHECKPOINT, METRICS, *INITIAL_FILES, LOCK):
         (path / name).unlink(missing_ok=True)
     if not keep_folder:
         with suppress(OSError):
@@ -211,7 +211,7 @@ def _is_free(path: Path) -> bool:
         names = {name for name in os.listdir(path) if name != LOCK and not is_temporary(name)}
     except OSError:
         return False
-    return not names or (SPLIT in names and SETTINGS not in names and names <= set(MADE_WITH))
+    return not names or (SPLIT in names and SETTINGS not in names and names <= set(INITIAL_FILES))
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def owner_of(folder: Path) -> Owner | None:
     A writer that was killed in the end has left its last file, by which it is known, among those to be put
     into place.
     """
-    return _known(folder) or _known(pending(folder))
+    return _known(folder) or _known(pending_transaction(folder))
 
 
 def _known(folder: Path) -> Owner | None:
@@ -262,7 +262,7 @@ def _known(folder: Path) -> Owner | None:
     return None
 
 
-def require_folder_of(owner: Owner, option: str, folder: Path) -> None:
+def require_owned_folder(owner: Owner, option: str, folder: Path) -> None:
     """Raise ``ArgumentError`` if the folder is another's, or has files that would be replaced."""
     found = owner_of(folder)
     if found is owner or not folder.is_dir():
@@ -275,7 +275,7 @@ def require_folder_of(owner: Owner, option: str, folder: Path) -> None:
         raise ArgumentError(f"{rule}, whose {names[0]} is not of {owner.words}.")
 
 
-def require_file_of_nobody(option: str, file: Path) -> None:
+def require_unowned_file(option: str, file: Path) -> None:
     """Raise ``ArgumentError`` for a file that belongs to a run or a certificate."""
     owner = owner_of(file.parent)
     if owner is not None and owner.names.fullmatch(file.name):
@@ -333,7 +333,7 @@ class RunDirectory:
             done: weights and result of a run that was trained elsewhere.
             locking: False where the file system has no locks.
         """
-        path = settled(path)
+        path = resolve_parents(path)
         with new_run(path, locking=locking) as folder:
             save_tensors(folder / SPLIT, dict(rows))
             if done is not None:
@@ -364,7 +364,7 @@ class RunDirectory:
         """Row numbers of the source data, by split."""
         rows, known = load_tensors(self.path / SPLIT)[0], self.settings["split_sha256"]
         if known is not None and digest(rows) != known:
-            raise DamageError(f"{self.path / SPLIT} is corrupt: it is not the split of the run.")
+            raise CorruptFileError(f"{self.path / SPLIT} is corrupt: it is not the split of the run.")
         return rows
 
     @property
@@ -385,14 +385,14 @@ class RunDirectory:
     def finish(self, weights: Mapping[str, Tensor], result: Mapping[str, Any]) -> None:
         """Write the final weights, then the result."""
         save_tensors(self.path / MODEL, dict(weights))
-        write_json(self.path / RESULT, seal({**result, WEIGHTS: digest(dict(weights))}))
+        write_json(self.path / RESULT, add_checksum({**result, WEIGHTS: digest(dict(weights))}))
 
     def weights(self) -> dict[str, Tensor]:
         """The final weights, which are those that the result is about."""
         weights, result = load_tensors(self.path / MODEL)[0], self.result
         known = None if result is None else result.get(WEIGHTS)
         if known is not None and digest(weights) != known:
-            raise DamageError(f"{self.path / MODEL} is corrupt: its result is about other weights.")
+            raise CorruptFileError(f"{self.path / MODEL} is corrupt: its result is about other weights.")
         return weights
 
     @property

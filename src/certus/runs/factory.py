@@ -32,7 +32,7 @@ from certus.models.own_code import file_digest, is_own_file
 from certus.models.registry import build_from
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import Settings, column_prices
-from certus.storage.files import DamageError, RunError
+from certus.storage.files import CorruptFileError, RunError
 from certus.training import RandomJitter, RandomWarp
 from certus.training.certified import CertifiedSet
 from certus.training.criterion_choice import default_criterion
@@ -110,7 +110,7 @@ def load_model(run: RunDirectory, *, model: str | None = None) -> nn.Module:
     Args:
         model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
     """
-    settings = settings_of(run)
+    settings = read_settings(run)
     network = rebuild_model(run, settings, load_data(settings), model)
     network.load_state_dict(run.weights())
     return network.eval()
@@ -145,7 +145,7 @@ def own_model(run: RunDirectory, given: Sequence[str]) -> str | None:
 
     None for a run that needs none.
     """
-    settings = settings_of(run)
+    settings = read_settings(run)
     if not has_own_file(settings):
         return None
     known = _factory(settings.model)
@@ -166,7 +166,7 @@ ITERATED: dict[str, type[BIM | PGD]] = {"bim": BIM, "pgd": PGD}
 _COSTS = {"l1": SquaredLp(1.0), "linf": SquaredSup()}
 
 
-def settings_of(run: RunDirectory) -> Settings:
+def read_settings(run: RunDirectory) -> Settings:
     """The settings of a run, checked again."""
     try:
         known = dict(run.settings["settings"])
@@ -176,7 +176,7 @@ def settings_of(run: RunDirectory) -> Settings:
         # A run keeps it as seen from itself.
         away = found.folder and os.path.realpath(run.path / found.folder)
     except (TypeError, ArgumentError) as reason:
-        raise DamageError(f"{run.path} is corrupt: its settings do not fit: {reason}") from None
+        raise CorruptFileError(f"{run.path} is corrupt: its settings do not fit: {reason}") from None
     return replace(found, folder=away if run.moved is None else _moved(found.data, run.moved))
 
 
@@ -191,7 +191,7 @@ def _moved(data: str, place: str) -> str:
 
 def load_data(settings: Settings) -> SplitDataset:
     """The data that the settings name."""
-    spec, options = placed(settings.data, settings.folder), None
+    spec, options = resolve_data(settings.data, settings.folder), None
     if settings.data.startswith(TABLES):
         options = settings.table
     found = load(spec, seed=settings.seed, standardize=settings.standardize, options=options)
@@ -199,7 +199,7 @@ def load_data(settings: Settings) -> SplitDataset:
     return replace(found, name=settings.data, units=units)
 
 
-def placed(spec: str, folder: str) -> str:
+def resolve_data(spec: str, folder: str) -> str:
     """A relative path of one's own data as seen from here: a run works from any folder.
 
     >>> placed("csv:people.csv", "/data"), placed("digits", "/data"), placed("csv:/a/b.csv", "/data")
@@ -215,7 +215,7 @@ def placed(spec: str, folder: str) -> str:
 
 def load_same_data(run: RunDirectory, settings: Settings) -> SplitDataset:
     """The data of a run, checked to be those that it was started with, in the same split."""
-    place = placed(settings.data, settings.folder)
+    place = resolve_data(settings.data, settings.folder)
     kind, own, path = place.partition(":")
     if own and not Path(path).expanduser().exists():
         raise RunError(
@@ -232,12 +232,12 @@ def load_same_data(run: RunDirectory, settings: Settings) -> SplitDataset:
     return data
 
 
-def natural_cost(data: SplitDataset) -> Cost:
+def default_cost(data: SplitDataset) -> Cost:
     """Squared L2, weighted where the data have features of different kinds."""
     return priced_cost(data, {})
 
 
-def chosen_cost(settings: Settings, data: SplitDataset) -> Cost:
+def build_cost(settings: Settings, data: SplitDataset) -> Cost:
     """The cost that the settings name."""
     if settings.cost in _COSTS:
         return _COSTS[settings.cost]
@@ -267,7 +267,7 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Method:
     return WRM(gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
 
 
-def certified_set(settings: Settings, model: nn.Module, data: SplitDataset) -> bool | CertifiedSet:
+def build_certified_set(settings: Settings, model: nn.Module, data: SplitDataset) -> bool | CertifiedSet:
     """Θ of a certified run at a given γ; True where γ is to follow ρ, False if it is not certified.
 
     Θ is about the plain loss. A training loss with a temperature bends more, by the factor ``_stiffness``,
@@ -280,7 +280,7 @@ def certified_set(settings: Settings, model: nn.Module, data: SplitDataset) -> b
         settings.gamma or 1.0,
         input_shape=tuple(data.train.inputs.shape[1:]),
         criterion=default_criterion(data.train),
-        cost=chosen_cost(settings, data),
+        cost=build_cost(settings, data),
     )
     return True if settings.gamma is None else theta
 

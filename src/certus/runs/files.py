@@ -31,9 +31,9 @@ from certus.evidence import Evidence
 from certus.inner import BarzilaiBorwein, PaperAscent, ProximalAscent
 from certus.losses import CrossEntropy, Logistic, MissProbability, ModelLoss, SmoothMargin, SquaredError
 from certus.runs._kinds import is_digest, is_kind, is_table
-from certus.storage.files import DamageError, RunError, read_json
+from certus.storage.files import CorruptFileError, RunError, read_json
 from certus.storage.tensors import digest
-from certus.storage.write import SEAL, check_seal, seal, unsealed
+from certus.storage.write import CHECKSUM, add_checksum, verify_checksum, without_checksum
 from certus.training import Fit, evaluate
 from certus.training.metrics import class_verdict, regression_verdict
 
@@ -50,7 +50,7 @@ _KNOWN: dict[str, type[Any]] = {
 _DTYPES = {str(kind).removeprefix("torch."): kind for kind in (torch.float32, torch.float64, torch.bool)}
 
 
-def to_tag(thing: Any) -> Any:
+def serialize(thing: Any) -> Any:
     """JSON for a known object, a tensor, a number, a string or None."""
     if isinstance(thing, Tensor):
         return {
@@ -68,11 +68,11 @@ def to_tag(thing: Any) -> Any:
             f"A run can store {known}; {type(thing).__name__} holds code and cannot be stored."
         )
     tag: dict[str, Any] = {"type": type(thing).__name__}
-    return tag | {field.name: to_tag(getattr(thing, field.name)) for field in fields(thing) if field.init}
+    return tag | {field.name: serialize(getattr(thing, field.name)) for field in fields(thing) if field.init}
 
 
-def from_tag(tag: Any) -> Any:
-    """The object that ``to_tag`` was given."""
+def deserialize(tag: Any) -> Any:
+    """The object that ``serialize`` was given."""
     try:
         return _read(tag)
     except (TypeError, ValueError, KeyError) as reason:
@@ -108,7 +108,7 @@ def _numbers(values: Any) -> Any:
 RUN_VERSION = 3
 SEALED = 3
 _READ = (1, 2, RUN_VERSION)
-"""1 had another name for a setting (see ``settings_of``); 1 and 2 have no digests."""
+"""1 had another name for a setting (see ``read_settings``); 1 and 2 have no digests."""
 
 
 def _or_none(holds: Callable[[object], bool]) -> Callable[[object], bool]:
@@ -142,14 +142,14 @@ _NEW = ("origin", "model_imports", "model_uncovered", "split_sha256")  # which o
 
 def describe_run(settings: Mapping[str, Any], rows: Mapping[str, Tensor]) -> dict[str, Any]:
     """The content of run.json."""
-    return seal({"schema_version": RUN_VERSION, **settings, "split_sha256": digest(dict(rows))})
+    return add_checksum({"schema_version": RUN_VERSION, **settings, "split_sha256": digest(dict(rows))})
 
 
 def read_run(path: Path) -> dict[str, Any]:
     """The content of a run.json, checked: its digest, and the kind of every entry."""
     about = read_json(path)
     if not isinstance(about, dict):
-        raise DamageError(f"{path} is corrupt: it does not describe a run.")
+        raise CorruptFileError(f"{path} is corrupt: it does not describe a run.")
     version = about.get("schema_version")
     if not is_kind(version, int) or version not in _READ:
         raise RunError(
@@ -157,25 +157,25 @@ def read_run(path: Path) -> dict[str, Any]:
             f"{', '.join(map(str, _READ[:-1]))} and {_READ[-1]}."
         )
     if version >= SEALED:
-        check_seal(about, path)
-    elif SEAL in about:
-        raise DamageError(f"{path} is corrupt: schema version {version} has no {SEAL}.")
+        verify_checksum(about, path)
+    elif CHECKSUM in about:
+        raise CorruptFileError(f"{path} is corrupt: schema version {version} has no {CHECKSUM}.")
     else:
         about = dict.fromkeys(_NEW) | {"origin": "trained"} | about
     missing = _FIELDS.keys() - about.keys()
     if missing:
-        raise DamageError(f"{path.parent} is corrupt: run.json lacks {', '.join(sorted(missing))}.")
+        raise CorruptFileError(f"{path.parent} is corrupt: run.json lacks {', '.join(sorted(missing))}.")
     for name, holds in _FIELDS.items():
         if not holds(about[name]):
-            raise DamageError(f"{path} is corrupt: {name} is {f'{about[name]!r}'[:80]}.")
-    return unsealed(about)
+            raise CorruptFileError(f"{path} is corrupt: {name} is {f'{about[name]!r}'[:80]}.")
+    return without_checksum(about)
 
 
 WEIGHTS = "weights_sha256"
 """Binds a result to the weights that it is about."""
 
 
-def result_of(done: Fit, loss: ModelLoss, data: SplitDataset) -> dict[str, Any]:
+def measure_result(done: Fit, loss: ModelLoss, data: SplitDataset) -> dict[str, Any]:
     """What is worth knowing of a trained model, as JSON; ρ̂ and φ are estimated by an ascent."""
     robustness = None
     if done.robustness is not None:
@@ -203,15 +203,15 @@ def read_result(path: Path, *, sealed: bool) -> dict[str, Any]:
     """
     result = read_json(path)
     if not isinstance(result, dict) or not result.keys() >= {"test", "level"}:
-        raise DamageError(f"{path} is corrupt: it does not hold a result.")
-    if sealed or SEAL in result:
-        check_seal(result, path)
+        raise CorruptFileError(f"{path} is corrupt: it does not hold a result.")
+    if sealed or CHECKSUM in result:
+        verify_checksum(result, path)
     for name, holds in (("test", _is_test), ("level", _is_level), ("proof", _is_proof), *_VERDICTS):
         if name in result and not holds(result[name]):
-            raise DamageError(f"{path} is corrupt: its {name} is not what certus writes.")
+            raise CorruptFileError(f"{path} is corrupt: its {name} is not what certus writes.")
     if sealed and not is_digest(result.get(WEIGHTS)):
-        raise DamageError(f"{path} is corrupt: it does not name its weights.")
-    return unsealed(result)
+        raise CorruptFileError(f"{path} is corrupt: it does not name its weights.")
+    return without_checksum(result)
 
 
 def _is_classes(value: object) -> bool:

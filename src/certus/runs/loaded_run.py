@@ -28,8 +28,8 @@ from certus.errors import ArgumentError, require
 from certus.inner import WRM, default_maximizer
 from certus.losses import ModelLoss
 from certus.runs.directory import RunDirectory
-from certus.runs.factory import load_data, load_same_data, rebuild_model, settings_of
-from certus.runs.files import from_tag
+from certus.runs.factory import load_data, load_same_data, read_settings, rebuild_model
+from certus.runs.files import deserialize
 from certus.runs.settings import Settings
 from certus.storage.files import RunError
 
@@ -51,7 +51,7 @@ def named_split(data: SplitDataset, name: str) -> Samples:
     return Samples(inputs, targets, encoding=data.train.encoding)
 
 
-def check_held_out(trained: TrainedRun, data: Samples | str, *, raw: bool = False) -> None:
+def check_holdout(trained: LoadedRun, data: Samples | str, *, raw: bool = False) -> None:
     """Raise unless the run has trained on none of these samples.
 
     Args:
@@ -81,7 +81,7 @@ def check_held_out(trained: TrainedRun, data: Samples | str, *, raw: bool = Fals
 
 
 @dataclass(frozen=True)
-class TrainedRun:
+class LoadedRun:
     """What a run directory holds, rebuilt.
 
     Attributes:
@@ -116,13 +116,13 @@ class TrainedRun:
         return WRM(self.gamma, cost=self.cost, domain=self.domain, maximizer=maximizer)
 
 
-def open_trained(run: RunDirectory, *, model: str | None = None) -> TrainedRun:
+def open_run(run: RunDirectory, *, model: str | None = None) -> LoadedRun:
     """A complete run, checked against its data.
 
     Args:
         model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
     """
-    result, settings, about = _result(run), settings_of(run), run.settings
+    result, settings, about = _result(run), read_settings(run), run.settings
     data = load_same_data(run, settings)
     network = rebuild_model(run, settings, data, model)
     try:
@@ -130,26 +130,26 @@ def open_trained(run: RunDirectory, *, model: str | None = None) -> TrainedRun:
         gamma, rho_hat = _level(result)
     except (KeyError, TypeError, ValueError, RuntimeError) as reason:
         raise _corrupt(run, reason) from None
-    return TrainedRun(
+    return LoadedRun(
         run,
         settings,
         data,
-        ModelLoss(network.eval(), from_tag(about["criterion"])),
-        from_tag(about["cost"]),
-        from_tag(about["domain"]),
+        ModelLoss(network.eval(), deserialize(about["criterion"])),
+        deserialize(about["cost"]),
+        deserialize(about["domain"]),
         gamma,
         rho_hat,
     )
 
 
-def load_run(path: str | Path, *, model: str | None = None, data: str | None = None) -> TrainedRun:
+def load_run(path: str | Path, *, model: str | None = None, data: str | None = None) -> LoadedRun:
     """A complete run: its network, its data and its settings. This is ``certus.load``.
 
     Args:
         model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
         data: where its own data are now, if they are not where they were, such as "csv:FILE".
     """
-    return open_trained(RunDirectory.open(Path(path), data=data), model=model)
+    return open_run(RunDirectory.open(Path(path), data=data), model=model)
 
 
 def recorded_rho_hat(run: RunDirectory, norm: float) -> float | None:
@@ -157,16 +157,16 @@ def recorded_rho_hat(run: RunDirectory, norm: float) -> float | None:
     others."""
     result = _result(run)
     try:
-        balls = from_tag(run.settings["cost"]).attack_ball(from_tag(run.settings["domain"]))
+        balls = deserialize(run.settings["cost"]).attack_ball(deserialize(run.settings["domain"]))
         return _level(result)[1] if balls.own and balls.p == norm else None
     except (KeyError, TypeError, ValueError) as reason:
         raise _corrupt(run, reason) from None
 
 
-def own_rho(run: RunDirectory) -> tuple[float, str] | None:
+def training_rho(run: RunDirectory) -> tuple[float, str] | None:
     """ρ that a complete run was trained for, and where it comes from: the requested one, else the measured ρ̂;
     None for methods without one."""
-    result, requested = _result(run), settings_of(run).rho
+    result, requested = _result(run), read_settings(run).rho
     if requested is not None:
         return requested, "the rho that the run was trained for"
     try:

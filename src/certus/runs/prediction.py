@@ -22,7 +22,7 @@ from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import NewRows, load_like, new_rows, new_table
 from certus.errors import ArgumentError, UnsupportedError
 from certus.losses import predicted
-from certus.runs.loaded_run import TrainedRun, named_split
+from certus.runs.loaded_run import LoadedRun, named_split
 from certus.storage.write import write_atomically
 
 _BATCH = 1024
@@ -30,7 +30,7 @@ _SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet"}
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
+class Predictions:
     """Predictions for n rows.
 
     Attributes:
@@ -48,7 +48,7 @@ class Said:
     right: float | None
 
 
-def read_new(trained: TrainedRun, spec: str) -> NewRows:
+def read_rows(trained: LoadedRun, spec: str) -> NewRows:
     """Rows of a file, or of any data set, as the run's network sees them.
 
     Args:
@@ -65,7 +65,7 @@ def read_new(trained: TrainedRun, spec: str) -> NewRows:
     return NewRows(found.inputs, found.targets, ())
 
 
-def predict_rows(trained: TrainedRun, rows: NewRows, reach: float | None) -> Said:
+def predict_rows(trained: LoadedRun, rows: NewRows, reach: float | None) -> Predictions:
     """Predict every row.
 
     Args:
@@ -76,17 +76,17 @@ def predict_rows(trained: TrainedRun, rows: NewRows, reach: float | None) -> Sai
         outputs = torch.cat([model(part) for part in rows.inputs.split(_BATCH)])
     if data.classes is None:
         mean, scale = data.target_scale or (0.0, 1.0)
-        return Said(None, None, outputs.double().flatten() * scale + mean, None, None)
+        return Predictions(None, None, outputs.double().flatten() * scale + mean, None, None)
     codes = predicted(outputs)
     names = data.class_names or tuple(map(str, range(data.classes)))
     right = None if rows.targets is None else float((codes == rows.targets).double().mean())
     radii = None if reach is None else _radii(trained, rows.inputs, reach)
-    return Said(
+    return Predictions(
         tuple(names[code] for code in codes.tolist()), outputs.double().softmax(1), None, radii, right
     )
 
 
-def _radii(trained: TrainedRun, inputs: Tensor, reach: float) -> Tensor:
+def _radii(trained: LoadedRun, inputs: Tensor, reach: float) -> Tensor:
     """(n,) no input nearer than this gets another label."""
     found = certify_network(
         trained.loss.model,

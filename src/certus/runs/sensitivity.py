@@ -24,12 +24,12 @@ from certus.datasets import SplitDataset
 from certus.errors import LARGEST, LEAST, UnprovableError, require, require_number
 from certus.evidence import Evidence
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
-from certus.runs.factory import Feature, natural_cost
-from certus.runs.loaded_run import TrainedRun, named_split
+from certus.runs.factory import Feature, default_cost
+from certus.runs.loaded_run import LoadedRun, named_split
 
 
 @dataclass(frozen=True)
-class Fragile:
+class FeatureSensitivity:
     """One feature, moved alone by ρ; start: loss and error as they are."""
 
     feature: Feature
@@ -49,7 +49,7 @@ def cost_of_moving(data: SplitDataset, feature: Feature, by: float) -> float:
     if feature.category:
         require(by <= 1, "by", "be a share of the rows, at most 1, for a category", by)
         return by
-    return bearable_cost("by", by, by * by * _unit_cost(data, feature))
+    return check_move_cost("by", by, by * by * _unit_cost(data, feature))
 
 
 def _unit_cost(data: SplitDataset, feature: Feature) -> float:
@@ -69,7 +69,7 @@ def _unit_prices(data: SplitDataset, feature: Feature) -> list[float]:
     return [float(price) for price in weights.double() / scales**2]
 
 
-def bearable_cost(name: str, value: float, rho: float) -> float:
+def check_move_cost(name: str, value: float, rho: float) -> float:
     """ρ, if there is one to certify at; raises ``ArgumentError`` about the value that it comes from."""
     rule = f"be a move that costs from {LEAST:g} to {LARGEST:g}"
     require(LEAST <= rho <= LARGEST, name, rule, f"{value}, which costs {rho:g}")
@@ -87,15 +87,15 @@ def spread_cost(data: SplitDataset, split: Samples, feature: Feature, share: flo
     return share**2 * float((weights.double() * variance).sum())
 
 
-def chosen_rows(trained: TrainedRun, split: str, samples: int | None, seed: int) -> Subset:
+def choose_subset(trained: LoadedRun, split: str, samples: int | None, seed: int) -> Subset:
     """The rows that features are moved on."""
     data = named_split(trained.data, split)
     return Subset.of(data, f"{trained.data.name}@{split}", samples, seed=seed, stratify=True)
 
 
 def move_feature(
-    trained: TrainedRun, rows: Samples, feature: Feature, rho: float, attack_steps: int = 5
-) -> Fragile:
+    trained: LoadedRun, rows: Samples, feature: Feature, rho: float, attack_steps: int = 5
+) -> FeatureSensitivity:
     """The bracket of loss and error where only this feature moves.
 
     Args:
@@ -106,7 +106,7 @@ def move_feature(
     criterion: Criterion = trained.loss.criterion
     if isinstance(criterion, CrossEntropy | SmoothMargin | MissProbability):
         criterion = CrossEntropy()  # smoothing and margins are devices of training, not to be certified
-    cost = Masked(natural_cost(trained.data), mask)
+    cost = Masked(default_cost(trained.data), mask)
     if feature.category:
         try:
             problem = Problem.of(trained.loss.model, rows, criterion, cost, trained.domain)
@@ -114,7 +114,7 @@ def move_feature(
             pass  # nothing is proven then, and what is attained is said below
         else:
             bracket = bracket_swaps(problem, feature.columns, rho * len(rows), rho)
-            return Fragile(feature, bracket, str(Evidence.resting_on(problem.assumptions)))
+            return FeatureSensitivity(feature, bracket, str(Evidence.resting_on(problem.assumptions)))
     found = certify_network(
         trained.loss.model,
         rows,
@@ -131,4 +131,4 @@ def move_feature(
         # Every cost is at least that of its days: within this one, no more of them are moved than asked for.
         days = rho * _unit_prices(trained.data, feature)[0] / _unit_cost(trained.data, feature)
         bracket = replace(bracket, loss_low=found.lower(days), error_low=found.error_lower(days))
-    return Fragile(feature, bracket, str(found.evidence))
+    return FeatureSensitivity(feature, bracket, str(found.evidence))

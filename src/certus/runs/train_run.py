@@ -27,14 +27,14 @@ from certus.runs.directory import Recorder, RunDirectory
 from certus.runs.factory import (
     ITERATED,
     build_augmentation,
+    build_certified_set,
+    build_cost,
     build_method,
-    certified_set,
-    chosen_cost,
     load_same_data,
+    read_settings,
     rebuild_model,
-    settings_of,
 )
-from certus.runs.files import from_tag, result_of, to_tag
+from certus.runs.files import deserialize, measure_result, serialize
 from certus.runs.settings import Settings, decay_of_layers
 from certus.smoothing.sampling import Noise
 from certus.storage.files import RunError
@@ -67,7 +67,7 @@ def start_run(
     images = data.train.inputs.dim() == 4
     for name, value in (("jitter", settings.jitter), ("warp", settings.warp)):
         require(images or value == 0, name, "be 0 for data that are no images", value)
-    cost, domain = chosen_cost(settings, data), data.domain if settings.clip else Unbounded()
+    cost, domain = build_cost(settings, data), data.domain if settings.clip else Unbounded()
     build_method(settings, cost, domain)
     if settings.method in ITERATED and settings.step_size is None:
         assert settings.epsilon is not None  # checked by Settings
@@ -84,9 +84,9 @@ def start_run(
         "model_sha256": own,
         "model_imports": beside,
         "model_uncovered": None if sources is None else list(sources.uncovered),
-        "criterion": to_tag(criterion),
-        "cost": to_tag(cost),
-        "domain": to_tag(domain),
+        "criterion": serialize(criterion),
+        "cost": serialize(cost),
+        "domain": serialize(domain),
     }
     return RunDirectory.create(path, about, data.rows, done=imported, locking=locking)
 
@@ -99,7 +99,7 @@ def _own_code(model: str, sources: Sources | None) -> tuple[str | None, dict[str
     return files.pop(name), files
 
 
-def execute(
+def train_run(
     run: RunDirectory,
     *,
     model: str | None = None,
@@ -112,14 +112,14 @@ def execute(
         model: the user's own ``FILE.py:FACTORY``, if the run has one.
         observers: who else watches, such as a progress bar.
     """
-    settings, about = settings_of(run), run.settings
+    settings, about = read_settings(run), run.settings
     if about.get("origin") == "imported":
         raise RunError(f"{run.path} was imported, not trained; there is nothing to resume.")
     data = load_same_data(run, settings)
     network = rebuild_model(run, settings, data, model)
     fabric = fabric or one_device(network)
-    method = build_method(settings, from_tag(about["cost"]), from_tag(about["domain"]))
-    criterion = from_tag(about["criterion"])
+    method = build_method(settings, deserialize(about["cost"]), deserialize(about["domain"]))
+    criterion = deserialize(about["criterion"])
     if not isinstance(criterion, CrossEntropy | SmoothMargin | SquaredError | MissProbability):
         raise RunError(f"{run.path} is corrupt: its criterion is {criterion!r}.")
     recorder = Recorder(run.path, writes=fabric.global_rank == 0)
@@ -133,9 +133,9 @@ def execute(
         batch_size=settings.batch_size,
         optimizer=lambda groups: chosen(groups, lr=settings.learning_rate),
         schedule=_cosine(settings.epochs) if settings.schedule == "cosine" else None,
-        certified=certified_set(settings, network, data),
+        certified=build_certified_set(settings, network, data),
         augment=build_augmentation(settings),
-        noise=Noise(settings.noise, from_tag(about["cost"])) if settings.noise else None,
+        noise=Noise(settings.noise, deserialize(about["cost"])) if settings.noise else None,
         weight_decay=decay_of_layers(settings.weight_decay),
         seed=settings.seed,
         fabric=fabric,
@@ -143,9 +143,9 @@ def execute(
         progress=False,
     )
     if fabric.global_rank == 0:
-        result = result_of(done, ModelLoss(network, criterion), data)
+        result = measure_result(done, ModelLoss(network, criterion), data)
         if settings.noise and done.robustness is not None:
-            gamma, cost = done.robustness.gamma, from_tag(about["cost"])
+            gamma, cost = done.robustness.gamma, deserialize(about["cost"])
             result["smoothed"] = smoothed_concavity(settings.noise, criterion, gamma, cost.strong_convexity)
         run.finish(network.state_dict(), result)
     return done

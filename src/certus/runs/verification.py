@@ -21,13 +21,13 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.files import as_json, read_certificate, read_content, sample_table
 from certus.errors import ArgumentError, require, require_confidence
 from certus.runs._kinds import is_digest
-from certus.runs.certification import CertifySettings, NoisySettings, fingerprint
+from certus.runs.certification import CertifySettings, SmoothingSettings, fingerprint
 from certus.runs.directory import SETTINGS, RunDirectory
 from certus.runs.files import WEIGHTS
-from certus.runs.loaded_run import TrainedRun
+from certus.runs.loaded_run import LoadedRun
 from certus.smoothing.certificate import SmoothedCertificate
-from certus.storage.files import DamageError, RunError, read_json, read_regular
-from certus.storage.write import unsealed
+from certus.storage.files import CorruptFileError, RunError, read_json, read_regular
+from certus.storage.write import without_checksum
 
 TABLE = "samples.csv"
 MOST_TABLE = 2**32
@@ -54,7 +54,7 @@ class Statement:
 
     @staticmethod
     def read(file: Path) -> Statement:
-        """Raises ``DamageError`` or ``ContradictionError`` for a file that cannot be true.
+        """Raises ``CorruptFileError`` or ``ContradictionError`` for a file that cannot be true.
 
         A certification that ends meanwhile exchanges both files: they are read again if the first changed.
         """
@@ -71,16 +71,16 @@ class Statement:
             settings, run = CertifySettings.from_json(about["settings"]), Path(about["run"])
             require_digests(about["digests"], "problem", "weights", "samples", "source", "table")
         except (AttributeError, KeyError, TypeError, ArgumentError) as reason:
-            raise DamageError(f"{file} is corrupt: its settings do not fit: {reason}") from None
+            raise CorruptFileError(f"{file} is corrupt: its settings do not fit: {reason}") from None
         return Statement(file, read_content(file), run, settings, _bytes(file.parent / TABLE))
 
-    def other_problem(self, trained: TrainedRun) -> list[str]:
+    def other_problem(self, trained: LoadedRun) -> list[str]:
         """Whether the run, or its data, is another than the one that was certified."""
         return changed_digests(self.content["about"], trained, self.settings)
 
     def differences(self, again: Certificate) -> list[str]:
         """Every number and word of the file, and of the table beside it, that is another now."""
-        now, about = unsealed(as_json(again)), self.content["about"]
+        now, about = without_checksum(as_json(again)), self.content["about"]
         digests = now["about"]["digests"] | {"table": about["digests"]["table"]}
         same = {name: about[name] for name in CIRCUMSTANCES if name in about}
         now["about"] = now["about"] | same | {"digests": digests}
@@ -134,7 +134,7 @@ def _weights_of(place: Path) -> object:
         return None
 
 
-def changed_digests(about: dict[str, Any], trained: TrainedRun, settings: CertifySettings) -> list[str]:
+def changed_digests(about: dict[str, Any], trained: LoadedRun, settings: CertifySettings) -> list[str]:
     """What of the problem, the weights, the samples and their source is not what was certified."""
     return [
         f"digests.{name}: the {name} are not those that were certified"
@@ -159,43 +159,43 @@ def _bytes(file: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as reason:
-        raise DamageError(f"{file} cannot be read: {reason.strerror}.") from None
+        raise CorruptFileError(f"{file} cannot be read: {reason.strerror}.") from None
 
 
 _OWN = (*CIRCUMSTANCES, "numpy_version")
 
 
 @dataclass(frozen=True)
-class NoisyStatement:
+class SmoothedStatement:
     """A certificate by smoothing as its file has it; see ``Statement``."""
 
     content: dict[str, Any]
     run: Path
     settings: CertifySettings
-    noisy: NoisySettings
+    noisy: SmoothingSettings
 
     @staticmethod
-    def read(file: Path) -> NoisyStatement:
-        """Raises ``DamageError`` or ``ContradictionError`` for a file that cannot be true."""
+    def read(file: Path) -> SmoothedStatement:
+        """Raises ``CorruptFileError`` or ``ContradictionError`` for a file that cannot be true."""
         certificate = SmoothedCertificate.load(file)
         about = certificate.about
         try:
             asked = dict(about["settings"])
-            noisy = NoisySettings(**asked.pop("noise"))
+            noisy = SmoothingSettings(**asked.pop("noise"))
             settings, run = CertifySettings.from_json(asked), Path(about["run"])
             require_confidence(settings.confidence)
             require_digests(about["digests"], "problem", "weights", "samples", "source")
         except (AttributeError, KeyError, TypeError, ValueError, ArgumentError) as reason:
-            raise DamageError(f"{file} is corrupt: its settings do not fit: {reason}") from None
-        return NoisyStatement(unsealed(certificate.as_json()), run, settings, noisy)
+            raise CorruptFileError(f"{file} is corrupt: its settings do not fit: {reason}") from None
+        return SmoothedStatement(without_checksum(certificate.as_json()), run, settings, noisy)
 
-    def other_problem(self, trained: TrainedRun) -> list[str]:
+    def other_problem(self, trained: LoadedRun) -> list[str]:
         """Whether the run, or its data, is another than the one that was certified."""
         return changed_digests(self.content["about"], trained, self.settings)
 
     def differences(self, again: SmoothedCertificate) -> list[str]:
         """Every number and word of the file that is another now."""
-        now, about = unsealed(again.as_json()), self.content["about"]
+        now, about = without_checksum(again.as_json()), self.content["about"]
         now["about"] = now["about"] | {name: about[name] for name in _OWN if name in about}
         return differences(_plain(self.content), _plain(now))
 
@@ -211,7 +211,7 @@ class NoisyStatement:
         return found
 
 
-def is_noisy(file: Path) -> bool:
+def is_smoothed(file: Path) -> bool:
     """Whether a file is, or was, a certificate by smoothing."""
     try:
         content = read_json(file)

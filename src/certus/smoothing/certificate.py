@@ -35,8 +35,14 @@ from certus.errors import (
 )
 from certus.evidence import Evidence
 from certus.rounding import SOME, up
-from certus.storage.files import DamageError, RunError, read_json
-from certus.storage.write import check_seal, require_no_booleans, seal, unsealed, write_json
+from certus.storage.files import CorruptFileError, RunError, read_json
+from certus.storage.write import (
+    add_checksum,
+    require_no_booleans,
+    verify_checksum,
+    without_checksum,
+    write_json,
+)
 
 SCHEMA = 1
 NAMES = ("error", "vote", "ideal_vote", "loss")
@@ -200,7 +206,7 @@ class SmoothedCertificate(Lookable):
             ],
             "brackets": [asdict(one) for one in self.curve()],
         }
-        return seal(content)
+        return add_checksum(content)
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""
@@ -214,12 +220,12 @@ class SmoothedCertificate(Lookable):
             raise RunError(f"{path} is no certificate by smoothing.")
         if (version := content.get("schema_version")) != SCHEMA or isinstance(version, bool):
             raise RunError(f"{path} is of another version of certus: certify again.")
-        check_seal(content, path)
+        verify_checksum(content, path)
         try:
-            return _read(unsealed(content))
+            return _read(without_checksum(content))
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, CertusError) as reason:
             line = " ".join(str(reason).split()) or type(reason).__name__
-            raise DamageError(f"{path} is corrupt: {line}") from None
+            raise CorruptFileError(f"{path} is corrupt: {line}") from None
 
     def _check(self, one: Quantity, rho: float) -> None:
         low, high = one.low(rho), one.high(rho)

@@ -27,7 +27,7 @@ class RunError(CertusError):
     """A run directory cannot be written, read or trusted; the message says which file and why."""
 
 
-class DamageError(RunError):
+class CorruptFileError(RunError):
     """A file is not what certus wrote: it was damaged, or altered."""
 
 
@@ -37,8 +37,8 @@ def read_json(path: Path) -> Any:
         return parse_json(read_regular(path, MOST_JSON).decode())
     except OSError as reason:
         raise RunError(f"Cannot read {path}: {reason.strerror}.") from None
-    except DamageError as reason:
-        raise DamageError(f"{path} is corrupt: {reason}") from None
+    except CorruptFileError as reason:
+        raise CorruptFileError(f"{path} is corrupt: {reason}") from None
     except ValueError:
         raise RunError(f"{path} is corrupt: it is no JSON file.") from None
 
@@ -50,14 +50,14 @@ def parse_json(text: str) -> Any:
 
     >>> parse_json('{"rho": 0.1, "rho": 0.2}')
     Traceback (most recent call last):
-    certus.storage.files.DamageError: the key "rho" is there twice.
+    certus.storage.files.CorruptFileError: the key "rho" is there twice.
     """
     try:
         content = json.loads(
             text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite, parse_int=_whole
         )
     except RecursionError:
-        raise DamageError("it is nested too deeply.") from None
+        raise CorruptFileError("it is nested too deeply.") from None
     _check_depth(content)
     return content
 
@@ -66,7 +66,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise DamageError(f'the key "{name}" is there twice.')
+            raise CorruptFileError(f'the key "{name}" is there twice.')
         found[name] = value
     return found
 
@@ -74,13 +74,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise DamageError(f"{text[:20]} is no finite number.")
+        raise CorruptFileError(f"{text[:20]} is no finite number.")
     return number
 
 
 def _whole(text: str) -> int:
     if len(text) > 20 or abs(number := int(text)) >= 2**63:
-        raise DamageError(f"{text[:20]}… is too large a number.")
+        raise CorruptFileError(f"{text[:20]}… is too large a number.")
     return number
 
 
@@ -90,7 +90,7 @@ def _check_depth(content: Any) -> None:
     while layer:
         depth += 1
         if depth > MOST_DEPTH:
-            raise DamageError("it is nested too deeply.")
+            raise CorruptFileError("it is nested too deeply.")
         inside = (
             one.values() if isinstance(one, dict) else one for one in layer if isinstance(one, dict | list)
         )

@@ -36,7 +36,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from certus.storage.files import DamageError, RunError
+from certus.storage.files import CorruptFileError, RunError
 
 _HOST = f"{zlib.crc32(platform.node().encode()):08x}"
 _TEMPORARY = re.compile(r"\.(?P<file>.+)\.(?P<host>[0-9a-f]{8})-(?P<process>\d+)-\d+\.tmp", re.DOTALL)
@@ -53,9 +53,9 @@ def write_atomically(path: Path, content: bytes) -> None:
     Written beside it, flushed to the disk, then renamed: a crash, a kill or a full disk leaves either the
     old file or the new one. A link is followed, and what is no file is never replaced.
     """
-    target = replaceable(path)
-    sweep_temporaries(target.parent, target.name)
-    temporary, kept = temporary_beside(target), ""
+    target = resolve_target(path)
+    remove_stale_temporaries(target.parent, target.name)
+    temporary, kept = temporary_path(target), ""
     try:
         with temporary.open("xb") as file:
             with contextlib.suppress(FileNotFoundError):
@@ -78,7 +78,7 @@ def write_json(path: Path, content: object) -> None:
     write_atomically(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
-def replaceable(path: Path) -> Path:
+def resolve_target(path: Path) -> Path:
     """The file that the path means, at the end of all links; raises ``WriteError`` for what is no file."""
     target = Path(os.path.realpath(path))
     try:
@@ -97,7 +97,7 @@ def _words(mode: int) -> str:
     return next((words for holds, words in kinds.items() if holds(mode)), "a device")
 
 
-def temporary_beside(target: Path) -> Path:
+def temporary_path(target: Path) -> Path:
     """A new name in the same folder that says whose it is, so that somebody else can tell when nobody's."""
     return target.with_name(f".{_label(target.name)}.{_HOST}-{os.getpid()}-{next(_counts)}.tmp")
 
@@ -108,11 +108,11 @@ def _label(name: str) -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether it is a name of ``temporary_beside``."""
+    """Whether it is a name of ``temporary_path``."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
-def sweep_temporaries(folder: Path, name: str | None = None, *, locked: bool = False) -> None:
+def remove_stale_temporaries(folder: Path, name: str | None = None, *, locked: bool = False) -> None:
     """Remove what killed processes have left unfinished in a folder: of one file, or of all.
 
     Args:
@@ -183,7 +183,7 @@ class RunLock:
     def __enter__(self) -> RunLock:
         if self._locking:
             self._acquire()
-            sweep_temporaries(self._folder, locked=True)
+            remove_stale_temporaries(self._folder, locked=True)
         return self
 
     def __exit__(
@@ -242,14 +242,14 @@ _COMPLETE = ".complete"
 
 
 @contextlib.contextmanager
-def appearing_together(folder: Path, last: str, *, locking: bool = True) -> Iterator[Path]:
+def file_transaction(folder: Path, last: str, *, locking: bool = True) -> Iterator[Path]:
     """A folder to write into; at the end of the block its files are in ``folder``, all at once.
 
     Args:
         last: the file that a reader looks for first, the only JSON file among them.
         locking: see ``RunLock``.
     """
-    written = temporary_beside(folder / _COMPLETE)
+    written = temporary_path(folder / _COMPLETE)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written.mkdir()
@@ -266,13 +266,13 @@ def appearing_together(folder: Path, last: str, *, locking: bool = True) -> Iter
         shutil.rmtree(written, ignore_errors=True)
 
 
-def complete(folder: Path, last: str, *, locking: bool = True) -> None:
+def finish_transaction(folder: Path, last: str, *, locking: bool = True) -> None:
     """Put into place what a killed process had written; waits for one that is alive."""
     with RunLock(folder, locking=locking, waiting=_in_patience):
         _put_in_place(folder, last)
 
 
-def pending(folder: Path) -> Path:
+def pending_transaction(folder: Path) -> Path:
     """Where the files lie that are to be put into place; there is no such folder if there are none."""
     return folder / _COMPLETE
 
@@ -306,41 +306,43 @@ def _in_patience() -> None:
     """Others hold this lock for a moment only."""
 
 
-SEAL = "sha256"
+CHECKSUM = "sha256"
 
 
-def seal(content: dict[str, Any]) -> dict[str, Any]:
+def add_checksum(content: dict[str, Any]) -> dict[str, Any]:
     """The document with the sha256 of all the rest, in sorted keys and without spaces.
 
     >>> seal({"rho": 0.1})["sha256"][:8], seal({"rho": 0.1}) == seal(seal({"rho": 0.1}))
     ('610d21b8', True)
     """
-    rest = unsealed(content)
+    rest = without_checksum(content)
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return rest | {SEAL: hashlib.sha256(text.encode()).hexdigest()}
+    return rest | {CHECKSUM: hashlib.sha256(text.encode()).hexdigest()}
 
 
-def unsealed(content: dict[str, Any]) -> dict[str, Any]:
+def without_checksum(content: dict[str, Any]) -> dict[str, Any]:
     """The document without its digest."""
-    return {name: value for name, value in content.items() if name != SEAL}
+    return {name: value for name, value in content.items() if name != CHECKSUM}
 
 
-def check_seal(content: dict[str, Any], name: object) -> None:
-    """Raise ``DamageError`` unless the document has the digest that it was written with."""
-    if SEAL not in content:
-        raise DamageError(f"{name} is corrupt: it has no {SEAL}.")
-    if content[SEAL] != seal(content)[SEAL]:
-        raise DamageError(f"{name} is corrupt: its content does not have the {SEAL} it was written with.")
+def verify_checksum(content: dict[str, Any], name: object) -> None:
+    """Raise ``CorruptFileError`` unless the document has the digest that it was written with."""
+    if CHECKSUM not in content:
+        raise CorruptFileError(f"{name} is corrupt: it has no {CHECKSUM}.")
+    if content[CHECKSUM] != add_checksum(content)[CHECKSUM]:
+        raise CorruptFileError(
+            f"{name} is corrupt: its content does not have the {CHECKSUM} it was written with."
+        )
 
 
 def require_no_booleans(content: Any, name: str = "it") -> None:
-    """Raise ``DamageError`` where true or false stands for a number: Python takes them for 1 and 0.
+    """Raise ``CorruptFileError`` where true or false stands for a number: Python takes them for 1 and 0.
 
     Args:
         name: of the entry, for the message.
     """
     if isinstance(content, bool):
-        raise DamageError(f"{name} is {str(content).lower()}, which is neither a number nor a word.")
+        raise CorruptFileError(f"{name} is {str(content).lower()}, which is neither a number nor a word.")
     if isinstance(content, dict):
         for key, value in content.items():
             require_no_booleans(value, key)

@@ -50,8 +50,8 @@ from certus.losses import loss_and_slope, predicted
 from certus.runs.certification import CertifySettings
 from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
 from certus.runs.factory import Feature, features_of
-from certus.runs.loaded_run import TrainedRun
-from certus.runs.sensitivity import Fragile, move_feature, spread_cost
+from certus.runs.loaded_run import LoadedRun
+from certus.runs.sensitivity import FeatureSensitivity, move_feature, spread_cost
 from certus.runs.settings import FLAGS, Settings
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.storage.files import RunError
@@ -122,7 +122,7 @@ SHARE = 0.1
 MOST_FEATURES = 12
 
 
-def steepest_features(trained: TrainedRun, rows: Samples) -> list[Feature]:
+def steepest_features(trained: LoadedRun, rows: Samples) -> list[Feature]:
     """Those along which the loss rises most, by first order; none of what is no table."""
     data = trained.data
     if not data.feature_names or rows.inputs.dim() != 2:
@@ -136,7 +136,9 @@ def steepest_features(trained: TrainedRun, rows: Samples) -> list[Feature]:
     return varied[:MOST_FEATURES]
 
 
-def fragile_features(trained: TrainedRun, rows: Samples, told: Callable[[int], None]) -> list[Fragile]:
+def fragile_features(
+    trained: LoadedRun, rows: Samples, told: Callable[[int], None]
+) -> list[FeatureSensitivity]:
     """The brackets where one feature moves and nothing else, from the most fragile on."""
     found = []
     for feature in steepest_features(trained, trained.data.test):
@@ -147,7 +149,7 @@ def fragile_features(trained: TrainedRun, rows: Samples, told: Callable[[int], N
     return sorted(found, key=lambda one: one.rank, reverse=True)
 
 
-def fragile_rows(found: Sequence[Fragile]) -> tuple[list[str], list[list[str]]]:
+def fragile_rows(found: Sequence[FeatureSensitivity]) -> tuple[list[str], list[list[str]]]:
     """The table: head and cells."""
     labelled = any(one.bracket.error_low is not None for one in found)
     head = ["feature", *(("error at least", "at most") if labelled else ()), "loss at least", "at most"]
@@ -322,7 +324,7 @@ class Findings:
         remarks: what could not be shown, and why.
     """
 
-    trained: TrainedRun
+    trained: LoadedRun
     chosen: Subset
     seed: int
     certificate: Certificate | None
@@ -333,7 +335,7 @@ class Findings:
     bound: SmoothnessBound | None
     share: ConcaveShare | None
     worst: Worst | None
-    fragile: list[Fragile]
+    fragile: list[FeatureSensitivity]
     remarks: tuple[str, ...] = ()
 
     @property
@@ -350,7 +352,7 @@ class Findings:
 
 
 def find_out(
-    trained: TrainedRun, unit: float, samples: int, seed: int, advance: Callable[[int], None] | None = None
+    trained: LoadedRun, unit: float, samples: int, seed: int, advance: Callable[[int], None] | None = None
 ) -> Findings:
     """Read and measure.
 
@@ -397,18 +399,18 @@ def find_out(
     )
 
 
-def unit_of(trained: TrainedRun) -> float:
+def unit_of(trained: LoadedRun) -> float:
     """The mean length of an input: ε = 1 of the attacks."""
     return typical_length(trained.data.train, 2.0) or 1.0
 
 
-def work(trained: TrainedRun, samples: int) -> int:
+def work(trained: LoadedRun, samples: int) -> int:
     """How many samples ``find_out`` will tell of."""
     rounds = len(STRENGTHS) + 1 + len(steepest_features(trained, trained.data.test))
     return min(samples, len(trained.data.test)) * rounds
 
 
-def _certificate(trained: TrainedRun, remarks: list[str]) -> Certificate | None:
+def _certificate(trained: LoadedRun, remarks: list[str]) -> Certificate | None:
     path = trained.run.path / CERTIFICATE_FOLDER / "certificate.json"
     if not path.exists():
         remarks.append(f"No certificate yet: certus certify {trained.run.path} --rho 0.01 makes one.")
@@ -416,14 +418,14 @@ def _certificate(trained: TrainedRun, remarks: list[str]) -> Certificate | None:
     return _own(trained, path, read_certificate, "The certificate", remarks)
 
 
-def _stability(trained: TrainedRun, remarks: list[str]) -> Certificate | None:
+def _stability(trained: LoadedRun, remarks: list[str]) -> Certificate | None:
     path = trained.run.path / OWN_LABELS_FOLDER / "certificate.json"
     if not path.exists():
         return None
     return _own(trained, path, read_certificate, "The certificate of predicted labels", remarks)
 
 
-def _smoothed(trained: TrainedRun, remarks: list[str]) -> SmoothedCertificate | None:
+def _smoothed(trained: LoadedRun, remarks: list[str]) -> SmoothedCertificate | None:
     path = trained.run.path / CERTIFICATE_FOLDER / "smoothing.json"
     if not path.exists():
         return None
@@ -431,7 +433,7 @@ def _smoothed(trained: TrainedRun, remarks: list[str]) -> SmoothedCertificate | 
 
 
 def _own(
-    trained: TrainedRun, path: Path, read: Callable[[Path], _Any], what: str, remarks: list[str]
+    trained: LoadedRun, path: Path, read: Callable[[Path], _Any], what: str, remarks: list[str]
 ) -> _Any | None:
     """What a file says of these weights; of others, and if it is damaged, nothing but a remark."""
     try:
@@ -445,7 +447,7 @@ def _own(
     return found
 
 
-def _bound(trained: TrainedRun) -> SmoothnessBound | None:
+def _bound(trained: LoadedRun) -> SmoothnessBound | None:
     """Layer by layer; None of a network that has no finite bound."""
     network = copy.deepcopy(trained.loss.model).double()
     shape = tuple(trained.data.test.inputs.shape[1:])
@@ -458,7 +460,7 @@ def _bound(trained: TrainedRun) -> SmoothnessBound | None:
     return found if math.isfinite(found.curvature) else None
 
 
-def _share(trained: TrainedRun, chosen: Subset) -> ConcaveShare | None:
+def _share(trained: LoadedRun, chosen: Subset) -> ConcaveShare | None:
     if trained.gamma is None:
         return None
     data = chosen.data
@@ -470,7 +472,7 @@ def _share(trained: TrainedRun, chosen: Subset) -> ConcaveShare | None:
         return None
 
 
-def _worst(trained: TrainedRun, chosen: Subset) -> Worst | None:
+def _worst(trained: LoadedRun, chosen: Subset) -> Worst | None:
     if trained.gamma is None:
         return None
     data = chosen.data
@@ -482,7 +484,7 @@ def _worst(trained: TrainedRun, chosen: Subset) -> Worst | None:
     return Worst(data.inputs, moved, data.targets, (before, after), trained.gamma)
 
 
-def _transported(trained: TrainedRun, data: Samples) -> Tensor:
+def _transported(trained: LoadedRun, data: Samples) -> Tensor:
     """T_γ of some samples; of a table, over its rows."""
     encoding = data.encoding
     if encoding is None or encoding.plain:

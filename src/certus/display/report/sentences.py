@@ -15,7 +15,7 @@ from certus.datasets import SplitDataset
 from certus.display.report.findings import Findings
 from certus.display.tables import differing_words, error_name
 from certus.runs.factory import features_of
-from certus.runs.loaded_run import TrainedRun
+from certus.runs.loaded_run import LoadedRun
 from certus.smoothing.certificate import SmoothedCertificate
 
 
@@ -62,7 +62,7 @@ def _in_noise(certificate: SmoothedCertificate, data: SplitDataset) -> str:
     )
 
 
-def _promise(one: Bracket, certificate: Certificate, trained: TrainedRun) -> str:
+def _promise(one: Bracket, certificate: Certificate, trained: LoadedRun) -> str:
     """ "If the data move by …, the error rate can reach … and cannot exceed …"."""
     words = "; ".join(filter(None, (move_example(one.rho, trained), f"in {trained.data.units}")))
     start = f"If the data move by a root mean square distance of {one.distance:.3g} ({words}), "
@@ -80,7 +80,7 @@ def _promise(one: Bracket, certificate: Certificate, trained: TrainedRun) -> str
     return f"{start} and cannot exceed {most} ({certificate.evidence}{_vacuous(high, limit)})."
 
 
-def move_example(rho: float, trained: TrainedRun) -> str:
+def move_example(rho: float, trained: LoadedRun) -> str:
     """A move of every sample that costs ρ, in the data's own units; empty if there is none to name.
 
     Along a direction d of unit cost c(d) a move by √(ρ/c(d)) costs ρ: costs of runs are squares of norms.

@@ -13,11 +13,11 @@ import torch
 
 from certus.datasets import load
 from certus.runs import RunDirectory, RunError
-from certus.runs.factory import settings_of
+from certus.runs.factory import read_settings
 from certus.runs.settings import Settings
-from certus.runs.train_run import execute, start_run
+from certus.runs.train_run import start_run, train_run
 from certus.storage.tensors import load_tensors, save_tensors
-from certus.storage.write import seal
+from certus.storage.write import add_checksum
 from tests.cli.test_cli import certus, refused
 
 COMMANDS = {
@@ -39,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         settings = Settings(data="csv:a.csv", model="mlp:3:elu", gamma=2.0, epochs=2)
-        execute(start_run(Path("run"), settings, load("csv:a.csv")))
+        train_run(start_run(Path("run"), settings, load("csv:a.csv")))
     shutil.copytree(folder / "run", folder / "other")
     return folder
 
@@ -75,9 +75,9 @@ def test_settings_have_kinds_and_ranges(folder: Path, changes: dict[str, Any], m
     """Even under a digest of their own."""
     about = json.loads((folder / "run/run.json").read_text())
     about["settings"] |= changes
-    (folder / "run/run.json").write_text(json.dumps(seal(about)))
+    (folder / "run/run.json").write_text(json.dumps(add_checksum(about)))
     with pytest.raises(RunError, match="run is corrupt: its settings do not fit") as caught:
-        settings_of(RunDirectory.open(folder / "run"))
+        read_settings(RunDirectory.open(folder / "run"))
     assert message in str(caught.value)
 
 
@@ -99,10 +99,12 @@ ENTRIES: dict[str, Any] = {
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_entry_has_its_kind(folder: Path, name: str) -> None:
     about = json.loads((folder / "run/run.json").read_text())
-    (folder / "run/run.json").write_text(json.dumps(seal(about | {name: ENTRIES[name]})))
+    (folder / "run/run.json").write_text(json.dumps(add_checksum(about | {name: ENTRIES[name]})))
     with pytest.raises(RunError, match=rf"run.json is corrupt: {name} is"):
         RunDirectory.open(folder / "run")
-    (folder / "run/run.json").write_text(json.dumps(seal({k: v for k, v in about.items() if k != name})))
+    (folder / "run/run.json").write_text(
+        json.dumps(add_checksum({k: v for k, v in about.items() if k != name}))
+    )
     with pytest.raises(RunError, match=rf"run.json lacks {name}"):
         RunDirectory.open(folder / "run")
 
@@ -142,7 +144,7 @@ def changed(content: dict[str, Any], path: str, value: object) -> dict[str, Any]
     for name in names[:-1]:
         inside = inside[name]
     inside[names[-1]] = value
-    return seal(copy)
+    return add_checksum(copy)
 
 
 @pytest.mark.parametrize("value", [None, True, "x", [], {}, -1, [0.5]], ids=str)
