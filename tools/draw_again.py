@@ -1,4 +1,4 @@
-"""Pages and pictures of results/ again, from what was measured, after a change of words or pictures alone.
+"""Write pages and pictures of results/ again from the stored measurements.
 
 python -m tools.draw_again NAME …
 """
@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def draw_again(name: str, results: Path = RESULTS) -> list[Path]:
-    """The files that were written."""
+    """Write the folder of a study again; return its files."""
     study, content = STUDIES[name], read_measured(results / name / MEASURED)
     scale = Scale(content["scale"])
     now = {"verdicts": verdicts_of(study, content["measured"]), "training": study.training_at(scale)}

@@ -11,10 +11,7 @@ from matplotlib.axes import Axes
 
 from certus.mdp.cartpole import variations
 from certus.mdp.evaluation import MeanEstimate
-from studies.cartpole import deep as pole_networks
-from studies.cartpole import gammas as pole_gammas
-from studies.cartpole import pendulum
-from studies.cartpole import schedules as pole_schedules
+from studies.cartpole import deep, gammas, pendulum, schedules
 from studies.cartpole import study as pole_agents
 from studies.cartpole.pairs import (
     gain_text,
@@ -83,7 +80,7 @@ def test_a_pair_is_drawn_as_it_is() -> None:
     ("study", "sizes"),
     [
         (pendulum.STUDY, {"episodes": 1, "trials": 1, "bins": [3, 3]}),
-        (pole_networks.STUDY, {"steps": 102, "environments": 2, "trials": 2}),
+        (deep.STUDY, {"steps": 102, "environments": 2, "trials": 2}),
     ],
     ids=lambda value: value.name if isinstance(value, Study) else "",
 )
@@ -98,7 +95,7 @@ def test_pairs_are_measured_and_told(study: Study, sizes: dict[str, Any], tmp_pa
 
 
 def test_a_sweep_is_drawn_as_it_was_measured(tmp_path: Path) -> None:
-    study = pole_gammas.STUDY
+    study = gammas.STUDY
     measured = small(study, tmp_path, episodes=2, trials=2)
     left, right = study.pictures[0].draw(measured).axes
     wanted = [
@@ -120,7 +117,7 @@ def test_a_sweep_is_drawn_as_it_was_measured(tmp_path: Path) -> None:
 
 
 def test_schedules_are_drawn_as_they_were_measured(tmp_path: Path) -> None:
-    study = pole_schedules.STUDY
+    study = schedules.STUDY
     measured = small(study, tmp_path, share=1e-3, trials=1)
     figure = study.pictures[0].draw(measured)
     points = [height for axes in figure.axes for line in heights(axes) for height in line]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from certus.errors import UnsupportedError
-from studies import workspace as workspaces
+from studies import workspace
 from studies.certified_training import STUDY, certified_text, certified_verdicts, draw_errors
 from studies.study import Outcome, Scale
 from studies.workspace import Workspace, require_inputs
@@ -104,8 +104,8 @@ def test_autoattack_is_asked_for_before_the_work(monkeypatch: pytest.MonkeyPatch
     def missing(package: str) -> str:
         raise PackageNotFoundError(package)
 
-    monkeypatch.setattr(workspaces, "version", missing)
-    monkeypatch.setattr(workspaces, "load", lambda name: None)
+    monkeypatch.setattr(workspace, "version", missing)
+    monkeypatch.setattr(workspace, "load", lambda name: None)
     with pytest.raises(
         UnsupportedError, match="certified-training needs torchattacks: pip install --no-deps"
     ):

@@ -16,9 +16,7 @@ from torch.func import grad, jacrev
 
 from certus.data import Samples
 from certus.datasets import load
-from studies import convergence as convergence_runs
-from studies import generalization
-from studies import generalization as generalization_samples
+from studies import convergence, generalization
 from studies.study import Scale
 from studies.workspace import Workspace
 
@@ -32,10 +30,10 @@ def softmax_loss(weights: Tensor, point: Tensor) -> Tensor:
 def test_of_the_linear_softmax(seed: int) -> None:
     """Exact Hessians for ‖W‖₂ ≤ b, ‖x‖ ≤ R never exceed the formulas; some come near."""
     generator = torch.Generator().manual_seed(seed)
-    known = convergence_runs.softmax_constants(1.0, 3)
+    known = convergence.softmax_constants(1.0, 3)
     reach = known.noise / math.sqrt(2)
     weights = torch.randn(3, 4, generator=generator, dtype=torch.float64)
-    weights *= convergence_runs.NORM_BOUND * (0.01 if seed % 2 else 1) / torch.linalg.matrix_norm(weights, 2)
+    weights *= convergence.NORM_BOUND * (0.01 if seed % 2 else 1) / torch.linalg.matrix_norm(weights, 2)
     point = torch.randn(4, generator=generator, dtype=torch.float64)
     point *= reach / point.norm()
     flat = weights.flatten()
@@ -43,7 +41,7 @@ def test_of_the_linear_softmax(seed: int) -> None:
     mixed = jacrev(grad(softmax_loss), argnums=1)(flat, point)
     assert torch.linalg.matrix_norm(mixed, 2) <= known.cross_smoothness
     bent = jacrev(grad(softmax_loss, argnums=1), argnums=1)(flat, point)
-    assert torch.linalg.eigvalsh(bent)[-1] <= 2 * convergence_runs.STEP_GAMMA - known.modulus + 1e-12
+    assert torch.linalg.eigvalsh(bent)[-1] <= 2 * convergence.STEP_GAMMA - known.modulus + 1e-12
     assert grad(softmax_loss)(flat, point).norm() <= known.noise + 1e-12
 
 
@@ -57,19 +55,17 @@ def test_they_are_not_idle() -> None:
 def test_no_sample_moves_further_than_claimed() -> None:
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(200, 2, generator=generator, dtype=torch.float64)
-    data = Samples(
-        points / points.norm(dim=1, keepdim=True) * generalization_samples.RADIUS, torch.arange(200) % 2
-    )
-    for weights in generalization_samples.random_weights(20, generator):
+    data = Samples(points / points.norm(dim=1, keepdim=True) * generalization.RADIUS, torch.arange(200) % 2)
+    for weights in generalization.random_weights(20, generator):
         assert torch.linalg.matrix_norm(weights) <= 1 + 1e-12
-        assert generalization_samples.moved_costs(weights, data).max() <= generalization_samples.REACH**2
+        assert generalization.moved_costs(weights, data).max() <= generalization.REACH**2
 
 
 def test_the_bound_for_one_network_is_hoeffdings() -> None:
     """P(|mean − E| > t) ≤ 2 exp(−2nt²/r⁴) = δ."""
-    t = generalization_samples.fixed_bound(500)
-    assert 2 * math.exp(-2 * 500 * t**2 / generalization_samples.REACH**4) == pytest.approx(0.05)
-    assert generalization_samples.uniform_bound(500) > 10 * t
+    t = generalization.fixed_bound(500)
+    assert 2 * math.exp(-2 * 500 * t**2 / generalization.REACH**4) == pytest.approx(0.05)
+    assert generalization.uniform_bound(500) > 10 * t
 
 
 def test_the_surrogate_and_its_gradient_are_those_of_another_solver() -> None:
@@ -86,7 +82,7 @@ def test_the_surrogate_and_its_gradient_are_those_of_another_solver() -> None:
             def fall(moved: Any, point: Any = point, label: int = label) -> float:
                 outputs = at.numpy() @ moved
                 gap = float(logsumexp(outputs) - outputs[label])
-                return convergence_runs.STEP_GAMMA * float(((moved - point) ** 2).sum()) - gap
+                return convergence.STEP_GAMMA * float(((moved - point) ** 2).sum()) - gap
 
             total -= minimize(fall, point, tol=1e-12).fun / 3
         return total
@@ -94,7 +90,7 @@ def test_the_surrogate_and_its_gradient_are_those_of_another_solver() -> None:
     model = torch.nn.Linear(4, 3, bias=False).double()
     with torch.no_grad():
         model.weight.copy_(weights)
-    value, slope = convergence_runs.surrogate_gradient(model, data)
+    value, slope = convergence.surrogate_gradient(model, data)
     assert value == pytest.approx(mean_of_phi(weights), abs=1e-9)
     for row, column in ((0, 0), (1, 3), (2, 1)):
         step = torch.zeros_like(weights)
@@ -106,14 +102,14 @@ def test_the_surrogate_and_its_gradient_are_those_of_another_solver() -> None:
 def test_a_run_of_the_theorem(tmp_path: Path) -> None:
     """From W = 0, where ‖∇F‖ is largest; its norm is that of all iterates, not of some."""
     settings = {"steps": 300, "seed": 0, "gradients": 50, "tolerance": 1e-8}
-    found = convergence_runs.measure_run(Workspace(tmp_path), settings)
-    known = convergence_runs.softmax_constants(1.0, 10)
+    found = convergence.measure_run(Workspace(tmp_path), settings)
+    known = convergence.softmax_constants(1.0, 10)
     assert found["step_size"] == known.step_size(300)
     assert 0 < found["mean_square"] < found["bound"] == known.bound(300, found["accuracy"])
     assert found["accuracy"] < 1e-6
     assert 0 < found["largest_norm"] <= 300 * found["step_size"] * known.noise
     assert found["average_value"] < math.log(10), "F at the start, W = 0"
-    short = convergence_runs.measure_run(Workspace(tmp_path), settings | {"steps": 30})
+    short = convergence.measure_run(Workspace(tmp_path), settings | {"steps": 30})
     assert found["mean_square"] < short["mean_square"]
 
 
@@ -128,24 +124,24 @@ def test_the_average_iterate_is_that_of_another_program(tmp_path: Path) -> None:
         at = points
         for _ in range(100):
             errors = softmax(at @ weights.T, axis=1) - np.eye(10)[wanted]
-            at = points + errors @ weights / (2 * convergence_runs.STEP_GAMMA)
+            at = points + errors @ weights / (2 * convergence.STEP_GAMMA)
         return at, errors
 
     def surrogate(weights: Any) -> float:
         at, _ = moved(weights, inputs, labels)
         outputs = at @ weights.T
         losses = logsumexp(outputs, axis=1) - outputs[np.arange(len(labels)), labels]
-        return float((losses - convergence_runs.STEP_GAMMA * ((at - inputs) ** 2).sum(1)).mean())
+        return float((losses - convergence.STEP_GAMMA * ((at - inputs) ** 2).sum(1)).mean())
 
     steps, generator = 10, torch.Generator().manual_seed(3)
-    rate = convergence_runs.softmax_constants(1.0, 10).step_size(steps)
+    rate = convergence.softmax_constants(1.0, 10).step_size(steps)
     iterates = [np.zeros((10, 64))]
     for _ in range(steps):
         row = torch.randint(len(labels), (1,), generator=generator).numpy()
         at, errors = moved(iterates[-1], inputs[row], labels[row])
         iterates.append(iterates[-1] - rate * errors.T @ at)
     settings = {"steps": steps, "seed": 3, "gradients": 50, "tolerance": 1e-12}
-    found = convergence_runs.measure_run(Workspace(tmp_path), settings)
+    found = convergence.measure_run(Workspace(tmp_path), settings)
     average, last = surrogate(np.mean(iterates[:steps], axis=0)), surrogate(iterates[-1])
     assert abs(average - last) > 1e-4, "else the two could not be told apart"
     assert found["average_value"] == pytest.approx(average, abs=1e-7)
@@ -153,8 +149,8 @@ def test_the_average_iterate_is_that_of_another_program(tmp_path: Path) -> None:
 
 
 def test_the_least_of_a_convex_surrogate(tmp_path: Path) -> None:
-    found = convergence_runs.measure_best(Workspace(tmp_path), {"iterations": 60})
-    run = convergence_runs.measure_run(
+    found = convergence.measure_best(Workspace(tmp_path), {"iterations": 60})
+    run = convergence.measure_run(
         Workspace(tmp_path), {"steps": 100, "seed": 0, "gradients": 50, "tolerance": 1e-8}
     )
     assert found["value"] < run["average_value"]

@@ -14,7 +14,7 @@ from certus.display.attack_figures import Curve, Panel, sweep_figure
 from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
 from certus.storage.files import RunError
-from studies.dogs import features as dog_features
+from studies.dogs import features
 from studies.dogs import study as dogs
 from studies.dogs.attacks import attacked, farthest_behind, two_panels
 from studies.dogs.features import photo_features, read_portion, scaled, write_portion
@@ -49,12 +49,12 @@ def test_an_interrupted_pass_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         return original(network, images)
 
-    original = dog_features._computed
-    monkeypatch.setattr(dog_features, "PORTION", 2)
-    monkeypatch.setattr(dog_features, "_computed", computed)
-    monkeypatch.setattr(dog_features, "feature_network", lambda: network)
+    original = features._computed
+    monkeypatch.setattr(features, "PORTION", 2)
+    monkeypatch.setattr(features, "_computed", computed)
+    monkeypatch.setattr(features, "feature_network", lambda: network)
     monkeypatch.setattr(
-        dog_features, "photographs", lambda part, count: Samples(pictures[part][:count], torch.zeros(count))
+        features, "photographs", lambda part, count: Samples(pictures[part][:count], torch.zeros(count))
     )
     with pytest.raises(KeyboardInterrupt):
         photo_features(Workspace(tmp_path), 3, 1)
@@ -84,7 +84,7 @@ def test_the_last_layer_sees_features_before_they_were_divided(
     divided = Samples(torch.tensor([0.2, 0.8, 0.6]).reshape(3, 1, 1, 1), torch.tensor([5, 5, 0]))
     kernel, bias = np.zeros((1, 1000), np.float32), np.full(1000, -100.0, np.float32)
     kernel[0, 200], bias[[0, 200]] = 1.0, (0.0, -5.0)  # class 200 is a breed, class 0 is none
-    monkeypatch.setattr(dogs, "photo_features", lambda *_: dog_features.Features(divided, divided, 10.0))
+    monkeypatch.setattr(dogs, "photo_features", lambda *_: features.Features(divided, divided, 10.0))
     monkeypatch.setattr(dogs, "resnet50_weights", lambda: {"fc1000/kernel": kernel, "fc1000/bias": bias})
     part = dogs.STUDY.parts(Scale.QUICK)[0]
     found = part.measure(Workspace(tmp_path), part.settings)

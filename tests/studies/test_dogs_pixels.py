@@ -10,7 +10,7 @@ from torch import nn
 
 from certus.data import Samples
 from certus.storage.files import RunError
-from studies.dogs import attacks as dog_pixels
+from studies.dogs import attacks
 from studies.dogs.attacks import fine_tuned, fit_last_layer, moves_of_wrm
 from studies.dogs.resnet50 import Resnet50
 from studies.workspace import Workspace, trained_network
@@ -40,9 +40,9 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """With eight small photographs, and a small network."""
     drawn = torch.Generator().manual_seed(0)
     pictures = Samples(torch.rand(8, 3, 32, 32, generator=drawn), torch.arange(8) % 2)
-    monkeypatch.setattr(dog_pixels, "resnet50_weights", dict)
-    monkeypatch.setattr(dog_pixels, "pretrained", lambda weights, outputs: Resnet50(outputs, 8, (1,)))
-    monkeypatch.setattr(dog_pixels, "photographs", lambda part, count: pictures[:count])
+    monkeypatch.setattr(attacks, "resnet50_weights", dict)
+    monkeypatch.setattr(attacks, "pretrained", lambda weights, outputs: Resnet50(outputs, 8, (1,)))
+    monkeypatch.setattr(attacks, "photographs", lambda part, count: pictures[:count])
     return Workspace(tmp_path)
 
 

@@ -17,12 +17,9 @@ from torch import Tensor, nn
 from certus.attacks import GradientAttack, Margin
 from certus.data import Samples
 from certus.losses import ModelLoss
-from studies.mnist import bounds as mnist_bounds
+from studies.mnist import bounds, large_budget, small_budget, sup_norm
 from studies.mnist import cost as training_cost
 from studies.mnist import gamma as mnist_gamma
-from studies.mnist import large_budget as mnist_large
-from studies.mnist import small_budget as mnist_methods
-from studies.mnist import sup_norm as mnist_inf
 from studies.mnist.families import sup_family_parts
 from studies.mnist.networks import MEAN_LENGTH, MNIST_METHODS, mnist_network, random_images, reach
 from studies.mnist.surface import first_errors
@@ -89,7 +86,7 @@ def test_errors_under_attack_are_those_of_the_attack(workspace: Workspace) -> No
 def test_the_papers_rule_with_strides_apart(workspace: Workspace) -> None:
     """By hand: the norm of each whole convolution, by its Fourier transform on the padded image."""
     how = {"method": "erm", "epochs": 1, "seed": 0, "images": 100}
-    found = mnist_bounds.measure_strides(workspace, {"networks": {"a": {"ERM": how}}})["a"]["ERM"]
+    found = bounds.measure_strides(workspace, {"networks": {"a": {"ERM": how}}})["a"]["ERM"]
     layers = [layer for layer in mnist_network(workspace, how).model.modules() if hasattr(layer, "weight")]
     weights = [cast(Tensor, layer.weight).detach().double() for layer in layers]
     norms = [torch.linalg.matrix_norm(weights[2].flatten(1), 2), torch.linalg.matrix_norm(weights[3], 2)]
@@ -172,7 +169,7 @@ def verdicts_of(study: Study, folder: Path) -> dict[str, Any]:
 
 
 def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
-    verdicts = verdicts_of(mnist_methods.STUDY, tmp_path)
+    verdicts = verdicts_of(small_budget.STUDY, tmp_path)
     found = {name: (one["outcome"], *one["ours"].values()) for name, one in verdicts.items()}
     assert [number["value"] for number in found["concavity"][1:]] == [100, 0.97, 0.89, 1]
     assert found["accuracy"][0] == found["stability"][0] == found["certificate"][0] == "no"
@@ -184,10 +181,10 @@ def test_the_page_of_the_small_budget(tmp_path: Path) -> None:
     ("study", "name", "outcome", "values"),
     [
         (mnist_gamma.STUDY, "stability", "not comparable", {"at which it falls": 0}),
-        (mnist_large.STUDY, "concavity", "no", {"undecided points": 1}),
-        (mnist_inf.STUDY, "natural images", "not comparable", {"gap": 0}),
-        (mnist_inf.PROX_STUDY, "natural images", "not comparable", {"gap": 0}),
-        (mnist_bounds.STUDY, "three wishes", "no", {"with all three, by our bound": 2}),
+        (large_budget.STUDY, "concavity", "no", {"undecided points": 1}),
+        (sup_norm.STUDY, "natural images", "not comparable", {"gap": 0}),
+        (sup_norm.PROX_STUDY, "natural images", "not comparable", {"gap": 0}),
+        (bounds.STUDY, "three wishes", "no", {"with all three, by our bound": 2}),
         (training_cost.STUDY, "runtime", "no", {"times ERM": 12, "gradients of a sample": 16}),
     ],
     ids=lambda value: value.name if isinstance(value, Study) else "",
@@ -202,9 +199,9 @@ def test_the_pages_of_the_others(
 
 def test_the_papers_multipliers_are_those_of_keras() -> None:
     """λ‖w‖² has the gradient 2λw; torch's decay adds its own number times w."""
-    assert mnist_bounds.layer_decay(None) == 0
-    assert mnist_bounds.layer_decay(0.05) == "0=0.1,2=0.1,4=0.02,7=0.02"
-    assert mnist_bounds.layer_decay(0.05, factor=1) == "0=0.05,2=0.05,4=0.01,7=0.01"
+    assert bounds.layer_decay(None) == 0
+    assert bounds.layer_decay(0.05) == "0=0.1,2=0.1,4=0.02,7=0.02"
+    assert bounds.layer_decay(0.05, factor=1) == "0=0.05,2=0.05,4=0.01,7=0.01"
 
 
 def made_up(part: Part) -> Part:

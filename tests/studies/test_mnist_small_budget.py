@@ -7,8 +7,7 @@ from typing import Any, cast
 import pytest
 
 from certus.runs.settings import Settings
-from studies.mnist import large_budget as mnist_large
-from studies.mnist import sup_norm as mnist_inf
+from studies.mnist import large_budget, sup_norm
 from studies.mnist.networks import MNIST_METHODS, mnist_network, mnist_training, recipe
 from studies.mnist.small_budget import method_verdicts
 from studies.study import Outcome, Scale, Verdict, outcome_of
@@ -164,7 +163,7 @@ def test_distinctions_are_those_at_their_farthest(
         errors = dict.fromkeys(("fgm", "ifgm", "pgm"), worst) | {"wrm": best, "erm": 1.0}
         for name, error in errors.items():
             measured[f"{family}:pgm-{name}-0"] = sweep_of(name, 0, 0.01, 0.1, error, half=half)
-    one = mnist_large.distinction_verdict(measured, "pgm", "inf")
+    one = large_budget.distinction_verdict(measured, "pgm", "inf")
     assert one.outcome is outcome_of(agrees)
     assert value(one, "large budget, WRM least, at 0.2 C") == pytest.approx(100 * (large[1] - large[0]))
     assert value(one, "small budget, WRM least, at 0.2 C") == pytest.approx(40)
@@ -194,6 +193,6 @@ def test_the_papers_ascent_beside_ours() -> None:
         measured[f"small:network-{kind}-0"] = {"test_error": clean, "rho_hat": 0.25}
         for attack in ("pgm", "fgm", "ifgm"):
             measured[f"small:{attack}-{kind}-0"] = sweep_of(kind, 0, clean, 10 * clean, 20 * clean)
-    text = mnist_inf.by_paper_text(measured)
+    text = sup_norm.by_paper_text(measured)
     assert "| PGM, L2 | 1.0 / 2.0 | 10.0 / 20.0 | 20.0 / 40.0 |" in text
-    assert mnist_inf.by_paper_text({}) == ""
+    assert sup_norm.by_paper_text({}) == ""

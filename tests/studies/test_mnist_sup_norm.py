@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from certus.attacks.evaluate import wilson
-from studies.mnist import large_budget as mnist_large
+from studies.mnist import large_budget
 from studies.mnist.networks import MNIST_METHODS
 from studies.mnist.sup_norm import SUP_RULES, longer_text, sup_norm_verdicts
 from studies.mnist.sweeps import NORMS_SHOWN, attack_verdicts, curve_of, difference_of_proportions
@@ -61,7 +61,7 @@ def test_leads_within_the_sampling_error() -> None:
 def test_concavity_is_judged_at_the_images(image: int, halfway: int, agrees: bool | None) -> None:
     places = {"image": image, "halfway": halfway}
     share = {where: {"concave": 100 - count, "unresolved": 0} for where, count in places.items()}
-    found = mnist_large.concavity_verdict(share | {"count": 100})
+    found = large_budget.concavity_verdict(share | {"count": 100})
     assert found.outcome is outcome_of(agrees)
 
 

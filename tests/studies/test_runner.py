@@ -1,4 +1,4 @@
-"""A small reproduction of our own: what is kept, what is measured again, what is written."""
+"""A small made-up study: which parts are stored, measured again, and written."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_a_committed_page_is_what_its_numbers_say(name: str) -> None:
     assert {path.name for path in (COMMITTED / name).iterdir()} == files
 
 
-def test_all_reproductions_have_what_a_page_needs() -> None:
+def test_all_studies_have_what_a_page_needs() -> None:
     for name in STUDIES:
         (study,) = select_studies(name)
         assert study.name == name
