@@ -25,7 +25,7 @@ from benchmarks._results import write_entry
 from certus.bounds import spectral
 from certus.data import Samples, Subset
 from certus.datasets import SplitDataset
-from certus.training import evaluate
+from certus.training.metrics import clean_metrics
 
 ENTRIES = ("cnn", "mlp")
 
@@ -56,7 +56,7 @@ def everywhere(data: SplitDataset, args: Args) -> dict[str, Any]:
     start = time.process_time()
     bound = certus.input_smoothness(model, input_shape=(1, 28, 28))
     seconds = time.process_time() - start
-    accuracy = evaluate(certus.ModelLoss(model), data.test)["accuracy"]
+    accuracy = clean_metrics(certus.ModelLoss(model), data.test)["accuracy"]
     test = some(data, 256, args)
     curved = certus.inner.largest_curvature(
         certus.ModelLoss(model.double()), test.inputs.double(), test.targets, max_products=20

@@ -35,7 +35,7 @@ from benchmarks._results import forget_unfinished, read_unfinished, write_entry,
 from certus.data import Samples, Subset
 from certus.inner import Maximizer
 from certus.inner.methods import ERM, Method
-from certus.training import evaluate
+from certus.training.metrics import clean_metrics
 
 METHODS: dict[str, Maximizer | None] = {
     "erm": None,
@@ -154,7 +154,7 @@ def reached(learner: Learner, data: Samples, args: Args) -> dict[str, float]:
     found = {
         "phi": float(careful.value.mean()),
         "rho_hat": float(careful.transport_cost.mean()),
-        "accuracy": evaluate(loss, data)["accuracy"],
+        "accuracy": clean_metrics(loss, data)["accuracy"],
     }
     if maximizer is not None:
         own, paper = solve(maximizer), solve(certus.inner.PaperAscent(steps=16))

@@ -26,7 +26,7 @@ import torch
 import certus
 from certus._format import at_least, at_most
 from certus.attacks.adapters import Torchattacks
-from certus.attacks.evaluate import Outcome, attack_data, worst_of
+from certus.attacks.evaluation import Evaluation, evaluate, worst_of
 from certus.attacks.minimum_norm import Margin
 from certus.attacks.projected_gradient_descent import PGM
 from certus.certificates.cache import FileMemory
@@ -40,7 +40,7 @@ from certus.runs.directory import METRICS
 from certus.runs.loaded_run import LoadedRun
 from certus.runs.settings import Settings
 from certus.storage.tensors import digest
-from certus.training import evaluate
+from certus.training.metrics import clean_metrics
 from studies.page import markdown_table
 from studies.study import (
     Measured,
@@ -98,14 +98,16 @@ class SupTrial:
         import torchattacks
 
         attack = Torchattacks(partial(torchattacks.AutoAttack, norm="Linf", eps=self.epsilon, seed=0))
-        return error_of(attack_data(plain_loss(trained), data, attack, batch_size=len(data)))
+        return error_of(
+            evaluate(trained.loss.model, data, attack, criterion=CrossEntropy(), batch_size=len(data))
+        )
 
     def _run(
         self, trained: LoadedRun, loss: ModelLoss, data: Samples, steps: int, step: float, starts: int
-    ) -> Outcome:
+    ) -> Evaluation:
         domain = trained.data.domain if self.clipped else Unbounded()
         attack = PGM(self.epsilon, math.inf, steps=steps, step_size=step, domain=domain, restarts=starts)
-        return attack_data(loss, data, attack, batch_size=500)
+        return evaluate(loss.model, data, attack, criterion=loss.criterion, batch_size=500)
 
 
 SUP_TRIALS = tuple(SupTrial(epsilon, clipped) for clipped in (True, False) for epsilon in (0.05, 0.10))
@@ -116,9 +118,9 @@ def plain_loss(trained: LoadedRun) -> ModelLoss:
     return ModelLoss(trained.loss.model, CrossEntropy())
 
 
-def error_of(outcome: Outcome) -> float:
+def error_of(evaluation: Evaluation) -> float:
     """Return the error rate under an attack."""
-    error = outcome.error()
+    error = evaluation.error
     assert error is not None
     return error.value
 
@@ -132,7 +134,7 @@ def proven_curvature(trained: LoadedRun) -> dict[str, float | None]:
 
 def clean_error(trained: LoadedRun, data: Samples) -> dict[str, float]:
     """Return error rate and mean loss without an attack."""
-    evaluation = evaluate(plain_loss(trained), data)
+    evaluation = clean_metrics(plain_loss(trained), data)
     return {"error": 1 - evaluation["accuracy"], "loss": evaluation["loss"]}
 
 

@@ -20,14 +20,14 @@ from certus import WRM, Box, ModelLoss, SquaredL2
 from certus.attacks import (
     FGSM,
     PGD,
-    attack_data,
+    evaluate,
     fair_epsilon,
     largest_penalty,
     minimum_norm_attack,
     typical_length,
     worst_of,
 )
-from certus.attacks.evaluate import paired_differences
+from certus.attacks.evaluation import paired_differences
 from certus.costs import Cost, Mahalanobis, Masked, SquaredLp, SquaredSup, WeightedL2
 from certus.data import Samples
 from certus.inner import largest_curvature
@@ -214,21 +214,21 @@ def test_a_cost_of_the_users_is_tried() -> None:
 def test_attacks() -> None:
     def all_of(loss: ModelLoss, data: Samples) -> list[Any]:
         attacks: list[MethodLike] = [FGSM(0.2), PGD(0.5, 2.0, steps=4, restarts=2), WRM(1.0)]
-        outcomes = [attack_data(loss, data, attack, batch_size=10) for attack in attacks]
+        outcomes = [evaluate(loss.model, data, attack, batch_size=10) for attack in attacks]
         worst, first = worst_of(outcomes), outcomes[0]
-        interval, difference = worst.mean_loss(), paired_differences(worst, first)
-        regression = replace(first, wrong=None)
-        loss_difference = paired_differences(replace(worst, wrong=None), regression)
+        interval, difference = worst.loss, paired_differences(worst, first)
+        regression = replace(first, errors=None)
+        loss_difference = paired_differences(replace(worst, errors=None), regression)
         near = minimum_norm_attack(loss, data.inputs, data.targets, norm=2.0, steps=4, rounds=4)
         cost = WeightedL2(WEIGHTS)
         penalty = largest_penalty(loss, data.inputs, data.targets, cost=cost, rounds=4)
         curved = largest_curvature(loss, data.inputs, data.targets, cost=cost)
         return [
-            *(outcome.loss for outcome in outcomes),
+            *(outcome.losses for outcome in outcomes),
             *(outcome.l2 for outcome in outcomes),
             worst.sup,
             worst.rho_test,
-            worst.error().value,  # type: ignore[union-attr]
+            worst.error.value,  # type: ignore[union-attr]
             *(interval.low, interval.value, difference.low, loss_difference.low),
             *(near.distance, penalty.distance, penalty.gamma),
             *(curved.largest, curved.residual),

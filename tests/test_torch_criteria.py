@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import certus
 from certus import WRM, ModelLoss
 from certus.attacks import PGD
-from certus.attacks.evaluate import attack_data
+from certus.attacks.evaluation import evaluate
 from certus.certificates import Certificate
 from certus.certificates.files import as_json
 from certus.certificates.linear import certify_straight
@@ -147,10 +147,10 @@ def test_training_and_attacks_take_them(name: str) -> None:
     if name == "weights":
         return  # the mean of a batch belongs to no sample: refused below
     loss = ModelLoss(model, criterion)
-    outcome = attack_data(loss, Samples(INPUTS, targets), PGD(0.3, 2.0, steps=5))
+    outcome = evaluate(loss.model, Samples(INPUTS, targets), PGD(0.3, 2.0, steps=5), criterion=loss.criterion)
     with torch.no_grad():
-        assert float(outcome.loss.mean()) > float(criterion(model(INPUTS), targets))
-    assert (outcome.wrong is None) is (name in ("squares", "huber"))
+        assert float(outcome.losses.mean()) > float(criterion(model(INPUTS), targets))
+    assert (outcome.errors is None) is (name in ("squares", "huber"))
 
 
 def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -281,7 +281,7 @@ USES: dict[str, Callable[[nn.Module], object]] = {
         model, (INPUTS, LABELS), method=WRM(gamma=1.0), epochs=1, progress=False
     ),
     "attack": lambda model: PGD(0.1)(ModelLoss(model), INPUTS, LABELS),
-    "outcomes": lambda model: attack_data(ModelLoss(model), Samples(INPUTS, LABELS), PGD(0.1)),
+    "outcomes": lambda model: evaluate(model, Samples(INPUTS, LABELS), PGD(0.1)),
     "WRM": lambda model: WRM(gamma=1.0)(ModelLoss(model), INPUTS, LABELS),
 }
 

@@ -290,16 +290,16 @@ def _attacks() -> dict[str, Case]:
     import torch
 
     import certus
-    from certus.attacks import BIM, FGSM, PGD, attack_data, minimum_norm_attack
+    from certus.attacks import BIM, FGSM, PGD, evaluate, minimum_norm_attack
 
     model = certus.models.build_model("mlp:32", certus.datasets.digits(), seed=0)
     certus.fit(model, certus.datasets.digits(), epochs=2, progress=False)
     data, loss = certus.datasets.digits().test[:100], certus.ModelLoss(model)
 
     def attacked(attack: Any) -> Numbers:
-        outcome = attack_data(loss, data, attack)
-        assert outcome.wrong is not None
-        return {"loss": outcome.loss.tolist(), "wrong": outcome.wrong.tolist()}
+        outcome = evaluate(loss.model, data, attack)
+        assert outcome.errors is not None
+        return {"loss": outcome.losses.tolist(), "wrong": outcome.errors.tolist()}
 
     infinity = float("inf")
     kinds: dict[str, Any] = {"fgm": FGSM, "ifgm": BIM, "pgm": PGD}  # names of cases in other checkouts

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         smoothing,
         training,
     )
+    from certus.attacks import evaluate
     from certus.bounds import input_smoothness
     from certus.certificates import Certificate, certify
     from certus.costs import SquaredL2
@@ -63,6 +64,7 @@ __all__ = [
     "datasets",
     "domains",
     "estimators",
+    "evaluate",
     "fit",
     "inner",
     "input_smoothness",
@@ -86,6 +88,7 @@ _HOMES = {
     "SquaredL2": "costs",
     "certify": "certificates",
     "certify_smoothed": "smoothing",
+    "evaluate": "attacks",
     "fit": "training",
     "input_smoothness": "bounds",
     "load_run": "runs",

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from certus.attacks import FGM, PGM
-from certus.attacks.evaluate import Trial, sweep, typical_length
+from certus.attacks.evaluation import Trial, sweep, typical_length
 from certus.data import Samples
 from certus.display.attack_figures import Curve, Panel, Style, numbered_styles, sweep_figure
 from certus.display.canvas import MARKERS, subscripted
@@ -65,7 +65,7 @@ def attacked(model: nn.Module, data: Samples, train: Samples, how: Mapping[str, 
     for name, outcomes in done.items():
         rows = []
         for share, (_, outcome) in zip((0.0, *how[name]), outcomes, strict=True):
-            error = outcome.error()
+            error = outcome.error
             assert error is not None
             rows.append(
                 {

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from certus.attacks.evaluate import Interval, wilson
+from certus.attacks.evaluation import Interval, wilson
 from certus.evidence import Evidence
 from studies.mnist.sweeps import clear_sign, difference_of_proportions, is_within, points
 from studies.study import Measured, Quantity, Verdict, outcome_of, outcome_of_several

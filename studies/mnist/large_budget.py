@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from certus.attacks.evaluate import Interval
+from certus.attacks.evaluation import Interval
 from studies.mnist.families import (
     ATTACK_UNITS,
     QUICK_FAMILY,

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from certus._names import NORMS
-from certus.attacks.evaluate import fair_epsilon
+from certus.attacks.evaluation import fair_epsilon
 from certus.data import Samples, Subset, choose_rows
 from certus.datasets import load
 from certus.runs.loaded_run import LoadedRun, recorded_rho_hat

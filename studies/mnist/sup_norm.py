@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
-from certus.attacks.evaluate import Interval, wilson
+from certus.attacks.evaluation import Interval, wilson
 from studies.mnist.families import (
     ATTACK_UNITS,
     BY_PAPER,

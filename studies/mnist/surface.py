@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from certus.attacks.evaluate import Trial, sweep
+from certus.attacks.evaluation import Trial, sweep
 from certus.attacks.minimum_norm import Margin, largest_penalty
 from certus.data import Samples
 from certus.display.canvas import COLOURS, MARKERS, new_figure, subscripted
@@ -55,7 +55,7 @@ def _measure_surface(workspace: Workspace, settings: Mapping[str, Any]) -> dict[
     for share in settings["gammas"]:
         trial = Trial("wrm", None, None, gamma=share * MEAN_LENGTH, clipped=False)
         ((_, outcome),) = sweep(trained.loss, data, [trial])
-        error, loss = outcome.error(), outcome.mean_loss()
+        error, loss = outcome.error, outcome.loss
         assert error is not None
         rows.append(
             {

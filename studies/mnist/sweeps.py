@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from certus._names import NORMS
-from certus.attacks.evaluate import Interval, Trial, sweep, typical_length, wilson
+from certus.attacks.evaluation import Interval, Trial, sweep, typical_length, wilson
 from certus.data import Samples
 from certus.display.attack_figures import Curve, Panel
 from certus.display.canvas import subscripted
@@ -94,7 +94,7 @@ def _measure_sweep(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
             ]
             done = sweep(trained.loss, data, trials, domain=trained.data.domain)
             for share, (trial, outcome) in zip(shares, done, strict=True):
-                error = outcome.error()
+                error = outcome.error
                 assert error is not None
                 assert trial.epsilon is not None
                 about = {"norm": norm, "clipped": clipped, "share": share, "epsilon": trial.epsilon}
@@ -109,7 +109,7 @@ def error_at_strengths(
     """Return errors under sup-norm PGM on plain cross-entropy: a smoothed one misleads the attack."""
     trials = [Trial("pgm", NORMS["inf"], epsilon, clipped=clipped) for epsilon in strengths]
     done = sweep(ModelLoss(trained.model), data, trials, domain=trained.data.domain)
-    return [float(outcome.wrong.double().mean()) for _, outcome in done if outcome.wrong is not None]
+    return [float(outcome.errors.double().mean()) for _, outcome in done if outcome.errors is not None]
 
 
 def sweeps_of(measured: Measured, names: Iterable[str], attack: str) -> dict[str, list[Mapping[str, Any]]]:

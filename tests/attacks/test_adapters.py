@@ -19,7 +19,7 @@ from certus.attacks import (
     PGD,
     Foolbox,
     Torchattacks,
-    attack_data,
+    evaluate,
     largest_penalty,
     minimum_norm_attack,
 )
@@ -49,7 +49,7 @@ WORKS: dict[str, Work] = {
         name: (lambda loss, attack=attack: attack(loss, INPUTS, LABELS))  # type: ignore[misc]
         for name, attack in METHODS.items()
     },
-    "evaluation": lambda loss: attack_data(loss, Samples(INPUTS, LABELS), PGD(0.1)),
+    "evaluation": lambda loss: evaluate(loss.model, Samples(INPUTS, LABELS), PGD(0.1)),
     "nearest": lambda loss: minimum_norm_attack(loss, INPUTS, LABELS, rounds=2),
     "penalty": lambda loss: largest_penalty(loss, INPUTS, LABELS, rounds=2),
 }

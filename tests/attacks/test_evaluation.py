@@ -16,15 +16,15 @@ from certus.attacks import (
     BIM,
     FGSM,
     PGD,
+    Evaluation,
     GradientAttack,
-    Outcome,
-    attack_data,
+    evaluate,
     fair_epsilon,
     minimum_norm_attack,
     typical_length,
     worst_of,
 )
-from certus.attacks.evaluate import Trial, as_row, normal_interval, paired_differences, sweep, wilson
+from certus.attacks.evaluation import Trial, as_row, normal_interval, paired_differences, sweep, wilson
 from certus.costs import Cost, SquaredSup
 from certus.data import Samples
 from certus.errors import ArgumentError, LossError
@@ -37,19 +37,21 @@ DATA = Samples(*images(50))
 LOSS = ModelLoss(convolutional(), CrossEntropy())
 
 
-def outcome(loss: list[float], wrong: list[bool] | None, length: float = 1.0) -> Outcome:
+def outcome(loss: list[float], wrong: list[bool] | None, length: float = 1.0) -> Evaluation:
     lengths = torch.full((len(loss),), length)
-    return Outcome(torch.tensor(loss), None if wrong is None else torch.tensor(wrong), lengths, lengths / 2)
+    return Evaluation(
+        torch.tensor(loss), None if wrong is None else torch.tensor(wrong), lengths, lengths / 2
+    )
 
 
 def test_outcomes_are_those_of_the_moved_points() -> None:
     attack = FGSM(0.1, domain=Box(0, 1))
-    found = attack_data(LOSS, DATA, attack, batch_size=7)
+    found = evaluate(LOSS.model, DATA, attack, batch_size=7)
     moved = attack(LOSS, DATA.inputs, DATA.targets)
     outputs = LOSS.model(moved)
-    torch.testing.assert_close(found.loss, CrossEntropy()(outputs, DATA.targets))
-    assert found.wrong is not None
-    assert torch.equal(found.wrong, outputs.argmax(1) != DATA.targets)
+    torch.testing.assert_close(found.losses, CrossEntropy()(outputs, DATA.targets))
+    assert found.errors is not None
+    assert torch.equal(found.errors, outputs.argmax(1) != DATA.targets)
     move = (moved - DATA.inputs).flatten(1)
     torch.testing.assert_close(found.l2, move.norm(dim=1).double(), rtol=1e-5, atol=0)
     torch.testing.assert_close(found.sup, move.abs().amax(1).double())
@@ -60,18 +62,18 @@ def test_half_of_the_samples_misclassified_already() -> None:
     labels = LOSS.model(DATA.inputs).argmax(1)
     labels[::2] = (labels[::2] + 1) % 3
     data = Samples(DATA.inputs, labels)
-    clean = attack_data(LOSS, data, ERM()).error()
+    clean = evaluate(LOSS.model, data, ERM()).error
     assert clean is not None
     assert clean.value == 0.5
     for attack in (FGSM(0.2), BIM(0.2), PGD(0.2), PGD(2.0, 2.0), PGD(5.0, 1.0), WRM(0.1)):
-        attacked = attack_data(LOSS, data, attack).error()
+        attacked = evaluate(LOSS.model, data, attack).error
         assert attacked is not None
         assert attacked.value > 0.5
 
 
 def test_random_starts_come_from_the_seed() -> None:
     state = torch.random.get_rng_state()
-    one, two, other = (attack_data(LOSS, DATA, PGD(0.1), seed=seed).loss for seed in (1, 1, 2))
+    one, two, other = (evaluate(LOSS.model, DATA, PGD(0.1), seed=seed).losses for seed in (1, 1, 2))
     assert torch.equal(one, two)
     assert not torch.equal(one, other)
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -81,11 +83,11 @@ def test_regression_and_rows() -> None:
     torch.manual_seed(0)
     model = nn.Linear(3, 1)
     data = Samples(torch.randn(9, 3), torch.randn(9))
-    found = attack_data(ModelLoss(model, SquaredError()), data, PGD(0.5))
-    assert found.wrong is None
-    assert found.error() is None
-    clean = attack_data(ModelLoss(model, SquaredError()), data, ERM())
-    assert (found.loss > clean.loss).all()
+    found = evaluate(model, data, PGD(0.5), criterion=SquaredError())
+    assert found.errors is None
+    assert found.error is None
+    clean = evaluate(model, data, ERM(), criterion=SquaredError())
+    assert (found.losses > clean.losses).all()
     assert paired_differences(found, clean).of == "loss"
     assert as_row(Trial("pgd", math.inf, 0.5), found)["error"] is None
 
@@ -113,11 +115,11 @@ def test_the_worst_of_several() -> None:
     one = outcome([1.0, 5.0, 3.0, 1.0], [True, False, False, False], 1.0)
     two = outcome([9.0, 2.0, 4.0, 0.5], [False, True, False, False], 2.0)
     worst = worst_of([one, two])
-    assert worst.loss.tolist() == [1.0, 2.0, 4.0, 1.0]
-    assert worst.wrong is not None
-    assert worst.wrong.tolist() == [True, True, False, False]
+    assert worst.losses.tolist() == [1.0, 2.0, 4.0, 1.0]
+    assert worst.errors is not None
+    assert worst.errors.tolist() == [True, True, False, False]
     assert worst.l2.tolist() == [1.0, 2.0, 2.0, 1.0]
-    assert worst_of([outcome([1.0, 5.0], None), outcome([2.0, 3.0], None)]).loss.tolist() == [2.0, 5.0]
+    assert worst_of([outcome([1.0, 5.0], None), outcome([2.0, 3.0], None)]).losses.tolist() == [2.0, 5.0]
 
 
 def test_paired_differences() -> None:
@@ -167,7 +169,7 @@ def test_one_output_stands_for_two_classes() -> None:
     inputs = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
     data = Samples(inputs, (inputs[:, 0] > 0).long())
     loss = ModelLoss(model, Logistic())
-    error = attack_data(loss, data, ERM()).error()
+    error = evaluate(model, data, ERM(), criterion=Logistic()).error
     assert error is not None
     assert error.value == 0
     found = minimum_norm_attack(loss, data.inputs, data.targets)
@@ -252,13 +254,14 @@ BAD = {
     "step": (lambda: Trial("pgd", 2.0, 0.1, step_size=-1.0), "`step_size` must be finite and not negative"),
     "epsilon": (lambda: Trial("pgd", 2.0, -1.0), "`epsilon` must be finite and not negative; got -1.0"),
     "one sample": (lambda: sweep(LOSS, DATA[:1], []), "`data` must have at least 2 samples, for intervals"),
-    "batch": (lambda: attack_data(LOSS, DATA, ERM(), batch_size=0), "`batch_size` must be a whole number"),
-    "empty": (lambda: attack_data(LOSS, DATA[:0], ERM()), "`data` must not be empty; got 0 samples"),
-    "loss": (lambda: attack_data(lambda x, y: x, DATA, ERM()), "`loss` must be a ModelLoss"),  # type: ignore[arg-type]
-    "none": (lambda: worst_of([]), "`outcomes` must not be empty"),
+    "batch": (lambda: evaluate(LOSS.model, DATA, ERM(), batch_size=0), "`batch_size` must be a whole number"),
+    "level": (lambda: evaluate(LOSS.model, DATA, ERM(), confidence=1.0), "`confidence` must lie between"),
+    "empty": (lambda: evaluate(LOSS.model, DATA[:0], ERM()), "`data` must not be empty; got 0 samples"),
+    "model": (lambda: evaluate(lambda x: x, DATA, ERM()), "`model` must be a torch.nn.Module"),  # type: ignore[arg-type]
+    "none": (lambda: worst_of([]), "`evaluations` must not be empty"),
     "numbers": (
         lambda: worst_of([outcome([1.0], None), outcome([1.0, 2.0], None)]),
-        "`outcomes` must be of the same samples; they differ in number",
+        "`evaluations` must be of the same samples; they differ in number",
     ),
     "pair": (
         lambda: paired_differences(outcome([1.0], None), outcome([1.0, 2.0], None)),
@@ -288,12 +291,12 @@ def test_a_loss_that_is_not_finite_is_no_result() -> None:
     with torch.no_grad():
         broken.get_parameter("5.bias").fill_(math.nan)
     with pytest.raises(LossError, match="The loss is not finite after the attack, at samples 0, 1, 2, 3, 4"):
-        attack_data(ModelLoss(broken), DATA, ERM())
+        evaluate(broken, DATA, ERM())
     loss = ModelLoss(Overflowing())
     inputs = torch.zeros(9, 2)
     inputs[7] = 3.0
     with pytest.raises(LossError, match="at sample 7"):
-        attack_data(loss, Samples(inputs, torch.zeros(9, dtype=torch.long)), ERM(), batch_size=4)
+        evaluate(loss.model, Samples(inputs, torch.zeros(9, dtype=torch.long)), ERM(), batch_size=4)
 
 
 @pytest.mark.parametrize("cost", [SquaredSup(), SquaredL2()], ids=["sup", "L2"])

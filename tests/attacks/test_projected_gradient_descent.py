@@ -14,7 +14,7 @@ from torch import Tensor
 from certus import Box, CrossEntropy, ModelLoss, attacks
 from certus._names import NORMS
 from certus.attacks import BIM, FGSM, PGD, GradientAttack, Margin
-from certus.attacks.evaluate import Trial
+from certus.attacks.evaluation import Trial
 from certus.domains import Ball, Domain, Unbounded
 from certus.errors import ArgumentError, LossError, UnsupportedError
 from certus.losses import SquaredError

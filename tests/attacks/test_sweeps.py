@@ -12,10 +12,10 @@ from torch import nn
 from certus import WRM, Box, CrossEntropy, ModelLoss
 from certus.attacks import (
     FGSM,
-    attack_data,
+    evaluate,
     worst_of,
 )
-from certus.attacks.evaluate import Trial, as_row, sweep
+from certus.attacks.evaluation import Trial, as_row, sweep
 from certus.data import Samples
 from certus.inner import BarzilaiBorwein
 from tests.attacks.models import convolutional, images
@@ -30,8 +30,8 @@ def test_only_attacks_on_the_same_set_share_a_worst() -> None:
     done = sweep(LOSS, DATA, [*trials, Trial("fgsm", math.inf, 0.8, clipped=False)], domain=Box(0, 1))
     (worst,) = [(trial, outcome) for trial, outcome in done if trial.attack == "worst"]
     assert worst[0].clipped
-    assert torch.equal(worst[1].loss, worst_of([done[0][1], done[1][1]]).loss)
-    assert not torch.equal(done[0][1].loss, done[2][1].loss)  # clipping changes something here
+    assert torch.equal(worst[1].losses, worst_of([done[0][1], done[1][1]]).losses)
+    assert not torch.equal(done[0][1].losses, done[2][1].losses)  # clipping changes something here
     apart = [replace(trials[0], clipped=clipped) for clipped in (True, False)]
     assert len(sweep(LOSS, DATA, apart, domain=Box(0, 1))) == 2
 
@@ -48,11 +48,11 @@ def test_wrm_in_a_sweep_climbs_to_the_maximum() -> None:
     gamma = 1.02 * float(torch.cdist(weight, weight).max()) ** 2 / 8  # just concave
     ((_, found),) = sweep(loss, data, [Trial("wrm", None, None, gamma=gamma)])
     longer = WRM(gamma, maximizer=BarzilaiBorwein(tolerance=0.0, max_gradients=300))
-    best = attack_data(loss, data, longer)
-    reached, highest = (outcome.loss - gamma * outcome.l2**2 for outcome in (found, best))
+    best = evaluate(loss.model, data, longer)
+    reached, highest = (outcome.losses - gamma * outcome.l2**2 for outcome in (found, best))
     assert (highest - reached).max() <= 1e-3
-    lazy = attack_data(loss, data, WRM(gamma, maximizer=BarzilaiBorwein(tolerance=0.0, max_gradients=2)))
-    assert (highest - (lazy.loss - gamma * lazy.l2**2)).max() > 1e-3  # it does take more than a look
+    lazy = evaluate(loss.model, data, WRM(gamma, maximizer=BarzilaiBorwein(tolerance=0.0, max_gradients=2)))
+    assert (highest - (lazy.losses - gamma * lazy.l2**2)).max() > 1e-3  # it does take more than a look
 
 
 def test_a_sweep_records_what_was_done() -> None:
@@ -73,6 +73,6 @@ def test_a_sweep_records_what_was_done() -> None:
     errors = [row["error"]["value"] for row in rows]
     assert errors[6] >= max(errors[1], errors[3], errors[4])
     assert rows[0]["rho_test"] == 0
-    unclipped = attack_data(LOSS, DATA, FGSM(0.1)).mean_loss().value
+    unclipped = evaluate(LOSS.model, DATA, FGSM(0.1)).loss.value
     assert rows[2]["loss"]["value"] == pytest.approx(unclipped)
     assert {row["evidence"] for row in rows} == {"attained"}

@@ -21,7 +21,7 @@ from certus.data import Samples
 from certus.errors import ArgumentError, LossError
 from certus.evidence import Evidence
 from certus.storage.write import write_json
-from certus.training.metrics import evaluate
+from certus.training.metrics import clean_metrics
 
 
 class Normed(nn.Module):
@@ -148,7 +148,7 @@ def test_models_that_write_over_their_inputs_are_given_copies(how: str) -> None:
             certus.certify_smoothed(
                 model, (inputs, targets), rho=0.1, sigma=0.3, draws=10, votes=9, attack_steps=2
             ).curve(),
-            evaluate(certus.ModelLoss(model), Samples(inputs, targets)),
+            clean_metrics(certus.ModelLoss(model), Samples(inputs, targets)),
             minimum_norm_attack(certus.ModelLoss(model), inputs, targets, steps=5, rounds=3).distance,
         ]
         for model in (Overwrites(how), Overwrites("not"))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from certus.attacks import PGD, attack_data, fair_epsilon, minimum_norm_attack
+from certus.attacks import PGD, evaluate, fair_epsilon, minimum_norm_attack
 from certus.data import choose_rows
 from certus.datasets import digits
 from certus.display.canvas import COLOURS
@@ -56,7 +56,8 @@ def test_a_sweep_is_what_the_library_finds(runs: Path) -> None:
         *(("pgd", 0.05), ("pgd", 0.2), ("fgsm", 0.05), ("fgsm", 0.2), ("worst", 0.05), ("worst", 0.2))
     ]
     trained = open_run(RunDirectory.open(runs / "wrm"))
-    found = attack_data(trained.loss, trained.data.test, PGD(0.2, domain=trained.data.domain), seed=3).error()
+    attack = PGD(0.2, domain=trained.data.domain)
+    found = evaluate(trained.loss.model, trained.data.test, attack, seed=3).error
     assert found is not None
     assert rows[1]["error"] == {"value": found.value, "low": found.low, "high": found.high}
     assert rows[1]["step_size"] == pytest.approx(2.5 * 0.2 / 15)

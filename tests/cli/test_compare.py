@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from certus import WRM
-from certus.attacks import attack_data
+from certus.attacks import evaluate
 from certus.costs import SquaredSup
 from certus.data import choose_rows
 from certus.domains import Unbounded
@@ -58,9 +58,9 @@ def test_wrm_pays_the_cost_of_the_run(clip: bool, runs: Path) -> None:
     maximizer = ProximalAscent(tolerance=1e-3, max_gradients=30)
     attack = WRM(5.0, cost=SquaredSup(), domain=domain, maximizer=maximizer)
     chosen = trained.data.test[choose_rows(len(trained.data.test), 60, seed=0)]
-    found = attack_data(trained.loss, chosen, attack)
+    found = evaluate(trained.loss.model, chosen, attack)
     assert isinstance(row["loss"], dict)
-    assert row["loss"]["value"] == pytest.approx(found.mean_loss().value, rel=1e-6)
+    assert row["loss"]["value"] == pytest.approx(found.loss.value, rel=1e-6)
     assert row["rho_test"] == pytest.approx(found.rho_test, rel=1e-6)
 
 

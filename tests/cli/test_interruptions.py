@@ -28,7 +28,7 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     ),
     "attack": (
         ["attack", "run", "--epsilon", "0.1", "-o", "x.json"],
-        BeforeCalling("certus.attacks.evaluate:attack_data"),
+        BeforeCalling("certus.attacks.evaluation:evaluate"),
         NOTHING,
     ),
     "certify": (

@@ -284,8 +284,8 @@ def test_batches_of_a_table_are_rows_too(tmp_path: Path, way: str) -> None:
 
     def sides(rows: Any) -> list[float]:
         if way == "attack":
-            done = certus.attacks.attack_data(certus.ModelLoss(network), rows, certus.attacks.FGSM(0.5))
-            return [float(done.loss.mean()), float(done.sup.max())]
+            done = certus.evaluate(network, rows, certus.attacks.FGSM(0.5))
+            return [float(done.losses.mean()), float(done.sup.max())]
         options: dict[str, Any] = {"attack_steps": 5, "domain": table.data.domain}
         if way == "smoothing":
             options = {"sigma": 0.3, "draws": 200, "seed": 0}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from certus.attacks.evaluate import wilson
+from certus.attacks.evaluation import wilson
 from studies.mnist import large_budget
 from studies.mnist.networks import MNIST_METHODS
 from studies.mnist.sup_norm import SUP_RULES, longer_text, sup_norm_verdicts

@@ -17,9 +17,10 @@ from certus.data import Samples
 from certus.datasets import digits, rings
 from certus.inner.methods import ERM, Method
 from certus.losses import SquaredError
-from certus.training import Robustness, RobustnessStatus, WeightBall, calibration, evaluate, fit
+from certus.training import Robustness, RobustnessStatus, WeightBall, calibration, fit
 from certus.training._fit import DivergedError
 from certus.training.loaders import BatchOrder
+from certus.training.metrics import clean_metrics
 
 
 def small(seed: int = 0) -> nn.Sequential:
@@ -110,7 +111,7 @@ def test_what_is_measured() -> None:
         assert entry.gamma == 2.0
         assert entry.gradients is not None
         assert 1 <= entry.gradients <= 16
-    clean = evaluate(ModelLoss(done.model), DATA.calibration)
+    clean = clean_metrics(ModelLoss(done.model), DATA.calibration)
     assert done.history[-1].calibration_accuracy == clean["accuracy"]
     outputs = done.model(DATA.calibration.inputs)
     right = (outputs.argmax(1) == DATA.calibration.targets).double().mean()
@@ -162,7 +163,7 @@ def test_regression() -> None:
         model, data, method=WRM(20.0), epochs=60, optimizer=lambda groups: torch.optim.Adam(groups, lr=0.05)
     )
     assert done.history[-1].accuracy is None
-    assert evaluate(ModelLoss(model, SquaredError()), data)["loss"] < 0.05
+    assert clean_metrics(ModelLoss(model, SquaredError()), data)["loss"] < 0.05
 
 
 def test_schedules_step_once_per_epoch() -> None:
@@ -282,5 +283,5 @@ def test_the_papers_toy_problem_trains() -> None:
             worst[name] = float(
                 certus.inner.robust_surrogate(loss, data.test.inputs, data.test.targets, gamma=2.0).mean()
             )
-        assert evaluate(loss, data.test)["accuracy"] > 0.9
+        assert clean_metrics(loss, data.test)["accuracy"] > 0.9
     assert worst["wrm"] < worst["erm"]

@@ -14,7 +14,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 import certus
 from certus import WRM, ModelLoss
 from certus.attacks import PGD
-from certus.attacks.evaluate import attack_data
+from certus.attacks.evaluation import evaluate
 from certus.data import Samples
 
 # The compiler hides a warning of its own by a filter.
@@ -100,8 +100,8 @@ def test_attacked_as_the_module_inside(name: str) -> None:
         torch.manual_seed(3)
         torch.testing.assert_close(attack(wrapped, INPUTS, TARGETS), moved)
     data = Samples(INPUTS, TARGETS)
-    expected, outcome = (attack_data(each, data, PGD(0.3, 2.0, steps=4)) for each in (loss, wrapped))
-    torch.testing.assert_close(outcome.loss, expected.loss)
+    expected, outcome = (evaluate(each.model, data, PGD(0.3, 2.0, steps=4)) for each in (loss, wrapped))
+    torch.testing.assert_close(outcome.losses, expected.losses)
 
 
 def test_a_loop_of_ones_own_still_exchanges_gradients() -> None:

@@ -1,4 +1,4 @@
-"""Arguments that ``fit``, ``WRM`` and ``attack_data`` cannot use: errors name the argument and its rule."""
+"""Arguments that ``fit``, ``WRM`` and ``evaluate`` cannot use: errors name the argument and its rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 import certus
 from certus import WRM, ModelLoss
-from certus.attacks import FGSM, attack_data
+from certus.attacks import FGSM, evaluate
 from certus.data import Samples
 from certus.inner.methods import ERM
 
@@ -94,7 +94,7 @@ def test_a_wrong_width(attack: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"loss": None}, "`loss` must be a ModelLoss"),
+        ({"model": None}, "`model` must be a torch.nn.Module"),
         ({"data": None}, "`data` must be Samples"),
         ({"data": INPUTS}, "`data` must be Samples"),
         ({"data": Samples(INPUTS.numpy(), LABELS)}, "`inputs` must be a tensor; got .*ndarray"),  # type: ignore[arg-type]
@@ -108,14 +108,14 @@ def test_a_wrong_width(attack: Any) -> None:
         ({"batch_size": 1.5}, "`batch_size` must be a whole number"),
     ],
 )
-def test_attack_data(options: dict[str, Any], words: str) -> None:
-    given = {"loss": ModelLoss(network()), "data": Samples(INPUTS, LABELS), "attack": FGSM(0.1)}
+def test_evaluate(options: dict[str, Any], words: str) -> None:
+    given = {"model": network(), "data": Samples(INPUTS, LABELS), "attack": FGSM(0.1)}
     with pytest.raises(certus.CertusError, match=words):
-        attack_data(**{**given, **options})
+        evaluate(**{**given, **options})
 
 
-def test_attack_data_takes_pairs_of_arrays() -> None:
+def test_evaluate_takes_pairs_of_arrays() -> None:
     loss = ModelLoss(network())
-    whole = attack_data(loss, Samples(INPUTS, LABELS), FGSM(0.1))
-    pairs = attack_data(loss, (INPUTS.numpy(), LABELS.numpy()), FGSM(0.1))
-    assert torch.equal(whole.loss, pairs.loss)
+    whole = evaluate(loss.model, Samples(INPUTS, LABELS), FGSM(0.1))
+    pairs = evaluate(loss.model, (INPUTS.numpy(), LABELS.numpy()), FGSM(0.1))
+    assert torch.equal(whole.losses, pairs.losses)

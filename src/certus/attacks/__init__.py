@@ -1,7 +1,7 @@
 """Attacks: methods that move inputs within a norm ball, and evaluation under them."""
 
 from certus.attacks.adapters import Foolbox, Torchattacks
-from certus.attacks.evaluate import Interval, Outcome, attack_data, fair_epsilon, typical_length, worst_of
+from certus.attacks.evaluation import Evaluation, Interval, evaluate, fair_epsilon, typical_length, worst_of
 from certus.attacks.minimum_norm import (
     LargestPenalty,
     Margin,
@@ -18,15 +18,15 @@ __all__ = [
     "IFGM",
     "PGD",
     "PGM",
+    "Evaluation",
     "Foolbox",
     "GradientAttack",
     "Interval",
     "LargestPenalty",
     "Margin",
     "MinimumNormResult",
-    "Outcome",
     "Torchattacks",
-    "attack_data",
+    "evaluate",
     "fair_epsilon",
     "largest_penalty",
     "minimum_norm_attack",

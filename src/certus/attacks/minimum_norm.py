@@ -17,7 +17,7 @@ from torch import Tensor
 from certus._eval_mode import loss_eval_mode
 from certus._tensor import per_sample
 from certus._validation import check_batch, check_domain, check_geometry
-from certus.attacks.evaluate import check_model_loss
+from certus.attacks.evaluation import check_model_loss
 from certus.attacks.projected_gradient_descent import GradientAttack
 from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded

@@ -10,11 +10,11 @@ from typing import Any
 
 from certus._names import NORMS, PAPER_NAMES
 from certus._progress import counting
-from certus.attacks.evaluate import (
+from certus.attacks.evaluation import (
     ATTACK_OPTIONS,
     ATTACKS,
     WORST,
-    Outcome,
+    Evaluation,
     Trial,
     as_row,
     fair_epsilon,
@@ -174,7 +174,7 @@ def _budgets(trained: LoadedRun, asked: AttackOptions, models: Sequence[str]) ->
 
 def run_attacks(
     trained: LoadedRun, data: Samples, trials: list[Trial], seed: int
-) -> list[tuple[Trial, Outcome]]:
+) -> list[tuple[Trial, Evaluation]]:
     with counting(messages, f"attacking {trained.run.path}", len(data) * len(trials)) as advance:
         return sweep(
             trained.loss,
@@ -199,7 +199,7 @@ _WORDS = {
 
 def tell(
     asked: AttackOptions,
-    done: dict[str, list[tuple[Trial, Outcome]]],
+    done: dict[str, list[tuple[Trial, Evaluation]]],
     about: dict[str, Any],
     samples: str,
     domain: Domain,
@@ -241,7 +241,7 @@ def save_result(output: Path | None, content: dict[str, Any]) -> None:
         write_json(output, content)
 
 
-def make_rows(done: list[tuple[Trial, Outcome]], cost: Cost) -> list[dict[str, Any]]:
+def make_rows(done: list[tuple[Trial, Evaluation]], cost: Cost) -> list[dict[str, Any]]:
     """Rows with all that decides them: wrm pays a cost, too."""
     return [
         {**as_row(trial, outcome), "cost": serialize(cost) if trial.attack == "wrm" else None}
@@ -318,9 +318,9 @@ def _print_columns(columns: dict[str, list[str]]) -> None:
     console.print(shown)
 
 
-def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path, title: str, units: str) -> None:
+def draw(results: dict[str, list[tuple[Trial, Evaluation]]], path: Path, title: str, units: str) -> None:
     """One panel for each attack, one line for each run; of a single run, one line for each attack."""
-    kinds: dict[str, list[tuple[str, Trial, Outcome]]] = {}
+    kinds: dict[str, list[tuple[str, Trial, Evaluation]]] = {}
     for name, done in results.items():
         for trial, outcome in done:
             kind = "wrm" if trial.attack == "wrm" else f"norm {trial.norm:g}"
@@ -334,14 +334,14 @@ def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path, title: str
                 ((trial.strength, outcome) for label, trial, outcome in entries if label == line),
                 key=lambda pair: pair[0],
             )
-            intervals = [outcome.error() or outcome.mean_loss() for _, outcome in mine]
+            intervals = [outcome.error or outcome.loss for _, outcome in mine]
             curves[line] = Curve(
                 [strength for strength, _ in mine],
                 [one.value for one in intervals],
                 [one.low for one in intervals],
                 [one.high for one in intervals],
             )
-        labelled = entries[0][2].wrong is not None
+        labelled = entries[0][2].errors is not None
         strength = f"inputs move by at most ε ({units})"
         if "wrm" in panel:
             strength = "γ of the attack: less is stronger"
@@ -354,7 +354,7 @@ def draw(results: dict[str, list[tuple[Trial, Outcome]]], path: Path, title: str
     messages.print(f"Drawn into {path}")
 
 
-def _distances(entries: list[tuple[str, Trial, Outcome]]) -> dict[str, Curve]:
+def _distances(entries: list[tuple[str, Trial, Evaluation]]) -> dict[str, Curve]:
     """ρ̂_test against γ, one line for each label (fig:mnist2)."""
     curves = {}
     for line in dict.fromkeys(label for label, _, _ in entries):

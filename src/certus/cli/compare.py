@@ -37,7 +37,7 @@ def compare(
     """
     import torch
 
-    from certus.attacks.evaluate import paired_differences
+    from certus.attacks.evaluation import paired_differences
     from certus.cli.attack_support import (
         check_places,
         describe,

@@ -97,7 +97,7 @@ def list_features(
     from certus.losses import ModelLoss
     from certus.runs.factory import features_of
     from certus.runs.sensitivity import check_move_cost, move_feature, spread_cost
-    from certus.training import evaluate
+    from certus.training.metrics import clean_metrics
 
     require_number("--share", share)
     if plot is not None:
@@ -112,7 +112,7 @@ def list_features(
             found.append(move_feature(trained, chosen.data, feature, rho))
     require(len(found) > 0, "run", "have a feature that varies", "none")
     found.sort(key=lambda one: one.rank, reverse=True)
-    now = evaluate(ModelLoss(trained.loss.model, trained.loss.criterion), chosen.data)
+    now = clean_metrics(ModelLoss(trained.loss.model, trained.loss.criterion), chosen.data)
     if plot is not None:
         draw_fragile(found, now, share, plot)
     if as_json:
@@ -162,7 +162,7 @@ def say_what_if(
     """One feature, moved by so much."""
     from certus.runs.factory import named_feature
     from certus.runs.sensitivity import cost_of_moving, move_feature
-    from certus.training import evaluate
+    from certus.training.metrics import clean_metrics
 
     trained, chosen = _opened(context, run, split, samples, seed, model, run_data)
     feature = named_feature(trained.data, name)
@@ -171,7 +171,7 @@ def say_what_if(
         changed = math.floor(round(by * len(chosen.data), 9))  # whole rows; 0.29 · 100 is 28.999…
         rho = changed / len(chosen.data)
     found = move_feature(trained, chosen.data, feature, rho)
-    now = evaluate(trained.loss, chosen.data)
+    now = clean_metrics(trained.loss, chosen.data)
     if as_json:
         print_json({"run": str(run), "by": by, "rows": chosen.as_json(), "now": now, **_told(found)})
         return

@@ -65,7 +65,8 @@ from certus.inner import WRM, default_maximizer
 from certus.losses import Criterion, ModelLoss
 from certus.models import certified_mlp
 from certus.models.registry import mlp
-from certus.training import Observer, TrainingState, evaluate, fit
+from certus.training import Observer, TrainingState, fit
+from certus.training.metrics import clean_metrics
 
 
 def feature_spreads(inputs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -218,7 +219,7 @@ class EarlyStopping(Observer):
         self._epochs = epochs
 
     def after_epoch(self, state: TrainingState) -> None:
-        loss = evaluate(ModelLoss(state.model, self._criterion), self._data)["loss"]
+        loss = clean_metrics(ModelLoss(state.model, self._criterion), self._data)["loss"]
         self._since += 1
         if loss < self._best:
             self._best, self._since = loss, 0

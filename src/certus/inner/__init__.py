@@ -10,7 +10,7 @@ from certus.inner.maximizers import (
     ProximalAscent,
     default_maximizer,
 )
-from certus.inner.objective import Evaluation, Objective
+from certus.inner.objective import Objective, ObjectiveValue
 from certus.inner.solution import InnerSolution, Status
 from certus.inner.wrm import WRM, robust_surrogate, transport_map
 
@@ -20,11 +20,11 @@ __all__ = [
     "Callback",
     "ConcaveShare",
     "Curvature",
-    "Evaluation",
     "InnerSolution",
     "Maximizer",
     "MonotoneAscent",
     "Objective",
+    "ObjectiveValue",
     "PaperAscent",
     "ProximalAscent",
     "Status",

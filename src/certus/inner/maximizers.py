@@ -52,7 +52,7 @@ from certus._tensor import inner, per_sample
 from certus.costs import Cost, Support
 from certus.domains import Domain, Unbounded
 from certus.errors import require, require_count
-from certus.inner.objective import Evaluation, Objective
+from certus.inner.objective import Objective, ObjectiveValue
 from certus.inner.solution import InnerSolution, Status, assemble
 
 Callback = Callable[[int, Tensor, Tensor], None]
@@ -82,7 +82,7 @@ def converged(objective: Objective) -> Status:
 
 
 def solution_at(
-    objective: Objective, at: Evaluation, gap: Tensor, gradients: int, status: Tensor, onward: Tensor
+    objective: Objective, at: ObjectiveValue, gap: Tensor, gradients: int, status: Tensor, onward: Tensor
 ) -> InnerSolution:
     """What is known about the points reached, each at the same price in gradients."""
     return InnerSolution(
@@ -129,29 +129,29 @@ class MonotoneAscent(Maximizer):
         require_count("max_gradients", self.max_gradients)
 
     @abstractmethod
-    def _evaluate(self, objective: Objective, point: Tensor) -> Evaluation:
+    def _evaluate(self, objective: Objective, point: Tensor) -> ObjectiveValue:
         """The objective at these points, for one gradient per sample."""
 
     @abstractmethod
-    def _first_length(self, objective: Objective, at: Evaluation) -> Tensor:
+    def _first_length(self, objective: Objective, at: ObjectiveValue) -> Tensor:
         """(batch,) lengths to begin with."""
 
     @abstractmethod
     def _next_length(
-        self, objective: Objective, old: Evaluation, new: Evaluation, length: Tensor, rises: Tensor
+        self, objective: Objective, old: ObjectiveValue, new: ObjectiveValue, length: Tensor, rises: Tensor
     ) -> Tensor:
         """(batch,) lengths after a step from ``old`` to ``new``: from there where f rises, else again."""
 
-    def _aim(self, objective: Objective, at: Evaluation, length: Tensor) -> Evaluation:
+    def _aim(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> ObjectiveValue:
         """The same points, with a target and a gain that may depend on the length."""
         return at
 
-    def _gap(self, objective: Objective, at: Evaluation, length: Tensor) -> Tensor:
+    def _gap(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
         """(batch,) bound or estimate of sup f − f."""
         return objective.gap(at)
 
     @abstractmethod
-    def _step(self, objective: Objective, at: Evaluation, length: Tensor) -> Tensor:
+    def _step(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
         """(batch, …) points of Z to try next."""
 
     def maximize(self, objective: Objective, callback: Callback | None = None) -> InnerSolution:
@@ -210,10 +210,10 @@ def _resolution(value: Tensor) -> Tensor:
 class _Trace:
     """Points and values of the whole batch, of which only some samples still move."""
 
-    def __init__(self, at: Evaluation) -> None:
+    def __init__(self, at: ObjectiveValue) -> None:
         self.point, self.value = at.point.clone(), at.value.clone()
 
-    def update(self, places: Tensor, at: Evaluation) -> None:
+    def update(self, places: Tensor, at: ObjectiveValue) -> None:
         self.point, self.value = self.point.clone(), self.value.clone()
         self.point[places], self.value[places] = at.point, at.value
 
@@ -232,19 +232,19 @@ class BarzilaiBorwein(MonotoneAscent):
         max_gradients: the most gradients that one sample may cost.
     """
 
-    def _evaluate(self, objective: Objective, point: Tensor) -> Evaluation:
+    def _evaluate(self, objective: Objective, point: Tensor) -> ObjectiveValue:
         return objective.evaluate(point)
 
-    def _first_length(self, objective: Objective, at: Evaluation) -> Tensor:
+    def _first_length(self, objective: Objective, at: ObjectiveValue) -> Tensor:
         return torch.ones_like(at.value)
 
-    def _step(self, objective: Objective, at: Evaluation, length: Tensor) -> Tensor:
+    def _step(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
         """``length`` times the way to the target, within Z."""
         move = per_sample(length, at.point) * (at.target - at.point)
         return objective.domain.project(at.point + move)
 
     def _next_length(
-        self, objective: Objective, old: Evaluation, new: Evaluation, length: Tensor, rises: Tensor
+        self, objective: Objective, old: ObjectiveValue, new: ObjectiveValue, length: Tensor, rises: Tensor
     ) -> Tensor:
         """1/(1 − κ), kept within bounds; the longest where the secant sees no concavity."""
         move = new.point - old.point
@@ -304,17 +304,17 @@ class ProximalAscent(MonotoneAscent):
         max_gradients: the most gradients that one sample may cost.
     """
 
-    def _evaluate(self, objective: Objective, point: Tensor) -> Evaluation:
+    def _evaluate(self, objective: Objective, point: Tensor) -> ObjectiveValue:
         return objective.measure(point)
 
-    def _first_length(self, objective: Objective, at: Evaluation) -> Tensor:
+    def _first_length(self, objective: Objective, at: ObjectiveValue) -> Tensor:
         size = at.point[0].numel()
         # So that neither α∇ℓ nor a sum of its squares overflows.
         steepest = at.slope.flatten(1).abs().amax(1) / (2 * objective.gamma)
         limit: Tensor = torch.finfo(steepest.dtype).max ** 0.5 / size / steepest.clamp_min(1)
         return limit.clamp_max(_LINEAR * size)
 
-    def _aim(self, objective: Objective, at: Evaluation, length: Tensor) -> Evaluation:
+    def _aim(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> ObjectiveValue:
         gamma = objective.gamma
         forward = at.point + per_sample(length / (2 * gamma), at.point) * at.slope
         target = objective.cost.prox(forward, objective.origin, length / 2, objective.domain)
@@ -322,14 +322,14 @@ class ProximalAscent(MonotoneAscent):
         gain = inner(at.slope, target - at.point) - gamma * dearer
         return replace(at, target=target, gain=gain.clamp_min(0))
 
-    def _gap(self, objective: Objective, at: Evaluation, length: Tensor) -> Tensor:
+    def _gap(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
         return objective.gap(at) / length.clamp_max(1)
 
-    def _step(self, objective: Objective, at: Evaluation, length: Tensor) -> Tensor:
+    def _step(self, objective: Objective, at: ObjectiveValue, length: Tensor) -> Tensor:
         return at.target
 
     def _next_length(
-        self, objective: Objective, old: Evaluation, new: Evaluation, length: Tensor, rises: Tensor
+        self, objective: Objective, old: ObjectiveValue, new: ObjectiveValue, length: Tensor, rises: Tensor
     ) -> Tensor:
         move = new.point - old.point
         square = objective.gamma * inner(move, move)  # over half of ‖d‖²·curvature: a length

@@ -16,7 +16,7 @@ from certus.losses import AnyLoss, loss_and_slope
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class ObjectiveValue:
     """The objective at a batch of points; the price of one gradient per sample.
 
     Attributes:
@@ -36,11 +36,11 @@ class Evaluation:
     gain: Tensor
     finite: Tensor
 
-    def select(self, index: Tensor) -> Evaluation:
+    def select(self, index: Tensor) -> ObjectiveValue:
         """Some samples only."""
-        return Evaluation(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+        return ObjectiveValue(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
-    def replaced_by(self, other: Evaluation, where: Tensor) -> Evaluation:
+    def replaced_by(self, other: ObjectiveValue, where: Tensor) -> ObjectiveValue:
         """``other`` for the samples of the (batch,) bool mask, ``self`` for the rest."""
         if where.all():
             return other
@@ -48,7 +48,7 @@ class Evaluation:
         for field in fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
             mixed[field.name] = torch.where(per_sample(where, mine), theirs, mine)
-        return Evaluation(**mixed)
+        return ObjectiveValue(**mixed)
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ class Objective:
         given = f"the curvature bound {self.curvature_bound!r}"
         return (given, *cost_assumptions(self.cost), *domain_assumptions(self.domain))
 
-    def evaluate(self, point: Tensor) -> Evaluation:
+    def evaluate(self, point: Tensor) -> ObjectiveValue:
         """f, ∇ℓ and the way up: one forward and one backward pass, to the inputs only."""
         at = self.measure(point)
         way = self.cost.respond(at.slope, at.point, self.origin, self.gamma, self.domain)
         return replace(at, target=way.target, gain=way.gain)
 
-    def measure(self, point: Tensor) -> Evaluation:
+    def measure(self, point: Tensor) -> ObjectiveValue:
         """f and ∇ℓ alone, at the same price; the target is the point itself until someone asks the way."""
         leaf = point.detach().requires_grad_()
         losses, slope = loss_and_slope(self.loss, leaf, self.targets)
@@ -102,9 +102,9 @@ class Objective:
         cost = self.cost.value(point, self.origin)
         value = losses.detach().to(cost.dtype) - self.gamma * cost
         finite = torch.isfinite(value) & all_finite(slope)
-        return Evaluation(point, value, cost, slope, point, torch.zeros_like(value), finite)
+        return ObjectiveValue(point, value, cost, slope, point, torch.zeros_like(value), finite)
 
-    def gap(self, at: Evaluation) -> Tensor:
+    def gap(self, at: ObjectiveValue) -> Tensor:
         """(batch,) bound or estimate of sup f − f at the evaluated points.
 
         Without a curvature bound it is estimated as if L⁺ were half of the cost's own curvature. For
@@ -121,7 +121,7 @@ class Objective:
         gradient = at.slope - weight * self.cost.gradient(at.point, self.origin)
         return self.cost.gap(gradient, at.point, modulus, self.domain)
 
-    def gradient_norm(self, at: Evaluation) -> Tensor:
+    def gradient_norm(self, at: ObjectiveValue) -> Tensor:
         """(batch,) the way to the target in units of a gradient, sγ‖target − point‖, s the cost's growth."""
         length: Tensor = self.cost.norm(at.target - at.point)
         return self.cost.growth * self.gamma * length

@@ -34,8 +34,8 @@ from certus.runs._kinds import is_digest, is_kind, is_table
 from certus.storage.files import CorruptFileError, RunError, read_json
 from certus.storage.tensors import digest
 from certus.storage.write import CHECKSUM, add_checksum, verify_checksum, without_checksum
-from certus.training import Fit, evaluate
-from certus.training.metrics import class_verdict, regression_verdict
+from certus.training import Fit
+from certus.training.metrics import class_verdict, clean_metrics, regression_verdict
 
 _KNOWN: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -186,7 +186,7 @@ def measure_result(done: Fit, loss: ModelLoss, data: SplitDataset) -> dict[str, 
             "evidence": Evidence.ESTIMATED,
         }
     proof = None if done.proof is None else {"gamma": done.proof.gamma, **done.proof.as_json()}
-    test = evaluate(loss, data.test)
+    test = clean_metrics(loss, data.test)
     if not all(math.isfinite(value) for value in test.values()):
         raise RunError(f"The weights are of no use: their loss on {data.name} is {test['loss']}.")
     told = {"test": test, "level": robustness} | ({} if proof is None else {"proof": proof})

@@ -4,7 +4,7 @@ from certus.training._fit import Fit, Observer, TrainingState, fit
 from certus.training.augmentation import RandomJitter, RandomWarp
 from certus.training.calibration import Robustness, RobustnessStatus, calibrate, measure_robustness
 from certus.training.convergence import ConvergenceConstants
-from certus.training.metrics import EpochMetrics, evaluate
+from certus.training.metrics import EpochMetrics
 from certus.training.optimizers import decay_groups, early_and_late
 from certus.training.projections import Projection, SpectralBall, WeightBall, WeightBox
 
@@ -25,7 +25,6 @@ __all__ = [
     "calibrate",
     "decay_groups",
     "early_and_late",
-    "evaluate",
     "fit",
     "measure_robustness",
 ]

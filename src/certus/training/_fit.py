@@ -36,7 +36,7 @@ from certus.training.calibration import Robustness, calibrate, measure_robustnes
 from certus.training.certified import CertifiedSet, make_guard
 from certus.training.criterion_choice import default_criterion
 from certus.training.loaders import Feed, Indexed, in_memory, make_feed, mix
-from certus.training.metrics import EpochMetrics, Sums, evaluate, right_or_wrong
+from certus.training.metrics import EpochMetrics, Sums, clean_metrics, right_or_wrong
 from certus.training.noise import NoisyLoss, fresh_noise, training_noise
 from certus.training.optimizers import AnyOptimizer, make_optimizer
 from certus.training.projections import Projection
@@ -338,7 +338,7 @@ def _close_epoch(
     state: TrainingState, loss: ModelLoss, held_out: Samples | None, fabric: Fabric
 ) -> EpochMetrics:
     means = state.sums.means(fabric)
-    clean = {} if held_out is None else evaluate(loss, held_out)
+    clean = {} if held_out is None else clean_metrics(loss, held_out)
     if not all(math.isfinite(value) for value in (*means.values(), *clean.values())):
         raise DivergedError(
             f"The weights are useless after epoch {state.epoch + 1}: a loss is not finite. "

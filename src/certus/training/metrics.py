@@ -95,11 +95,11 @@ class EpochMetrics:
 
 
 @torch.no_grad()
-def evaluate(loss: ModelLoss, data: Samples, batch_size: int = 1024) -> dict[str, float]:
+def clean_metrics(loss: ModelLoss, data: Samples, batch_size: int = 1024) -> dict[str, float]:
     """Mean loss, and accuracy for labels, of the data as they are, in eval mode.
 
     >>> from certus.models import toy_mlp
-    >>> sorted(evaluate(ModelLoss(toy_mlp()), Samples(torch.zeros(3, 2), torch.tensor([0, 1, 0]))))
+    >>> sorted(clean_metrics(ModelLoss(toy_mlp()), Samples(torch.zeros(3, 2), torch.tensor([0, 1, 0]))))
     ['accuracy', 'loss']
     """
     sums = Sums()

@@ -9,12 +9,11 @@ from torch import nn
 
 import certus
 from certus import WRM
-from certus.attacks import PGD, attack_data
+from certus.attacks import PGD, evaluate
 from certus.bounds import input_smoothness
 from certus.datasets import digits
 from certus.errors import ArgumentError, UnsupportedError
 from certus.inner.methods import ERM, Method
-from certus.losses import ModelLoss
 from certus.models import build_model, certified_mlp, principal_components
 from certus.training import Fit, Observer, RandomJitter, RandomWarp, TrainingState, fit
 from certus.training.certified import SAFETY, CertifiedSet
@@ -93,12 +92,12 @@ def test_the_certificate_survives_attacks() -> None:
     for rho in (0.01, 0.1):
         for steps in (1, 15, 40):
             attack = PGD(rho**0.5, 2.0, steps=steps, domain=DATA.domain)
-            outcome = attack_data(ModelLoss(model), data, attack)
+            outcome = evaluate(model, data, attack)
             bracket = found.bracket(rho)
-            error = outcome.error()
+            error = outcome.error
             assert error is not None
             assert bracket.error_high is not None
-            assert float(outcome.loss.double().mean()) <= bracket.loss_high
+            assert float(outcome.losses.double().mean()) <= bracket.loss_high
             assert error.value <= bracket.error_high + 1e-12
 
 

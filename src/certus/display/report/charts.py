@@ -152,7 +152,7 @@ def attack_chart(findings: Sequence[Findings], units: str) -> Chart:
     lines = []
     for place, found in enumerate(findings):
         strengths = [trial.strength for trial, _ in found.attacks]
-        intervals = [outcome.error() or outcome.mean_loss() for _, outcome in found.attacks]
+        intervals = [outcome.error or outcome.loss for _, outcome in found.attacks]
         values = [one.value for one in intervals]
         line = _line(strengths, values, found.name, _colour(place), markers=True)
         failed = failed_places(strengths, values)

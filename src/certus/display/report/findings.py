@@ -35,7 +35,7 @@ from torch import Tensor
 
 from certus._eval_mode import loss_eval_mode
 from certus._format import at_least, at_most
-from certus.attacks.evaluate import Outcome, Trial, sweep, typical_length
+from certus.attacks.evaluation import Evaluation, Trial, sweep, typical_length
 from certus.attacks.minimum_norm import minimum_norm_attack
 from certus.bounds import SmoothnessBound, input_smoothness
 from certus.certificates.certificate import Certificate
@@ -330,7 +330,7 @@ class Findings:
     certificate: Certificate | None
     stability: Certificate | None
     smoothed: SmoothedCertificate | None
-    attacks: list[tuple[Trial, Outcome]]
+    attacks: list[tuple[Trial, Evaluation]]
     nearest: Tensor | None
     bound: SmoothnessBound | None
     share: ConcaveShare | None

@@ -11,7 +11,7 @@ from certus.display.canvas import save_figure
 from certus.display.certificate_figures import draw_bracket, draw_smoothed
 from certus.display.figures import draw_bound, draw_fragile, training_figure
 from certus.display.report.findings import SHARE, Findings
-from certus.training import evaluate
+from certus.training.metrics import clean_metrics
 
 KINDS = ("png", "svg", "pdf")
 
@@ -42,7 +42,7 @@ def _of_one(found: Findings) -> dict[str, Callable[[Path], object]]:
     if smoothed is not None:
         drawn["smoothing"] = lambda path: draw_smoothed(smoothed, path, units, found.name)
     if fragile and math.isfinite(fragile[0].bracket.loss_high):
-        now = evaluate(found.trained.loss, found.chosen.data)
+        now = clean_metrics(found.trained.loss, found.chosen.data)
         drawn["fragile"] = lambda path: draw_fragile(fragile, now, SHARE, path)
     if found.trained.run.history:
         history = found.trained.run.history
@@ -60,7 +60,7 @@ def _draw_nearest(findings: Sequence[Findings], path: Path) -> None:
 def _draw_attacks(findings: Sequence[Findings], path: Path) -> None:
     curves = {}
     for found in findings:
-        intervals = [outcome.error() or outcome.mean_loss() for _, outcome in found.attacks]
+        intervals = [outcome.error or outcome.loss for _, outcome in found.attacks]
         strengths = [trial.strength for trial, _ in found.attacks]
         values, low, high = ([getattr(one, name) for one in intervals] for name in ("value", "low", "high"))
         curves[found.name] = Curve(strengths, values, low, high)

@@ -1,17 +1,11 @@
-"""Evaluation under attack: losses, error rates, budgets and sweeps.
+"""Evaluation of models under attack: error rates and losses with intervals, fair budgets, sweeps.
 
-What a model loses to an attack: sample by sample, with intervals, alone or as the worst of several.
-
-Two models under the same attack on the same samples: the difference, sample by sample.
-
-Fair budgets: how far other attacks may move, so that they move as far as WRM did.
+Attacks of different methods are compared at fair budgets: each may move as far as WRM did,
 
     ε² = ρ̂_n(θ_WRM) = E_n[c(T_γ(θ_WRM; Z), Z)]  for p = 2, and for c = ‖·‖_p²          [eqn:fgm-fair]
     ε = E_n‖T_γ(θ_WRM; Z) − Z‖_p                 for p = 1, ∞ and other costs          [eq:inf-from-2]
 
 Both are *estimated*, by the ascent. The paper's figures give ε in units of C_p = E‖X‖_p.
-
-Attacks of rising strength on one model, as rows that a table, a file and a picture can use.
 """
 
 from __future__ import annotations
@@ -23,7 +17,7 @@ from typing import Any
 
 import torch
 from scipy.special import ndtri
-from torch import Tensor
+from torch import Tensor, nn
 
 from certus._eval_mode import loss_eval_mode
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
@@ -38,7 +32,15 @@ from certus.errors import ArgumentError, LossError, format_samples, require, req
 from certus.evidence import Evidence
 from certus.inner import WRM, default_maximizer
 from certus.inner.methods import ERM, Method, MethodLike, as_method
-from certus.losses import AnyLoss, ModelLoss, evaluate_loss, is_labelled, predicted
+from certus.losses import (
+    AnyLoss,
+    Criterion,
+    ModelLoss,
+    as_criterion,
+    evaluate_loss,
+    is_labelled,
+    predicted,
+)
 from certus.norms import L2, SUP, Lp
 
 
@@ -51,59 +53,94 @@ class Interval:
     high: float
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Each sample after an attack, on the CPU; every number is attained by an actual point.
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """A model under attack, sample by sample, on the CPU; every number is *attained* by an actual point.
 
     Attributes:
-        loss: (n,) the loss at the moved input.
-        wrong: (n,) bool, misclassified there; None in regression.
+        losses: (n,) the loss at the moved input.
+        errors: (n,) bool, whether it is misclassified there; None in regression.
         l2, sup: (n,) how far the input moved, in both norms.
+        confidence: of the intervals, which are for the population that the samples were drawn from.
     """
 
-    loss: Tensor
-    wrong: Tensor | None
+    losses: Tensor
+    errors: Tensor | None
     l2: Tensor
     sup: Tensor
+    confidence: float = 0.95
+
+    @property
+    def loss(self) -> Interval:
+        """Mean loss, with its normal interval."""
+        return normal_interval(self.losses, self.confidence)
+
+    @property
+    def error(self) -> Interval | None:
+        """Error rate, with its Wilson interval; None in regression."""
+        if self.errors is None:
+            return None
+        return wilson(int(self.errors.sum()), len(self.errors), self.confidence)
+
+    @property
+    def accuracy(self) -> Interval | None:
+        """Accuracy, with its Wilson interval; None in regression."""
+        error = self.error
+        return None if error is None else Interval(1 - error.value, 1 - error.high, 1 - error.low)
 
     @property
     def rho_test(self) -> float:
         """Mean squared distance E‖x̂ − x‖₂², the ρ̂_test of fig:mnist2."""
         return float((self.l2.cpu().double() ** 2).mean())
 
-    def error(self, confidence: float = 0.95) -> Interval | None:
-        """Share of wrong samples, with its Wilson interval; None in regression."""
-        if self.wrong is None:
-            return None
-        return wilson(int(self.wrong.sum()), len(self.wrong), confidence)
+    def __repr__(self) -> str:
+        shown = {"error": self.error, "loss": self.loss}
+        intervals = [
+            f"{name}={each.value:.4g} [{each.low:.4g}, {each.high:.4g}]"
+            for name, each in shown.items()
+            if each
+        ]
+        return f"Evaluation({', '.join(intervals)}, samples={len(self.losses)}, confidence={self.confidence})"
 
-    def mean_loss(self, confidence: float = 0.95) -> Interval:
-        """Mean loss, with its normal interval."""
-        return normal_interval(self.loss, confidence)
 
-
-def attack_data(
-    loss: ModelLoss,
+def evaluate(
+    model: nn.Module,
     data: DataLike,
     attack: MethodLike,
     *,
+    criterion: Criterion | None = None,
     batch_size: int = 256,
+    confidence: float = 0.95,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
-) -> Outcome:
-    """Attack every sample of the data. Random starts are drawn from ``seed``, and nothing else is changed.
+) -> Evaluation:
+    """Evaluate a model under an attack on every sample; the model is left as it was.
 
-    Rows of a table (``Samples.encoding``) stay rows: of a moved one the numbers count, while categories, gaps
-    and dates are as they were.
+    Rows of a table (``Samples.encoding``) stay rows: only numbers move, while categories, missing values and
+    dates are as they were.
 
     Args:
-        loss: what the attack raises, and what is reported; its model runs in eval mode.
-        data: ``Samples``, (inputs, targets), or what else ``fit`` takes; it is read into memory.
-        attack: any method; what it holds for each sample, such as an ε, must fit every batch.
-        progress: called with the number of samples just done.
+        model: runs in eval mode.
+        data: ``Samples``, (inputs, targets), or any other form that ``fit`` takes; it is read into
+            memory, and batches are brought to the model's device and precision.
+        attack: any method, such as ``PGD(0.1)`` or ``WRM(gamma=2.0)``; ``ERM()`` evaluates unmoved inputs.
+            A radius or penalty per sample must fit every batch.
+        criterion: the loss that the attack raises, and that is reported; cross-entropy for labels and squared
+            error for numbers when None.
+        confidence: of the intervals.
+        seed: of random starts; torch's own generator is left alone.
+        progress: called with the number of samples of each batch that is done.
+
+    >>> import torch, certus
+    >>> model = torch.nn.Linear(2, 2)
+    >>> data = torch.zeros(50, 2), torch.zeros(50, dtype=torch.long)
+    >>> result = certus.evaluate(model, data, certus.attacks.PGD(0.1, norm=2))
+    >>> result.accuracy.low <= result.accuracy.value <= result.accuracy.high
+    True
     """
-    check_model_loss(loss)
+    loss = ModelLoss(model, as_criterion(criterion))
     require_count("batch_size", batch_size)
+    require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
     require_seed(seed)
     rule = "be a method, such as certus.attacks.FGSM(0.1), or a function of (loss, inputs, targets)"
     require(attack is not None, "attack", rule, attack)
@@ -111,30 +148,40 @@ def attack_data(
     require(len(data) > 0, "data", "not be empty", f"{len(data)} samples")
     check_batch(data.inputs, data.targets)
     labelled = is_labelled(loss.criterion, data.targets)
+    weight = next((each for each in model.parameters() if each.is_floating_point()), None)
     parts: list[tuple[Tensor, ...]] = []
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for first in range(0, len(data), batch_size):
-            batch = data[first : first + batch_size]
-            moved = attack(loss, batch.inputs, batch.targets)
+            inputs, targets = (
+                _placed(part[first : first + batch_size], weight) for part in (data.inputs, data.targets)
+            )
+            moved = attack(loss, inputs, targets)
             if data.encoding is not None and not data.encoding.plain:
-                moved = data.encoding.with_numbers(moved, batch.inputs)
+                moved = data.encoding.with_numbers(moved, inputs)
             with torch.no_grad(), loss_eval_mode(loss):
                 outputs = loss.outputs(moved)
-                losses = evaluate_loss(loss.criterion, outputs, batch.targets)
+                losses = evaluate_loss(loss.criterion, outputs, targets)
             if not torch.isfinite(losses).all():
                 bad = (~torch.isfinite(losses)).nonzero().flatten() + first
                 raise LossError(
                     f"The loss is not finite after the attack, at {format_samples(bad.tolist())}: "
                     "the weights are useless, or the attack moves too far for the inputs' dtype."
                 )
-            wrong = predicted(outputs) != batch.targets.flatten() if labelled else torch.zeros_like(losses)
-            move = moved.cpu().double() - batch.inputs.cpu().double()
-            parts.append((losses.cpu(), wrong.cpu(), L2(move), SUP(move)))
+            errors = predicted(outputs) != targets.flatten() if labelled else torch.zeros_like(losses)
+            move = moved.cpu().double() - inputs.cpu().double()
+            parts.append((losses.cpu(), errors.cpu(), L2(move), SUP(move)))
             if progress is not None:
-                progress(len(batch))
-    losses, wrong, l2, sup = (torch.cat(column) for column in zip(*parts, strict=True))
-    return Outcome(losses, wrong if labelled else None, l2, sup)
+                progress(len(inputs))
+    losses, errors, l2, sup = (torch.cat(column) for column in zip(*parts, strict=True))
+    return Evaluation(losses, errors if labelled else None, l2, sup, confidence)
+
+
+def _placed(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Values on the device of a weight, floating-point numbers in its precision."""
+    if weight is None:
+        return values
+    return values.to(weight.device, weight.dtype if values.is_floating_point() else None)
 
 
 def check_model_loss(loss: object) -> None:
@@ -142,26 +189,23 @@ def check_model_loss(loss: object) -> None:
     require(isinstance(loss, ModelLoss), "loss", "be a ModelLoss, whose model is attacked", type(loss))
 
 
-def worst_of(outcomes: Sequence[Outcome]) -> Outcome:
-    """Sample by sample the attack that did most: wrong if any makes it so, and then the largest loss."""
-    require(len(outcomes) > 0, "outcomes", "not be empty", list(outcomes))
-    worst = outcomes[0]
-    for other in outcomes[1:]:
-        if other.loss.shape != worst.loss.shape:
-            raise ArgumentError("`outcomes` must be of the same samples; they differ in number.")
-        higher = other.loss > worst.loss
-        if worst.wrong is not None and other.wrong is not None:
-            higher = (other.wrong & ~worst.wrong) | ((other.wrong == worst.wrong) & higher)
-        columns = [
-            None if mine is None or theirs is None else torch.where(higher, theirs, mine)
-            for mine, theirs in (
-                (worst.loss, other.loss),
-                (worst.wrong, other.wrong),
-                (worst.l2, other.l2),
-                (worst.sup, other.sup),
-            )
-        ]
-        worst = Outcome(*columns)  # type: ignore[arg-type]  # only `wrong` can be None
+def worst_of(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """Return the strongest attack of each sample: an error if any makes one, and then the largest loss."""
+    require(len(evaluations) > 0, "evaluations", "not be empty", list(evaluations))
+    worst = evaluations[0]
+    for other in evaluations[1:]:
+        if other.losses.shape != worst.losses.shape:
+            raise ArgumentError("`evaluations` must be of the same samples; they differ in number.")
+        higher = other.losses > worst.losses
+        errors = None
+        if worst.errors is not None and other.errors is not None:
+            higher = (other.errors & ~worst.errors) | ((other.errors == worst.errors) & higher)
+            errors = worst.errors | other.errors
+        losses, l2, sup = (
+            torch.where(higher, getattr(other, name), getattr(worst, name))
+            for name in ("losses", "l2", "sup")
+        )
+        worst = Evaluation(losses, errors, l2, sup, worst.confidence)
     return worst
 
 
@@ -212,23 +256,19 @@ class Difference:
     high: float
 
 
-def paired_differences(one: Outcome, other: Outcome, confidence: float = 0.95) -> Difference:
+def paired_differences(one: Evaluation, other: Evaluation, confidence: float = 0.95) -> Difference:
     """``one`` minus ``other``; negative where ``one`` does better.
 
     What both models find hard cancels. For losses the interval is the normal one of the mean of per-sample
     differences. For errors half a sample is added to each of the four cells of the table first (Agresti and
     Min). Otherwise the interval would claim to be certain where no sample tells the models apart.
     """
-    same = one.loss.shape == other.loss.shape
-    require(same, "other", "be of the same samples", f"{len(other.loss)} samples, not {len(one.loss)}")
-    if one.wrong is None or other.wrong is None:
-        interval, of = (
-            normal_interval(one.loss.cpu().double() - other.loss.cpu().double(), confidence),
-            "loss",
-        )
-    else:
-        interval, of = _paired_shares(one.wrong, other.wrong, confidence), "error"
-    return Difference(of, interval.value, interval.low, interval.high)
+    same = one.losses.shape == other.losses.shape
+    require(same, "other", "be of the same samples", f"{len(other.losses)} samples, not {len(one.losses)}")
+    if one.errors is None or other.errors is None:
+        changes = one.losses.cpu().double() - other.losses.cpu().double()
+        return Difference("loss", **asdict(normal_interval(changes, confidence)))
+    return Difference("error", **asdict(_paired_shares(one.errors, other.errors, confidence)))
 
 
 def _paired_shares(one: Tensor, other: Tensor, confidence: float) -> Interval:
@@ -400,42 +440,46 @@ def sweep(
     cost: Cost | None = None,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
-) -> list[tuple[Trial, Outcome]]:
-    """The outcome of every trial; where several attacks share a strength, then also the worst of them.
+) -> list[tuple[Trial, Evaluation]]:
+    """Evaluate every trial; where several attacks share a strength, also the worst of them.
 
     Rows of a table with categories, gaps or dates (``Samples.encoding``) move in their other numbers alone.
     """
     require(len(data) >= 2, "data", "have at least 2 samples, for intervals", len(data))
-    done: list[tuple[Trial, Outcome]] = []
+    done: list[tuple[Trial, Evaluation]] = []
     where, price = domain or Unbounded(), cost or SquaredL2()
     free = None if data.encoding is None else data.encoding.attackable
     for trial in trials:
         attack = trial.method(where, price, free)
-        done.append((trial, attack_data(loss, data, attack, seed=seed, progress=progress)))
-    shared: dict[tuple[Any, ...], list[tuple[Trial, Outcome]]] = {}
-    for trial, outcome in done:
+        done.append(
+            (
+                trial,
+                evaluate(loss.model, data, attack, criterion=loss.criterion, seed=seed, progress=progress),
+            )
+        )
+    shared: dict[tuple[Any, ...], list[tuple[Trial, Evaluation]]] = {}
+    for trial, evaluation in done:
         if trial.attack != "wrm":
             key = (trial.norm, trial.epsilon, trial.clipped)
-            shared.setdefault(key, []).append((trial, outcome))
+            shared.setdefault(key, []).append((trial, evaluation))
     for group in shared.values():
         if len(group) > 1:
             strongest = max((trial for trial, _ in group), key=lambda trial: (trial.steps, trial.restarts))
-            done.append((replace(strongest, attack=WORST), worst_of([outcome for _, outcome in group])))
+            done.append((replace(strongest, attack=WORST), worst_of([evaluation for _, evaluation in group])))
     return done
 
 
-def as_row(trial: Trial, outcome: Outcome, confidence: float = 0.95) -> dict[str, Any]:
-    """One line of a table or a JSON file; what the attack does not use is None."""
-    error, loss = outcome.error(confidence), outcome.mean_loss(confidence)
+def as_row(trial: Trial, evaluation: Evaluation) -> dict[str, Any]:
+    """Return one row of a table or a JSON file; None for options that the attack does not use."""
     return {
         **asdict(trial),
         **dict.fromkeys(_UNUSED.get(trial.attack, ())),
         "step_size": trial.step_taken,
         "norm": next((name for name, p in NORMS.items() if p == trial.norm), None),
-        "samples": len(outcome.loss),
-        "error": None if error is None else asdict(error),
-        "loss": asdict(loss),
-        "rho_test": outcome.rho_test,
-        "confidence": confidence,
+        "samples": len(evaluation.losses),
+        "error": None if evaluation.error is None else asdict(evaluation.error),
+        "loss": asdict(evaluation.loss),
+        "rho_test": evaluation.rho_test,
+        "confidence": evaluation.confidence,
         "evidence": Evidence.ATTAINED,
     }
