@@ -63,7 +63,7 @@ def test_a_margin_trains_another_loss_and_proves_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     run = RunDirectory.open(tmp_path / "run")
-    assert run.settings["criterion"] == {"type": "SmoothMargin", "margin": 2.0, "sharpness": 1.0}
+    assert run.record.criterion == {"type": "SmoothMargin", "margin": 2.0, "sharpness": 1.0}
     assert content["result"]["proof"]["curvature"] <= 2 * 0.999 * content["result"]["level"]["gamma"] * (
         1 + 1e-12
     )

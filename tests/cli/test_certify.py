@@ -26,7 +26,7 @@ from certus.losses import SquaredError
 from certus.runs import RunDirectory
 from certus.runs.certification import CertifySettings, certify_run
 from certus.runs.loaded_run import check_holdout, open_run
-from certus.storage.files import RunError
+from certus.storage.files import RunError, convert
 from certus.storage.write import add_checksum
 from tests.certificates.small_run import make_run
 from tests.cli.test_cli import certus, refused
@@ -93,7 +93,7 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path, drawn: list[Figur
     place = folder / "run/certificate/certificate.json"
     read = Certificate.load(place)
     trained = open_run(RunDirectory.open(folder / "run"))
-    fresh = certify_run(trained, CertifySettings.from_json(read.about["settings"]))
+    fresh = certify_run(trained, convert(read.about["settings"], CertifySettings))
     for rho in (0.0, 1e-5, 0.001, 0.0031, 0.01, 0.2, 7.0):
         assert read.bracket(rho) == fresh.bracket(rho)
     assert read.reached == fresh.reached

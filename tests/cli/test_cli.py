@@ -74,7 +74,7 @@ def test_a_run_holds_what_it_should(trained: Path) -> None:
         *("model.safetensors", "result.json"),
     }
     about = json.loads((run / "run.json").read_text())
-    assert about["schema_version"] == 3
+    assert about["schema_version"] == 4
     assert about["data_sha256"] == digits().sha256
     assert about["cost"] == {"type": "SquaredL2"}
     result = json.loads((run / "result.json").read_text())
@@ -295,24 +295,6 @@ def test_refused(arguments: list[str], message: str, trained: Path) -> None:
     refused(certus(*arguments, folder=trained), message)
 
 
-def test_a_run_of_an_older_version(trained: Path) -> None:
-    """Version 1 said "shift" for what is now "jitter"."""
-    made = certus(
-        *("train", "digits", *QUICK, "--method", "erm", "--jitter", "1", "-o", "runs/old"), folder=trained
-    )
-    assert made.returncode == 0, made.stderr
-    run = trained / "runs/old"
-    about, weights = json.loads((run / "run.json").read_text()), (run / "model.safetensors").read_bytes()
-    about["schema_version"], about["settings"]["shift"] = 1, about["settings"].pop("jitter")
-    for name in ("sha256", "split_sha256", "model_imports", "model_uncovered"):
-        del about[name]
-    (run / "run.json").write_text(json.dumps(about))
-    for name in ("result.json", "model.safetensors", "checkpoint.safetensors", "metrics.jsonl"):
-        (run / name).unlink()
-    assert certus("resume", "runs/old", folder=trained).returncode == 0
-    assert (run / "model.safetensors").read_bytes() == weights
-
-
 def test_damaged_runs(trained: Path) -> None:
     """Wrong schema, corrupt files, other data, a second process: one line each, nothing lost."""
     made = certus("train", "digits", *QUICK, "--method", "erm", "-o", "runs/hurt", folder=trained)
@@ -322,7 +304,7 @@ def test_damaged_runs(trained: Path) -> None:
     about = (run / "run.json").read_text()
     with RunLock(run):
         refused(certus("resume", "runs/hurt", folder=trained), "is in use by another process")
-    (run / "run.json").write_text(about.replace('"schema_version": 3', '"schema_version": 7'))
+    (run / "run.json").write_text(about.replace('"schema_version": 4', '"schema_version": 7'))
     refused(certus("resume", "runs/hurt", folder=trained), "has schema version 7")
     states = [row["state"] for row in json.loads(certus("runs", "--json", folder=trained).stdout)]
     assert sum("unreadable" in state for state in states) == 1

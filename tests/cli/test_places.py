@@ -85,7 +85,7 @@ REFUSED = {
     ),
     "certify over another's": (
         ["certify", "run", "--rho", "1", "-o", "elsewhere"],
-        "which has one of a\\x00b",
+        "which has one of nothing that can be read",
     ),
     "certify over a loop": (["certify", "run", "--rho", "1", "-o", "looped"], "which has one of loop"),
     "a loop of links": (["compare", "loop", "run", "--epsilon", "1"], "loop is no run directory"),

@@ -44,7 +44,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "no-settings": edit("run.json", lambda text: "[]"),
     "half": edit("run.json", lambda text: text[: len(text) // 2]),
     "edited": edit("run.json", lambda text: text.replace('"mlp:3:elu"', '"mlp:4:elu"')),
-    "version": edit("run.json", lambda text: text.replace('"schema_version": 3', '"schema_version": 9')),
+    "version": edit("run.json", lambda text: text.replace('"schema_version": 4', '"schema_version": 9')),
     "text": resealed("test.loss", "x"),
     "truth": resealed("level.gamma", True),
     "list": resealed("level.rho_hat", [1]),

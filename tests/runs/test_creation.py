@@ -68,7 +68,7 @@ def test_the_first_to_finish_making_it_has_it(others: int, exists: bool, tmp_pat
         assert len(before) == 1  # which certificates the model can have
         taken = f"{place} is taken: it holds a complete run; choose another `--output`."
         assert said == f"certus: error: {taken}"
-    assert RunDirectory.open(place).settings["settings"]["seed"] == (0 if exists else 7)
+    assert RunDirectory.open(place).record.settings["seed"] == (0 if exists else 7)
     assert names(place) == WHOLE
     assert not [name for name in names(tmp_path) if name.endswith(".tmp")]
 
@@ -104,7 +104,7 @@ def test_processes_that_start_together(tmp_path: Path) -> None:
         started = [start(command, train(place, seed), str(log)) for seed, log in enumerate(logs)]
         codes = [exit_code(one) for one in started]
         assert sorted(codes) == [0, 2, 2], [log.read_text() for log in logs]
-        assert RunDirectory.open(place).settings["settings"]["seed"] == codes.index(0)
+        assert RunDirectory.open(place).record.settings["seed"] == codes.index(0)
         assert names(place) == WHOLE
 
 

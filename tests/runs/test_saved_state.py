@@ -33,19 +33,22 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda _, note: note.update(sums=[]), "`sums` must be pairs of numbers"),
-        (lambda _, note: note.update(sums={"loss": [1.0, "x"]}), "`sums` must be pairs of numbers"),
-        (lambda _, note: note.update(step="x"), "`step` must be a count"),
-        (lambda _, note: note.update(epoch=-1), "`epoch` must be a count"),
-        (lambda _, note: note.update(epoch=True), "`epoch` must be a count"),
-        (lambda _, note: note.update(seconds=None), "`seconds` must be a number"),
-        (lambda _, note: note.update(history=[{**note["history"][0], "loss": "x"}]), "`loss` must be"),
+        (lambda _, note: note.update(sums=[]), "`sums.*` is wrong: Expected"),
+        (lambda _, note: note.update(sums={"loss": [1.0, "x"]}), "`sums.*` is wrong: Expected"),
+        (lambda _, note: note.update(step="x"), "`step` is wrong: Expected `int`"),
+        (lambda _, note: note.update(epoch=-1), "`epoch` is wrong: Expected `int`"),
+        (lambda _, note: note.update(epoch=True), "`epoch` is wrong: Expected `int`"),
+        (lambda _, note: note.update(seconds=None), "`seconds` is wrong: Expected `float`"),
+        (
+            lambda _, note: note.update(history=[{**note["history"][0], "loss": "x"}]),
+            "`loss` is wrong",
+        ),
         (lambda _, note: note.update(optimizer={"items": 1}), "'int' object is not iterable"),
         (lambda _, note: note.update(method=3), "has no len|not iterable|must be empty"),
         (lambda tensors, _: _weights(tensors)[0].fill_(torch.nan), "finite weights"),
         (lambda tensors, _: tensors.update({"optimizer.state.0.exp_avg": torch.zeros(2)}), "`exp_avg` must"),
         (lambda _, note: _groups(note)[0].__setitem__(1, "x"), "`param_groups` must be the optimizer's"),
-        (lambda _, note: note.clear(), "'epoch'"),
+        (lambda _, note: note.clear(), "missing required field `epoch`"),
     ],
 )
 def test_what_is_no_training_state(half: Path, change: Change, words: str) -> None:

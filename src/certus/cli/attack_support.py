@@ -389,6 +389,6 @@ def require_same_test(runs: Sequence[RunDirectory]) -> None:
     kinds, told = set(), []
     for run in runs:
         settings, rows = read_settings(run), run.rows["test"].tolist()
-        kinds.add((run.settings["data_sha256"], tuple(rows)))
+        kinds.add((run.record.data_sha256, tuple(rows)))
         told.append(f"{run.path} with {len(rows)} samples of {settings.data}, split by seed {settings.seed}")
     require(len(kinds) == 1, "runs", "have the same test samples, to be compared", "; ".join(told))

@@ -13,7 +13,6 @@ from certus.cli.output import console, messages, print_json, require_picture
 from certus.display.text import make_table, number
 from certus.errors import CertusError, require_count
 from certus.evidence import Evidence
-from certus.storage.files import RunError
 
 if TYPE_CHECKING:
     from certus.bounds import SmoothnessBound
@@ -81,13 +80,10 @@ def bound_run(
     opened = RunDirectory.open(run, data=run_data)
     nothing = "with --samples 0, where there is nothing to choose" if samples == 0 else None
     refuse_idle(context, {"seed": nothing} | of_network(opened))
-    settings, about = read_settings(opened), opened.settings
+    settings, record = read_settings(opened), opened.record
     data = load_data(settings)
     network = load_model(opened, model=model).double()
-    for name in ("criterion", "cost"):
-        if name not in about:
-            raise RunError(f"{run} is corrupt: run.json lacks {name}.")
-    criterion, cost = deserialize(about["criterion"]), deserialize(about["cost"])
+    criterion, cost = deserialize(record.criterion), deserialize(record.cost)
     if settings.certified:
         criterion = default_criterion(data.train)  # which the run's own proof is about
     shape = tuple(data.test.inputs.shape[1:])

@@ -109,7 +109,7 @@ def _healthy(run: RunDirectory) -> dict[str, Any]:
 
     settings, result = read_settings(RunDirectory.open(run.path)), run.result
     done = len(run.history)
-    imported = run.settings.get("origin") == "imported"
+    imported = run.record.origin == "imported"
     row: dict[str, Any] = {name: getattr(settings, name) for name in ("data", "model", "method")}
     row |= {"epochs": "imported" if imported else f"{done}/{settings.epochs}"}
     if result is None:

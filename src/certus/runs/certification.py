@@ -29,13 +29,13 @@ from certus.datasets.new_data import load_like
 from certus.domains import Unbounded
 from certus.errors import LARGEST, LEAST, require, require_number, require_seed
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
-from certus.runs._kinds import check_kinds
 from certus.runs.files import serialize
 from certus.runs.loaded_run import LoadedRun, check_holdout, named_split
 from certus.smoothing._certify import ENOUGH, certify_smoothed
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.smoothing.sampling import Draws
 from certus.storage.code import code_digest
+from certus.storage.files import check_types
 from certus.storage.tensors import digest
 from certus.training.metrics import balancing_weights
 
@@ -80,7 +80,7 @@ class CertifySettings:
     class_weights: str = "equal"
 
     def __post_init__(self) -> None:
-        check_kinds(self)
+        check_types(self)
         for name, values in (
             ("rho", self.rho),
             ("gamma", self.gammas or ()),
@@ -107,13 +107,6 @@ class CertifySettings:
             for name, value in asdict(self).items()
             if (name, value) != ("class_weights", "equal")
         }
-
-    @staticmethod
-    def from_json(content: dict[str, Any]) -> CertifySettings:
-        lists: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
-        }
-        return CertifySettings(**lists)
 
 
 def certified_data(trained: LoadedRun, settings: CertifySettings) -> Subset:
@@ -207,8 +200,8 @@ def certify_run(
 
 def fingerprint(trained: LoadedRun, settings: CertifySettings) -> dict[str, str]:
     """sha256 of the problem, the weights, the certified samples, and the whole source of the data."""
-    data, about = certified_data(trained, settings).data, trained.run.settings
-    problem = {name: about.get(name) for name in _PROBLEM}
+    data, record = certified_data(trained, settings).data, trained.run.record
+    problem = {name: getattr(record, name) for name in _PROBLEM}
     problem["model"] = trained.settings.model
     return {
         "problem": hashlib.sha256(json.dumps(problem, sort_keys=True).encode()).hexdigest(),

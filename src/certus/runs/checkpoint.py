@@ -1,10 +1,7 @@
 """Checkpoints: a training state in one file, validated when it is read.
 
-Whether what a checkpoint holds can go on: the kinds of its entries, and the shapes of its tensors.
-
-A digest says that a file is as it was written. It does not say that whoever wrote it wrote a training state.
-
-A training state in one file, so that it is replaced as a whole or not at all.
+The file is replaced as a whole or not at all. Its checksum shows that it is as it was written; that it
+holds a state of this model, method and optimizer is checked entry by entry.
 """
 
 from __future__ import annotations
@@ -16,27 +13,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from certus.errors import UnsupportedError, require
-from certus.runs._kinds import check_kinds
-from certus.storage.files import RunError
+from certus.storage.files import CorruptFileError, Count, RunError, convert
 from certus.storage.tensors import load_tensors, save_tensors
 from certus.training._fit import TrainingState
 from certus.training.metrics import EpochMetrics, Sums
 
 
-def check_progress(note: dict[str, Any]) -> None:
-    """Epoch, step, seconds and sums; raises ``ArgumentError`` at the first that is something else."""
-    for name in ("epoch", "step"):
-        value = note[name]
-        require(type(value) is int and value >= 0, name, "be a count", repr(value)[:40])
-    require(_is_number(note["seconds"]), "seconds", "be a number", repr(note["seconds"])[:40])
-    sums = note["sums"]
-    pairs = isinstance(sums, dict) and all(
-        isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair)) for pair in sums.values()
-    )
-    require(pairs, "sums", "be pairs of numbers, by name", repr(sums)[:40])
+class _Note(Struct, forbid_unknown_fields=True):
+    """The JSON part of a checkpoint."""
+
+    epoch: Count
+    step: Count
+    sums: dict[str, tuple[int | float, int | float]]
+    seconds: float
+    history: list[dict[str, Any]]
+    optimizer: Any
+    schedule: Any
+    method: Any
 
 
 def check_finite_weights(weights: dict[str, Tensor]) -> None:
@@ -110,30 +107,36 @@ def save_state(path: Path, state: TrainingState) -> None:
 
 def restore_state(path: Path, state: TrainingState) -> None:
     """Put a saved state back, in place."""
-    tensors, note = load_tensors(path)
+    tensors, content = load_tensors(path)
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     try:
         check_finite_weights(weights)
-        check_progress(note)
-        history = [EpochMetrics(**entry) for entry in note["history"]]
-        for entry in history:
-            check_kinds(entry)
-        optimizer = _join_tensors(note["optimizer"], tensors)
+        note = convert(content, _Note)
+        history = [convert(entry, EpochMetrics) for entry in note.history]
+        optimizer = _join_tensors(note.optimizer, tensors)
         parameters = [one for group in state.optimizer.param_groups for one in group["params"]]
         check_optimizer(state.optimizer.state_dict(), optimizer, parameters)
         state.model.load_state_dict(weights)
         state.optimizer.load_state_dict(optimizer)
         if state.schedule is not None:
-            planned = _join_tensors(note["schedule"], tensors)
+            planned = _join_tensors(note.schedule, tensors)
             require(
                 same_structure(state.schedule.state_dict(), planned), "schedule", "be of its kind", "another"
             )
             state.schedule.load_state_dict(planned)
-        state.method.load_state_dict(note["method"])
-        state.epoch, state.step, state.seconds = note["epoch"], note["step"], note["seconds"]
-        state.sums = Sums.from_state(note["sums"])
+        state.method.load_state_dict(note.method)
+        state.epoch, state.step, state.seconds = note.epoch, note.step, note.seconds
+        state.sums = Sums(dict(note.sums))
         state.history[:] = history
-    except (RuntimeError, AttributeError, IndexError, KeyError, TypeError, ValueError) as reason:
+    except (
+        CorruptFileError,
+        RuntimeError,
+        AttributeError,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as reason:
         first = (str(reason).strip() or type(reason).__name__).splitlines()[0]
         raise RunError(f"{path} does not belong to this model and method: {first}") from None
 

@@ -38,10 +38,17 @@ from typing import Any
 from torch import Tensor
 
 from certus.errors import ArgumentError
-from certus.runs._kinds import check_kinds
 from certus.runs.checkpoint import restore_state, save_state
-from certus.runs.files import SEALED, WEIGHTS, describe_run, read_result, read_run
-from certus.storage.files import MOST_JSON, CorruptFileError, RunError, parse_json, read_json, read_regular
+from certus.runs.files import WEIGHTS, RunRecord, describe_run, read_result, read_run
+from certus.storage.files import (
+    MOST_JSON,
+    CorruptFileError,
+    RunError,
+    convert,
+    parse_json,
+    read_json,
+    read_regular,
+)
 from certus.storage.tensors import digest, load_tensors, save_tensors
 from certus.storage.write import (
     LOCK,
@@ -110,10 +117,8 @@ class Recorder(Observer):
 def read_history(path: Path) -> list[dict[str, Any]]:
     """The lines of ``metrics.jsonl``, checked: one object per epoch."""
     try:
-        entries = [parse_json(line) for line in read_regular(path, MOST_JSON).decode().splitlines()]
-        epochs = [EpochMetrics(**entry) for entry in entries]
-        for epoch in epochs:
-            check_kinds(epoch)
+        lines = read_regular(path, MOST_JSON).decode().splitlines()
+        return [asdict(convert(parse_json(line), EpochMetrics)) for line in lines]
     except OSError as reason:
         raise RunError(f"Cannot read {path}: {reason.strerror}.") from None
     except (ValueError, TypeError, RunError) as reason:
@@ -121,7 +126,6 @@ def read_history(path: Path) -> list[dict[str, Any]]:
         raise CorruptFileError(
             f"{path} is corrupt: it does not hold the metrics of epochs: {line[:200]}"
         ) from None
-    return [asdict(epoch) for epoch in epochs]
 
 
 SETTINGS, SPLIT, MODEL, RESULT = "run.json", "split.safetensors", "model.safetensors", "result.json"
@@ -355,15 +359,15 @@ class RunDirectory:
         return RunDirectory(path, data)
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The content of run.json, checked."""
+    def record(self) -> RunRecord:
+        """Content of ``run.json``, checked."""
         return read_run(self.path / SETTINGS)
 
     @property
     def rows(self) -> dict[str, Tensor]:
         """Row numbers of the source data, by split."""
-        rows, known = load_tensors(self.path / SPLIT)[0], self.settings["split_sha256"]
-        if known is not None and digest(rows) != known:
+        rows = load_tensors(self.path / SPLIT)[0]
+        if digest(rows) != self.record.split_sha256:
             raise CorruptFileError(f"{self.path / SPLIT} is corrupt: it is not the split of the run.")
         return rows
 
@@ -380,7 +384,7 @@ class RunDirectory:
         """What was measured at the end; None while the run is incomplete."""
         if not (self.path / RESULT).exists():
             return None
-        return read_result(self.path / RESULT, sealed=self._sealed)
+        return read_result(self.path / RESULT)
 
     def finish(self, weights: Mapping[str, Tensor], result: Mapping[str, Any]) -> None:
         """Write the final weights, then the result."""
@@ -390,14 +394,9 @@ class RunDirectory:
     def weights(self) -> dict[str, Tensor]:
         """The final weights, which are those that the result is about."""
         weights, result = load_tensors(self.path / MODEL)[0], self.result
-        known = None if result is None else result.get(WEIGHTS)
-        if known is not None and digest(weights) != known:
+        if result is not None and digest(weights) != result[WEIGHTS]:
             raise CorruptFileError(f"{self.path / MODEL} is corrupt: its result is about other weights.")
         return weights
-
-    @property
-    def _sealed(self) -> bool:
-        return bool(self.settings["schema_version"] >= SEALED)
 
 
 def find_runs(folder: Path) -> list[RunDirectory]:

@@ -32,7 +32,7 @@ from certus.models.own_code import file_digest, is_own_file
 from certus.models.registry import build_from
 from certus.runs.directory import RunDirectory
 from certus.runs.settings import Settings, column_prices
-from certus.storage.files import CorruptFileError, RunError
+from certus.storage.files import CorruptFileError, RunError, convert
 from certus.training import RandomJitter, RandomWarp
 from certus.training.certified import CertifiedSet
 from certus.training.criterion_choice import default_criterion
@@ -130,8 +130,10 @@ def rebuild_model(run: RunDirectory, settings: Settings, data: SplitDataset, giv
     rule = f"name the factory that the run was started with, {_factory(settings.model)}"
     require(_factory(given) == _factory(settings.model), "model", rule, given)
     # Compared while it is read: the bytes that are executed are the bytes that were compared.
-    own, beside = run.settings["model_sha256"], run.settings["model_imports"] or {}
-    known = {Path(given.rpartition(":")[0]).name: own} | beside
+    name, checksum = Path(given.rpartition(":")[0]).name, run.record.model_sha256
+    if checksum is None:
+        raise CorruptFileError(f"{run.path} is corrupt: run.json has no checksum of {name}.")
+    known = {name: checksum} | (run.record.model_imports or {})
     return build_from(given, data, settings.seed, known=known).network
 
 
@@ -154,7 +156,7 @@ def own_model(run: RunDirectory, given: Sequence[str]) -> str | None:
 
 
 def _same_file(run: RunDirectory, model: str) -> bool:
-    return bool(file_digest(model) == run.settings["model_sha256"])
+    return bool(file_digest(model) == run.record.model_sha256)
 
 
 def _factory(model: str) -> str:
@@ -169,15 +171,13 @@ _COSTS = {"l1": SquaredLp(1.0), "linf": SquaredSup()}
 def read_settings(run: RunDirectory) -> Settings:
     """The settings of a run, checked again."""
     try:
-        known = dict(run.settings["settings"])
-        if "shift" in known:  # its name in runs of schema version 1
-            known["jitter"] = known.pop("shift")
-        found = Settings(**known)
-        # A run keeps it as seen from itself.
-        away = found.folder and os.path.realpath(run.path / found.folder)
-    except (TypeError, ArgumentError) as reason:
+        settings = convert(run.record.settings, Settings)
+    except CorruptFileError as reason:
         raise CorruptFileError(f"{run.path} is corrupt: its settings do not fit: {reason}") from None
-    return replace(found, folder=away if run.moved is None else _moved(found.data, run.moved))
+    if run.moved is not None:
+        return replace(settings, folder=_moved(settings.data, run.moved))
+    # The stored folder is relative to the run.
+    return replace(settings, folder=settings.folder and os.path.realpath(run.path / settings.folder))
 
 
 def _moved(data: str, place: str) -> str:
@@ -223,7 +223,7 @@ def load_same_data(run: RunDirectory, settings: Settings) -> SplitDataset:
             f"--run-data {kind}:PATH says where to."
         )
     data = load_data(settings)
-    if data.sha256 != run.settings["data_sha256"]:
+    if data.sha256 != run.record.data_sha256:
         found = settings.data if run.moved is None else run.moved
         raise RunError(f"{run.path} was started with other data: {found} now has another sha256.")
     rows = run.rows

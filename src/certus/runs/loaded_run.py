@@ -122,7 +122,7 @@ def open_run(run: RunDirectory, *, model: str | None = None) -> LoadedRun:
     Args:
         model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
     """
-    result, settings, about = _result(run), read_settings(run), run.settings
+    result, settings, record = _result(run), read_settings(run), run.record
     data = load_same_data(run, settings)
     network = rebuild_model(run, settings, data, model)
     try:
@@ -134,9 +134,9 @@ def open_run(run: RunDirectory, *, model: str | None = None) -> LoadedRun:
         run,
         settings,
         data,
-        ModelLoss(network.eval(), deserialize(about["criterion"])),
-        deserialize(about["cost"]),
-        deserialize(about["domain"]),
+        ModelLoss(network.eval(), deserialize(record.criterion)),
+        deserialize(record.cost),
+        deserialize(record.domain),
         gamma,
         rho_hat,
     )
@@ -157,7 +157,7 @@ def recorded_rho_hat(run: RunDirectory, norm: float) -> float | None:
     others."""
     result = _result(run)
     try:
-        balls = deserialize(run.settings["cost"]).attack_ball(deserialize(run.settings["domain"]))
+        balls = deserialize(run.record.cost).attack_ball(deserialize(run.record.domain))
         return _level(result)[1] if balls.own and balls.p == norm else None
     except (KeyError, TypeError, ValueError) as reason:
         raise _corrupt(run, reason) from None

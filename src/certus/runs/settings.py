@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus.errors import ArgumentError, require, require_count, require_number
-from certus.runs._kinds import check_kinds
+from certus.storage.files import check_types
 from certus.table_options import TableOptions, listed_names
 
 _RULE = "be one number, or LAYER=VALUE for each layer"
@@ -178,7 +178,7 @@ class Settings:
         return cls(**defaults | known)
 
     def __post_init__(self) -> None:
-        check_kinds(self)
+        check_types(self)
         object.__setattr__(self, "method", PAPER_NAMES.get(self.method, self.method))
         self.table  # noqa: B018 (checks its own)
         for name, legal in (

@@ -112,14 +112,14 @@ def train_run(
         model: the user's own ``FILE.py:FACTORY``, if the run has one.
         observers: who else watches, such as a progress bar.
     """
-    settings, about = read_settings(run), run.settings
-    if about.get("origin") == "imported":
+    settings, record = read_settings(run), run.record
+    if record.origin == "imported":
         raise RunError(f"{run.path} was imported, not trained; there is nothing to resume.")
     data = load_same_data(run, settings)
     network = rebuild_model(run, settings, data, model)
     fabric = fabric or one_device(network)
-    method = build_method(settings, deserialize(about["cost"]), deserialize(about["domain"]))
-    criterion = deserialize(about["criterion"])
+    method = build_method(settings, deserialize(record.cost), deserialize(record.domain))
+    criterion = deserialize(record.criterion)
     if not isinstance(criterion, CrossEntropy | SmoothMargin | SquaredError | MissProbability):
         raise RunError(f"{run.path} is corrupt: its criterion is {criterion!r}.")
     recorder = Recorder(run.path, writes=fabric.global_rank == 0)
@@ -135,7 +135,7 @@ def train_run(
         schedule=_cosine(settings.epochs) if settings.schedule == "cosine" else None,
         certified=build_certified_set(settings, network, data),
         augment=build_augmentation(settings),
-        noise=Noise(settings.noise, deserialize(about["cost"])) if settings.noise else None,
+        noise=Noise(settings.noise, deserialize(record.cost)) if settings.noise else None,
         weight_decay=decay_of_layers(settings.weight_decay),
         seed=settings.seed,
         fabric=fabric,
@@ -145,7 +145,7 @@ def train_run(
     if fabric.global_rank == 0:
         result = measure_result(done, ModelLoss(network, criterion), data)
         if settings.noise and done.robustness is not None:
-            gamma, cost = done.robustness.gamma, deserialize(about["cost"])
+            gamma, cost = done.robustness.gamma, deserialize(record.cost)
             result["smoothed"] = smoothed_concavity(settings.noise, criterion, gamma, cost.strong_convexity)
         run.finish(network.state_dict(), result)
     return done

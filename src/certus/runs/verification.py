@@ -16,17 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET, Struct, UnsetType
+
 from certus.certificates.cache import differences, table_differences
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import as_json, read_certificate, read_content, sample_table
-from certus.errors import ArgumentError, require, require_confidence
-from certus.runs._kinds import is_digest
+from certus.errors import ArgumentError, require_confidence
 from certus.runs.certification import CertifySettings, SmoothingSettings, fingerprint
 from certus.runs.directory import SETTINGS, RunDirectory
 from certus.runs.files import WEIGHTS
 from certus.runs.loaded_run import LoadedRun
 from certus.smoothing.certificate import SmoothedCertificate
-from certus.storage.files import CorruptFileError, RunError, read_json, read_regular
+from certus.storage.files import CorruptFileError, RunError, Sha256, convert, read_json, read_regular
 from certus.storage.write import without_checksum
 
 TABLE = "samples.csv"
@@ -34,6 +35,22 @@ MOST_TABLE = 2**32
 _VERSIONS = ("code_digest", "certus_version", "torch_version")
 CIRCUMSTANCES = ("run", "threads", *_VERSIONS)
 """Entries of ``about`` that no number rests on: where the run was, and what computed the certificate."""
+
+
+class _Digests(Struct):
+    problem: Sha256
+    weights: Sha256
+    samples: Sha256
+    source: Sha256
+    table: Sha256 | UnsetType = UNSET
+
+
+class _Origin(Struct):
+    """What ``about`` says of the run, of the settings and of the files that a certificate came from."""
+
+    run: str
+    settings: dict[str, Any]
+    digests: _Digests
 
 
 @dataclass(frozen=True)
@@ -68,11 +85,13 @@ class Statement:
     def _read(file: Path) -> Statement:
         about = read_certificate(file).about
         try:
-            settings, run = CertifySettings.from_json(about["settings"]), Path(about["run"])
-            require_digests(about["digests"], "problem", "weights", "samples", "source", "table")
-        except (AttributeError, KeyError, TypeError, ArgumentError) as reason:
+            origin = convert(about, _Origin)
+            settings = convert(origin.settings, CertifySettings)
+            if origin.digests.table is UNSET:
+                raise CorruptFileError("`digests` lacks table")
+        except CorruptFileError as reason:
             raise CorruptFileError(f"{file} is corrupt: its settings do not fit: {reason}") from None
-        return Statement(file, read_content(file), run, settings, _bytes(file.parent / TABLE))
+        return Statement(file, read_content(file), Path(origin.run), settings, _bytes(file.parent / TABLE))
 
     def other_problem(self, trained: LoadedRun) -> list[str]:
         """Whether the run, or its data, is another than the one that was certified."""
@@ -103,12 +122,6 @@ class Statement:
         if self.table is None:
             found.append(f"{TABLE} is absent: its rows were not compared")
         return found
-
-
-def require_digests(digests: dict[str, Any], *names: str) -> None:
-    """Raise ``ArgumentError`` unless there is a sha256 of each name."""
-    for name in names:
-        require(is_digest(digests[name]), f"digests.{name}", "be a sha256", digests[name])
 
 
 def certified_folder(file: Path, run: Path, weights: str) -> Path:
@@ -180,14 +193,14 @@ class SmoothedStatement:
         certificate = SmoothedCertificate.load(file)
         about = certificate.about
         try:
-            asked = dict(about["settings"])
-            noisy = SmoothingSettings(**asked.pop("noise"))
-            settings, run = CertifySettings.from_json(asked), Path(about["run"])
+            origin = convert(about, _Origin)
+            noisy = convert(origin.settings.pop("noise", None), SmoothingSettings)
+            settings = convert(origin.settings, CertifySettings)
             require_confidence(settings.confidence)
-            require_digests(about["digests"], "problem", "weights", "samples", "source")
-        except (AttributeError, KeyError, TypeError, ValueError, ArgumentError) as reason:
+        except (CorruptFileError, ArgumentError) as reason:
             raise CorruptFileError(f"{file} is corrupt: its settings do not fit: {reason}") from None
-        return SmoothedStatement(without_checksum(certificate.as_json()), run, settings, noisy)
+        content = without_checksum(certificate.as_json())
+        return SmoothedStatement(content, Path(origin.run), settings, noisy)
 
     def other_problem(self, trained: LoadedRun) -> list[str]:
         """Whether the run, or its data, is another than the one that was certified."""

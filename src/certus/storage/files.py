@@ -1,10 +1,8 @@
-"""Strict reading of JSON and regular files, and the errors of files.
+"""Strict reading of other people's files: regular files of bounded size, JSON, and the types of its entries.
 
-The errors of files, and JSON read strictly.
-
-Reading what others have put there: regular files only, and no more bytes than a reader can use.
-
-A device, a pipe or a socket may never end, or wait for somebody; a header may promise more than there is.
+Devices, pipes and sockets are refused, since they may never end or block. JSON is refused if a key is
+repeated, a number is not finite, or a string holds a NUL. ``convert`` checks parsed JSON against a
+dataclass or a ``msgspec`` struct.
 """
 
 from __future__ import annotations
@@ -14,10 +12,19 @@ import json
 import math
 import os
 import stat
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Annotated, Any, BinaryIO, Protocol, TypeVar, get_type_hints
 
-from certus.errors import CertusError
+import msgspec
+
+from certus.errors import ArgumentError, CertusError
+
+T = TypeVar("T")
+Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 MOST_JSON = 2**28
 MOST_DEPTH = 64
@@ -44,9 +51,9 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """JSON in which every key of an object is its own, and every number is finite: what certus writes.
+    """Parse JSON; refuse repeated keys, numbers that are not finite, and NUL characters.
 
-    Other readers take the first or the last of two equal keys, so that one file would say two things.
+    Parsers disagree on which of two equal keys counts, so such a file would have two meanings.
 
     >>> parse_json('{"rho": 0.1, "rho": 0.2}')
     Traceback (most recent call last):
@@ -58,7 +65,7 @@ def parse_json(text: str) -> Any:
         )
     except RecursionError:
         raise CorruptFileError("it is nested too deeply.") from None
-    _check_depth(content)
+    _check_nesting(content)
     return content
 
 
@@ -84,17 +91,68 @@ def _whole(text: str) -> int:
     return number
 
 
-def _check_depth(content: Any) -> None:
-    """Whoever reads on may recurse."""
+def _check_nesting(content: Any) -> None:
+    """Refuse deep nesting, on which later readers may recurse, and NUL characters."""
     layer, depth = [content], 0
     while layer:
         depth += 1
         if depth > MOST_DEPTH:
             raise CorruptFileError("it is nested too deeply.")
-        inside = (
-            one.values() if isinstance(one, dict) else one for one in layer if isinstance(one, dict | list)
+        if any(isinstance(entry, str) and "\0" in entry for entry in layer):
+            raise CorruptFileError("it has text with a NUL character.")
+        nested = (
+            entry.values() if isinstance(entry, dict) else entry
+            for entry in layer
+            if isinstance(entry, dict | list)
         )
-        layer = [one for values in inside for one in values if isinstance(one, dict | list)]
+        layer = [entry for entries in nested for entry in entries if isinstance(entry, dict | list | str)]
+
+
+def convert(content: Any, kind: type[T]) -> T:
+    """Return parsed JSON as a dataclass or a struct; raise ``CorruptFileError`` naming the first wrong entry.
+
+    Strict: true is not 1, "1" is not a number, and unknown entries are refused. Whole numbers are numbers.
+    """
+    try:
+        if not is_dataclass(kind):
+            return msgspec.convert(content, kind)
+        msgspec.convert(content, _schema(kind))
+        entries = {
+            name: tuple(entry) if isinstance(entry, list) else entry for name, entry in content.items()
+        }
+        return kind(**entries)
+    except msgspec.ValidationError as reason:
+        raise CorruptFileError(_readable(reason)) from None
+    except ArgumentError as reason:
+        raise CorruptFileError(str(reason)) from None
+
+
+def check_types(record: Any) -> None:
+    """Raise ``ArgumentError`` unless every field of a dataclass has the type of its annotation."""
+    try:
+        msgspec.convert(vars(record), _schema(record.__class__))
+    except msgspec.ValidationError as reason:
+        raise ArgumentError(_readable(reason)) from None
+
+
+@cache
+def _schema(kind: type[Any]) -> type[msgspec.Struct]:
+    """A struct with the fields of a dataclass: unlike dataclasses, structs can forbid unknown entries."""
+    hints = get_type_hints(kind)
+    entries = [
+        (field.name, hints[field.name])
+        if field.default is MISSING
+        else (field.name, hints[field.name], field.default)
+        for field in fields(kind)
+    ]
+    return msgspec.defstruct(kind.__name__, entries, forbid_unknown_fields=True)
+
+
+def _readable(reason: msgspec.ValidationError) -> str:
+    """The message of msgspec, "Expected `int`, got `str` - at `$.epochs`", with the entry first."""
+    message, _, place = str(reason).partition(" - at `$")
+    name = place.rstrip("`").lstrip(".")
+    return f"`{name}` is wrong: {message}." if name else f"{message}."
 
 
 _CHUNK = 2**20

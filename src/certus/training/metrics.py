@@ -12,7 +12,6 @@ With 88% of the rows in one class, a model that knows nothing is right in 88% of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,10 +56,6 @@ class Sums:
 
     def state(self) -> dict[str, list[float]]:
         return {name: list(pair) for name, pair in self.totals.items()}
-
-    @staticmethod
-    def from_state(state: Mapping[str, list[float]]) -> Sums:
-        return Sums({name: (pair[0], pair[1]) for name, pair in state.items()})
 
 
 @dataclass(frozen=True)

@@ -54,14 +54,14 @@ from certus.runs.loaded_run import LoadedRun
 from certus.runs.sensitivity import FeatureSensitivity, move_feature, spread_cost
 from certus.runs.settings import FLAGS, Settings
 from certus.smoothing.certificate import SmoothedCertificate
-from certus.storage.files import RunError
+from certus.storage.files import RunError, convert
 from certus.storage.tensors import digest
 from certus.training.criterion_choice import default_criterion
 
 
 def run_facts(found: Findings) -> str:
     """Data, seed and versions; the commands, as they were asked."""
-    data, settings, about = found.trained.data, found.trained.settings, found.trained.run.settings
+    data, settings, record = found.trained.data, found.trained.settings, found.trained.run.record
     kinds = {"to train": data.train, "to calibrate": data.calibration, "to test": data.test}
     parts = ", ".join(f"{len(part)} {name}" for name, part in kinds.items())
     entries: dict[str, object] = {
@@ -69,10 +69,9 @@ def run_facts(found: Findings) -> str:
         "sha256 of the data": data.sha256 or "–",
         "distances in": data.units,
         "seed": settings.seed,
-        "trained with": f"certus {about['certus_version']}, torch {about['torch_version']}",
+        "trained with": f"certus {record.certus_version}, torch {record.torch_version}",
     }
-    imported = about.get("origin") == "imported"
-    lines = [train_command(settings, found.name, imported=imported)]
+    lines = [train_command(settings, found.name, imported=record.origin == "imported")]
     if found.certificate is not None:
         lines.append(certify_command(found.certificate.about["settings"], found.name))
     if found.stability is not None:
@@ -97,7 +96,7 @@ def train_command(settings: Settings, path: str, *, imported: bool) -> str:
 
 def certify_command(asked: dict[str, Any], path: str) -> str:
     """``certus certify …`` from the settings in a certificate."""
-    return shlex.join(["certus", "certify", path, *_flags(CertifySettings.from_json(asked), set())])
+    return shlex.join(["certus", "certify", path, *_flags(convert(asked, CertifySettings), set())])
 
 
 def _flags(settings: Settings | CertifySettings, left_out: set[str]) -> list[str]:

@@ -27,7 +27,7 @@ def opening(found: Findings) -> list[str]:
         settings.method, f"against attacks ({settings.method})"
     )
     trained = f"It was trained {how} on {data.name}."
-    if found.trained.run.settings.get("origin") == "imported":
+    if found.trained.run.record.origin == "imported":
         trained = f"Its weights were imported; its data are {data.name}."
     said = [f"This model ({settings.model}) {kind}. {trained}"]
     test = found.result["test"]
