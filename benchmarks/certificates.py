@@ -91,8 +91,8 @@ def certify(entry: Entry, data: SplitDataset, args: Args) -> dict[str, Any]:
         confidence=0.95,
         seed=args.seed,
         attack_steps=entry.attack_steps,
-        balls=entry.balls,
-        refine=entry.refine,
+        local_radii=entry.balls,
+        gamma_rounds=entry.refine,
     )
     seconds, busy = time.perf_counter() - started, time.process_time() - busy
     print(

@@ -160,7 +160,7 @@ def certified_errors(
 def _floors(trained: LoadedRun, part: Samples, rhos: Sequence[float]) -> list[float]:
     """Return (n,) lower bounds on the cost of an error at each image."""
     certificate = certus.certify(
-        trained.loss.model, part, rho=rhos, gammas=[4.0], balls=0, refine=0, attack_steps=0
+        trained.loss.model, part, rho=rhos, gammas=[4.0], local_radii=0, gamma_rounds=0, attack_steps=0
     )
     assert certificate.error_floor is not None
     return [float(cost) for cost in certificate.error_floor]
@@ -174,7 +174,7 @@ def loss_certificate(
     question = [list(rhos), digest(dict(trained.loss.model.state_dict())), digest(samples)]
     memory = FileMemory(trained.run.path / "unfinished", question)
     certificate = certus.certify(
-        trained.loss.model, data, rho=rhos, balls=0, refine=0, attack_steps=5, memory=memory
+        trained.loss.model, data, rho=rhos, local_radii=0, gamma_rounds=0, attack_steps=5, cache=memory
     )
     memory.forget()
     return [

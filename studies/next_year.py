@@ -363,7 +363,7 @@ def _certify(
     """Certify a model over all distributions within ρ of the rows; with a price, labels may change too."""
     options: dict[str, Any] = {} if price is None else {"label_cost": LabelCost(price, 2)}
     if isinstance(model, nn.Module):
-        options |= {"balls": 2, "refine": 0}
+        options |= {"local_radii": 2, "gamma_rounds": 0}
     certificate = certus.certify(model, rows, rho=sorted(set(levels.values())), cost=cost, **options)
     assert isinstance(certificate, Certificate)
     return certificate

@@ -157,7 +157,7 @@ def test_certified_fit_and_certify(make: Callable[[], nn.Module], monkeypatch: p
             model, rows, method=WRM(2.0), certified=True, epochs=1, progress=False, fabric=fabric
         )
         assert found.proof is not None
-        return found.proof.curvature, certus.certify(model, rows, rho=0.01, refine=0).bound(0.01)
+        return found.proof.curvature, certus.certify(model, rows, rho=0.01, gamma_rounds=0).bound(0.01)
 
     data = Samples(INPUTS[:8], LABELS[:8])
     expected = bounds(make(), data, None)

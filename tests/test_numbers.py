@@ -52,7 +52,7 @@ class Untouched(nn.Module):
         ({"rho": 0.1, "confidence": 1.0}, "`confidence` must lie in [0.5, 1); got 1.0"),
         ({"rho": 0.1, "confidence": 0.9, "seed": 0.5}, "`seed` must be a whole number"),
         ({"rho": 0.1, "confidence": 0.9, "seed": 2**63}, "`seed` must be a whole number"),
-        ({"rho": 0.1, "balls": -1}, "`balls` must be a whole number"),
+        ({"rho": 0.1, "local_radii": -1}, "`local_radii` must be a whole number"),
         ({"rho": 1e300, **NOISE}, "`rho` must be at most 1e+30; got 1e+300"),
         ({"rho": 0.1, **NOISE, "clip": 1e308}, "`clip` must be at most 1e+30; got 1e+308"),
         ({"rho": 0.1, **NOISE, "sigma": 1e-300}, "`sigma` must be at least 1e-30; got 1e-300"),

@@ -20,9 +20,9 @@ from certus.attacks import PGD
 from certus.attacks.evaluation import evaluate
 from certus.certificates import Certificate
 from certus.certificates.files import as_json
-from certus.certificates.linear import certify_straight
 from certus.data import Samples
 from certus.training.preflight import prospects
+from tests.certificates.problems import certify_exactly
 
 INPUTS = torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 LABELS = torch.randint(3, (40,), generator=torch.Generator().manual_seed(1))
@@ -100,7 +100,7 @@ def test_an_inferred_criterion_is_that_of_the_targets() -> None:
         assert certificate.start[0] <= exact <= certificate.start[1]
     linear = nn.Linear(2, 1).double()
     exact = float(functional.mse_loss(linear(INPUTS).detach(), NUMBERS))
-    low, high = certify_straight(linear, (INPUTS, NUMBERS[:, 0]), rho=RHO).start
+    low, high = certify_exactly(linear, (INPUTS, NUMBERS[:, 0]), rho=RHO).start
     assert low <= exact <= high
     torch.testing.assert_close(ModelLoss(model)(INPUTS, NUMBERS), (model(INPUTS) - NUMBERS)[:, 0] ** 2)
     moved = WRM(gamma=5.0)(ModelLoss(model), INPUTS, NUMBERS)

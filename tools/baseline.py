@@ -229,7 +229,7 @@ def _certificates() -> dict[str, Case]:
         ("l1.5", {"cost": SquaredLp(1.5)}),
         ("class weights", {"class_weights": [1.0, 2.0] * 5}),
         ("accuracy", {"epsilon": [0.05, 0.1]}),
-        ("no balls", {"balls": 0}),
+        ("no balls", {"local_radii": 0}),
         ("own gammas", {"gammas": [0.5, 1.0, 4.0]}),
         ("no attack", {"attack_steps": 0}),
     ):

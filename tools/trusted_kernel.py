@@ -30,7 +30,7 @@ ASSEMBLY = tuple(
         "dual_values",
         "aggregate",
         "engine",
-        "deterministic",
+        "_certify",
         "linear",
         "certificate",
         "population",

@@ -52,8 +52,8 @@ class UnsupportedError(CertusError, NotImplementedError):
     """A combination that this library refuses rather than answers wrongly."""
 
 
-class UnprovableError(UnsupportedError):
-    """A model of which nothing can be proven, and why; what is attained can still be found."""
+class UnreadableModelError(UnsupportedError):
+    """A model of which nothing can be proven: the message names the part that has no rule."""
 
 
 class ClaimError(CertusError, ValueError):

@@ -82,7 +82,9 @@ def attack_animal(animal: Animal, steps: int, *, full: bool = False) -> Attacked
     found = attack_network(Made(model, shape, 3, animal.full_depth if full else animal.depth), 0, steps)
     generator = torch.Generator().manual_seed(1)
     points, targets = torch.randn(4, *shape, generator=generator, dtype=torch.float64), torch.arange(4) % 3
-    certificate = certus.certify(model, (points, targets), rho=RHO, balls=1, refine=0, attack_steps=3)
+    certificate = certus.certify(
+        model, (points, targets), rho=RHO, local_radii=1, gamma_rounds=0, attack_steps=3
+    )
     losses = ModelLoss(model, certus.CrossEntropy())
     moved = GradientAttack(RHO**0.5, 2, steps)(losses, points, targets)
     with torch.no_grad():

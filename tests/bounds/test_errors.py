@@ -10,7 +10,7 @@ import certus
 from certus import CrossEntropy
 from certus.bounds import RULES, rule
 from certus.bounds.operators import Diagonal
-from certus.errors import ArgumentError, LossError, UnprovableError, UnsupportedError
+from certus.errors import ArgumentError, LossError, UnreadableModelError, UnsupportedError
 from certus.models import LogCosh, Normalize, Residual, Scale
 
 
@@ -210,7 +210,7 @@ def test_weights_whose_squares_overflow() -> None:
         model = nn.Sequential(nn.Linear(3, 4), nn.ELU(), nn.Linear(4, 3)).double()
         with torch.no_grad():
             model.get_parameter(f"{layer}.weight").mul_(1e160)
-        with pytest.raises(UnprovableError, match=r"enlarge numbers by up to \d.*above 1e\+60"):
+        with pytest.raises(UnreadableModelError, match=r"enlarge numbers by up to \d.*above 1e\+60"):
             certus.input_smoothness(model, input_shape=(3,))
 
 

@@ -29,9 +29,9 @@ from sklearn.preprocessing import (
 from sklearn.svm import LinearSVC
 
 import certus
-from certus.bounds.estimators import Unread, read_estimator
+from certus.bounds.estimators import read_estimator
 from certus.data import Samples
-from certus.errors import ArgumentError, UnprovableError
+from certus.errors import ArgumentError, UnreadableModelError
 from certus.estimators import RobustClassifier
 from tests.bounds.parameter_space import CLASSES
 
@@ -144,7 +144,7 @@ def test_weights_and_predictions() -> None:
 
 def test_other_models_go_by_smoothing() -> None:
     forest = RandomForestClassifier(5, random_state=0).fit(X, LABELS)
-    with pytest.raises(ArgumentError, match=r"RandomForestClassifier is not read.*certify_smoothed"):
+    with pytest.raises(UnreadableModelError, match=r"RandomForestClassifier is not read.*certify_smoothed"):
         certus.certify(forest, (X, LABELS), rho=0.01)
     found = certus.certify_smoothed(
         forest, (X, LABELS), rho=0.01, sigma=0.25, draws=4, votes=4, attack_steps=0
@@ -179,16 +179,16 @@ class Changed(LogisticRegression):  # type: ignore[misc]
     ],
 )
 def test_what_is_not_read(model: Any, words: str) -> None:
-    with pytest.raises(Unread, match=words):
+    with pytest.raises(UnreadableModelError, match=words):
         read_estimator(fitted(model, X, LABELS))
-    with pytest.raises(Unread, match="LogisticRegression is not fitted"):
+    with pytest.raises(UnreadableModelError, match="LogisticRegression is not fitted"):
         read_estimator(LogisticRegression())
 
 
 def test_a_model_that_says_something_else_is_refused() -> None:
     model = LogisticRegression(max_iter=1000).fit(X, LABELS)
     model.decision_function = lambda rows: -rows[:, :3]
-    with pytest.raises(UnprovableError, match="does not say what was read from it: outputs differ by"):
+    with pytest.raises(UnreadableModelError, match="does not say what was read from it: outputs differ by"):
         read_estimator(model)
 
 
@@ -201,7 +201,7 @@ def test_a_scaler_that_clips_is_refused() -> None:
     far, numbers = 10 * rows, Ridge(1e-6).fit(rows, NUMBERS).predict(10 * rows)
     assert ((model.predict(far) - numbers) ** 2).mean() > 100
     for data in ((rows, NUMBERS), (far, numbers)):
-        with pytest.raises(ArgumentError, match=r"MaxAbsScaler\(clip=True\)"):
+        with pytest.raises(UnreadableModelError, match=r"MaxAbsScaler\(clip=True\)"):
             certus.certify(model, data, rho=0.0)
 
 
@@ -215,7 +215,7 @@ def test_a_scaler_that_clips_is_refused() -> None:
 )
 def test_values_that_have_no_rule(step: Any) -> None:
     model = make_pipeline(step, LogisticRegression(max_iter=1000)).fit(X, LABELS)
-    with pytest.raises(ArgumentError, match=r"(transformer_weights|clip)=.*\) has no rule"):
+    with pytest.raises(UnreadableModelError, match=r"(transformer_weights|clip)=.*\) has no rule"):
         certus.certify(model, (X, LABELS), rho=0.0)
 
 
@@ -226,7 +226,7 @@ def test_a_parameter_of_a_later_version_is_refused(kind: type, monkeypatch: pyte
     names = kind._get_param_names()  # type: ignore[attr-defined]
     monkeypatch.setattr(kind, "_get_param_names", classmethod(lambda cls: [*names, "tempering"]))
     monkeypatch.setattr(kind, "tempering", None, raising=False)
-    with pytest.raises(ArgumentError, match=f"{kind.__name__} has a parameter `tempering`"):
+    with pytest.raises(UnreadableModelError, match=f"{kind.__name__} has a parameter `tempering`"):
         certus.certify(model, (X, LABELS), rho=0.0)
 
 
@@ -241,7 +241,7 @@ def test_subclasses_are_refused(kind: type, same_name: bool) -> None:
     if not hasattr(model, "predict"):
         model = make_pipeline(model, LogisticRegression())
     model = fitted(model, X, LABELS)
-    with pytest.raises(ArgumentError, match=r"is not read exactly|is not known to be linear"):
+    with pytest.raises(UnreadableModelError, match=r"is not read exactly|is not known to be linear"):
         certus.certify(model, (X, LABELS), rho=0.0)
 
 
@@ -265,7 +265,7 @@ def test_whitening_of_a_column_without_spread() -> None:
     loss = np.logaddexp(0, np.where(LABELS == 2, -scores, scores)).mean()
     try:
         certificate = certus.certify(model, (moved, LABELS == 2), rho=0.0)
-    except UnprovableError:
+    except UnreadableModelError:
         return  # refused, where rounding alone makes the two differ
     assert certificate.lower(0.0) <= loss * (1 + 1e-6)
     assert certificate.bound(0.0) >= loss * (1 - 1e-6)
@@ -300,7 +300,7 @@ def test_a_model_that_says_something_else_at_the_data_is_refused(method: str, fa
 
     read_estimator(model)
     setattr(model, method, changed)
-    with pytest.raises(UnprovableError, match="does not say what was read from it"):
+    with pytest.raises(UnreadableModelError, match="does not say what was read from it"):
         certus.certify(model, (X, LABELS), rho=0.0)
 
 

@@ -39,7 +39,9 @@ READERS: dict[str, Callable[[nn.Module], object]] = {
     "local_smoothness": lambda model: certus.bounds.local_smoothness(model, INPUTS, TARGETS, 0.1),
     "Analysis": lambda model: Analysis(model, input_shape=(6,)),
     "validate": lambda model: certus.bounds.validate(model),
-    "certify": lambda model: certus.certify(model, (INPUTS, TARGETS), rho=0.01, balls=0, refine=0),
+    "certify": lambda model: certus.certify(
+        model, (INPUTS, TARGETS), rho=0.01, local_radii=0, gamma_rounds=0
+    ),
 }
 
 
@@ -97,7 +99,7 @@ def test_one_reading_serves_all(monkeypatch: pytest.MonkeyPatch) -> None:
         right(self, model, *args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Analysis, "__init__", counting)
-    certus.certify(normed(), (INPUTS, TARGETS), rho=0.01, balls=2)
+    certus.certify(normed(), (INPUTS, TARGETS), rho=0.01, local_radii=2)
     assert len(made) == 1
 
 

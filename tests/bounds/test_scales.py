@@ -12,7 +12,7 @@ import certus
 from certus.bounds import Analysis
 from certus.bounds.passes import amplification
 from certus.certificates.proven.float_error import outputs_at
-from certus.errors import UnprovableError
+from certus.errors import UnreadableModelError
 from certus.layers import Residual, Scale
 
 
@@ -36,7 +36,7 @@ def scaled(exponents: list[int], kind: type[nn.Module]) -> nn.Sequential:
 )
 def test_what_vanishes_is_not_brought_back(exponents: list[int], kind: type[nn.Module]) -> None:
     """Slopes and curvatures of 0 were proven for most of these; a loss has slope 1 at 0 for the first."""
-    with pytest.raises(UnprovableError, match=r"enlarge numbers by up to \d.*above 1e\+60"):
+    with pytest.raises(UnreadableModelError, match=r"enlarge numbers by up to \d.*above 1e\+60"):
         certus.input_smoothness(scaled(exponents, kind))
 
 
@@ -49,12 +49,11 @@ def test_below_that_nothing_is_lost(exponents: list[int]) -> None:
     assert gain**2 <= found.curvature < gain**2 + 1e-8
 
 
-def test_such_models_keep_what_is_attained() -> None:
+def test_such_models_are_refused_by_name() -> None:
     model = scaled([-170, 170], nn.Tanh)
     data = torch.tensor([[1.0], [2.0]]), torch.tensor([0, 0])
-    found = certus.certify(model, data, rho=0.1, attack_steps=2)
-    assert found.no_proof is not None
-    assert "enlarge numbers by up to 1.41e+170" in found.no_proof
+    with pytest.raises(UnreadableModelError, match=r"enlarge numbers by up to 1.41e\+170.*certify_smoothed"):
+        certus.certify(model, data, rho=0.1, attack_steps=2)
 
 
 def test_swelling_counts_every_way() -> None:

@@ -21,7 +21,7 @@ from certus.errors import ArgumentError, ContradictionError, UnsupportedError
 from certus.losses import SquaredError
 from tests.certificates.problems import network, samples
 
-QUICK: dict[str, Any] = {"balls": 0, "refine": 0, "attack_steps": 3}
+QUICK: dict[str, Any] = {"local_radii": 0, "gamma_rounds": 0, "attack_steps": 3}
 
 
 def linear() -> nn.Sequential:

@@ -31,7 +31,13 @@ from tests.certificates.problems import network, samples
 @pytest.fixture(scope="module")
 def honest() -> Certificate:
     return certify(
-        network("elu", 0), samples(0, 30), rho=(0.01, 0.1), confidence=0.9, balls=1, refine=0, attack_steps=2
+        network("elu", 0),
+        samples(0, 30),
+        rho=(0.01, 0.1),
+        confidence=0.9,
+        local_radii=1,
+        gamma_rounds=0,
+        attack_steps=2,
     )
 
 
@@ -54,7 +60,7 @@ def test_a_slope_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("certus.certificates.local_bounds.bound_neighborhoods", wrong)
     with pytest.raises(ContradictionError, match=r"at sample \d+ .* the radial rule\. Nothing was assumed"):
-        certify(network("elu", 0), samples(0, 10), rho=0.1, balls=0, refine=0, attack_steps=0)
+        certify(network("elu", 0), samples(0, 10), rho=0.1, local_radii=0, gamma_rounds=0, attack_steps=0)
 
 
 def test_an_attack_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +72,14 @@ def test_an_attack_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("certus.certificates.engine.push", stronger)
     with pytest.raises(ContradictionError, match=r"at sample [1-9].* found by an attack in balls"):
-        certify(network("relu", 0, size=3.0), samples(0, 10), rho=0.1, balls=0, refine=0, attack_steps=2)
+        certify(
+            network("relu", 0, size=3.0),
+            samples(0, 10),
+            rho=0.1,
+            local_radii=0,
+            gamma_rounds=0,
+            attack_steps=2,
+        )
 
 
 @pytest.mark.parametrize(
@@ -86,7 +99,13 @@ def test_a_level_that_is_wrong(change: dict[str, torch.Tensor], monkeypatch: pyt
         level, points = solve(self, gamma)
         return replace(level, **change) if gamma == 2 else level, points  # type: ignore[arg-type]
 
-    ask: dict[str, Any] = {"rho": 0.1, "gammas": [4.0, 2.0], "balls": 0, "refine": 0, "attack_steps": 0}
+    ask: dict[str, Any] = {
+        "rho": 0.1,
+        "gammas": [4.0, 2.0],
+        "local_radii": 0,
+        "gamma_rounds": 0,
+        "attack_steps": 0,
+    }
     certify(network("elu", 1), samples(1, 6), **ask)
     monkeypatch.setattr(Surroundings, "level", wrong)
     with pytest.raises(ContradictionError, match=r"at sample 0 and gamma = "):
@@ -156,7 +175,7 @@ def test_a_population_that_contradicts_itself_has_no_bracket(honest: Certificate
 def test_other_data_that_do_worse_than_any_may() -> None:
     """The samples moved by hand, each by ‖δ‖² = ρ: within ρ, whatever a coupling may still save."""
     model, (inputs, targets) = network("elu", 0), samples(0, 20)
-    found = certify(model, (inputs, targets), rho=0.04, balls=0, refine=0, attack_steps=0)
+    found = certify(model, (inputs, targets), rho=0.04, local_radii=0, gamma_rounds=0, attack_steps=0)
     moved = inputs + torch.tensor([0.2, 0.0], dtype=torch.float64)
     assert found.source is not None
     loss, error = found.source.met(Samples(moved, targets))

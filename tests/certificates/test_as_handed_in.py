@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import certus
-from certus.errors import CertusError
+from certus.errors import CertusError, UnreadableModelError
 
 INPUTS = torch.randn(120, 1, generator=torch.Generator().manual_seed(0))
 LABELS = (INPUTS[:, 0] > 0).long()
@@ -83,32 +83,30 @@ def test_its_smoothness_is_not_proven(make: Callable[[], nn.Module]) -> None:
         certus.input_smoothness(make(), input_shape=(1,))
 
 
-def test_hooks_of_a_compiled_model_count_where_nothing_is_proven() -> None:
+def test_hooks_of_a_compiled_model_are_refused() -> None:
     model = torch.compile(signs(-3.0), backend="eager")
     assert isinstance(model, nn.Module)
     model.register_forward_hook(lambda module, inputs, outputs: -outputs)
     assert bool((model(INPUTS).argmax(1) == LABELS).all())
-    certificate = certus.certify(model, (INPUTS, LABELS), rho=1e-12, progress=False)
-    assert certificate.error_bound(1e-12) is None
-    assert certificate.error_lower(1e-12) == 0.0
+    with pytest.raises(UnreadableModelError, match="hooks"):
+        certus.certify(model, (INPUTS, LABELS), rho=1e-12, progress=False)
 
 
-class Coarse(nn.Module):
-    """The sign of x is lost in float32, and kept in float64."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        rounded = (inputs + 2.0**27) - 2.0**27
-        return torch.cat([torch.full_like(rounded, 1e-3), rounded], 1)
-
-
-def test_what_is_attained_without_proof_is_attained_in_the_models_own_precision() -> None:
-    first = nn.Linear(1, 1, bias=False)
-    nn.init.ones_(first.weight)
-    first.register_forward_hook(lambda *_: None)  # of which nothing can be proven
-    model = nn.Sequential(first, Coarse())
-    assert bool((model(INPUTS).argmax(1) == 0).all())
-    certificate = certus.certify(model, (INPUTS, torch.zeros_like(LABELS)), rho=0.01, progress=False)
-    assert certificate.error_lower(0.01) == 0.0
+def test_losses_of_a_criterion_without_a_rule_are_those_of_the_models_own_precision() -> None:
+    """2²⁷ is added, and taken off again: the sign of x is lost in float32, and kept in float64."""
+    model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 2))
+    with torch.no_grad():
+        for name, value in (("0.weight", 1.0), ("0.bias", 2.0**27)):
+            model.get_parameter(name).fill_(value)
+        model.get_parameter("1.weight").copy_(torch.tensor([[0.0], [1.0]]))
+        model.get_parameter("1.bias").copy_(torch.tensor([0.0, -(2.0**27)]))
+        outputs = model(INPUTS)
+    exact = torch.cat([torch.zeros_like(INPUTS), INPUTS], 1)
+    hinge, labels = nn.MultiMarginLoss(reduction="none"), torch.zeros_like(LABELS)
+    own = float(hinge(outputs, labels).mean())
+    assert own != pytest.approx(float(hinge(exact, labels).mean()), rel=1e-3)
+    certificate = certus.certify(model, (INPUTS, labels), rho=0.0, criterion=hinge, progress=False)
+    assert certificate.lower(0.0) == pytest.approx(own, rel=1e-6)
 
 
 class Labelled:

@@ -26,7 +26,7 @@ from certus.errors import ClaimError, ContradictionError
 from tests.certificates.problems import EVERYWHERE, L2, network, samples
 
 DATA = samples(0, 8)
-QUICK: dict[str, Any] = {"balls": 1, "refine": 0, "attack_steps": 2}
+QUICK: dict[str, Any] = {"local_radii": 1, "gamma_rounds": 0, "attack_steps": 2}
 
 
 class Mine(nn.Module):

@@ -117,8 +117,8 @@ def test_certified_problems_withstand_every_attack(networks: int) -> None:
             domain=geometry[1],
             gammas=gammas,
             attack_steps=0,
-            balls=1,
-            refine=0,
+            local_radii=1,
+            gamma_rounds=0,
         )
         attacked = attack(model, (inputs, targets), geometry, found, rhos)
         assert found.error_floor is not None
@@ -173,6 +173,6 @@ def test_an_overconfident_network_gets_an_honest_answer() -> None:
         model[0].weight.fill_(8.0), model[0].bias.fill_(-8.0)  # type: ignore[operator]
         model[2].weight.copy_(torch.tensor([[-6.0], [6.0]])), model[2].bias.zero_()  # type: ignore[operator]
     data = (torch.full((3, 1), -1.5).double(), torch.zeros(3, dtype=torch.long))
-    found = certify(model, data, rho=10.0, gammas=[1.0, 0.5], refine=0)
+    found = certify(model, data, rho=10.0, gammas=[1.0, 0.5], gamma_rounds=0)
     truth = float(CrossEntropy()(model(torch.tensor([[1.4]]).double()), data[1][:1]).detach())
     assert found.estimate(9.0) < truth < found.bound(9.0)

@@ -77,7 +77,12 @@ def test_linear_regression_has_a_closed_form() -> None:
         (WeightedL2(weights), float((row / weights.sqrt()).norm())),
     ):
         found = certify(
-            model, (inputs, targets), rho=(0.01, 0.1, 1.0), criterion=SquaredError(), cost=cost, refine=3
+            model,
+            (inputs, targets),
+            rho=(0.01, 0.1, 1.0),
+            criterion=SquaredError(),
+            cost=cost,
+            gamma_rounds=3,
         )
         with torch.no_grad():
             start = float(SquaredError()(model(inputs), targets).mean())
@@ -149,7 +154,7 @@ def test_tight_at_rho_hat_where_the_inner_problem_is_concave() -> None:
     """eqn:certificate: at ρ̂_n both sides are equal, up to the solver's tolerance."""
     model, data = network("softplus", 4, size=0.7), samples(4, 50)
     threshold = certus.input_smoothness(model).gamma
-    found = certify(model, data, rho=0.1, gammas=[4 * threshold, 2 * threshold], refine=0)
+    found = certify(model, data, rho=0.1, gammas=[4 * threshold, 2 * threshold], gamma_rounds=0)
     for reached in found.reached:
         assert reached.loss <= reached.bound <= reached.loss + 1e-4
     assert set(found.levels[0].rule.tolist()) <= {Rule.LOCAL, Rule.CONCAVE}
@@ -204,7 +209,7 @@ def test_gamma_goes_as_far_as_labels_need(price: float) -> None:
     own, gains = losses[targets], (losses.max() - losses[targets]).sort(descending=True).values
     found = certify(model, data, rho=RHOS, domain=Box(0.0, 0.0), label_cost=label_cost)
     sure = certify(
-        *(model, data), rho=RHOS, domain=Box(0.0, 0.0), label_cost=label_cost, confidence=0.9, refine=0
+        *(model, data), rho=RHOS, domain=Box(0.0, 0.0), label_cost=label_cost, confidence=0.9, gamma_rounds=0
     )
     for rho in RHOS:
         bought = (rho * len(targets) / price - torch.arange(len(targets))).clamp(0, 1)
@@ -226,7 +231,7 @@ def test_the_toy_curve_lies_above_every_attack() -> None:
         optimizer.step()
         optimizer.zero_grad()
     rhos = [0.001 * 1.4**index for index in range(20)]
-    found = certify(model, data.test, rho=(rhos[0], rhos[-1]), balls=4)
+    found = certify(model, data.test, rho=(rhos[0], rhos[-1]), local_radii=4)
     curve = found.curve(rhos)
     assert all(one.loss_low <= one.loss_estimate <= one.loss_high for one in curve)
     assert all(first.loss_high <= second.loss_high for first, second in itertools.pairwise(curve))

@@ -184,7 +184,9 @@ def test_the_unit_of_the_inputs_does_not_matter(scale: float) -> None:
     inputs = torch.randn(8, 5, dtype=torch.float64)
     labels = model(inputs).argmax(1)
     floors = [
-        certify(net, Samples(points, labels), rho=0.1, balls=0, refine=0, attack_steps=0).error_floor
+        certify(
+            net, Samples(points, labels), rho=0.1, local_radii=0, gamma_rounds=0, attack_steps=0
+        ).error_floor
         for net, points in ((model, inputs), (larger, inputs * scale))
     ]
     assert floors[0] is not None
@@ -199,7 +201,7 @@ def test_radii_hold_against_the_nearest_errors_found() -> None:
     data = Samples(torch.randn(80, 5).double(), torch.zeros(80, dtype=torch.long))
     with torch.no_grad():
         data = Samples(data.inputs, model(data.inputs).argmax(1))
-    found = certify(model, data, rho=0.1, balls=0, refine=0, attack_steps=0)
+    found = certify(model, data, rho=0.1, local_radii=0, gamma_rounds=0, attack_steps=0)
     assert found.error_floor is not None
     near = minimum_norm_attack(ModelLoss(model), data.inputs, data.targets, norm=2.0, steps=20, rounds=8)
     distance = (near.inputs - data.inputs).norm(dim=1)

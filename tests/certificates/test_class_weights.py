@@ -27,7 +27,7 @@ from tests.certificates.problems import network, numpy_loss, samples
 WEIGHTS = (0.5, 3.0, 1.0)
 DATA = samples(2, 9)
 GAMMAS = (6.0, 1.5)
-ASK: dict[str, Any] = {"rho": 0.1, "gammas": GAMMAS, "balls": 1, "attack_steps": 1}
+ASK: dict[str, Any] = {"rho": 0.1, "gammas": GAMMAS, "local_radii": 1, "attack_steps": 1}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_each_class_is_the_plain_certificate_at_its_own_gamma(weighted: Certific
         alone = certify(
             network("tanh", 1),
             (inputs[mine], labels[mine]),
-            **ASK | {"gammas": [gamma / weight for gamma in GAMMAS], "refine": 0},
+            **ASK | {"gammas": [gamma / weight for gamma in GAMMAS], "gamma_rounds": 0},
         )
         for level, plain in zip(_of(weighted, GAMMAS), alone.levels, strict=True):
             assert level.gamma == pytest.approx(weight * plain.gamma)
@@ -91,7 +91,7 @@ def test_at_no_distance_it_is_the_loss_of_repeated_samples() -> None:
     counts = torch.tensor([1, 3, 2])
     model, times = network("tanh", 1), counts[labels]
     repeated = (inputs.repeat_interleave(times, 0), labels.repeat_interleave(times))
-    ask = ASK | {"rho": 0.0, "refine": 0, "attack_steps": 0}
+    ask = ASK | {"rho": 0.0, "gamma_rounds": 0, "attack_steps": 0}
     found = certify(model, DATA, class_weights=(1, 3, 2), **ask).bracket(0.0)
     other = certify(model, repeated, **ask).bracket(0.0)
     mean = float(times.double().mean())
@@ -114,8 +114,8 @@ def test_labels_that_move_take_the_weight_of_their_new_class() -> None:
         gammas=(2.0, 0.5),
         class_weights=WEIGHTS,
         label_cost=LabelCost(0.4, 3),
-        balls=0,
-        refine=0,
+        local_radii=0,
+        gamma_rounds=0,
         attack_steps=0,
     )
     for level in found.levels:
@@ -166,7 +166,7 @@ def test_it_is_told_kept_and_streamed(
     ask: dict[str, Any] = ASK | {"class_weights": WEIGHTS}
     said: list[str] = []
     memory = FileMemory(tmp_path / "kept", "question", said.append)
-    first, second = (certify(network("tanh", 1), DATA, memory=memory, **ask) for _ in range(2))
+    first, second = (certify(network("tanh", 1), DATA, cache=memory, **ask) for _ in range(2))
     assert as_json(first) == as_json(second)  # the second time from kept levels
     assert said == []
     # Alone in its portion, a sample has a bound on balls that differs by some 10⁻⁸.

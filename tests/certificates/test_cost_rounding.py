@@ -54,8 +54,8 @@ def test_cancellation_is_no_alarm() -> None:
         *(network("relu", 101, classes=5), (inputs + 1e3, targets)),
         rho=[1e-4, 10.0],
         cost=Bregman(squares, 2.0),
-        balls=0,
-        refine=0,
+        local_radii=0,
+        gamma_rounds=0,
         attack_steps=0,
     )
     assert found.error_found is not None

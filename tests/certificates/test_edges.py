@@ -53,7 +53,13 @@ def test_large_weights_in_float32_single_samples_and_duplicates(kind: type[nn.Mo
         inputs, targets = torch.randn(count, 1), torch.randint(3, (count,))
         inputs[-1], targets[-1] = inputs[0], targets[0]
         found = certify(
-            model, (inputs, targets), rho=(1e-4, 0.1), balls=2, refine=0, attack_steps=3, confidence=0.5
+            model,
+            (inputs, targets),
+            rho=(1e-4, 0.1),
+            local_radii=2,
+            gamma_rounds=0,
+            attack_steps=3,
+            confidence=0.5,
         )
         exact = copy.deepcopy(model).double()
         for level in found.levels[::4]:
@@ -70,12 +76,12 @@ def test_nothing_moves_at_zero_and_everything_far_away() -> None:
     with torch.no_grad():
         start = float(CrossEntropy()(model(inputs), targets).mean())
         wrong = float((model(inputs).argmax(1) != targets).double().mean())
-    found = certify(model, (inputs, targets), rho=0.0, balls=1)
+    found = certify(model, (inputs, targets), rho=0.0, local_radii=1)
     zero = found.bracket(0.0)
     assert start - 1e-9 < zero.loss_low <= start <= zero.loss_high < start + 1e-9
     assert zero.error_low == pytest.approx(wrong)
     assert zero.error_high == pytest.approx(wrong)
-    boxed = certify(model, (inputs, targets), rho=(0.1, 1e5), domain=Box(-1.0, 1.0), balls=1)
+    boxed = certify(model, (inputs, targets), rho=(0.1, 1e5), domain=Box(-1.0, 1.0), local_radii=1)
     assert boxed.bound(1e5) < 1e3  # nothing in the box is farther than its diameter
     most = np.mean([maximum_on_square(numpy_loss(model, CrossEntropy(), y)) for y in targets])
     assert most - 1e-5 < boxed.lower(1e5) <= most + 1e-9
@@ -128,7 +134,15 @@ def test_smoothness_of_the_callers_own_is_assumed() -> None:
         certify(model, data, rho=0.1, smoothness=wrong)
     weights = torch.tensor([1.0, 2.0]).double()
     weighted = certus.input_smoothness(model, cost=WeightedL2(weights))
-    certify(model, data, rho=0.1, smoothness=weighted, cost=WeightedL2(weights.clone()), balls=0, refine=0)
+    certify(
+        model,
+        data,
+        rho=0.1,
+        smoothness=weighted,
+        cost=WeightedL2(weights.clone()),
+        local_radii=0,
+        gamma_rounds=0,
+    )
     for cost in (SquaredL2(), SquaredSup(), WeightedL2(2 * weights)):
         with pytest.raises(ArgumentError, match="`smoothness` must be in the norm of"):
             certify(model, data, rho=0.1, smoothness=weighted, cost=cost)
@@ -148,7 +162,7 @@ def test_a_regression_is_read_as_it_was_written(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 8), nn.ELU(), nn.Linear(8, 1))
     inputs = torch.randn(12, 2)
     found = certify(
-        model, (inputs, inputs.sum(1)), rho=0.05, criterion=SquaredError(), balls=0, attack_steps=0
+        model, (inputs, inputs.sum(1)), rho=0.05, criterion=SquaredError(), local_radii=0, attack_steps=0
     )
     path = tmp_path / "certificate.json"
     path.write_text(json.dumps(as_json(found), allow_nan=False))
@@ -160,8 +174,10 @@ def test_labels_and_prices_must_fit_the_network() -> None:
     torch.manual_seed(0)
     inputs = torch.randn(6, 2)
     model = nn.Sequential(nn.Linear(2, 8), nn.ELU(), nn.Linear(8, 1))
-    floats = certify(model, (inputs, torch.tensor([0.0, 1.0] * 3)), rho=0.01, criterion=Logistic(), balls=0)
-    longs = certify(model, (inputs, torch.tensor([0, 1] * 3)), rho=0.01, criterion=Logistic(), balls=0)
+    floats = certify(
+        model, (inputs, torch.tensor([0.0, 1.0] * 3)), rho=0.01, criterion=Logistic(), local_radii=0
+    )
+    longs = certify(model, (inputs, torch.tensor([0, 1] * 3)), rho=0.01, criterion=Logistic(), local_radii=0)
     assert floats.bracket(0.01) == longs.bracket(0.01)
     with pytest.raises(LossError, match="labels from 0 to 1"):
         certify(model, (inputs, torch.tensor([0, 2] * 3)), rho=0.01, criterion=Logistic())
@@ -175,5 +191,3 @@ def test_a_method_for_the_population_needs_a_confidence() -> None:
         ArgumentError, match="`inequality` must be left out without `confidence`: it is how the pop"
     ):
         certify(nn.Linear(2, 3), (torch.zeros(4, 2), None), rho=0.1, inequality="hoeffding")
-    with pytest.raises(ArgumentError, match=r"`seed` must be left out without `confidence`.*; got 0\."):
-        certify(nn.Linear(2, 3), (torch.zeros(4, 2), None), rho=0.1, seed=0)

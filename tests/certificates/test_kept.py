@@ -13,7 +13,6 @@ from torch import Tensor
 
 from certus import Certificate, certify
 from certus.certificates import cache as kept
-from certus.certificates import certify_network
 from certus.certificates.cache import PROBED, FileMemory, probed_samples
 from certus.certificates.dual_values import Level
 from certus.certificates.files import as_json
@@ -35,10 +34,10 @@ def certificate(memory: FileMemory | None = None) -> Certificate:
         rho=(0.01, 0.1),
         gammas=GAMMAS,
         clip=CLIP,
-        balls=1,
-        refine=0,
+        local_radii=1,
+        gamma_rounds=0,
         attack_steps=0,
-        memory=memory,
+        cache=memory,
     )
 
 
@@ -190,11 +189,11 @@ def test_levels_with_labels_that_move_and_of_a_regression(
 
     def once() -> Certificate:
         memory = FileMemory(tmp_path, "question")
-        common = {"rho": 0.1, "gammas": GAMMAS, "balls": 1, "refine": 0, "attack_steps": 0}
+        common = {"rho": 0.1, "gammas": GAMMAS, "local_radii": 1, "gamma_rounds": 0, "attack_steps": 0}
         if case == "labels":
             price = LabelCost(0.05, classes=3)
-            return certify_network(model, (inputs, targets), label_cost=price, memory=memory, **common)  # type: ignore[arg-type]
-        return certify_network(model, (inputs, targets), criterion=SquaredError(), memory=memory, **common)  # type: ignore[arg-type]
+            return certify(model, (inputs, targets), label_cost=price, cache=memory, **common)  # type: ignore[arg-type]
+        return certify(model, (inputs, targets), criterion=SquaredError(), cache=memory, **common)  # type: ignore[arg-type]
 
     first = once()
     assert len(solved) == 3

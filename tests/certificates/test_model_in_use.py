@@ -17,8 +17,9 @@ from torch.compiler import is_compiling as being_compiled
 import certus
 from certus.certificates import Certificate
 from certus.certificates.files import as_json
-from certus.certificates.linear import certify_straight
+from certus.errors import UnreadableModelError
 from certus.losses import SquaredError
+from tests.certificates.problems import certify_exactly
 
 HEIGHT = 100.0
 
@@ -70,12 +71,10 @@ def test_nothing_is_proven_of_a_forward_that_asks_whether_it_is_traced(kind: typ
     """The samples stand beside the band, and a move of 1 leads into it: nothing below its height holds."""
     model = nn.Sequential(kind())
     inputs, labels = torch.full((5, 2), 1.5, dtype=torch.float64), torch.zeros(5, dtype=torch.long)
-    certificate = certus.certify(model, (inputs, labels), rho=1.0, progress=False)
     moved = inputs + torch.tensor([0.75, 0.0])
-    reached = nn.functional.cross_entropy(model(moved), labels)
-    assert reached > HEIGHT / 2
-    assert certificate.bound(1.0) >= reached
-    assert "is_" in str(certificate.no_proof)
+    assert nn.functional.cross_entropy(model(moved), labels) > HEIGHT / 2
+    with pytest.raises(UnreadableModelError, match="is_"):
+        certus.certify(model, (inputs, labels), rho=1.0, progress=False)
 
 
 class Unseen(nn.Module):
@@ -155,15 +154,14 @@ def with_twisted_buffer() -> nn.Module:
 
 
 @pytest.mark.parametrize("make", [with_twisted_weight, with_twisted_attribute, with_twisted_buffer])
-@pytest.mark.parametrize("way", [certus.certify, certify_straight], ids=["certify", "linear"])
+@pytest.mark.parametrize("way", [certus.certify, certify_exactly], ids=["certify", "linear"])
 def test_tensors_of_another_class_are_refused(
     make: Callable[[], nn.Module], way: Callable[..., Certificate]
 ) -> None:
     model = make()
     inputs, labels = torch.full((5, 2), 1.5, dtype=torch.float64), torch.zeros(5, dtype=torch.long)
-    certificate = way(model, (inputs, labels), rho=1.0)
-    assert certificate.bound(1.0) == float("inf")
-    assert "Twisted" in str(certificate.no_proof) or "functions" in str(certificate.no_proof)
+    with pytest.raises(UnreadableModelError, match=r"Twisted|functions"):
+        way(model, (inputs, labels), rho=1.0)
 
 
 def test_a_lazy_layer_is_refused() -> None:
@@ -191,7 +189,7 @@ def test_rows_that_the_float32_model_predicts_otherwise_are_counted(seed: int) -
         own, exact = model(inputs).argmax(1), copy.deepcopy(model).double()(inputs.double()).argmax(1)
     count = int((own != exact).sum())
     assert count > 20
-    for way in (certus.certify, certify_straight):
+    for way in (certus.certify, certify_exactly):
         certificate = way(model, (inputs, labels), rho=0.01)
         assert certificate.differing == count
         # The rate that is proven is that of the network in float64: it may be far from the model's own.

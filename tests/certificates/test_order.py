@@ -93,8 +93,8 @@ def test_certify_takes_the_order_of_its_seed() -> None:
             confidence=0.95,
             seed=seed,
             attack_steps=0,
-            balls=0,
-            refine=0,
+            local_radii=0,
+            gamma_rounds=0,
         ).curve()
         for seed in (0, 1)
     ]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import certus
 from certus.certificates import Certificate
 from certus.certificates.files import as_json
+from certus.data import Samples
 from tests.certificates.problems import network, samples
 
 RHOS = (0.0, 0.01, 0.05, 0.2)
@@ -49,10 +53,25 @@ def test_an_error_is_a_prediction_that_changes() -> None:
         assert one.error_high == pytest.approx(truth, abs=0.02)  # linear: the radii are exact
 
 
+@pytest.mark.parametrize("form", ["samples", "batches"])
+def test_predicted_labels_replace_targets(form: str) -> None:
+    """Whatever the targets are, and however the data come: the same as without any."""
+    model, (inputs, targets) = network("tanh", 1), samples(1, 25)
+    data: Any = Samples(inputs, targets)
+    if form == "batches":
+        data = DataLoader(TensorDataset(inputs, targets), batch_size=7)
+    options: dict[str, Any] = {"rho": RHOS[1:], "local_radii": 1, "gamma_rounds": 0, "attack_steps": 2}
+    own = certus.certify(model, data, labels="predicted", **options)
+    assert own.labels == "predicted"
+    assert as_json(own) == as_json(certus.certify(model, (inputs, None), **options))
+
+
 def test_a_curved_boundary_by_brute_force() -> None:
     """The nearest change of prediction on a fine grid: no distance is below the proven one."""
     model, (inputs, _) = network("tanh", 1, size=3.0), samples(1, 25)
-    found = certus.certify(model, (inputs, None), rho=0.01, epsilon=(0.05, 0.2), balls=2, refine=0)
+    found = certus.certify(
+        model, (inputs, None), rho=0.01, epsilon=(0.05, 0.2), local_radii=2, gamma_rounds=0
+    )
     side = torch.linspace(-0.7, 0.7, 281, dtype=torch.float64)
     around = torch.cartesian_prod(side, side)
     with torch.no_grad():
@@ -73,14 +92,6 @@ def _nearest(model: nn.Module, point: Tensor, label: int, around: Tensor) -> flo
     return float((around[other] ** 2).sum(1).min()) if bool(other.any()) else np.inf
 
 
-def _unproven() -> tuple[nn.Module, Tensor]:
-    class Hidden(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.stack([x.sum(1), torch.tensor(x.detach().numpy().max(1))], 1)
-
-    return Hidden(), torch.randn(6, 2, dtype=torch.float64)
-
-
 def _said(certificate: Certificate) -> list[str]:
     """All that is shown of a certificate: table, JSON and picture."""
     figure = certificate.plot()
@@ -88,7 +99,7 @@ def _said(certificate: Certificate) -> list[str]:
     return [str(certificate), str(as_json(certificate)), title]
 
 
-@pytest.mark.parametrize("kind", ["network", "linear model", "unproven"])
+@pytest.mark.parametrize("kind", ["network", "linear model", "custom criterion"])
 def test_every_way_says_whose_labels_they_are(kind: str) -> None:
     torch.manual_seed(0)
     inputs = torch.randn(20, 2, dtype=torch.float64)
@@ -102,8 +113,11 @@ def test_every_way_says_whose_labels_they_are(kind: str) -> None:
         fitted = LogisticRegression().fit(inputs.numpy(), labels.numpy())
         pair = [certus.certify(fitted, (inputs.numpy(), each), rho=0.01) for each in (None, labels.numpy())]
     else:
-        model, inputs = _unproven()
-        pair = [certus.certify(model, (inputs, each), rho=0.01) for each in (None, torch.zeros(6).long())]
+        hinge = nn.MultiMarginLoss(reduction="none")
+        pair = [
+            certus.certify(nn.Linear(2, 3), (inputs, labels), rho=0.01, criterion=hinge)
+            for labels in (None, torch.arange(20) % 3)
+        ]
     own, given = pair
     assert (own.labels, given.labels) == ("predicted", "given")
     for words in _said(own):

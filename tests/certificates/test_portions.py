@@ -32,7 +32,7 @@ from tests.certificates.problems import network, samples
 
 COUNT, PORTION = 18, 5
 INPUTS, LABELS = samples(1, COUNT)
-ASK: dict[str, Any] = {"rho": 0.1, "gammas": (8.0, 1.0), "balls": 1, "attack_steps": 1}
+ASK: dict[str, Any] = {"rho": 0.1, "gammas": (8.0, 1.0), "local_radii": 1, "attack_steps": 1}
 
 
 class Rows(Dataset[Any]):
@@ -115,11 +115,11 @@ def test_an_interrupted_certification_goes_on_within_a_level(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nine levels of portions are kept: all four γ of two portions, and one of the third."""
-    ask: dict[str, Any] = {"rho": 0.1, "gammas": (8.0, 4.0, 2.0, 1.0), "refine": 0, "attack_steps": 0}
+    ask: dict[str, Any] = {"rho": 0.1, "gammas": (8.0, 4.0, 2.0, 1.0), "gamma_rounds": 0, "attack_steps": 0}
     model, data = network("tanh", 1), Rows(INPUTS, LABELS)
     whole = certify(model, data, **ask)
     with pytest.raises(KeyboardInterrupt):
-        certify(model, data, memory=_Stopped(tmp_path, "question"), **ask)
+        certify(model, data, cache=_Stopped(tmp_path, "question"), **ask)
     said: list[str] = []
     solved: list[tuple[int, float]] = []
     save = FileMemory.save
@@ -129,7 +129,7 @@ def test_an_interrupted_certification_goes_on_within_a_level(
         save(self, level, portion)
 
     monkeypatch.setattr(FileMemory, "save", counted)
-    again = certify(model, data, memory=FileMemory(tmp_path, "question", said.append), **ask)
+    again = certify(model, data, cache=FileMemory(tmp_path, "question", said.append), **ask)
     assert solved == [(2, 4.0), (2, 2.0), (2, 1.0), (3, 8.0), (3, 4.0), (3, 2.0), (3, 1.0)]
     assert said == []
     assert told(again) == told(whole)
@@ -154,14 +154,14 @@ def test_little_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.clear()
         alive.clear()
         data = Rows(INPUTS.repeat(times, 1), LABELS.repeat(times))
-        certify(model, data, rho=0.1, gammas=(4.0, 1.0), balls=0, refine=1, attack_steps=0)
+        certify(model, data, rho=0.1, gammas=(4.0, 1.0), local_radii=0, gamma_rounds=1, attack_steps=0)
         assert max(alive) == held
         assert len(alive) > 4 * times  # more than one reading looked around
 
 
 def test_a_loader_that_shuffles_by_torchs_seed_is_read_in_one_order() -> None:
     loader = DataLoader(Rows(INPUTS, LABELS), batch_size=7, shuffle=True)
-    ask: dict[str, Any] = ASK | {"balls": 0}
+    ask: dict[str, Any] = ASK | {"local_radii": 0}
     model = network("tanh", 1)
     torch.manual_seed(3)
     before = torch.get_rng_state()
@@ -299,5 +299,5 @@ def test_a_confidence_needs_independent_draws(name: str, way: Any) -> None:
 
 def test_a_loader_that_shuffles_is_an_independent_draw() -> None:
     loader = DataLoader(ROWS, batch_size=4, shuffle=True)
-    found = certify(network("tanh", 1), loader, rho=0.1, confidence=0.9, balls=0, attack_steps=0)
+    found = certify(network("tanh", 1), loader, rho=0.1, confidence=0.9, local_radii=0, attack_steps=0)
     assert found.bracket(0.1).population_loss is not None

@@ -20,8 +20,8 @@ from certus.storage.write import write_json
 QUICK: dict[str, Any] = {
     "rho": 0.1,
     "gammas": [2.0],
-    "balls": 0,
-    "refine": 0,
+    "local_radii": 0,
+    "gamma_rounds": 0,
     "attack_steps": 0,
     "confidence": 0.9,
 }

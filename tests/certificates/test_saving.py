@@ -20,7 +20,7 @@ from tests.certificates.problems import network, samples
 RHOS = (0.0, 1e-4, 0.002, 0.01, 0.3)
 
 
-QUICK: dict[str, Any] = {"balls": 1, "attack_steps": 2, "refine": 0}
+QUICK: dict[str, Any] = {"local_radii": 1, "attack_steps": 2, "gamma_rounds": 0}
 
 
 @pytest.mark.parametrize("kind", ["labels", "population", "regression"])

@@ -82,7 +82,7 @@ def test_nearest_errors_of_linear_classifiers(cost: PlaneCost) -> None:
 
 def test_a_logistic_output_is_attacked_too() -> None:
     model, (inputs, targets) = network("linear", 4, 1), samples(4, 40, 2)
-    found = certify(model, (inputs, targets), rho=0.05, criterion=Logistic(), refine=0)
+    found = certify(model, (inputs, targets), rho=0.05, criterion=Logistic(), gamma_rounds=0)
     margin = model(inputs).detach().flatten() * (2 * targets - 1)
     exact = (margin.clamp_min(0) / model[0].weight.detach().norm()) ** 2  # type: ignore[index]  # likewise
     assert found.error_found is not None
@@ -107,7 +107,8 @@ def overconfident() -> tuple[nn.Module, tuple[Tensor, Tensor]]:
 def test_an_attack_in_balls_raises_the_lower_side_where_the_ascent_stays_put() -> None:
     model, data = overconfident()
     without, attacked = (
-        certify(model, data, rho=9.0, gammas=[1.0, 0.5], refine=0, attack_steps=steps) for steps in (0, 10)
+        certify(model, data, rho=9.0, gammas=[1.0, 0.5], gamma_rounds=0, attack_steps=steps)
+        for steps in (0, 10)
     )
     assert without.lower(9.0) < 0.1
     assert 11 < attacked.lower(9.0) <= attacked.bound(9.0) == without.bound(9.0)
@@ -123,7 +124,7 @@ def test_an_attack_in_balls_raises_the_lower_side_where_the_ascent_stays_put() -
 def test_attacks_stop_where_they_bring_nothing() -> None:
     """A concave problem: a mixture of transports is better than any attack in balls; one look is enough."""
     model, data = network("softplus", 4, size=0.7), samples(4, 30)
-    found = certify(model, data, rho=(0.3, 1.0, 3.0), cost=L2, balls=1)
+    found = certify(model, data, rho=(0.3, 1.0, 3.0), cost=L2, local_radii=1)
     assert len(found.pushes) <= 1
 
 

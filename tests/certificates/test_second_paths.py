@@ -16,7 +16,14 @@ RHOS = (0.003, 0.1)
 def certified(kind: str = "logcosh", classes: int = 3) -> Certificate:
     model, data = network(kind, 3, classes), samples(3, 9, classes)
     return certus.certify(
-        model, data, rho=RHOS, gammas=(0.5, 3.0, 20.0), balls=2, refine=0, attack_steps=3, clip=4.0
+        model,
+        data,
+        rho=RHOS,
+        gammas=(0.5, 3.0, 20.0),
+        local_radii=2,
+        gamma_rounds=0,
+        attack_steps=3,
+        clip=4.0,
     )
 
 

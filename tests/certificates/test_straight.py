@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 import certus
 from certus.certificates.certificate import Certificate
-from certus.certificates.linear import certify_straight
 from certus.certificates.proven.linear import Positive, PositiveSquare, ScoreLoss, Softplus
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
 from certus.data import Samples
-from certus.errors import ArgumentError, UnsupportedError
+from certus.errors import ArgumentError, UnreadableModelError, UnsupportedError
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, ModelLoss, SquaredError
+from tests.certificates.problems import certify_exactly
 
 GENERATOR = torch.Generator().manual_seed(3)
 INPUTS = torch.randn(30, 4, generator=GENERATOR, dtype=torch.float64)
@@ -41,7 +41,7 @@ def linear(rows: Tensor, bias: float = 0.1) -> nn.Linear:
 
 
 def certified(criterion: Criterion, cost: Cost, targets: Tensor = LABELS, rho: object = RHOS) -> Certificate:
-    return certify_straight(linear(SLOPE[None]), (INPUTS, targets), rho=rho, criterion=criterion, cost=cost)  # type: ignore[arg-type]
+    return certify_exactly(linear(SLOPE[None]), (INPUTS, targets), rho=rho, criterion=criterion, cost=cost)
 
 
 @given(
@@ -142,7 +142,7 @@ def test_the_worst_case_is_there(criterion: Criterion, cost: str) -> None:
     """Moved samples cost at most ρ, and have the loss that is claimed."""
     rows = torch.stack([0.2 * SLOPE, 1.2 * SLOPE]) if isinstance(criterion, CrossEntropy) else SLOPE[None]
     model, price = linear(rows), COSTS[cost]
-    found = certify_straight(model, (INPUTS, LABELS), rho=0.3, criterion=criterion, cost=price)
+    found = certify_exactly(model, (INPUTS, LABELS), rho=0.3, criterion=criterion, cost=price)
     data, weights = found.worst_case_data(0.3)
     origin = INPUTS.repeat(len(data) // 30, 1)
     with torch.no_grad():
@@ -160,7 +160,7 @@ def test_a_weight_is_so_many_copies(criterion: Criterion) -> None:
     weighted = Samples(INPUTS, targets, copies.double())
     repeated = Samples(INPUTS.repeat_interleave(copies, 0), targets.repeat_interleave(copies))
     first, second = (
-        certify_straight(linear(SLOPE[None]), data, rho=RHOS, criterion=criterion)
+        certify_exactly(linear(SLOPE[None]), data, rho=RHOS, criterion=criterion)
         for data in (weighted, repeated)
     )
     for one, other in zip(first.curve(), second.curve(), strict=True):
@@ -170,7 +170,7 @@ def test_a_weight_is_so_many_copies(criterion: Criterion) -> None:
 
 
 def test_predictions_are_certified_without_labels() -> None:
-    found = certify_straight(linear(SLOPE[None]), (INPUTS, None), rho=0.1, criterion=Logistic())
+    found = certify_exactly(linear(SLOPE[None]), (INPUTS, None), rho=0.1, criterion=Logistic())
     assert found.error_bound(0.0) == pytest.approx(0, abs=1e-12)
     assert 0 < (found.error_bound(0.1) or 0) < 1
 
@@ -178,7 +178,7 @@ def test_predictions_are_certified_without_labels() -> None:
 def test_a_score_that_nothing_moves() -> None:
     cost = Masked(SquaredL2(), torch.tensor([False, True, False, False]))
     still = linear(torch.tensor([[1.0, 0.0, 2.0, 0.0]], dtype=torch.float64))
-    found = certify_straight(still, (INPUTS, LABELS), rho=RHOS, criterion=Logistic(), cost=cost)
+    found = certify_exactly(still, (INPUTS, LABELS), rho=RHOS, criterion=Logistic(), cost=cost)
     for near, far in pairwise(found.curve()):
         assert far.error_high == near.error_high
     assert found.lower(1.0) == pytest.approx(found.start[0])
@@ -187,7 +187,7 @@ def test_a_score_that_nothing_moves() -> None:
 def test_other_networks_are_bracketed() -> None:
     """Several classes, or layers, leave the line."""
     model = nn.Sequential(linear(torch.stack([SLOPE, -SLOPE, 0 * SLOPE])))
-    found = certify_straight(model, (INPUTS, LABELS), rho=0.1)
+    found = certify_exactly(model, (INPUTS, LABELS), rho=0.1)
     assert found.classes == 3
     assert "exact" not in found.bracket(0.1).rules
 
@@ -199,7 +199,7 @@ def test_scores_that_cancel_are_rounded_to_the_safe_side() -> None:
     rows = 1e8 * torch.randn(60, 4, generator=generator, dtype=torch.float64)
     rest = 1e-4 * torch.rand(60, generator=generator, dtype=torch.float64) - rows[:, :3] @ SLOPE[:3] - 0.1
     rows[:, 3] = rest / SLOPE[3]
-    found = certify_straight(
+    found = certify_exactly(
         linear(SLOPE[None]), (rows, torch.ones(60).long()), rho=rho, criterion=Hinge(), epsilon=1e-5
     )
     slope = [Fraction(one) for one in SLOPE.tolist()]
@@ -263,7 +263,10 @@ def _behind_a_hook() -> nn.Module:
 )
 def test_a_layer_that_does_not_run_as_its_class_says(model: Callable[[], nn.Module]) -> None:
     """The weights are not what is computed: the loss that the model has is no larger than what is proven."""
-    found = certify_straight(model(), (INPUTS, LABELS), rho=0.1, criterion=Logistic())
+    try:
+        found = certify_exactly(model(), (INPUTS, LABELS), rho=0.1, criterion=Logistic())
+    except UnreadableModelError:
+        return
     with torch.no_grad():
         loss = float(ModelLoss(model(), Logistic())(INPUTS, LABELS).mean())
     assert loss > 4
@@ -297,7 +300,7 @@ def test_sequences_in_sequences(
     model: nn.Module, inputs: Tensor, criterion: Criterion, targets: Tensor
 ) -> None:
     """The loss that the whole model has at the data, and at rows that gradient ascent moves within ρ."""
-    certificate = certify_straight(model, (inputs, targets), rho=0.01, criterion=criterion)
+    certificate = certify_exactly(model, (inputs, targets), rho=0.01, criterion=criterion)
     loss = ModelLoss(model, criterion)
     own = float(loss(inputs, targets).mean())
     assert certificate.lower(0.0) <= own <= certificate.bound(0.0)
@@ -312,7 +315,7 @@ def test_sequences_in_sequences(
 
 def test_one_layer_in_sequences_is_exact() -> None:
     model = nn.Sequential(nn.Sequential(nn.Identity(), linear(SLOPE[None])), nn.Sequential())
-    inside = certify_straight(model, (INPUTS, LABELS), rho=0.1, criterion=Logistic())
+    inside = certify_exactly(model, (INPUTS, LABELS), rho=0.1, criterion=Logistic())
     alone = certified(Logistic(), SquaredL2(), rho=0.1)
     assert inside.bound(0.1) == pytest.approx(alone.bound(0.1), rel=1e-9)
     assert "exact" in inside.bracket(0.1).rules
@@ -340,7 +343,7 @@ def test_nothing_is_proven_of_a_layer_that_differs_at_the_data_alone(mark: float
     marked = type("Marked", (_OnlyThere,), {"mark": mark})
     layer._parameters["weight"] = layer.weight.detach().as_subclass(marked)
     try:
-        bound = certify_straight(layer, (rows, LABELS), rho=0.1, criterion=Logistic()).bound(0.1)
+        bound = certify_exactly(layer, (rows, LABELS), rho=0.1, criterion=Logistic()).bound(0.1)
     except UnsupportedError:
         bound = math.inf
     assert bound == math.inf
@@ -349,8 +352,8 @@ def test_nothing_is_proven_of_a_layer_that_differs_at_the_data_alone(mark: float
 def test_images_of_one_layer_are_bracketed() -> None:
     images = INPUTS.reshape(30, 1, 2, 2)
     model = nn.Sequential(nn.Flatten(), linear(SLOPE[None]))
-    found = certify_straight(model, (images, LABELS), rho=0.1, criterion=Logistic())
-    exact = certify_straight(model, (INPUTS, LABELS), rho=0.1, criterion=Logistic())
+    found = certify_exactly(model, (images, LABELS), rho=0.1, criterion=Logistic())
+    exact = certify_exactly(model, (INPUTS, LABELS), rho=0.1, criterion=Logistic())
     assert found.lower(0.1) <= exact.bound(0.1)
     assert exact.lower(0.1) <= found.bound(0.1)
 
@@ -374,7 +377,7 @@ def test_images_of_one_layer_are_bracketed() -> None:
 def test_what_is_refused(data: Samples, options: dict[str, object], words: str) -> None:
     options = {"criterion": Logistic()} | options
     with pytest.raises(ArgumentError, match=words):
-        certify_straight(linear(SLOPE[None]), data, rho=0.1, **options)  # type: ignore[arg-type]
+        certify_exactly(linear(SLOPE[None]), data, rho=0.1, **options)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e6, 1e9, 1e12, 1e13])

@@ -141,7 +141,7 @@ def test_certificates_use_them(cost: Cost) -> None:
     """The error floor of ``certify`` is at least what they prove, and no attack gets below it."""
     model = network("smoothabs", 5)
     made = problem(model, cost)
-    found = certify(model, (made.inputs, made.targets), rho=0.1, cost=cost, balls=0, refine=0)
+    found = certify(model, (made.inputs, made.targets), rho=0.1, cost=cost, local_radii=0, gamma_rounds=0)
     assert found.error_floor is not None
     assert found.error_found is not None
     radii = certified_radii(made, touching_points(made))
@@ -155,8 +155,8 @@ def test_a_box_keeps_them_sound() -> None:
     inputs = 2 * torch.rand(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
     with torch.no_grad():
         labels = model(inputs).argmax(1)
-    inside = certify(model, (inputs, labels), rho=0.1, domain=Box(-1.0, 1.0), balls=0, refine=0)
-    free = certify(model, (inputs, labels), rho=0.1, balls=0, refine=0)
+    inside = certify(model, (inputs, labels), rho=0.1, domain=Box(-1.0, 1.0), local_radii=0, gamma_rounds=0)
+    free = certify(model, (inputs, labels), rho=0.1, local_radii=0, gamma_rounds=0)
     floors = []
     for found in (inside, free):
         assert found.error_floor is not None

@@ -16,7 +16,7 @@ from certus.certificates import Certificate, certify
 from certus.certificates.files import as_json
 from certus.certificates.proven.knapsack import worst_error
 from certus.data import Samples
-from certus.errors import ArgumentError, UnprovableError
+from certus.errors import ArgumentError, UnreadableModelError
 from certus.models.registry import mlp
 from certus.rounding import mean_down, mean_up
 from certus.storage.write import write_json
@@ -34,7 +34,7 @@ def both() -> tuple[Certificate, Certificate]:
         model = mlp(2, [4], 2, "softplus").double()
     repeated = Samples(INPUTS.repeat_interleave(COPIES, 0), LABELS.repeat_interleave(COPIES))
     weighted = Samples(INPUTS, LABELS, COPIES.double())
-    first, second = (certify(model, data, rho=[0.02, 0.2], balls=2) for data in (weighted, repeated))
+    first, second = (certify(model, data, rho=[0.02, 0.2], local_radii=2) for data in (weighted, repeated))
     return first, second
 
 
@@ -75,7 +75,7 @@ def test_what_weights_do_not_go_with() -> None:
             found: torch.Tensor = torch.special.bessel_j0(points @ torch.ones(2, 2, dtype=torch.float64))
             return found
 
-    with pytest.raises(UnprovableError):
+    with pytest.raises(UnreadableModelError):
         certify(Odd(), data, rho=0.1)
 
 

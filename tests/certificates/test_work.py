@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from certus import certify
-from certus.certificates import certify_network, engine
+from certus.certificates import engine
 from certus.certificates import local_bounds as surroundings
 from certus.certificates.progress import BALL, LEVEL, LOOK, NEAREST, PUSH, Work, whole_work
 from certus.certificates.proven import constants
@@ -46,17 +46,17 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_the_share_is_what_was_counted(labels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     done, told = counted(monkeypatch), [(0.0, 0.0)]
     gammas, rhos = (8.0, 4.0, 2.0), (0.01, 0.1)
-    certify_network(
+    certify(
         network("tanh", 0),
         samples(0, COUNT),
         rho=rhos,
         gammas=gammas,
-        balls=3,
+        local_radii=3,
         attack_steps=2,
         label_cost=None if labels == 1 else LabelCost(0.5, 3),
         progress=lambda share: told.append((share, sum(done))),
     )
-    total = whole_work(COUNT, labels, 3, gammas, rhos, refine=1, attacked=True)
+    total = whole_work(COUNT, labels, 3, gammas, rhos, gamma_rounds=1, attacked=True)
     shares = [share for share, _ in told]
     assert shares == sorted(shares)
     assert shares[-1] == 1
@@ -75,10 +75,16 @@ def test_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is planned is what is done, where nothing is refined."""
     done = counted(monkeypatch)
     gammas = (8.0, 4.0, 2.0)
-    certify_network(
-        network("tanh", 0), samples(0, COUNT), rho=0.1, gammas=gammas, balls=2, refine=0, attack_steps=0
+    certify(
+        network("tanh", 0),
+        samples(0, COUNT),
+        rho=0.1,
+        gammas=gammas,
+        local_radii=2,
+        gamma_rounds=0,
+        attack_steps=0,
     )
-    planned = whole_work(COUNT, 1, 2, gammas, (0.1,), refine=0, attacked=False)
+    planned = whole_work(COUNT, 1, 2, gammas, (0.1,), gamma_rounds=0, attacked=False)
     assert planned == sum(done) + COUNT * LOOK
 
 
@@ -126,7 +132,13 @@ def test_silent_unless_somebody_watches(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torch.manual_seed(0)
-    ask: dict[str, Any] = {"rho": 0.1, "gammas": [4.0], "balls": 0, "refine": 0, "attack_steps": 0}
+    ask: dict[str, Any] = {
+        "rho": 0.1,
+        "gammas": [4.0],
+        "local_radii": 0,
+        "gamma_rounds": 0,
+        "attack_steps": 0,
+    }
     certify(network("tanh", 0), samples(0, 5), **ask)
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes the stream for a terminal

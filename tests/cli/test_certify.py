@@ -13,9 +13,9 @@ import torch
 from matplotlib.figure import Figure
 
 from certus._format import at_most
+from certus.certificates import certify
 from certus.certificates.cache import FileMemory
 from certus.certificates.certificate import Certificate
-from certus.certificates.deterministic import certify_network as certify
 from certus.certificates.files import as_json, sample_table
 from certus.data import Samples
 from certus.datasets import digits
@@ -203,9 +203,9 @@ def test_an_interrupted_certification_goes_on(folder: Path, tmp_path: Path) -> N
             raise Stopped
 
     with pytest.raises(Stopped):
-        certify_run(trained, settings, memory=memory, progress=stop)
+        certify_run(trained, settings, cache=memory, progress=stop)
     assert len(list(memory.folder.iterdir())) == 2
-    again, whole = certify_run(trained, settings, memory=memory), certify_run(trained, settings)
+    again, whole = certify_run(trained, settings, cache=memory), certify_run(trained, settings)
     assert again.bound(0.01) == whole.bound(0.01)
     memory.forget()
     assert not memory.folder.exists()

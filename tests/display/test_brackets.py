@@ -18,7 +18,7 @@ from certus.losses import SquaredError
 from tests.certificates.problems import network, samples
 from tests.pictures import line_of, pixels_of, words_of
 
-QUICK: dict[str, Any] = {"balls": 1, "refine": 0, "attack_steps": 2}
+QUICK: dict[str, Any] = {"local_radii": 1, "gamma_rounds": 0, "attack_steps": 2}
 SAMPLE = ("at least, on the sample (attained)", "at most, on the sample (proven)")
 CLIPPED = "for the population (confidence 0.9); its loss is clipped at 2.2"
 PEOPLE = tuple(f"{side}, {CLIPPED}" for side in ("at least", "at most"))

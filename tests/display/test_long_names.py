@@ -24,7 +24,7 @@ from tests.certificates.problems import network, samples
 from tests.pictures import cut_or_covered, line_of
 
 UNITS = "standard deviations of each feature, in which a category changes for the price of one deviation"
-QUICK: dict[str, Any] = {"balls": 1, "refine": 0, "attack_steps": 2}
+QUICK: dict[str, Any] = {"local_radii": 1, "gamma_rounds": 0, "attack_steps": 2}
 NAMES = [f"runs/with/a/rather/long/path/to/the/model-number-{number}" for number in range(5)]
 
 

@@ -19,11 +19,10 @@ from certus.inner import WRM
 from certus.smoothing import SmoothedCertificate, certify_smoothed
 from tests.certificates.problems import network, samples
 from tests.certificates.small_run import RHO, make_run
-from tests.certificates.test_without_proof import Normed
 from tests.cli.test_cli import certus
 from tests.pictures import line_of
 
-QUICK: dict[str, Any] = {"balls": 1, "refine": 0, "attack_steps": 2}
+QUICK: dict[str, Any] = {"local_radii": 1, "gamma_rounds": 0, "attack_steps": 2}
 ASK = ("--rho", str(RHO), "--rho", "0.01", "--attack-steps", "2")
 KINDS = {
     "loss and error": ("--balls", "0"),
@@ -86,8 +85,10 @@ def test_an_exact_certificate_says_so() -> None:
 
 
 def test_without_a_proof_it_says_why() -> None:
-    found = certify(Normed(), (torch.eye(2, dtype=torch.float64), torch.arange(2)), rho=0.01, **QUICK)
-    assert lines(str(found))[1].endswith("no proof")
+    data = (torch.eye(2, dtype=torch.float64), torch.arange(2))
+    hinge = nn.MultiMarginLoss(reduction="none")
+    found = certify(nn.Linear(2, 2), data, rho=0.01, criterion=hinge, **QUICK)
+    assert "no proof" in lines(str(found))[1]
     assert f"No proof: {found.no_proof}" in str(found)
     assert repr(found) == "<Certificate of 2 samples at rho 0.01: attained>"
 

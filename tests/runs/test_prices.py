@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import certus as library
-from certus.certificates import certify_network
+from certus.certificates import certify
 from certus.cli.shift import shifted_features
 from certus.costs import Masked, WeightedL2
 from certus.datasets import load
@@ -64,15 +64,15 @@ def test_a_run_with_prices_against_brute_force(people: Path) -> None:
     trained = library.load_run(people / "run")
     assert trained.data.units.endswith("at the prices town=0.3,age=inf,rate=2")
     rows = trained.data.test[:4]
-    found = certify_network(
+    found = certify(
         trained.loss.model,
         rows,
         rho=0.05,
         gammas=(4.0, 0.5),
         cost=trained.cost,
         domain=trained.domain,
-        refine=0,
-        balls=1,
+        gamma_rounds=0,
+        local_radii=1,
     )
     rates, shares = np.linspace(-4, 4, 161), np.linspace(0, 1, 11)
     moves = np.array(list(itertools.product(rates, shares, shares)))

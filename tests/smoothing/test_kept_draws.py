@@ -48,7 +48,7 @@ def certificate(model: Counting, memory: DrawMemory | None, data: Samples = DATA
         abstain=None,
         calibration=OTHERS,
         attack_steps=2,
-        memory=memory,
+        cache=memory,
     )
     assert isinstance(found, SmoothedCertificate)
     return found

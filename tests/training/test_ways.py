@@ -87,7 +87,7 @@ def test_autocast_in_fit_trains_robustly() -> None:
 
 def test_certificates_are_in_double_precision_inside_autocast() -> None:
     def bounds() -> tuple[float, float]:
-        found = certus.certify(net, (INPUTS[:6], TARGETS[:6]), rho=0.01, balls=1, refine=0)
+        found = certus.certify(net, (INPUTS[:6], TARGETS[:6]), rho=0.01, local_radii=1, gamma_rounds=0)
         bracket = found.bracket(0.01)
         return bracket.loss_low, bracket.loss_high
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from certus import CrossEntropy
-from certus.certificates import Certificate, certify_network
+from certus.certificates import Certificate, certify
 from certus.costs import LabelCost
 from certus.domains import Unbounded
 from certus.errors import UnsupportedError
@@ -104,8 +104,8 @@ def _draw_network(rng: random.Random, seed: int, count: int) -> tuple[str, nn.Mo
 def certified(problem: Drawn, rng: random.Random) -> tuple[Drawn, Certificate]:
     """The certificate with options of any kind; where a pair of cost and domain is refused, everywhere."""
     options: dict[str, object] = {
-        "balls": rng.choice((0, 1, 1, 2)),
-        "refine": int(rng.random() < 0.1),
+        "local_radii": rng.choice((0, 1, 1, 2)),
+        "gamma_rounds": int(rng.random() < 0.1),
         "attack_steps": 3 * int(rng.random() < 0.2),
         "gammas": None
         if rng.random() < 0.03
@@ -122,7 +122,7 @@ def certified(problem: Drawn, rng: random.Random) -> tuple[Drawn, Certificate]:
 def _certify(problem: Drawn, options: dict[str, object]) -> Certificate:
     inputs = problem.inputs.reshape(-1, *problem.shape)
     geometry = problem.geometry
-    return certify_network(
+    return certify(
         *(problem.model, (inputs, problem.targets)),
         rho=problem.rhos,
         criterion=problem.criterion,
@@ -130,5 +130,6 @@ def _certify(problem: Drawn, options: dict[str, object]) -> Certificate:
         domain=geometry.domain,
         label_cost=problem.labels,
         clip=problem.clip,
+        progress=False,
         **options,  # type: ignore[arg-type]
     )

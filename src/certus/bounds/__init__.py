@@ -3,7 +3,7 @@
 from certus.bounds.analysis import Analysis, input_smoothness, local_smoothness
 from certus.bounds.layer_rules import RULES, rule
 from certus.bounds.smoothness import VALIDITY, LayerBound, LocalBound, SmoothnessBound
-from certus.bounds.validation import Obstacle, smooth, validate
+from certus.bounds.validation import UnsupportedLayer, smooth, validate
 
 __all__ = [
     "RULES",
@@ -11,8 +11,8 @@ __all__ = [
     "Analysis",
     "LayerBound",
     "LocalBound",
-    "Obstacle",
     "SmoothnessBound",
+    "UnsupportedLayer",
     "input_smoothness",
     "local_smoothness",
     "rule",

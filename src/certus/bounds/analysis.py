@@ -50,7 +50,7 @@ from certus.bounds.smoothness import LayerBound, LocalBound, SmoothnessBound
 from certus.costs import Cost, SquaredL2
 from certus.costs.claims import cost_assumptions
 from certus.data import require_real
-from certus.errors import CertusError, UnprovableError, require
+from certus.errors import CertusError, UnreadableModelError, require
 from certus.losses import Criterion, CrossEntropy
 from certus.rounding import FEW, up
 
@@ -270,7 +270,7 @@ def _check_scales(steps: list[Step]) -> None:
     """
     most = amplification(steps)
     if not most <= _MOST_SWELLING:
-        raise UnprovableError(
+        raise UnreadableModelError(
             f"The layers of this model enlarge numbers by up to {most:.3g}, one after another: above "
             f"{_MOST_SWELLING:g} the bounds overflow float64, or lose what is small. "
             "Its weights are too large."

@@ -47,12 +47,8 @@ import torch
 from torch import Tensor, nn
 
 from certus.data import in_fitted_order, named_rows, require_real
-from certus.errors import ArgumentError, UnprovableError, UnsupportedError
+from certus.errors import ArgumentError, UnreadableModelError
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
-
-
-class Unread(UnsupportedError):
-    """A model, or a step of a pipeline, that no reader knows; smoothing needs none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,16 +175,18 @@ def is_exactly(model: Any, kind: str) -> bool:
 
 
 def check_parameters(model: Any) -> None:
-    """Raise ``Unread`` if the rule for the model's class may not hold for its parameters."""
+    """Raise ``UnreadableModelError`` if the rule for the model's class may not hold for its parameters."""
     kind = type(model).__name__
     signature = SIGNATURES[kind]
     for name, value in model.get_params(deep=False).items():
         if name in signature.limited:
             plain = value is None or isinstance(value, str | bool | np.bool_)
             if not plain or value not in signature.limited[name]:
-                raise Unread(f"{kind}({name}={_short(value)}) has no rule")
+                raise UnreadableModelError(f"{kind}({name}={_short(value)}) has no rule")
         elif name not in signature.free.split():
-            raise Unread(f"{kind} has a parameter `{name}` that this version of certus does not know")
+            raise UnreadableModelError(
+                f"{kind} has a parameter `{name}` that this version of certus does not know"
+            )
 
 
 def _short(value: Any) -> str:
@@ -207,7 +205,7 @@ _Array = np.ndarray[Any, Any]
 
 
 def check_random_rows(reading: Reading) -> None:
-    """Raise ``UnprovableError`` unless model and reading agree on random rows, and on multiples of them."""
+    """Raise ``UnreadableModelError`` unless model and reading agree on random rows and multiples of them."""
     count = reading.before.matrix.shape[1]
     _check(reading, _far(3 * np.random.default_rng(0).standard_normal((_RANDOM_ROWS, count))))
 
@@ -301,8 +299,8 @@ def _room(outputs: _Array, close: float, sizes: _Array) -> _Array:
     return close * (1 + outputs) + np.minimum(_ULPS * sizes, _COARSE * (1 + outputs))
 
 
-def _disagreement(model: Any, how: str) -> UnprovableError:
-    return UnprovableError(
+def _disagreement(model: Any, how: str) -> UnreadableModelError:
+    return UnreadableModelError(
         f"{type(model).__name__} does not say what was read from it: {how}. Please report it with the "
         "version of scikit-learn; `smoothing` certifies the model without reading it."
     )
@@ -319,12 +317,12 @@ def unchanged(count: int) -> AffineMap:
 
 
 def read_step(step: Any, count: int) -> AffineMap:
-    """A fitted transformer of ``count`` columns; raises ``Unread`` for one that is not known to be linear."""
+    """Return a fitted transformer of ``count`` columns as an affine map, if it is known to be linear."""
     if step is None or (isinstance(step, str) and step == "passthrough"):
         return unchanged(count)
     kind = type(step).__name__
     if kind not in _STEPS or not is_exactly(step, kind):
-        raise Unread(f"{kind} is not known to be linear")
+        raise UnreadableModelError(f"{kind} is not known to be linear")
     check_parameters(step)
     return _STEPS[kind](step, count)
 
@@ -378,7 +376,7 @@ def _columns(step: Any, count: int) -> AffineMap:
             chosen = AffineMap(np.eye(count)[places], np.zeros(len(places)))
             parts.append(read_step(part, len(places)).after(chosen))
     if not parts:
-        raise Unread("ColumnTransformer drops all columns")
+        raise UnreadableModelError("ColumnTransformer drops all columns")
     return AffineMap(
         np.concatenate([part.matrix for part in parts]), np.concatenate([part.offset for part in parts])
     )
@@ -389,7 +387,7 @@ def _places(columns: Any, count: int, names: _Array | None) -> list[int]:
     if isinstance(columns, slice) and not isinstance(columns.start, str):
         return list(range(count))[columns]
     if isinstance(columns, slice):
-        raise Unread("ColumnTransformer with a slice of names is not read: list the columns")
+        raise UnreadableModelError("ColumnTransformer with a slice of names is not read: list the columns")
     several = [columns] if isinstance(columns, str | int) else list(columns)
     if several and all(isinstance(one, bool | np.bool_) for one in several):
         return [place for place, taken in enumerate(several) if taken]
@@ -397,7 +395,7 @@ def _places(columns: Any, count: int, names: _Array | None) -> list[int]:
     for one in several:
         if isinstance(one, str):
             if names is None or one not in names:
-                raise Unread(f"ColumnTransformer names a column {one!r} that is not known")
+                raise UnreadableModelError(f"ColumnTransformer names a column {one!r} that is not known")
             found.append(int(np.flatnonzero(names == one)[0]))
         else:
             found.append(int(one) % count)
@@ -432,10 +430,10 @@ _UNITS: dict[str, type[nn.Module]] = {
 
 
 def read_estimator(model: Any) -> Reading:
-    """The network that a fitted estimator is; raises ``Unread`` for what is not read exactly."""
+    """Return the network that a fitted estimator is; raise ``UnreadableModelError`` if it has no reader."""
     count = getattr(model, "n_features_in_", None)
     if count is None:
-        raise Unread(f"{type(model).__name__} is not fitted")
+        raise UnreadableModelError(f"{type(model).__name__} is not fitted")
     last, before = model, unchanged(int(count))
     if is_exactly(model, "Pipeline"):
         check_parameters(model)
@@ -445,7 +443,7 @@ def read_estimator(model: Any) -> Reading:
     kind = type(last).__name__
     if kind not in _KINDS or not is_exactly(last, kind):
         own = " (it has a `certify` of its own)" if callable(getattr(last, "certify", None)) else ""
-        raise Unread(f"{kind} is not read exactly{own}")
+        raise UnreadableModelError(f"{kind} is not read exactly{own}")
     check_parameters(last)
     layers, criterion = _KINDS[kind](last)
     first = layers[0]
@@ -477,7 +475,7 @@ def _linear(model: Any) -> AffineMap:
 
 def _logistic(model: Any) -> tuple[_Layers, Criterion]:
     if len(model.classes_) == 2 and getattr(model, "multi_class", "auto") == "multinomial":
-        raise Unread("LogisticRegression(multi_class='multinomial') of two classes has no rule")
+        raise UnreadableModelError("LogisticRegression(multi_class='multinomial') of two classes has no rule")
     return [_linear(model)], Logistic() if len(model.classes_) == 2 else CrossEntropy()
 
 
@@ -485,7 +483,7 @@ def _support_vectors(model: Any) -> tuple[_Layers, Criterion]:
     if len(model.classes_) > 2:
         return [_linear(model)], CrossEntropy()
     if model.multi_class == "crammer_singer":  # which has a loss of its own
-        raise Unread("LinearSVC(multi_class='crammer_singer') of two classes has no rule")
+        raise UnreadableModelError("LinearSVC(multi_class='crammer_singer') of two classes has no rule")
     return [_linear(model)], Hinge(squared=model.loss == "squared_hinge")
 
 
@@ -505,7 +503,7 @@ def _perceptron(model: Any) -> tuple[_Layers, Criterion]:
     }
     several = model.out_activation_ == "logistic" and model.n_outputs_ != 1
     if several or model.out_activation_ not in criteria:
-        raise Unread(f"{type(model).__name__} with this output is not read")
+        raise UnreadableModelError(f"{type(model).__name__} with this output is not read")
     return layers[:-1], criteria[model.out_activation_]
 
 

@@ -33,14 +33,14 @@ from certus.bounds.layer_rules import (
 )
 from certus.bounds.operators import Operator, Reshape, merge, merge_affine_steps
 from certus.bounds.passes import Shape, Stage, Step
-from certus.errors import ArgumentError, UnprovableError, UnsupportedError
+from certus.errors import ArgumentError, UnreadableModelError, UnsupportedError
 from certus.layers import Residual
 
 
 def read_network(model: nn.Module, shape: Shape) -> list[Step]:
     """The steps of a model for inputs of one shape: read at rest, merged, and run beside it.
 
-    Raises ``UnprovableError`` for a model that cannot be read.
+    Raises ``UnreadableModelError`` for a model that cannot be read.
     """
     try:
         with eval_mode(model):
@@ -48,7 +48,7 @@ def read_network(model: nn.Module, shape: Shape) -> list[Step]:
             steps = merge_affine_steps(read_layers(model, shape))
             check_equivalence(model, steps, shape)
     except UnsupportedError as reason:
-        raise UnprovableError(str(reason)) from reason
+        raise UnreadableModelError(str(reason)) from reason
     return steps
 
 

@@ -35,7 +35,7 @@ _SOME_SHAPE = (1, 64, 64)  # for rules that hardly look at it
 
 
 @dataclass(frozen=True)
-class Obstacle:
+class UnsupportedLayer:
     """A layer without a finite bound on its curvature, or without any rule.
 
     Attributes:
@@ -54,7 +54,7 @@ class Obstacle:
     line: str = ""
 
 
-def validate(model: nn.Module, input_shape: Shape | None = None) -> list[Obstacle]:
+def validate(model: nn.Module, input_shape: Shape | None = None) -> list[UnsupportedLayer]:
     """Every layer, and every call of a function, that prevents a proof of smoothness; empty if none does.
 
     Args:
@@ -81,21 +81,25 @@ def _plain(module: nn.Module) -> bool:
     )
 
 
-def _inspect_graph(model: nn.Module, shape: Shape) -> list[Obstacle]:
+def _inspect_graph(model: nn.Module, shape: Shape) -> list[UnsupportedLayer]:
     """The same of a model whose graph must be taken."""
     try:
         unknown, steps = inspect_graph(model, shape, is_graph_leaf, read_layers)
     except UnsupportedError as reason:
-        return [Obstacle("", type(model).__name__, str(reason).rstrip("."), "a forward without it", False)]
-    found = [Obstacle(each.path, each.kind, each.reason, each.advice, False, each.line) for each in unknown]
+        return [
+            UnsupportedLayer("", type(model).__name__, str(reason).rstrip("."), "a forward without it", False)
+        ]
+    found = [
+        UnsupportedLayer(each.path, each.kind, each.reason, each.advice, False, each.line) for each in unknown
+    ]
     return found + [_kinked(model, step) for step in steps if not step.stage.smooth]
 
 
-def _kinked(model: nn.Module, step: Step) -> Obstacle:
+def _kinked(model: nn.Module, step: Step) -> UnsupportedLayer:
     module = dict(model.named_modules(remove_duplicate=False)).get(step.path.split("@")[0])
     made = None if module is None else _replacement(module)
     words = str(made) if made is not None else _FUNCTIONS.get(step.kind, _ANY)
-    return Obstacle(step.path, step.kind, _JUMPS, words, made is not None, step.line)
+    return UnsupportedLayer(step.path, step.kind, _JUMPS, words, made is not None, step.line)
 
 
 def smooth(model: nn.Module, input_shape: Shape | None = None) -> nn.Module:
@@ -151,20 +155,22 @@ def _places(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]
         yield path, model
 
 
-def _inspect(path: str, module: nn.Module) -> Obstacle | None:
+def _inspect(path: str, module: nn.Module) -> UnsupportedLayer | None:
     kind, known = type(module).__name__, find_rule(module)
     if known is None or is_modified(module):
-        return Obstacle(path, kind, "its forward hooks have no rule", "the same layer without hooks", False)
+        return UnsupportedLayer(
+            path, kind, "its forward hooks have no rule", "the same layer without hooks", False
+        )
     try:
         stage = known(module, _SOME_SHAPE)
     except UnsupportedError as reason:
-        return Obstacle(path, kind, str(reason), "the same layer without it", False)
+        return UnsupportedLayer(path, kind, str(reason), "the same layer without it", False)
     except (ArgumentError, RuntimeError):  # another shape is needed: an affine layer
         return None
     if not isinstance(stage, Stage) or stage.smooth:
         return None
     made = _replacement(module)
-    return Obstacle(path, kind, _JUMPS, _ANY if made is None else str(made), made is not None)
+    return UnsupportedLayer(path, kind, _JUMPS, _ANY if made is None else str(made), made is not None)
 
 
 def _replacement(module: nn.Module) -> nn.Module | None:

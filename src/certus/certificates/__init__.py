@@ -4,10 +4,8 @@ eqn:certify-tests)."""
 from certus.certificates._certify import certify
 from certus.certificates.aggregate import Line, Push
 from certus.certificates.certificate import AccuracyBracket, Bracket, Certificate, Reached
-from certus.certificates.deterministic import certify_network
 from certus.certificates.dual_values import Level
 from certus.certificates.engine import default_gammas
-from certus.certificates.linear import certify_straight
 from certus.certificates.population import Population
 from certus.certificates.proven.concentration import betting, dkw, empirical_bernstein, hoeffding
 from certus.certificates.proven.duality_gap import Rule
@@ -27,8 +25,6 @@ __all__ = [
     "Rule",
     "betting",
     "certify",
-    "certify_network",
-    "certify_straight",
     "default_gammas",
     "dkw",
     "empirical_bernstein",

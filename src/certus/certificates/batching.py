@@ -17,7 +17,7 @@ sample has changed. What can be read once only, such as a generator, is kept who
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -35,6 +35,18 @@ from certus.data import (
     gather_samples,
 )
 from certus.errors import ArgumentError, LossError, require
+from certus.losses import (
+    BinaryCrossEntropy,
+    Criterion,
+    CrossEntropy,
+    InferredCriterion,
+    Logistic,
+    MeanSquaredError,
+    SquaredError,
+    WeightedCrossEntropy,
+    as_criterion,
+    inferred_criterion,
+)
 
 _MANY = 0.01  # the share of all rows from which repeats are named
 
@@ -77,7 +89,39 @@ def readable(data: DataLike) -> Readable:
     return samples
 
 
-def some_targets(source: Readable) -> Tensor | None:
+def provable_criterion(
+    criterion: Criterion | None,
+    source: Readable,
+    class_weights: Sequence[float] | None,
+    labels: str = "given",
+) -> tuple[Criterion, Sequence[float] | None]:
+    """The criterion as the bounds know it, if they do, and the weights of the classes that are part of it.
+
+    That of data which are not in memory is inferred when they are read.
+    """
+    given = labels == "given"
+    known = as_criterion(criterion, source.targets if given and isinstance(source, Samples) else None)
+    match known:
+        case InferredCriterion() if isinstance(source, Samples | tuple):
+            return inferred_criterion(_some_targets(source) if given else None), class_weights
+        case MeanSquaredError():
+            targets = _some_targets(source) if given else None
+            single = targets is not None and targets.numel() == len(targets)
+            return (SquaredError() if single else known), class_weights
+        case WeightedCrossEntropy(label_smoothing=0.0):
+            weights, known = tuple(known.weights.double().tolist()), CrossEntropy()
+        case BinaryCrossEntropy(1.0):
+            return Logistic(), class_weights
+        case BinaryCrossEntropy(positive_weight):
+            weights, known = (1.0, positive_weight), Logistic()
+        case _:
+            return known, class_weights
+    rule = "be left out where the criterion has weights of its own"
+    require(class_weights is None, "class_weights", rule, class_weights)
+    return known, weights
+
+
+def _some_targets(source: Readable) -> Tensor | None:
     """Targets of the first portion, or of all samples where these are in memory; None if there are none."""
     first = source if isinstance(source, Samples) else next(iter(_portions(source)), None)
     return first.targets if isinstance(first, Samples) else None
@@ -113,6 +157,7 @@ class Portions:
         question: the problem, about the first portion.
         count: n; repeats: rows that are equal to an earlier one, with its target.
         digests: of the portions of data that are not in memory.
+        predicted: whether the model's predictions replace the targets.
     """
 
     question: Problem
@@ -120,9 +165,10 @@ class Portions:
     count: int
     repeats: int = 0
     digests: list[bytes] = field(default_factory=list)
+    predicted: bool = False
 
     @staticmethod
-    def of(source: Readable, ask: Callable[[DataLike], Problem]) -> Portions:
+    def of(source: Readable, ask: Callable[[DataLike], Problem], *, predicted: bool = False) -> Portions:
         """Count and check all samples.
 
         Args:
@@ -132,7 +178,7 @@ class Portions:
         keys: set[int] = set()
         for part in _portions(source):
             try:
-                about = ask(part) if question is None else question.about(part)
+                about = ask(part) if question is None else question.about(_labelled(part, predicted))
             except (ArgumentError, LossError) as reason:
                 if count == 0:
                     raise
@@ -144,7 +190,7 @@ class Portions:
                 digests.append(_digest(about))
         if question is None:
             raise ArgumentError("`data` must hold at least one batch; got none.")
-        return Portions(question, source, count, count - len(keys), digests)
+        return Portions(question, source, count, count - len(keys), digests, predicted)
 
     def __len__(self) -> int:
         return self.count
@@ -152,12 +198,17 @@ class Portions:
     def __iter__(self) -> Iterator[Problem]:
         number = -1
         for number, part in enumerate(_portions(self.source)):
-            about = self.question.about(part)
+            about = self.question.about(_labelled(part, self.predicted))
             if not _in_memory(self.source) and self.digests[number : number + 1] != [_digest(about)]:
                 raise _changed()
             yield about
         if not _in_memory(self.source) and number + 1 != len(self.digests):
             raise _changed()
+
+
+def _labelled(part: DataLike, predicted: bool) -> DataLike:
+    """The samples, without their targets where predictions replace them."""
+    return (part.inputs, None) if predicted and isinstance(part, Samples) else part
 
 
 def _changed() -> ArgumentError:

@@ -59,7 +59,7 @@ HELD = 20  # portions, some 10,000 samples, whose surroundings are kept from one
 Progress = Callable[[float], None]
 
 
-class Memory(Protocol):
+class Cache(Protocol):
     """Where finished levels of numbered portions are kept, so that an interrupted certification can resume.
 
     ``reject`` is told of a level that was loaded and not used, and why.
@@ -112,7 +112,7 @@ class Engine:
     attack_steps: int = 10
     weights: Tensor | None = None
     ascent: Maximizer = DEFAULT_ASCENT
-    memory: Memory | None = None
+    cache: Cache | None = None
     progress: Progress | None = None
     class_weights: Tensor | None = None
     differing: int = 0
@@ -178,15 +178,15 @@ class Engine:
         for one, other in [(level, each) for each in (*others, level)] + [(each, level) for each in others]:
             origin = f"the ascent at gamma = {other.gamma:.6g}"
             check_level(one, other.transport_cost, other.loss, assumptions, origin, first)
-        if self.memory is not None and known is None:
-            self.memory.save(level, number)
+        if self.cache is not None and known is None:
+            self.cache.save(level, number)
         self._advance(LEVEL * len(start) * self.labels)
         return level
 
     def _recalled(self, gamma: float, number: int, here: Surroundings | ByLabel) -> Level | None:
         """The level that was kept, if there is one that nothing speaks against."""
-        level = None if self.memory is None else self.memory.load(gamma, number)
-        if self.memory is None or level is None:
+        level = None if self.cache is None else self.cache.load(gamma, number)
+        if self.cache is None or level is None:
             return None
         known = self._known[number]
         reason = fault(level, self._clipped(known.start), known.error_floor, self.clip)
@@ -194,7 +194,7 @@ class Engine:
             index, few = here.probe
             reason = disagreement(level, index, few.level(gamma)[0])
         if reason is not None:
-            self.memory.reject(gamma, number, reason)
+            self.cache.reject(gamma, number, reason)
             return None
         return level
 

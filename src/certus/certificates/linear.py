@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +21,15 @@ from certus.bounds.export import is_modified
 from certus.bounds.network import read_network
 from certus.bounds.passes import run_steps
 from certus.certificates.aggregate import Line
+from certus.certificates.batching import provable_criterion
 from certus.certificates.certificate import Certificate
-from certus.certificates.deterministic import certify_network, label_source, provable_criterion
 from certus.certificates.proven.linear import Positive, PositiveSquare, ScoreLoss, Softplus
 from certus.costs import Bregman, Cost, SquaredL2
 from certus.costs.claims import is_builtin
 from certus.costs.metric import Whitened
 from certus.data import Samples
 from certus.domains import Unbounded
-from certus.errors import UnprovableError, UnsupportedError, require, require_numbers
+from certus.errors import UnreadableModelError, UnsupportedError, require, require_numbers
 from certus.losses import Criterion, CrossEntropy, Hinge, Logistic, SquaredError
 from certus.rounding import FEW, SOME, TINY, down, mean_down, mean_up, slack, up
 
@@ -42,33 +41,30 @@ _FAR = (1.0, 10.0, -10.0)  # multiples of the rows at which a model is compared 
 _BESIDE = 2.0  # how far beyond the ρ asked for the lines go
 
 
-def certify_straight(
+def certify_linear(
     model: nn.Module,
     data: Samples | tuple[Tensor, Tensor | None],
     *,
-    rho: float | Sequence[float] | None = None,
+    rho: float | Sequence[float],
+    epsilon: float | Sequence[float] | None = None,
     criterion: Criterion | None = None,
     cost: Cost = _L2,
-    epsilon: float | Sequence[float] | None = None,
-    **options: Any,
-) -> Certificate:
-    """The exact worst case where the score is linear; else, or with other options, ``certify_network``.
+    labels: str = "given",
+) -> Certificate | None:
+    """Compute the exact worst case of a linear score; None for another model, criterion or cost.
 
     Of a table with categories, gaps or dates (``Samples.encoding``) the worst case consists of points that
-    encode no row: then the attained side is that of the rows as they are.
+    encode no row: then the lower bound is that of the rows as they are.
     """
     given, model = model, unwrapped(model)
     split = data if isinstance(data, Samples) else None
     inputs, targets = (split.inputs, split.targets) if split is not None else data  # type: ignore[misc]
+    targets = None if labels == "predicted" else targets
     source = (inputs, None) if targets is None else split or Samples(inputs, targets)
-    criterion, counts = provable_criterion(criterion, source, options.get("class_weights"))
-    options = options if counts is None else options | {"class_weights": counts}
-    asked = any(value is not None for value in options.values())
-    score = None if asked or rho is None else _score_of(model, inputs.shape[1:], criterion, cost)
-    if score is None or rho is None:
-        return certify_network(
-            given, data, rho=rho, criterion=criterion, cost=cost, epsilon=epsilon, **options
-        )
+    criterion, class_weights = provable_criterion(criterion, source, None)
+    score = _score_of(model, inputs.shape[1:], criterion, cost)
+    if score is None or class_weights is not None:
+        return None
     rhos = require_numbers("rho", rho, zero=True)
     epsilons = () if epsilon is None else require_numbers("epsilon", epsilon, zero=True)
     inputs = inputs.detach().cpu().double()
@@ -87,7 +83,7 @@ def certify_straight(
     certificate = replace(
         certificate,
         differing=_differing(model, straight, certificate),
-        labels=label_source((inputs, targets)),
+        labels="predicted" if targets is None else "given",
     )
     table = split is not None and split.encoding is not None and not split.encoding.plain
     return _unmoved(certificate) if table else certificate
@@ -181,8 +177,8 @@ def _only_layer(model: nn.Module) -> nn.Linear | None:
         return None
     try:
         read_network(model, (layers[0].in_features,))
-    except UnprovableError:
-        return None  # ``certify_network`` gives the reason
+    except UnreadableModelError:
+        return None  # ``certify`` gives the reason
     return layers[0]
 
 
@@ -216,7 +212,7 @@ def _check_rows(model: nn.Module, inputs: Tensor) -> None:
         off = (outputs.double() - rows @ weight.T - bias).abs()
         agree = (off <= 10 * math.sqrt(kind.eps) * sizes + kind.tiny) | (sizes > kind.max / 16)
         if not bool(agree.all()):
-            raise UnprovableError(
+            raise UnreadableModelError(
                 "The model does not compute what was read of it: at the data, or at a multiple of them, its "
                 f"outputs differ by {float(off[~agree].max()):.3g} from those of its linear layer."
             )

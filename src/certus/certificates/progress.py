@@ -20,7 +20,7 @@ def whole_work(
     gammas: Sequence[float],
     rhos: Sequence[float],
     *,
-    refine: int,
+    gamma_rounds: int,
     attacked: bool,
 ) -> float:
     """All that is to be done, as far as it is known beforehand: what refining will add is a guess.
@@ -28,11 +28,11 @@ def whole_work(
     Args:
         labels: that each sample may take.
 
-    >>> whole_work(10, 1, 2, [1.0, 2.0], [0.1], refine=0, attacked=False)
+    >>> whole_work(10, 1, 2, [1.0, 2.0], [0.1], gamma_rounds=0, attacked=False)
     470.0
     """
     each = labels * (LOOK + BALL * balls + LEVEL * len(gammas))
-    each += labels * LEVEL * refine * _FURTHER * len(rhos)
+    each += labels * LEVEL * gamma_rounds * _FURTHER * len(rhos)
     if attacked:
         each += NEAREST + PUSH * len(rhos)
     return samples * each

@@ -15,7 +15,14 @@ from certus._progress import share_bar
 from certus.cli.options import Json, ModelFile, NoLock, RunData
 from certus.cli.output import console, messages, print_json, same_place, show_parts
 from certus.cli.streams import if_interrupted
-from certus.errors import ArgumentError, ContradictionError, FailedCheckError, UnsupportedError, require
+from certus.errors import (
+    ArgumentError,
+    ContradictionError,
+    FailedCheckError,
+    UnreadableModelError,
+    UnsupportedError,
+    require,
+)
 from certus.storage.write import WriteError, file_transaction, finish_transaction, remove_files, write_json
 
 if TYPE_CHECKING:
@@ -366,7 +373,11 @@ def compute(trained: LoadedRun, settings: CertifySettings, memory: FileMemory | 
     resumed = memory is not None and memory.count > 0
     with share_bar(None, f"certifying {trained.run.path}", messages) as told:
         try:
-            certificate = certify_run(trained, settings, memory=memory, progress=told)
+            certificate = certify_run(trained, settings, cache=memory, progress=told)
+        except UnreadableModelError as reason:
+            raise UnreadableModelError(
+                f"{reason} From the command line: certus certify {trained.run.path} --smoothing SIGMA."
+            ) from None
         except ContradictionError as reason:
             if memory is None or not resumed:
                 raise

@@ -57,7 +57,8 @@ from torch.optim import Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from certus.bounds import input_smoothness
-from certus.certificates import Certificate, certify_straight
+from certus.certificates import Certificate, certify
+from certus.certificates.linear import certify_linear
 from certus.costs import Cost, LabelCost, Masked, SquaredL2, WeightedL2, feature_mask
 from certus.data import Samples
 from certus.errors import ArgumentError, as_count, require, require_number
@@ -279,7 +280,10 @@ def fragile(
     found = []
     for place, name in enumerate(names):
         cost = Masked(inner, feature_mask(len(names), [place]))
-        at = certify_straight(module, data, rho=by**2, criterion=criterion, cost=cost).bracket(by**2)
+        certificate = certify_linear(module, data, rho=by**2, criterion=criterion, cost=cost) or certify(
+            module, data, rho=by**2, criterion=criterion, cost=cost, progress=False
+        )
+        at = certificate.bracket(by**2)
         found.append(FeatureBracket(name, at.loss_low, at.loss_high, at.error_low, at.error_high))
     return sorted(found, key=lambda one: -one.loss_low)
 
@@ -445,19 +449,17 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
                 with ``confidence``, which takes the samples for independent draws.
             confidence: 1 − δ, for the population that X and y were drawn from; nothing may have been fitted
                 or tuned on them.
-            options: of ``certus.certificates.certify_network``.
+            options: of ``certus.certify``.
         """
         check_is_fitted(self)
-        return certify_straight(
-            self.module_,
-            self._samples(X, y, sample_weight, confidence),
-            rho=rho,
-            criterion=self._criterion(),
-            cost=self.cost_,
-            label_cost=self._label_cost(),
-            confidence=confidence,
-            **options,
-        )
+        samples, label_cost = self._samples(X, y, sample_weight, confidence), self._label_cost()
+        problem: dict[str, Any] = {"rho": rho, "criterion": self._criterion(), "cost": self.cost_}
+        if label_cost is None and confidence is None and options.keys() <= {"epsilon", "labels"}:
+            exact = certify_linear(self.module_, samples, **problem, **options)
+            if exact is not None:
+                return exact
+        options = {"label_cost": label_cost, "confidence": confidence, "progress": False} | options
+        return certify(self.module_, samples, **problem, **options)
 
     def _samples(self, X: Any, y: Any, sample_weight: Any, confidence: float | None = None) -> Samples:
         inputs, targets, factors = self._rows(X), self._encoded(y), self._emphasis(y)

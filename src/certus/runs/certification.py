@@ -17,9 +17,8 @@ import torch
 
 import certus
 from certus._progress import Told
-from certus.certificates.certificate import Certificate
-from certus.certificates.deterministic import certify_network
-from certus.certificates.engine import Memory, Progress
+from certus.certificates import Certificate, certify
+from certus.certificates.engine import Cache, Progress
 from certus.certificates.proven.concentration import INEQUALITIES
 from certus.costs import LabelCost
 from certus.data import Subset, choose_rows
@@ -143,7 +142,7 @@ def certify_run(
     trained: LoadedRun,
     settings: CertifySettings,
     *,
-    memory: Memory | None = None,
+    cache: Cache | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
     """Certify a run with the cost it was trained with, and in its domain unless ``everywhere``, in plain
@@ -158,7 +157,7 @@ def certify_run(
     price, classes = settings.label_price, trained.data.classes
     require(price is None or classes is not None, "label_price", "be left out for regression", price)
     counts = balancing_weights(trained.data).tolist() if settings.class_weights == "balanced" else None
-    certificate = certify_network(
+    certificate = certify(
         trained.loss.model,
         (data.inputs, None if settings.predicted else data.targets),
         rho=settings.rho or None,
@@ -172,13 +171,13 @@ def certify_run(
         class_weights=counts,
         label_cost=None if price is None or classes is None else LabelCost(price, classes),
         inequality=settings.inequality if settings.confidence is not None else None,
-        seed=settings.seed if settings.confidence is not None else None,
-        balls=settings.balls,
-        refine=settings.refine,
+        seed=settings.seed,
+        local_radii=settings.balls,
+        gamma_rounds=settings.refine,
         attack_steps=settings.attack_steps,
         encoding=data.encoding,
-        memory=memory,
-        progress=progress,
+        cache=cache,
+        progress=progress or False,
     )
     about = {
         "run": str(trained.run.path),
@@ -232,7 +231,7 @@ def certify_smoothed_run(
     settings: CertifySettings,
     noisy: SmoothingSettings,
     progress: Told | None = None,
-    memory: Draws | None = None,
+    cache: Draws | None = None,
 ) -> SmoothedCertificate:
     """Certify a run in noise. At most 1,000 of its calibration rows, by the seed, choose the plan, unless
     they are what is certified."""
@@ -262,7 +261,7 @@ def certify_smoothed_run(
         seed=settings.seed,
         attack_steps=settings.attack_steps,
         progress=progress,
-        memory=memory,
+        cache=cache,
     )
     about = {
         "run": str(trained.run.path),

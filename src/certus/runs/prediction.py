@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from certus.certificates.deterministic import certify_network
+from certus.certificates import certify
 from certus.datasets.catalogue import TABLES
 from certus.datasets.new_data import NewRows, load_like, new_rows, new_table
 from certus.errors import ArgumentError, UnsupportedError
@@ -88,20 +88,20 @@ def predict_rows(trained: LoadedRun, rows: NewRows, reach: float | None) -> Pred
 
 def _radii(trained: LoadedRun, inputs: Tensor, reach: float) -> Tensor:
     """(n,) no input nearer than this gets another label."""
-    found = certify_network(
+    certificate = certify(
         trained.loss.model,
         (inputs, None),
         epsilon=reach,
         cost=trained.cost,
         domain=trained.domain,
         gammas=(1.0,),
-        refine=0,
+        gamma_rounds=0,
         attack_steps=0,
+        progress=False,
     )
-    if found.error_floor is None:
-        raise ArgumentError(f"`radius` needs a network that can be proven; {found.no_proof}")
+    assert certificate.error_floor is not None  # it has classes
     # The floor is a cost, rounded down; a last bit is given up for the root.
-    return (found.error_floor / found.unit_price).sqrt() * (1 - 1e-15)
+    return (certificate.error_floor / certificate.unit_price).sqrt() * (1 - 1e-15)
 
 
 _CLOSE = 1e-6

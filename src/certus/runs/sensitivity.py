@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from certus.certificates import certify
 from certus.certificates.category_swaps import bracket_swaps
 from certus.certificates.certificate import Bracket
-from certus.certificates.deterministic import certify_network
 from certus.certificates.proven.problem import Problem
 from certus.costs import Masked
 from certus.data import YEAR, Samples, Subset
 from certus.datasets import SplitDataset
-from certus.errors import LARGEST, LEAST, UnprovableError, require, require_number
+from certus.errors import LARGEST, LEAST, require, require_number
 from certus.evidence import Evidence
 from certus.losses import Criterion, CrossEntropy, MissProbability, SmoothMargin
 from certus.runs.factory import Feature, default_cost
@@ -108,23 +108,20 @@ def move_feature(
         criterion = CrossEntropy()  # smoothing and margins are devices of training, not to be certified
     cost = Masked(default_cost(trained.data), mask)
     if feature.category:
-        try:
-            problem = Problem.of(trained.loss.model, rows, criterion, cost, trained.domain)
-        except UnprovableError:
-            pass  # nothing is proven then, and what is attained is said below
-        else:
-            bracket = bracket_swaps(problem, feature.columns, rho * len(rows), rho)
-            return FeatureSensitivity(feature, bracket, str(Evidence.resting_on(problem.assumptions)))
-    found = certify_network(
+        problem = Problem.of(trained.loss.model, rows, criterion, cost, trained.domain)
+        bracket = bracket_swaps(problem, feature.columns, rho * len(rows), rho)
+        return FeatureSensitivity(feature, bracket, str(Evidence.resting_on(problem.assumptions)))
+    found = certify(
         trained.loss.model,
         rows,
         rho=rho,
         criterion=criterion,
         cost=cost,
         domain=trained.domain,
-        balls=2,
-        refine=0,
+        local_radii=2,
+        gamma_rounds=0,
         attack_steps=attack_steps,
+        progress=False,
     )
     bracket = found.bracket(rho)
     if len(feature.columns) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from certus._progress import Told, share_bar
+from certus._progress import share_bar
 from certus._validation import check_batch, check_label_cost
 from certus.certificates.batching import require_one_draw, row_keys
 from certus.certificates.population import Move
@@ -72,46 +72,62 @@ def certify_smoothed(
     *,
     rho: float | Sequence[float],
     sigma: float,
-    draws: int = 100,
     confidence: float = 0.95,
+    draws: int = 100,
     votes: int = 100,
     abstain: float | None = 0.001,
+    calibration: DataLike | None = None,
     criterion: Criterion | None = None,
     clip: float | None = None,
     cost: Cost = _L2,
     label_cost: LabelCost | None = None,
-    calibration: DataLike | None = None,
     seed: int = 0,
     attack_steps: int = 8,
-    progress: bool | Told | None = None,
-    memory: Draws | None = None,
+    cache: Draws | None = None,
+    progress: bool | Callable[[float], None] | None = None,
 ) -> SmoothedCertificate:
-    """Bracket how often a model errs with Gaussian noise on its inputs, on all distributions within transport
-    cost ρ of the one that the data were drawn from.
+    """Bracket the error rate of a model with Gaussian noise on its inputs, within transport cost ρ.
+
+    Let h(x) be the probability that the model errs at x + σA^{−½}Z, A the matrix of the quadratic cost. With
+    probability at least 1 − δ over the samples and the noise, for all ρ at once,
+
+        sup {E_P h : W_c(P, P₀) ≤ ρ} ≤ min_γ γρ + U_γ,
+
+    P₀ the distribution that the samples were drawn from, and U_γ a bound on the mean of the Neyman–Pearson
+    envelope of h, from the errors of m noisy copies of each sample (docs/proofs_smoothing.md). The same holds
+    for the error rate of a vote, and for the mean of a clipped loss. Nothing is asked of the model but that
+    it answers for each input by itself, and the same whenever it is asked.
 
     Args:
         model: a torch module, an estimator with ``predict``, or a callable from arrays to labels or scores.
-        data: inputs and targets, drawn independently; nothing may have been fitted or tuned on them.
-        rho: mean transport costs of interest; the certificate answers for others too.
+        data: inputs (n, …) with n targets, drawn independently; nothing may have been fitted or tuned on
+            them.
+        rho: mean transport costs of interest, one or several; the certificate answers for others, too.
         sigma: σ of the noise, in the units of the cost's norm.
-        draws: m, noisy copies of each sample, on which the bounds rest.
-        votes, abstain: of the deployed vote that is certified beside the mean error; see ``Smoothed``.
-        criterion, clip: certify the mean of min(ℓ, B), too. One is enough: cross-entropy (squared error for
-            a regression), and 2 ln K for cross-entropy.
+        draws: m, the noisy copies of each sample that the bounds rest on.
+        confidence: 1 − δ, for all quantities, both sides and all ρ together.
+        votes: M, the draws of the deployed vote, which is certified beside the mean error; see ``Smoothed``.
+        abstain: the level of the vote's test against the runner-up; None for a vote that abstains in ties
+            only.
+        criterion: certify the mean of min(ℓ, B), too. By default cross-entropy (squared error for a
+            regression) if ``clip`` is given, else no loss.
+        clip: B; 2 ln K by default for cross-entropy.
         cost: squared L2, weighted or full quadratic, masked or not.
-        label_cost: a finite price for changing labels.
-        calibration: other samples, which choose the grid of γ and the coefficients. A random eighth of the
-            data if none are given; nothing is then said about it.
-        seed: of the noise and of the order of the samples; fix it before you look.
-        attack_steps: points on the paths that raise the attained sides; 0 for none.
-        progress: in a terminal or a notebook a bar shows the share that is done; False for none, or a
-            function that is told it.
-        memory: where what the model said is kept, so that an interrupted certification can resume.
+        label_cost: the cost of changing a label; by default labels never change.
+        calibration: other samples, which choose the grid of γ and the coefficients. By default a random
+            eighth of the data, about which nothing is then said.
+        seed: of the noise and of the order of the samples; fix it beforehand.
+        attack_steps: points on each path that is searched for the lower bounds; 0 for none.
+        progress: False for no progress bar; a function is called with the share of the work that is done.
+        cache: stores the model's predictions, so that an interrupted certification can resume.
+
+    Returns: a ``SmoothedCertificate``, which answers for any ρ.
 
     >>> inputs = torch.linspace(-2, 2, 400)[:, None]
     >>> labels = (inputs[:, 0] > 0).long()
-    >>> found = certify_smoothed(lambda x: (x[:, 0] > 0).astype(int), (inputs, labels), rho=0.01, sigma=0.25)
-    >>> found.lower(0.01) <= found.bound(0.01) < 0.2
+    >>> def signs(x): return (x[:, 0] > 0).astype(int)
+    >>> certificate = certify_smoothed(signs, (inputs, labels), rho=0.01, sigma=0.25)
+    >>> certificate.lower(0.01) <= certificate.bound(0.01) < 0.2
     True
     """
     with share_bar(progress, "certifying in noise") as report:
@@ -151,7 +167,7 @@ def certify_smoothed(
                 stream=stream,
                 loss=with_loss,
                 progress=work.advance,
-                memory=memory,
+                cache=cache,
             )
 
         before = observed(asked.calibration, draws, CALIBRATION, loss)

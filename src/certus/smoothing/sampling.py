@@ -165,12 +165,12 @@ def observe(
     stream: int,
     loss: ClippedLoss | None = None,
     progress: Advance | None = None,
-    memory: Draws | None = None,
+    cache: Draws | None = None,
 ) -> Observed:
     """Draw the copies of every sample, ask the model, and keep labels and losses.
 
     Args:
-        memory: portions of samples that were asked about already are taken from it, others put there.
+        cache: portions of samples that were asked about already are taken from it, others put there.
     """
     labelled, count = not data.targets.is_floating_point(), len(data)
     found: dict[str, Tensor] = {}
@@ -201,11 +201,11 @@ def observe(
         rows = range(first, min(first + _PORTION, count))
         part = {name: each[rows.start : rows.stop] for name, each in found.items()}
         some = data[rows.start : rows.stop]
-        kept = None if memory is None else memory.load(stream, first, some, part)
+        kept = None if cache is None else cache.load(stream, first, some, part)
         if kept is None:
             ask(rows)
-            if memory is not None:
-                memory.save(stream, first, some, {name: each.clone() for name, each in part.items()})
+            if cache is not None:
+                cache.save(stream, first, some, {name: each.clone() for name, each in part.items()})
             continue
         for name, each in part.items():
             each.copy_(kept[name])

@@ -13,7 +13,7 @@ from torch import nn
 from certus.bounds.network import read_network
 from certus.bounds.passes import Shape, Step, depth_of
 from certus.bounds.validation import smoothing_hint
-from certus.errors import CertusError, UnprovableError
+from certus.errors import CertusError, UnreadableModelError
 
 RATIOS = {
     1: (7.3, 2.6),
@@ -40,7 +40,7 @@ def prospects(model: nn.Module, shape: Shape) -> str:
     """One line for a user who is about to train."""
     try:
         steps = read_network(model, shape)
-    except UnprovableError as reason:
+    except UnreadableModelError as reason:
         return f"Nothing can be proven about this model; certify will show attained values only. {reason}"
     except CertusError as reason:
         return f"Whether this model can be certified is not known: {reason}"

@@ -80,7 +80,7 @@ def test_a_sharpness_for_each_channel() -> None:
     model = nn.Sequential(nn.Conv2d(1, 4, 3), LogCosh(torch.ones(4, 1, 1)), nn.Flatten(), nn.Linear(144, 10))
     theta = CertifiedSet(model, 1.5, input_shape=(1, 8, 8))
     theta(model)
-    found = certus.certify(model, DATA.test[:10], rho=0.01, balls=0, refine=0, attack_steps=0)
+    found = certus.certify(model, DATA.test[:10], rho=0.01, local_radii=0, gamma_rounds=0, attack_steps=0)
     assert found.bracket(0.01).loss_high < math.inf
 
 

@@ -88,7 +88,7 @@ def test_the_certificate_survives_attacks() -> None:
     wrm = WRM(1.5, domain=DATA.domain)
     model = trained(wrm, True).model
     data = DATA.test[:150]
-    found = certus.certify(model, data, rho=[0.01, 0.1], domain=DATA.domain, balls=2, attack_steps=5)
+    found = certus.certify(model, data, rho=[0.01, 0.1], domain=DATA.domain, local_radii=2, attack_steps=5)
     for rho in (0.01, 0.1):
         for steps in (1, 15, 40):
             attack = PGD(rho**0.5, 2.0, steps=steps, domain=DATA.domain)
