@@ -15,7 +15,7 @@ from certus.bounds.passes import Step
 from certus.errors import UnsupportedError
 
 Change = Callable[[Tensor, Tensor], Tensor]
-OTHER, AGAIN = "does not compute what was read of it", "other outputs when it is asked again"
+OTHER, AGAIN = "differ from those of its layers", "differ between two calls"
 
 
 def plain(gain: float = 1.0, first: float = 1.0) -> nn.Sequential:
@@ -101,7 +101,7 @@ def test_a_model_that_knows_no_batch_of_one() -> None:
             raise ValueError("one is too few")
         return outputs
 
-    with pytest.raises(UnsupportedError, match="differently for a batch of one"):
+    with pytest.raises(UnsupportedError, match="differ for a batch of one"):
         check_equivalence(Changed(plain(), several), steps(plain()), (2,))
 
 

@@ -39,22 +39,22 @@ class Does(nn.Module):
 
 TIED: dict[str, tuple[Forward, str]] = {
     # Each is right for the batches that a reading tries, and another function for others.
-    "a batch of one": (lambda x: x if x.shape[0] > 1 else 10 * x, "differently for a batch of one"),
-    "no batch of one": (lambda x: x.squeeze(), "differently for a batch of one"),
+    "a batch of one": (lambda x: x if x.shape[0] > 1 else 10 * x, "differ for a batch of one"),
+    "no batch of one": (lambda x: x.squeeze(), "differ for a batch of one"),
     "rows from the eleventh on": (
         lambda x: x * (100 - 99 * torch.ones(x.shape[0], 4, dtype=x.dtype).triu(-10)),
-        "triu.*may depend on how many samples",
+        "triu.*may depend on the batch size",
     ),
     "more than ten": (
         lambda x: x * (1 + torch.full((4,), torch.sym_max(0, x.shape[0] - 10), dtype=x.dtype)),
-        "full.*a number that depends on how many samples",
+        "full.*a number that depends on the batch size",
     ),
     "rolled by the batch": (
         lambda x: x.reshape(-1, 2, 2).roll(x.shape[0], 2).flatten(1),
-        "roll.*a number that depends on how many samples",
+        "roll.*a number that depends on the batch size",
     ),
-    "35 samples on": (lambda x: torch.roll(x, 35, dims=-2), "roll.*samples of a batch that it mixes"),
-    "35 samples on, flattened": (lambda x: torch.roll(x, 140), "roll.*samples of a batch that it mixes"),
+    "35 samples on": (lambda x: torch.roll(x, 35, dims=-2), "roll.*outputs that mix samples of a batch"),
+    "35 samples on, flattened": (lambda x: torch.roll(x, 140), "roll.*outputs that mix samples of a batch"),
 }
 
 
@@ -165,7 +165,7 @@ class Coarse(nn.Linear):
 def test_a_model_that_runs_in_bfloat16_alone_is_refused() -> None:
     torch.manual_seed(0)
     model = Coarse(4, 3).to(torch.bfloat16)
-    with pytest.raises(UnsupportedError, match=r"runs in torch\.bfloat16 alone, too coarse"):
+    with pytest.raises(UnsupportedError, match=r"runs only in torch\.bfloat16, which is too coarse"):
         certus.input_smoothness(model, input_shape=(4,))
     plain = nn.Linear(4, 3).to(torch.bfloat16)  # of which a copy runs in float64
     assert certus.input_smoothness(plain, input_shape=(4,)).curvature > 0

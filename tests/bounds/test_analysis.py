@@ -52,7 +52,7 @@ def test_the_slope_between_any_two_classes(scale: float) -> None:
         analysis = Analysis(model)
         radius = torch.zeros(1, dtype=torch.float64)
         reach, trace = forward(analysis.steps, analysis.geometry.start(analysis.shape, point), radius)
-        found = analysis.back.label_margins(reach, trace, torch.tensor([0]))
+        found = analysis.backward_pass.label_margins(reach, trace, torch.tensor([0]))
         jacobian = torch.autograd.functional.jacobian(model, point)[0, :, 0]
         truth = max(float((a - b).norm()) for a, b in product(jacobian, jacobian))
         assert truth <= float(found.spread) * (1 + 1e-12)

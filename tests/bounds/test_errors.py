@@ -116,7 +116,7 @@ def test_arguments() -> None:
         certus.input_smoothness(model, input_shape=(5,))
     with pytest.raises(ArgumentError, match="large enough for 0"):
         certus.input_smoothness(certus.models.mnist_cnn(), input_shape=(1, 1, 1))
-    with pytest.raises(UnsupportedError, match="CrossEntropy, SquaredError, Logistic and SmoothMargin"):
+    with pytest.raises(UnsupportedError, match="CrossEntropy, SquaredError, Logistic or SmoothMargin"):
         certus.input_smoothness(model, nn.CrossEntropyLoss(reduction="none"))
     with pytest.raises(ArgumentError, match="`model` must have one output for Logistic; got 2"):
         certus.input_smoothness(model, certus.losses.Logistic())
@@ -194,7 +194,7 @@ def test_the_table() -> None:
     sup = certus.input_smoothness(model, input_shape=(1, 2, 2), cost=certus.costs.SquaredSup())
     assert sup.gamma == torch.inf  # nothing is strongly concave under that cost
     regression = certus.input_smoothness(model, certus.losses.SquaredError(), input_shape=(1, 2, 2))
-    assert regression.obstacle == "the residuals F − y have no bound over all inputs"
+    assert regression.obstacle == "the residuals F − y are unbounded over all inputs"
 
 
 def test_targets_of_a_regression_must_match_the_outputs() -> None:
@@ -210,7 +210,7 @@ def test_weights_whose_squares_overflow() -> None:
         model = nn.Sequential(nn.Linear(3, 4), nn.ELU(), nn.Linear(4, 3)).double()
         with torch.no_grad():
             model.get_parameter(f"{layer}.weight").mul_(1e160)
-        with pytest.raises(UnreadableModelError, match=r"enlarge numbers by up to \d.*above 1e\+60"):
+        with pytest.raises(UnreadableModelError, match=r"amplify numbers by a factor of \d.*above 1e\+60"):
             certus.input_smoothness(model, input_shape=(3,))
 
 

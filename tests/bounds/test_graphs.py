@@ -254,23 +254,26 @@ class Hooked(nn.Module):
 
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "a look at values": (Looks, r"Looks \(test_graphs\.py:\d+: `if x\.sum\(\) > 0:`\) looks at the values"),
+    "a look at values": (
+        Looks,
+        r"Looks \(test_graphs\.py:\d+: `if x\.sum\(\) > 0:`\) depends on tensor values",
+    ),
     "dropout in eval": (
         Drops,
         r"dropout.*test_graphs\.py:\d+: `return F\.dropout.*randomness.*nothing in eval",
     ),
     "noise": (Noisy, r"randn.*`return x \+ torch\.randn\(3\)`.*random"),
-    "a mean over the batch": (Centres, r"`return x - x\.mean\(0\)`.*a batch that it reduces"),
-    "samples exchanged": (Flips, r"flip.*samples of a batch that it mixes"),
-    "two outputs": (Pairs, "returns a tuple of 2 tensors; it must return one tensor"),
-    "a named output": (Named, "returns a dict of 1 tensor; it must return one tensor"),
+    "a mean over the batch": (Centres, r"`return x - x\.mean\(0\)`.*a reduction over the batch"),
+    "samples exchanged": (Flips, r"flip.*outputs that mix samples of a batch"),
+    "two outputs": (Pairs, "must return one tensor.*it returns a tuple of 2 tensors"),
+    "a named output": (Named, "must return one tensor.*it returns a dict of 1 tensor"),
     "a layer as a whole": (Attends, r"MultiheadAttention \(look\) in .*: it has no rule\. .*rule\(Multihead"),
     "what a rule refuses": (Normalises, r"BatchNorm1d \(norm\) in .*`: it has track_running_stats=False, so"),
-    "another function of large batches": (Branches, "Branches .*depends on how many samples"),
+    "another function of large batches": (Branches, "Branches .*depends on the batch size"),
     "a product": (Gates, r"mul.*`return x \* torch\.sigmoid\(x\)`.*two factors that depend on the inputs"),
-    "the size of a batch": (Shares, "depends on how many samples"),
-    "a buffer that changes": (Counts, "changes its buffer seen while it runs"),
-    "chance": (Gambles, "gives other outputs when it is asked again"),
+    "the size of a batch": (Shares, "depends on the batch size"),
+    "a buffer that changes": (Counts, "changes its buffer seen in eval mode"),
+    "chance": (Gambles, "differ between two calls"),
     "hooks": (Hooked, r"The layer inner \(Linear\) has forward hooks"),
 }
 
@@ -321,9 +324,9 @@ class Asks(nn.Module):
 
 
 def test_a_graph_that_is_not_the_model_is_found_out() -> None:
-    with pytest.raises(CertusError, match="asks `is_exporting`"):
+    with pytest.raises(CertusError, match="calls `is_exporting`"):
         certus.input_smoothness(Asks(), input_shape=(3,))
-    with pytest.raises(CertusError, match="does not compute what was read of it"):
+    with pytest.raises(CertusError, match="differ from those of its layers"):
         certus.input_smoothness(Pretends(), input_shape=(3,))
 
 

@@ -147,7 +147,7 @@ def test_differences_of_outputs(seed: int) -> None:
     apart = {
         (i, j): [a - b for a, b in zip(lines[i], lines[j], strict=True)] for i in range(3) for j in range(3)
     }
-    distances = found.distances()
+    distances = found.distances
     for (i, j), line in apart.items():
         assert Fraction(float(distances[i, j])) ** 2 >= square(line)
     pairs = found.differences()

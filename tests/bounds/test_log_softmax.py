@@ -53,14 +53,14 @@ def test_as_the_last_layer_it_is_left_out(criterion: Criterion, last: nn.Module)
 @pytest.mark.parametrize(
     ("layers", "shape", "message"),
     [
-        ([*body(), nn.LogSoftmax(0)], (3,), "the axis 0 of inputs of shape"),
-        ([*body(), nn.LogSoftmax()], (3,), "the axis None of inputs of shape"),
-        ([nn.Conv1d(2, 2, 2), nn.LogSoftmax(1)], (2, 4), r"the axis 1 of inputs of shape \(2, 3\)"),
-        ([nn.Conv1d(2, 2, 2), nn.LogSoftmax(-1), nn.Flatten()], (2, 4), "the axis -1 of inputs of shape"),
-        ([nn.LogSoftmax(1), *body()], (3,), "as the very last layer only"),
-        ([*body(), nn.LogSoftmax(1), nn.Linear(4, 3)], (3,), "as the very last layer only"),
-        ([*body(), nn.LogSoftmax(1), nn.Tanh()], (3,), "as the very last layer only"),
-        ([*body(), nn.LogSoftmax(1), nn.LogSoftmax(1)], (3,), "as the very last layer only"),
+        ([*body(), nn.LogSoftmax(0)], (3,), "dim=0 for inputs of shape"),
+        ([*body(), nn.LogSoftmax()], (3,), "dim=None for inputs of shape"),
+        ([nn.Conv1d(2, 2, 2), nn.LogSoftmax(1)], (2, 4), r"dim=1 for inputs of shape \(2, 3\)"),
+        ([nn.Conv1d(2, 2, 2), nn.LogSoftmax(-1), nn.Flatten()], (2, 4), "dim=-1 for inputs of shape"),
+        ([nn.LogSoftmax(1), *body()], (3,), "as the last layer only"),
+        ([*body(), nn.LogSoftmax(1), nn.Linear(4, 3)], (3,), "as the last layer only"),
+        ([*body(), nn.LogSoftmax(1), nn.Tanh()], (3,), "as the last layer only"),
+        ([*body(), nn.LogSoftmax(1), nn.LogSoftmax(1)], (3,), "as the last layer only"),
     ],
     ids=lambda value: None,
 )

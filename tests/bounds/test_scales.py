@@ -36,7 +36,7 @@ def scaled(exponents: list[int], kind: type[nn.Module]) -> nn.Sequential:
 )
 def test_what_vanishes_is_not_brought_back(exponents: list[int], kind: type[nn.Module]) -> None:
     """Slopes and curvatures of 0 were proven for most of these; a loss has slope 1 at 0 for the first."""
-    with pytest.raises(UnreadableModelError, match=r"enlarge numbers by up to \d.*above 1e\+60"):
+    with pytest.raises(UnreadableModelError, match=r"amplify numbers by a factor of \d.*above 1e\+60"):
         certus.input_smoothness(scaled(exponents, kind))
 
 
@@ -52,7 +52,7 @@ def test_below_that_nothing_is_lost(exponents: list[int]) -> None:
 def test_such_models_are_refused_by_name() -> None:
     model = scaled([-170, 170], nn.Tanh)
     data = torch.tensor([[1.0], [2.0]]), torch.tensor([0, 0])
-    with pytest.raises(UnreadableModelError, match=r"enlarge numbers by up to 1.41e\+170.*certify_smoothed"):
+    with pytest.raises(UnreadableModelError, match=r"amplify numbers by a factor of 1.41e\+170.*certify_smoothed"):
         certus.certify(model, data, rho=0.1, attack_steps=2)
 
 

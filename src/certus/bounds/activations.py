@@ -1,35 +1,24 @@
-"""Activations: the layer, and the table with the ranges of σ, σ' and σ''.
+"""Nonlinear layers: activations with the ranges of σ' and σ'', max pooling, and a final log-softmax.
 
-An activation: a function σ of each unit alone, and how it takes part in each pass (assumption:activation).
-
-Each is a base σ with a sharpness b, one number or one for each unit:
+An activation is a function σ of each unit (assumption:activation) with a sharpness b, one number or one for
+each unit:
 
     σ_b(z) = σ(bz)/b,     σ_b'(z) = σ'(bz),     σ_b''(z) = b σ''(bz)
 
 On an interval a smooth function is extreme at an end, or at one of its few critical points, which are listed.
-Ranges are as_float64 by 10⁻¹³, far above the rounding of these bounded functions. At a kink σ'' = ±∞.
+Ranges are widened by 10⁻¹³, far above the rounding of these bounded functions. At a kink σ'' = ±∞. ELU(1) and
+CELU are C¹ with a Lipschitz derivative: their σ'' exists almost everywhere, and the bounds hold.
 
 A layer may compute σ_b + d(z) instead, with 0 ≤ |d| ≤ j/b, as torch's softplus does above its threshold. At
 each x the network is then G(x) for a network G whose layer adds the constant d = d(z(x)): the same slopes and
-curvatures, and values at every other point that are off by at most j/b. So j/b counts as rounding does.
-
-The table of activations: base σ, σ' and σ'', with the places where they are extreme.
-
-ELU(1) and CELU are C¹ with a Lipschitz derivative: their σ'' exists almost everywhere, and the bounds hold.
-
-The largest entry of each window: not smooth.
-
-Log-softmax as the last layer, as many tutorials have it: F ↦ F − log Σ exp F.
-
-It subtracts one number from all outputs, and the losses of classes see differences of outputs only. So the
-loss behind it is the loss without it, and it is left out. Anywhere else it has no rule.
+curvatures, and values at every other point that are off by at most j/b. So j/b is treated as rounding.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, NoReturn
 
@@ -53,12 +42,12 @@ from certus.rounding import FEW, HUNDREDS, SOME, TINY, slack, up
 
 Function = Callable[[Tensor], Tensor]
 
-_WIDER = HUNDREDS  # absolute: σ' and σ'' of the base functions are of size 1
-_BESIDE = 1e-9  # a peak this near counts as inside, whatever its last digits
+_WIDENING = HUNDREDS  # absolute: σ' and σ'' of the base functions are of size 1
+_BESIDE = 1e-9  # distance at which a peak outside an interval counts as inside
 
 
 class Extremes(NamedTuple):
-    """The ranges of σ' and σ'', all units together."""
+    """Ranges of σ' and σ'' over all units."""
 
     least_slope: float
     most_slope: float
@@ -78,17 +67,17 @@ class Extremes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Activation(Stage):
-    """A function of each unit alone.
+    """A function of each unit.
 
     Attributes:
         value, slope, curvature: base σ, σ' and σ''.
-        slope_peaks, curvature_peaks: where σ' and σ'' have their local extrema.
+        slope_peaks, curvature_peaks: local extrema of σ' and σ''.
         slope_limits: σ' at −∞ and ∞; σ'' vanishes there.
-        kinks: where σ' jumps; empty for a smooth activation.
-        joint: how σ'' is tied to σ'.
+        kinks: points where σ' jumps; empty for a smooth activation.
+        joint: relation of σ'' to σ'.
         sharpness: b.
         jump: j, the largest |d| of the layer for b = 1.
-        paper_curvature: sup|σ''| as the paper prints it, where that differs.
+        paper_curvature: sup|σ''| as printed in the paper, if that differs.
     """
 
     name: str
@@ -117,12 +106,12 @@ class Activation(Stage):
         return self.value(inputs * self.sharpness) / self.sharpness
 
     def slope_range(self, low: Tensor, high: Tensor) -> Range:
-        """The range of σ_b' on [low, high], elementwise; the ends may be infinite."""
+        """Range of σ_b' on [low, high], elementwise; the ends may be infinite."""
         low, high = low * self.sharpness, high * self.sharpness
         return _range(self.slope, self.slope_peaks, self.slope_limits, low, high)
 
     def curvature_range(self, low: Tensor, high: Tensor) -> Range:
-        """The range of σ_b'' on [low, high]; infinite where a kink lies inside."""
+        """Range of σ_b'' on [low, high]; infinite if it contains a kink."""
         low, high = low * self.sharpness, high * self.sharpness
         least, most = _range(self.curvature, self.curvature_peaks, (0.0, 0.0), low, high)
         for kink in self.kinks:
@@ -133,7 +122,7 @@ class Activation(Stage):
 
     @cached_property
     def extremes(self) -> Extremes:
-        """Over the whole line and all units."""
+        """Ranges over the whole line and all units."""
         line = torch.tensor([-math.inf], dtype=torch.float64), torch.tensor([math.inf], dtype=torch.float64)
         slopes, curvatures = self.slope_range(*line), self.curvature_range(*line)
         return Extremes(
@@ -149,8 +138,8 @@ class Activation(Stage):
         steep = site.steepest
         unit = before.unit * steep
         length = torch.minimum(before.length * steep.flatten(1).amax(1), size(unit))
-        bent = torch.maximum(site.curvature[0].abs(), site.curvature[1].abs()).flatten(1).amax(1)
-        curvature = times(bent, before.length**2) + times(steep.flatten(1).amax(1), before.curvature)
+        sharpest = torch.maximum(site.curvature[0].abs(), site.curvature[1].abs()).flatten(1).amax(1)
+        curvature = times(sharpest, before.length**2) + times(steep.flatten(1).amax(1), before.curvature)
         center = error = None
         if before.center is not None and before.error is not None:
             center = self.apply(before.center)
@@ -171,8 +160,9 @@ class Activation(Stage):
         )
 
     def _inexact(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """By how much the layer's own outputs may differ from the computed σ_b: rounding is relative to z and
-        1/b as well, since σ(bz)/b may cancel down from either; and j/b."""
+        """Bound |computed layer − σ_b|: rounding is relative to z and 1/b as well, since σ(bz)/b may cancel
+        from either; plus j/b.
+        """
         sharpness = torch.as_tensor(self.sharpness, dtype=torch.float64)
         return slack(8) * (outputs.abs() + inputs.abs() + 1 / sharpness) + up(self.jump / sharpness)
 
@@ -191,15 +181,14 @@ class Activation(Stage):
             units = max_rule_curvature(site, rows, most)
             after = units.flatten(2).amax(2)
             totals.ending = None if position.inside else exact_curvature(site, units)
-        made = Rows(low, high, rows.length * steepest.unsqueeze(1), after)
-        largest = made.largest
-        made = replace(made, length=torch.minimum(made.length, size(largest, 2)))
+        result = Rows(low, high, rows.length * steepest.unsqueeze(1), after).capped()
+        largest = result.largest
         totals.gain = totals.gain * steepest
         if not position.inside:
-            cut = made.length * site.length.unsqueeze(1)
+            cut = result.length * site.length.unsqueeze(1)
             single = (largest * site.unit.unsqueeze(1)).flatten(2).sum(2)
             totals.lipschitz = torch.minimum(totals.lipschitz, torch.minimum(cut, single))
-        return made
+        return result
 
     def forward_rounding(self, value: Tensor, error: Tensor) -> Rounded:
         after = self.apply(value)
@@ -227,7 +216,7 @@ class Activation(Stage):
 
 
 def _largest(parts: list[Tensor]) -> Tensor:
-    """The largest of four and of 0."""
+    """The largest of four tensors and 0."""
     return torch.maximum(torch.maximum(parts[0], parts[1]), torch.maximum(parts[2], parts[3])).clamp_min(0)
 
 
@@ -248,14 +237,14 @@ def _range(
         inside = _contains(low, high, peak)
         least = torch.where(inside, torch.minimum(least, value), least)
         most = torch.where(inside, torch.maximum(most, value), most)
-    return least - _WIDER, most + _WIDER
+    return least - _WIDENING, most + _WIDENING
 
 
 _FAR = 1e3  # beyond it, all these functions but the algebraic ones equal their limits in float64
 
 
 def _near(function: Function) -> Function:
-    """The function at arguments clamped to where it has not yet become its limit."""
+    """Restrict the argument to the region where the function differs from its limits."""
     return lambda z: function(z.clamp(-_FAR, _FAR))
 
 
@@ -264,12 +253,12 @@ def _normal(z: Tensor) -> Tensor:
 
 
 def _bump(z: Tensor) -> Tensor:
-    """s(1 − s) for the logistic s, without cancellation."""
+    """s(1 − s) for the logistic function s, without cancellation."""
     return torch.sigmoid(z) * torch.sigmoid(-z)
 
 
 def _gelu_parts(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """tanh u, u' and u'' for the argument u of the tanh form of GELU."""
+    """tanh u, u' and u'' for the argument u in the tanh form of GELU."""
     scale = math.sqrt(2 / math.pi)
     inner = scale * (z + 0.044715 * z**3)
     return torch.tanh(inner), scale * (1 + 3 * 0.044715 * z**2), scale * 6 * 0.044715 * z
@@ -397,7 +386,7 @@ def clamp(name: str, low: float, high: float) -> Activation:
 
 
 def one_sided(name: str, limit: float, *, above: bool) -> Activation:
-    """The larger of z and a limit, or the smaller."""
+    """max(z, limit), or min(z, limit)."""
     steps = (math.nextafter(limit, -math.inf), limit, math.nextafter(limit, math.inf))
     return Activation(
         name,
@@ -425,11 +414,12 @@ def kinked_elu(name: str, alpha: float, scale: float = 1.0) -> Activation:
 
 @dataclass(frozen=True, eq=False)
 class MaxPool(Stage):
-    """``maximum`` and ``spread`` act on (batch, *shape) tensors.
+    """The maximum of each window, which is not smooth.
 
     Attributes:
+        maximum: (batch, *in) → (batch, *out).
         spread: the transpose of summing each window: (batch, *out) → (batch, *in).
-        overlap: how many windows share an entry, at most; its root is the Lipschitz constant.
+        overlap: largest number of windows that share an entry; its root is the Lipschitz constant.
     """
 
     in_shape: Shape
@@ -468,9 +458,8 @@ class MaxPool(Stage):
         kinked = torch.where(rows.length > 0, math.inf, torch.zeros_like(rows.length))
         totals.add(position.path, kinked, kinked)
         totals.gain = totals.gain * self.gain
-        bent = None if rows.curvature is None else rows.curvature + kinked
-        made = Rows(low, high, rows.length * self.gain, bent)
-        return replace(made, length=torch.minimum(made.length, size(made.largest, 2)))
+        curvature = None if rows.curvature is None else rows.curvature + kinked
+        return Rows(low, high, rows.length * self.gain, curvature).capped()
 
     def forward_rounding(self, value: Tensor, error: Tensor) -> Rounded:
         return Rounded(self.maximum(value), self.maximum(error), None)
@@ -480,7 +469,7 @@ class MaxPool(Stage):
         return 1
 
     def backward_rounding(self, size: Tensor, error: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
-        """Nothing is known of a gradient behind a maximum: another entry may have been the largest."""
+        """The error of a gradient is as large as the gradient: another entry may have been the maximum."""
         return self.gain * size, self.gain * (error + 2 * size)
 
     def paper_constants(self, length: float, curvature: float) -> tuple[float, float]:
@@ -494,7 +483,11 @@ class MaxPool(Stage):
 
 
 class LogSoftmax(Stage):
-    """Log-softmax over the only axis of a sample."""
+    """Log-softmax as the last layer, F ↦ F − log Σ exp F over the only axis of a sample.
+
+    It subtracts one number from all outputs, and classification losses depend on differences of outputs only.
+    So the loss is the same without it, and the bounds omit it. Anywhere else it has no rule.
+    """
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape
@@ -524,14 +517,14 @@ class LogSoftmax(Stage):
 
 
 def log_softmax_over(axis: int | None, shape: Shape) -> Stage:
-    """The stage for one axis, the batch counted in."""
+    """The stage for a given axis, counting the batch."""
     if len(shape) != 1 or axis not in (1, -1):
-        raise UnsupportedError(f"the axis {axis} of inputs of shape {shape}; it must be the classes")
+        raise UnsupportedError(f"dim={axis} for inputs of shape {shape}; it must be the axis of the classes")
     return LogSoftmax()
 
 
 def refuse_log_softmax() -> NoReturn:
-    """Raise: it stands where a bound would have to go through it."""
+    """Raise ``UnsupportedError``: no bound passes through a log-softmax."""
     raise UnsupportedError(
-        "log_softmax has a rule as the very last layer only, before CrossEntropy or SmoothMargin."
+        "log_softmax has a rule as the last layer only, before CrossEntropy or SmoothMargin."
     )

@@ -1,17 +1,12 @@
-"""Bounds on curvature and Lipschitz constants of a network in the norm of a cost.
-
-Bounds on λ_max(∇²_x ℓ) and on Lipschitz constants (section:examples, corrected and tightened).
+"""Bounds on λ_max(∇²_x ℓ) and on Lipschitz constants (section:examples, corrected and tightened).
 
     "paper"      √2·β_L + α_L², as printed                                          [corollary:softmax-smooth]
     "corrected"  max_{0 ≤ u ≤ ½} √(2 − u)·β_L + u·α_L², with exact constants and β₀ = 0
     "sum"        κ + D²/4: κ the curvature of the margins by the sum rule, D the slope of their differences
     "max"        the max rule from the loss down to the inputs
 
-All four hold for every input and label, so the smallest is *the* bound. On a ball around a sample the same
-rules run with the ranges that σ' and σ'' have there, and with a bound on q, the probability of all other
-classes.
-
-``input_smoothness`` and ``local_smoothness``: what a certificate, a training loop or a report asks for.
+All four hold for every input and label; the smallest is the bound. On a ball around a sample the same rules
+use the ranges of σ' and σ'' on the ball, and a bound on q, the probability of all other classes.
 """
 
 from __future__ import annotations
@@ -54,15 +49,16 @@ from certus.errors import CertusError, UnreadableModelError, require
 from certus.losses import Criterion, CrossEntropy
 from certus.rounding import FEW, up
 
-_MOST_SWELLING = 1e60
+_MAX_AMPLIFICATION = 1e60
 _L2 = SquaredL2()
-_TRIED = (0.0, 0.1, 1.0, 10.0)  # sizes of the points at which a wrapper is compared with what is inside
+_TRIED = (0.0, 0.1, 1.0, 10.0)  # sizes of the points at which a wrapper is compared with its module
 _CROSS_ENTROPY = CrossEntropy()
+_OVERFLOW = "The bounds overflow float64: the weights of this model are too large. Train with weight decay."
 
 
 @dataclass(frozen=True, eq=False)
 class AnalysisResult:
-    """One analysis, for a batch of balls or for all of space (batch 1); see ``LocalBound`` for the names."""
+    """Bounds for a batch of balls, or for the whole space (batch 1); ``LocalBound`` explains the names."""
 
     reach: Reach
     bounds: dict[str, Tensor]
@@ -77,16 +73,16 @@ class AnalysisResult:
 
 
 class Analysis:
-    """A model, a criterion and a cost, read once; ``everywhere`` and ``run`` then bound.
+    """A model, a criterion and a cost, read once; ``everywhere`` and ``run`` compute bounds.
 
     Args:
-        model: any that torch can export; its weights are read now, in eval mode, and never again.
-        input_shape: the shape of one input; not needed if the model begins with a linear layer.
+        model: any model that torch can export; its weights are read once, in eval mode.
+        input_shape: shape of one input; optional if the model begins with a linear layer.
 
     Attributes:
-        softmax: the constants of the criterion; None for a squared error.
-        normalized: whether the model ends in a log-softmax, which the bounds leave out.
-        assumptions: what all of it rests on that certus did not derive itself, by name.
+        softmax: constants of the criterion; None for a squared error.
+        normalized: whether the model ends in a log-softmax, which the bounds omit.
+        assumptions: names of everything that the bounds rest on without proof.
     """
 
     def __init__(
@@ -128,24 +124,24 @@ class Analysis:
             require(outputs.classes == 2, "model", "have one output for Logistic", outputs.classes - 1)
         if self.softmax is not None:
             rule = (
-                "have at least 2 outputs for labels, which whole numbers are taken for: give targets of a "
-                "regression as floats, and one logit the criterion BCEWithLogitsLoss"
+                "have at least 2 outputs for integer targets, which are labels: pass regression targets as "
+                "floats, or use BCEWithLogitsLoss for a single logit"
             )
             require(outputs.classes >= 2, "model", rule, outputs.classes)
         return outputs
 
     @cached_property
-    def back(self) -> BackwardPass:
-        """The way back from the outputs."""
+    def backward_pass(self) -> BackwardPass:
+        """The backward pass from the outputs."""
         return BackwardPass(self.steps, self.geometry, self.outputs)
 
     @cached_property
     def everywhere(self) -> AnalysisResult:
-        """The analysis of all of space."""
+        """Bounds over the whole space."""
         return self.run(None, None, None)
 
     def run(self, points: Tensor | None, targets: Tensor | None, radius: Tensor | None) -> AnalysisResult:
-        """Analyse balls around float64 points of shape (batch, …), or all of space."""
+        """Bound balls around (batch, …) float64 points, or the whole space."""
         reach, trace = forward(self.steps, self.geometry.start(self.shape, points), radius)
         if self.softmax is None:
             return self._squares(reach, trace, targets, radius)
@@ -157,39 +153,33 @@ class Analysis:
         count, classes = len(reach.length), self.outputs.classes
         labels = None if targets is None else check_targets(targets, count, classes)
         error, margins = torch.ones(count, dtype=torch.float64), None
-        if labels is None:
-            result = self.back.margins(reach, trace)
-        else:
-            result = self.back.label_margins(reach, trace, labels)
-        # With label smoothing mass also moves between two other classes.
-        moving = self.back.margins(reach, trace) if labels is not None and criterion.smoothing else result
+        back = self.backward_pass
+        bounds = back.margins(reach, trace) if labels is None else back.label_margins(reach, trace, labels)
+        moving = bounds
+        if labels is not None and criterion.smoothing:  # mass also moves between two other classes
+            moving = back.margins(reach, trace)
         if labels is not None and radius is not None:
             margins, own = self._values(reach, labels)
-            error = criterion.error(margins + result.slopes * radius.unsqueeze(1), own)
+            error = criterion.error(margins + bounds.slopes * radius.unsqueeze(1), own)
         weight = criterion.weight(error, classes)
         hull = self.outputs.hull(None if criterion.smoothing else labels)
         box = [part * weight.reshape(-1, *([1] * (part.dim() - 1))) for part in hull]
-        apart = self.outputs.distances().max()
-        start = Rows(
-            box[0],
-            box[1],
-            (weight * apart).unsqueeze(1),
-            (criterion.variance(error) * apart**2).unsqueeze(1),
-        )
-        largest, steepest = self.back.descend(reach, trace, start)
+        apart = self.outputs.distances.max()
+        curvatures = (criterion.variance(error) * apart**2).unsqueeze(1)
+        start = Rows(box[0], box[1], (weight * apart).unsqueeze(1), curvatures)
+        largest, steepest = back.descend(reach, trace, start)
         length, curvature = self.outputs.norm * reach.length, self.outputs.norm * reach.curvature
-        bounds = {
-            "corrected": up(criterion.corrected(curvature, length)),
-            "sum": up(criterion.combine(moving.sharpest, moving.spread, error, classes)),
-            "max": up(largest),
-        }
         return AnalysisResult(
             reach=reach,
-            bounds=bounds,
+            bounds={
+                "corrected": up(criterion.corrected(curvature, length)),
+                "sum": up(criterion.combine(moving.sharpest, moving.spread, error, classes)),
+                "max": up(largest),
+            },
             lipschitz=up(torch.minimum(weight * moving.steepest, steepest)),
             output_lipschitz=up(length),
-            margin_lipschitz=up(result.slopes),
-            margin_curvature=up(result.curvatures),
+            margin_lipschitz=up(bounds.slopes),
+            margin_curvature=up(bounds.curvatures),
             error=error,
             margins=margins,
             parts={path: weight * part for path, part in moving.parts.items()},
@@ -222,7 +212,7 @@ class Analysis:
     def _squares(
         self, reach: Reach, trace: Trace, targets: Tensor | None, radius: Tensor | None
     ) -> AnalysisResult:
-        """2JᵀJ ≤ 2α², and the residuals' part as one row; without a ball the residuals have no bound."""
+        """2JᵀJ ≤ 2α², and the residuals' term as one row; without a ball the residuals are unbounded."""
         count, outputs = len(reach.length), self.outputs
         length, curvature = outputs.norm * reach.length, outputs.norm * reach.curvature
         low = torch.full((count, outputs.classes), -math.inf, dtype=torch.float64)
@@ -232,7 +222,8 @@ class Analysis:
             away = logits - check_values(targets, logits)
             each = outputs.singles()
             slopes = torch.minimum(
-                self.back.totals(trace, each, count).lipschitz, each.length * reach.length.unsqueeze(1)
+                self.backward_pass.totals(trace, each, count).lipschitz,
+                each.length * reach.length.unsqueeze(1),
             )
             room = up(error + slopes * radius.unsqueeze(1)) + FEW * away.abs()
             low, high = away - room, away + room
@@ -242,10 +233,10 @@ class Analysis:
         bounds = dict.fromkeys(("corrected", "sum", "max"), up(corrected))
         if bool(torch.isfinite(high).all()):
             rows = outputs.mixture(2 * low, 2 * high)
-            totals = self.back.totals(trace, rows, count)
+            totals = self.backward_pass.totals(trace, rows, count)
             parts = {path: part[:, 0] for path, part in totals.convex.items()}
             own = torch.full((count, 1), 2 * outputs.norm * outputs.norm, dtype=torch.float64)
-            largest, steepest = self.back.descend(reach, trace, replace(rows, curvature=own))
+            largest, steepest = self.backward_pass.descend(reach, trace, replace(rows, curvature=own))
             bounds["sum"] = up(sum_rule(totals.convex, (count, 1))[:, 0] + 2 * length**2)
             bounds["max"], lipschitz = up(largest), torch.minimum(lipschitz, steepest)
         return AnalysisResult(
@@ -263,21 +254,21 @@ class Analysis:
 
 
 def _check_scales(steps: list[Step]) -> None:
-    """Raise if numbers that vanish in float64 may grow again to a size that counts.
+    """Raise if numbers that underflow in float64 could grow back to a relevant size.
 
-    A product below 10⁻³²³ is 0 there, and a root of squares below 10⁻¹⁶¹ too. While nothing grows by more
-    than 10⁶⁰ on its way, and a curvature by its square, no bound is off by 10⁻⁴⁰.
+    A product below 10⁻³²³ underflows to 0, and so does a root of squares below 10⁻¹⁶¹. While nothing grows by
+    more than 10⁶⁰ on its way, and a curvature by its square, no bound is off by 10⁻⁴⁰.
     """
     most = amplification(steps)
-    if not most <= _MOST_SWELLING:
+    if not most <= _MAX_AMPLIFICATION:
         raise UnreadableModelError(
-            f"The layers of this model enlarge numbers by up to {most:.3g}, one after another: above "
-            f"{_MOST_SWELLING:g} the bounds overflow float64, or lose what is small. "
-            "Its weights are too large."
+            f"The layers of this model may amplify numbers by a factor of {most:.3g} in total; above "
+            f"{_MAX_AMPLIFICATION:g} the bounds overflow or underflow float64. The weights are too large: "
+            "train with weight decay, or rescale them."
         )
 
 
-_CHUNK = 1 << 18  # numbers in one tensor of a pass: 2 MB, which stays in the cache
+_CHUNK = 1 << 18  # numbers in one tensor of a pass: 2 MB, which fits into the cache
 
 
 def input_smoothness(
@@ -287,13 +278,13 @@ def input_smoothness(
     input_shape: Shape | None = None,
     cost: Cost = _L2,
 ) -> SmoothnessBound:
-    """Proven bounds on the smoothness of x ↦ ℓ(θ; (x, y)) for every input and label, layer by layer.
+    """Bound the smoothness of x ↦ ℓ(θ; (x, y)) for every input and label, layer by layer.
 
     Args:
-        model: sequential, of layers with rules; read in eval mode, and left as it is. Or an ``Analysis`` made
-            beforehand, which has its own criterion, shape and cost.
+        model: a model of layers with rules, which is read in eval mode and not changed; or an ``Analysis``,
+            which has its own criterion, shape and cost.
         criterion: ``CrossEntropy``, ``SquaredError``, ``Logistic`` or ``SmoothMargin``.
-        input_shape: the shape of one input; not needed if the model begins with a linear layer.
+        input_shape: shape of one input; optional if the model begins with a linear layer.
         cost: all bounds are in its norm. For a norm without inner product L⁺ means
             ℓ(x + δ) ≤ ℓ(x) + ⟨∇ℓ(x), δ⟩ + (L⁺/2)‖δ‖².
 
@@ -308,14 +299,14 @@ def input_smoothness(
     result = analysis.everywhere
     bounds = {name: float(values[0]) for name, values in result.bounds.items()}
     if analysis.softmax is not None:
-        bounds = {"paper": _printed(analysis, analysis.softmax), **bounds}
+        bounds = {"paper": _paper_bound(analysis, analysis.softmax), **bounds}
     if any(math.isnan(bound) for bound in bounds.values()):
-        raise CertusError("The bounds overflow float64: the weights of this model are too large.")
+        raise CertusError(_OVERFLOW)
     layers = _table(analysis, result)
     obstacle = None
     if math.isinf(min(bounds.values())):
         kinked = [layer.path for layer in layers if math.isinf(layer.second_derivative)]
-        obstacle = kinked[0] if kinked else "the residuals F − y have no bound over all inputs"
+        obstacle = kinked[0] if kinked else "the residuals F − y are unbounded over all inputs"
     return SmoothnessBound(
         bounds=bounds,
         lipschitz=float(result.lipschitz[0]),
@@ -338,12 +329,12 @@ def local_smoothness(
     *,
     cost: Cost = _L2,
 ) -> LocalBound:
-    """The same on the ball of ``radius``, in the norm of ``cost``, around each input, for its own target.
+    """Bound the smoothness on a ball around each input, for its own target.
 
     Args:
-        model: or an ``Analysis`` made beforehand, which has its own criterion and cost.
+        model: a model, or an ``Analysis``, which has its own criterion and cost.
         inputs, targets: (batch, …) and (batch,).
-        radius: one number, or (batch,).
+        radius: of the balls in the norm of ``cost``: a number, or (batch,).
 
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.Softplus(), nn.Linear(8, 3))
     >>> inputs, targets = torch.zeros(5, 2), torch.zeros(5, dtype=torch.long)
@@ -363,8 +354,7 @@ def local_smoothness(
     require(valid, "radius", "be finite and not negative", radius)
     points = inputs.detach().cpu().double()
     require(bool(torch.isfinite(points).all()), "inputs", "be finite", "NaN or infinity")
-    rows = model.outputs.classes
-    size = max(1, _CHUNK // (rows * max([1, *widths(model.steps)])))
+    size = max(1, _CHUNK // (model.outputs.classes * max([1, *widths(model.steps)])))
     parts = [
         model.run(points[at : at + size], targets[at : at + size].cpu(), radii[at : at + size])
         for at in range(0, len(points), size)
@@ -375,7 +365,7 @@ def local_smoothness(
         [*bounds.values(), *(part.expand(len(radii)) for part in whole.bounds.values())]
     ).amin(0)
     if bool(torch.isnan(curvature).any()):
-        raise CertusError("The bounds overflow float64: the weights of this model are too large.")
+        raise CertusError(_OVERFLOW)
     labels = targets.long().cpu()
     return LocalBound(
         bounds=bounds,
@@ -391,18 +381,18 @@ def local_smoothness(
 
 
 def _joined(parts: list[Tensor | None]) -> Tensor | None:
-    given = [part for part in parts if part is not None]
-    return torch.cat(given) if given else None
+    tensors = [part for part in parts if part is not None]
+    return torch.cat(tensors) if tensors else None
 
 
 def _smaller(parts: list[Tensor | None], whole: Tensor | None, labels: Tensor) -> Tensor | None:
-    """(batch, classes) of the balls, or [k, y] of all of space where that is smaller."""
+    """(batch, classes) elementwise minimum of the bounds on balls and of those on the whole space."""
     joined = _joined(parts)
     return joined if joined is None or whole is None else joined.minimum(whole[0].T[labels])
 
 
-def _printed(analysis: Analysis, softmax: Softmax) -> float:
-    """√2·β_L + α_L² with the constants that the paper prints."""
+def _paper_bound(analysis: Analysis, softmax: Softmax) -> float:
+    """√2·β_L + α_L² with the constants printed in the paper."""
     steps = analysis.steps if analysis.head is None else [*analysis.steps, analysis.head]
     length, curvature = paper_constants(steps, analysis.geometry.length)
     return up(softmax.paper_bound(curvature, length))

@@ -1,18 +1,12 @@
-"""Backward passes: slopes and curvatures of outputs and margins.
+"""Backward passes: Lipschitz constants and curvatures of outputs and margins, in the norm of a cost.
 
-Smoothness in the norm of a cost: moves are measured as it measures them.
+``Geometry`` measures moves of the inputs in the cost's norm. Where the cost has a linear map S with
+‖Su‖ = ‖u‖₂, S is merged into the first layer and the norm becomes Euclidean.
 
-The cost says how (``certus.costs.metric``). Where it has a linear map S with ‖Su‖ = ‖u‖₂, it is Euclidean
-behind S, which joins the first layer.
-
-The outputs as functions of the last hidden layer: the rows that a backward pass starts from.
-
-The affine layers behind the last activation are linear, so they are pulled through at once: F_k has the
-gradient w_k, exact up to rounding, and F_i − F_j has w_i − w_j. With many classes all pairs are too many
-rows; then a box around all differences stands for them, and only distances ‖w_i − w_j‖ are kept for each
-pair.
-
-The passes back from the outputs to the inputs: slopes and curvatures of rows and of margins.
+``Outputs`` are the rows that a backward pass starts from. The affine layers behind the last activation are
+transposed at once: F_k has the gradient w_k, exact up to rounding, and F_i − F_j has w_i − w_j. With many
+classes all pairs would be too many rows: a box around all differences replaces them, and only the distances
+‖w_i − w_j‖ are stored for each pair.
 """
 
 from __future__ import annotations
@@ -35,10 +29,10 @@ from certus.rounding import slack, up
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """How the inputs move when the cost's norm of the move is 1.
+    """Moves of the inputs of length 1 in the cost's norm.
 
     Attributes:
-        metric: what the cost says of them.
+        metric: the cost's norm for inputs of this shape.
         whitening: S, or None for the identity.
     """
 
@@ -56,7 +50,7 @@ class Geometry:
         return self.metric.unit
 
     def start(self, shape: Shape, points: Tensor | None = None) -> Reach:
-        """The reach of the inputs, at each of (batch, *shape) points, or everywhere."""
+        """The reach of the inputs at (batch, *shape) points, or over the whole space."""
         count = 1 if points is None else len(points)
         ones = torch.ones(count, dtype=torch.float64)
         unit = torch.full((count, *shape), self.unit, dtype=torch.float64)
@@ -66,18 +60,16 @@ class Geometry:
 
 
 def geometry_of(cost: Cost, shape: Shape) -> Geometry:
-    """The geometry of a cost for inputs of one shape."""
+    """The geometry of a cost for inputs of a given shape."""
     cost.check_shape(torch.zeros(1, *shape))
     check_claims_everywhere(cost, shape)
     metric = cost.metric(shape)
-    return Geometry(metric, _operator(metric.whitening, shape))
-
-
-def _operator(whitening: Tensor | None, shape: Shape) -> Operator | None:
+    whitening = metric.whitening
     if whitening is None:
-        return None
+        return Geometry(metric, None)
     diagonal = whitening.shape == shape
-    return Diagonal(whitening, None, shape) if diagonal else Dense(whitening, None, shape, shape)
+    operator = Diagonal(whitening, None, shape) if diagonal else Dense(whitening, None, shape, shape)
+    return Geometry(metric, operator)
 
 
 MOST_CLASSES = 32
@@ -85,8 +77,7 @@ MOST_CLASSES = 32
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Gradients of the outputs, (classes, *shape), with their rounding, and the norm of all of them
-    together."""
+    """Gradients of the outputs, (classes, *shape), their rounding, and the norm of the matrix they form."""
 
     rows: Tensor
     rounding: Tensor
@@ -102,33 +93,31 @@ class Outputs:
         return first, second
 
     def singles(self) -> Rows:
-        """Each F_k, as one batch entry."""
+        """Rows of each F_k, with batch size 1."""
         return _as_rows((self.rows - self.rounding).unsqueeze(0), (self.rows + self.rounding).unsqueeze(0))
 
     def differences(self) -> Rows:
-        """F_i − F_j for all pairs, as one batch entry."""
+        """Rows of F_i − F_j for all pairs, with batch size 1."""
         first, second = self.pairs()
-        low, high = self._range(self.rows[first], self.rows[second], first, second)
-        return _as_rows(low, high)
+        apart = self.rows[first] - self.rows[second]
+        slop = self.rounding[first] + self.rounding[second] + slack(1) * apart.abs()
+        return _as_rows((apart - slop).unsqueeze(0), (apart + slop).unsqueeze(0))
 
     def against(self, labels: Tensor) -> Rows:
-        """F_k − F_y for all k, y the label of each sample: (batch, classes, *shape)."""
+        """Rows of F_k − F_y for all k and the label y of each sample: (batch, classes, *shape)."""
         apart = self.rows.unsqueeze(0) - self.rows[labels].unsqueeze(1)
         slop = self.rounding.unsqueeze(0) + self.rounding[labels].unsqueeze(1) + slack(1) * apart.abs()
         return _as_rows(apart - slop, apart + slop)
 
     @cached_property
-    def _distances(self) -> Tensor:
+    def distances(self) -> Tensor:
+        """(classes, classes) bounds on ‖w_i − w_j‖."""
         flat, own = self.rows.flatten(1), size(self.rounding)
         apart = [size(flat - row) for row in flat]
         return torch.stack(apart) * (1 + slack(flat.shape[1])) + own[:, None] + own[None, :]
 
-    def distances(self) -> Tensor:
-        """(classes, classes) bounds on ‖w_i − w_j‖."""
-        return self._distances
-
     def hull(self, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(batch, 1, *shape) box around 0 and all F_k − F_y, y the label of each sample, or any."""
+        """(batch, 1, *shape) box around 0 and all F_k − F_y, y the label of each sample, or any label."""
         slop = self.rounding.amax(0) * 2 + 2 * slack(1) * self.rows.abs().amax(0)
         top, bottom = self.rows.amax(0), self.rows.amin(0)
         if labels is None:
@@ -138,7 +127,7 @@ class Outputs:
         return ((bottom - own - slop).unsqueeze(1), (top - own + slop).unsqueeze(1))
 
     def mixture(self, low: Tensor, high: Tensor) -> Rows:
-        """Σ_k u_k F_k with coefficients u between ``low`` and ``high``, (batch, classes), as one row each."""
+        """Row of Σ_k u_k F_k for each sample, with coefficients u in [low, high], (batch, classes) each."""
         flat = self.rows.flatten(1)
         center, room = (low + high) / 2, (high - low) / 2
         room = room + slack(self.classes) * torch.maximum(low.abs(), high.abs())
@@ -147,20 +136,14 @@ class Outputs:
         form = (len(low), 1, *self.rows.shape[1:])
         return _as_rows((middle - spread).reshape(form), (middle + spread).reshape(form))
 
-    def _range(self, left: Tensor, right: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        apart = left - right
-        slop = self.rounding[first] + self.rounding[second] + slack(1) * apart.abs()
-        return (apart - slop).unsqueeze(0), (apart + slop).unsqueeze(0)
-
 
 def _as_rows(low: Tensor, high: Tensor) -> Rows:
-    made = Rows(low, high, low.new_zeros(low.shape[:2]))
-    return Rows(low, high, size(made.largest, 2) * (1 + slack(low[0, 0].numel())))
+    largest = torch.maximum(low.abs(), high.abs())
+    return Rows(low, high, size(largest, 2) * (1 + slack(low[0, 0].numel())))
 
 
 def read_outputs(head: Operator | None, shape: Shape, with_zero: bool) -> Outputs:
-    """The outputs of a network whose last affine part is ``head``; ``with_zero`` puts an output 0 before
-    them."""
+    """The outputs of a network that ends in the affine layer ``head``; ``with_zero`` prepends an output 0."""
     if head is None:
         count = int(torch.tensor(shape).prod())
         rows = torch.eye(count, dtype=torch.float64).reshape(count, *shape)
@@ -178,12 +161,12 @@ def read_outputs(head: Operator | None, shape: Shape, with_zero: bool) -> Output
 
 @dataclass(frozen=True, eq=False)
 class MarginBounds:
-    """Bounds on margins F_k − F_y, on a ball around each sample or over all of space (batch 1).
+    """Bounds on margins F_k − F_y, on a ball around each sample or over the whole space (batch 1).
 
     Attributes:
         slopes, curvatures: (batch, …) Lipschitz constant and curvature of each margin; 0 for k = y.
         spread: (batch,) D, the Lipschitz constant of every F_i − F_j.
-        parts: what each path adds to the largest curvature, (batch,).
+        parts: (batch,) contribution of each path to the largest curvature.
     """
 
     slopes: Tensor
@@ -204,11 +187,11 @@ class MarginBounds:
 
 @dataclass(frozen=True, eq=False)
 class BackwardPass:
-    """The way back through a network.
+    """Backward passes through a network.
 
     Attributes:
         steps: from the inputs to the last hidden layer.
-        geometry: of the cost, in which moves of the inputs are measured.
+        geometry: of the cost.
         outputs: as functions of the last hidden layer.
     """
 
@@ -217,7 +200,7 @@ class BackwardPass:
     outputs: Outputs
 
     def totals(self, trace: Trace, rows: Rows, count: int) -> Totals:
-        """A backward pass of the same rows for every sample."""
+        """Pass the same rows back for every sample."""
         start = Rows(*(part.expand(count, *part.shape[1:]) for part in (rows.low, rows.high, rows.length)))
         totals = Totals(
             torch.full(start.length.shape, math.inf, dtype=torch.float64), torch.ones(count).double()
@@ -236,23 +219,24 @@ class BackwardPass:
         return end
 
     def descend(self, reach: Reach, trace: Trace, start: Rows) -> tuple[Tensor, Tensor]:
-        """The max rule from the outputs to the inputs, and the slope of the row, both (batch,)."""
+        """(batch,) curvature by the max rule from the outputs to the inputs, and (batch,) slope of the
+        row."""
         count = len(reach.length)
         totals = Totals(start.length * reach.length.unsqueeze(1), torch.ones(count, dtype=torch.float64))
         end = self._finish(trace, start, totals)
         assert end.curvature is not None
-        found = end.curvature * self.geometry.length**2
+        curvature = end.curvature * self.geometry.length**2
         if totals.ending is not None:
-            found = torch.minimum(found, totals.ending)
-        return found[:, 0], totals.lipschitz[:, 0]
+            curvature = torch.minimum(curvature, totals.ending)
+        return curvature[:, 0], totals.lipschitz[:, 0]
 
     def margins(self, reach: Reach, trace: Trace) -> MarginBounds:
-        """Of all pairs of classes: [k, y] of F_k − F_y, (batch, K, K)."""
+        """Bounds for all pairs of classes: [k, y] of F_k − F_y, (batch, K, K)."""
         classes, count = self.outputs.classes, len(reach.length)
-        cut = self.outputs.distances() * reach.length.reshape(-1, 1, 1)
+        cut = self.outputs.distances * reach.length.reshape(-1, 1, 1)
         if classes > MOST_CLASSES:
             low, high = self.outputs.hull(None)
-            rows = Rows(low, high, self.outputs.distances().max().reshape(1, 1))
+            rows = Rows(low, high, self.outputs.distances.max().reshape(1, 1))
             totals = self.totals(trace, rows, count)
             total = sum_rule(totals.convex, (count, 1))
             curvatures = torch.where(torch.eye(classes, dtype=torch.bool), 0.0, total.unsqueeze(2))
@@ -262,8 +246,8 @@ class BackwardPass:
         totals = self.totals(trace, rows, count)
         first, second = self.outputs.pairs()
         ends = (rows.largest * reach.unit.unsqueeze(1)).flatten(2).sum(2)
-        found = torch.minimum(totals.lipschitz, ends)
-        slopes = torch.minimum(cut, _matrix(found, found, first, second, classes))
+        single = torch.minimum(totals.lipschitz, ends)
+        slopes = torch.minimum(cut, _matrix(single, single, first, second, classes))
         convex = sum_rule(totals.convex, (count, len(first)))
         concave = sum_rule(totals.concave, (count, len(first)))
         curvatures = _matrix(convex, concave, first, second, classes)
@@ -275,7 +259,7 @@ class BackwardPass:
         return MarginBounds(slopes, curvatures, slopes.flatten(1).amax(1), parts)
 
     def label_margins(self, reach: Reach, trace: Trace, labels: Tensor) -> MarginBounds:
-        """Against each sample's own label y: [k] of F_k − F_y, (batch, K)."""
+        """Bounds against each sample's label y: [k] of F_k − F_y, (batch, K)."""
         rows = self.outputs.against(labels)
         totals = self.totals(trace, rows, len(labels))
         ends = (rows.largest * reach.unit.unsqueeze(1)).flatten(2).sum(2)
@@ -285,7 +269,7 @@ class BackwardPass:
         curvatures = torch.where(own, 0.0, sum_rule(totals.convex, slopes.shape))
         # F_i − F_j = (F_i − F_y) − (F_j − F_y), or by a cut at the end, or before the last activation.
         top = slopes.topk(2, dim=1).values.sum(1)
-        spread = torch.minimum(top, self.outputs.distances().max() * reach.length)
+        spread = torch.minimum(top, self.outputs.distances.max() * reach.length)
         last = trace[-1] if trace else None
         if isinstance(last, Site) and self.outputs.classes <= MOST_CLASSES:
             apart, steep = self.outputs.differences().largest[0].flatten(1), last.steepest.flatten(1)
@@ -298,13 +282,13 @@ class BackwardPass:
 
 
 def sum_rule(parts: dict[str, Tensor], shape: tuple[int, ...]) -> Tensor:
-    """κ by the sum rule: all activations together."""
+    """κ by the sum rule: the sum over all activations."""
     return torch.stack([torch.zeros(shape, dtype=torch.float64), *parts.values()]).sum(0)
 
 
 def _matrix(upper: Tensor, lower: Tensor, first: Tensor, second: Tensor, classes: int) -> Tensor:
-    """(batch, K, K) with [i, j] from ``upper`` and [j, i] from ``lower``, (batch, pairs) each; 0 on the
-    diagonal."""
-    made = upper.new_zeros(len(upper), classes, classes)
-    made[:, first, second], made[:, second, first] = upper, lower
-    return made
+    """(batch, K, K) with [i, j] from ``upper``, [j, i] from ``lower``, (batch, pairs) each, and diagonal
+    0."""
+    matrix = upper.new_zeros(len(upper), classes, classes)
+    matrix[:, first, second], matrix[:, second, first] = upper, lower
+    return matrix

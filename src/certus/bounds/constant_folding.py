@@ -1,8 +1,8 @@
-"""What no input changes, computed once, and what only moves numbers about, found out by numbers.
+"""Constant folding, and recovery of index maps, in an exported graph.
 
-A function that moves numbers about (a slice, a permutation, padding, repetition) is run on 1, 2, 3, … in
-place of the inputs, and says by itself where they go. Both are done for two sizes of a batch, in which every
-sample must be treated alike.
+A function that only rearranges numbers (a slice, a permutation, padding, repetition) is run on 1, 2, 3, …
+in place of the inputs, which reveals its index map. Both are done for two batch sizes, in which all samples
+must be treated alike.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ GATHER_FUNCTIONS = frozenset(
         *("unfold", "diagonal"),
     )
 )
-"""Functions that move numbers about."""
+"""Functions that only rearrange numbers."""
 
 SHAPE_FUNCTIONS = frozenset(("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"))
-"""Functions of a shape alone."""
+"""Functions of a shape only."""
 
 _SIZED = SHAPE_FUNCTIONS | {"zeros", "ones", "full", "view", "reshape", "_unsafe_view", "expand", "repeat"}
-"""Functions that may be told the size of a batch: they use it as a size, and treat all samples alike."""
+"""Functions that may take a batch size: they use it as a size, and treat all samples alike."""
 
 _ALIKE = GATHER_FUNCTIONS | {
     "clone",
@@ -59,31 +59,32 @@ _ALIKE = GATHER_FUNCTIONS | {
     "cat",
     "stack",
 }
-"""Functions that treat samples alike which are the same, beside those that act on each number alone."""
+"""Functions that map equal samples to equal outputs, beside elementwise ones."""
 
 
 def gather_indices(call: Call, args: list[Any], options: dict[str, Any]) -> tuple[Variable, list[Tensor]]:
-    """What is moved, and for each output (*out_shape) which entry of a flattened sample it is; −1 for 0."""
+    """The rearranged variable, and for each output its (*out_shape) indices into a flattened sample; −1
+    for 0."""
     moving = [value for value in flatten_nested(list(call.arguments.values())) if isinstance(value, Variable)]
     first = next(iter(call.arguments.values()))
     if first is not moving[0] or (len(moving) > 1 and not call.name.endswith("_as")):
         raise UnsupportedError("several arguments that depend on the inputs")
     _check_counts(call.name, call.arguments)
     if call.name == "roll" and not all(axis % (len(moving[0].shape) + 1) for axis in call["dims"] or [0]):
-        raise UnsupportedError("samples of a batch that it mixes")
+        raise UnsupportedError("outputs that mix samples of a batch")
     if call.name in ("pad", "constant_pad_nd") and call.get("value") not in (None, 0, 0.0):
-        raise UnsupportedError("a padding other than 0")
-    found = [_numbered(call, args, options, moving[0].shape, batch) for batch in range(len(BATCHES))]
+        raise UnsupportedError("a padding value other than 0")
+    numbered = [_numbered(call, args, options, moving[0].shape, batch) for batch in range(len(BATCHES))]
     indices = []
-    for few, many in zip(*found, strict=True):
+    for few, many in zip(*numbered, strict=True):
         if few.shape != many.shape or not bool((few == many).all()):
-            raise UnsupportedError("outputs that depend on how many samples there are in a batch")
+            raise UnsupportedError("outputs that depend on the batch size")
         indices.append(few.long() - 1)
     return moving[0], indices
 
 
 def _numbered(call: Call, args: list[Any], options: dict[str, Any], shape: Shape, batch: int) -> list[Tensor]:
-    """(*out_shape) from which entry of a sample, counted from 1, each output comes; 0 for none."""
+    """(*out_shape) the entry of a sample, counted from 1, that each output comes from; 0 for none."""
     samples, size = BATCHES[batch], math.prod(shape)
     numbers = torch.arange(1, samples * size + 1, dtype=torch.float64).reshape(samples, *shape)
     first = next(iter(call.arguments.values()))
@@ -92,7 +93,7 @@ def _numbered(call: Call, args: list[Any], options: dict[str, Any], shape: Shape
         return numbers if value is first else torch.zeros(samples, *value.shape, dtype=torch.float64)
 
     outputs = _run(call.node, args, options, filled, batch)
-    made = []
+    indices = []
     for output in outputs if isinstance(outputs, list | tuple) else [outputs]:
         if output.dim() < 1 or len(output) != samples:
             raise UnsupportedError("an output whose first axis is not the batch")
@@ -100,45 +101,45 @@ def _numbered(call: Call, args: list[Any], options: dict[str, Any], shape: Shape
         own = torch.where(output > 0, output - before, 0.0)
         mixed = bool((own != own[:1]).any() | (own < 0).any() | (own > size).any())
         if mixed or bool(((own == 0) & (output > 0)).any()):
-            raise UnsupportedError("samples of a batch that it mixes")
-        made.append(own[0])
-    return made
+            raise UnsupportedError("outputs that mix samples of a batch")
+        indices.append(own[0])
+    return indices
 
 
 def fold_constant(node: fx.Node, args: list[Any], options: dict[str, Any]) -> Any:
-    """A value that no input changes, as the module itself computes it."""
+    """Compute a value that does not depend on the inputs, as the module itself does."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
         if torch.Tag.nondeterministic_seeded in target.tags:
-            raise UnsupportedError("numbers that are random")
+            raise UnsupportedError("random values")
         if "empty" in target._schema.name:
-            raise UnsupportedError("values that are not defined")
+            raise UnsupportedError("uninitialised values")
     value = node.meta.get("val")
     dtype = value.dtype if isinstance(value, Tensor) else torch.get_default_dtype()
     counted = any(map(_counted, flatten_nested([args, list(options.values())])))
     if counted and isinstance(target, torch._ops.OpOverload) and isinstance(value, Tensor):
         name = target._schema.name.split("::")[1]
         if name not in _SIZED | _ALIKE and torch.Tag.pointwise not in target.tags:
-            raise UnsupportedError("values that may depend on how many samples there are in a batch")
+            raise UnsupportedError("values that may depend on the batch size")
         _check_counts(name, bind(target, tuple(args), options))
-    made = []
+    values = []
     for batch, size in enumerate(BATCHES[: 2 if counted else 1]):
         blank = partial(_zeros, size, dtype)
-        made.append(_run(node, args, options, blank, batch))
+        values.append(_run(node, args, options, blank, batch))
     if not counted:
-        return map_nested(made[0], lambda each: Constant(each) if isinstance(each, Tensor) else each)
-    return _agreed(*made)
+        return map_nested(values[0], lambda each: Constant(each) if isinstance(each, Tensor) else each)
+    return _agreed(*values)
 
 
 def _check_counts(name: str, arguments: dict[str, Any]) -> None:
-    """Raise if a size of the batch is used as anything but a size: only two sizes are tried."""
+    """Raise if a batch size is used as anything but a size: only two sizes are tested."""
     values = arguments.values() if name not in _SIZED else [arguments.get("fill_value")]
     if any(isinstance(value, BatchSize) for value in flatten_nested(list(values))):
-        raise UnsupportedError("a number that depends on how many samples there are in a batch")
+        raise UnsupportedError("a number that depends on the batch size")
 
 
 def _counted(value: Any) -> bool:
-    """Whether it may depend on the size of a batch."""
+    """Whether a value may depend on the batch size."""
     return isinstance(value, BatchSize | Variable) or (isinstance(value, Constant) and value.batched)
 
 
@@ -147,7 +148,7 @@ def _zeros(size: int, dtype: torch.dtype, moving: Variable) -> Tensor:
 
 
 def _agreed(few: Any, many: Any) -> Any:
-    """What a small batch and a larger one agree on."""
+    """The value that both batch sizes agree on."""
     if isinstance(few, list | tuple):
         return [_agreed(*pair) for pair in zip(few, many, strict=True)]
     if not isinstance(few, Tensor):
@@ -157,13 +158,13 @@ def _agreed(few: Any, many: Any) -> Any:
     batches = few.dim() > 0 and few.shape[1:] == many.shape[1:] and (len(few), len(many)) == BATCHES
     if batches and bool((few == few[:1]).all()) and bool((many == few[:1]).all()):
         return Constant(few[:1], batched=True)
-    raise UnsupportedError("values that depend on how many samples there are in a batch")
+    raise UnsupportedError("values that depend on the batch size")
 
 
 def _run(
     node: fx.Node, args: list[Any], options: dict[str, Any], inputs: Callable[[Variable], Tensor], batch: int
 ) -> Any:
-    """The function itself, with values in place of what stands for them."""
+    """Call the function with concrete values."""
 
     def real(value: Any) -> Any:
         match value:

@@ -1,4 +1,4 @@
-"""How a loss curvatures what a network outputs.
+"""Curvature of a loss in terms of the curvature of the outputs.
 
 The softmax family: with margins m_k = F_k − F_y, p the softmax of s(m + offset) and q = 1 − p_y,
 
@@ -14,11 +14,12 @@ for q ≤ ½, else ¼.
 | smooth margin, sharpness b | 1 | b | b |
 | logistic: two classes, with outputs 0 and F | 1 | 1 | 1 |
 
-Label smoothing leaves the covariance alone, but the first sum becomes Σ (p_k − t_k)∇²F_k ≤ TV(p, t)·κ with κ
-over *all* differences and TV(p, t) ≤ min(q + ε(1 − 1/K), 1 − ε/K): it does not vanish with q.
+Label smoothing leaves the covariance unchanged, but the first sum becomes Σ (p_k − t_k)∇²F_k ≤ TV(p, t)·κ
+with κ over *all* differences and TV(p, t) ≤ min(q + ε(1 − 1/K), 1 − ε/K): it does not vanish with q.
 
-A squared error ‖F − y‖² has ∇²ℓ = 2JᵀJ + 2Σ_k (F_k − y_k)∇²F_k instead, and no constants: without a bound on
-the residuals only affine networks have one.
+A squared error ‖F − y‖² has ∇²ℓ = 2JᵀJ + 2Σ_k (F_k − y_k)∇²F_k instead, and no such constants: without a
+bound
+on the residuals only affine networks have a finite bound.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from certus.rounding import FEW, TINY, up
 
 @dataclass(frozen=True)
 class Softmax:
-    """The constants of one loss of the family; see the module."""
+    """Constants g (``slope``), h (``spread``), s (``scale``) and the offset of a loss of the softmax
+    family."""
 
     slope: float = 1.0
     spread: float = 1.0
@@ -47,18 +49,18 @@ class Softmax:
     logistic: bool = False
 
     def weight(self, error: Tensor, classes: int) -> Tensor:
-        """g times the mass of the first-order sum, where q ≤ ``error``."""
+        """g times the mass of the first-order sum, for q ≤ ``error``."""
         if self.smoothing == 0:
             return self.slope * error
         mass = error + self.smoothing * (1 - 1 / classes)
         return self.slope * mass.clamp_max(1 - self.smoothing / classes)
 
     def variance(self, error: Tensor) -> Tensor:
-        """h·v(q), where q ≤ ``error``."""
+        """h·v(q) for q ≤ ``error``."""
         return self.spread * torch.where(error <= 0.5, error * (1 - error), 0.25)
 
     def combine(self, curvature: Tensor, spread: Tensor, error: Tensor, classes: int) -> Tensor:
-        """The bound on λ_max(∇²ℓ) from κ and D, where q ≤ ``error``."""
+        """Bound on λ_max(∇²ℓ) from κ and D, for q ≤ ``error``."""
         square = self.spread * spread**2
         total = times(self.weight(error, classes), curvature) + self.variance(error) * spread**2
         if classes != 2 or self.smoothing:
@@ -70,8 +72,8 @@ class Softmax:
         return torch.minimum(total, times(weighted, best) + square * best * (1 - best))
 
     def corrected(self, curvature: Tensor, length: Tensor) -> Tensor:
-        """max_{0 ≤ u ≤ ½} g√(2 − u)β + h·u·α², u = λ_max(diag p − ppᵀ): the corollary, as
-        ‖p − t‖² ≤ 2 − u."""
+        """max_{0 ≤ u ≤ ½} g√(2 − u)β + h·u·α², u = λ_max(diag p − ppᵀ): corrected corollary, with ‖p −
+        t‖² ≤ 2 − u."""
         steep, flat = self.slope * curvature, self.spread * length**2
         best = 2 - (steep / (2 * flat).clamp_min(TINY)) ** 2
         best = best.clamp(0, 0.5)
@@ -82,13 +84,14 @@ class Softmax:
         return math.sqrt(2) * self.slope * curvature + self.spread * length * length
 
     def error(self, margins: Tensor, own: Tensor) -> Tensor:
-        """q where the margins are at most these. (batch, classes) and the bool mask of y → (batch,)."""
+        """Bound on q for margins of at most ``margins``, (batch, classes), given the mask of y. Returns
+        (batch,)."""
         lifted = torch.where(own, -math.inf, self.scale * (margins + self.offset))
         return up(torch.sigmoid(torch.logsumexp(lifted, 1))).clamp_max(1)
 
 
 def read_criterion(criterion: Criterion) -> Softmax | None:
-    """The constants of a loss; None for a squared error, which has none."""
+    """The constants of a loss; None for a squared error."""
     kind = type(criterion)  # a subclass may compute anything
     match criterion if kind in (CrossEntropy, SmoothMargin, Logistic, SquaredError) else None:
         case CrossEntropy(label_smoothing, temperature):
@@ -101,13 +104,13 @@ def read_criterion(criterion: Criterion) -> Softmax | None:
         case SquaredError():
             return None
     raise UnsupportedError(
-        "Smoothness is known for CrossEntropy, SquaredError, Logistic and SmoothMargin of certus, not for "
-        f"subclasses of theirs; got {kind.__name__}."
+        "`criterion` must be exactly CrossEntropy, SquaredError, Logistic or SmoothMargin for a smoothness "
+        f"bound; got {kind.__name__}."
     )
 
 
 def has_rule(criterion: Criterion) -> bool:
-    """Whether the curvature of a loss is known."""
+    """Whether the curvature of a loss can be bounded."""
     try:
         read_criterion(criterion)
     except UnsupportedError:
@@ -116,7 +119,7 @@ def has_rule(criterion: Criterion) -> bool:
 
 
 def check_targets(targets: Tensor, count: int, classes: int) -> Tensor:
-    """Labels as (batch,) int64."""
+    """Return labels as (batch,) int64."""
     rule = f"`targets` must be {count} labels from 0 to {classes - 1}"
     if targets.shape != (count,):
         raise LossError(f"{rule}; got shape {tuple(targets.shape)}.")
@@ -129,10 +132,10 @@ def check_targets(targets: Tensor, count: int, classes: int) -> Tensor:
 
 
 def check_values(targets: Tensor, outputs: Tensor) -> Tensor:
-    """Targets of a regression in float64, in the (batch, K) shape of the outputs."""
+    """Return regression targets in float64, in the (batch, K) shape of the outputs."""
     if len(targets) != len(outputs) or targets.numel() != outputs.numel():
         raise LossError(
-            f"`targets` must be as many numbers as the outputs, {tuple(outputs.shape)}; "
+            f"`targets` must have as many entries as the outputs, {tuple(outputs.shape)}; "
             f"got shape {tuple(targets.shape)}."
         )
     return targets.double().reshape(outputs.shape)

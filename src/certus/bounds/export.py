@@ -1,18 +1,13 @@
-"""Export of a module to a graph, and detection of modified modules.
+"""Export of a module to a graph by ``torch.export``, and detection of modified modules.
 
-Modules that torch does not run as their class says: hooks, functions put in place of torch's own, tensors
-of a class of their own, and a forward that asks whether it is traced.
+A graph is exported in eval mode, from tensors that have shapes but no values. So nothing in it can depend on
+the values of an input: a forward that inspects them is refused, with its line. The batch size is symbolic; a
+forward that needs a fixed size is refused as well. Modules with a rule are not traced into: each becomes one
+call in the graph. In-place operations are turned into pure functions.
 
-A rule speaks for the ``forward`` of a class. What runs before, behind or instead of it has no rule, and may
-do nothing at the few points where a model is tried.
-
-The graph of a module, as ``torch.export`` takes it: in eval mode, from tensors that have shapes and no
-values.
-
-So nothing in the graph can depend on the values of an input: a forward that looks at them is refused, by its
-line. The first axis has no size either; what needs one to be known is refused as well. Modules that have a
-rule are not looked into: each becomes one call in the graph. What a graph does to tensors in place is turned
-into plain functions of them.
+A rule describes the ``forward`` of a class. Code that runs before, after or instead of it has no rule, and
+may have no effect at the few points where a model is tested: hooks, replaced functions of torch, tensor
+subclasses, and a forward that queries whether it is being exported. All of them are refused.
 """
 
 from __future__ import annotations
@@ -43,76 +38,78 @@ _CALLED = (
     *("__call__", "_wrapped_call_impl", "_call_impl", "_slow_forward", "__getattribute__", "__getattr__"),
     *("__iter__", "_conv_forward"),
 )
-"""What runs beside ``forward`` when a module of torch is called, a ``Sequential`` or a convolution too."""
+"""Functions that torch runs beside ``forward``, for a ``Sequential`` or a convolution too."""
 
-_EVERYBODYS_HOOKS = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
-
-
-_ASKING = {"is_compiling", "is_exporting", "is_dynamo_compiling", "is_torchdynamo_compiling", "is_tracing"}
-"""Functions whose answer differs between a model that runs and one whose graph is taken."""
+_GLOBAL_HOOKS = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
 
 
-PLAIN: tuple[type[Tensor], ...] = (Tensor, nn.Parameter)
-"""Classes of tensors that compute what torch says."""
+_EXPORT_QUERIES = {
+    "is_compiling",
+    "is_exporting",
+    "is_dynamo_compiling",
+    "is_torchdynamo_compiling",
+    "is_tracing",
+}
+"""Functions whose result differs while a model is exported."""
+
+
+PLAIN_TENSORS: tuple[type[Tensor], ...] = (Tensor, nn.Parameter)
+"""Tensor classes without overridden behaviour."""
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether hooks may change what the module computes, those on all modules included."""
-    return any((module._forward_hooks, module._forward_pre_hooks, *_EVERYBODYS_HOOKS))
+    """Whether hooks, global ones included, may change the outputs of the module."""
+    return any((module._forward_hooks, module._forward_pre_hooks, *_GLOBAL_HOOKS))
 
 
 def is_modified(module: nn.Module) -> bool:
-    """Whether hooks, or functions put in place of torch's own, may change what the module computes."""
+    """Whether hooks, replaced functions or foreign tensors may change the outputs of the module."""
     own = type(module)
     replaced = "forward" in vars(module)
     for name in _CALLED:
         function = getattr(own, name, None)
-        known = function in (None, object.__getattribute__)
-        torchs = known or str(getattr(function, "__module__", None)).startswith("torch.")
-        replaced |= name in vars(module) or not torchs
+        default = function in (None, object.__getattribute__)
+        unchanged = default or str(getattr(function, "__module__", None)).startswith("torch.")
+        replaced |= name in vars(module) or not unchanged
     return replaced or has_hooks(module) or bool(foreign_tensors(module))
 
 
 def foreign_tensors(module: nn.Module) -> dict[str, str]:
-    """Names and classes of a module's own parameters, buffers and other tensors that are not plain ones.
+    """Names and classes of a module's own tensors that are subclasses of ``Tensor``.
 
-    A subclass of ``Tensor`` may compute anything, and a lazy parameter has no values yet.
+    A subclass may compute anything, and a lazy parameter has no values yet.
     """
     own = {**vars(module), **module._parameters, **module._buffers}
     return {
         name: type(value).__name__
         for name, value in own.items()
-        if isinstance(value, Tensor) and type(value) not in PLAIN
+        if isinstance(value, Tensor) and type(value) not in PLAIN_TENSORS
     }
 
 
 def export_query_in_forward(module: nn.Module) -> str:
-    """The function by which a forward learns whether its graph is taken; empty if none is named there.
+    """The name of the function by which a forward queries whether it is exported; empty if there is none.
 
-    Methods and functions that it calls are followed, torch's own aside.
+    Methods and functions that the forward calls are followed, except those of torch.
     """
     waiting: list[object] = [getattr(module.forward, "__func__", module.forward)]
     seen: set[int] = set()
     while waiting:
         function = waiting.pop()
         name = getattr(function, "__name__", "")
-        if isinstance(name, str) and name in _ASKING:
+        if isinstance(name, str) and name in _EXPORT_QUERIES:
             return name
-        own = isinstance(function, types.FunctionType) and not _torchs(function)
-        if not own or id(function) in seen:
+        if not isinstance(function, types.FunctionType) or id(function) in seen:
             continue
-        assert isinstance(function, types.FunctionType)
+        if str(function.__module__).split(".")[0] in ("torch", "certus"):
+            continue
         seen.add(id(function))
         names = set(names_in(function.__code__))
-        if asked := names & _ASKING:
-            return min(asked)
+        if queries := names & _EXPORT_QUERIES:
+            return min(queries)
         methods = [getattr(type(module), each, None) for each in names]
         waiting += [*methods, *parts_of_function(function)]
     return ""
-
-
-def _torchs(function: types.FunctionType) -> bool:
-    return str(function.__module__).split(".")[0] in ("torch", "certus")
 
 
 _OURS = Path(__file__).parent.parent
@@ -124,18 +121,18 @@ torch.library.register_fake(
     "certus::leaf", lambda inputs, number, shape: inputs.new_empty(shape), lib=_LIBRARY
 )
 LEAF = torch.ops.certus.leaf.default
-"""The call of a module that has a rule of its own: inputs, the module's number, the shape of its outputs."""
+"""The call of a module with a rule: inputs, the module's number, the shape of its outputs."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExportedGraph:
-    """What a module computes.
+    """An exported module.
 
     Attributes:
-        nodes: in an order in which each comes behind what it uses; the last is the output.
-        inputs: the node that stands for the inputs.
-        constants: values of the nodes that stand for parameters, buffers and other fixed tensors.
-        leaves: path and module of every module that was not looked into, by its number.
+        nodes: in topological order; the last one is the output.
+        inputs: the node of the inputs.
+        constants: values of the nodes of parameters, buffers and other fixed tensors.
+        leaves: path and module of every module that was not traced into, by its number.
     """
 
     nodes: list[fx.Node]
@@ -144,30 +141,30 @@ class ExportedGraph:
     leaves: list[tuple[str, nn.Module]]
 
 
-_KEPT: ContextVar[dict[tuple[nn.Module, Shape], ExportedGraph] | None] = ContextVar(
-    "kept graphs", default=None
+_CACHE: ContextVar[dict[tuple[nn.Module, Shape], ExportedGraph] | None] = ContextVar(
+    "exported graphs", default=None
 )
 
 
 @contextmanager
-def cached_graphs(kept: dict[tuple[nn.Module, Shape], ExportedGraph]) -> Iterator[None]:
-    """Take the graph of a module once, while only its weights change, as in training."""
-    token = _KEPT.set(kept)
+def cached_graphs(cache: dict[tuple[nn.Module, Shape], ExportedGraph]) -> Iterator[None]:
+    """Reuse the graph of a module while only its weights change, as in training."""
+    token = _CACHE.set(cache)
     try:
         yield
     finally:
-        _KEPT.reset(token)
+        _CACHE.reset(token)
 
 
-def trace(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]) -> ExportedGraph:
-    """Take the graph of a module, at rest, for a batch of inputs of one shape."""
+def export_graph(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]) -> ExportedGraph:
+    """Export a module in eval mode, for a batch of inputs of the given shape."""
     refuse_modified(model, is_leaf)
-    kept = _KEPT.get()
-    if kept is None:
+    cache = _CACHE.get()
+    if cache is None:
         return _traced(model, shape, is_leaf)
-    if (model, shape) not in kept:
-        kept[model, shape] = _traced(model, shape, is_leaf)
-    return kept[model, shape]
+    if (model, shape) not in cache:
+        cache[model, shape] = _traced(model, shape, is_leaf)
+    return cache[model, shape]
 
 
 def _traced(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]) -> ExportedGraph:
@@ -194,52 +191,52 @@ def _traced(model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool]
 
 
 def _exported(model: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
-    """Run by Python, or, where that makes a plain number of the batch's size (``len(x)``), by torch."""
+    """Export by tracing in Python or, if that specialises the batch size (``len(x)``), by TorchDynamo."""
     sizes = ({0: torch.export.Dim("batch", min=2)},)
     try:
         return torch.export.export(model, (example,), dynamic_shapes=sizes, strict=False)
-    except Exception as reason:  # whatever the forward of a user's may raise
+    except Exception as reason:  # a user's forward may raise anything
         if not _fixes_batch(str(reason)):
             raise
     return torch.export.export(model, (example,), dynamic_shapes=sizes, strict=True)
 
 
-def _fixes_batch(told: str) -> bool:
-    return any(word in told for word in ("ConstraintViolation", "specialized", "Constraints violated"))
+def _fixes_batch(message: str) -> bool:
+    return any(word in message for word in ("ConstraintViolation", "specialized", "Constraints violated"))
 
 
 def refuse_modified(model: nn.Module, is_leaf: Callable[[nn.Module], bool]) -> None:
-    """Raise if something else than its forward may change what a module computes, with its path.
+    """Raise ``UnsupportedError`` if anything but its forward may change the outputs of a module.
 
-    A forward of the user's own is followed into whatever it calls; of a module with a rule it is not.
+    A user's forward is followed into the functions that it calls; the forward of a module with a rule is not.
     """
     for name, module in model.named_modules():
         if has_hooks(module) or (is_leaf(module) and is_modified(module)):
             raise UnsupportedError(
-                f"The layer {name or 'the model itself'} ({type(module).__name__}) has forward hooks, or "
-                "functions of its own, which no rule knows."
+                f"The layer {name or 'the model itself'} ({type(module).__name__}) has forward hooks or "
+                "replaced methods, which have no rule. Remove them."
             )
-        if not is_leaf(module) and (asked := export_query_in_forward(module)):
+        if not is_leaf(module) and (query := export_query_in_forward(module)):
             raise UnsupportedError(
-                f"The forward of {name or 'the model itself'} ({type(module).__name__}) asks `{asked}`, so "
-                "that its graph may not be what runs. Take that question out of it."
+                f"The forward of {name or 'the model itself'} ({type(module).__name__}) calls `{query}`, so "
+                "that the exported graph may differ from the model. Remove that call."
             )
 
 
 def line_of(node: fx.Node) -> str:
-    """The user's own line that a node comes from, as FILE:LINE: `code`; empty if it is unknown."""
-    found = ""
+    """The user's line that a node comes from, as FILE:LINE: `code`; empty if unknown."""
+    line = ""
     lines = str(node.meta.get("stack_trace") or "").splitlines()
     for place, code in itertools.pairwise(lines):
         if place.strip().startswith('File "'):
             file, number = place.strip().removeprefix('File "').split('", line ')
             if not _foreign(Path(file)):
-                found = f"{Path(file).name}:{number.split(',')[0]}: `{code.strip()}`"
-    return found
+                line = f"{Path(file).name}:{number.split(',')[0]}: `{code.strip()}`"
+    return line
 
 
 def _foreign(path: Path) -> bool:
-    """Whether a file is torch's or ours."""
+    """Whether a file belongs to torch or certus."""
     return path.is_relative_to(_TORCH) or path.is_relative_to(_OURS) or str(path).startswith("<")
 
 
@@ -249,7 +246,7 @@ def _inside_leaf(model: nn.Module, name: str, is_leaf: Callable[[nn.Module], boo
 
 
 def _compute_weights(model: nn.Module) -> None:
-    """Have every parametrized weight computed, and remembered, before tensors lose their values."""
+    """Compute and cache every parametrized weight before tensors lose their values."""
     with torch.no_grad():
         for module in model.modules():
             if parametrize.is_parametrized(module):
@@ -259,12 +256,12 @@ def _compute_weights(model: nn.Module) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch says to its own developers."""
+    """Suppress torch's messages to its developers."""
     logger = logging.getLogger("torch")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        # Of a forward that looks at values it prints the graph so far.
+        # torch prints the graph so far if a forward depends on tensor values.
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
@@ -274,7 +271,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _called_by_number(leaves: list[tuple[str, nn.Module]]) -> Iterator[None]:
-    """Every leaf, called with one tensor, leaves its number in the graph; afterwards it is as it was."""
+    """Let every leaf that is called with one tensor record its number in the graph; restore it afterwards."""
     for number, (_, module) in enumerate(leaves):
         vars(module)["forward"] = _numbered(module.forward, number)
     try:
@@ -298,8 +295,9 @@ def _numbered(forward: Callable[..., object], number: int) -> Callable[..., obje
 
 
 def _leave_out_dropout(program: torch.export.ExportedProgram) -> None:
-    """What dropout hands on in eval mode is its input itself, of which torch makes a copy here: then writing
-    over the one would no longer write over the other."""
+    """Remove dropout in eval mode, which returns its input itself but is exported as a copy: an in-place
+    operation on one would no longer affect the other.
+    """
     for node in list(program.graph.nodes):
         if node.target is torch.ops.aten.dropout.default and not node.args[2]:
             node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
@@ -307,7 +305,7 @@ def _leave_out_dropout(program: torch.export.ExportedProgram) -> None:
 
 
 def _overwrites(node: fx.Node) -> bool:
-    """Whether a call changes one of its arguments, or is none of torch's plain functions."""
+    """Whether a call mutates an argument, or is not a plain torch function."""
     if node.op != "call_function" or isinstance(node.target, types.BuiltinFunctionType):
         return False
     if not isinstance(node.target, torch._ops.OpOverload):
@@ -324,14 +322,14 @@ def _read_program(
     signature = program.graph_signature
     for name in signature.buffers_to_mutate.values():
         raise UnsupportedError(
-            f"The model changes its buffer {name} while it runs, so that its outputs may depend on what was "
-            "seen before. Do so in training only: `if self.training`."
+            f"The model changes its buffer {name} in eval mode, so that its outputs may depend on earlier "
+            "inputs. Change it in training only: `if self.training`."
         )
     nodes = list(program.graph.nodes)
     outputs = [node for node in nodes if node.name in signature.user_outputs]
     if len(signature.user_outputs) != 1 or len(outputs) != 1 or not program.call_spec.out_spec.is_leaf():
         raise UnsupportedError(
-            f"The model returns {_returned(program)}; it must return one tensor, (batch, outputs)."
+            f"The model must return one tensor, (batch, outputs); it returns {_returned(program)}."
         )
     names = dict(signature.inputs_to_parameters) | dict(signature.inputs_to_buffers)
     lifted = signature.inputs_to_lifted_tensor_constants
@@ -342,8 +340,8 @@ def _read_program(
             constants[node] = getattr(program.graph_module, str(node.target))
         elif node.op == "placeholder" and node.name in names:
             name = names[node.name]
-            kept = program.constants.get(name)
-            constants[node] = program.state_dict[name] if kept is None else kept
+            constant = program.constants.get(name)
+            constants[node] = program.state_dict[name] if constant is None else constant
         elif node.op == "placeholder" and node.name in lifted:
             constants[node] = program.constants[lifted[node.name]]
         elif node.op == "placeholder":
@@ -359,7 +357,7 @@ def _returned(program: torch.export.ExportedProgram) -> str:
 
 
 def _needed(nodes: list[fx.Node], output: fx.Node) -> list[fx.Node]:
-    """The nodes that the output is computed from, in order."""
+    """The nodes that the output depends on, in order."""
     wanted, waiting = set[fx.Node](), [output]
     while waiting:
         node = waiting.pop()
@@ -370,26 +368,26 @@ def _needed(nodes: list[fx.Node], output: fx.Node) -> list[fx.Node]:
 
 
 def _refusal(model: nn.Module, reason: Exception) -> UnsupportedError:
-    """What stands in the way of a graph, with the user's line."""
-    told = f"{type(reason).__name__}: {reason}"
+    """The error for a failed export, with its cause and the user's line."""
+    message = f"{type(reason).__name__}: {reason}"
     kind = type(model).__name__
-    if any(word in told for word in ("DataDependent", "data-dependent", "data dependent")):
+    if any(word in message for word in ("DataDependent", "data-dependent", "data dependent")):
         why = (
-            "looks at the values of its tensors, such as in an `if`, so that it has no one graph. Write it "
-            "without: torch.where, or a smooth function, does not need them"
+            "depends on tensor values, such as in an `if`, so that it has no single graph; use torch.where "
+            "or a smooth function instead"
         )
-    elif _fixes_batch(told):
-        why = "depends on how many samples there are in a batch; each must be treated alike"
+    elif _fixes_batch(message):
+        why = "depends on the batch size; treat each sample alike"
     else:
-        first = next((line.strip() for line in told.splitlines() if line.strip()), "")
+        first = next((line.strip() for line in message.splitlines() if line.strip()), "")
         why = f"cannot be exported by torch ({first[:200]})"
     where = _users_line(reason.__traceback__)
     return UnsupportedError(f"The forward of {kind}{f' ({where})' if where else ''} {why}.")
 
 
 def _users_line(steps: TracebackType | None) -> str:
-    found = ""
+    line = ""
     for frame in traceback.extract_tb(steps):
         if not _foreign(Path(frame.filename)):
-            found = f"{Path(frame.filename).name}:{frame.lineno}: `{frame.line}`"
-    return found
+            line = f"{Path(frame.filename).name}:{frame.lineno}: `{frame.line}`"
+    return line

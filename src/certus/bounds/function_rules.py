@@ -1,16 +1,10 @@
-"""Rules for torch functions: affine maps, pooling and activations.
-
-One call of a torch function in a graph: its arguments by name, as the rules of functions see it.
+"""Rules for torch functions in an exported graph: affine maps, pooling and activations.
 
 A tensor is a ``Constant``, which does not depend on the inputs, or a ``Variable``, the output of an earlier
 node. A ``BatchSize`` stands for any number of samples, so nothing but a shape may depend on it.
 
-Rules of torch functions: affine ones and pooling. ``unit_rules`` has the activations.
-
-A rule takes a call and returns the stages that it is, one behind another. The rules of layers do the work,
-with the arguments of the call in place of the module.
-
-Rules of torch functions that act on each unit alone.
+A rule takes a call and returns its input and the stages that it consists of, in order. Most delegate to the
+rules of layers, with the arguments of the call in place of a module.
 """
 
 from __future__ import annotations
@@ -25,9 +19,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from certus.bounds import activations as table
-from certus.bounds import layer_rules
-from certus.bounds import layer_rules as rules
+from certus.bounds import activations, layer_rules
 from certus.bounds.activations import Activation, log_softmax_over
 from certus.bounds.layer_rules import PLAIN_ACTIVATIONS, double
 from certus.bounds.operators import (
@@ -45,7 +37,7 @@ from certus.bounds.passes import Shape, Stage
 from certus.errors import UnsupportedError
 
 BATCHES = (5, 7)
-"""Sizes of a batch that stand for all: what is alike for both depends on neither."""
+"""Batch sizes that are compared: what is equal for both does not depend on the batch size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +50,8 @@ class Variable:
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A tensor that no input changes. ``batched``: its first axis is the batch, and has size 1 here."""
+    """A tensor that does not depend on the inputs; if ``batched``, its first axis is the batch, of size 1
+    here."""
 
     value: Tensor
     batched: bool = False
@@ -66,18 +59,18 @@ class Constant:
 
 @dataclass(frozen=True)
 class BatchSize:
-    """A size that depends on the batch: its values for ``BATCHES``."""
+    """A number that depends on the batch size: its values for ``BATCHES``."""
 
     values: tuple[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call with its arguments by name.
+    """A call of a torch function with its arguments by name.
 
     Attributes:
         name: of the torch function, such as "conv2d".
-        shape: of one sample of the output; None where there are several outputs, or none with a batch.
+        shape: of one sample of the output; None for several outputs, or without a batch axis.
     """
 
     name: str
@@ -92,19 +85,19 @@ class Call:
         return self.arguments.get(name, default)
 
     def moving(self, name: str) -> Variable:
-        """An argument that must depend on the inputs."""
+        """Return an argument that must depend on the inputs."""
         value = self.arguments[name]
         if not isinstance(value, Variable):
-            raise UnsupportedError(f"a fixed `{name}`, where it should depend on the inputs")
+            raise UnsupportedError(f"a constant `{name}`, where it must depend on the inputs")
         return value
 
     def fixed(self, name: str) -> Tensor | None:
-        """An argument that must not: a parameter, a buffer, a number."""
+        """Return an argument that must not depend on the inputs: a parameter, a buffer, a number."""
         value = self.arguments.get(name)
         if isinstance(value, Variable):
-            raise UnsupportedError(f"a `{name}` that depends on the inputs; only fixed ones have a rule")
+            raise UnsupportedError(f"a `{name}` that depends on the inputs; only constants have a rule")
         if isinstance(value, BatchSize):
-            raise UnsupportedError(f"a `{name}` that depends on how many samples there are in a batch")
+            raise UnsupportedError(f"a `{name}` that depends on the batch size")
         if isinstance(value, Constant):
             return value.value
         return None if value is None else torch.as_tensor(value, dtype=torch.float64)
@@ -112,7 +105,7 @@ class Call:
     def number(self, name: str, default: float = 0.0) -> float:
         value = self.arguments.get(name)
         if isinstance(value, BatchSize | Variable | Constant):
-            raise UnsupportedError(f"a `{name}` that is no plain number")
+            raise UnsupportedError(f"a `{name}` that is not a plain number")
         return default if value is None else float(value)
 
 
@@ -125,26 +118,26 @@ def bind(target: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[st
 
 
 def flatten_nested(value: Any) -> list[Any]:
-    """A value, or those in a list of lists."""
+    """The values in nested lists."""
     if isinstance(value, list | tuple):
         return [part for each in value for part in flatten_nested(each)]
     return [value]
 
 
 def map_nested(value: Any, swap: Callable[[Any], Any]) -> Any:
-    """The same structure of lists with every value in it exchanged."""
+    """Apply a function to every value in nested lists."""
     if isinstance(value, list | tuple):
         return [map_nested(each, swap) for each in value]
     return swap(value)
 
 
 def module_like(**settings: Any) -> Any:
-    """What a rule for modules reads off a module, from the arguments of a call: one rule serves both."""
+    """An object with the attributes that a layer rule reads, from the arguments of a call."""
     return SimpleNamespace(**settings)
 
 
 FunctionRule = Callable[[Call], tuple[Variable, Sequence[Stage]]]
-"""What is moved, and the stages that it goes through."""
+"""The input of the call, and its stages in order."""
 
 FUNCTIONS: dict[str, FunctionRule] = {}
 _Function = TypeVar("_Function", bound=FunctionRule)
@@ -172,7 +165,7 @@ def matrix_product(call: Call) -> tuple[Variable, Sequence[Stage]]:
     second = "other" if call.name == "matmul" else "mat2"
     inputs, weight = call.moving("self"), call.fixed(second)
     if weight is None or weight.dim() != 2:
-        raise UnsupportedError("a product with something else than a matrix of fixed numbers")
+        raise UnsupportedError("a product with anything but a constant matrix")
     return inputs, [along_last_axis(double(weight).T.contiguous(), None, inputs.shape)]
 
 
@@ -180,13 +173,13 @@ def matrix_product(call: Call) -> tuple[Variable, Sequence[Stage]]:
 def matrix_product_and_bias(call: Call) -> tuple[Variable, Sequence[Stage]]:
     inputs, weight, bias = call.moving("mat1"), call.fixed("mat2"), call.fixed("self")
     if weight is None or bias is None or bias.dim() != 1:
-        raise UnsupportedError("a product with something else than a matrix of fixed numbers")
+        raise UnsupportedError("a product with anything but a constant matrix")
     weight = double(weight).T.contiguous() * call.number("alpha", 1.0)
     return inputs, [along_last_axis(weight, double(bias) * call.number("beta", 1.0), inputs.shape)]
 
 
 def along_last_axis(weight: Tensor, bias: Tensor | None, shape: Shape) -> Operator:
-    """x ↦ Wx + b for the last axis of one sample."""
+    """x ↦ Wx + b along the last axis of a sample."""
     if not shape or weight.shape[1] != shape[-1]:
         raise UnsupportedError(f"a matrix of {weight.shape[1]} columns for inputs of shape {shape}")
     return Dense(weight, bias) if len(shape) == 1 else LastAxis(weight, bias, shape)
@@ -209,7 +202,7 @@ def convolve(call: Call) -> tuple[Variable, Sequence[Stage]]:
         in_channels=weight.shape[1] * call["groups"],
         groups=call["groups"],
     )
-    return inputs, [_one(rules.convolution(like, inputs.shape))]
+    return inputs, [_stage(layer_rules.convolution(like, inputs.shape))]
 
 
 @function_rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -241,14 +234,14 @@ def average_windows(call: Call) -> tuple[Variable, Sequence[Stage]]:
         divisor_override=call.get("divisor_override"),
     )
     inputs = call.moving("self")
-    return inputs, [_one(rules.average_pool(like, inputs.shape))]
+    return inputs, [_stage(layer_rules.average_pool(like, inputs.shape))]
 
 
 @function_rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d")
 def average_to_size(call: Call) -> tuple[Variable, Sequence[Stage]]:
     inputs, sizes = call.moving("self"), tuple(call["output_size"])
     like = module_like(output_size=sizes)
-    return inputs, [_one(rules.adaptive_average_pool(like, inputs.shape))]
+    return inputs, [_stage(layer_rules.adaptive_average_pool(like, inputs.shape))]
 
 
 @function_rule("max_pool1d", "max_pool2d", "max_pool2d_with_indices")
@@ -262,7 +255,7 @@ def largest_of_windows(call: Call) -> tuple[Variable, Sequence[Stage]]:
         return_indices=False,
     )
     inputs = call.moving("self")
-    return inputs, [_one(rules.max_pool(like, inputs.shape))]
+    return inputs, [_stage(layer_rules.max_pool(like, inputs.shape))]
 
 
 @function_rule("batch_norm", "_native_batch_norm_legit_no_training")
@@ -277,25 +270,25 @@ def normalise_by_running_statistics(call: Call) -> tuple[Variable, Sequence[Stag
         eps=call["eps"],
     )
     inputs = call.moving("input")
-    return inputs, [_one(rules.batch_norm(like, inputs.shape))]
+    return inputs, [_stage(layer_rules.batch_norm(like, inputs.shape))]
 
 
 @function_rule("mean", "sum")
 def total_over_axes(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    """A mean or a sum over axes of one sample: they are moved to the end, made one, and weighed alike."""
+    """A mean or sum over axes of a sample: they are moved to the end, flattened, and weighted equally."""
     inputs = call.moving("self")
     shape, axes = inputs.shape, call.get("dim")
     chosen = sorted(axis % (len(shape) + 1) for axis in axes) if axes else [0]
     if 0 in chosen:
-        raise UnsupportedError("a batch that it reduces: samples would depend on each other")
+        raise UnsupportedError("a reduction over the batch, so that samples depend on each other")
     chosen = [axis - 1 for axis in chosen]
     rest = [axis for axis in range(len(shape)) if axis not in chosen]
-    count, kept = math.prod(shape[axis] for axis in chosen), tuple(shape[axis] for axis in rest)
+    count, left = math.prod(shape[axis] for axis in chosen), tuple(shape[axis] for axis in rest)
     turned = torch.arange(math.prod(shape)).reshape(shape).permute(*rest, *chosen)
-    first = in_order(turned.reshape(math.prod(kept), count), shape)
+    first = in_order(turned.reshape(math.prod(left), count), shape)
     weight = torch.full((1, count), 1 / count if call.name == "mean" else 1.0, dtype=torch.float64)
     assert call.shape is not None
-    return inputs, [first, AxisProduct((weight,), first.out_shape), Reshape((math.prod(kept), 1), call.shape)]
+    return inputs, [first, AxisProduct((weight,), first.out_shape), Reshape((math.prod(left), 1), call.shape)]
 
 
 @function_rule("upsample_bilinear2d", "upsample_linear1d")
@@ -309,14 +302,14 @@ def interpolate(call: Call) -> tuple[Variable, Sequence[Stage]]:
         wanted: dict[str, Any] = (
             {"size": call.shape[1 + axis]} if scales is None else {"scale_factor": scales[axis]}
         )
-        made = functional.interpolate(basis, **wanted, mode="linear", align_corners=call["align_corners"])
-        return made.squeeze(1).T.contiguous()
+        matrix = functional.interpolate(basis, **wanted, mode="linear", align_corners=call["align_corners"])
+        return matrix.squeeze(1).T.contiguous()
 
     return inputs, [AxisProduct(tuple(spread(axis) for axis in range(len(call.shape) - 1)), inputs.shape)]
 
 
 def in_order(index: Tensor, in_shape: Shape) -> Operator:
-    """A movement by its index; a mere reshaping where it leaves all in their order."""
+    """A gather by its index, or a reshape if it keeps the order."""
     plain = index.numel() == math.prod(in_shape) and bool(
         (index.flatten() == torch.arange(index.numel())).all()
     )
@@ -324,23 +317,23 @@ def in_order(index: Tensor, in_shape: Shape) -> Operator:
 
 
 def scaled_by(factor: Tensor, bias: Tensor | None, shape: Shape) -> Operator:
-    """factor·x + bias with numbers that broadcast to the shape."""
+    """factor·x + bias, both broadcast to the shape."""
     return Diagonal(double(factor), None if bias is None else double(bias).expand(shape).contiguous(), shape)
 
 
 def _each(values: Any, axes: int) -> tuple[int, ...]:
-    """A setting for every axis; torch lets one number stand for all."""
+    """A setting for every axis; torch accepts one number for all."""
     listed = [int(value) for value in values] if isinstance(values, list | tuple) else [int(values)]
     return tuple(listed * axes if len(listed) == 1 else listed)
 
 
-def _one(stage: object) -> Stage:
+def _stage(stage: object) -> Stage:
     assert isinstance(stage, Stage)
     return stage
 
 
 def _units(name: str, argument: str = "self") -> Callable[[Callable[[Call, Shape], Stage]], None]:
-    """Register what makes the stage of a function of each unit alone."""
+    """Register the rule of an elementwise function."""
 
     def register(make: Callable[[Call, Shape], Stage]) -> None:
         def units(call: Call) -> tuple[Variable, Sequence[Stage]]:
@@ -363,7 +356,7 @@ for _name, _kind in {
 }.items():
     _units(_name)(lambda call, shape, kind=_kind: PLAIN_ACTIVATIONS[kind])  # type: ignore[misc]  # a default binds it
 
-_ABSOLUTE = table.piecewise_linear("abs", -1.0, 1.0, torch.abs)
+_ABSOLUTE = activations.piecewise_linear("abs", -1.0, 1.0, torch.abs)
 _units("abs")(lambda call, shape: _ABSOLUTE)
 
 
@@ -398,7 +391,7 @@ def _leaky_relu(call: Call, shape: Shape) -> Stage:
 
 @_units("hardtanh")
 def _hardtanh(call: Call, shape: Shape) -> Stage:
-    return table.clamp("Hardtanh", call.number("min_val", -1.0), call.number("max_val", 1.0))
+    return activations.clamp("Hardtanh", call.number("min_val", -1.0), call.number("max_val", 1.0))
 
 
 @_units("log_softmax")
@@ -408,7 +401,7 @@ def _log_softmax(call: Call, shape: Shape) -> Stage:
 
 @function_rule("clamp", "clamp_min", "clamp_max")
 def clamp_units(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    """Between two numbers, or on one side of one."""
+    """Clamp on both sides or on one."""
     low, high = (None if call.get(name) is None else call.number(name) for name in ("min", "max"))
     return call.moving("self"), [_clamp(low, high)]
 
@@ -416,10 +409,10 @@ def clamp_units(call: Call) -> tuple[Variable, Sequence[Stage]]:
 def _clamp(low: float | None, high: float | None) -> Activation:
     if low is not None and high is not None:
         if not low < high:
-            raise UnsupportedError(f"limits {low} and {high}, which leave nothing between them")
-        return table.clamp("clamp", low, high)
+            raise UnsupportedError(f"limits {low} and {high}; the first must be smaller")
+        return activations.clamp("clamp", low, high)
     if low is not None:
-        return table.one_sided("clamp", low, above=True)
+        return activations.one_sided("clamp", low, above=True)
     if high is None:
         raise UnsupportedError("no limit")
-    return table.one_sided("clamp", high, above=False)
+    return activations.one_sided("clamp", high, above=False)

@@ -1,32 +1,26 @@
-"""Graphs that are not chains: sums, concatenations and shared layers.
+"""Graphs of layers: sums of branches, other subgraphs, and the decomposition of a graph into steps.
 
-Branches whose outputs are added: residual blocks and the like.
+A node is a *cut* if every path from the input to the output leads through it. In topological order those are
+the nodes that no edge jumps over. Between two consecutive cuts there is nothing (a step), branches that share
+no node and are added (a ``Sum``), or anything else (a ``Subgraph``).
 
-Behind the addition everything is a sum over the branches. Inside of one the max rule starts at M = 0, for a
-linear function of the branch.
+``Sum``: behind the addition everything is a sum over the branches. Inside a branch the max rule starts at
+M = 0, for a linear function of the branch.
 
-A part of a network that is no chain: branches that are joined by concatenation, or that share layers.
+``Subgraph``: a list of segments. Each joins earlier ones, by adding or concatenating them, and appends its
+steps. Every pass goes from segment to segment:
 
-Such a part is a list of segments. Each joins earlier ones, by adding or by concatenating them, and puts its
-steps behind that. Every pass goes from segment to segment:
+    forward      a sum moves by at most the sum of the moves of its terms, a concatenation by the root of the
+                 sum of squares, α = √Σαᵢ² and β = √Σβᵢ²; single units are placed side by side
+    backward     the gradient at a segment is the sum of the gradients from all its uses, so the sum rule, in
+                 which each activation counts once, holds as it does for a chain
+    max rule     with ∇²m ⪯ M·I behind the subgraph, L its Lipschitz constant, and κ the curvature of a
+                 linear function of it,    M·L² + κ    before it
 
-    forwards     a sum moves by at most the sum of what its terms do, a concatenation by the root of the sum
-                 of squares, α = √Σαᵢ² and β = √Σβᵢ²; single units are simply put side by side
-    backwards    the gradient in a segment is the sum of those that come back from all that use it, so the sum
-                 rule, in which each activation counts once, holds as it does for a chain
-    max rule     with ∇²m ⪯ M·I behind the part, of which L is the Lipschitz constant, and κ the curvature
-                 of a linear function of it,    M·L² + κ    before it
-
-κ is followed with one M for each segment, all of them together: ∇²m ⪯ diag(M₁I, M₂I, …) as a function of
-the segments not yet passed. A segment that is used twice gets the sum of what comes back. A concatenation
-leaves M as it is. A sum x₁ + … + x_k gives M/tᵢ to its terms, for any t > 0 with Σtᵢ = 1, since
-‖Σxᵢ‖² ≤ Σ‖xᵢ‖²/tᵢ; t follows the lengths of the terms' reach.
-
-A graph of layers made steps: what stands in a row, what is added, and what is neither.
-
-A node is a *cut* if every path from the input to the output leads through it. In an order in which each node
-comes behind what it uses, those are the nodes that no edge jumps over. Between two neighbouring cuts there is
-nothing (a step), branches that share no node and are added (a ``Sum``), or anything else (a ``Subgraph``).
+κ is tracked with one M for each segment, all of them together: ∇²m ⪯ diag(M₁I, M₂I, …) as a function of the
+segments not yet passed. A segment that is used twice gets the sum over its uses. A concatenation leaves M as
+it is. A sum x₁ + … + x_k gives M/tᵢ to its terms, for any t > 0 with Σtᵢ = 1, since ‖Σxᵢ‖² ≤ Σ‖xᵢ‖²/tᵢ; t is
+proportional to the lengths of the terms' reach.
 """
 
 from __future__ import annotations
@@ -70,7 +64,7 @@ from certus.rounding import slack
 
 @dataclass(frozen=True, eq=False)
 class Sum(Stage):
-    """Steps of several branches whose outputs are added."""
+    """Branches whose outputs are added, each a list of steps."""
 
     branches: list[list[Step]]
 
@@ -106,12 +100,11 @@ class Sum(Stage):
         low, high = _total([part.low for part in parts]), _total([part.high for part in parts])
         rounding = slack(len(parts)) * _total([part.largest for part in parts])
         length = _total([part.length for part in parts])
-        bent = None
+        curvature = None
         if rows.curvature is not None:
             curvatures = [part.curvature for part in parts if part.curvature is not None]
-            bent = times(rows.curvature, (gain**2).unsqueeze(1)) + _total(curvatures)
-        made = Rows(low - rounding, high + rounding, length, bent)
-        return replace(made, length=torch.minimum(length, size(made.largest, 2)))
+            curvature = times(rows.curvature, (gain**2).unsqueeze(1)) + _total(curvatures)
+        return Rows(low - rounding, high + rounding, length, curvature).capped()
 
     def forward_rounding(self, value: Tensor, error: Tensor) -> Rounded:
         ends = [forward_rounding(branch, value, error) for branch in self.branches]
@@ -158,7 +151,7 @@ def _total(parts: list[Tensor]) -> Tensor:
     return torch.stack(parts).sum(0)
 
 
-_LARGEST, _APART = 1e100, 1e3  # of lengths that shares follow, and their ratio
+_LARGEST, _APART = 1e100, 1e3  # limits of the lengths that shares follow, and of their ratio
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +159,8 @@ class Segment:
     """Steps behind a join.
 
     Attributes:
-        inputs: what is joined: 0 is the input of the web, i the output of segment i − 1.
-        axis: of one sample, along which the inputs are concatenated; None to add them.
+        inputs: the joined values: 0 is the input of the subgraph, i the output of segment i − 1.
+        axis: of one sample, along which the inputs are concatenated; None if they are added.
         shape: behind the join.
     """
 
@@ -182,13 +175,13 @@ class Segment:
         return self.steps[-1].out_shape if self.steps else self.shape
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
-        """Tensors (batch, *shape), added or concatenated."""
+        """Add or concatenate (batch, *shape) tensors."""
         if self.axis is None:
-            return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum(0)
+            return parts[0] if len(parts) == 1 else _total(list(parts))
         return torch.cat(list(parts), self.axis + 1)
 
     def combined(self, lengths: Sequence[Tensor]) -> Tensor:
-        """What lengths of the inputs make of the join: their sum, or the root of their squares."""
+        """Length of the join from the lengths of its inputs: their sum, or the root of their squares."""
         stacked = torch.stack(list(lengths))
         if self.axis is None:
             return stacked.sum(0)
@@ -196,11 +189,11 @@ class Segment:
         return norm
 
     def total(self, numbers: Sequence[float]) -> float:
-        """The same of plain numbers."""
+        """The same for Python floats."""
         return sum(numbers) if self.axis is None else math.hypot(*numbers)
 
     def parted(self, rows: Tensor) -> list[Tensor]:
-        """What of (batch, rows, *shape) belongs to each input."""
+        """Split (batch, rows, *shape) into the part of each input."""
         if self.axis is None:
             return [rows] * len(self.inputs)
         return list(rows.split(list(self.sizes), self.axis + 2))
@@ -208,7 +201,7 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class SubgraphTrace:
-    """What a web remembers of the way forwards: the trace of each segment, and how far its inputs reach."""
+    """Data saved by a forward pass: the trace of each segment, and the lengths of all reaches."""
 
     traces: list[Trace]
     lengths: list[Tensor]
@@ -216,7 +209,7 @@ class SubgraphTrace:
 
 @dataclass(frozen=True, eq=False)
 class Subgraph(Stage):
-    """Segments, the last of which is the output."""
+    """Segments in topological order; the last one is the output."""
 
     segments: list[Segment]
 
@@ -240,29 +233,28 @@ class Subgraph(Stage):
     def backward(self, rows: Rows, saved: Saved, totals: Totals, position: Position) -> Rows:
         crossed: SubgraphTrace = saved
         blank = None if rows.curvature is None else torch.zeros_like(rows.curvature)
-        found: list[list[Rows]] = [[] for _ in range(len(self.segments) + 1)]
-        found[-1].append(replace(rows, curvature=blank))
+        uses: list[list[Rows]] = [[] for _ in range(len(self.segments) + 1)]
+        uses[-1].append(replace(rows, curvature=blank))
         gains: list[Tensor] = [torch.ones_like(totals.gain)] * len(self.segments)
         for index in range(len(self.segments) - 1, -1, -1):
             part, own = self.segments[index], Totals(totals.lipschitz, torch.ones_like(totals.gain))
             own.convex, own.concave = totals.convex, totals.concave
-            back = backward(part.steps, crossed.traces[index], _added(found[index + 1]), own, inside=True)
+            back = backward(part.steps, crossed.traces[index], _added(uses[index + 1]), own, inside=True)
             gains[index] = own.gain
             shares = _shares(part, [crossed.lengths[i] for i in part.inputs])
             for i, share in zip(part.inputs, _parted_rows(part, back, shares), strict=True):
-                found[i].append(share)
+                uses[i].append(share)
         gain = self._gain(gains)
         totals.gain = totals.gain * gain
-        made = _added(found[0])
-        bent = made.curvature
-        if rows.curvature is not None and bent is not None:
-            bent = bent + times(rows.curvature, (gain**2).unsqueeze(1))
-        return replace(
-            made, curvature=bent, length=torch.minimum(made.length, rows.length * gain.unsqueeze(1))
-        )
+        result = _added(uses[0])
+        curvature = result.curvature
+        if rows.curvature is not None and curvature is not None:
+            curvature = curvature + times(rows.curvature, (gain**2).unsqueeze(1))
+        length = torch.minimum(result.length, rows.length * gain.unsqueeze(1))
+        return replace(result, curvature=curvature, length=length)
 
     def _gain(self, gains: Sequence[Tensor]) -> Tensor:
-        """(batch,) the Lipschitz constant of all of it from those of the segments' steps."""
+        """(batch,) Lipschitz constant of the subgraph, from those of the segments' steps."""
         lengths = [torch.ones_like(gains[0])]
         for part, own in zip(self.segments, gains, strict=True):
             lengths.append(part.combined([lengths[index] for index in part.inputs]) * own)
@@ -282,14 +274,14 @@ class Subgraph(Stage):
         return Rounded(values[-1], errors[-1], traces)
 
     def backward_rounding(self, size: Tensor, error: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
-        found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(len(self.segments) + 1)]
-        found[-1].append((size, error))
+        uses: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(len(self.segments) + 1)]
+        uses[-1].append((size, error))
         for index in range(len(self.segments) - 1, -1, -1):
             part = self.segments[index]
-            pulled = backward_rounding(part.steps, saved[index], *_summed(found[index + 1]))
+            pulled = backward_rounding(part.steps, saved[index], *_summed(uses[index + 1]))
             for each in part.inputs:  # the part of a row is no longer than the row
-                found[each].append(pulled)
-        return _summed(found[0])
+                uses[each].append(pulled)
+        return _summed(uses[0])
 
     def paper_constants(self, length: float, curvature: float) -> tuple[float, float]:
         ends = [(length, curvature)]
@@ -347,58 +339,51 @@ def _joined_reach(part: Segment, ends: Sequence[Reach]) -> Reach:
 
 
 def _shares(part: Segment, lengths: Sequence[Tensor]) -> list[Tensor]:
-    """(batch,) 1/tᵢ for each input of a join; 1 where M is left as it is."""
+    """(batch,) 1/tᵢ for each input of a join; 1 where M is unchanged."""
     if part.axis is not None or len(lengths) == 1:
         return [torch.ones_like(length) for length in lengths]
-    # No t may be 0, and none so small that 1/t is not finite; any will do.
-    each = torch.stack(list(lengths))
-    each = each.clamp(1 / _LARGEST, _LARGEST)
+    # Any t > 0 is valid, as long as 1/t is finite.
+    each = torch.stack(list(lengths)).clamp(1 / _LARGEST, _LARGEST)
     each = torch.maximum(each, each.amax(0) / _APART)
     return list((each.sum(0) / each) * (1 + slack(len(lengths))))
 
 
 def _parted_rows(part: Segment, rows: Rows, shares: Sequence[Tensor]) -> list[Rows]:
-    """What comes back to each input of a join."""
+    """Rows for each input of a join."""
     if len(part.inputs) == 1:
         return [rows]
-    made = []
+    result = []
     for low, high, share in zip(part.parted(rows.low), part.parted(rows.high), shares, strict=True):
-        bent = None if rows.curvature is None else times(rows.curvature, share.unsqueeze(1))
-        own = Rows(low, high, rows.length, bent)
-        made.append(replace(own, length=torch.minimum(rows.length, size(own.largest, 2))))
-    return made
+        curvature = None if rows.curvature is None else times(rows.curvature, share.unsqueeze(1))
+        result.append(Rows(low, high, rows.length, curvature).capped())
+    return result
 
 
 def _added(parts: Sequence[Rows]) -> Rows:
-    """The sum of gradients that come back from several uses."""
+    """The sum of gradients from several uses."""
     if len(parts) == 1:
         return parts[0]
-    rounding = slack(len(parts)) * torch.stack([part.largest for part in parts]).sum(0)
-    low = torch.stack([part.low for part in parts]).sum(0) - rounding
-    high = torch.stack([part.high for part in parts]).sum(0) + rounding
+    rounding = slack(len(parts)) * _total([part.largest for part in parts])
+    low = _total([part.low for part in parts]) - rounding
+    high = _total([part.high for part in parts]) + rounding
     curvatures = [part.curvature for part in parts if part.curvature is not None]
-    made = Rows(low, high, torch.stack([part.length for part in parts]).sum(0))
-    return replace(
-        made,
-        length=torch.minimum(made.length, size(made.largest, 2)),
-        curvature=torch.stack(curvatures).sum(0) if curvatures else None,
-    )
+    curvature = _total(curvatures) if curvatures else None
+    return Rows(low, high, _total([part.length for part in parts]), curvature).capped()
 
 
 def _summed(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """(batch,) lengths and errors of a sum of rows."""
-    total = torch.stack([part[0] for part in parts]).sum(0)
-    error = torch.stack([part[1] for part in parts]).sum(0)
+    total, error = _total([part[0] for part in parts]), _total([part[1] for part in parts])
     return total, error if len(parts) == 1 else error + slack(len(parts)) * total
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A step behind one other node, or several joined.
+    """A step behind another node, or a join of several nodes.
 
     Attributes:
         inputs: numbers of the nodes that it uses; 0 is the input of the graph.
-        step: None for a join, or for the input itself.
+        step: None for a join, and for the input itself.
         axis: of one sample, along which a join concatenates; None if it adds.
     """
 
@@ -410,12 +395,12 @@ class Node:
 
 
 def graph_steps(nodes: list[Node], output: int) -> list[Step]:
-    """The steps from node 0 to ``output``; affine runs are merged inside of branches only."""
+    """The steps from node 0 to ``output``; adjacent affine steps are merged inside branches only."""
     return _series(nodes, 0, output)
 
 
 def _series(nodes: list[Node], start: int, end: int) -> list[Step]:
-    """The steps behind ``start`` up to ``end``, all of whose paths begin at ``start``."""
+    """The steps from ``start`` to ``end``, if all paths begin at ``start``."""
     steps: list[Step] = []
     inside = _between(nodes, start, end)
     for first, last in _neighbours(nodes, start, inside):
@@ -429,7 +414,7 @@ def _series(nodes: list[Node], start: int, end: int) -> list[Step]:
 
 
 def _between(nodes: list[Node], start: int, end: int) -> list[int]:
-    """What lies on a path from ``start`` to ``end``, in order, without ``start``."""
+    """Nodes on a path from ``start`` to ``end``, in order, without ``start``."""
     wanted, waiting = {start}, [end]
     while waiting:
         index = waiting.pop()
@@ -440,7 +425,7 @@ def _between(nodes: list[Node], start: int, end: int) -> list[int]:
 
 
 def _neighbours(nodes: list[Node], start: int, inside: list[int]) -> Iterator[tuple[int, int]]:
-    """Pairs of neighbouring cuts: no edge leads from before the second to behind it."""
+    """Pairs of consecutive cuts: no edge leads from before the second to behind it."""
     first_use = {index: min(nodes[index].inputs) for index in inside}
     last = start
     for place, index in enumerate(inside):
@@ -450,7 +435,7 @@ def _neighbours(nodes: list[Node], start: int, inside: list[int]) -> Iterator[tu
 
 
 def _block(nodes: list[Node], start: int, end: int) -> Step:
-    """The join ``end`` with all that lies between it and ``start``."""
+    """The join ``end`` with everything between it and ``start``."""
     join = nodes[end]
     parts = [_between(nodes, start, index) for index in join.inputs]
     apart = max(Counter(index for part in parts for index in part).values(), default=1) == 1
@@ -479,7 +464,7 @@ def _side_by_side(nodes: list[Node], start: int, end: int) -> list[Segment]:
 
 
 def _segments(nodes: list[Node], start: int, end: int) -> list[Segment]:
-    """All nodes between: a step joins the segment of what it uses, if nothing else uses that."""
+    """All nodes between: a step extends the segment of its input, if nothing else uses that input."""
     inside = _between(nodes, start, end)
     uses = Counter(used for index in inside for used in nodes[index].inputs)
     segments: list[Segment] = []

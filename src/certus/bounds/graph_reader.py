@@ -1,8 +1,7 @@
 """Translation of an exported graph into layers, call by call.
 
-A call in a graph that has no rule: named with the user's own line, and with what to do.
-
-Reads the graph of a module into our own: every call of a torch function by its rule.
+Every call of a torch function is translated by its rule; a call without a rule is refused with the user's
+line and a remedy.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from certus.bounds.constant_folding import GATHER_FUNCTIONS, SHAPE_FUNCTIONS, fold_constant, gather_indices
-from certus.bounds.export import LEAF, ExportedGraph, line_of, trace
+from certus.bounds.export import LEAF, ExportedGraph, export_graph, line_of
 from certus.bounds.function_rules import (
     BATCHES,
     FUNCTIONS,
@@ -49,10 +48,12 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class UnknownCall:
-    """Attributes:
-    path, kind: the module that it is in, or is all of, and the function.
-    line: of the user, as FILE:LINE: `code`; empty if it is unknown.
-    reason: why there is no rule for it.
+    """A call without a rule.
+
+    Attributes:
+        path, kind: of the module that contains the call or consists of it, and the function.
+        line: of the user, as FILE:LINE: `code`; empty if unknown.
+        reason: why there is no rule for it.
     """
 
     path: str
@@ -62,11 +63,11 @@ class UnknownCall:
 
     @property
     def advice(self) -> str:
-        """What to put in its place."""
+        """A replacement for the call."""
         if "randomness" in self.reason:
-            return "nothing in eval mode, `if self.training`"
+            return "nothing in eval mode (`if self.training`)"
         name = f"@certus.bounds.rule({self.kind})" if self.kind[:1].isupper() else "@certus.bounds.rule"
-        own = f"a module of its own with a rule that you register, {name}, which is then assumed"
+        own = f"a separate module with a rule that you register, {name}, which is then assumed"
         instead = _INSTEAD.get(self.kind.lower().replace("_", ""))
         return f"{instead}, or {own}" if instead else own
 
@@ -81,9 +82,9 @@ class UnknownCallError(UnsupportedError):
     def __init__(self, unknown: UnknownCall) -> None:
         place = unknown.path or "the model itself"
         super().__init__(
-            f"Nothing can be proven through {unknown.kind} ({place}){unknown.where}: {unknown.reason}. "
-            f"Put in its place: {unknown.advice}. certus.bounds.validate(model) lists every such call; "
-            "certify_smoothed proves by noise on the inputs, and needs no rule."
+            f"There is no proof through {unknown.kind} ({place}){unknown.where}: {unknown.reason}. "
+            f"Replace it by {unknown.advice}. certus.bounds.validate(model) lists all such calls; "
+            "certify_smoothed certifies any model by randomised smoothing."
         )
         self.unknown = unknown
 
@@ -92,18 +93,8 @@ ReadModule = Callable[[nn.Module, Shape, str], list[Step]]
 
 _SAME = frozenset(
     (
-        "clone",
-        "detach",
-        "contiguous",
-        "alias",
-        "lift_fresh_copy",
-        "_to_copy",
-        "to",
-        "dropout",
-        "native_dropout",
-        "feature_dropout",
-        "alpha_dropout",
-        "feature_alpha_dropout",
+        *("clone", "detach", "contiguous", "alias", "lift_fresh_copy", "_to_copy", "to", "dropout"),
+        *("native_dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"),
     )
 )
 _SCALED = frozenset(("mul", "div", "neg"))
@@ -112,10 +103,10 @@ _JOINED = frozenset(("cat", "concat", "concatenate", "stack"))
 
 
 class GraphReader:
-    """The nodes of one graph, one after another.
+    """Translates the nodes of an exported graph in order.
 
     Attributes:
-        nodes: of our own graph so far; the first is the input.
+        nodes: of the translated graph so far; the first is the input.
         unknown: calls without a rule, if they are collected.
     """
 
@@ -131,10 +122,10 @@ class GraphReader:
         self.unknown: list[UnknownCall] = []
 
     def run(self, *, collect: bool = False) -> int:
-        """Read all nodes; returns the number of the output.
+        """Translate all nodes; return the number of the output.
 
         Args:
-            collect: go on behind calls without a rule, as far as that is possible.
+            collect: continue behind calls without a rule, as far as possible.
         """
         for node in self._traced.nodes:
             if node in self._values:
@@ -151,11 +142,11 @@ class GraphReader:
                 self._values[node] = self._add(Node((0,), shape))
         output = self._values[self._traced.nodes[-1]]
         if not isinstance(output, Variable):
-            raise UnsupportedError("The outputs of the model do not depend on its inputs.")
+            raise UnsupportedError("The outputs of the model must depend on its inputs; they are constant.")
         return output.number
 
     def _read_node(self, node: fx.Node) -> Any:
-        """What a node is: ``Variable``, ``Constant``, a ``BatchSize``, or a list of such."""
+        """The value of a node: a ``Variable``, a ``Constant``, a ``BatchSize``, or a list of these."""
 
         def value(each: Any) -> Any:
             return self._values[each] if isinstance(each, fx.Node) else each
@@ -171,7 +162,7 @@ class GraphReader:
                 return self._leaf(node, args[0], *self._traced.leaves[args[1]])
             if target is operator.getitem:
                 if not isinstance(args[0], list) or args[1] >= len(args[0]):
-                    raise UnsupportedError("an output of which nothing is known")
+                    raise UnsupportedError("an output without a rule")
                 return args[0][args[1]]
             moving = any(
                 isinstance(each, Variable) for each in flatten_nested([args, list(options.values())])
@@ -181,30 +172,30 @@ class GraphReader:
             if not isinstance(target, torch._ops.OpOverload):
                 raise UnsupportedError("no rule")
             call = Call(kind, node, bind(target, tuple(args), options), _sample_shape(node))
-            made = self._called(call, args, options)
-            if isinstance(made, Variable):
+            value_behind = self._called(call, args, options)
+            if isinstance(value_behind, Variable):
                 self._check_precision(node)
-            return made
+            return value_behind
         except UnknownCallError:
             raise
         except UnsupportedError as reason:
-            path, shown = self._name(node, kind)
-            why = str(reason).removeprefix(f"The layer {path} ({shown}) has ").removesuffix(".")
+            path, name = self._name(node, kind)
+            why = str(reason).removeprefix(f"The layer {path} ({name}) has ").removesuffix(".")
             _, layer = self._layer(node)
             if layer is not None and find_rule(layer) is None and "randomness" not in why:
-                why = "no rule"  # for a layer of torch as a whole, whatever the first call inside it lacks
-            raise UnknownCallError(UnknownCall(path, shown, line_of(node), f"it has {why}")) from None
+                why = "no rule"  # for the torch layer as a whole, not for its first call
+            raise UnknownCallError(UnknownCall(path, name, line_of(node), f"it has {why}")) from None
 
     def _check_precision(self, node: fx.Node) -> None:
-        """Raise if a call makes whole numbers, or coarser ones, of its inputs."""
-        made = node.meta["val"].dtype
+        """Raise if the outputs of a call are integers, or of lower precision than its inputs."""
+        dtype = node.meta["val"].dtype
         given = [
             each.meta["val"].dtype
             for each in node.all_input_nodes
             if isinstance(self._values[each], Variable)
         ]
-        if made not in (torch.float32, torch.float64, *given):
-            raise UnsupportedError(f"outputs in {made}, which rounds")
+        if dtype not in (torch.float32, torch.float64, *given):
+            raise UnsupportedError(f"outputs in {dtype}, which rounds")
 
     def _called(self, call: Call, args: list[Any], options: dict[str, Any]) -> Any:
         if call.name == "sym_size":
@@ -215,10 +206,10 @@ class GraphReader:
             return _unchanged(call)
         if call.name in GATHER_FUNCTIONS:
             inputs, indices = gather_indices(call, args, options)
-            made = [self._append(call, inputs, [in_order(index, inputs.shape)]) for index in indices]
-            return made if call.shape is None else made[0]
+            outputs = [self._append(call, inputs, [in_order(index, inputs.shape)]) for index in indices]
+            return outputs if call.shape is None else outputs[0]
         if torch.Tag.nondeterministic_seeded in call.node.target.tags:  # type: ignore[union-attr]
-            raise UnsupportedError("randomness; leave it out in eval mode")
+            raise UnsupportedError("randomness in eval mode; use it in training only")
         if call.name in FUNCTIONS:
             inputs, stages = FUNCTIONS[call.name](call)
             behind = self._append(call, inputs, stages)
@@ -248,16 +239,18 @@ class GraphReader:
         return self._add(Node(tuple(part.number for part in parts), shape, self._once(path), axis=axis))
 
     def _leaf(self, node: fx.Node, inputs: Any, name: str, module: nn.Module) -> Variable:
-        """A module that has a rule."""
+        """Translate a module that has a rule."""
         path = f"{self._prefix}.{name}" if self._prefix else name
         if not isinstance(inputs, Variable):
-            raise UnsupportedError("fixed inputs")
+            raise UnsupportedError("constant inputs")
         behind: Variable = inputs
         for step in self._read(module, inputs.shape, path):
-            made = replace(step, path=self._once(step.path), line=line_of(node))
-            behind = self._add(Node((behind.number,), step.out_shape, made.path, made))
+            numbered = replace(step, path=self._once(step.path), line=line_of(node))
+            behind = self._add(Node((behind.number,), step.out_shape, numbered.path, numbered))
         if behind.shape != _sample_shape(node):
-            raise CertusError(f"The rule of {path} says outputs of shape {behind.shape}; it computes others.")
+            raise CertusError(
+                f"The rule of {path} gives outputs of shape {behind.shape}; its forward gives another."
+            )
         return behind
 
     def _added(self, call: Call, shape: Shape) -> Variable:
@@ -276,22 +269,22 @@ class GraphReader:
     def _scaled(self, call: Call, shape: Shape) -> Variable:
         first, second = call["self"], call.get("other", -1.0)
         if isinstance(first, Variable) and isinstance(second, Variable):
-            raise UnsupportedError("two factors that depend on the inputs; only fixed ones have a rule")
+            raise UnsupportedError("two factors that depend on the inputs; one must be constant")
         if call.get("rounding_mode") is not None:
-            raise UnsupportedError("a quotient that it rounds")
+            raise UnsupportedError("a `rounding_mode`")
         if call.name == "div" and not isinstance(first, Variable):
-            raise UnsupportedError("a divisor that depends on the inputs; only fixed ones have a rule")
+            raise UnsupportedError("a divisor that depends on the inputs; it must be constant")
         inputs, other = (first, second) if isinstance(first, Variable) else (second, first)
         factor = _per_sample(other, shape)
         stage = scaled_by(1 / factor if call.name == "div" else factor, None, shape)
         return self._append(call, self._spread(call, shape, inputs), [stage])
 
     def _spread(self, call: Call, shape: Shape, inputs: Variable, factor: float = 1.0) -> Variable:
-        """Repeated to a shape, and multiplied."""
+        """Broadcast to a shape, and multiply."""
         stages: list[Stage] = []
         if inputs.shape != shape:
             if len(inputs.shape) != len(shape):
-                raise UnsupportedError("a batch that meets another axis")
+                raise UnsupportedError("broadcasting between the batch and another axis")
             index = torch.arange(math.prod(inputs.shape)).reshape(inputs.shape).expand(shape)
             stages.append(in_order(index, inputs.shape))
         if factor != 1:
@@ -301,11 +294,11 @@ class GraphReader:
     def _joined(self, call: Call, shape: Shape) -> Variable:
         axis = int(call["dim"]) % (len(shape) + 1)
         if axis == 0:
-            raise UnsupportedError("the batch as its axis: samples would depend on each other")
+            raise UnsupportedError("the batch as its axis, so that samples depend on each other")
         parts: list[Variable] = []
         for part in call["tensors"]:
             if not isinstance(part, Variable):
-                raise UnsupportedError("a part that is fixed; pad the rest with zeros and add it")
+                raise UnsupportedError("a constant part; pad the other parts with zeros and add it")
             if call.name == "stack":
                 wider = (*part.shape[: axis - 1], 1, *part.shape[axis - 1 :])
                 numbers = torch.arange(math.prod(part.shape)).reshape(wider)
@@ -314,7 +307,7 @@ class GraphReader:
         return parts[0] if len(parts) == 1 else self._join(call, parts, shape, axis - 1)
 
     def _name(self, node: fx.Node, kind: str) -> tuple[str, str]:
-        """Path and kind: of the layer of torch's that the call is in, or of the call inside its module."""
+        """Path and kind: of the torch layer that contains the call, or of the call within its module."""
         inner, layer = self._layer(node)
         path = ".".join(part for part in (self._prefix, inner) if part)
         if layer is not None:
@@ -322,14 +315,14 @@ class GraphReader:
         return (f"{path}.{kind}" if path else kind), kind
 
     def _layer(self, node: fx.Node) -> tuple[str, nn.Module | None]:
-        """The path of the module that a call is in, and the module if it is torch's own."""
+        """The path of the module that contains a call, and the module if it is one of torch.nn."""
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         path = stack[-1][0].split("@")[0] if stack else ""
         module = self._modules.get(path)
         return path, module if type(module).__module__.startswith("torch.nn.modules") else None
 
     def _once(self, path: str) -> str:
-        """The path, numbered where it was met before."""
+        """The path, numbered if it occurred before."""
         self._paths[path] = self._paths.get(path, 0) + 1
         count = self._paths[path]
         return path if count == 1 else f"{path}@{count}"
@@ -339,7 +332,7 @@ def _unchanged(call: Call) -> Any:
     """Copies and conversions, and dropout in eval mode."""
     inputs = call.moving("input" if "dropout" in call.name else "self")
     if call.get("train"):
-        raise UnsupportedError("randomness, in eval mode too; give it training=self.training")
+        raise UnsupportedError("randomness in eval mode; pass training=self.training")
     dtype = call.get("dtype")
     if isinstance(dtype, torch.dtype) and dtype not in (torch.float32, torch.float64):
         raise UnsupportedError(f"a conversion to {dtype}, which rounds")
@@ -351,19 +344,20 @@ def _number(value: float) -> Tensor:
 
 
 def _per_sample(value: Any, shape: Shape) -> Tensor:
-    """A fixed number, or tensor, as it meets one sample."""
+    """A constant as it is combined with one sample."""
     if isinstance(value, BatchSize):
-        raise UnsupportedError("a number that depends on how many samples there are in a batch")
+        raise UnsupportedError("a number that depends on the batch size")
     tensor = value.value if isinstance(value, Constant) else torch.as_tensor(value, dtype=torch.float64)
     if tensor.dim() == len(shape) + 1 and len(tensor) == 1:
         tensor = tensor[0]
     if tensor.dim() > len(shape):
-        raise UnsupportedError("a fixed tensor with an axis of its own for the batch")
+        raise UnsupportedError("a constant tensor with different values along the batch")
     return tensor.detach().cpu().double().expand(shape)
 
 
 def _sample_shape(node: fx.Node) -> Shape | None:
-    """The shape of one sample of a node's output; None where it is no tensor whose first axis is a batch."""
+    """The shape of one sample of a node's output; None unless it is a tensor whose first axis is the
+    batch."""
     value = node.meta.get("val")
     if not isinstance(value, Tensor) or value.dim() < 1 or not isinstance(value.shape[0], torch.SymInt):
         return None
@@ -374,8 +368,8 @@ def _sample_shape(node: fx.Node) -> Shape | None:
 def read_graph(
     model: nn.Module, shape: Shape, path: str, is_leaf: Callable[[nn.Module], bool], read: ReadModule
 ) -> list[Step]:
-    """The steps of a module whose forward is its own."""
-    reader = GraphReader(trace(model, shape, is_leaf), model, shape, path, read)
+    """The steps of a module with its own forward."""
+    reader = GraphReader(export_graph(model, shape, is_leaf), model, shape, path, read)
     output = reader.run()
     return graph_steps(reader.nodes, output)
 
@@ -383,7 +377,7 @@ def read_graph(
 def inspect_graph(
     model: nn.Module, shape: Shape, is_leaf: Callable[[nn.Module], bool], read: ReadModule
 ) -> tuple[list[UnknownCall], list[Step]]:
-    """Every call of a model without a rule, and every step that has one."""
-    reader = GraphReader(trace(model, shape, is_leaf), model, shape, "", read)
+    """All calls of a model without a rule, and all steps with one."""
+    reader = GraphReader(export_graph(model, shape, is_leaf), model, shape, "", read)
     reader.run(collect=True)
     return reader.unknown, [node.step for node in reader.nodes if node.step is not None]

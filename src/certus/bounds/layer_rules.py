@@ -1,18 +1,9 @@
-"""Rules for the layers of torch.nn.
+"""Rules for the layers of torch.nn, their registry, and the validation of user-defined rules.
 
-The registry of layer rules: one small function for each kind of layer.
-
-A rule takes the module and the shape of one input, and returns the layer as the bounds see it: an
-``Operator`` (affine), an ``Activation``, ``MaxPool`` (a maximum over windows), or ``Branches`` (a sum). What
-has no rule is refused. ``@rule(Kind)`` registers one of your own; docs/smoothness.md has an example.
-
-Rules of the activations that have settings of their own.
-
-The registry of layer rules, and rules that users register.
-
-Which rule a module has, and whether the module is still what its class says.
-
-Rules of the user's: tried, and called *assumed* by name.
+A rule takes a module and the shape of one input, and returns the layer as the bounds see it: an ``Operator``
+(affine), an ``Activation``, a ``MaxPool``, ``Branches`` (a sum), or another ``Stage``. A layer without a rule
+is refused. ``@rule(Kind)`` registers a user's rule, which is tested and then named among the assumptions;
+docs/smoothness.md has an example.
 """
 
 from __future__ import annotations
@@ -26,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from certus.bounds import activations as table
+from certus.bounds import activations
 from certus.bounds.activations import Activation, MaxPool, log_softmax_over
 from certus.bounds.claims import (
     check_activation,
@@ -56,7 +47,7 @@ _Function = TypeVar("_Function", bound=LayerRule)
 
 
 def rule(*kinds: type[nn.Module]) -> Callable[[_Function], _Function]:
-    """Register a function as the rule for these kinds of layer."""
+    """Register a function as the rule for these kinds of layers."""
 
     def register(function: _Function) -> _Function:
         RULES.update(dict.fromkeys(kinds, function))
@@ -66,16 +57,16 @@ def rule(*kinds: type[nn.Module]) -> Callable[[_Function], _Function]:
 
 
 def double(tensor: Tensor) -> Tensor:
-    """Weights as the bounds use them: float64, on the CPU, and finite."""
+    """Return weights in float64 on the CPU, checked to be finite."""
     require(tensor.is_floating_point(), "model", "have real weights, in floating point", tensor.dtype)
-    weights = tensor.detach().cpu().double().clone()  # what changes later is not ours
+    weights = tensor.detach().cpu().double().clone()  # independent of later changes
     require(bool(torch.isfinite(weights).all()), "model", "have finite weights", "NaN or infinity")
     return weights
 
 
 @rule(nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 def identity(module: nn.Module, shape: Shape) -> Stage:
-    """Dropout does nothing in eval mode."""
+    """Identity; dropout does nothing in eval mode."""
     return Reshape(shape, shape)
 
 
@@ -90,7 +81,7 @@ def flatten(module: nn.Flatten, shape: Shape) -> Stage:
 
 @rule(nn.Linear)
 def linear(module: nn.Linear, shape: Shape) -> Stage:
-    """Of one axis, or of the last of several."""
+    """A linear layer along the last axis."""
     expected = (module.in_features,)
     fits = shape[-1:] == expected
     require(fits, "input_shape", f"lead to inputs of shape {expected} of a Linear layer", shape)
@@ -107,7 +98,7 @@ def convolution(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, shape: Shape) -> Stag
     require(
         fits, "input_shape", f"lead to {module.in_channels} channels and {axes} axes of a convolution", shape
     )
-    if module.padding == "same":  # torch puts the odd one behind
+    if module.padding == "same":  # torch pads the end by one more if the total is odd
         total = [module.dilation[i] * (module.kernel_size[i] - 1) for i in range(axes)]
         padding = tuple((amount // 2, amount - amount // 2) for amount in total)
     elif module.padding == "valid":
@@ -127,7 +118,7 @@ def convolution(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, shape: Shape) -> Stag
 @rule(nn.AvgPool1d, nn.AvgPool2d)
 def average_pool(module: nn.AvgPool1d | nn.AvgPool2d, shape: Shape) -> Stage:
     if getattr(module, "divisor_override", None) is not None:
-        raise UnsupportedError("divisor_override has no rule; use Scale beside a plain average")
+        raise UnsupportedError("divisor_override, which has no rule; use Scale and a plain average")
     axes = len(shape) - 1
 
     def pool(axis: int) -> Tensor:
@@ -153,7 +144,7 @@ def adaptive_average_pool(module: nn.AdaptiveAvgPool1d | nn.AdaptiveAvgPool2d, s
 
 @rule(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 def batch_norm(module: nn.BatchNorm2d, shape: Shape) -> Stage:
-    """(x − mean)·w/√(var + ε) + b with the running statistics: eval mode, whatever mode the module is in."""
+    """(x − mean)·w/√(var + ε) + b with the running statistics, whatever mode the module is in."""
     if module.running_mean is None or module.running_var is None:
         raise UnsupportedError("track_running_stats=False, so that samples of a batch depend on each other")
     factors = 1 / (double(module.running_var) + module.eps).sqrt()
@@ -212,18 +203,14 @@ def residual(module: Residual, shape: Shape) -> Branches:
 def _channelwise(factors: Tensor, bias: Tensor, size: Tensor, shape: Shape) -> Diagonal:
     require(len(factors) == shape[0], "input_shape", f"lead to {len(factors)} channels", shape)
     form = (-1, *([1] * (len(shape) - 1)))
-    made = Diagonal(factors.reshape(form), bias.reshape(form), shape)
-    made.bias_size = size.reshape(form)
-    return made
+    operator = Diagonal(factors.reshape(form), bias.reshape(form), shape)
+    operator.bias_size = size.reshape(form)
+    return operator
 
 
 def _on_axis(option: Any, axis: int) -> int:
-    """A pooling option along one axis."""
-    return int(option[axis] if isinstance(option, tuple | list) and len(option) > 1 else _first(option))
-
-
-def _first(option: Any) -> int:
-    return int(option[0]) if isinstance(option, tuple | list) else int(option)
+    """The value of a pooling option along one axis."""
+    return int(option[axis if len(option) > 1 else 0] if isinstance(option, tuple | list) else option)
 
 
 def _always(activation: Activation) -> LayerRule:
@@ -231,15 +218,15 @@ def _always(activation: Activation) -> LayerRule:
 
 
 PLAIN_ACTIVATIONS: dict[type[nn.Module], Activation] = {
-    nn.Sigmoid: table.SIGMOID,
-    nn.Tanh: table.TANH,
-    nn.SiLU: table.SILU,
-    nn.Mish: table.MISH,
-    nn.ReLU: table.piecewise_linear("ReLU", 0.0, 1.0, torch.relu),
-    nn.ReLU6: table.clamp("ReLU6", 0.0, 6.0),
-    nn.SELU: table.kinked_elu("SELU", 1.6732632423543772, 1.0507009873554805),
+    nn.Sigmoid: activations.SIGMOID,
+    nn.Tanh: activations.TANH,
+    nn.SiLU: activations.SILU,
+    nn.Mish: activations.MISH,
+    nn.ReLU: activations.piecewise_linear("ReLU", 0.0, 1.0, torch.relu),
+    nn.ReLU6: activations.clamp("ReLU6", 0.0, 6.0),
+    nn.SELU: activations.kinked_elu("SELU", 1.6732632423543772, 1.0507009873554805),
 }
-"""Those without settings."""
+"""Activations without settings."""
 
 for _kind, _activation in PLAIN_ACTIVATIONS.items():
     RULES[_kind] = _always(_activation)
@@ -254,52 +241,58 @@ def _sharpened(activation: Activation, sharpness: float | Tensor) -> Activation:
 
 @rule(nn.Softplus)
 def softplus(module: nn.Softplus, shape: Shape) -> Stage:
-    """The true softplus; torch puts z in its place where bz exceeds the threshold t, and jumps down there by
-    ln(1 + e⁻ᵗ)/b, which is 2·10⁻⁹/b for t = 20, the default."""
+    """The true softplus. torch replaces it by z where bz exceeds the threshold t, with a jump of ln(1 +
+    e⁻ᵗ)/b,
+    which is 2·10⁻⁹/b for the default t = 20.
+    """
     if not module.threshold >= 20:
         raise UnsupportedError(
-            f"threshold={module.threshold}, below which softplus jumps; it must be at least 20"
+            f"threshold={module.threshold}, at which softplus jumps; it must be at least 20"
         )
-    jumping = replace(table.SOFTPLUS, jump=math.exp(-float(module.threshold)))
+    jumping = replace(activations.SOFTPLUS, jump=math.exp(-float(module.threshold)))
     return _sharpened(jumping, float(module.beta))
 
 
 @rule(nn.ELU)
 def elu(module: nn.ELU, shape: Shape) -> Stage:
-    return table.ELU if module.alpha == 1 else table.kinked_elu(f"ELU({module.alpha:g})", module.alpha)
+    return (
+        activations.ELU
+        if module.alpha == 1
+        else activations.kinked_elu(f"ELU({module.alpha:g})", module.alpha)
+    )
 
 
 @rule(nn.CELU)
 def celu(module: nn.CELU, shape: Shape) -> Stage:
     if module.alpha <= 0:
         raise UnsupportedError(f"alpha={module.alpha}; it must be positive")
-    return _sharpened(table.ELU, 1 / module.alpha)
+    return _sharpened(activations.ELU, 1 / module.alpha)
 
 
 @rule(nn.GELU)
 def gelu(module: nn.GELU, shape: Shape) -> Stage:
-    return table.GELU if module.approximate == "none" else table.GELU_TANH
+    return activations.GELU if module.approximate == "none" else activations.GELU_TANH
 
 
 @rule(nn.LeakyReLU)
 def leaky_relu(module: nn.LeakyReLU, shape: Shape) -> Stage:
     slope = module.negative_slope
-    return table.piecewise_linear("LeakyReLU", slope, 1.0, lambda z: functional.leaky_relu(z, slope))
+    return activations.piecewise_linear("LeakyReLU", slope, 1.0, lambda z: functional.leaky_relu(z, slope))
 
 
 @rule(nn.Hardtanh)
 def hardtanh(module: nn.Hardtanh, shape: Shape) -> Stage:
-    return table.clamp("Hardtanh", module.min_val, module.max_val)
+    return activations.clamp("Hardtanh", module.min_val, module.max_val)
 
 
 @rule(LogCosh)
 def log_cosh(module: LogCosh, shape: Shape) -> Stage:
-    return _sharpened(table.LOG_COSH, _per_unit(module.sharpness, shape))
+    return _sharpened(activations.LOG_COSH, _per_unit(module.sharpness, shape))
 
 
 @rule(SmoothAbs)
 def smooth_abs(module: SmoothAbs, shape: Shape) -> Stage:
-    return _sharpened(table.SMOOTH_ABS, _per_unit(module.sharpness, shape))
+    return _sharpened(activations.SMOOTH_ABS, _per_unit(module.sharpness, shape))
 
 
 def _per_unit(sharpness: Tensor, shape: Shape) -> float | Tensor:
@@ -309,23 +302,23 @@ def _per_unit(sharpness: Tensor, shape: Shape) -> float | Tensor:
     return float(values) if values.dim() == 0 else values
 
 
-_HANDING_ON = (nn.Identity, nn.Flatten, nn.modules.dropout._DropoutNd)
-"""Layers whose outputs may be their inputs: writing over the one writes over the other."""
+_SHARING_MEMORY = (nn.Identity, nn.Flatten, nn.modules.dropout._DropoutNd)
+"""Layers whose outputs may share memory with their inputs."""
 
-_OWN = dict(RULES)
-"""The rules of certus itself: nobody else has had a chance to register one yet."""
+_BUILTIN = dict(RULES)
+"""The rules of certus itself, before a user registers any."""
 
 
 def find_rule(module: nn.Module) -> LayerRule | None:
-    """The rule of the module's class, or of the parent whose ``forward`` it uses unchanged."""
+    """The rule of the module's class, or of the parent class whose ``forward`` it uses unchanged."""
     kind = _kind_of(module)
     return None if kind is None else RULES[kind]
 
 
 def has_builtin_rule(module: nn.Module) -> bool:
-    """Whether the rule of a module is one that certus has for its class."""
+    """Whether the rule of a module is the one of certus for its class."""
     kind = _kind_of(module)
-    return kind is not None and _OWN.get(kind) is RULES[kind]
+    return kind is not None and _BUILTIN.get(kind) is RULES[kind]
 
 
 def _kind_of(module: nn.Module) -> type[nn.Module] | None:
@@ -340,31 +333,32 @@ def is_sequential(module: nn.Module) -> bool:
 
 
 def children(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The modules in it, each as often as it is used: ``named_children`` would name a shared one once."""
+    """Child modules, once for every use: ``named_children`` would list a shared one only once."""
     return [(name, child) for name, child in model._modules.items() if child is not None]
 
 
 def is_graph_leaf(module: nn.Module) -> bool:
-    """Whether a graph has a module as one call, by its rule, and does not look into it.
+    """Whether a module becomes a single call in an exported graph, by its rule.
 
-    Branches are followed. So are layers of torch that overwrite their inputs, or hand on the same memory: a
-    graph knows what becomes of those.
+    Branches are traced. So are torch layers that overwrite their inputs or share memory with them, which a
+    graph
+    represents correctly.
     """
     if find_rule(module) is None or isinstance(module, Residual):
         return False
-    shares = isinstance(module, _HANDING_ON) or getattr(module, "inplace", False)
+    shares = isinstance(module, _SHARING_MEMORY) or getattr(module, "inplace", False)
     return not (has_builtin_rule(module) and shares)
 
 
 def validated_step(module: nn.Module, step: Step, name: str) -> Step:
-    """A step by a rule of the user's: refused where points refute it, and *assumed* by name otherwise."""
+    """Test a step given by a user-defined rule; name the rule among the assumptions."""
     where = name[0].upper() + name[1:]
-    _try_stage(where, step)
+    _validate_stage(where, step)
     check_layer_values(where, module, step.stage.apply, step.in_shape)
     return replace(step, assumptions=(name,))
 
 
-def _try_stage(where: str, step: Step) -> None:
+def _validate_stage(where: str, step: Step) -> None:
     check_kind(where, step.stage)
     match step.stage:
         case Activation():
@@ -375,6 +369,6 @@ def _try_stage(where: str, step: Step) -> None:
             check_max_pool(where, step.stage)
         case Sum():
             for part in step.stage.inner_steps:
-                _try_stage(where, part)
+                _validate_stage(where, part)
         case _:
             check_reach(where, step.stage, step.in_shape)

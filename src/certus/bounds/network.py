@@ -1,13 +1,13 @@
-"""A model as the bounds see it: steps between shapes, adjacent affine layers merged.
+"""Reading a model: layers as steps between shapes, with adjacent affine layers merged.
 
-Sequential composition and ``Residual`` are read as they are. Of a module that has no rule, and a ``forward``
-of its own, the graph is taken (``tracing``) and read function by function (``graph_reader``). What has no
-rule is refused, by its path and by the user's line. A model is run beside its steps (``agreement``), so that
-whatever the rules know nothing of is found out.
+``Sequential`` and ``Residual`` are read directly. A module without a rule is exported to a graph
+(``export``), which is translated function by function (``graph_reader``). Anything without a rule is refused,
+by its path and the user's line. Finally the outputs of the model are compared with those of its steps
+(``equivalence``), which reveals whatever the rules do not describe.
 
-Reading must not change what is read. A weight may be computed by a parametrization each time it is asked for,
-and one such as ``spectral_norm`` moves on whenever that happens in train mode. So a model is read
-``eval_mode``: in eval mode throughout, each weight computed once.
+Reading must not change the model. A weight may be computed by a parametrization on every access, and one such
+as ``spectral_norm`` changes its state when that happens in train mode. So a model is read in ``eval_mode``,
+with each weight computed once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from certus.layers import Residual
 
 
 def read_network(model: nn.Module, shape: Shape) -> list[Step]:
-    """The steps of a model for inputs of one shape: read at rest, merged, and run beside it.
+    """Read a model for inputs of one shape; return its merged steps, compared with the model itself.
 
     Raises ``UnreadableModelError`` for a model that cannot be read.
     """
@@ -56,8 +56,8 @@ def _refuse_foreign_tensors(model: nn.Module) -> None:
     for path, module in model.named_modules():
         for name, kind in foreign_tensors(module).items():
             raise UnsupportedError(
-                f"The tensor {f'{path}.{name}' if path else name} is of the class {kind}, which may compute "
-                "anything, or has no values yet: parameters and buffers must be plain tensors of torch."
+                f"Parameters and buffers must be plain torch tensors with values; "
+                f"{f'{path}.{name}' if path else name} is a {kind}."
             )
 
 
@@ -67,7 +67,7 @@ def leaves(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
         if is_modified(model):
             name = path or "the model itself"
             raise UnsupportedError(
-                f"The container {name} has hooks or a call of its own, which no rule knows."
+                f"The container {name} has hooks or replaced methods, which have no rule. Remove them."
             )
         for name, child in children(model):
             yield from leaves(child, f"{path}.{name}" if path else name)
@@ -80,18 +80,19 @@ def read_layers(model: nn.Module, shape: Shape, path: str = "") -> list[Step]:
     steps: list[Step] = []
     for place, module in leaves(model, path):
         name, kind = place or "the model itself", type(module).__name__
-        known = find_rule(module)
-        if known is None or _has_unknown_branch(module):
+        layer_rule = find_rule(module)
+        if layer_rule is None or _has_unknown_branch(module):
             read = read_graph(module, shape, place, is_graph_leaf, read_layers)
             steps += read
             shape = read[-1].out_shape if read else shape
             continue
         if is_modified(module):
             raise UnsupportedError(
-                f"The layer {name} ({kind}) has forward hooks, or functions of its own, which no rule knows."
+                f"The layer {name} ({kind}) has forward hooks or replaced methods, which have no rule. "
+                "Remove them."
             )
         try:
-            stage = known(module, shape)
+            stage = layer_rule(module, shape)
         except UnsupportedError as reason:
             raise UnsupportedError(f"The layer {name} ({kind}) has {reason}.") from None
         step = _make_step(place, kind, stage, shape)
@@ -112,7 +113,7 @@ def _make_step(path: str, kind: str, stage: Stage | Branches, shape: Shape) -> S
             branches.append(merge_affine_steps(steps))
         ends = [branch[-1].out_shape if branch else shape for branch in branches]
         if len(set(ends)) > 1:
-            raise ArgumentError(f"The branches of {path} must end in one shape; got {ends}.")
+            raise ArgumentError(f"The branches of {path} must have outputs of the same shape; got {ends}.")
         return Step(path, kind, Sum(branches), shape, ends[0])
     out_shape = stage.output_shape(shape)
     if min(out_shape, default=1) < 1:
@@ -121,32 +122,32 @@ def _make_step(path: str, kind: str, stage: Stage | Branches, shape: Shape) -> S
 
 
 def _has_unknown_branch(module: nn.Module) -> bool:
-    """Whether a block of ours holds modules without a rule: then its graph says what becomes of its input."""
+    """Whether a ``Residual`` contains modules without a rule, and must be exported to a graph."""
     return isinstance(module, Residual) and any(
         find_rule(each) is None and not is_sequential(each) for each in module.modules()
     )
 
 
 def _check_input_is_left(branch: nn.Module, steps: list[Step]) -> None:
-    """Raise if a branch writes over the input that it shares with the others."""
+    """Raise if a branch overwrites the input that it shares with the other branches."""
     for (path, module), step in zip(leaves(branch), steps, strict=False):
         if find_rule(module) is None:
             raise UnsupportedError(
-                f"The layer {path} ({type(module).__name__}) has a forward of its own, which may write over "
-                "the input that another branch reads; put the sum itself into a forward."
+                f"The layer {path} ({type(module).__name__}) has no rule and may overwrite the input that it "
+                "shares with another branch; write the sum in a forward instead."
             )
-        if isinstance(step.stage, Reshape):  # which hands on the same memory
+        if isinstance(step.stage, Reshape):  # which shares memory with its input
             continue
         if getattr(module, "inplace", False):
             raise UnsupportedError(
-                f"The layer {step.path} ({step.kind}) has inplace=True, and writes over the input that "
-                "another branch reads; use inplace=False."
+                f"The layer {step.path} ({step.kind}) has inplace=True and overwrites the input that it "
+                "shares with another branch; use inplace=False."
             )
         return
 
 
 def whiten_steps(steps: list[Step], whitening: Operator, shape: Shape) -> list[Step]:
-    """The steps of a network whose inputs are moved by x = x₀ + Su."""
+    """The steps of a network whose inputs move by x = x₀ + Su."""
     if not steps or not isinstance(steps[0].stage, Operator):
         steps = [Step("", "inputs", Reshape(shape, shape), shape, shape), *steps]
     first = steps[0].stage
@@ -155,9 +156,9 @@ def whiten_steps(steps: list[Step], whitening: Operator, shape: Shape) -> list[S
 
 
 def infer_shape(model: nn.Module) -> Shape:
-    """The input shape of a model that begins with a linear layer, perhaps behind flattening.
+    """The input shape of a model that begins with a linear layer, possibly after flattening.
 
-    Of a model with a forward of its own the first layer that it was given must be linear.
+    In a model with its own forward, the first registered layer must be linear.
     """
     for module in (each for _, leaf in leaves(model) for each in leaf.modules()):
         if isinstance(module, nn.Linear):
@@ -165,4 +166,6 @@ def infer_shape(model: nn.Module) -> Shape:
         passing = isinstance(module, nn.Flatten | nn.Identity | nn.Dropout)
         if not passing and (find_rule(module) is not None or not list(module.children())):
             break
-    raise ArgumentError("`input_shape` must be given for this model, such as (1, 28, 28); got None.")
+    raise ArgumentError(
+        "`input_shape` must be given unless the model begins with a linear layer, such as (1, 28, 28)."
+    )

@@ -1,20 +1,10 @@
-"""Linear operators with proven norms: dense, convolutional, and compositions.
+"""Linear operators with proven norms, and the merging of adjacent affine layers.
 
-Affine layers as operators: what a bound needs of x ↦ Ax + b, without the matrix where it is large.
+Each operator defines how it acts with given weights, forwards and transposed. With |A| in place of A the same
+code gives |A|x, and with A∘A the norms of rows and columns, for any stride, padding and groups. Large
+operators are never written out as matrices.
 
-Each kind of operator says how it acts with given weights, forwards and transposed. With |A| in place of A the
-same code gives |A|x, and with A∘A the norms of rows and columns, for every shape of stride, padding and
-group.
-
-Convolutions and average pooling as operators.
-
-Affine layers one after another, which no single matrix or convolution stands for.
-
-Affine layers that move numbers about: slices, permutations, padding, repetition; and those that act along
-the last axis, or as the transpose of another.
-
-Adjacent affine layers made one, so that their norm is that of the product and not a product of norms.
-
+Adjacent affine layers are merged, so that their norm is that of the product and not a product of norms.
 Batch norm (eval mode) is folded into the convolution or matrix beside it, and so are an input normalisation,
 a scaling, and the weights or the mask of a cost in front of the first layer.
 """
@@ -38,9 +28,9 @@ from certus.rounding import FEW, slack, up
 
 Weights = tuple[Tensor, ...]
 
-_DENSE_ENTRIES = 10_000_000  # 80 MB: the largest matrix that is ever written out
+_DENSE_ENTRIES = 10_000_000  # 80 MB: the largest explicit matrix
 _SMALL_SIDE = 1024
-_LOST = 2.0**-510  # twice what a square loses that vanishes
+_LOST = 2.0**-510  # twice the root of a square that underflows
 
 
 class Operator(Affine):
@@ -49,8 +39,8 @@ class Operator(Affine):
     def __init__(self, in_shape: Shape, out_shape: Shape, weights: Weights, bias: Tensor | None) -> None:
         self.in_shape, self.out_shape = in_shape, out_shape
         self.weights, self.bias = weights, bias
-        self.bias_size = None if bias is None else bias.abs()  # of the terms that b was summed from
-        self.folds = 0  # how often weights were multiplied into these
+        self.bias_size = None if bias is None else bias.abs()  # absolute sum of the terms of b
+        self.folds = 0  # number of products folded into the weights
 
     @abstractmethod
     def _apply(self, points: Tensor, weights: Weights) -> Tensor:
@@ -62,12 +52,12 @@ class Operator(Affine):
 
     @abstractmethod
     def _spectral_norm(self) -> float:
-        """An upper bound on ‖A‖, the best that is affordable."""
+        """Upper bound on ‖A‖, as tight as is affordable."""
 
     @property
     @abstractmethod
     def terms(self) -> int:
-        """The most products that are summed for one entry, forwards or transposed."""
+        """Largest number of products in the sum of one entry, forwards or transposed."""
 
     @final
     def apply(self, points: Tensor) -> Tensor:
@@ -85,7 +75,7 @@ class Operator(Affine):
 
     @final
     def sizes(self, points: Tensor) -> Tensor:
-        """|A|·points + |b|, for points ≥ 0: what the rounding of ``apply`` is relative to."""
+        """|A|·points + |b| for points ≥ 0: the rounding of ``apply`` is relative to it."""
         image = self.absolute(points)
         return image if self.bias_size is None else image + self.bias_size
 
@@ -113,10 +103,11 @@ class Operator(Affine):
         return self._entry_norms(self._transpose, self.out_shape)
 
     def _entry_norms(self, move: Callable[[Tensor, Weights], Tensor], shape: Shape) -> Tensor:
-        """√(Σ A²) along one side: A∘A, moved over ones.
+        """√(Σ A²) along one side: A∘A applied to ones.
 
-        Each tensor of weights is scaled by its largest entry, or squares would overflow or vanish. What still
-        vanishes, a square below 2⁻¹⁰²², is at most 2⁻⁵¹¹ of it for each term.
+        Each weight tensor is scaled by its largest entry, or squares would overflow or underflow. A square
+        that
+        still underflows, below 2⁻¹⁰²², is at most 2⁻⁵¹¹ of it for each term.
         """
         scales = [float(weight.abs().max()) or 1.0 if weight.numel() else 1.0 for weight in self.weights]
         squares = tuple((weight / size) ** 2 for weight, size in zip(self.weights, scales, strict=True))
@@ -134,20 +125,20 @@ class Operator(Affine):
 
     @cached_property
     def norm(self) -> float:
-        """Upper bound on ‖A‖: the better of a spectral one and ``absolute_norm``."""
+        """Upper bound on ‖A‖: the smaller of the spectral bound and ``absolute_norm``."""
         content = (type(self).__name__, self.in_shape, self.out_shape, *self._signature())
         return min(self.absolute_norm, cached(self._spectral_norm, *content, *self.weights))
 
     @property
     def paper_norm(self) -> float:
-        """‖A‖ as the paper would have it."""
+        """‖A‖ by the paper's formula."""
         return self.norm
 
     def _signature(self) -> tuple[object, ...]:
         return ()
 
     def matrix(self) -> Tensor:
-        """A written out, (outputs, inputs)."""
+        """A as an explicit matrix, (outputs, inputs)."""
         inputs, outputs = math.prod(self.in_shape), math.prod(self.out_shape)
         basis = torch.eye(min(inputs, outputs), dtype=torch.float64)
         if outputs < inputs:
@@ -200,7 +191,7 @@ class Dense(Operator):
 
 
 class Diagonal(Operator):
-    """A factor for each coordinate, of a shape that broadcasts: normalisation, batch norm, scaling, masks."""
+    """A factor for each coordinate, broadcast to the shape: normalisation, batch norm, scaling, masks."""
 
     def __init__(self, factors: Tensor, bias: Tensor | None, shape: Shape) -> None:
         super().__init__(shape, shape, (factors.expand(shape).contiguous(),), bias)
@@ -269,8 +260,8 @@ class Convolution(Operator):
 
     def _apply(self, points: Tensor, weights: Weights) -> Tensor:
         convolve = (functional.conv1d, functional.conv2d, functional.conv3d)[self.axes - 1]
-        made: Tensor = convolve(functional.pad(points, self._pads), weights[0], **self._options())
-        return made
+        image: Tensor = convolve(functional.pad(points, self._pads), weights[0], **self._options())
+        return image
 
     def _transpose(self, rows: Tensor, weights: Weights) -> Tensor:
         pull = (grad.conv1d_input, grad.conv2d_input, grad.conv3d_input)[self.axes - 1]
@@ -312,7 +303,7 @@ class Convolution(Operator):
 class AxisProduct(Operator):
     """The same non-negative matrix along each spatial axis for every channel: average pooling.
 
-    The windows of a pooling are products of intervals, and so are their sizes: A = I ⊗ P₁ ⊗ P₂.
+    Pooling windows are products of intervals, and so are their sizes: A = I ⊗ P₁ ⊗ P₂.
     """
 
     def __init__(self, matrices: Weights, in_shape: Shape) -> None:
@@ -348,8 +339,9 @@ Entrywise = Callable[[Tensor], Tensor]
 
 
 class Chain(Operator):
-    """Operators one after another. |A| becomes the product of the |Aᵢ|; norms are those of the written-out
-    product, with its rounding added, where that is small, and products of norms otherwise."""
+    """A composition of operators. |A| is replaced by the product of the |Aᵢ|; norms are those of the explicit
+    product, with its rounding added, if that is small, and products of norms otherwise.
+    """
 
     def __init__(self, parts: list[Operator]) -> None:
         super().__init__(parts[0].in_shape, parts[-1].out_shape, (), None)
@@ -376,7 +368,7 @@ class Chain(Operator):
 
     @cached_property
     def _product(self) -> tuple[Tensor, float] | None:
-        """The matrix, and a bound on the Frobenius norm of its rounding; None if it is large."""
+        """The explicit matrix, and a bound on the Frobenius norm of its rounding; None if it is large."""
         if not self.small:
             return None
         sizes = math.prod(float(torch.linalg.vector_norm(part.row_norms)) for part in self.parts)
@@ -438,12 +430,12 @@ def _prefix_norms(parts: list[tuple[Tensor, float, Entrywise]]) -> Tensor:
 
 
 class Gather(Operator):
-    """Each output is one of the inputs, or 0.
+    """An operator whose outputs are inputs or 0: slices, permutations, padding, repetition.
 
-    Every row of A has one 1 at most, so AᵀA is diagonal: how often each input is used.
+    Every row of A has at most one 1, so AᵀA is diagonal: the number of uses of each input.
 
     Args:
-        index: (*out_shape) which entry of the flattened input each output is; −1 for 0.
+        index: (*out_shape) index into the flattened input for each output; −1 for 0.
     """
 
     def __init__(self, index: Tensor, in_shape: Shape) -> None:
@@ -452,7 +444,7 @@ class Gather(Operator):
 
     @cached_property
     def _uses(self) -> int:
-        """How often an input is used, at most."""
+        """Largest number of uses of an input."""
         size = math.prod(self.in_shape)
         return int(torch.bincount(self._index, minlength=size + 1)[:size].max())
 
@@ -497,7 +489,7 @@ class LastAxis(Operator):
 
 
 class Transposed(Operator):
-    """The transpose of another operator, with a bias of its own: a transposed convolution."""
+    """The transpose of another operator, with its own bias: a transposed convolution."""
 
     def __init__(self, turned: Operator, bias: Tensor | None) -> None:
         super().__init__(turned.out_shape, turned.in_shape, turned.weights, bias)
@@ -521,7 +513,7 @@ class Transposed(Operator):
 
 
 def merge(run: list[Operator]) -> Operator:
-    """One operator for a run of at least one; those that change nothing are left out."""
+    """Merge a non-empty run of operators into one; identities are dropped."""
     merged: list[Operator] = []
     moving = [part for part in run if not isinstance(part, Reshape) or part.in_shape != part.out_shape]
     for operator in moving or run[:1]:
@@ -536,7 +528,7 @@ def merge(run: list[Operator]) -> Operator:
 
 
 def merge_affine_steps(steps: list[Step]) -> list[Step]:
-    """Runs of affine layers made one step each; those that only reshape are not named."""
+    """Merge runs of affine layers into one step each; the names of mere reshapes are dropped."""
     merged: list[Step] = []
     run: list[Step] = []
     for step in [*steps, None]:
@@ -556,7 +548,7 @@ def merge_affine_steps(steps: list[Step]) -> list[Step]:
 
 
 def _join(first: Operator, second: Operator) -> Operator | None:
-    """The product, where its weights are exact up to one rounding each; None elsewhere."""
+    """The product, if its weights are exact up to one rounding each; otherwise None."""
     bias = _bias(first, second)
     if isinstance(second, Reshape) and isinstance(first, Reshape):
         return Reshape(first.in_shape, second.out_shape)
@@ -568,7 +560,7 @@ def _join(first: Operator, second: Operator) -> Operator | None:
 
 
 def _fold(first: Operator, second: Operator, bias: Tensor | None) -> Operator | None:
-    """Factors folded into what stands beside them."""
+    """Fold the factors of a diagonal operator into its neighbour."""
     if isinstance(first, Diagonal):
         factors = first.weights[0]
         if isinstance(second, Diagonal):

@@ -1,23 +1,12 @@
-"""The interface of a layer, and the quantities that passes carry.
+"""Passes over a network: the layer interface, affine layers, and forward and backward composition.
 
-What the passes over a network carry from stage to stage.
+A network is a list of ``Step``s, each a ``Stage`` with its place in the model. A forward pass carries a
+``Reach`` (how far units move), a backward pass carries ``Rows`` (gradients of functions of a layer) and fills
+``Totals``. Axis 0 counts samples; it has length 1 for bounds that hold everywhere.
 
-Forwards a ``Reach`` (how far each unit moves), backwards ``Rows`` (gradients, from the outputs to the inputs)
-and a ``Totals`` (what was found on the way). Axis 0 counts samples; it is 1 for all of space.
-
-What a kind of layer must answer, so that every pass over a network can go through it.
-
-A new kind of layer is a new ``Stage`` in a file of its own; nothing else changes. The kinds that exist:
-affine (``affine``, ``operators``), activations (``activation``), maxima over windows (``windows``), sums of
-branches (``sums``), and whatever else a graph may be (``web``).
-
-Affine layers, chains of layers, and the table of their contributions.
-
-How an affine layer x ↦ Ax + b takes part in each pass; ``operators`` has its kinds.
-
-A network as a list of steps, and the passes over it.
-
-The table of a network, layer by layer.
+A new kind of layer is a new ``Stage``. Those that exist: affine layers (``Affine``, and ``operators``),
+activations, max pooling and a final log-softmax (``activations``), sums of branches and other subgraphs
+(``graph``).
 """
 
 from __future__ import annotations
@@ -37,17 +26,17 @@ from certus.rounding import slack, up
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """How a layer moves: with A its Jacobian at any point of the set, and δ any move of length 1 in the
-    cost's norm,
+    """Bounds on the response of a layer to a move δ of length 1 in the cost's norm: with A its Jacobian,
 
         length ≥ ‖Aδ‖₂,    unit_n ≥ |(Aδ)_n|,    curvature ≥ ‖second derivative of the layer along δ‖₂
 
-    (α and β of proposition:deep-net-smooth). The set is all of space, or a ball around each sample.
+    at every point of the set (α and β of proposition:deep-net-smooth), which is the whole space or a ball
+    around each sample.
 
     Attributes:
-        center, error: the values at the samples and their rounding; None for all of space.
+        center, error: values at the samples and their rounding errors; None for the whole space.
         identity: whether A is the identity in L2, as it is at the inputs.
-        matrix: A itself, where it is one written-out matrix.
+        matrix: A itself, if it is a single explicit matrix.
     """
 
     length: Tensor
@@ -64,9 +53,9 @@ class Rows:
     """Gradients of (batch, rows) functions with respect to a layer.
 
     Attributes:
-        low, high: (batch, rows, *shape) their range.
-        length: (batch, rows) bound on their Euclidean norm.
-        curvature: (batch, rows) M, or None where it is not followed.
+        low, high: (batch, rows, *shape) elementwise range.
+        length: (batch, rows) bound on the Euclidean norm.
+        curvature: (batch, rows) M with ∇² ⪯ M·I, or None if it is not tracked.
     """
 
     low: Tensor
@@ -78,16 +67,20 @@ class Rows:
     def largest(self) -> Tensor:
         return torch.maximum(self.low.abs(), self.high.abs())
 
+    def capped(self) -> Rows:
+        """The same rows, with no larger length than that of the box."""
+        return replace(self, length=torch.minimum(self.length, size(self.largest, 2)))
+
 
 @dataclass(eq=False)
 class Totals:
-    """What a pass backwards finds on its way.
+    """Quantities accumulated by a backward pass.
 
     Attributes:
-        lipschitz: (batch, rows) Lipschitz constants, the best over all cuts of the network.
+        lipschitz: (batch, rows) Lipschitz constants, the smallest over all cuts of the network.
         convex, concave: (batch, rows) curvature of m and of −m by the sum rule, for each path.
         gain: (batch,) Lipschitz constant of the stages passed, as a product of norms.
-        ending: (batch, rows) M at the inputs, exactly for the first layer; ∞ if not computed.
+        ending: (batch, rows) exact M at the inputs, from the first layer; None if not computed.
     """
 
     lipschitz: Tensor
@@ -97,19 +90,19 @@ class Totals:
     ending: Tensor | None = None
 
     def add(self, path: str, convex: Tensor, concave: Tensor) -> None:
-        """Count the curvature of a stage, once more if its path was met before."""
-        for found, more in ((self.convex, convex), (self.concave, concave)):
-            found[path] = found[path] + more if path in found else more
+        """Add the curvature of a stage; a path that occurs twice accumulates."""
+        for curvatures, more in ((self.convex, convex), (self.concave, concave)):
+            curvatures[path] = curvatures[path] + more if path in curvatures else more
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a stage stands in a pass backwards.
+    """Position of a stage in a backward pass.
 
     Attributes:
         path: in the model.
-        inside: in a branch, which is no cut of the network.
-        ends: at the inputs, where only M is still asked for.
+        inside: whether the stage lies in a branch, and so is not a cut of the network.
+        ends: whether it is the first affine layer, where only M is needed.
     """
 
     path: str
@@ -118,7 +111,7 @@ class Position:
 
 
 def times(left: Tensor, right: Tensor) -> Tensor:
-    """left·right with 0·∞ = 0: what does not move is not bent by a kink."""
+    """left·right with 0·∞ = 0: a direction that does not move is not curved by a kink."""
     product = left * right
     # Only an infinite factor can make NaN of finite or infinite ones; checking the smaller is cheap.
     smaller = left if left.numel() < right.numel() else right
@@ -129,7 +122,7 @@ def times(left: Tensor, right: Tensor) -> Tensor:
 
 
 def size(values: Tensor, axes: int = 1) -> Tensor:
-    """Euclidean norm over all but the first axes."""
+    """Euclidean norms over all axes but the first ``axes``."""
     norm: Tensor = torch.linalg.vector_norm(values.flatten(axes), dim=-1)
     return norm
 
@@ -137,11 +130,11 @@ def size(values: Tensor, axes: int = 1) -> Tensor:
 Shape = tuple[int, ...]
 
 Saved = Any
-"""What a stage remembers of the way forwards for the way back; nobody else looks into it."""
+"""Data that a stage saves for its own backward pass."""
 
 
 class Rounded(NamedTuple):
-    """Outputs in float64, (batch, …), how far each may be from the truth, and what the way back needs."""
+    """Float64 outputs (batch, …), bounds on their errors, and data for the backward pass."""
 
     value: Tensor
     error: Tensor
@@ -149,87 +142,87 @@ class Rounded(NamedTuple):
 
 
 class Stage(ABC):
-    """One layer, or several affine ones merged, as the bounds see it."""
+    """One layer, or several merged affine layers."""
 
     @abstractmethod
     def output_shape(self, shape: Shape) -> Shape:
-        """The shape of one output, for inputs of a shape."""
+        """The shape of one output for an input of the given shape."""
 
     @property
     def smooth(self) -> bool:
-        """Whether its derivative is continuous."""
+        """Whether the derivative is continuous."""
         return True
 
     @abstractmethod
     def apply(self, points: Tensor) -> Tensor:
-        """The layer at (batch, …) points, in their precision."""
+        """Evaluate the layer at (batch, …) points, in their precision."""
 
     @abstractmethod
     def forward(self, before: Reach, radius: Tensor | None, values: Stage) -> tuple[Reach, Saved]:
-        """Forwards: how far its outputs move.
+        """Bound the movement of the outputs.
 
         Args:
-            radius: (batch,) of the balls; None for all of space.
-            values: the stage that acts on the values at the samples: another one than this, which acts on
-                moves in the units of the cost, where a whitening was merged into it.
+            radius: (batch,) radii of the balls; None for the whole space.
+            values: the stage that maps values at the samples. It differs from ``self``, which maps moves in
+                the units of the cost, if a whitening was merged into ``self``.
         """
 
     @abstractmethod
     def backward(self, rows: Rows, saved: Saved, totals: Totals, position: Position) -> Rows:
-        """Backwards: gradients in its inputs from those in its outputs; adds to the totals."""
+        """Map gradients at the outputs to gradients at the inputs, and add to the totals."""
 
     @abstractmethod
     def forward_rounding(self, value: Tensor, error: Tensor) -> Rounded:
-        """Its outputs in float64 and their error, entry by entry, from those of its inputs."""
+        """Propagate values in float64 and elementwise error bounds."""
 
     @abstractmethod
     def backward_rounding(self, size: Tensor, error: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
-        """(batch,) lengths and errors of a row in its inputs from those in its outputs."""
+        """(batch,) length and error of a row at the inputs, from those at the outputs."""
 
     @abstractmethod
     def paper_constants(self, length: float, curvature: float) -> tuple[float, float]:
-        """α and β of eq:lipschitzconsts behind it, with the constants that the paper prints."""
+        """α and β of eq:lipschitzconsts behind this stage, with the constants printed in the paper."""
 
     @abstractmethod
     def table_rows(
         self, path: str, kind: str, before: Reach, behind: float, added: dict[str, Tensor]
     ) -> list[LayerBound]:
-        """Its lines in the table of layers.
+        """Rows of the layer table.
 
         Args:
-            before: the reach of its inputs, over all of space.
-            behind: the Lipschitz constant of the network up to and including it.
-            added: what each path adds to the curvature by the sum rule, (1,).
+            before: reach of the inputs over the whole space.
+            behind: Lipschitz constant of the network up to and including this stage.
+            added: (1,) contribution of each path to the curvature by the sum rule.
         """
 
     def amplify(self, size: float) -> float:
-        """How large numbers of this size, at most, become on any way that ends in it, none of which shrinks
-        them."""
+        """Bound the size of numbers behind this stage, over all paths and without counting contractions."""
         return size * max(1.0, self.paper_constants(1.0, 0.0)[0])
 
     @property
     def depth(self) -> int:
-        """How many activations, and maxima over windows, one meets in it at most."""
+        """Largest number of activations and max-pooling layers on a path through the stage."""
         return 0
 
     @property
     def inner_steps(self) -> list[Step]:
-        """The steps inside of it."""
+        """Steps nested in this stage."""
         return []
 
     @property
     def inner_widths(self) -> list[int]:
-        """How many units the layers inside of it have."""
+        """Numbers of units of nested layers."""
         return []
 
 
 class Affine(Stage):
-    """The passes, from what an operator knows of A.
+    """An affine layer x ↦ Ax + b; ``operators`` has its kinds.
 
     Attributes:
-        norm: ‖A‖; absolute_norm: ‖|A|‖; paper_norm: ‖A‖ as the paper would have it.
+        norm: ‖A‖; absolute_norm: ‖|A|‖; paper_norm: ‖A‖ by the paper's formula.
         row_norms, column_norms: (*out_shape) and (*in_shape) Euclidean norms.
-        rounding: relative error of ``apply`` and ``transpose``; bias_size: sizes that b was summed from.
+        rounding: relative error of ``apply`` and ``transpose``.
+        bias_size: absolute sum of the terms of b.
     """
 
     in_shape: Shape
@@ -278,7 +271,7 @@ class Affine(Stage):
 
     @property
     def written(self) -> Tensor | None:
-        """A, where it is a matrix already."""
+        """A, if it is stored as a matrix."""
         return None
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -299,14 +292,12 @@ class Affine(Stage):
         return Reach(length, unit, self.norm * before.curvature, center, error, matrix=matrix), None
 
     def backward(self, rows: Rows, saved: Saved, totals: Totals, position: Position) -> Rows:
-        bent = (
-            None
-            if rows.curvature is None
-            else times(rows.curvature, rows.length.new_tensor(self.norm * self.norm))
-        )
+        curvature = rows.curvature
+        if curvature is not None:
+            curvature = times(curvature, rows.length.new_tensor(self.norm * self.norm))
         totals.gain = totals.gain * self.norm
         if position.ends:
-            return replace(rows, curvature=bent)
+            return replace(rows, curvature=curvature)
         center, room = (rows.low + rows.high) / 2, (rows.high - rows.low) / 2
         room = room + (self.rounding + slack(1)) * rows.largest
         form = (*rows.low.shape[:2], *self.in_shape)
@@ -314,8 +305,7 @@ class Affine(Stage):
         spread = self.absolute_transpose(room.flatten(0, 1)).reshape(form)
         cap = self.column_norms * rows.length.reshape(*form[:2], *([1] * len(self.in_shape)))
         low, high = torch.maximum(pulled - spread, -cap), torch.minimum(pulled + spread, cap)
-        made = Rows(low, high, self.norm * rows.length, bent)
-        return replace(made, length=torch.minimum(made.length, size(made.largest, 2)))
+        return Rows(low, high, self.norm * rows.length, curvature).capped()
 
     def forward_rounding(self, value: Tensor, error: Tensor) -> Rounded:
         error = self.absolute(error + self.rounding * value.abs())
@@ -337,12 +327,12 @@ class Affine(Stage):
 
 
 Trace = list[Saved]
-"""What each step met on the way forwards."""
+"""Data saved by each step for the backward pass."""
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One layer, or several affine ones merged: where it is in the model, what it is, and how it acts."""
+    """A stage with its place in the model."""
 
     path: str
     kind: str
@@ -355,19 +345,19 @@ class Step:
 
     @property
     def action(self) -> Stage:
-        """How moves of the input, in the units of the cost, act."""
+        """The stage as it acts on moves in the units of the cost."""
         return self.stage if self.whitened is None else self.whitened
 
 
 def run_steps(steps: list[Step], points: Tensor) -> Tensor:
-    """The network at (batch, *shape) points, in their precision."""
+    """Evaluate the network at (batch, *shape) points, in their precision."""
     for step in steps:
         points = step.stage.apply(points)
     return points
 
 
 def forward(steps: list[Step], reach: Reach, radius: Tensor | None) -> tuple[Reach, Trace]:
-    """From the inputs to the outputs: the reach of the last step, and what each step met."""
+    """Run a forward pass; return the reach of the last step and the data saved by each step."""
     trace: Trace = []
     for step in steps:
         reach, saved = step.action.forward(reach, radius, step.stage)
@@ -378,11 +368,11 @@ def forward(steps: list[Step], reach: Reach, radius: Tensor | None) -> tuple[Rea
 def backward(
     steps: list[Step], trace: Trace, rows: Rows, totals: Totals, *, whole: bool = True, inside: bool = False
 ) -> Rows:
-    """From the outputs to the inputs: pull rows back through the steps, adding to the totals.
+    """Run a backward pass from the outputs to the inputs, adding to the totals.
 
     Args:
-        whole: go through the very first operator as well; without it only M does.
-        inside: the steps are a branch, which is no cut of the network.
+        whole: whether to pass rows through the first operator too; otherwise only M.
+        inside: whether the steps form a branch, which is not a cut of the network.
     """
     for index in range(len(steps) - 1, -1, -1):
         place = Position(steps[index].path, inside, ends=not (whole or index > 0 or inside))
@@ -391,7 +381,7 @@ def backward(
 
 
 def forward_rounding(steps: list[Step], value: Tensor, error: Tensor) -> Rounded:
-    """Values in float64 behind the steps, their errors, and what each step met."""
+    """Propagate float64 values and their error bounds through the steps."""
     trace: Trace = []
     for step in steps:
         value, error, saved = step.stage.forward_rounding(value, error)
@@ -400,7 +390,7 @@ def forward_rounding(steps: list[Step], value: Tensor, error: Tensor) -> Rounded
 
 
 def backward_rounding(steps: list[Step], trace: Trace, size: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
-    """(batch,) lengths and errors of gradients before the steps."""
+    """Propagate (batch,) lengths and errors of gradients back through the steps."""
     for step, saved in zip(reversed(steps), reversed(trace), strict=True):
         size, error = step.stage.backward_rounding(size, error, saved)
     return size, error
@@ -414,39 +404,39 @@ def paper_constants(steps: list[Step], length: float, curvature: float = 0.0) ->
 
 
 def amplification(steps: list[Step], size: float = 1.0) -> float:
-    """∏ max(1, gain): by how much numbers may grow between any two places of the network."""
+    """∏ max(1, gain): the factor by which numbers may grow between any two places of the network."""
     for step in steps:
         size = step.action.amplify(size)
     return size
 
 
 def depth_of(steps: list[Step]) -> int:
-    """How many activations, and maxima over windows, one meets at most."""
+    """Largest number of activations and max-pooling layers on a path."""
     return sum(step.stage.depth for step in steps)
 
 
 def widths(steps: list[Step]) -> list[int]:
-    """How many units each layer has, those of branches included."""
+    """Numbers of units of all layers, branches included."""
     own = [math.prod(step.out_shape) for step in steps]
     return own + [width for step in steps for width in step.stage.inner_widths]
 
 
 def assumptions_of(steps: list[Step]) -> tuple[str, ...]:
-    """All rules of the user's in some steps, by name."""
-    found: list[str] = []
+    """Names of the user-defined rules in the steps, without repetition."""
+    names: list[str] = []
     for step in steps:
-        found += step.assumptions
-        found += assumptions_of(step.stage.inner_steps)
-    return tuple(dict.fromkeys(found))
+        names += [*step.assumptions, *assumptions_of(step.stage.inner_steps)]
+    return tuple(dict.fromkeys(names))
 
 
 def table_rows_of(
     steps: list[Step], reach: Reach, added: dict[str, Tensor]
 ) -> tuple[list[LayerBound], Reach]:
-    """The lines of some steps, from the reach of their inputs over all of space; and the reach behind them.
+    """The layer table of some steps, and the reach behind them.
 
     Args:
-        added: what each path adds to the curvature by the sum rule, (1,).
+        reach: of the inputs, over the whole space.
+        added: (1,) contribution of each path to the curvature by the sum rule.
     """
     lines: list[LayerBound] = []
     for step in steps:

@@ -1,4 +1,4 @@
-"""What is proven about ∇_x ℓ: for all inputs, or on a ball around each sample."""
+"""Bounds on ∇_x ℓ and its derivative: for all inputs, or on a ball around each sample."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ VALIDITY = (
 
 
 UNSPECIFIED = ("the bounds themselves, which certus did not derive",)
-"""What a bound assumes that somebody else has made."""
+"""Assumption of a bound that was not computed by certus."""
 
 
 def format_assumptions(assumptions: tuple[str, ...]) -> str:
-    """Assumptions as a sentence."""
+    """Return assumptions as a sentence."""
     return f"Assumed: {'; '.join(assumptions)}."
 
 
 def validity_statement(assumptions: tuple[str, ...]) -> str:
-    """What a bound is valid for, in a sentence or two."""
+    """Return the validity of a bound in one or two sentences."""
     return f"{format_assumptions(assumptions)} If that holds: {VALIDITY}" if assumptions else VALIDITY
 
 
 @dataclass(frozen=True)
 class LayerBound:
-    """One line of the table, layer by layer.
+    """A row of the layer table.
 
     Attributes:
-        path, kind: where it is in the model, and what.
-        norm: operator norm of an affine layer, largest size of σ' of an activation.
-        second_derivative: largest size of σ'' of an activation; 0 for an affine layer.
+        path, kind: location in the model, and type.
+        norm: operator norm of an affine layer, or largest |σ'| of an activation.
+        second_derivative: largest |σ''| of an activation; 0 for an affine layer.
         lipschitz: Lipschitz constant of the network up to and including this layer, in the cost's norm.
-        curvature: what the layer adds to the bound by the sum rule.
+        curvature: contribution of the layer to the bound by the sum rule.
     """
 
     path: str
@@ -55,7 +55,7 @@ class LayerBound:
 
 @dataclass(frozen=True, eq=False)
 class SmoothnessBound:
-    """Upper bounds that hold at every input and label, in the norm of a cost.
+    """Upper bounds for every input and label, in the norm of a cost.
 
     Attributes:
         bounds: L⁺ ≥ sup λ_max(∇²_x ℓ) by each rule: "paper" (as printed), "corrected", "sum" and "max".
@@ -63,10 +63,10 @@ class SmoothnessBound:
         output_lipschitz: that of all outputs together, into L2.
         margin_lipschitz: (classes, classes) [k, y]: that of F_k − F_y; None for regression.
         margin_curvature: (classes, classes) [k, y]: sup λ⁺_max(∇²(F_k − F_y)); None for regression.
-        layers: the table; the last line is the loss itself.
-        obstacle: path of the layer, or a reason, that prevents a finite L⁺; None if there is one.
-        cost: the cost whose norm all of this refers to.
-        assumptions: what it rests on that certus did not derive itself, by name.
+        layers: the layer table; the last row is the loss itself.
+        obstacle: path of the layer, or a reason, that prevents a finite L⁺; None if L⁺ is finite.
+        cost: the cost whose norm all bounds refer to.
+        assumptions: names of everything that the bounds rest on without proof.
     """
 
     bounds: dict[str, float]
@@ -81,28 +81,27 @@ class SmoothnessBound:
 
     @property
     def evidence(self) -> Evidence:
-        """ "proven", or "assumed" if it rests on ``assumptions``."""
+        """Proven, or assumed if the bound rests on ``assumptions``."""
         return Evidence.resting_on(self.assumptions)
 
     @property
     def curvature(self) -> float:
-        """The bound L⁺: the smallest of all."""
+        """The bound L⁺: the smallest of ``bounds``."""
         return min(self.bounds.values())
 
     @property
     def rule(self) -> str:
-        """The name of the rule that gives it."""
+        """The name of the rule that gives the smallest bound."""
         return min(self.bounds, key=lambda name: self.bounds[name])
 
     @property
     def gamma(self) -> float:
-        """γ above which sγ > L⁺, so that the inner problem is strongly concave everywhere; ∞ if none is
-        known."""
+        """γ above which sγ > L⁺, so that the inner problem is strongly concave everywhere; may be ∞."""
         return self.gammas[self.rule]
 
     @property
     def gammas(self) -> dict[str, float]:
-        """The same for each bound. (The paper's own tables print L⁺ itself, for a cost of modulus 1.)"""
+        """That γ for each rule. (The paper's own tables print L⁺ itself, for a cost of modulus 1.)"""
         modulus = self.cost.strong_convexity
         return {
             name: 0.0 if bound == 0 else (bound / modulus if modulus > 0 else math.inf)
@@ -113,25 +112,26 @@ class SmoothnessBound:
         """Raise ``ContradictionError`` if a curvature that was attained somewhere exceeds the bound.
 
         Args:
-            curvature: found in float64, such as ``largest_curvature(…).largest``; its rounding, relative to
-                itself and to what it may cancel down from, is taken off.
+            curvature: computed in float64, such as ``largest_curvature(…).largest``; its rounding, relative
+                to
+                itself and to the terms that may cancel, is subtracted.
         """
         sizes = [bound for bound in self.bounds.values() if math.isfinite(bound)]
         lowered = curvature - MANY * abs(curvature) - THOUSANDS * max(sizes, default=0.0)
         if lowered > self.curvature:
             raise contradiction(
-                f"the loss bends by {lowered!r} at some input, and by at most {self.curvature!r} at all",
+                f"the loss has curvature {lowered!r} at some input, and at most {self.curvature!r} at all",
                 (f"the {self.rule} rule",),
                 self.assumptions,
             )
 
     @property
     def dominant_layer(self) -> LayerBound:
-        """The layer that adds most to the curvature."""
+        """The layer with the largest contribution to the curvature."""
         return max(self.layers, key=lambda layer: layer.curvature)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything but the matrices of margins; infinities become None."""
+        """Return all but the margin matrices; infinities become None."""
         layers = [{name: _plain(value) for name, value in vars(layer).items()} for layer in self.layers]
         return {
             "evidence": self.evidence,
@@ -150,17 +150,17 @@ class SmoothnessBound:
 
 @dataclass(frozen=True, eq=False)
 class LocalBound:
-    """Upper bounds on the ball of a radius, in the cost's norm, around each sample.
+    """Upper bounds on a ball around each sample, in the cost's norm.
 
     Attributes:
-        curvature: (batch,) L⁺ there; bounds has it by rule: "corrected", "sum" and "max".
+        curvature: (batch,) L⁺ there; bounds: by rule, "corrected", "sum" and "max".
         lipschitz: (batch,) Lipschitz constant of the loss.
         margin_lipschitz: (batch, classes) that of F_k − F_y; 0 for k = y; None for regression.
         margin_curvature: (batch, classes) sup λ⁺_max(∇²(F_k − F_y)); None for regression.
         margins: (batch, classes) F_k − F_y at the sample itself, rounded up; None for regression.
         error: (batch,) largest probability q of all other classes; None for regression.
         radius: (batch,).
-        assumptions: what it rests on that certus did not derive itself, by name.
+        assumptions: names of everything that the bounds rest on without proof.
     """
 
     bounds: dict[str, Tensor]
@@ -175,7 +175,7 @@ class LocalBound:
 
     @property
     def evidence(self) -> Evidence:
-        """ "proven", or "assumed" if it rests on ``assumptions``."""
+        """Proven, or assumed if the bound rests on ``assumptions``."""
         return Evidence.resting_on(self.assumptions)
 
 

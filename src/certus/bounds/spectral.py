@@ -1,12 +1,11 @@
-"""Operator norms that are upper bounds. Power iteration approaches a norm from below: it is never used.
+"""Upper bounds on operator norms. Power iteration gives lower bounds, and is never used.
 
 - ``matrix_norm``: the largest eigenvalue of the smaller Gram matrix; beyond a size, Gram iteration,
-  ‖A‖ ≤ ‖(AᵀA)^(2^(t−1))‖_F^(1/2^t) for every t, continued until it moves by less than 0.1%.
+  ‖A‖ ≤ ‖(AᵀA)^(2^(t−1))‖_F^(1/2^t) for every t, continued until it changes by less than 0.1%.
 - ``circulant_norm``: a convolution with zero padding is part of a circular one on any torus that holds the
-  padded input, so the largest norm over its frequencies is an upper bound. On the unpadded torus it is not
-  one.
+  padded input, so the largest norm over its frequencies is an upper bound. On the unpadded torus it is not.
 
-Everything is float64 on the CPU; ``certus.rounding.inflate`` raises results by more than its rounding.
+Everything is float64 on the CPU; ``certus.rounding.inflate`` raises results by more than their rounding.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _CACHED = 512
 
 
 def cached(compute: Callable[[], float], *content: Tensor | object) -> float:
-    """``compute()``, remembered for equal content: tensors by their bytes, the rest by its representation."""
+    """Return ``compute()``, cached by content: tensors by their bytes, other values by their ``repr``."""
     digest = hashlib.sha256()
     for part in content:
         if isinstance(part, Tensor):
@@ -46,7 +45,7 @@ def cached(compute: Callable[[], float], *content: Tensor | object) -> float:
 
 
 def matrix_norm(matrix: Tensor) -> float:
-    """Upper bound on ‖A‖ for one real matrix, tight to 0.1% or better."""
+    """Upper bound on ‖A‖ of a real matrix, tight to 0.1% or better."""
     if matrix.numel() == 0:
         return 0.0
     return float(_largest(matrix.unsqueeze(0))) * inflate(max(matrix.shape))
@@ -68,8 +67,8 @@ def quadratic_norm(matrix: Tensor, weights: Tensor) -> Tensor:
 def gram_iteration(matrices: Tensor, tolerance: float = 1e-3, most: int = 16) -> float:
     """Upper bound on the largest norm among (count, m, n) matrices, real or complex.
 
-    The Frobenius norm of a power of the Gram matrix bounds that of its largest eigenvalue; each squaring
-    halves, in the exponent, what the other eigenvalues add.
+    The Frobenius norm of a power of the Gram matrix bounds the same power of its largest eigenvalue; each
+    squaring halves, in the exponent, the contribution of the other eigenvalues.
     """
     largest = float(matrices.abs().max()) or 1.0  # scaled by it, or squares of squares would vanish
     matrices = matrices / largest
@@ -90,7 +89,7 @@ def gram_iteration(matrices: Tensor, tolerance: float = 1e-3, most: int = 16) ->
 
 
 def _largest(matrices: Tensor) -> float:
-    """The largest norm among (count, m, n) matrices, before inflation."""
+    """Largest norm among (count, m, n) matrices, before inflation."""
     if min(matrices.shape[1:]) > _DENSE:
         return gram_iteration(matrices)
     few = max(1, _AT_ONCE // matrices[0].numel())

@@ -1,4 +1,4 @@
-"""What prevents a proof, and what to put in its place."""
+"""Validation of models: layers that prevent a proof of smoothness, and their replacements."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class UnsupportedLayer:
 
 
 def validate(model: nn.Module, input_shape: Shape | None = None) -> list[UnsupportedLayer]:
-    """Every layer, and every call of a function, that prevents a proof of smoothness; empty if none does.
+    """List every layer, and every call of a function, that prevents a proof of smoothness.
 
     Args:
-        input_shape: of one input; needed for a model with a forward of its own, unless it begins with a
-            linear layer.
+        input_shape: of one input; needed for a model with its own forward, unless it begins with a linear
+            layer.
 
-    >>> [(found.path, found.replacement) for found in validate(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))]
+    >>> [(layer.path, layer.replacement) for layer in validate(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))]
     [('1', 'ELU(alpha=1.0)')]
     """
     require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
@@ -75,14 +75,14 @@ def validate(model: nn.Module, input_shape: Shape | None = None) -> list[Unsuppo
 
 
 def _plain(module: nn.Module) -> bool:
-    """Whether a layer is judged by itself: it has a rule, or hooks, of which nothing more can be said."""
+    """Whether a layer can be judged on its own: it has a rule, or hooks."""
     return (
         find_rule(module) is not None or has_hooks(module) or (is_sequential(module) and is_modified(module))
     )
 
 
 def _inspect_graph(model: nn.Module, shape: Shape) -> list[UnsupportedLayer]:
-    """The same of a model whose graph must be taken."""
+    """Validate a model by its exported graph."""
     try:
         unknown, steps = inspect_graph(model, shape, is_graph_leaf, read_layers)
     except UnsupportedError as reason:
@@ -103,11 +103,10 @@ def _kinked(model: nn.Module, step: Step) -> UnsupportedLayer:
 
 
 def smooth(model: nn.Module, input_shape: Shape | None = None) -> nn.Module:
-    """A copy of the model with smooth layers in place of those that are not: ELU for ReLU, average for max
-    pooling.
+    """Return a copy of the model with smooth layers: ELU for ReLU, average pooling for max pooling.
 
-    The weights are kept, but the function is another one: train it further. A layer without a replacement
-    raises; the message names its path. For a function that a ``forward`` calls it names your line.
+    The weights are kept, but the function changes: train it further. A layer without a replacement raises
+    ``UnsupportedError`` with its path, and a function that a ``forward`` calls with its line.
 
     >>> smooth(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))[1]
     ELU(alpha=1.0)
@@ -134,8 +133,7 @@ def smooth(model: nn.Module, input_shape: Shape | None = None) -> nn.Module:
 
 
 def smoothing_hint(model: nn.Module, input_shape: Shape) -> str:
-    """How to make a model smooth: by ``smooth``, where it can, or the functions to replace, by their lines;
-    empty if it is."""
+    """Return advice for making a model smooth; empty if it is smooth."""
     obstacles = validate(model, input_shape)
     hopeless = [each for each in obstacles if not each.repairable]
     if not obstacles:

@@ -67,5 +67,5 @@ def test_a_cost_of_ones_own() -> None:
 
 def test_a_bound_below_what_is_there_is_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SmoothnessBound, "curvature", property(lambda bound: 1e-6))
-    with pytest.raises(ContradictionError, match=r"the loss bends by .* and by at most 1e-06 at all"):
+    with pytest.raises(ContradictionError, match=r"the loss has curvature .* and at most 1e-06 at all"):
         trained(model(nn.Tanh()))
