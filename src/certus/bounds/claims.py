@@ -1,25 +1,20 @@
 """Validation of activations and layer rules that users register.
 
-Activations of the user's, tried before they are used: derivatives, ranges, peaks, kinks.
+The bounds take σ, σ' and σ'' and the ranges of the last two from an ``Activation``. Points can refute all of
+it, and are tried on all scales:
 
-A bound takes three functions σ, σ' and σ'' and the ranges of the last two from an ``Activation``. All of it
-can be refuted by points, and is, on a spread of them over all scales:
+- σ' and σ'' against autograd of σ and σ', where it is defined;
+- by the mean value theorem (σ(b) − σ(a))/(b − a) lies in the range of σ' on [a, b], and likewise for σ' and
+  σ'': for small intervals everywhere, each bisected towards its worst half, which reveals unlisted kinks;
+- every value of σ' and σ'' lies in the ranges of the intervals around it, peaks in particular, and in that of
+  the whole line;
+- the relation ``joint`` of σ'' and σ', and ``paper_curvature``, which must not be too small.
 
-- σ' and σ'' against autograd of σ and σ', where that says something;
-- by the mean value theorem (σ(b) − σ(a))/(b − a) lies in the range of σ' on [a, b], and so for σ' and σ'':
-  of small intervals everywhere, each halved towards the worst, so that an unknown kink stands out;
-- every value of σ' and σ'' lies in the ranges of the intervals around it, peaks above all, and in that of the
-  whole line;
-- what ``joint`` says of σ'' and σ', and that ``paper_curvature`` is not too small.
+A rule describes a layer as an ``Operator``, an ``Activation``, a ``MaxPool``, ``Branches`` or a user's own
+``Stage``. Its outputs are compared with the layer's at points of size 10⁻³ to 10⁶, in float64. For operators
+the transpose and all norms are tested too, for a user's stage the bounds on the movement of its outputs.
 
-Nothing here is a proof: a claim that passes is still *assumed*.
-
-Rules of the user's, tried against the layers that they speak for: values, and the norms of operators.
-
-A rule says what a layer computes, as an ``Operator``, an ``Activation``, ``MaxPool``, ``Branches`` or a
-``Stage`` of its own. It is run beside the layer at points from 10⁻³ to 10⁶ in size, in float64. Of an
-operator, whoever wrote its class, the transpose and every norm that a bound uses are tried too; of a kind of
-stage that certus does not know, how far it says that its outputs move. What passes is still *assumed*.
+None of this is a proof: a claim that passes is still *assumed*.
 """
 
 from __future__ import annotations
@@ -72,12 +67,12 @@ def check_activation(where: str, activation: Activation) -> None:
         _check_secants(where, name, function, ranges, points)
         _check_ranges(where, name, derivative, ranges, points)
     _check_joint(where, base, points)
-    _check_printed(where, activation)
+    _check_paper_curvature(where, activation)
     _PASSED.add(activation)
 
 
 def _spread(base: Activation) -> Tensor:
-    """Points of all scales, and some around every peak and kink, in increasing order."""
+    """Points of all scales, and points around every peak and kink, in increasing order."""
     sizes = torch.logspace(-6, math.log10(_FAR), 240, dtype=torch.float64)
     line = torch.linspace(-12, 12, 601, dtype=torch.float64) + 0.00314159  # off the round numbers
     special = [
@@ -102,19 +97,20 @@ def _check_finite(where: str, name: str, function: Function, points: Tensor) -> 
 def _check_derivative(
     where: str, name: str, function: Function, derivative: Function, points: Tensor
 ) -> None:
-    """Autograd says the same, up to 10⁻⁷; at a point where it jumps, one of what it says beside it."""
+    """Compare with autograd, up to 10⁻⁷; where it jumps, with its values on both sides."""
     apart = 1e-9 * (1 + points.abs())
-    told = [_autograd(function, at) for at in (points - apart, points, points + apart)]
-    known = [slopes for slopes in told if slopes is not None]
-    if not known:
+    sides = [_autograd(function, at) for at in (points - apart, points, points + apart)]
+    slopes = [slope for slope in sides if slope is not None]
+    if not slopes:
         return
-    stacked, claimed = torch.stack(known), derivative(points)
+    stacked, claimed = torch.stack(slopes), derivative(points)
     room = 1e-7 * (1 + stacked.abs().amax(0))
     off = torch.maximum(claimed - stacked.amax(0), stacked.amin(0) - claimed) - room
     worst = _worst(off.nan_to_num(-1.0))  # autograd of some functions is NaN far out
     if worst is not None:
-        _refute(
-            where, name, float(claimed[worst]), points[worst], f"autograd finds {float(stacked[-1, worst])!r}"
+        raise ClaimError(
+            f"{where} is refuted: it claims {name} = {float(claimed[worst])!r} at "
+            f"z = {float(points[worst])!r}; autograd gives {float(stacked[-1, worst])!r}."
         )
 
 
@@ -129,19 +125,20 @@ def _autograd(function: Function, points: Tensor) -> Tensor | None:
 
 
 def _check_secants(where: str, name: str, function: Function, ranges: _Ranges, points: Tensor) -> None:
-    """The mean value theorem on all intervals between neighbours, each halved towards the worse half."""
+    """Test the mean value theorem on all intervals between neighbours, each bisected towards its worse
+    half."""
     ends = _apart(points)
     low, high = ends[:-1], ends[1:]
     off = _beyond(function, ranges, low, high)
     for _ in range(_HALVINGS):
         worst = _worst(off)
         if worst is not None:
-            one = slice(worst, worst + 1)
-            least, most = (float(side) for side in ranges(low[one], high[one]))
-            mean = float((function(high[one]) - function(low[one])) / (high[one] - low[one]))
+            at = slice(worst, worst + 1)
+            least, most = (float(side) for side in ranges(low[at], high[at]))
+            mean = float((function(high[at]) - function(low[at])) / (high[at] - low[at]))
             raise ClaimError(
                 f"{where} is refuted: it claims that {name} lies between {least:.9g} and {most:.9g} from "
-                f"z = {float(low[one])!r} to {float(high[one])!r}; its mean there is {mean:.9g}."
+                f"z = {float(low[at])!r} to {float(high[at])!r}; its mean there is {mean:.9g}."
             )
         middle = (low + high) / 2
         left, right = _beyond(function, ranges, low, middle), _beyond(function, ranges, middle, high)
@@ -150,16 +147,16 @@ def _check_secants(where: str, name: str, function: Function, ranges: _Ranges, p
 
 
 def _apart(points: Tensor) -> Tensor:
-    """Those of increasing points that are not too near to the last one for a quotient of differences."""
-    kept = [float(points[0])]
+    """Increasing points, without those too close to their predecessor for a difference quotient."""
+    chosen = [float(points[0])]
     for point in points.tolist():
-        if point - kept[-1] > 1e-7 * (1 + abs(point)):
-            kept.append(point)
-    return points.new_tensor(kept)
+        if point - chosen[-1] > 1e-7 * (1 + abs(point)):
+            chosen.append(point)
+    return points.new_tensor(chosen)
 
 
 def _beyond(function: Function, ranges: _Ranges, low: Tensor, high: Tensor) -> Tensor:
-    """How far the mean of a derivative is outside its range, with the rounding taken off."""
+    """Distance of the mean of a derivative to its range, less rounding."""
     ends, width = (function(low), function(high)), high - low
     secants = (ends[1] - ends[0]) / width
     room = _ROUNDING * (1 + ends[0].abs() + ends[1].abs() + low.abs() + high.abs()) / width
@@ -168,7 +165,7 @@ def _beyond(function: Function, ranges: _Ranges, low: Tensor, high: Tensor) -> T
 
 
 def _check_ranges(where: str, name: str, function: Function, ranges: _Ranges, points: Tensor) -> None:
-    """No value leaves the range of an interval around it, nor that of a half-line or the whole line."""
+    """Check values against the ranges of intervals around them, of half-lines and of the whole line."""
     low, middle, high = points[:-2], points[1:-1], points[2:]
     values = function(points)
     turns = (values[1:-1] - values[:-2]) * (values[2:] - values[1:-1]) <= 0
@@ -178,20 +175,20 @@ def _check_ranges(where: str, name: str, function: Function, ranges: _Ranges, po
     far = torch.full_like(tried, math.inf)
     for ends in ((lows, highs), (-far, highs), (lows, far), (-far, far)):
         least, most = ranges(*ends)
-        found = function(tried)
-        off = torch.maximum(found - most, least - found) - _ROUNDING * (1 + found.abs())
+        values = function(tried)
+        off = torch.maximum(values - most, least - values) - _ROUNDING * (1 + values.abs())
         worst = _worst(off)
         if worst is not None:
             span = f"from z = {float(ends[0][worst]):.9g} to {float(ends[1][worst]):.9g}"
             claim = f"lie between {float(least[worst])!r} and {float(most[worst])!r} {span}"
             raise ClaimError(
                 f"{where} is refuted: it claims that all {name} {claim}, by its ends, peaks and limits; "
-                f"at z = {float(tried[worst])!r} it is {float(found[worst])!r}."
+                f"at z = {float(tried[worst])!r} it is {float(values[worst])!r}."
             )
 
 
 def _zoom(function: Function, low: Tensor, high: Tensor, sign: int) -> Tensor:
-    """Where the function is largest, or smallest, between each pair of ends; found by refining a grid."""
+    """The largest or smallest value between each pair of ends, by refining a grid."""
     share = torch.linspace(0, 1, 33, dtype=torch.float64)
     for _ in range(8):
         grid = low.unsqueeze(1) + (high - low).unsqueeze(1) * share
@@ -212,11 +209,11 @@ def _check_joint(where: str, base: Activation, points: Tensor) -> None:
         return
     worst = _worst(off - 1e-12)
     if worst is not None:
-        found = f"σ' is {float(slope[worst])!r} and σ'' is {float(curvature[worst])!r}"
-        raise ClaimError(f"{where} is refuted: it claims {claim}; at z = {float(points[worst])!r} {found}.")
+        values = f"σ' is {float(slope[worst])!r} and σ'' is {float(curvature[worst])!r}"
+        raise ClaimError(f"{where} is refuted: it claims {claim}; at z = {float(points[worst])!r} {values}.")
 
 
-def _check_printed(where: str, activation: Activation) -> None:
+def _check_paper_curvature(where: str, activation: Activation) -> None:
     printed, sharpest = activation.paper_curvature, activation.extremes.sharpest
     if printed is not None and not printed >= sharpest * (1 - 1e-12):
         raise ClaimError(
@@ -226,13 +223,9 @@ def _check_printed(where: str, activation: Activation) -> None:
 
 
 def _worst(off: Tensor) -> int | None:
-    """The index of the largest entry, if it is positive; NaN counts as the largest."""
+    """Index of the largest entry, if it is positive; NaN counts as the largest."""
     clean = off.nan_to_num(math.inf)
     return int(clean.argmax()) if len(clean) and bool(clean.max() > 0) else None
-
-
-def _refute(where: str, name: str, claimed: float, point: Tensor, found: str) -> None:
-    raise ClaimError(f"{where} is refuted: it claims {name} = {claimed!r} at z = {float(point)!r}; {found}.")
 
 
 _CLOSE = 1e-7
@@ -244,30 +237,30 @@ _FINAL = (Activation, MaxPool, Sum, Dense, Diagonal, Reshape, Chain, Convolution
 
 
 def check_kind(where: str, stage: object) -> None:
-    """Raise if a stage is of a subclass that may say one thing here and another there."""
+    """Raise if a stage is a subclass of a final class, whose methods may be inconsistent."""
     kind = type(stage)
     if isinstance(stage, _FINAL) and kind not in _FINAL:
         parent = next(each.__name__ for each in _FINAL if isinstance(stage, each))
         raise ClaimError(
-            f"{where} returns {kind.__name__}, a subclass of {parent}: it must return {parent} itself, or an "
-            "operator made from `Operator`."
+            f"{where} must return {parent} itself, or a direct subclass of `Operator`; got "
+            f"{kind.__name__}, a subclass of {parent}."
         )
 
 
 def check_layer_values(where: str, module: nn.Module, claimed: Function, shape: Shape) -> None:
-    """Raise unless ``claimed`` computes what the module does at (batch, *shape) points, near and far."""
+    """Raise unless ``claimed`` gives the outputs of the module at (batch, *shape) points of all sizes."""
     generator = torch.Generator().manual_seed(0)
     sizes = torch.logspace(-3, 6, 28, dtype=torch.float64).reshape(-1, *([1] * len(shape)))
     points = sizes * torch.randn(28, *shape, dtype=torch.float64, generator=generator)
     points = torch.cat([torch.zeros_like(points[:1]), points])
     with torch.no_grad(), eval_mode(module):
-        found, expected = _in_double(module, points), claimed(points.clone())
-    if found.shape != expected.shape:
-        shapes = f"{tuple(expected.shape[1:])}; the layer's outputs have {tuple(found.shape[1:])}"
+        outputs, expected = _in_double(module, points), claimed(points.clone())
+    if outputs.shape != expected.shape:
+        shapes = f"{tuple(expected.shape[1:])}; the layer's outputs have {tuple(outputs.shape[1:])}"
         raise ClaimError(f"{where} is refuted: it claims outputs of shape {shapes}.")
     room = _CLOSE * (1 + expected.flatten(1).abs().amax(1))
-    apart = (found - expected).flatten(1).abs()
-    off = torch.where(found.flatten(1) == expected.flatten(1), 0.0, apart).nan_to_num(math.inf)
+    apart = (outputs - expected).flatten(1).abs()
+    off = torch.where(outputs.flatten(1) == expected.flatten(1), 0.0, apart).nan_to_num(math.inf)
     wrong = off.amax(1) > room
     if bool(wrong.any()):
         first = int(wrong.nonzero()[0])
@@ -276,23 +269,23 @@ def check_layer_values(where: str, module: nn.Module, claimed: Function, shape: 
         raise ClaimError(
             f"{where} is refuted: it claims the output {float(expected[first].flatten()[place])!r}, number "
             f"{place}, at an input of size {size:.6g} {format_point(points[first])}; the layer computes "
-            f"{float(found[first].flatten()[place])!r}."
+            f"{float(outputs[first].flatten()[place])!r}."
         )
 
 
 def _in_double(module: nn.Module, points: Tensor) -> Tensor:
-    """The module's outputs in float64, without changing it."""
+    """The outputs of the module in float64, without changing it."""
     weights = [*module.parameters(), *module.buffers()]
     if any(weight.is_floating_point() and weight.dtype != points.dtype for weight in weights):
         module = copy.deepcopy(module).cpu().double()
-    outputs = module(points.clone())  # which it may overwrite
+    outputs = module(points.clone())  # a copy, which it may overwrite
     if not isinstance(outputs, Tensor):
         raise ClaimError(f"{type(module).__name__} must return a tensor to have a rule; got {type(outputs)}.")
     return outputs.cpu().double()
 
 
 def check_operator(where: str, operator: Operator) -> None:
-    """Raise unless transpose, |A| and norms of an operator agree with how it acts."""
+    """Raise unless transpose, |A| and norms of an operator are consistent with its action."""
     generator = torch.Generator().manual_seed(1)
 
     def random(shape: Shape) -> Tensor:
@@ -320,7 +313,7 @@ def check_operator(where: str, operator: Operator) -> None:
 
 
 def _gains(act: Function, pull: Function, vectors: Tensor) -> Tensor:
-    """(batch,) what a map makes of unit vectors near its largest singular value, by a power iteration."""
+    """(batch,) norms of images of unit vectors near the largest singular value, by power iteration."""
     for _ in range(8):
         vectors = pull(act(vectors))
         vectors = vectors / per_sample(vectors.flatten(1).norm(dim=1).clamp_min(1e-300), vectors)
@@ -329,7 +322,7 @@ def _gains(act: Function, pull: Function, vectors: Tensor) -> Tensor:
 
 
 def check_max_pool(where: str, windows: MaxPool) -> None:
-    """Raise unless windows spread what their maximum picks, and no entry is in more of them than claimed."""
+    """Raise unless ``spread`` and ``overlap`` are consistent with the maximum."""
     generator = torch.Generator().manual_seed(2)
     inputs = torch.randn(_ROWS, *windows.in_shape, dtype=torch.float64, generator=generator)
     rows = torch.rand(_ROWS, *windows.out_shape, dtype=torch.float64, generator=generator)
@@ -342,7 +335,7 @@ def check_max_pool(where: str, windows: MaxPool) -> None:
 
 
 def check_reach(where: str, stage: Stage, shape: Shape) -> None:
-    """Raise unless a stage of another kind moves its outputs, and curvatures, no more than it says."""
+    """Raise unless the outputs of a user's stage move, and curve, at most as it claims."""
     generator = torch.Generator().manual_seed(3)
     points, moves = (
         torch.randn(4 * _ROWS, *shape, dtype=torch.float64, generator=generator) for _ in range(2)
@@ -354,7 +347,7 @@ def check_reach(where: str, stage: Stage, shape: Shape) -> None:
     behind, _ = stage.forward(Reach(ones, torch.ones_like(points[:1]), 0 * ones), None, stage)
     low, middle, high = (stage.apply(points + step * moves) for step in (-1e-4, 0.0, 1e-4))
     slopes, curvatures = (high - low) / 2e-4, (high + low - 2 * middle) / 1e-8
-    # What quotients of differences in float64 may be off by.
+    # Error of difference quotients in float64.
     room = 1e-11 * (1 + middle.abs().amax())
     lengths = slopes.flatten(1).norm(dim=1) - room * 1e4
     _require(where, "outputs that move by a `length`", lengths, behind.length * (1 + 1e-4))
@@ -364,20 +357,20 @@ def check_reach(where: str, stage: Stage, shape: Shape) -> None:
 
 
 def _single(shape: Shape, generator: torch.Generator) -> Tensor:
-    """Some of the unit vectors, (rows, *shape)."""
+    """Some unit vectors, (rows, *shape)."""
     count = math.prod(shape)
     places = torch.randperm(count, generator=generator)[:_ROWS].unsqueeze(1)
     blank = torch.zeros(len(places), count, dtype=torch.float64)
     return blank.scatter_(1, places, 1.0).reshape(-1, *shape)
 
 
-def _require(where: str, name: str, found: Tensor, claimed: Tensor) -> None:
-    """Raise where something found exceeds what is claimed, beyond rounding."""
-    off = (found - claimed * _UP - 1e-12).nan_to_num(math.inf)
+def _require(where: str, name: str, observed: Tensor, claimed: Tensor) -> None:
+    """Raise if an observed value exceeds the claimed one, beyond rounding."""
+    off = (observed - claimed * _UP - 1e-12).nan_to_num(math.inf)
     if bool((off > 0).any()):
         place = int(off.flatten().argmax())
-        values = float(found.flatten()[place]), float(claimed.expand_as(found).flatten()[place])
+        values = float(observed.flatten()[place]), float(claimed.expand_as(observed).flatten()[place])
         raise ClaimError(
-            f"{where} is refuted: it claims {name} of at most {values[1]!r}; a vector that was tried "
-            f"has {values[0]!r}."
+            f"{where} is refuted: it claims {name} of at most {values[1]!r}; a tested vector has "
+            f"{values[0]!r}."
         )

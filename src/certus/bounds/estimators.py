@@ -1,23 +1,4 @@
-"""Fitted scikit-learn models read as networks.
-
-What a reader makes of a fitted model.
-
-Constructor parameters of scikit-learn's estimators that the readers know.
-
-A rule speaks for one class and for the values of its parameters that were looked at. Any other class, a
-subclass included, any other parameter, such as one of a later version, and any other value are refused by
-name.
-
-A fitted model beside its reading: both are run on the same rows, near and far.
-
-Compared are ``predict``, ``decision_function``, ``predict_proba`` and the ``transform`` of the steps before.
-
-Scalers and other linear steps before a model, as x ↦ Ax + b.
-
-Every step is read from its fitted attributes. A pipeline is the composition of its steps; a column
-transformer stacks the maps of its columns.
-
-Fitted estimators of scikit-learn, read exactly.
+"""Fitted scikit-learn estimators, read exactly as networks.
 
 | estimator | network | loss |
 |---|---|---|
@@ -28,10 +9,14 @@ Fitted estimators of scikit-learn, read exactly.
 | LinearRegression, Ridge | linear outputs | squared error |
 | MLPClassifier, MLPRegressor | its layers | logistic or cross-entropy; squared error |
 
-alone, or at the end of a ``Pipeline`` of linear steps, which are folded into the first layer. Parameters that
-are not known are refused (``parameters``). What was read is run beside the model itself, on random rows and
-on the caller's (``equivalence``), so that a version of scikit-learn that means something else by an attribute
-is refused and not misread.
+on their own, or at the end of a ``Pipeline`` of linear steps x ↦ Ax + b (scalers, PCA, column transformers),
+which are read from their fitted attributes and folded into the first layer.
+
+A rule holds for one class and for listed values of its constructor parameters (``SIGNATURES``). Any other
+class, subclasses included, any other parameter, such as one of a later version, and any other value are
+refused by name. The network is then compared with the estimator on random rows and on the caller's
+(``predict``, ``decision_function``, ``predict_proba``, and ``transform`` of the preceding steps), so that a
+version of scikit-learn with other attributes is refused and not misread.
 """
 
 from __future__ import annotations
@@ -59,19 +44,19 @@ class AffineMap:
     offset: np.ndarray[Any, Any]
 
     def after(self, first: AffineMap) -> AffineMap:
-        """The map that takes the one given first."""
+        """The composition self ∘ first."""
         return AffineMap(self.matrix @ first.matrix, self.matrix @ first.offset + self.offset)
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A fitted model as a network in float64 of the rows that it takes.
+    """A fitted model as a float64 network of its input rows.
 
     Attributes:
-        network: (n, features) → (n, outputs); linear models are one ``nn.Linear``, whatever scaled the rows.
-        criterion: the loss that the model is fitted by, without its regularisation.
-        classes: the labels that codes 0, 1, … stand for; None for a regression.
-        model: the fitted model itself; before: the linear steps before its last one, together.
+        network: (n, features) → (n, outputs); a linear model is one ``nn.Linear``, scaling included.
+        criterion: the loss that the model minimises, without regularisation.
+        classes: labels of the codes 0, 1, …; None for a regression.
+        model: the fitted model itself; before: the composition of the linear steps before its last one.
     """
 
     network: nn.Sequential
@@ -81,7 +66,7 @@ class Reading:
     before: AffineMap
 
     def encoded(self, y: Any) -> Tensor:
-        """(n,) codes of labels, or the numbers of a regression."""
+        """(n,) codes of labels, or regression targets."""
         values = np.asarray(y)
         if self.classes is None:
             return torch.from_numpy(np.array(values, dtype=np.float64))
@@ -97,12 +82,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a reader knows of one class.
+    """Constructor parameters of a class that the reader supports.
 
     Attributes:
         module: where scikit-learn exports the class.
-        free: parameters that matter to the fit alone, or that the reader follows: any value is read.
-        limited: the others, each with the values that are read.
+        free: parameters that affect only the fit, or that the reader follows: any value is supported.
+        limited: the other parameters, each with its supported values.
     """
 
     module: str
@@ -168,7 +153,7 @@ SIGNATURES = {
 
 
 def is_exactly(model: Any, kind: str) -> bool:
-    """Whether a model is of scikit-learn's own class: a subclass may compute anything."""
+    """Whether a model is of scikit-learn's own class; a subclass may compute anything."""
     signature = SIGNATURES.get(kind)
     home = None if signature is None else sys.modules.get(signature.module)  # loaded if a model of it exists
     return type(model) is getattr(home, kind, None)
@@ -205,7 +190,7 @@ _Array = np.ndarray[Any, Any]
 
 
 def check_random_rows(reading: Reading) -> None:
-    """Raise ``UnreadableModelError`` unless model and reading agree on random rows and multiples of them."""
+    """Raise ``UnreadableModelError`` unless model and network agree on random rows and multiples of them."""
     count = reading.before.matrix.shape[1]
     _check(reading, _far(3 * np.random.default_rng(0).standard_normal((_RANDOM_ROWS, count))))
 
@@ -231,14 +216,15 @@ def read_samples(reading: Reading, data: Any) -> tuple[Tensor, Tensor | None, Te
 
 
 def _far(rows: _Array) -> _Array:
-    """Multiples of rows, and the ends of each column's range, up to and beyond which a step might clip."""
+    """Rows, multiples of them, and points at and beyond the ends of each column's range, where a step
+    might clip."""
     low, high = rows.min(0), rows.max(0)
     ends = [end for by in _BEYOND for end in (low - by * (high - low), high + by * (high - low))]
     return np.concatenate([rows, *(factor * rows for factor in _MULTIPLES), ends])
 
 
 def _check(reading: Reading, rows: _Array) -> None:
-    """Compare both on rows in float64, and the steps before by themselves."""
+    """Compare the network and the preceding steps on rows in float64."""
     model, before = reading.model, reading.before
     _compare(reading, rows, named_rows(model, rows), _CLOSE)
     moved: Any = named_rows(model, rows.copy())
@@ -249,7 +235,7 @@ def _check(reading: Reading, rows: _Array) -> None:
 
 
 def _compare(reading: Reading, rows: _Array, given: Any, close: float) -> None:
-    """Compare all that the model says of rows, as it is given them, with what its reading says."""
+    """Compare all outputs of the model on rows, in the form that it was given, with the network's."""
     model = reading.model
 
     def asked(method: str) -> Any:
@@ -275,7 +261,7 @@ def _compare(reading: Reading, rows: _Array, given: Any, close: float) -> None:
 
 
 def _sizes(reading: Reading, rows: _Array) -> _Array:
-    """(n, outputs) sums of the absolute terms of each output: the rounding of both is relative to them."""
+    """(n, outputs) sums of the absolute terms of each output: rounding is relative to them."""
     sizes = torch.from_numpy(np.abs(rows))
     for layer in reading.network:
         sizes = sizes + 1  # an activation is 1-Lipschitz, and at most 1 at 0
@@ -295,7 +281,7 @@ def _require_close(model: Any, ours: _Array, outputs: Any, close: float, sizes: 
 
 
 def _room(outputs: _Array, close: float, sizes: _Array) -> _Array:
-    """By how much outputs may differ: relatively, and by the rounding of terms that cancel, if small."""
+    """Tolerance of outputs: relative, plus the rounding of terms that cancel, if small."""
     return close * (1 + outputs) + np.minimum(_ULPS * sizes, _COARSE * (1 + outputs))
 
 
@@ -307,12 +293,12 @@ def _disagreement(model: Any, how: str) -> UnreadableModelError:
 
 
 def scaling(factors: _Array, offset: _Array) -> AffineMap:
-    """x ↦ factors·x + offset, entry by entry."""
+    """x ↦ factors·x + offset, elementwise."""
     return AffineMap(np.diag(np.asarray(factors, dtype=np.float64)), np.asarray(offset, dtype=np.float64))
 
 
 def unchanged(count: int) -> AffineMap:
-    """x ↦ x."""
+    """The identity."""
     return scaling(np.ones(count), np.zeros(count))
 
 
@@ -348,7 +334,7 @@ def _robust(step: Any, count: int) -> AffineMap:
 
 
 def _components(step: Any, count: int) -> AffineMap:
-    """PCA: rows of ``components_`` on centred data, each divided by its spread if whitened."""
+    """PCA: rows of ``components_`` on centred data, divided by the standard deviations if whitened."""
     matrix = np.asarray(step.components_, dtype=np.float64)
     if step.whiten:
         spread = np.sqrt(step.explained_variance_)
@@ -365,7 +351,7 @@ def _function(step: Any, count: int) -> AffineMap:
 
 
 def _columns(step: Any, count: int) -> AffineMap:
-    """The maps of all parts, one below the other, each on its own columns."""
+    """The maps of all parts, stacked, each on its own columns."""
     names = getattr(step, "feature_names_in_", None)
     parts = []
     for _, part, columns in step.transformers_:
@@ -383,7 +369,7 @@ def _columns(step: Any, count: int) -> AffineMap:
 
 
 def _places(columns: Any, count: int, names: _Array | None) -> list[int]:
-    """Columns as a column transformer knows them: numbers, names, a slice, a mask, or one of them."""
+    """Column indices of a column transformer, given as numbers, names, a slice, a mask, or a single one."""
     if isinstance(columns, slice) and not isinstance(columns.start, str):
         return list(range(count))[columns]
     if isinstance(columns, slice):

@@ -1,33 +1,26 @@
 """Validation of the claims that a user's own cost, norm or domain makes.
 
-Norms of the user's, tried on vectors: is it a norm, is its dual large enough, is its floor not too high?
+Bounds rest on the growth and the strong convexity of a cost, on its norm with its dual, and on the projection
+of a domain. For the classes of certus these are theorems. For others, subclasses included, and for the
+modulus
+of a ``Bregman`` cost, they are claims: whatever rests on them is *assumed*, by name, and they are tested on
+points before they are used.
+
+Norms, on random vectors, signs, single coordinates, and vectors from an ascent on the ratio of both sides:
 
     ‖tv‖ = |t|‖v‖,    ‖u + v‖ ≤ ‖u‖ + ‖v‖,    ⟨g, v⟩ ≤ ‖g‖_*‖v‖,    ‖v‖ ≥ m‖v‖₂
 
-The vectors are random, signs, single coordinates, and what an ascent on the ratio of both sides finds.
+Domains, on points; the three together say that Z is convex and that Π is its projection, and the bounds of a
+product of intervals must agree with its projection:
 
-Domains of the user's, tried on points: does the projection lead to the nearest point of a convex set?
+    Πx ∈ Z,        Πz = z for z ∈ Z,        ⟨x − Πx, z − Πx⟩ ≤ 0 for every z ∈ Z
 
-    Πx ∈ Z,        Πz = z for z ∈ Z,        ⟨x − Πx, z − Πx⟩ ≤ 0 for every z ∈ Z,
-
-which together say that Z is convex, as far as points can, and that Π is its projection. The bounds of a
-product of intervals must say the same as its projection does.
-
-Costs of the user's, tried on pairs of points: growth, strong convexity, gradient and gap.
+Costs, on moves of all sizes from the data: random, along single coordinates, and along the direction of least
+curvature, from a power iteration:
 
     c(z, z) = 0,     c(z, z₀) ≥ (s/2)‖z − z₀‖²                                           growth s
     c(a, z₀) + c(b, z₀) − 2c(½(a + b), z₀) ≥ (s/4)‖a − b‖²                               strong convexity s
     gap(g, x, μ) ≥ ⟨g, z − x⟩ − (μ/2)‖z − x‖²                                            for z ∈ Z
-
-The pairs are moves of all sizes from the data: at random, along single coordinates, and along the direction
-in which the cost bends least, which a power iteration looks for.
-
-What a cost, a norm or a domain of the user's claims: named as assumptions, and tried on first use.
-
-Bounds rest on two numbers of a cost, its growth and its strong convexity, on its norm with its dual, and on
-the projection of a domain. For the classes of certus these are theorems. For anybody else's, subclasses of
-ours included, and for the modulus of a ``Bregman`` cost, they are claims. Whatever rests on them is
-*assumed*, by name, and points that refute them are looked for before they are used.
 """
 
 from __future__ import annotations
@@ -40,7 +33,6 @@ import torch
 from torch import Tensor
 
 from certus._tensor import as_float64, format_point, inner, per_sample
-from certus._tensor import inner as product
 from certus.costs.base import Cost
 from certus.costs.bregman import Bregman
 from certus.costs.lp import SquaredLp, SquaredSup
@@ -53,8 +45,8 @@ from certus.norms import L2, DiagonalNorm, Lp, MatrixNorm, Norm
 _NORM_TRIALS, _STEPS = 8, 40
 
 
-def try_norm(norm: Norm, inputs: Tensor) -> None:
-    """Raise ``ClaimError`` if a vector of the shape of these (batch, …) inputs refutes what a norm claims."""
+def check_norm(norm: Norm, inputs: Tensor) -> None:
+    """Raise ``ClaimError`` if a vector of the shape of the (batch, …) inputs refutes the norm."""
     name, close = type(norm).__name__, 1e-6 if inputs.dtype == torch.float64 else 1e-3
     generator = torch.Generator().manual_seed(0)
     shape = (_NORM_TRIALS, *inputs.shape[1:])
@@ -81,12 +73,12 @@ def _candidates(start: Tensor, ratio: Callable[[Tensor], Tensor], *more: Tensor)
     """Vectors at which the ratio may be large."""
     flat = start.flatten(1)
     single = torch.zeros_like(flat).scatter(1, flat.abs().argmax(1, keepdim=True), 1.0).reshape(start.shape)
-    found = [start, start.sign(), single, *more, *(vector.sign() for vector in more)]
-    return [*found, *(_ascended(vectors, ratio) for vectors in (*found[:1], *more))]
+    vectors = [start, start.sign(), single, *more, *(vector.sign() for vector in more)]
+    return [*vectors, *(_ascended(each, ratio) for each in (start, *more))]
 
 
 def _ascended(vectors: Tensor, ratio: Callable[[Tensor], Tensor]) -> Tensor:
-    """A few normalised gradient steps of falling length; the start where there is no gradient."""
+    """A few normalised gradient steps of decreasing length; the start if there is no gradient."""
     best = vectors
     for step in range(_STEPS):
         with torch.enable_grad():
@@ -107,7 +99,7 @@ def _require_norm(name: str, claim: str, left: Tensor, right: Tensor, close: flo
     if not bool((off <= 0).all()):
         worst = int(off.nan_to_num(torch.inf).argmax())
         raise ClaimError(
-            f"{name} is refuted: it claims {claim}; at a vector that was tried the sides are "
+            f"{name} is refuted: it claims {claim}; at a tested vector the two sides are "
             f"{float(left[worst])!r} and {float(right[worst])!r}."
         )
 
@@ -115,8 +107,8 @@ def _require_norm(name: str, claim: str, left: Tensor, right: Tensor, close: flo
 _DOMAIN_TRIALS = 32
 
 
-def try_domain(domain: Domain, inputs: Tensor) -> None:
-    """Raise ``ClaimError`` if a point around these (batch, …) inputs refutes the domain."""
+def check_projection(domain: Domain, inputs: Tensor) -> None:
+    """Raise ``ClaimError`` if a point around the (batch, …) inputs refutes the domain."""
     name, close = type(domain).__name__, 1e-6 if inputs.dtype == torch.float64 else 1e-3
     generator = torch.Generator().manual_seed(0)
     scale = max(1.0, float(inputs.abs().max()))
@@ -131,9 +123,9 @@ def try_domain(domain: Domain, inputs: Tensor) -> None:
         bad = int((~domain.contains(members)).nonzero()[0])
         raise ClaimError(f"{name} is refuted: the projection of {format_point(points[bad])} is not in it.")
     halves = (members + members.roll(1, 0)) / 2
-    for claim, kept in (("Πz = z for z in Z", members), ("it is convex", halves)):
-        apart = L2(domain.project(kept) - kept)
-        _require_domain(name, claim, apart, close * (scale + L2(kept)), kept)
+    for claim, fixed in (("Πz = z for z in Z", members), ("that it is convex", halves)):
+        apart = L2(domain.project(fixed) - fixed)
+        _require_domain(name, claim, apart, close * (scale + L2(fixed)), fixed)
     away = points - members
     for others in (members.roll(1, 0), members.flip(0), halves, centers):
         turned = inner(away, others - members)
@@ -146,45 +138,45 @@ def try_domain(domain: Domain, inputs: Tensor) -> None:
         )
 
 
-def _require_domain(name: str, claim: str, found: Tensor, most: Tensor, points: Tensor) -> None:
-    off = found - most - 1e-30
+def _require_domain(name: str, claim: str, error: Tensor, most: Tensor, points: Tensor) -> None:
+    off = error - most - 1e-30
     if not bool((off <= 0).all()):
         worst = int(off.nan_to_num(torch.inf).argmax())
         raise ClaimError(
             f"{name} is refuted: it claims {claim}; at {format_point(points[worst])} it is off by "
-            f"{float(found[worst]):.6g}."
+            f"{float(error[worst]):.6g}."
         )
 
 
 _ORIGINS = 16
 _SIZES = (0.02, 0.1, 0.5, 1.0, 3.0, 10.0, 100.0)  # of moves, in units of the largest input
 _FAR = 1e3
-_NUMBERS = 4_000_000  # that one set of points may hold
-_MODULUS = 0.7  # at which a gap is tried
+_NUMBERS = 4_000_000  # largest size of a set of points
+_MODULUS = 0.7  # at which a gap is tested
 
 
-def try_cost(cost: Cost, domain: Domain, inputs: Tensor, *, derived: bool) -> None:
-    """Raise ``ClaimError`` if a point refutes what the cost claims of itself.
+def check_cost(cost: Cost, domain: Domain, inputs: Tensor, *, derived: bool) -> None:
+    """Raise ``ClaimError`` if a point refutes the cost.
 
     Args:
-        inputs: (batch, …) points of Z around which to look.
-        derived: gradient and gap are certus' own, and only the moduli are claimed.
+        inputs: (batch, …) points of Z around which to test.
+        derived: whether gradient and gap are certus' own, and only the moduli are claimed.
     """
     free = cost.unmasked
     for name, value in (("growth", free.growth), ("strong_convexity", free.strong_convexity)):
         if not (isinstance(value, int | float) and 0 <= value < math.inf):
             kind = type(free).__name__
-            raise ClaimError(f"`{name}` of {kind} must be a number, finite and not negative; it is {value}.")
+            raise ClaimError(f"`{name}` of {kind} must be a finite number, not negative; it is {value}.")
     with torch.no_grad():
-        trial = _Trial(cost, domain, inputs.detach())
-        trial.try_moduli()
+        trial = _CostTrial(cost, domain, inputs.detach())
+        trial.check_moduli()
         if not derived:
-            trial.try_gradient()
-            trial.try_gap()
+            trial.check_gradient()
+            trial.check_gap()
 
 
-class _Trial:
-    """Some of the data, and where they may be moved."""
+class _CostTrial:
+    """A cost, some of the data, and their possible moves."""
 
     def __init__(self, cost: Cost, domain: Domain, inputs: Tensor) -> None:
         self.cost, self.domain = cost, domain
@@ -199,7 +191,7 @@ class _Trial:
         self.close, self.close_slope = (1e-6, 1e-4) if self.precision < 1e-12 else (1e-2, 1e-2)
         self.generator = torch.Generator().manual_seed(0)
 
-    def try_moduli(self) -> None:
+    def check_moduli(self) -> None:
         values = self.cost.value(self.origins, self.origins)
         off = values.abs() - self._rounding(self.origins, self.origins)
         self._refute(off, "c(z, z) = 0", values, self.origins, self.origins)
@@ -208,12 +200,12 @@ class _Trial:
             directions.append(flattest)
         moves = torch.cat([size * direction for direction in directions for size in self.sizes])
         origins = self.origins.repeat(len(moves) // len(self.origins), *([1] * (moves.dim() - 1)))
-        self._try_growth(origins, moves)
-        # Around the origins, and around points that are as far off them as the moves are long.
+        self._check_growth(origins, moves)
+        # Around the origins, and around points as far away as the moves are long.
         for starts in (origins, origins + moves.roll(len(self.origins), 0)):
-            self._try_convexity(origins, self.domain.project(starts), moves)
+            self._check_convexity(origins, self.domain.project(starts), moves)
 
-    def _try_growth(self, origins: Tensor, moves: Tensor) -> None:
+    def _check_growth(self, origins: Tensor, moves: Tensor) -> None:
         moved, growth = self.domain.project(origins + moves), self.free.growth
         values = self.cost.value(moved, origins)
         least = growth / 2 * self.cost.norm(moved - origins) ** 2
@@ -221,7 +213,7 @@ class _Trial:
         claim = f"growth {growth:g}, so that c(z, z₀) is at least (s/2)‖z − z₀‖² ="
         self._refute(off, claim, values, moved, origins, least)
 
-    def _try_convexity(self, origins: Tensor, starts: Tensor, moves: Tensor) -> None:
+    def _check_convexity(self, origins: Tensor, starts: Tensor, moves: Tensor) -> None:
         first, last = (self.domain.project(starts + side * moves) for side in (-0.5, 0.5))
         middle, convexity = (first + last) / 2, self.free.strong_convexity
         left, right, between = (self.cost.value(point, origins) for point in (first, last, middle))
@@ -235,8 +227,8 @@ class _Trial:
         )
         self._refute(off, claim, second_difference, first, origins, least)
 
-    def try_gradient(self) -> None:
-        """Against autograd of the value, or a quotient of differences where there is none."""
+    def check_gradient(self) -> None:
+        """Compare with autograd of the value, or with a difference quotient if there is none."""
         for size in (0.1, 3.0):
             origins, along = self.origins, self._random()
             moved = self.domain.project(origins + size * self.scale * self._random())
@@ -246,31 +238,30 @@ class _Trial:
                 return
             step = self.scale * self.precision ** (1 / 3)
             below, above = (self.cost.value(moved + side * step * along, origins) for side in (-1, 1))
-            found, told = (above - below) / (2 * step), product(claimed, along)
+            observed, expected = (above - below) / (2 * step), inner(claimed, along)
             room = self.close_slope * (claimed.flatten(1).norm(dim=1) + 1e-3 * self.scale)
             slopes = _autograd(lambda points: self.cost.value(points, self.origins), moved)
             if slopes is None:
                 room = room + self._rounding(moved, origins) / step
             else:
-                found = product(self.cost.free_part(slopes), along)
-            claim = "a gradient whose slope along a move is"
-            self._refute((found - told).abs() - room, claim, found, moved, origins, told)
+                observed = inner(self.cost.free_part(slopes), along)
+            off = (observed - expected).abs() - room
+            self._refute(off, "a slope along a move of", observed, moved, origins, expected)
 
-    def try_gap(self) -> None:
+    def check_gap(self) -> None:
         origins = self.origins
         modulus = torch.full_like(origins.flatten(1)[:, 0], _MODULUS)
         for size in (0.1, 3.0):
             slope = self._random() * (size * self.scale)
-            told = self.cost.gap(slope, origins, modulus, self.domain)
+            bound = self.cost.gap(slope, origins, modulus, self.domain)
             for share in (0.1, 0.5, 1.0, 1.5):
                 moved = self.domain.project(origins + share / _MODULUS * slope)
-                found = product(slope, moved - origins) - _MODULUS / 2 * self.cost.norm(moved - origins) ** 2
-                off = found * (1 - self.close) - told - self._rounding(moved, origins)
-                claim = "by its gap that there is no more to gain than"
-                self._refute(off, claim, found, moved, origins, told)
+                gain = inner(slope, moved - origins) - _MODULUS / 2 * self.cost.norm(moved - origins) ** 2
+                off = gain * (1 - self.close) - bound - self._rounding(moved, origins)
+                self._refute(off, "by its gap a gain of at most", gain, moved, origins, bound)
 
     def _flattest(self) -> Tensor | None:
-        """Unit vectors along which the cost bends little: of λ_max − H, after that of H; None without one."""
+        """Unit vectors of least curvature, by power iteration on λ_max − H; None without a gradient."""
         step = self.scale * self.precision ** (1 / 3)
 
         def hessian_product(vectors: Tensor) -> Tensor:
@@ -297,14 +288,14 @@ class _Trial:
         return _unit(self.cost.free_part(vectors.to(self.origins)))
 
     def _single(self) -> Tensor:
-        """One coordinate each, among those that may move."""
+        """Unit vectors of single coordinates that may move."""
         allowed = self.cost.free_part(torch.ones_like(self.origins)).flatten(1)[0].nonzero().flatten()
         chosen = allowed[torch.linspace(0, len(allowed) - 1, len(self.origins)).long()]
         blank = torch.zeros_like(self.origins).flatten(1)
         return blank.scatter(1, chosen.unsqueeze(1), 1.0).reshape(self.origins.shape)
 
     def _rounding(self, points: Tensor, origins: Tensor) -> Tensor:
-        """(batch,) by how much c may be off; a potential cancels down from its values."""
+        """(batch,) rounding of c; a potential cancels from its values."""
         total = self.cost.value(points, origins).abs() + self.free.growth * self.size**2
         if isinstance(self.free, Bregman):
             total = total + self.free.potential(points).abs() + self.free.potential(origins).abs()
@@ -314,20 +305,20 @@ class _Trial:
         self,
         off: Tensor,
         claim: str,
-        found: Tensor,
+        observed: Tensor,
         points: Tensor,
         origins: Tensor,
-        told: Tensor | None = None,
+        expected: Tensor | None = None,
     ) -> None:
-        """Raise where ``off`` is positive. Where the cost is not finite nothing is known."""
-        wrong = (off > 0) & torch.isfinite(found)
+        """Raise where ``off`` is positive; non-finite costs are skipped."""
+        wrong = (off > 0) & torch.isfinite(observed)
         if bool(wrong.any()):
             worst = int(torch.where(wrong, off, -math.inf).argmax())
-            wanted = "" if told is None else f" {float(told[worst])!r}"
+            value = "" if expected is None else f" {float(expected[worst])!r}"
             name = type(self.free).__name__
             raise ClaimError(
-                f"{name} is refuted: it claims {claim}{wanted}; at {format_point(points[worst])}, moved from "
-                f"{format_point(origins[worst])}, it is {float(found[worst])!r}."
+                f"{name} is refuted: it claims {claim}{value}; at {format_point(points[worst])}, moved from "
+                f"{format_point(origins[worst])}, it is {float(observed[worst])!r}."
             )
 
 
@@ -351,20 +342,20 @@ _PASSED: WeakValueDictionary[tuple[object, ...], Cost | Domain] = WeakValueDicti
 
 
 def is_builtin(cost: Cost) -> bool:
-    """Whether everything that the cost says of itself was derived by certus; for a mask, its inner cost."""
+    """Whether all traits of the cost were derived by certus; for a mask, those of its inner cost."""
     return type(cost.inner if type(cost) is Masked else cost) in _COSTS
 
 
 def cost_assumptions(cost: Cost) -> tuple[str, ...]:
-    """What a bound assumes that rests on this cost, by name."""
+    """Names of the assumptions of a bound that rests on this cost."""
     if is_builtin(cost):
         return ()
     inner = cost.inner if type(cost) is Masked else cost
     kind = type(inner).__name__
-    named = f"growth and strong convexity of {kind}"
+    name = f"growth and strong convexity of {kind}"
     if isinstance(inner, Bregman) and type(inner) is Bregman:
-        named = f"the modulus {inner.modulus!r} of Bregman"
-    return (named, *_norm_assumptions(inner.norm, kind))
+        name = f"the modulus {inner.modulus!r} of Bregman"
+    return (name, *_norm_assumptions(inner.norm, kind))
 
 
 def _norm_assumptions(norm: Norm, kind: str) -> tuple[str, ...]:
@@ -372,29 +363,32 @@ def _norm_assumptions(norm: Norm, kind: str) -> tuple[str, ...]:
 
 
 def domain_assumptions(domain: Domain) -> tuple[str, ...]:
-    """The same of a domain."""
+    """Names of the assumptions of a bound that rests on this domain."""
     return () if type(domain) in _DOMAINS else (f"the domain {type(domain).__name__}",)
 
 
 def check_claims(cost: Cost, domain: Domain, inputs: Tensor) -> None:
-    """Raise ``ClaimError`` if points of Z around these (batch, …) inputs refute a claim of the user's cost or
-    domain. Each is tried once for inputs of one shape and precision; a cost in float64, if it takes that: the
-    rounding of float32 would hide an error of a percent."""
+    """Raise ``ClaimError`` if points of Z around the (batch, …) inputs refute a user's cost or domain.
+
+    Each is tested once for inputs of one shape and precision; a cost in float64, if it accepts that: the
+    rounding
+    of float32 would hide an error of a percent.
+    """
     setting = (tuple(inputs.shape[1:]), inputs.dtype)
     if domain_assumptions(domain) and _PASSED.get((id(domain), *setting)) is not domain:
-        try_domain(domain, inputs)
+        check_projection(domain, inputs)
         _PASSED[(id(domain), *setting)] = domain
     if not cost_assumptions(cost) or _PASSED.get((id(cost), id(domain), *setting)) is cost:
         return
     inner, points = cost.unmasked, _precise_points(cost, domain, inputs.detach())
     if _norm_assumptions(inner.norm, ""):
-        try_norm(inner.norm, points)
-    try_cost(cost, domain, points, derived=type(inner) is Bregman)
+        check_norm(inner.norm, points)
+    check_cost(cost, domain, points, derived=type(inner) is Bregman)
     _PASSED[(id(cost), id(domain), *setting)] = cost
 
 
 def _precise_points(cost: Cost, domain: Domain, inputs: Tensor) -> Tensor:
-    """The inputs in float64 on the CPU, or as they are where the cost computes with nothing else."""
+    """The inputs in float64 on the CPU, or as they are if the cost accepts nothing else."""
     points = as_float64(inputs)
     try:
         values = cost.value(domain.project(points), points), cost.norm(points)
@@ -404,8 +398,10 @@ def _precise_points(cost: Cost, domain: Domain, inputs: Tensor) -> Tensor:
 
 
 def check_claims_everywhere(cost: Cost, shape: tuple[int, ...]) -> None:
-    """The same at random points of one shape, for a cost of the user's that is one for all of space. A
-    potential may be one for a domain, and is tried where that and the data are known."""
+    """Test a user's cost at random points of one shape, if it is defined everywhere.
+
+    A potential may be defined on a domain only, and is tested where that and the data are known.
+    """
     if is_builtin(cost) or isinstance(cost.unmasked, Bregman):
         return
     try:
