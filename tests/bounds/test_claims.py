@@ -143,16 +143,16 @@ JUMP = Activation(
 WRONG: dict[str, tuple[Activation, str]] = {
     "both 100 times too small": (
         replace(TANH, slope=lambda z: TANH.slope(z) / 100, curvature=lambda z: TANH.curvature(z) / 100),
-        r"claims σ' = 0\.01 at z = 0\.0; autograd finds 1\.0",
+        r"claims σ' = 0\.01 at z = 0\.0; autograd gives 1\.0",
     ),
     "no autograd": (
         detached(TANH, 0.01),
         r"σ' lies between 0\.0\d+ and 0\.0\d+ from z = .*; its mean there is",
     ),
-    "σ''": (replace(TANH, curvature=lambda z: 0.999 * TANH.curvature(z)), r"claims σ'' = .*; autograd finds"),
+    "σ''": (replace(TANH, curvature=lambda z: 0.999 * TANH.curvature(z)), r"claims σ'' = .*; autograd gives"),
     "hidden wave": (
         replace(TANH, value=lambda z: TANH.value(z) + hidden(z)),
-        "claims σ' = .*; autograd finds",
+        "claims σ' = .*; autograd gives",
     ),
     "no peaks": (replace(TANH, curvature_peaks=()), "σ''"),
     "one peak": (replace(TANH, curvature_peaks=TANH.curvature_peaks[:1]), "σ''"),
@@ -253,7 +253,7 @@ OPERATORS: dict[str, tuple[nn.Module, Callable[[Any, Shape], Stage | Branches], 
         r"claims the output .*, at an input of size .* \(.*\); the layer computes",
     ),
     "far": (Far(), halving(), r"at an input of size [1-9]\d{3}"),
-    "norm": (Halve(), halving(norm=0.2), r"claims `norm` of at most 0\.1; a vector that was tried has 0\.5"),
+    "norm": (Halve(), halving(norm=0.2), r"claims `norm` of at most 0\.1; a tested vector has 0\.5"),
     "rows": (Halve(), halving(row_norms=0.5), "claims `row_norms` of at most"),
     "columns": (Halve(), halving(column_norms=0.5), "claims `column_norms` of at most"),
     "sizes": (Halve(), halving(absolute_norm=0.5), "claims `absolute_norm` of at most"),
@@ -266,7 +266,7 @@ OPERATORS: dict[str, tuple[nn.Module, Callable[[Any, Shape], Stage | Branches], 
     "subclass": (
         Halve(),
         lambda module, shape: Peculiar(torch.tensor(0.5).double(), None, shape),
-        "returns Peculiar, a subclass of Diagonal",
+        "got Peculiar, a subclass of Diagonal",
     ),
     "branches": (
         Halve(),

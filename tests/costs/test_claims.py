@@ -205,23 +205,23 @@ WRONG: dict[str, tuple[Cost, str]] = {
     "convexity": (Convex(), "Convex is refuted: it claims strong convexity 2.1, so that .* it is"),
     "gradient": (
         Steep(),
-        "Steep is refuted: it claims a gradient whose slope along a move is .*; at .* it is",
+        "Steep is refuted: it claims a slope along a move of .*; at .* it is",
     ),
     "gap": (
         Sure(),
-        "Sure is refuted: it claims by its gap that there is no more to gain than .*; at .* it is",
+        "Sure is refuted: it claims by its gap a gain of at most .*; at .* it is",
     ),
     "zero": (Dear(), r"Dear is refuted: it claims c\(z, z\) = 0; at .* it is 1\.0"),
     "flat": (Flat(), "Flat is refuted: it claims growth 2, so that"),
-    "nan": (Unknown(), "`growth` of Unknown must be a number, finite and not negative; it is nan"),
+    "nan": (Unknown(), "`growth` of Unknown must be a finite number, not negative; it is nan"),
     "modulus": (Bregman(squares, 2.001), "Bregman is refuted: it claims growth 2.001, so that"),
     "masked": (Masked(Bregman(squares, 2.1), HALF), "Bregman is refuted: it claims growth 2.1"),
     "quartic": (Bregman(lambda z: (z**4).sum(1), 1.0), "Bregman is refuted: it claims"),
     "dual": (
         Bregman(squares, 2.0, Hasty(2.0)),
-        r"Hasty is refuted: it claims ⟨g, v⟩ ≤ ‖g‖_\*‖v‖; at a vector",
+        r"Hasty is refuted: it claims ⟨g, v⟩ ≤ ‖g‖_\*‖v‖; at a tested vector",
     ),
-    "floor": (Bregman(squares, 0.1, High(1.5)), r"High is refuted: it claims ‖v‖ ≥ 1\.2‖v‖₂; at a vector"),
+    "floor": (Bregman(squares, 0.1, High(1.5)), r"High is refuted: it claims ‖v‖ ≥ 1\.2‖v‖₂; at a tested vector"),
     "no norm": (Bregman(squares, 0.1, Square()), "Square is refuted: it claims ‖−3v‖ = 3‖v‖"),
 }
 
@@ -370,7 +370,7 @@ def test_domains() -> None:
     unit = INPUTS / INPUTS.norm(dim=1, keepdim=True)
     wrong: list[tuple[Domain, Tensor, str]] = [
         (Shrunk(0.0, 1.0), inside, "Shrunk is refuted: it claims Πz = z for z in Z"),
-        (Sphere(), unit, "Sphere is refuted: it claims it is convex"),
+        (Sphere(), unit, "Sphere is refuted: it claims that it is convex"),
         (Slanted(), inside, "Slanted is refuted: it claims ⟨x − Πx, z − Πx⟩ ≤ 0"),
         (Open(), inside, "Open is refuted: the projection of .* is not in it"),
         (Wide(0.0, 1.0), inside, "Wide is refuted: it claims that its bounds are those of its projection"),
