@@ -1,4 +1,4 @@
-"""What ``certified=True`` adds to an epoch of WRM: the same network, data and steps, with and without it.
+"""What certified training adds to an epoch of WRM: the same network, data and steps, with and without it.
 
     certus data get mnist
     python -m benchmarks.certified
@@ -23,7 +23,7 @@ from benchmarks._options import OUTPUT, Entries, perform, read_options
 from benchmarks._results import write_entry
 from certus.datasets import SplitDataset, load
 from certus.models import build_model
-from certus.training import Observer, TrainingState, fit
+from certus.training import Callback, CertifiedTraining, TrainingState, fit
 
 CASES = {  # what it is, data, network, batch size
     "mnist-100": ("MNIST, 100 components", "mnist", "certified-mlp:1024:logcosh:100", 512),
@@ -43,18 +43,18 @@ class Args:
     output: Annotated[Path, OUTPUT] = Path("benchmarks/results/certified.json")
 
 
-class Clock(Observer):
+class Clock(Callback):
     """Processor time of the steps, and of the proof behind them."""
 
     steps = proof = 0.0
 
-    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+    def on_train_start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
         self._began = time.process_time()
 
-    def after_step(self, state: TrainingState) -> None:
+    def on_step_end(self, state: TrainingState) -> None:
         self.steps = time.process_time() - self._began
 
-    def after_epoch(self, state: TrainingState) -> None:
+    def on_epoch_end(self, state: TrainingState) -> None:
         self.proof = time.process_time() - self._began - self.steps
 
 
@@ -81,10 +81,10 @@ def _epoch(data: SplitDataset, network: str, certified: bool, batch_size: int, a
         model,
         data.train[: args.samples],
         method=certus.WRM(args.gamma),
-        certified=certified,
+        certified=CertifiedTraining() if certified else None,
         epochs=1,
         batch_size=batch_size,
-        observers=[clock],
+        callbacks=[clock],
     )
     return clock
 

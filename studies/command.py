@@ -14,7 +14,7 @@ from certus.cli.streams import if_interrupted
 from certus.display.text import make_table
 from certus.errors import require
 from certus.storage.files import CorruptFileError
-from certus.training import Observer, TrainingState
+from certus.training import Callback, TrainingState
 from studies.page import rows_of
 from studies.registry import STUDIES, select_studies
 from studies.runner import MEASURED, read_measured, require_output, run_study
@@ -123,7 +123,7 @@ def _with_bar(study: Study, scale: Scale, work: Path, output: Path) -> list[Path
                 name if messages.is_terminal or not whole else f"{name} ({progress_text(done, whole, spent)})"
             )
 
-        def watch() -> list[Observer]:
+        def watch() -> list[Callback]:
             return [_Epochs(lambda words: say(f"{part}, {words}", seldom=True))]
 
         def waiting() -> None:
@@ -145,16 +145,16 @@ def progress_text(done: float, whole: float, seconds: float) -> str:
     return f"{text}, about {left / 60:.0f} min left" if left >= 60 else f"{text}, under a minute left"
 
 
-class _Epochs(Observer):
-    """Observer that reports the epoch of a training."""
+class _Epochs(Callback):
+    """Callback that reports the epoch of a training."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self._epochs = say, 0
 
-    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+    def on_train_start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
         self._epochs = epochs
 
-    def after_epoch(self, state: TrainingState) -> None:
+    def on_epoch_end(self, state: TrainingState) -> None:
         self._say(f"epoch {len(state.history)} of {self._epochs} done")
 
 

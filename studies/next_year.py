@@ -343,7 +343,7 @@ def _train(data: SplitDataset, cost: Cost, settings: Mapping[str, Any]) -> dict[
             epochs=settings["epochs"],
             batch_size=_BATCH,
             optimizer=torch.optim.Adam(network.parameters(), lr=_RATE),
-            certified=certified,
+            certified=certus.training.CertifiedTraining() if certified else None,
             seed=seed,
         )
         seconds = time.process_time() - began

@@ -39,7 +39,7 @@ from certus.runs.settings import Settings
 from certus.runs.train_run import start_run, train_run
 from certus.storage.files import CorruptFileError, RunError, read_json
 from certus.storage.write import add_checksum, verify_checksum, write_atomically, write_json
-from certus.training import Observer
+from certus.training import Callback
 from studies.dogs.resnet50 import resnet50_weights
 from studies.study import Part, Scale, Study
 
@@ -110,12 +110,12 @@ class Workspace:
     """A folder for networks and parts.
 
     Attributes:
-        watch: makes observers for each training, such as a progress bar.
+        watch: makes callbacks for each training, such as a progress bar.
         waiting: called once before waiting for another process that trains a network; None refuses instead.
     """
 
     folder: Path
-    watch: Callable[[], list[Observer]] = list
+    watch: Callable[[], list[Callback]] = list
     waiting: Callable[[], None] | None = None
 
     def network(self, settings: Settings) -> LoadedRun:
@@ -128,7 +128,7 @@ class Workspace:
             with RunLock(path, waiting=self.waiting):
                 run = RunDirectory.open(path)
                 if run.result is None:  # who was waited for may have finished it
-                    train_run(run, observers=self.watch())
+                    train_run(run, callbacks=self.watch())
         return open_run(RunDirectory.open(path))
 
     def cached_number(self, about: Mapping[str, Any], compute: Callable[[], float]) -> float:

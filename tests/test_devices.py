@@ -154,7 +154,13 @@ def test_certified_fit_and_certify(make: Callable[[], nn.Module], monkeypatch: p
     def bounds(model: nn.Module, data: Samples, fabric: Fabric | None) -> tuple[float, float]:
         rows = (data.inputs, data.targets)
         found = certus.fit(
-            model, rows, method=WRM(2.0), certified=True, epochs=1, progress=False, fabric=fabric
+            model,
+            rows,
+            method=WRM(2.0),
+            certified=certus.training.CertifiedTraining(),
+            epochs=1,
+            progress=False,
+            fabric=fabric,
         )
         assert found.proof is not None
         return found.proof.curvature, certus.certify(model, rows, rho=0.01, gamma_rounds=0).bound(0.01)

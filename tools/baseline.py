@@ -125,10 +125,18 @@ def _trainings() -> dict[str, Case]:
         return {"weights": _digest(model)}
 
     def certified_mlp() -> Numbers:
+        import torch
+
         model = certus.models.build_model("certified-mlp:32", certus.datasets.digits(), seed=0)
         method = certus.WRM(gamma=2.0)
         fitted = certus.fit(
-            model, certus.datasets.digits(), method=method, epochs=2, certified=True, progress=False
+            model,
+            certus.datasets.digits(),
+            method=method,
+            epochs=2,
+            optimizer=torch.optim.Adam(model.parameters(), lr=1e-3),
+            certified=certus.training.CertifiedTraining(),
+            progress=False,
         )
         assert fitted.proof is not None
         return {"weights": _digest(model), "upper": fitted.proof.curvature}

@@ -19,7 +19,7 @@ from certus.runs.loaded_run import open_run
 from certus.runs.settings import Settings
 from certus.runs.train_run import start_run, train_run
 from certus.storage.write import add_checksum
-from certus.training import Observer, TrainingState
+from certus.training import Callback, TrainingState
 from tests.cli.test_cli import QUICK, certus, refused
 from tests.pictures import line_of, pixels_of
 
@@ -165,13 +165,13 @@ def test_training_with_a_fair_budget(runs: Path) -> None:
     assert (about["norm"], about["step_size"]) == ("2", 0.3)
 
 
-class Stop(Observer):
+class Stop(Callback):
     """A crash after some steps."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
 
-    def after_step(self, state: TrainingState) -> None:
+    def on_step_end(self, state: TrainingState) -> None:
         self.left -= 1
         if self.left == 0:
             raise KeyboardInterrupt
@@ -187,7 +187,7 @@ def test_a_run_of_pgm_resumes_bit_for_bit(steps: int, tmp_path: Path) -> None:
     train_run(whole)
     parts = start_run(tmp_path / "parts", settings, digits())
     with pytest.raises(KeyboardInterrupt):
-        train_run(parts, observers=[Stop(steps)])
+        train_run(parts, callbacks=[Stop(steps)])
     train_run(parts)
     ours, theirs = parts.weights(), whole.weights()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -14,7 +14,7 @@ import pytest
 from certus.datasets import load
 from certus.runs.settings import Settings
 from certus.runs.train_run import start_run, train_run
-from certus.training import Observer, TrainingState
+from certus.training import Callback, TrainingState
 from tests.cli.test_cli import certus
 
 
@@ -41,8 +41,8 @@ def test_predictions_are_in_the_targets_units(tmp_path: Path) -> None:
 
 
 def test_the_cosine_schedule_ends_at_0(tmp_path: Path) -> None:
-    class Rates(Observer):
-        def after_epoch(self, state: TrainingState) -> None:
+    class Rates(Callback):
+        def on_epoch_end(self, state: TrainingState) -> None:
             rates.append(state.optimizer.param_groups[0]["lr"])
 
     rates: list[float] = []
@@ -50,5 +50,5 @@ def test_the_cosine_schedule_ends_at_0(tmp_path: Path) -> None:
         data="wine", model="mlp:4:elu", method="erm", epochs=4, learning_rate=0.1, schedule="cosine"
     )
     run = start_run(tmp_path / "run", settings, load("wine", seed=settings.seed))
-    train_run(run, observers=[Rates()])
+    train_run(run, callbacks=[Rates()])
     assert rates == pytest.approx([0.05 * (1 + math.cos(math.pi * epoch / 4)) for epoch in (1, 2, 3, 4)])

@@ -47,7 +47,7 @@ def test_a_resumed_run_goes_on_with_the_count(
     kept: bool, again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped after the third epoch, with or without its checkpoint: every epoch is shown, and once."""
-    record = Recorder.after_epoch
+    record = Recorder.on_epoch_end
 
     def stopping(self: Recorder, state: TrainingState) -> None:
         if state.epoch == 3:
@@ -57,7 +57,7 @@ def test_a_resumed_run_goes_on_with_the_count(
         record(self, state)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "after_epoch", stopping)
+        patch.setattr(Recorder, "on_epoch_end", stopping)
         assert certus(*TRAIN, "--tensorboard", "logs", folder=tmp_path).returncode == 130
     assert set(logged(tmp_path / "logs/one", "loss")) == {1, 2}
     done = certus("resume", "runs/one", "--tensorboard", again, folder=tmp_path)

@@ -206,7 +206,7 @@ def test_what_was_trained_is_not_withdrawn(tmp_path: Path) -> None:
     """A run that has something to go on from stays, whatever ends it."""
     place, log = tmp_path / "run", tmp_path / "log"
     several = [*train(place, 0), "--epochs", "3"]
-    moment = BeforeCalling("certus.runs.directory:Recorder.after_step", time=3)  # in the second epoch
+    moment = BeforeCalling("certus.runs.directory:Recorder.on_step_end", time=3)  # in the second epoch
     assert run(several, log, moment, signal.SIGINT) == 130
     said = f"{place} keeps 1 of 3 epochs; `certus resume {place}` continues."
     assert log.read_text().splitlines()[-1] == f"certus: interrupted: {said}"

@@ -14,7 +14,7 @@ from certus.inner.methods import ERM
 from certus.runs import Recorder, RunError
 from certus.runs.checkpoint import restore_state, save_state
 from certus.runs.directory import CHECKPOINT, METRICS
-from certus.training import Fit, Observer, TrainingState, fit
+from certus.training import Callback, Fit, TrainingState, fit
 from tests.runs.metrics import without_time
 
 DATA = digits().train[:300]
@@ -27,7 +27,7 @@ def network() -> nn.Sequential:
     )
 
 
-def train(folder: Path, observers: list[Observer] | None = None, epochs: int = 3) -> Fit:
+def train(folder: Path, callbacks: list[Callback] | None = None, epochs: int = 3) -> Fit:
     return fit(
         network(),
         DATA,
@@ -35,8 +35,8 @@ def train(folder: Path, observers: list[Observer] | None = None, epochs: int = 3
         epochs=epochs,
         batch_size=64,
         optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True),
-        schedule=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 3),
-        observers=[Recorder(folder, every=0.0), *(observers or [])],
+        scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 3),
+        callbacks=[Recorder(folder, every=0.0), *(callbacks or [])],
     )
 
 
@@ -44,11 +44,11 @@ class Stop(Exception):
     """Stands for a crash between two steps."""
 
 
-class StopAfter(Observer):
+class StopAfter(Callback):
     def __init__(self, steps: int) -> None:
         self.left = steps
 
-    def after_step(self, state: TrainingState) -> None:
+    def on_step_end(self, state: TrainingState) -> None:
         self.left -= 1
         if self.left == 0:
             raise Stop
@@ -72,11 +72,11 @@ def test_every_checkpoint_is_a_point_to_go_on_from(steps: int, tmp_path: Path) -
 def test_schedules_with_milestones_come_back(tmp_path: Path) -> None:
     """Their state has numbers for keys, which JSON has not."""
 
-    def once(folder: Path, observers: list[Observer]) -> list[float]:
+    def once(folder: Path, callbacks: list[Callback]) -> list[float]:
         rates: list[float] = []
 
-        class Watch(Observer):
-            def after_epoch(self, state: TrainingState) -> None:
+        class Watch(Callback):
+            def on_epoch_end(self, state: TrainingState) -> None:
                 rates.append(state.optimizer.param_groups[0]["lr"])
 
         folder.mkdir(exist_ok=True)
@@ -86,8 +86,8 @@ def test_schedules_with_milestones_come_back(tmp_path: Path) -> None:
             epochs=6,
             batch_size=100,
             optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1),
-            schedule=lambda optimizer: torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4]),
-            observers=[Recorder(folder), Watch(), *observers],
+            scheduler=lambda optimizer: torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4]),
+            callbacks=[Recorder(folder), Watch(), *callbacks],
         )
         return rates
 

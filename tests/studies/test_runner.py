@@ -16,7 +16,7 @@ from certus.errors import ArgumentError
 from certus.runs.settings import Settings
 from certus.storage.files import CorruptFileError, RunError
 from certus.storage.write import LockError, RunLock, add_checksum, write_json
-from certus.training import Observer
+from certus.training import Callback
 from studies.page import WRITTEN_BY, markdown_table, page
 from studies.registry import STUDIES, select_studies
 from studies.runner import MEASURED, read_measured, run_study
@@ -313,7 +313,7 @@ def test_a_network_that_another_process_trains_is_waited_for(tmp_path: Path) -> 
         (tmp_path / "result.json").rename(kept / "result.json")
         other.__exit__(None, None, None)
 
-    def never() -> list[Observer]:
+    def never() -> list[Callback]:
         raise AssertionError("it is trained again")
 
     assert Workspace(tmp_path, never, finished).network(settings).run.result == first.run.result

@@ -28,8 +28,8 @@ def shown(text: str) -> list[str]:
 class Refreshed(ProgressBar):
     """Shows every step at once; by itself it shows those that ten looks in a second meet."""
 
-    def after_step(self, state: TrainingState) -> None:
-        super().after_step(state)
+    def on_step_end(self, state: TrainingState) -> None:
+        super().on_step_end(state)
         self._progress.refresh()
 
 
@@ -37,7 +37,7 @@ def test_two_lines_at_80_columns() -> None:
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=80, force_jupyter=False)
     with Refreshed(console) as bar:
-        fit(nn.Linear(2, 2), DATA, method=WRM(2.0), epochs=3, batch_size=4, observers=[bar], progress=False)
+        fit(nn.Linear(2, 2), DATA, method=WRM(2.0), epochs=3, batch_size=4, callbacks=[bar], progress=False)
     lines = shown(written.getvalue())
     assert all(len(line) <= 80 for line in lines)
     epochs = [line for line in lines if line.startswith("epoch ") or "measuring" in line]
@@ -72,5 +72,5 @@ def test_a_loader_that_does_not_know_its_length() -> None:
 
     loader = torch.utils.data.DataLoader(Stream(), batch_size=4)
     with ProgressBar(console) as bar:
-        fit(nn.Linear(2, 2), loader, epochs=2, observers=[bar], progress=False)
+        fit(nn.Linear(2, 2), loader, epochs=2, callbacks=[bar], progress=False)
     assert "epoch 2/2" in written.getvalue()

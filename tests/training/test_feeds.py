@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from certus import WRM
 from certus.data import Samples
 from certus.errors import ArgumentError
-from certus.training import Observer, TrainingState, fit
+from certus.training import Callback, TrainingState, fit
 from certus.training.loaders import make_feed
 
 INPUTS = torch.linspace(-1, 1, 90).reshape(30, 3)
@@ -151,14 +151,14 @@ def test_training_keeps_a_few_batches_at_once_however_many_there_are(batches: in
     assert loader.most <= 4
 
 
-class Told(Observer):
-    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+class Told(Callback):
+    def on_train_start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
         self.steps = steps
 
 
 def test_an_observer_is_told_that_nobody_knows_the_length() -> None:
     watcher = Told()
-    fit(network(), Stream(), epochs=1, batch_size=8, observers=[watcher])
+    fit(network(), Stream(), epochs=1, batch_size=8, callbacks=[watcher])
     assert watcher.steps is None
 
 

@@ -169,18 +169,37 @@ def test_regression() -> None:
 def test_schedules_step_once_per_epoch() -> None:
     rates: list[float] = []
 
-    class Watch(certus.training.Observer):
-        def after_epoch(self, state: certus.training.TrainingState) -> None:
+    class Watch(certus.training.Callback):
+        def on_epoch_end(self, state: certus.training.TrainingState) -> None:
             rates.append(state.optimizer.param_groups[0]["lr"])
 
     fit(
         small(),
         DATA.train[:50],
         epochs=3,
-        schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1),
-        observers=[Watch()],
+        scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1),
+        callbacks=[Watch()],
     )
     assert rates == pytest.approx([1e-4, 1e-5, 1e-6])
+
+
+def test_optimizers_and_schedulers_as_objects() -> None:
+    """They train as the functions that make them do; a scheduler of another optimizer is refused."""
+    by_object, by_function = small(), small()
+    optimizer = torch.optim.SGD(by_object.parameters(), lr=0.1, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)
+    fit(by_object, DATA.train[:50], epochs=3, optimizer=optimizer, scheduler=scheduler)
+    fit(
+        by_function,
+        DATA.train[:50],
+        epochs=3,
+        optimizer=lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9),
+        scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1),
+    )
+    for ours, theirs in zip(by_object.parameters(), by_function.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    with pytest.raises(certus.errors.ArgumentError, match="`scheduler` must be a scheduler of `optimizer`"):
+        fit(small(), DATA.train[:50], scheduler=scheduler)
 
 
 def test_labels_that_move_are_trained_on() -> None:
@@ -254,7 +273,7 @@ def test_refused() -> None:
     with pytest.raises(certus.errors.ArgumentError, match="must not leave a batch of one sample to `2`"):
         fit(normed, DATA.train[:51], batch_size=10)
     with pytest.raises(certus.errors.UnsupportedError, match="ReduceLROnPlateau needs a metric"):
-        fit(small(), DATA.train[:50], schedule=lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o))
+        fit(small(), DATA.train[:50], scheduler=lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o))
     with pytest.raises(DivergedError, match="The weights are useless after epoch 1"):
         fit(small(), DATA, batch_size=2000, optimizer=lambda groups: torch.optim.SGD(groups, lr=1e37))
     with pytest.raises(DivergedError, match="not finite in epoch 1, step 2"):

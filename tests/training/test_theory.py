@@ -19,7 +19,7 @@ from certus.data import Samples
 from certus.inner import BarzilaiBorwein
 from certus.inner.methods import MethodLike
 from certus.losses import AnyLoss
-from certus.training import ConvergenceConstants, Observer, TrainingState
+from certus.training import Callback, ConvergenceConstants, TrainingState
 
 GAMMA, MODULUS = 0.75, 1.0
 CONSTANTS = ConvergenceConstants(1.0, 1.0, MODULUS, initial_gap=4.0, noise=1.0)
@@ -38,13 +38,13 @@ class Theta(nn.Module):
         return (self.theta**2 / 2 - 4 * self.theta + self.theta * z + z**2 / 4).flatten()
 
 
-class Gradients(Observer):
+class Gradients(Callback):
     """‖∇F(θ)‖² before each step."""
 
     def __init__(self) -> None:
         self.squares = [16.0]  # at θ = 0
 
-    def after_step(self, state: TrainingState) -> None:
+    def on_step_end(self, state: TrainingState) -> None:
         assert isinstance(state.model, Theta)
         self.squares.append((2 * state.model.theta.item() - 4) ** 2)
 
@@ -63,7 +63,7 @@ def mean_square(method: MethodLike, steps: int) -> float:
             batch_size=1,
             optimizer=lambda groups, rate=step_size: torch.optim.SGD(groups, lr=rate),  # type: ignore[misc]
             seed=seed,
-            observers=[seen],
+            callbacks=[seen],
         )
         assert len(seen.squares) == steps + 1
         means.append(sum(seen.squares[:-1]) / steps)

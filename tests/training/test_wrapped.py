@@ -81,7 +81,7 @@ def test_trained_as_the_module_inside(name: str, certified: bool) -> None:
             epochs=2,
             batch_size=8,
             weight_decay={"2": 0.1},
-            certified=certified,
+            certified=certus.training.CertifiedTraining() if certified else None,
             progress=False,
         )
         assert trained.model is model

@@ -19,6 +19,7 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor, nn
 
+from certus._defaults import ATTACK_STEPS
 from certus._eval_mode import loss_eval_mode
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus._validation import check_batch
@@ -349,7 +350,7 @@ class Trial:
     norm: float | None
     epsilon: float | None
     gamma: float | None = None
-    steps: int = 15
+    steps: int = ATTACK_STEPS
     step_size: float | None = None
     restarts: int = 1
     clipped: bool = True

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from certus._defaults import ATTACK_STEPS
 from certus._eval_mode import loss_eval_mode
 from certus._tensor import as_float64, differentiable, per_sample
 from certus._validation import check_batch, check_domain, check_loss
@@ -52,7 +53,7 @@ class GradientAttack(Method):
 
     epsilon: float | Tensor
     norm: float = math.inf
-    steps: int = 15
+    steps: int = ATTACK_STEPS
     step_size: float | Tensor | None = None
     domain: Domain = _EVERYWHERE
     random_start: bool = False
@@ -172,7 +173,7 @@ class BIM(GradientAttack):
         epsilon: float | Tensor,
         norm: float = math.inf,
         *,
-        steps: int = 15,
+        steps: int = ATTACK_STEPS,
         step_size: float | Tensor | None = None,
         domain: Domain = _EVERYWHERE,
         targeted: bool = False,
@@ -189,7 +190,7 @@ class PGD(GradientAttack):
         epsilon: float | Tensor,
         norm: float = math.inf,
         *,
-        steps: int = 15,
+        steps: int = ATTACK_STEPS,
         step_size: float | Tensor | None = None,
         domain: Domain = _EVERYWHERE,
         restarts: int = 1,

@@ -68,11 +68,10 @@ def bound_run(
     from certus.bounds.validation import smoothing_hint
     from certus.data import Subset
     from certus.inner import largest_curvature
-    from certus.losses import ModelLoss
+    from certus.losses import ModelLoss, inferred_criterion
     from certus.runs.directory import RunDirectory
     from certus.runs.factory import load_data, load_model, read_settings
     from certus.runs.files import deserialize
-    from certus.training.criterion_choice import default_criterion
 
     require_count("--samples", samples, least=0)
     if plot is not None:
@@ -85,7 +84,7 @@ def bound_run(
     network = load_model(opened, model=model).double()
     criterion, cost = deserialize(record.criterion), deserialize(record.cost)
     if settings.certified:
-        criterion = default_criterion(data.train)  # which the run's own proof is about
+        criterion = inferred_criterion(data.train.targets)  # which the run's own proof is about
     shape = tuple(data.test.inputs.shape[1:])
     found = input_smoothness(network, criterion, input_shape=shape, cost=cost)
     sampled, rows, share = None, None, None

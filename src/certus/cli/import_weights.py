@@ -48,7 +48,7 @@ def import_into(
     import torch
 
     from certus.cli.train import say_covered, show_run
-    from certus.losses import ModelLoss
+    from certus.losses import ModelLoss, inferred_criterion
     from certus.models.registry import build_from
     from certus.runs.directory import require_new_run, resolve_parents
     from certus.runs.factory import load_data
@@ -56,7 +56,6 @@ def import_into(
     from certus.runs.train_run import start_run
     from certus.storage.tensors import load_tensors
     from certus.training import Fit
-    from certus.training.criterion_choice import default_criterion
 
     real_types = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     refuse_idle(context, of_source(settings.data))
@@ -80,7 +79,7 @@ def import_into(
     except RuntimeError as reason:
         lines = [line.strip() for line in str(reason).splitlines()[1:3]]
         raise ArgumentError(f"`weights` must fit the model {settings.model}; {' '.join(lines)}") from None
-    loss = ModelLoss(network, default_criterion(loaded.train))
+    loss = ModelLoss(network, inferred_criterion(loaded.train.targets))
     result = measure_result(Fit(network, [], None), loss, loaded)
     imported = (network.state_dict(), result)
     run = start_run(output, settings, loaded, imported=imported, sources=built.sources, locking=locking)

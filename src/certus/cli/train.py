@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from certus._defaults import default_epochs, defaults_for
 from certus._format import at_most
 from certus._names import PAPER_NAMES
 from certus.cli.options import Json, NoLock, of_data, of_others, of_source, options_of, refuse_idle
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from certus.datasets import SplitDataset
     from certus.models.own_code import Sources
     from certus.runs.directory import RunDirectory
-    from certus.training import Observer
+    from certus.training import Callback
 
 
 DataName = Annotated[
@@ -111,12 +112,13 @@ def start_training(
 ) -> None:
     """Check what was asked, make the run, and train it to the end."""
     from certus.cli.attack_support import read_epsilon
+    from certus.losses import inferred_criterion
     from certus.models import default_model
     from certus.models.registry import build_from
     from certus.runs.directory import RunDirectory, require_new_run, resolve_parents
-    from certus.runs.factory import build_certified_set, build_cost, load_data
+    from certus.runs.factory import build_certified_training, build_cost, load_data
     from certus.runs.train_run import start_run
-    from certus.training.calibration import enough_epochs, suggest_rho
+    from certus.training.calibration import suggest_rho
     from certus.training.optimizers import decay_groups
     from certus.training.preflight import prospects
 
@@ -149,9 +151,10 @@ def start_training(
     refuse_idle(context, of_data(loaded) | _training_options(loaded, draft))
     settings = replace(draft, model=default_model(loaded, certified) if model is None else model)
     if options["epochs"] is None:
-        settings = replace(settings, epochs=enough_epochs(len(loaded.train), settings.batch_size))
-    if options["learning_rate"] is None and settings.model.startswith("mlp:") and not certified:
-        settings = replace(settings, learning_rate=4e-3)
+        settings = replace(settings, epochs=default_epochs(len(loaded.train), settings.batch_size))
+    if options["learning_rate"] is None:
+        rate = defaults_for(settings.model, certified=certified).learning_rate
+        settings = replace(settings, learning_rate=rate)
     if suggested:
         suggestion = suggest_rho(loaded.train, build_cost(settings, loaded).unmasked, seed)
         settings = replace(settings, rho=suggestion.rho)
@@ -163,7 +166,11 @@ def start_training(
         built = build_from(settings.model, loaded, seed)
         decay_groups(built.network, decay_of_layers(settings.weight_decay))  # refuses layers that it has not
         if certified:
-            build_certified_set(settings, built.network, loaded)  # refuses what cannot be proven
+            training = build_certified_training(settings, loaded)
+            assert training is not None
+            shape, cost = tuple(loaded.train.inputs.shape[1:]), build_cost(settings, loaded)
+            # Refuses what cannot be proven.
+            training.theta(built.network, shape, inferred_criterion(loaded.train.targets), cost)
         else:
             line = prospects(built.network, tuple(loaded.train.inputs.shape[1:]))
             messages.print(line, highlight=False, markup=False)
@@ -242,7 +249,7 @@ def carry_out(
             ProgressBar(messages) as bar,
             if_interrupted(lambda: _kept(run)),
         ):
-            train_run(run, model=model, observers=[bar, *watchers], fabric=fabric)
+            train_run(run, model=model, callbacks=[bar, *watchers], fabric=fabric)
     except WriteError as reason:
         if not (run.path / CHECKPOINT).exists():
             raise
@@ -379,21 +386,21 @@ def require_tensorboard(folder: Path | None) -> None:
     require_folder(OPTION, folder)
 
 
-def tensorboard_of(folder: Path | None, run: Path) -> list[Observer]:
+def tensorboard_of(folder: Path | None, run: Path) -> list[Callback]:
     """Who writes DIR/RUN, if anybody is asked to; epochs that a resumed run had before are written again.
 
     What an earlier process wrote there from the first epoch on is then hidden, so each epoch counts once.
     """
     from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
-    from certus.training.callbacks import Logged
+    from certus.training.callbacks import MetricsLogger
 
     if folder is None:
         return []
     place = folder / run.resolve().name
     require(not same_place(place, run), OPTION, "be another folder than that of the runs", folder)
     messages.print(f"TensorBoard: tensorboard --logdir {folder}")
-    return [Logged(TensorBoardLogger(folder, name=place.name, version="", purge_step=1))]
+    return [MetricsLogger(TensorBoardLogger(folder, name=place.name, version="", purge_step=1))]
 
 
 _MOST = 10  # classes that get a table

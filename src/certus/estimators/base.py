@@ -66,7 +66,7 @@ from certus.inner import WRM, default_maximizer
 from certus.losses import Criterion, ModelLoss
 from certus.models import certified_mlp
 from certus.models.registry import mlp
-from certus.training import Observer, TrainingState, fit
+from certus.training import Callback, CertifiedTraining, TrainingState, fit
 from certus.training.metrics import clean_metrics
 
 
@@ -191,23 +191,23 @@ def fold_outputs(module: nn.Module, mean: float, spread: float) -> None:
     last.bias.mul_(spread).add_(mean)
 
 
-class EpochLines(Observer):
+class EpochLines(Callback):
     """Prints a line for some ten epochs, or for each from a level of 2 on."""
 
     def __init__(self, level: int) -> None:
         self._level, self._every = level, 1
 
-    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+    def on_train_start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
         self._every = max(1, epochs // 10) if self._level < 2 else 1
 
-    def after_epoch(self, state: TrainingState) -> None:
+    def on_epoch_end(self, state: TrainingState) -> None:
         told = state.history[-1]
         if told.epoch % self._every == 0:
             gamma = "" if told.gamma is None else f"  gamma {told.gamma:.4g}"
             print(f"epoch {told.epoch}: loss {told.loss:.6g}{gamma}")
 
 
-class EarlyStopping(Observer):
+class EarlyStopping(Callback):
     """Ends the training when the loss on samples held out has not fallen for some epochs, and goes back to
     the weights with which it was lowest."""
 
@@ -216,17 +216,17 @@ class EarlyStopping(Observer):
         self._patience, self._best, self._since, self._epochs = patience, math.inf, 0, 0
         self._kept: dict[str, Tensor] = {}
 
-    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+    def on_train_start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
         self._epochs = epochs
 
-    def after_epoch(self, state: TrainingState) -> None:
+    def on_epoch_end(self, state: TrainingState) -> None:
         loss = clean_metrics(ModelLoss(state.model, self._criterion), self._data)["loss"]
         self._since += 1
         if loss < self._best:
             self._best, self._since = loss, 0
             self._kept = {name: value.clone() for name, value in state.model.state_dict().items()}
-        state.finished = self._since >= self._patience
-        if state.finished or len(state.history) == self._epochs:
+        state.should_stop = self._since >= self._patience
+        if state.should_stop or len(state.history) == self._epochs:
             state.model.load_state_dict(self._kept)
 
 
@@ -370,11 +370,11 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
                 maximizer=default_maximizer(cost, max_gradients=_GRADIENTS),
             )
         counts = torch.from_numpy(np.array(weights))
-        watchers: list[Observer] = [EpochLines(int(self.verbose))] if self.verbose else []
+        callbacks: list[Callback] = [EpochLines(int(self.verbose))] if self.verbose else []
         data = Samples(inputs, targets, counts)
         if self.early_stopping:
-            data, watcher = self._held_out(data, seed)
-            watchers.append(watcher)
+            data, stopping = self._held_out(data, seed)
+            callbacks.append(stopping)
         found = fit(
             module,
             data,
@@ -383,12 +383,12 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
             epochs=self.epochs,
             batch_size=min(int(self.batch_size), len(data)),
             optimizer=lambda groups: Adam(groups, lr=self.learning_rate),
-            schedule=lambda optimizer: CosineAnnealingLR(optimizer, self.epochs),
+            scheduler=lambda optimizer: CosineAnnealingLR(optimizer, self.epochs),
             weight_decay=self.weight_decay,
-            certified=certified,
+            certified=CertifiedTraining() if certified else None,
             seed=seed,
             fabric=Fabric(accelerator="cpu", devices=1),
-            observers=watchers,
+            callbacks=callbacks,
             progress=False,
         )
         if inside:

@@ -12,6 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor
 
+from certus._defaults import ESTIMATOR
 from certus.costs import LabelCost
 from certus.errors import ArgumentError, require, require_number
 from certus.estimators.base import RobustEstimator
@@ -65,9 +66,9 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
         feature_prices: Any = None,
         label_price: float | None = None,
         class_weight: Any = None,
-        epochs: int = 100,
-        batch_size: int = 256,
-        learning_rate: float = 0.05,
+        epochs: int = ESTIMATOR.epochs,
+        batch_size: int = ESTIMATOR.batch_size,
+        learning_rate: float = ESTIMATOR.learning_rate,
         weight_decay: float = 0.0,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,

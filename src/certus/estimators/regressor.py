@@ -10,6 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import column_or_1d, validate_data
 from torch import Tensor
 
+from certus._defaults import ESTIMATOR
 from certus.estimators.base import RobustEstimator, fold_outputs, is_sizes
 from certus.losses import Criterion, SquaredError
 
@@ -35,9 +36,9 @@ class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]
         *,
         network: Any = (32,),
         feature_prices: Any = None,
-        epochs: int = 100,
-        batch_size: int = 256,
-        learning_rate: float = 0.05,
+        epochs: int = ESTIMATOR.epochs,
+        batch_size: int = ESTIMATOR.batch_size,
+        learning_rate: float = ESTIMATOR.learning_rate,
         weight_decay: float = 0.0,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,

@@ -48,6 +48,7 @@ from itertools import count
 import torch
 from torch import Tensor
 
+from certus._defaults import ATTACK_STEPS, TOLERANCE
 from certus._tensor import inner, per_sample
 from certus.costs import Cost, Support
 from certus.domains import Domain, Unbounded
@@ -114,7 +115,7 @@ class MonotoneAscent(Maximizer):
         max_gradients: the most gradients that one sample may cost.
     """
 
-    tolerance: float = 5e-3
+    tolerance: float = TOLERANCE
     max_gradients: int = 8
 
     @property
@@ -265,8 +266,8 @@ class PaperAscent(Maximizer):
         tolerance: what ``Status.CONVERGED`` means for the final gap; the schedule never stops early.
     """
 
-    steps: int = 15
-    tolerance: float = 5e-3
+    steps: int = ATTACK_STEPS
+    tolerance: float = TOLERANCE
 
     def __post_init__(self) -> None:
         require_count("steps", self.steps)

@@ -87,7 +87,7 @@ def save_state(path: Path, state: TrainingState) -> None:
     """Write everything that ``restore_state`` needs to go on bit for bit."""
     tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
     optimizer, inside = _split_tensors(state.optimizer.state_dict(), "optimizer")
-    planned = None if state.schedule is None else state.schedule.state_dict()
+    planned = None if state.scheduler is None else state.scheduler.state_dict()
     schedule, beside = _split_tensors(planned, "schedule")
     note = {
         "epoch": state.epoch,
@@ -118,12 +118,12 @@ def restore_state(path: Path, state: TrainingState) -> None:
         check_optimizer(state.optimizer.state_dict(), optimizer, parameters)
         state.model.load_state_dict(weights)
         state.optimizer.load_state_dict(optimizer)
-        if state.schedule is not None:
+        if state.scheduler is not None:
             planned = _join_tensors(note.schedule, tensors)
             require(
-                same_structure(state.schedule.state_dict(), planned), "schedule", "be of its kind", "another"
+                same_structure(state.scheduler.state_dict(), planned), "schedule", "be of its kind", "another"
             )
-            state.schedule.load_state_dict(planned)
+            state.scheduler.load_state_dict(planned)
         state.method.load_state_dict(note.method)
         state.epoch, state.step, state.seconds = note.epoch, note.step, note.seconds
         state.sums = Sums(dict(note.sums))

@@ -62,13 +62,13 @@ from certus.storage.write import (
     write_atomically,
     write_json,
 )
-from certus.training._fit import Observer, TrainingState
+from certus.training._fit import Callback, TrainingState
 from certus.training.metrics import EpochMetrics
 
 CHECKPOINT, METRICS = "checkpoint.safetensors", "metrics.jsonl"
 
 
-class Recorder(Observer):
+class Recorder(Callback):
     """Writes ``checkpoint.safetensors`` after each epoch and every so many seconds, and ``metrics.jsonl``.
 
     If the folder has a checkpoint, training goes on from there, and the metrics are cut back to it.
@@ -83,7 +83,7 @@ class Recorder(Observer):
         self._last = time.monotonic()
         self._steps: int | None = None
 
-    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+    def on_train_start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
         self._steps = steps
         if (self._folder / CHECKPOINT).exists():
             restore_state(self._folder / CHECKPOINT, state)
@@ -91,19 +91,19 @@ class Recorder(Observer):
             save_state(self._folder / CHECKPOINT, state)
         self._write_metrics(state)
 
-    def after_step(self, state: TrainingState) -> None:
+    def on_step_end(self, state: TrainingState) -> None:
         # The last step of an epoch is followed by the epoch's own checkpoint.
         last = state.step == self._steps
         if not last and time.monotonic() - self._last >= self._every:
             self._save(state)
 
-    def after_epoch(self, state: TrainingState) -> None:
+    def on_epoch_end(self, state: TrainingState) -> None:
         self._save(state)
         self._write_metrics(state)
 
     def _save(self, state: TrainingState) -> None:
-        if state.guard is not None:
-            state.guard()
+        if state.prove is not None:
+            state.prove()
         if self._writes:
             save_state(self._folder / CHECKPOINT, state)
         self._last = time.monotonic()

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from certus._defaults import NOISY_STEPS
 from certus._names import GRADIENT_ATTACKS, NORMS
 from certus.attacks.projected_gradient_descent import BIM, FGSM, PGD
 from certus.costs import Cost, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
@@ -27,6 +28,13 @@ from certus.domains import Domain
 from certus.errors import ArgumentError, require
 from certus.inner import WRM, Maximizer, PaperAscent, default_maximizer
 from certus.inner.methods import ERM, Method
+from certus.losses import (
+    Criterion,
+    CrossEntropy,
+    MissProbability,
+    SmoothMargin,
+    inferred_criterion,
+)
 from certus.models import build_model
 from certus.models.own_code import file_digest, is_own_file
 from certus.models.registry import build_from
@@ -34,8 +42,7 @@ from certus.runs.directory import RunDirectory
 from certus.runs.settings import Settings, column_prices
 from certus.storage.files import CorruptFileError, RunError, convert
 from certus.training import RandomJitter, RandomWarp
-from certus.training.certified import CertifiedSet
-from certus.training.criterion_choice import default_criterion
+from certus.training.certified import CertifiedTraining
 
 
 @dataclass(frozen=True)
@@ -163,7 +170,6 @@ def _factory(model: str) -> str:
     return model.rpartition(":")[2]
 
 
-_NOISY_STEPS = 5
 ITERATED: dict[str, type[BIM | PGD]] = {"bim": BIM, "pgd": PGD}
 _COSTS = {"l1": SquaredLp(1.0), "linf": SquaredSup()}
 
@@ -260,29 +266,53 @@ def build_method(settings: Settings, cost: Cost, domain: Domain) -> Method:
     if settings.ascent == "paper":
         maximizer = PaperAscent(settings.steps, settings.tolerance)
     elif settings.noise:
-        maximizer = PaperAscent(_NOISY_STEPS, settings.tolerance)  # values in fresh noise cannot be compared
+        maximizer = PaperAscent(NOISY_STEPS, settings.tolerance)  # values in fresh noise cannot be compared
     gamma = settings.gamma
     if settings.certified and gamma is not None:
         gamma *= _stiffness(settings)
     return WRM(gamma, rho=settings.rho, cost=cost, domain=domain, maximizer=maximizer)
 
 
-def build_certified_set(settings: Settings, model: nn.Module, data: SplitDataset) -> bool | CertifiedSet:
-    """Θ of a certified run at a given γ; True where γ is to follow ρ, False if it is not certified.
+def build_certified_training(settings: Settings, data: SplitDataset) -> CertifiedTraining | None:
+    """Return certified training as the settings ask for it; its γ follows the method's where none is given.
 
     Θ is about the plain loss. A training loss with a temperature bends more, by the factor ``_stiffness``,
     and is trained with a γ that is larger by it: then sγ ≥ L̄ holds for both.
     """
     if not settings.certified:
-        return False
-    theta = CertifiedSet(
-        model,
-        settings.gamma or 1.0,
-        input_shape=tuple(data.train.inputs.shape[1:]),
-        criterion=default_criterion(data.train),
-        cost=build_cost(settings, data),
-    )
-    return True if settings.gamma is None else theta
+        return None
+    if settings.gamma is None:
+        return CertifiedTraining()
+    criterion = inferred_criterion(data.train.targets)
+    return CertifiedTraining(settings.gamma, criterion=criterion, cost=build_cost(settings, data))
+
+
+def choose_criterion(
+    data: SplitDataset,
+    label_smoothing: float = 0.0,
+    margin: float = 0.0,
+    temperature: float = 1.0,
+    bounded: bool = False,
+) -> Criterion:
+    """Return the default criterion, cross-entropy with its options, a smooth margin, or 1 − p_y."""
+    if bounded:
+        require(data.classes is not None, "loss", "be left out for regression", "bounded")
+        for name, value, plain in (
+            ("label_smoothing", label_smoothing, 0),
+            ("margin", margin, 0),
+            ("temperature", temperature, 1),
+        ):
+            require(value == plain, name, f"be {plain} with the bounded loss", value)
+        return MissProbability()
+    for name, value in (("label_smoothing", label_smoothing), ("margin", margin)):
+        require(value == 0 or data.classes is not None, name, "be 0 for regression", value)
+    require(temperature == 1 or data.classes is not None, "temperature", "be 1 for regression", temperature)
+    require(margin == 0 or label_smoothing == 0, "margin", "be 0 if labels are smoothed", margin)
+    if margin:
+        return SmoothMargin(margin, sharpness=1 / temperature)
+    if data.classes is None:
+        return inferred_criterion(data.train.targets)
+    return CrossEntropy(label_smoothing, temperature)
 
 
 def _stiffness(settings: Settings) -> float:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
+from certus._defaults import ATTACK_STEPS, CERTIFIED, PLAIN, TOLERANCE
 from certus._names import GRADIENT_ATTACKS, NORMS, PAPER_NAMES
 from certus.errors import ArgumentError, require, require_count, require_number
 from certus.storage.files import check_types
@@ -121,14 +122,20 @@ class Settings:
     epsilon: Annotated[
         float | None, "How far fgsm, bim and pgd move; from:RUN is as far as that run's wrm."
     ] = None
-    steps: Annotated[int, "Of bim, pgd and --ascent paper; 15 by default."] = 15
+    steps: Annotated[int, "Of bim, pgd and --ascent paper; 15 by default."] = ATTACK_STEPS
     step_size: Annotated[float | None, "Of bim and pgd; 2.5 epsilon / steps by default."] = None
     clip: Annotated[bool, "Keep inputs that a method moves where the data live, e.g. in [0, 1]."] = True
-    epochs: Annotated[int, "Passes over the training data; 10 by default, more for small data."] = 10
-    batch_size: Annotated[int, "Samples per step, over all processes."] = 128
+    epochs: Annotated[int, "Passes over the training data; 10 by default, more for small data."] = (
+        PLAIN.epochs
+    )
+    batch_size: Annotated[int, "Samples per step, over all processes."] = PLAIN.batch_size
     optimizer: Annotated[str, "adam or sgd."] = "adam"
-    learning_rate: Annotated[float, "Step size; 0.004 for mlp:…, 0.01 with --certified, else 0.001."] = 1e-3
-    schedule: Annotated[str, "constant (the default), or cosine down to 0 (with --certified)."] = "constant"
+    learning_rate: Annotated[float, "Step size; 0.004 for mlp:…, 0.01 with --certified, else 0.001."] = (
+        PLAIN.learning_rate
+    )
+    schedule: Annotated[str, "constant (the default), or cosine down to 0 (with --certified)."] = (
+        PLAIN.schedule
+    )
     weight_decay: Annotated[
         float | str, "L2 penalty λ/2·|w|² on weights: λ for all, or LAYER=λ, for several layers."
     ] = 0.0
@@ -143,7 +150,7 @@ class Settings:
     ascent: Annotated[
         str, "How wrm climbs: adaptive, until the tolerance; or paper, --steps steps that fall as 1/√t."
     ] = "adaptive"
-    tolerance: Annotated[float, "How well wrm solves each inner problem, in units of the loss."] = 5e-3
+    tolerance: Annotated[float, "How well wrm solves each inner problem, in units of the loss."] = TOLERANCE
     seed: Annotated[int, "Decides split, weights and batches."] = 0
     target: Annotated[str | None, "Target column of a csv: or parquet: file; the last by default."] = None
     drop: Annotated[str, "Columns of a table to leave out, separated by commas."] = ""
@@ -172,7 +179,7 @@ class Settings:
         known["method"] = PAPER_NAMES.get(known.get("method", "wrm"), known.get("method", "wrm"))
         defaults: dict[str, Any] = {}
         if known.get("certified"):
-            defaults |= {"learning_rate": 1e-2, "schedule": "cosine"}
+            defaults |= {"learning_rate": CERTIFIED.learning_rate, "schedule": CERTIFIED.schedule}
         if known.get("method") in GRADIENT_ATTACKS:
             defaults["norm"] = "inf"
         return cls(**defaults | known)

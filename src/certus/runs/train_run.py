@@ -27,9 +27,10 @@ from certus.runs.directory import Recorder, RunDirectory
 from certus.runs.factory import (
     ITERATED,
     build_augmentation,
-    build_certified_set,
+    build_certified_training,
     build_cost,
     build_method,
+    choose_criterion,
     load_same_data,
     read_settings,
     rebuild_model,
@@ -38,9 +39,8 @@ from certus.runs.files import deserialize, measure_result, serialize
 from certus.runs.settings import Settings, decay_of_layers
 from certus.smoothing.sampling import Noise
 from certus.storage.files import RunError
-from certus.training import Fit, Observer, fit
+from certus.training import Callback, Fit, fit
 from certus.training._fit import one_device
-from certus.training.criterion_choice import choose_criterion
 from certus.training.metrics import balanced
 from certus.training.noise import smoothed_concavity
 
@@ -103,14 +103,14 @@ def train_run(
     run: RunDirectory,
     *,
     model: str | None = None,
-    observers: list[Observer] | None = None,
+    callbacks: list[Callback] | None = None,
     fabric: Fabric | None = None,
 ) -> Fit:
     """Train to the end, from the last checkpoint if there is one, and write the result.
 
     Args:
         model: the user's own ``FILE.py:FACTORY``, if the run has one.
-        observers: who else watches, such as a progress bar.
+        callbacks: who else watches, such as a progress bar.
     """
     settings, record = read_settings(run), run.record
     if record.origin == "imported":
@@ -132,14 +132,14 @@ def train_run(
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         optimizer=lambda groups: chosen(groups, lr=settings.learning_rate),
-        schedule=_cosine(settings.epochs) if settings.schedule == "cosine" else None,
-        certified=build_certified_set(settings, network, data),
+        scheduler=_cosine(settings.epochs) if settings.schedule == "cosine" else None,
+        certified=build_certified_training(settings, data),
         augment=build_augmentation(settings),
         noise=Noise(settings.noise, deserialize(record.cost)) if settings.noise else None,
         weight_decay=decay_of_layers(settings.weight_decay),
         seed=settings.seed,
         fabric=fabric,
-        observers=[recorder, *(observers or [])],
+        callbacks=[recorder, *(callbacks or [])],
         progress=False,
     )
     if fabric.global_rank == 0:

@@ -1,18 +1,22 @@
 """Training by Algorithm 1: one loop for every method (alg:thealg)."""
 
-from certus.training._fit import Fit, Observer, TrainingState, fit
+from certus.training._fit import Callback, Fit, TrainingState, fit
 from certus.training.augmentation import RandomJitter, RandomWarp
 from certus.training.calibration import Robustness, RobustnessStatus, calibrate, measure_robustness
+from certus.training.callbacks import MetricsLogger
+from certus.training.certified import CertifiedTraining
 from certus.training.convergence import ConvergenceConstants
 from certus.training.metrics import EpochMetrics
 from certus.training.optimizers import decay_groups, early_and_late
 from certus.training.projections import Projection, SpectralBall, WeightBall, WeightBox
 
 __all__ = [
+    "Callback",
+    "CertifiedTraining",
     "ConvergenceConstants",
     "EpochMetrics",
     "Fit",
-    "Observer",
+    "MetricsLogger",
     "Projection",
     "RandomJitter",
     "RandomWarp",

@@ -1,9 +1,9 @@
 """Algorithm 1 (alg:thealg): one loop for every method.
 
-    for each batch:   ẑ ← perturb(z),   θ ← Proj_Θ(θ − α ∇_θ ℓ(θ; ẑ))
+    for each batch:   ẑ ← method(z),   θ ← Proj_Θ(θ − α ∇_θ ℓ(θ; ẑ))
 
-The method is the only thing in which ERM, WRM and the other methods differ. With ``certified``, Proj_Θ
-keeps the weights where L̄ ≤ (1 − 10⁻³)·sγ is proven: every step is inside the conditions of thm:convergence.
+The method is the only thing in which ERM, WRM and the others differ. In certified training Proj_Θ keeps the
+weights where L̄ ≤ (1 − 10⁻³)·sγ is proven: every step is inside the conditions of thm:convergence.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 
+from certus._defaults import CERTIFIED, PLAIN
 from certus._eval_mode import loss_eval_mode, unwrapped
 from certus._render import Lookable
 from certus._validation import check_batch
@@ -30,18 +31,28 @@ from certus.data import DataLike, Samples, as_samples
 from certus.datasets import SplitDataset
 from certus.errors import ArgumentError, CertusError, UnsupportedError, as_count, require
 from certus.inner.methods import Method, MethodLike, as_method
-from certus.losses import Criterion, ModelLoss, as_criterion, evaluate_loss, require_tensor
+from certus.losses import (
+    Criterion,
+    ModelLoss,
+    as_criterion,
+    evaluate_loss,
+    inferred_criterion,
+    require_tensor,
+)
 from certus.smoothing.sampling import Noise
 from certus.training.calibration import Robustness, calibrate, measure_robustness
-from certus.training.certified import CertifiedSet, make_guard
-from certus.training.criterion_choice import default_criterion
+from certus.training.certified import CertifiedTraining
 from certus.training.loaders import Feed, Indexed, in_memory, make_feed, mix
 from certus.training.metrics import EpochMetrics, Sums, clean_metrics, right_or_wrong
 from certus.training.noise import NoisyLoss, fresh_noise, training_noise
-from certus.training.optimizers import AnyOptimizer, make_optimizer
+from certus.training.optimizers import (
+    OptimizerLike,
+    SchedulerLike,
+    make_optimizer,
+    make_scheduler,
+)
 from certus.training.projections import Projection
 
-_SCHEDULE = "such as lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)"
 _FEW = 32  # samples that tell of their kind and shape, and at which certified training is checked
 
 
@@ -49,52 +60,49 @@ class DivergedError(CertusError):
     """The loss became NaN or infinite; no later state is written."""
 
 
-ScheduleFactory = Callable[[Optimizer], LRScheduler]
-
-
 @dataclass
 class TrainingState:
-    """All that changes while a model trains. A checkpoint must hold it to resume exactly.
+    """Everything that changes while a model trains; a checkpoint holds it to resume exactly.
 
     Attributes:
         epoch, step: the next step to take, and the epoch that it belongs to.
-        sums: what has been measured in the present epoch; seconds: how long it has taken so far.
+        sums: metrics of the present epoch; seconds: its wall time so far.
         history: the epochs that are complete.
-        guard: to be called before the state is kept: proves what is promised of the weights, if anything is.
-        finished: set by an observer after an epoch: no further one is wanted.
+        prove: in certified training, to be called before the state is saved: proves the bound on the weights.
+        should_stop: set by a callback after an epoch to end the training.
     """
 
     model: nn.Module
     optimizer: Optimizer
-    schedule: LRScheduler | None
+    scheduler: LRScheduler | None
     method: Method
     epoch: int = 0
     step: int = 0
     sums: Sums = field(default_factory=Sums)
     seconds: float = 0.0
     history: list[EpochMetrics] = field(default_factory=list)
-    guard: Callable[[], SmoothnessBound] | None = None
-    finished: bool = False
+    prove: Callable[[], SmoothnessBound] | None = None
+    should_stop: bool = False
 
 
-class Observer:
-    """What may be done between steps: nothing here; progress bars and checkpoints override."""
+class Callback:
+    """Hooks of the training loop; each does nothing unless it is overridden."""
 
-    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
-        """Before the first step; may restore an earlier state in place.
+    def on_train_start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+        """Run before the first step; may restore an earlier state in place.
 
         Args:
-            steps: of each epoch; None for data that do not know their length.
+            steps: of each epoch; None for data of unknown length.
         """
 
-    def after_step(self, state: TrainingState) -> None:
-        """After each step; ``state`` is then consistent."""
+    def on_step_end(self, state: TrainingState) -> None:
+        """Run after each step; ``state`` is then consistent."""
 
-    def after_epoch(self, state: TrainingState) -> None:
-        """After each epoch; ``state.history`` ends with it."""
+    def on_epoch_end(self, state: TrainingState) -> None:
+        """Run after each epoch; ``state.history`` ends with it."""
 
-    def measuring(self) -> None:
-        """After the last epoch, before the passes that measure ρ̂."""
+    def on_measure_start(self) -> None:
+        """Run after the last epoch, before the passes that measure ρ̂."""
 
 
 @dataclass(frozen=True)
@@ -120,54 +128,69 @@ def fit(
     *,
     method: MethodLike | None = None,
     criterion: Criterion | None = None,
-    epochs: int = 10,
+    epochs: int = PLAIN.epochs,
     batch_size: int | None = None,
-    optimizer: AnyOptimizer = None,
-    schedule: ScheduleFactory | None = None,
+    optimizer: OptimizerLike = None,
+    scheduler: SchedulerLike = None,
     projection: Projection | None = None,
-    certified: bool | float | CertifiedSet = False,
+    certified: CertifiedTraining | None = None,
     augment: Callable[[Tensor], Tensor] | None = None,
     noise: float | Noise | None = None,
     weight_decay: float | Mapping[str, float] = 0.0,
     seed: int = 0,
     fabric: Fabric | None = None,
-    observers: list[Observer] | None = None,
+    callbacks: list[Callback] | None = None,
     progress: bool | None = None,
 ) -> Fit:
-    """Train ``model`` by Algorithm 1. A bar shows in a terminal or a notebook; ``progress=False`` is silent.
+    """Train ``model`` by Algorithm 1.
 
     Args:
-        model: trained in place. Give its weights a seed yourself. What ``torch.compile`` or
-            ``DistributedDataParallel`` returned stands for the module inside.
-        data: a ``SplitDataset``, or samples only (then nothing is measured between epochs): ``Samples``,
-            (inputs, targets) as tensors, arrays or frames of numbers, a torch ``Dataset`` or ``DataLoader``,
-            or a list of batches. Those of torch are read piece by piece, once in every epoch and at least
-            once more to measure ρ̂; they need not fit into memory, and their transforms run. Inputs are taken
-            in the model's precision. Where ``Samples`` has weights, each sample counts by its own.
+        model: trained in place. Give its weights a seed yourself. For the result of ``torch.compile`` or
+            ``DistributedDataParallel``, the module inside is trained.
+        data: a ``SplitDataset``, or training samples alone (then nothing is measured between epochs):
+            ``Samples``, (inputs, targets) as tensors, arrays or frames of numbers, a torch ``Dataset`` or
+            ``DataLoader``, or a list of batches. Those of torch are read batch by batch, once in every epoch
+            and at least once more to measure ρ̂; they need not fit into memory, and their transforms run.
+            Inputs are converted to the model's precision. ``Samples.weights`` weight the samples.
         method: any method, or a function ``(loss, inputs, targets) -> moved inputs``; ``ERM()`` when None.
         criterion: cross-entropy for classes and squared error for regression, when None; one of torch's own
             counts sample by sample (``losses.as_criterion``).
+        epochs: passes over the data.
         batch_size: samples of one step, over all processes; 128 when None. A loader has its own.
-        optimizer: from parameter groups, such as ``lambda groups: torch.optim.SGD(groups, lr=0.1)``, or an
-            optimizer of the model's parameters; Adam with lr 1e-3 when None.
-        schedule: from the optimizer; steps once per epoch.
+        optimizer: a torch optimizer of the model's parameters, or a function that makes one from parameter
+            groups, such as ``lambda groups: torch.optim.SGD(groups, lr=0.1)``. None for Adam with a learning
+            rate of 0.001; of 0.01 in certified training.
+        scheduler: a torch learning-rate scheduler of ``optimizer``, or a function that makes one from the
+            optimizer; it steps once per epoch. None for a constant rate; in certified training without an
+            ``optimizer``, for a cosine down to 0.
         projection: Proj_Θ, applied after each step.
-        certified: keep L̄ ≤ (1 − 10⁻³)·sγ after each step, proven after each epoch and at the end. True for
-            the γ and the cost of a WRM; a number for a γ of its own, as ERM needs; or a ``CertifiedSet``.
-            Refuses networks that cannot be proven.
-        augment: changes the inputs of each batch before anything else, such as ``RandomShift(1)``.
-        noise: σ of Gaussian noise on the inputs, in the norm of the method's cost, fresh wherever the loss is
-            looked at: for models that are certified with ``smoothing``. WRM then needs fixed steps.
+        certified: ``CertifiedTraining()`` keeps L̄ ≤ (1 − 10⁻³)·sγ after each step, proven after each epoch
+            and at the end, for the γ and the cost of a WRM; ``CertifiedTraining(gamma=2.0)`` for a γ of its
+            own, as ERM needs. Refuses networks that cannot be proven.
+        augment: changes the inputs of each batch before anything else, such as ``RandomJitter(1)``.
+        noise: σ of Gaussian noise on the inputs, in the norm of the method's cost, drawn anew at every
+            evaluation of the loss: for models that are certified by randomised smoothing. WRM then needs an
+            ascent of fixed steps.
         weight_decay: one number, or one for each layer by name.
         seed: decides the order of the batches and the randomness inside the model.
         fabric: devices, precision and processes; one CPU or the best accelerator present when None.
             MPS has no float64: where it is the best, a float64 model is trained on the CPU.
+        callbacks: ``Callback`` objects, run in this order.
+        progress: False hides the progress bar, which is shown in a terminal or a notebook.
 
     A run is a function of its arguments: the same call gives the same weights, bit for bit, on one machine.
     For a ``DataLoader`` this holds if its order and its transforms draw from torch's own random numbers. It
     does not hold if they draw from a generator that is not seeded again for each call.
+
+    >>> import certus
+    >>> model, data = nn.Linear(2, 2), (torch.randn(64, 2), torch.randint(2, (64,)))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+    >>> run = certus.fit(model, data, method=certus.WRM(gamma=2.0), optimizer=optimizer, scheduler=scheduler)
+    >>> len(run.history)
+    10
     """
-    _check_arguments(model, schedule, projection, augment, fabric, observers or [])
+    _check_arguments(model, projection, certified, augment, fabric, callbacks or [])
     epochs, seed = as_count("epochs", epochs), as_count("seed", seed, least=0)
     method = as_method(method)
     fabric = fabric or one_device(model)
@@ -189,15 +212,15 @@ def fit(
         held_out = in_memory(data.calibration, bare, fabric.device)
     with torch.random.fork_rng():  # reading may draw
         few = feed.some(_FEW)
-    criterion = default_criterion(few) if criterion is None else as_criterion(criterion, _targets(data))
+    if criterion is None:
+        criterion = inferred_criterion(few.targets)
+    else:
+        criterion = as_criterion(criterion, _targets(data))
     _check(bare, method, feed)
-    chosen = make_optimizer(optimizer, bare, weight_decay)
-    planned = None if schedule is None else schedule(chosen)
-    if isinstance(planned, ReduceLROnPlateau):
-        raise UnsupportedError("`schedule` must step by the epoch alone; ReduceLROnPlateau needs a metric.")
-    made = schedule is None or isinstance(planned, LRScheduler)
-    require(made, "schedule", f"make a schedule from the optimizer, {_SCHEDULE}", type(planned))
-    state = TrainingState(bare, chosen, planned, method)
+    defaults = PLAIN if certified is None else CERTIFIED
+    chosen = make_optimizer(optimizer, bare, weight_decay, defaults.learning_rate)
+    cosine = defaults.schedule == "cosine" and optimizer is None
+    state = TrainingState(bare, chosen, make_scheduler(scheduler, chosen, epochs if cosine else None), method)
     # Fabric would compile again what was compiled, which fails if that was before it was imported.
     wrapped, chosen = fabric.setup(model, chosen, _reapply_compile=False)
     with (
@@ -206,26 +229,26 @@ def fit(
         loss_eval_mode(bare),
     ):  # fails if it cannot run
         evaluate_loss(ModelLoss(wrapped, criterion), few.inputs, few.targets)
-    guard = make_guard(certified, bare, method, criterion, few)
-    if guard is not None:
-        require(
-            projection is None, "projection", "be None in certified training, which has its own", projection
-        )
+    theta = None
+    if certified is not None:
+        rule = "be None in certified training, which has its own"
+        require(projection is None, "projection", rule, projection)
+        projection = theta = certified.projection(bare, method, criterion, few)
         if fabric.world_size > 1 and any(isinstance(part, _BatchNorm) for part in model.modules()):
             raise UnsupportedError(
                 "Certified training with batch normalisation runs in one process only: each process has its "
                 f"own statistics, and would scale its own weights; got {fabric.world_size} processes."
             )
-        projection, state.guard = guard, guard.prove
+        state.prove = theta.prove
     # The ascent runs on the bare model: its passes are no business of a wrapper that synchronises gradients.
     loss, noisy = ModelLoss(model, criterion), training_noise(noise, method)
     seen = loss if noisy is None else NoisyLoss(model, criterion, noisy)
     with _bars(progress, fabric) as bars:
-        watchers = [*(observers or []), *bars]
+        hooks = [*(callbacks or []), *bars]
         with torch.random.fork_rng():
-            for watcher in watchers:
-                watcher.start(state, epochs, feed.steps)
-            while state.epoch < epochs and not state.finished:
+            for hook in hooks:
+                hook.on_train_start(state, epochs, feed.steps)
+            while state.epoch < epochs and not state.should_stop:
                 began = time.perf_counter() - state.seconds
                 model.train()
                 method.train()
@@ -233,12 +256,14 @@ def fit(
                     inputs, targets, weights = batch.inputs, batch.targets, batch.weights
                     if augment is not None:
                         inputs = augment(inputs)
-                    known = {} if weights is None else {"weights": weights}  # a method may not take any
-                    found = method.perturb(seen, inputs, targets, **known)
-                    assert found.targets is not None
-                    moved = found.inputs if noisy is None else found.inputs + fresh_noise(noisy, found.inputs)
+                    weighted = {} if weights is None else {"weights": weights}  # a method may not take any
+                    perturbed = method.perturb(seen, inputs, targets, **weighted)
+                    assert perturbed.targets is not None
+                    moved = perturbed.inputs
+                    if noisy is not None:
+                        moved = moved + fresh_noise(noisy, moved)
                     outputs = require_tensor(wrapped(moved))
-                    losses = criterion(outputs, found.targets)
+                    losses = criterion(outputs, perturbed.targets)
                     if not torch.isfinite(losses).all():
                         check_batch(batch.inputs, batch.targets)  # or the data are to blame
                         raise DivergedError(
@@ -252,49 +277,50 @@ def fit(
                     chosen.zero_grad()
                     if projection is not None:
                         projection(bare)
-                    told = right_or_wrong(outputs, found.targets)
-                    state.sums.add(weights, loss=losses, **told, **found.measured)
+                    right = right_or_wrong(outputs, perturbed.targets)
+                    state.sums.add(weights, loss=losses, **right, **perturbed.measured)
                     state.step, state.seconds = step + 1, time.perf_counter() - began
-                    for watcher in watchers:
-                        watcher.after_step(state)
-                if state.schedule is not None:
-                    state.schedule.step()
+                    for hook in hooks:
+                        hook.on_step_end(state)
+                if state.scheduler is not None:
+                    state.scheduler.step()
                 state.history.append(_close_epoch(state, loss, held_out, fabric))
                 state.epoch, state.step, state.sums, state.seconds = state.epoch + 1, 0, Sums(), 0.0
-                for watcher in watchers:
-                    watcher.after_epoch(state)
+                for hook in hooks:
+                    hook.on_epoch_end(state)
         given.eval()
         method.train(False)
-        robustness, proof = None, None if guard is None else guard.settle()
+        robustness, proof = None, None if theta is None else theta.settle()
         if method.penalty is not None:
-            for watcher in watchers:
-                watcher.measuring()
-            find = measure_robustness if method.penalty.rho is None else calibrate
+            for hook in hooks:
+                hook.on_measure_start()
+            measure = measure_robustness if method.penalty.rho is None else calibrate
             with torch.random.fork_rng():
                 torch.manual_seed(mix(seed, epochs, 0, fabric.global_rank))
-                robustness = find(method.penalty, seen, feed, feed.batch_size, fabric)
+                robustness = measure(method.penalty, seen, feed, feed.batch_size, fabric)
     return Fit(given, state.history, robustness, proof)
 
 
 def _check_arguments(
     model: object,
-    schedule: object,
     projection: object,
+    certified: object,
     augment: object,
     fabric: object,
-    observers: Iterable[object],
+    callbacks: Iterable[object],
 ) -> None:
-    """Refuse what has not the kind that ``fit`` takes."""
+    """Raise ``ArgumentError`` for arguments of a wrong type."""
     require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
     for name, value, form in (
-        ("schedule", schedule, f"a function of the optimizer, {_SCHEDULE}"),
         ("projection", projection, "a function of the model, such as certus.training.WeightBall(10.0)"),
         ("augment", augment, "a function of the inputs, such as certus.training.RandomJitter(1)"),
     ):
         require(value is None or callable(value), name, f"be {form}", repr(value))
+    valid = certified is None or isinstance(certified, CertifiedTraining)
+    require(valid, "certified", "be a certus.training.CertifiedTraining, or None", repr(certified))
     require(fabric is None or isinstance(fabric, Fabric), "fabric", "be a lightning_fabric.Fabric", fabric)
-    watching = isinstance(observers, Iterable) and all(isinstance(each, Observer) for each in observers)
-    require(watching, "observers", "be a list of certus.training.Observer objects", observers)
+    valid = isinstance(callbacks, Iterable) and all(isinstance(each, Callback) for each in callbacks)
+    require(valid, "callbacks", "be a list of certus.training.Callback objects", callbacks)
 
 
 def one_device(model: nn.Module) -> Fabric:
@@ -311,12 +337,12 @@ def _targets(data: SplitDataset | DataLike) -> Tensor | None:
 
 
 @contextmanager
-def _bars(progress: bool | None, fabric: Fabric) -> Iterator[list[Observer]]:
+def _bars(progress: bool | None, fabric: Fabric) -> Iterator[list[Callback]]:
     """A bar, in one of the processes, unless none is wanted."""
     if progress is False or fabric.global_rank != 0:
         yield []
         return
-    from certus.training.callbacks import ProgressBar  # which observes a training
+    from certus.training.callbacks import ProgressBar  # which is a Callback
 
     with ProgressBar() as bar:
         yield [bar]
@@ -357,5 +383,5 @@ def _close_epoch(
         calibration_loss=clean.get("loss"),
         calibration_accuracy=clean.get("accuracy"),
         seconds=state.seconds,
-        curvature=None if state.guard is None else state.guard().curvature,
+        curvature=None if state.prove is None else state.prove().curvature,
     )

@@ -1,13 +1,9 @@
-"""ρ̂ of a trained model, the γ for a wanted ρ, and default levels of robustness.
-
-The robustness that a trained model has reached: ρ̂ in one pass at the final θ, and the γ for a wanted ρ.
+"""Robustness of a trained model: ρ̂ at the final θ, the γ for a wanted ρ, and a default ρ for some data.
 
     ρ̂_n(θ) = E_n[c(T_γ(θ; Z), Z)]                                                               [eqn:tol-n]
 
-ρ̂ falls as γ grows, so a wanted level ρ is found on log γ by secants, the first as for a linear loss
-(ρ̂ ∝ γ⁻²), in turns with bisection once it is bracketed.
-
-A robustness level on the data's own scale, for those who have none in mind.
+ρ̂ falls as γ grows, so the γ for a wanted ρ is found on log γ by secants, the first as for a linear loss
+(ρ̂ ∝ γ⁻²), in turns with bisection once it is bracketed. The default ρ is on the data's own scale,
 
     √ρ = one tenth of the median distance from a sample to the nearest one with another label
 
@@ -202,14 +198,3 @@ def _nearest_other(sample: Samples, index: int, cost: Cost) -> Tensor:
     else:
         costs = torch.where(torch.arange(len(sample)) != index, costs, torch.inf)
     return costs.min().sqrt()
-
-
-def enough_epochs(samples: int, batch_size: int) -> int:
-    """Passes over the data that make about 500 steps: at least 10, and at most 100.
-
-    On ``digits``, the 56 that this makes bring the default network to 98% on test data; 10 left it at 94%.
-
-    >>> enough_epochs(1_078, 128), enough_epochs(60_000, 128), enough_epochs(100, 128)
-    (56, 10, 100)
-    """
-    return min(100, max(10, -(-500 // -(-samples // batch_size))))

@@ -1,9 +1,4 @@
-"""Callbacks of the training loop: the progress bar, and loggers of Lightning and Fabric.
-
-A progress bar for training: the epoch on a line that keeps its place, what was measured below it.
-
-What is measured in each epoch, to any logger of Lightning or Fabric: CSV files, TensorBoard and others.
-"""
+"""Callbacks of the training loop: a progress bar, and metrics for any logger of Lightning or Fabric."""
 
 from __future__ import annotations
 
@@ -25,7 +20,7 @@ from rich.text import Text
 
 from certus._progress import is_watched
 from certus.errors import require
-from certus.training._fit import Observer, TrainingState
+from certus.training._fit import Callback, TrainingState
 from certus.training.metrics import EpochMetrics
 
 
@@ -38,8 +33,8 @@ class _TwoLines(Progress):
             yield Text(task.fields["news"], overflow="ellipsis", no_wrap=True, style="dim")
 
 
-class ProgressBar(Observer):
-    """Steps done and to do, with the running means of the present epoch; silent where nobody watches."""
+class ProgressBar(Callback):
+    """Progress bar of the steps, with running means of the present epoch; silent outside a terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
         console = console or Console(stderr=True)
@@ -63,23 +58,23 @@ class ProgressBar(Observer):
     def __exit__(self, *ignored: object) -> None:
         self._progress.stop()
 
-    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+    def on_train_start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
         self._epochs, self._steps = epochs, steps
         total = None if steps is None else epochs * steps  # a loader may not know its length
         self._task = self._progress.add_task("training", total=total, news="")
         self._show(state)
 
-    def after_step(self, state: TrainingState) -> None:
+    def on_step_end(self, state: TrainingState) -> None:
         self._show(state)
 
-    def measuring(self) -> None:
+    def on_measure_start(self) -> None:
         self._progress.update(self._task, description="measuring rho_hat", news="")
 
     def _show(self, state: TrainingState) -> None:
         means = {name: total / count for name, (total, count) in state.sums.totals.items()}
         shown = ("loss", "accuracy", "rho_running", "gradients")
-        told = [f"{name.partition('_')[0]} {means[name]:.3g}" for name in shown if name in means]
-        news = ("moved inputs: " if "phi" in means else "") + "  ".join(told)
+        parts = [f"{name.partition('_')[0]} {means[name]:.3g}" for name in shown if name in means]
+        news = ("moved inputs: " if "phi" in means else "") + "  ".join(parts)
         penalty = state.method.penalty
         if penalty is not None and isinstance(penalty.gamma, float):
             news += f"  gamma {penalty.gamma:.3g}"
@@ -91,11 +86,11 @@ class ProgressBar(Observer):
         )
 
 
-class Logged(Observer):
-    """Hands every epoch's metrics to a logger, by their names in ``EpochMetrics``; the step is the epoch.
+class MetricsLogger(Callback):
+    """Log the metrics of every epoch, by their names in ``EpochMetrics``; the step is the epoch.
 
-    A run that goes on from a checkpoint hands over the epochs that it has first. So a log is whole, even if
-    its run was killed between writing the one and the other: list this observer behind the one that restores.
+    A run that resumes from a checkpoint logs its complete epochs first, so that a log is whole even if the
+    run was killed before it was written: list this callback behind the one that restores.
 
     Args:
         logger: anything with ``log_metrics(metrics, step)`` and ``save()``, such as
@@ -107,15 +102,15 @@ class Logged(Observer):
         require(fits, "logger", "have log_metrics(metrics, step) and save()", type(logger))
         self._logger = logger
 
-    def start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
+    def on_train_start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
         for entry in state.history:
             self._log(entry)
 
-    def after_epoch(self, state: TrainingState) -> None:
+    def on_epoch_end(self, state: TrainingState) -> None:
         self._log(state.history[-1])
 
     def _log(self, entry: EpochMetrics) -> None:
-        told = asdict(entry)
-        step = told.pop("epoch")
-        self._logger.log_metrics({name: value for name, value in told.items() if value is not None}, step)
+        metrics = asdict(entry)
+        step = metrics.pop("epoch")
+        self._logger.log_metrics({name: value for name, value in metrics.items() if value is not None}, step)
         self._logger.save()

@@ -1,23 +1,13 @@
-"""Certified training: project the weights onto networks whose smoothness is proven.
-
-Certified training: weights that stay where sγ ≥ L̄ is proven (section:three-choose-two).
-
-Affine layers brought to norm at most 1.
-
-For a matrix W = U diag(σ) Vᵀ the nearest one of norm at most 1, in the Frobenius norm, is
-U diag(min(σ, 1)) Vᵀ. It is found from the eigenvalues of the smaller of WᵀW and WWᵀ; only those above 1
-change anything. The kernel of a convolution is divided by an upper bound on its norm.
-
-A network as certified training sees it: affine layers of norm 1, units, and a last linear layer.
-
-x → affine, …, affine → units → affine, … → units → … → last linear layer → loss
-
-Proj_Θ of Algorithm 1 onto weights whose smoothness is proven (alg:thealg, section:three-choose-two).
+"""Certified training: projection of the weights onto networks whose smoothness is proven.
 
     Θ = {θ : L̄(θ) ≤ (1 − 10⁻³)·sγ},        s the strong convexity of the cost (2 for ‖·‖₂²)
 
-so that at every step the inner problem is strongly concave with modulus at least 10⁻³·sγ, as thm:convergence
-asks. For units with σ'' ≤ b(1 − σ'²) the max rule of ``certus.bounds`` leaves, with τ = (1 − 10⁻³)·sγ,
+so that at every step of Algorithm 1 (alg:thealg) the inner problem is strongly concave with modulus at least
+10⁻³·sγ, as thm:convergence asks (section:three-choose-two). A network is read as
+
+    x → affine, …, affine → units → affine, … → units → … → last linear layer → loss
+
+For units with σ'' ≤ b(1 − σ'²) the max rule of ``certus.bounds`` leaves, with τ = (1 − 10⁻³)·sγ,
 
     ‖W_l‖ ≤ 1,      h·D²/4 ≤ τ,      b_n ≤ τ/(g·e_n)
 
@@ -25,8 +15,6 @@ D the largest distance between two rows of the last layer, e_n the largest slope
 h the constants of the loss (1 and 1 for cross-entropy). So after each step: singular values are clipped at 1,
 the last layer shrinks until D fits, and every unit gets the sharpness that is left to it. In other networks
 the last layer is scaled by the proven bound itself, which costs an analysis per step.
-
-Certified training's guard: Proj_Θ after each step, and a proof wherever the weights are kept.
 """
 
 from __future__ import annotations
@@ -61,8 +49,6 @@ from certus.inner import largest_curvature
 from certus.inner.methods import Method, Penalty
 from certus.layers import LogCosh, SmoothAbs
 from certus.losses import Criterion, CrossEntropy, ModelLoss
-
-__all__ = ["SAFETY", "CertifiedSet"]
 
 _LARGE = 25.0
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -416,12 +402,12 @@ def _sharpen(sharpness: Tensor, allowed: Tensor) -> None:
 _SAMPLES, _PRODUCTS = 32, 8
 
 
-class Guard:
-    """Keeps one model in Θ = {L̄ ≤ (1 − 10⁻³)·sγ}; where γ follows a ρ, Θ follows γ.
+class CertifiedProjection:
+    """Proj_Θ of one training, with its proofs; where γ follows a ρ, Θ follows γ.
 
     Args:
-        penalty: whose γ counts; None where ``theta`` has its own.
-        samples: at which the final bound is held against the curvature that is there.
+        penalty: the γ to follow; None where ``theta`` has its own.
+        samples: at which the final bound is compared with the curvature of the loss.
     """
 
     def __init__(
@@ -468,31 +454,53 @@ class Guard:
         return float(found.largest.nan_to_num(-math.inf).max())
 
 
-def make_guard(
-    certified: bool | float | CertifiedSet,
-    model: nn.Module,
-    method: Method,
-    criterion: Criterion,
-    train: Samples,
-) -> Guard | None:
-    """What ``fit`` needs for its argument ``certified``; None if that is False.
+@dataclass(frozen=True)
+class CertifiedTraining:
+    """Certified training: after each step the weights return to where L̄ ≤ (1 − 10⁻³)·sγ is proven.
 
-    The proof is about the loss without label smoothing, which bends no more with it.
+    Args:
+        gamma: γ of the proof; None for the γ of the method, a WRM, which Θ then follows.
+        criterion: the loss that the proof is about; when None the training loss without label smoothing,
+            with which it bends no more.
+        cost: the transport cost; that of the method when None.
+        sharpest: upper limit on the sharpness of units.
     """
-    if certified is False:
-        return None
-    if isinstance(certified, CertifiedSet):
-        return Guard(certified, model, None, train)
-    penalty = method.penalty
-    if certified is True and penalty is None:
-        raise ArgumentError("`certified` must be a number, γ, for a method that has none; got True.")
-    if isinstance(criterion, CrossEntropy):
-        criterion = replace(criterion, label_smoothing=0.0)
-    theta = CertifiedSet(
-        model,
-        1.0 if certified is True else certified,
-        input_shape=tuple(train.inputs.shape[1:]),
-        criterion=criterion,
-        cost=SquaredL2() if penalty is None else penalty.cost,
-    )
-    return Guard(theta, model, penalty if certified is True else None, train)
+
+    gamma: float | None = None
+    criterion: Criterion | None = None
+    cost: Cost | None = None
+    sharpest: float = _SHARPEST
+
+    def __post_init__(self) -> None:
+        if self.gamma is not None:
+            require_number("gamma", self.gamma)
+
+    def theta(self, model: nn.Module, input_shape: Shape, criterion: Criterion, cost: Cost) -> CertifiedSet:
+        """Return Θ for a model; raises ``UnsupportedError`` for one that cannot be proven.
+
+        Args:
+            criterion, cost: those of the training, which count where this object has none of its own.
+        """
+        if isinstance(criterion, CrossEntropy):
+            criterion = replace(criterion, label_smoothing=0.0)
+        return CertifiedSet(
+            model,
+            1.0 if self.gamma is None else self.gamma,
+            input_shape=input_shape,
+            criterion=criterion if self.criterion is None else self.criterion,
+            cost=cost if self.cost is None else self.cost,
+            sharpest=self.sharpest,
+        )
+
+    def projection(
+        self, model: nn.Module, method: Method, criterion: Criterion, samples: Samples
+    ) -> CertifiedProjection:
+        """Return the projection of one training; ``samples`` show the shape of an input."""
+        penalty = method.penalty
+        if self.gamma is None and penalty is None:
+            raise ArgumentError(
+                "`certified` must have a γ for a method without one, CertifiedTraining(gamma=...); got None."
+            )
+        cost = _L2 if penalty is None else penalty.cost
+        theta = self.theta(model, tuple(samples.inputs.shape[1:]), criterion, cost)
+        return CertifiedProjection(theta, model, penalty if self.gamma is None else None, samples)

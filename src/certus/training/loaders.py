@@ -18,6 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from certus._defaults import PLAIN
 from certus._validation import checked_weights
 from certus.data import DataLike, Samples, SampleStream, as_samples
 from certus.errors import ArgumentError, as_count, require
@@ -77,9 +78,6 @@ def mix(*numbers: int) -> int:
     for number in numbers:
         state = ((state ^ (number & 0xFFFFFFFF)) * 0x100000001B3) % 2**64
     return state >> 1  # torch takes 63 bits
-
-
-_USUAL = 128
 
 
 class Feed(Protocol):
@@ -217,20 +215,20 @@ def make_feed(
     seed = as_count("seed", seed, least=0)
     require(seed < 2**32, "seed", "lie between 0 and 2³² − 1", seed)
     batch_size = None if batch_size is None else as_count("batch_size", batch_size)
-    samples = as_samples(data, batch_size or _USUAL)
+    samples = as_samples(data, batch_size or PLAIN.batch_size)
     place = device or torch.device("cpu")
     own = _precision(model)
     if isinstance(samples, Samples) or samples.indexed:
         if isinstance(samples, Samples):
             samples = in_memory(samples, model, place)
-        size = _USUAL if batch_size is None else batch_size
+        size = PLAIN.batch_size if batch_size is None else batch_size
         return Indexed(samples, BatchOrder(len(samples), size, seed, rank, processes), place, own)
     if not samples.repeatable:
         raise ArgumentError(
             "`data` must be readable again, once in every epoch; got a generator, which is read once. Give a "
             "DataLoader, a Dataset, or a list of batches."
         )
-    size = getattr(samples.source, "batch_size", None) or _USUAL
+    size = getattr(samples.source, "batch_size", None) or PLAIN.batch_size
     chosen = batch_size is None or batch_size == size
     require(chosen, "batch_size", f"be left out for a loader, which has its own, {size}", batch_size)
     return Loaded(samples, size, None, seed, rank, processes, place, own)

@@ -1,9 +1,4 @@
-"""Optimizers and layer-wise weight decay.
-
-Weight decay layer by layer: the paper regularises early layers more than late ones (tab:mnist-extra2).
-
-The optimizer of a training loop: made from parameter groups, or brought along.
-"""
+"""Optimizers, schedulers, and weight decay by layer (tab:mnist-extra2)."""
 
 from __future__ import annotations
 
@@ -12,8 +7,10 @@ from typing import Any
 
 from torch import nn
 from torch.optim import Adam, Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnPlateau
 
-from certus.errors import ArgumentError, require, require_number
+from certus._defaults import PLAIN
+from certus.errors import ArgumentError, UnsupportedError, require, require_number
 
 
 def decay_groups(model: nn.Module, decay: float | Mapping[str, float] = 0.0) -> list[dict[str, Any]]:
@@ -59,18 +56,28 @@ def early_and_late(model: nn.Module, early: float, late: float) -> dict[str, flo
     return {name: early if index < len(layers) / 2 else late for index, name in enumerate(layers)}
 
 
-OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
-AnyOptimizer = OptimizerFactory | Optimizer | None
-_FORMS = "such as lambda groups: torch.optim.SGD(groups, lr=0.1), or an optimizer of the model's parameters"
+OptimizerLike = Optimizer | Callable[[list[dict[str, Any]]], Optimizer] | None
+"""An optimizer, or a function that makes one from parameter groups; None for the default."""
+
+SchedulerLike = LRScheduler | Callable[[Optimizer], LRScheduler] | None
+"""A learning-rate scheduler, or a function that makes one from the optimizer; None for the default."""
+
+_OPTIMIZER = (
+    "such as lambda groups: torch.optim.SGD(groups, lr=0.1), or an optimizer of the model's parameters"
+)
+_SCHEDULER = "such as lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)"
 
 
 def make_optimizer(
-    given: AnyOptimizer, model: nn.Module, weight_decay: float | Mapping[str, float] = 0.0
+    given: OptimizerLike,
+    model: nn.Module,
+    weight_decay: float | Mapping[str, float] = 0.0,
+    learning_rate: float = PLAIN.learning_rate,
 ) -> Optimizer:
-    """Adam with lr 1e-3 for None; otherwise what was given, or what it makes of the model's groups.
+    """Return the given optimizer, or the one that a function makes; Adam for None.
 
     Args:
-        weight_decay: see ``decay_groups``. An optimizer that was brought along has its own.
+        weight_decay: see ``decay_groups``. An optimizer object has its own.
     """
     if isinstance(given, Optimizer):
         require(weight_decay == 0, "weight_decay", "be left out: the optimizer has its own", weight_decay)
@@ -84,8 +91,34 @@ def make_optimizer(
         return given
     groups = decay_groups(model, weight_decay)
     if given is None:
-        return Adam(groups, lr=1e-3)
-    require(callable(given), "optimizer", f"make one from parameter groups, {_FORMS}", repr(given))
-    made = given(groups)
-    require(isinstance(made, Optimizer), "optimizer", f"make an optimizer, {_FORMS}", type(made))
-    return made
+        return Adam(groups, lr=learning_rate)
+    require(callable(given), "optimizer", f"make one from parameter groups, {_OPTIMIZER}", repr(given))
+    optimizer = given(groups)
+    require(
+        isinstance(optimizer, Optimizer), "optimizer", f"make an optimizer, {_OPTIMIZER}", type(optimizer)
+    )
+    return optimizer
+
+
+def make_scheduler(
+    given: SchedulerLike, optimizer: Optimizer, cosine: int | None = None
+) -> LRScheduler | None:
+    """Return the given scheduler, or the one that a function makes.
+
+    Args:
+        cosine: for None, a cosine down to 0 over this many epochs; a constant rate if this is None too.
+    """
+    if given is None:
+        return None if cosine is None else CosineAnnealingLR(optimizer, T_max=cosine)
+    scheduler = given
+    if not isinstance(given, LRScheduler):
+        require(callable(given), "scheduler", f"be a scheduler, or make one, {_SCHEDULER}", repr(given))
+        scheduler = given(optimizer)
+    if isinstance(scheduler, ReduceLROnPlateau):
+        raise UnsupportedError("`scheduler` must step by the epoch alone; ReduceLROnPlateau needs a metric.")
+    valid = isinstance(scheduler, LRScheduler)
+    require(valid, "scheduler", f"make a scheduler from the optimizer, {_SCHEDULER}", type(scheduler))
+    assert isinstance(scheduler, LRScheduler)
+    own = scheduler.optimizer is optimizer
+    require(own, "scheduler", "be a scheduler of `optimizer`, which is given too", "one of another optimizer")
+    return scheduler

@@ -15,7 +15,7 @@ from certus.costs import Bregman
 from certus.data import Samples
 from certus.errors import ClaimError, ContradictionError
 from certus.training import Fit, fit
-from certus.training.certified import CertifiedSet
+from certus.training.certified import CertifiedSet, CertifiedTraining
 
 
 class Wave(nn.Module):
@@ -43,7 +43,7 @@ def trained(network: nn.Module) -> Fit:
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(40, 4, generator=generator)
     data = Samples(inputs, torch.randint(3, (40,), generator=generator))
-    return fit(network, data, certified=1.0, epochs=1, batch_size=20)
+    return fit(network, data, certified=CertifiedTraining(1.0), epochs=1, batch_size=20)
 
 
 def test_the_proof_names_what_it_assumes() -> None:

@@ -17,12 +17,11 @@ from certus.datasets import digits, wine
 from certus.domains import Unbounded
 from certus.errors import UnsupportedError
 from certus.models import LogCosh, Scale, certified_cnn, certified_mlp
-from certus.runs.factory import build_method
+from certus.runs.factory import build_method, choose_criterion
 from certus.runs.settings import Settings
 from certus.training import fit
 from certus.training.calibration import RobustnessStatus
-from certus.training.certified import SAFETY, CertifiedSet, clip_matrix
-from certus.training.criterion_choice import choose_criterion
+from certus.training.certified import SAFETY, CertifiedSet, CertifiedTraining, clip_matrix
 
 DATA = digits()
 
@@ -106,7 +105,14 @@ def test_the_proof_is_about_plain_labels() -> None:
     torch.manual_seed(0)
     model = certified_mlp(64, [48], 10)
     wrm = WRM(rho=0.05, domain=DATA.domain)
-    done = fit(model, DATA.train[:300], method=wrm, criterion=CrossEntropy(0.5), certified=True, epochs=1)
+    done = fit(
+        model,
+        DATA.train[:300],
+        method=wrm,
+        criterion=CrossEntropy(0.5),
+        certified=CertifiedTraining(),
+        epochs=1,
+    )
     assert done.proof is not None
     assert done.proof.curvature == pytest.approx(input_smoothness(model, input_shape=(1, 8, 8)).curvature)
 
@@ -115,7 +121,7 @@ def test_a_rho_out_of_reach_ends_at_the_proven_floor() -> None:
     data = wine()
     torch.manual_seed(0)
     model = certified_mlp(data.train.inputs.shape[1], [32], 3)
-    done = fit(model, data, method=WRM(rho=2.0), certified=True, epochs=3)
+    done = fit(model, data, method=WRM(rho=2.0), certified=CertifiedTraining(), epochs=3)
     assert done.robustness is not None
     assert done.proof is not None
     assert done.robustness.status is RobustnessStatus.FLOOR

@@ -15,8 +15,8 @@ from certus.datasets import digits
 from certus.errors import ArgumentError, UnsupportedError
 from certus.inner.methods import ERM, Method
 from certus.models import build_model, certified_mlp, principal_components
-from certus.training import Fit, Observer, RandomJitter, RandomWarp, TrainingState, fit
-from certus.training.certified import SAFETY, CertifiedSet
+from certus.training import Callback, Fit, RandomJitter, RandomWarp, TrainingState, fit
+from certus.training.certified import SAFETY, CertifiedSet, CertifiedTraining
 
 DATA = digits()
 SHAPE = (1, 8, 8)
@@ -27,13 +27,13 @@ def small(seed: int = 0) -> nn.Sequential:
     return certified_mlp(64, [48], 10)
 
 
-class Prover(Observer):
+class Prover(Callback):
     """L̄ after every single step, by the analysis that the projection does not use."""
 
     def __init__(self) -> None:
         self.bounds: list[float] = []
 
-    def after_step(self, state: TrainingState) -> None:
+    def on_step_end(self, state: TrainingState) -> None:
         self.bounds.append(input_smoothness(state.model, input_shape=SHAPE).curvature)
 
 
@@ -44,11 +44,11 @@ def test_every_step_is_inside(method: Method) -> None:
         small(),
         DATA.train[:600],
         method=method,
-        certified=True if isinstance(method, WRM) else 1.5,
+        certified=CertifiedTraining(None if isinstance(method, WRM) else 1.5),
         epochs=2,
         batch_size=64,
         optimizer=lambda groups: torch.optim.Adam(groups, lr=0.05),
-        observers=[prover],
+        callbacks=[prover],
     )
     assert len(prover.bounds) == 20
     assert max(prover.bounds) <= (1 - SAFETY) * 3
@@ -66,12 +66,12 @@ def test_without_it_the_same_training_leaves() -> None:
         epochs=2,
         batch_size=64,
         optimizer=lambda groups: torch.optim.Adam(groups, lr=0.05),
-        observers=[prover],
+        callbacks=[prover],
     )
     assert max(prover.bounds) > 30
 
 
-def trained(method: Method, certified: bool | float, **options: float) -> Fit:
+def trained(method: Method, certified: CertifiedTraining | None, **options: float) -> Fit:
     return fit(
         small(),
         DATA,
@@ -86,7 +86,7 @@ def trained(method: Method, certified: bool | float, **options: float) -> Fit:
 def test_the_certificate_survives_attacks() -> None:
     """PGD within ε = √ρ never exceeds the certified loss or error at ρ, whatever its steps."""
     wrm = WRM(1.5, domain=DATA.domain)
-    model = trained(wrm, True).model
+    model = trained(wrm, CertifiedTraining()).model
     data = DATA.test[:150]
     found = certus.certify(model, data, rho=[0.01, 0.1], domain=DATA.domain, local_radii=2, attack_steps=5)
     for rho in (0.01, 0.1):
@@ -103,7 +103,7 @@ def test_the_certificate_survives_attacks() -> None:
 
 def test_gamma_follows_rho_and_stays_proven() -> None:
     wrm = WRM(rho=0.05, domain=DATA.domain)
-    done = trained(wrm, True)
+    done = trained(wrm, CertifiedTraining())
     assert done.robustness is not None
     assert done.proof is not None
     assert done.proof.curvature <= (1 - SAFETY) * 2 * done.robustness.gamma * (1 + 1e-12)
@@ -113,7 +113,7 @@ def test_gamma_follows_rho_and_stays_proven() -> None:
 def test_the_floor_of_gamma_can_be_raised() -> None:
     wrm = WRM(rho=0.05, domain=DATA.domain)
     theta = CertifiedSet(small(), 20.0, input_shape=SHAPE)
-    fit(small(), DATA.train[:300], method=wrm, certified=True, epochs=1)
+    fit(small(), DATA.train[:300], method=wrm, certified=CertifiedTraining(), epochs=1)
     wrm.gamma_min = 50.0
     assert wrm.gamma == 50.0
     assert wrm.at_floor
@@ -124,13 +124,13 @@ def test_the_floor_of_gamma_can_be_raised() -> None:
 
 
 def test_what_certified_training_refuses() -> None:
-    with pytest.raises(ArgumentError, match="`certified` must be a number, γ, for a method that has none"):
-        fit(small(), DATA.train[:64], certified=True)
+    with pytest.raises(ArgumentError, match="`certified` must have a γ for a method without one"):
+        fit(small(), DATA.train[:64], certified=CertifiedTraining())
     with pytest.raises(ArgumentError, match="`projection` must be None in certified training"):
-        fit(small(), DATA.train[:64], certified=1.0, projection=lambda model: None)
+        fit(small(), DATA.train[:64], certified=CertifiedTraining(1.0), projection=lambda model: None)
     relu = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))
     with pytest.raises(UnsupportedError, match=r"The layer 2 \(ReLU\) cannot be certified"):
-        fit(relu, DATA.train[:64], certified=1.0)
+        fit(relu, DATA.train[:64], certified=CertifiedTraining(1.0))
 
 
 def test_shifts_move_images_and_bring_zeros_in() -> None:

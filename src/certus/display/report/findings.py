@@ -46,7 +46,7 @@ from certus.data import Samples, Subset
 from certus.display.report.html import commands, escaped, facts, html_table
 from certus.errors import UnsupportedError
 from certus.inner.concavity import ConcaveShare, concave_share
-from certus.losses import loss_and_slope, predicted
+from certus.losses import inferred_criterion, loss_and_slope, predicted
 from certus.runs.certification import CertifySettings
 from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
 from certus.runs.factory import Feature, features_of
@@ -56,7 +56,6 @@ from certus.runs.settings import FLAGS, Settings
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.storage.files import RunError, convert
 from certus.storage.tensors import digest
-from certus.training.criterion_choice import default_criterion
 
 
 def run_facts(found: Findings) -> str:
@@ -452,7 +451,7 @@ def _bound(trained: LoadedRun) -> SmoothnessBound | None:
     shape = tuple(trained.data.test.inputs.shape[1:])
     try:
         found = input_smoothness(
-            network, default_criterion(trained.data.train), input_shape=shape, cost=trained.cost
+            network, inferred_criterion(trained.data.train.targets), input_shape=shape, cost=trained.cost
         )
     except UnsupportedError:
         return None

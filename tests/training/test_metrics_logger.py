@@ -13,14 +13,14 @@ from torch import nn
 from certus import WRM
 from certus.errors import ArgumentError
 from certus.training import fit
-from certus.training.callbacks import Logged
+from certus.training.callbacks import MetricsLogger
 
 
 def test_every_epoch_is_logged(tmp_path: Path) -> None:
     inputs = torch.linspace(-1, 1, 20)[:, None]
     logger = CSVLogger(tmp_path, name="run", version=0)
     data = (inputs, (inputs[:, 0] > 0).long())
-    done = fit(nn.Linear(1, 2), data, method=WRM(gamma=2.0), epochs=3, observers=[Logged(logger)])
+    done = fit(nn.Linear(1, 2), data, method=WRM(gamma=2.0), epochs=3, callbacks=[MetricsLogger(logger)])
     with (tmp_path / "run" / "version_0" / "metrics.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert [int(row["step"]) for row in rows] == [1, 2, 3]
@@ -33,4 +33,4 @@ def test_every_epoch_is_logged(tmp_path: Path) -> None:
 
 def test_what_is_no_logger_is_named() -> None:
     with pytest.raises(ArgumentError, match=r"`logger` must have log_metrics\(metrics, step\) and save\(\)"):
-        Logged(print)
+        MetricsLogger(print)
