@@ -281,10 +281,10 @@ def test_damage_is_found_when_a_certificate_is_read(small: Small, tmp_path: Path
         Certificate.load(broken)
     broken.write_text(json.dumps(small.content | {"schema_version": 4}))
     with pytest.raises(
-        RunError, match=r"schema version 4; this version of certus reads 6 only: certify again"
+        RunError, match=r"schema version 4; this version of certus reads 7 only: certify again"
     ):
         Certificate.load(broken)
-    broken.write_text(json.dumps({"schema_version": 6}))
+    broken.write_text(json.dumps({"schema_version": 7}))
     with pytest.raises(RunError, match=r"broken.json is no certificate\."):
         Certificate.load(broken)
 

@@ -113,7 +113,7 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path, drawn: list[Figur
         broken.write_text(
             json.dumps(add_checksum({key: value for key, value in content.items() if key != name}))
         )
-        with pytest.raises(RunError, match=r"broken.json is corrupt: it lacks something"):
+        with pytest.raises(RunError, match=r"broken.json is corrupt: "):
             Certificate.load(broken)
     line = content["lines"][0]
     parts: list[dict[str, Any]] = [

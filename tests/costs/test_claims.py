@@ -221,7 +221,10 @@ WRONG: dict[str, tuple[Cost, str]] = {
         Bregman(squares, 2.0, Hasty(2.0)),
         r"Hasty is refuted: it claims ⟨g, v⟩ ≤ ‖g‖_\*‖v‖; at a tested vector",
     ),
-    "floor": (Bregman(squares, 0.1, High(1.5)), r"High is refuted: it claims ‖v‖ ≥ 1\.2‖v‖₂; at a tested vector"),
+    "floor": (
+        Bregman(squares, 0.1, High(1.5)),
+        r"High is refuted: it claims ‖v‖ ≥ 1\.2‖v‖₂; at a tested vector",
+    ),
     "no norm": (Bregman(squares, 0.1, Square()), "Square is refuted: it claims ‖−3v‖ = 3‖v‖"),
 }
 

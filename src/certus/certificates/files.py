@@ -7,9 +7,10 @@ import io
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from msgspec import Meta, Struct
 from torch import Tensor
 
 from certus.bounds.smoothness import validity_statement
@@ -20,19 +21,21 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.population import Move, Population
 from certus.certificates.proven.concentration import INEQUALITIES
 from certus.certificates.proven.duality_gap import Rule
-from certus.errors import (
-    CertusError,
-    ContradictionError,
-    require,
-    require_confidence,
-    require_count,
-    require_number,
-    require_seed,
+from certus.errors import CertusError, ContradictionError, require
+from certus.storage.files import (
+    Confidence,
+    CorruptFileError,
+    Count,
+    NonNegative,
+    Positive,
+    RunError,
+    Share,
+    convert,
+    read_json,
 )
-from certus.storage.files import CorruptFileError, RunError, read_json
-from certus.storage.write import add_checksum, require_no_booleans, verify_checksum, without_checksum
+from certus.storage.write import add_checksum, verify_checksum, without_checksum
 
-CERTIFICATE_VERSION = 6
+CERTIFICATE_VERSION = 7
 
 OWN_LABELS = (
     "The labels are the model's own predictions on the unmoved samples. An error is therefore a prediction "
@@ -86,34 +89,21 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
 
 
 def read_certificate(path: Path) -> Certificate:
-    """The certificate in a JSON file, checked: its digest, its kinds, and that its brackets follow from the
-    rest."""
+    """Read a certificate; check its checksum, the types of its entries, and that its brackets follow."""
     content = read_content(path)
     try:
-        found = _certificate(content)
-        told = as_json(found)
+        certificate = _certificate(content)
+        derived = without_checksum(as_json(certificate))
     except ContradictionError as reason:
         raise ContradictionError(f"{path}: {reason}") from None
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        AttributeError,
-        ArithmeticError,
-        AssertionError,
-        RuntimeError,
-        CertusError,
-    ) as reason:
+    except (CertusError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as reason:
         line = " ".join(str(reason).split()) or type(reason).__name__
-        raise CorruptFileError(
-            f"{path} is corrupt: it lacks something, or has it of another kind: {line}."
-        ) from None
-    if different := differences(content, without_checksum(told)):
+        raise CorruptFileError(f"{path} is corrupt: {line}") from None
+    if different := differences(content, derived):
         raise CorruptFileError(
             f"{path} is corrupt: what it says does not follow from its lines: {different[0]}."
         )
-    return found
+    return certificate
 
 
 def read_content(path: Path) -> dict[str, Any]:
@@ -132,22 +122,96 @@ def read_content(path: Path) -> dict[str, Any]:
     return without_checksum(content)
 
 
+_Costs = Annotated[list[Annotated[float, Meta(ge=0)] | None], Meta(min_length=1)]
+"""One cost per sample; None stands for ∞."""
+
+
+class _Line(Struct, forbid_unknown_fields=True):
+    gamma: Positive
+    bound: float | None
+    rho_hat: Annotated[float, Meta(ge=0)]
+    loss: float
+    rules: dict[str, Share]
+
+
+class _Mean(Struct, forbid_unknown_fields=True):
+    gamma: Positive
+    mean: float
+
+
+class _Move(_Mean, forbid_unknown_fields=True):
+    cost: NonNegative
+    loss: float
+
+
+class _Population(Struct, forbid_unknown_fields=True):
+    confidence: Confidence
+    seed: Count
+    clip: Positive
+    inequality: str
+    statement: str
+    start: float
+    grid: Annotated[list[_Move], Meta(min_length=1)]
+    error_grid: list[_Mean]
+    error_margin: NonNegative | None
+    error_margin_low: NonNegative | None
+    error_found: _Costs | None
+    repeats: Count = 0
+
+    def __post_init__(self) -> None:
+        if self.inequality not in INEQUALITIES:
+            raise ValueError(f"Expected `inequality` to be one of {', '.join(INEQUALITIES)}")
+        errors = (self.error_margin, self.error_margin_low, self.error_found)
+        if len({entry is None for entry in errors}) > 1:
+            raise ValueError("Expected all of error_margin, error_margin_low and error_found, or none")
+
+
+class _CertificateFile(Struct):
+    """Types of the entries that a certificate is rebuilt from; the others must follow from them."""
+
+    rhos: list[NonNegative]
+    epsilons: list[NonNegative]
+    lines: list[_Line]
+    pushes: list[Push]
+    start: tuple[float, float | None]
+    error_floor: _Costs | None
+    error_found: _Costs | None
+    population: _Population | None
+    assumptions: list[str]
+    samples: Annotated[int, Meta(ge=1)]
+    classes: Annotated[int, Meta(ge=2)] | None
+    unit_price: Positive
+    clip: Positive | None
+    about: dict[str, Any]
+    no_proof: str | None = None
+    weights: list[float] | None = None
+    class_weights: list[float] | None = None
+    differing_predictions: Count = 0
+    labels: Literal["given", "predicted"] = "given"
+
+    def __post_init__(self) -> None:
+        for name in ("error_floor", "error_found", "weights"):
+            values = getattr(self, name)
+            if values is not None and len(values) != self.samples:
+                raise ValueError(f"Expected `{name}` of {self.samples} samples, got {len(values)}")
+        if self.class_weights is not None and len(self.class_weights) != self.classes:
+            raise ValueError(f"Expected `class_weights` of {self.classes} classes")
+        if self.differing_predictions > self.samples:
+            raise ValueError(f"Expected `differing_predictions` of at most {self.samples}")
+        if self.population is not None and (self.population.error_margin is None) != (self.classes is None):
+            raise ValueError("Expected error_margin of a population with labels, and only there")
+        settings = self.about.get("settings")
+        predicted = settings.get("predicted") if isinstance(settings, dict) else None
+        if predicted is not None and (self.labels == "predicted") != (predicted is True):
+            raise ValueError("Expected `labels` to be those of the settings")
+        if bool(self.lines) != (self.no_proof is None):
+            raise ValueError("Expected either `lines` or `no_proof`")
+
+
 def _certificate(content: dict[str, Any]) -> Certificate:
-    people = content["population"]
-    population = None
-    require_no_booleans({name: value for name, value in content.items() if name != "about"})
-    require(isinstance(content["about"], dict), "about", "be an object", content["about"])
-    require_number("unit_price", content["unit_price"])
-    if content["clip"] is not None:
-        require_number("clip", content["clip"])
-    if content["classes"] is not None:
-        require_count("classes", content["classes"], 2)
-    for line in content["lines"]:
-        require(isinstance(line["rules"], dict), "rules", "be an object", line["rules"])
+    file = convert(content, _CertificateFile)
+    people, population = content["population"], None
     if people is not None:
-        _check_population(people, content["classes"])
-        require_count("repeats", people.get("repeats", 0), least=0)
-        moves = {entry["gamma"]: Move(entry["cost"], entry["loss"]) for entry in people["grid"]}
         population = Population(
             confidence=people["confidence"],
             seed=people["seed"],
@@ -155,7 +219,7 @@ def _certificate(content: dict[str, Any]) -> Certificate:
             inequality=people["inequality"],
             means={entry["gamma"]: entry["mean"] for entry in people["grid"]},
             start=people["start"],
-            moves=moves,
+            moves={entry["gamma"]: Move(entry["cost"], entry["loss"]) for entry in people["grid"]},
             error_means={entry["gamma"]: entry["mean"] for entry in people["error_grid"]},
             error_margin=people["error_margin"],
             error_margin_low=people["error_margin_low"],
@@ -163,63 +227,23 @@ def _certificate(content: dict[str, Any]) -> Certificate:
             repeats=people.get("repeats", 0),
         )
     low, high = content["start"]
-    samples, assumptions = content["samples"], content["assumptions"]
-    words = isinstance(assumptions, list) and all(isinstance(name, str) for name in assumptions)
-    require(words, "assumptions", "be a list of names", assumptions)
-    require_count("samples", samples)
-    for name in ("error_floor", "error_found", "weights"):
-        costs = content.get(name)
-        require(costs is None or len(costs) == samples, name, f"be of {samples} samples", len(costs or ()))
-    counts = None if (known := content.get("class_weights")) is None else tuple(map(float, known))
-    alike = counts is None or len(counts) == content["classes"]
-    require(alike, "class_weights", f"be of {content['classes']} classes", known)
-    differing = content.get("differing_predictions", 0)
-    require_count("differing_predictions", differing, least=0)
-    require(differing <= samples, "differing_predictions", f"be at most {samples}", differing)
-    labels, asked = content.get("labels", "given"), content["about"].get("settings")
-    own = asked.get("predicted") if isinstance(asked, dict) else None
-    legal = ("given", "predicted") if own is None else ("predicted",) if own is True else ("given",)
-    require(labels in legal, "labels", f"be {' or '.join(legal)}", labels)
-    unproven = content.get("no_proof")
-    require(unproven is None or isinstance(unproven, str), "no_proof", "be words", unproven)
-    require(bool(content["lines"]) == (unproven is None), "lines", "be there, or no proof", content["lines"])
-    high = math.inf if unproven is not None and high is None else high
     return Certificate(
         rhos=tuple(content["rhos"]),
         epsilons=tuple(content["epsilons"]),
         lines=tuple(Line(**_unbounded(entry)) for entry in content["lines"]),
         pushes=tuple(Push(**entry) for entry in content["pushes"]),
-        start=(low, high),
+        start=(low, math.inf if file.no_proof is not None and high is None else high),
         error_floor=_tensor(content["error_floor"]),
         error_found=_tensor(content["error_found"]),
         population=population,
-        assumptions=tuple(assumptions),
-        no_proof=unproven,
+        assumptions=tuple(file.assumptions),
+        no_proof=file.no_proof,
         weights=_tensor(content.get("weights")),
-        class_weights=counts,
-        differing=differing,
-        labels=labels,
+        class_weights=None if file.class_weights is None else tuple(file.class_weights),
+        differing=file.differing_predictions,
+        labels=file.labels,
         **{name: content[name] for name in ("samples", "classes", "unit_price", "clip", "about")},
     )
-
-
-def _check_population(people: dict[str, Any], classes: int | None) -> None:
-    """Raise ``ArgumentError`` for an entry that no population has."""
-    known = people["inequality"] in INEQUALITIES
-    require(known, "inequality", f"be one of {', '.join(INEQUALITIES)}", people["inequality"])
-    require_confidence(people["confidence"])
-    require_seed(people["seed"])
-    require_number("clip", people["clip"])
-    for entry in people["grid"]:
-        require_number("gamma", entry["gamma"])
-        require_number("cost", entry["cost"], zero=True)
-    for entry in people["error_grid"]:
-        require_number("gamma", entry["gamma"])
-    for name in ("error_margin", "error_margin_low", "error_found"):
-        there, wanted = people[name] is not None, classes is not None
-        require(there == wanted, name, "be there for labels, and only then", people[name])
-    for name in ("error_margin", "error_margin_low") if classes is not None else ():
-        require_number(name, people[name], zero=True)
 
 
 def _unbounded(line: dict[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 from torch import Tensor
 
 from certus.costs import LabelCost, Mahalanobis, Masked, SquaredL2, SquaredLp, SquaredSup, WeightedL2
@@ -27,7 +27,18 @@ from certus.errors import UnsupportedError
 from certus.evidence import Evidence
 from certus.inner import BarzilaiBorwein, PaperAscent, ProximalAscent
 from certus.losses import CrossEntropy, Logistic, MissProbability, ModelLoss, SmoothMargin, SquaredError
-from certus.storage.files import CorruptFileError, Count, RunError, Sha256, Share, T, convert, read_json
+from certus.storage.files import (
+    CorruptFileError,
+    Count,
+    NonNegative,
+    Positive,
+    RunError,
+    Sha256,
+    Share,
+    T,
+    convert,
+    read_json,
+)
 from certus.storage.tensors import digest
 from certus.storage.write import add_checksum, verify_checksum, without_checksum
 from certus.training import Fit
@@ -153,8 +164,8 @@ class _Test(Struct, forbid_unknown_fields=True):
 
 
 class _Robustness(Struct, forbid_unknown_fields=True):
-    gamma: Annotated[float, Meta(gt=0)]
-    rho_hat: Annotated[float, Meta(ge=0)]
+    gamma: Positive
+    rho_hat: NonNegative
     phi: float
     gradients: float
     status: str

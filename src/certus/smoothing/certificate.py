@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from certus._render import Lookable
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import checked_rho
@@ -35,16 +37,15 @@ from certus.errors import (
 )
 from certus.evidence import Evidence
 from certus.rounding import SOME, up
-from certus.storage.files import CorruptFileError, RunError, read_json
+from certus.storage.files import CorruptFileError, NonNegative, Positive, RunError, convert, read_json
 from certus.storage.write import (
     add_checksum,
-    require_no_booleans,
     verify_checksum,
     without_checksum,
     write_json,
 )
 
-SCHEMA = 1
+SCHEMA = 2
 NAMES = ("error", "vote", "ideal_vote", "loss")
 
 
@@ -238,14 +239,38 @@ class SmoothedCertificate(Lookable):
             )
 
 
+class _Mean(Struct, forbid_unknown_fields=True):
+    gamma: Positive
+    mean: float
+
+
+class _Move(Struct, forbid_unknown_fields=True):
+    cost: NonNegative
+    loss: float
+
+
+class _Quantity(Struct, forbid_unknown_fields=True):
+    name: str
+    ceiling: float
+    means: list[_Mean]
+    start: float
+    moves: list[_Move]
+
+
+class _SmoothedFile(Struct):
+    """Types of the nested entries; those of plain fields are checked by ``SmoothedCertificate``."""
+
+    rhos: list[NonNegative]
+    quantities: list[_Quantity]
+    brackets: list[SmoothedBracket]
+    clip: float | None
+
+
 def _read(content: dict[str, Any]) -> SmoothedCertificate:
-    require_no_booleans({name: value for name, value in content.items() if name != "about"})
+    convert(content, _SmoothedFile)
     for entry in content["quantities"]:
         ceiling = content["clip"] if entry["name"] == "loss" else 1
         require(entry["ceiling"] == ceiling, "ceiling", f"be {ceiling}", entry["ceiling"])
-        require(isinstance(entry["moves"], list), "moves", "be a list", entry["moves"])
-        for move in entry["moves"]:
-            require_number("cost", move["cost"], zero=True)
     quantities = tuple(
         Quantity(
             entry["name"],

@@ -19,12 +19,16 @@ from typing import Annotated, Any, BinaryIO, Protocol, TypeVar, get_type_hints
 
 import msgspec
 
-from certus.errors import ArgumentError, CertusError
+from certus.errors import LARGEST, ArgumentError, CertusError
 
 T = TypeVar("T")
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[float, msgspec.Meta(gt=0, le=LARGEST)]
+NonNegative = Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
+Confidence = Annotated[float, msgspec.Meta(ge=0.5, lt=1)]
+"""Types of entries with their ranges, as ``certus.errors`` requires them of arguments."""
 
 MOST_JSON = 2**28
 MOST_DEPTH = 64

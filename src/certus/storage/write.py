@@ -333,19 +333,3 @@ def verify_checksum(content: dict[str, Any], name: object) -> None:
         raise CorruptFileError(
             f"{name} is corrupt: its content does not have the {CHECKSUM} it was written with."
         )
-
-
-def require_no_booleans(content: Any, name: str = "it") -> None:
-    """Raise ``CorruptFileError`` where true or false stands for a number: Python takes them for 1 and 0.
-
-    Args:
-        name: of the entry, for the message.
-    """
-    if isinstance(content, bool):
-        raise CorruptFileError(f"{name} is {str(content).lower()}, which is neither a number nor a word.")
-    if isinstance(content, dict):
-        for key, value in content.items():
-            require_no_booleans(value, key)
-    elif isinstance(content, list):
-        for value in content:
-            require_no_booleans(value, name)
