@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from certus.display.render import Look
 
-
-class Lookable:
+class Renderable:
     """A result with ``print(result)``, ``result.plot()`` and a table in notebooks."""
 
+    # ``display`` is imported inside the methods, since it imports the results.
+
     def __str__(self) -> str:
-        return self._look.text(self)
+        from certus.display.render import text_of
+
+        return text_of(self)
 
     def _repr_html_(self) -> str:
-        return self._look.html(self)
+        from certus.display.render import html_of
+
+        return html_of(self)
 
     def plot(self, path: str | Path | None = None, *, title: str = "") -> Figure:
         """Plot the result as a matplotlib figure.
@@ -26,10 +30,6 @@ class Lookable:
         Args:
             path: also write the figure there; the suffix chooses the format: .png, .svg or .pdf.
         """
-        return self._look.plot(self, None if path is None else Path(path), title)
+        from certus.display.render import figure_of
 
-    @property
-    def _look(self) -> Look:
-        from certus.display.render import look_of  # inside: display imports the results
-
-        return look_of(self)
+        return figure_of(self, None if path is None else Path(path), title)

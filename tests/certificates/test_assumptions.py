@@ -20,7 +20,7 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.files import as_json
 from certus.costs import Bregman, Cost, Masked
 from certus.display.certificate_figures import draw_bracket
-from certus.display.figures import draw_bound
+from certus.display.figures import smoothness_figure
 from certus.domains import Domain
 from certus.errors import ClaimError, ContradictionError
 from tests.certificates.problems import EVERYWHERE, L2, network, samples
@@ -148,8 +148,8 @@ def test_pictures_say_it(drawn: list[Figure], tmp_path: Path) -> None:
     for model, assumed in ((network("tanh", 0), False), (mine(), True)):
         found = certify(model, DATA, rho=0.1, confidence=0.9, **QUICK)
         draw_bracket(found, tmp_path / "bracket.png", "units", "a title")
-        draw_bound(certus.input_smoothness(model), None, tmp_path / "bound.png")
-        bracket, bound = (words_of(figure) for figure in drawn[-2:])
+        smoothness = smoothness_figure(certus.input_smoothness(model))
+        bracket, bound = words_of(drawn[-1]), words_of(smoothness)
         for words in (bracket, bound):
             assert ("Assumed: the rule of Mine (layer 1)." in words) == assumed
             assert ("proven" in words) == (not assumed)

@@ -50,7 +50,7 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     ),
     "report": (
         ["report", "run", "-o", "x.json"],
-        BeforeCalling("certus.display.report.findings:find_out"),
+        BeforeCalling("certus.display.report.contents:measure_run"),
         NOTHING,
     ),
     "predict": (

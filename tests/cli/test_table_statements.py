@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import certus as library
-from certus.display.report.findings import find_out
+from certus.display.report.contents import measure_run
 from tests.cli.test_cli import certus, refused
 from tests.runs.table_files import write_cells
 
@@ -241,12 +241,12 @@ def test_attacks_leave_categories_whole(shop: Path) -> None:
 
 def test_the_report_shows_rows(shop: Path) -> None:
     trained = library.load_run(shop / "run-people")
-    found = find_out(trained, 1.0, 12, 0)
+    found = measure_run(trained, 1.0, 12, 0)
     names = trained.data.feature_names
     assert names is not None
-    assert found.worst is not None
+    assert found.worst_case is not None
     for prefix in ("band=", "y?="):
         places = [at for at, name in enumerate(names) if name.startswith(prefix)]
-        part = found.worst.after[:, places]
+        part = found.worst_case.after[:, places]
         assert bool(((part == 0) | (part == 1)).all())
         assert bool((part.sum(1) == 1).all())

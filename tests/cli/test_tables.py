@@ -12,7 +12,7 @@ import torch
 
 import certus as library
 from certus.display.canvas import COLOURS
-from certus.display.report.findings import train_command
+from certus.display.report.contents import train_command
 from certus.runs import RunDirectory
 from certus.runs.factory import features_of, named_feature
 from certus.runs.loaded_run import open_run

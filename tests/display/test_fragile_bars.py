@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
-from certus.display.figures import draw_fragile
+from certus.display.figures import sensitivity_figure
 from tests.pictures import line_of, words_of
 
 
@@ -25,13 +24,12 @@ def ends(figure: Figure) -> dict[str, tuple[float, float]]:
     return {name: (bar.get_x(), bar.get_x() + bar.get_width()) for name, bar in zip(names, bars, strict=True)}
 
 
-def test_bars_of_errors(drawn: list[Figure], tmp_path: Path) -> None:
+def test_bars_of_errors() -> None:
     found = [
         moved("income", error_low=0.3, error_high=0.7, loss_low=9.0, loss_high=9.5),
         moved("age", error_low=0.2, error_high=0.25, loss_low=9.0, loss_high=9.5),
     ]
-    draw_fragile(found, {"accuracy": 0.9, "loss": 5.0}, 0.25, tmp_path / "bars.png")
-    (figure,) = drawn
+    figure = sensitivity_figure(found, {"accuracy": 0.9, "loss": 5.0}, 0.25)
     assert list(ends(figure)) == ["2. age", "1. income"]  # from below: the most fragile is on top
     assert ends(figure)["1. income"] == pytest.approx((0.3, 0.7))
     assert ends(figure)["2. age"] == pytest.approx((0.2, 0.25))
@@ -40,10 +38,9 @@ def test_bars_of_errors(drawn: list[Figure], tmp_path: Path) -> None:
     assert any("one feature moves by 0.25 of its" in words for words in words_of(figure))
 
 
-def test_a_regression_has_losses_and_twenty_are_shown(drawn: list[Figure], tmp_path: Path) -> None:
+def test_a_regression_has_losses_and_twenty_are_shown() -> None:
     found = [moved(f"f{place}", loss_low=1.0, loss_high=2.0 + place) for place in range(22)]
-    draw_fragile(found, {"loss": 0.5}, 1.0, tmp_path / "bars.png")
-    (figure,) = drawn
+    figure = sensitivity_figure(found, {"loss": 0.5}, 1.0)
     assert list(ends(figure)) == [f"{place + 1}. f{place}" for place in range(19, -1, -1)]
     assert ends(figure)["4. f3"] == pytest.approx((1.0, 5.0))
     assert line_of(figure.axes[0], "unmoved data")[0] == pytest.approx([0.5, 0.5])

@@ -17,7 +17,7 @@ from certus import certify
 from certus.display.attack_figures import Curve, Panel, draw_sweeps, nearest_figure
 from certus.display.canvas import save_figure
 from certus.display.certificate_figures import draw_bracket, draw_smoothed
-from certus.display.figures import draw_bound, draw_fragile
+from certus.display.figures import sensitivity_figure, smoothness_figure
 from certus.losses import SquaredError
 from certus.smoothing import certify_smoothed
 from tests.certificates.problems import network, samples
@@ -85,9 +85,9 @@ def test_long_features(drawn: list[Figure], tmp_path: Path) -> None:
         )
         for place in (2, 1)
     ]
-    draw_fragile(found, {"loss": 0.5, "accuracy": 0.9}, 0.1, tmp_path / "a.png")
-    (axes,) = drawn[0].axes
-    assert cut_or_covered(drawn[0]) == []
+    figure = sensitivity_figure(found, {"loss": 0.5, "accuracy": 0.9}, 0.1)
+    (axes,) = figure.axes
+    assert cut_or_covered(figure) == []
     assert [float(bar.get_width()) for bar in axes.patches] == pytest.approx([0.2, 0.3])  # type: ignore[attr-defined]
     assert len({label.get_text() for label in axes.get_yticklabels()}) == 2
 
@@ -109,7 +109,7 @@ def test_a_bound_with_long_layers(drawn: list[Figure], tmp_path: Path) -> None:
     for layer in inner.values():
         steps += [layer, nn.ELU()]
     found = certus.input_smoothness(nn.Sequential(*steps))
-    draw_bound(found, 0.5 * found.curvature, tmp_path / "a.png")
+    save_figure(smoothness_figure(found, 0.5 * found.curvature), tmp_path / "a.png")
     left, right = drawn[0].axes
     assert cut_or_covered(drawn[0]) == []
     assert [text.get_text() for text in left.texts] == [

@@ -124,7 +124,7 @@ def test_pictures(tmp_path: Path) -> None:
     found = certify(network("tanh", 0), samples(0, 12), rho=0.1, **QUICK)
     figure = found.plot(tmp_path / "a.svg", title="Mine")
     assert isinstance(figure, Figure)
-    distances, values = line_of(figure.axes[0], "at most, on the sample (proven)")
+    distances, values = line_of(figure.axes[0], "at most (proven)")
     assert values[-1] == pytest.approx(found.bound(distances[-1] ** 2), rel=1e-6)
     assert "<!-- Mine -->" in (tmp_path / "a.svg").read_text()
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]

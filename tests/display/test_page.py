@@ -16,8 +16,8 @@ from PIL import Image
 
 from certus._format import at_least, at_most
 from certus.certificates.files import read_certificate
-from certus.display.report.charts import Reader, slider_part
-from certus.display.report.sentences import grounds
+from certus.display.report.charts import SliderRow, slider_table
+from certus.display.report.summary import scope
 from certus.smoothing import SmoothedCertificate
 from tests.browser import CUT, OVERLAPS, opened, requested, until
 from tests.certificates.small_run import certify_small, make_run
@@ -51,7 +51,7 @@ def text(place: Path) -> str:
 
 
 def _told(text: str) -> dict[str, Any]:
-    (content,) = re.findall(r'<script type="application/json" id="told">(.*?)</script>', text)
+    (content,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', text)
     told = json.loads(content)
     assert isinstance(told, dict)
     return told
@@ -62,7 +62,7 @@ def test_names_are_text(text: str) -> None:
     body = text[text.index("<body>") : text.index("<script")]
     assert "&lt;b&gt;&amp;amp;" in body
     assert "<b>" not in body
-    assert "<b>" not in text[text.index('id="told"') : text.index("</script>")]
+    assert "<b>" not in text[text.index('id="report-data"') : text.index("</script>")]
 
 
 def test_it_opens_with_what_is_proven(place: Path, text: str) -> None:
@@ -84,9 +84,9 @@ def test_how_often_it_errs_now_is_said_once_of_the_same_samples(place: Path, tex
     assert found.about["rows"]["words"].startswith("all ")
     assert f"it errs on {100 * now:.1f}%" in text
     assert again not in text
-    assert again not in grounds(found)
+    assert again not in scope(found)
     for other in ({"total": 10**6}, {"source": "other.csv@all"}):
-        assert again in grounds(dataclasses.replace(found, about={"rows": found.about["rows"] | other}))
+        assert again in scope(dataclasses.replace(found, about={"rows": found.about["rows"] | other}))
 
 
 def test_the_slider_reads_out_the_certificate(place: Path, text: str) -> None:
@@ -104,14 +104,17 @@ def test_the_read_out_is_one_table(place: Path) -> None:
     """Certificates with and without a population have the same columns, with a dash where nothing is said."""
     found = read_certificate(place / "run/certificate/certificate.json")
     both = [
-        Reader.of(at, "run", one, [])
+        SliderRow(at, "run", one, [])
         for at, one in enumerate((found, dataclasses.replace(found, population=None)))
     ]
-    part = slider_part(both, [0.0, *found.rhos])
-    assert part.count("<table>") == 1
-    head, *rows = re.findall(r"<tr>(.*?)</tr>", part)
-    assert [len(re.findall("<td", row)) for row in rows] == [head.count("<th>")] * 2
-    assert [row.count("<td>–</td>") for row in rows] == [0, 2]
+    table = slider_table(both, [0.0, *found.rhos])
+    assert [len(ids) for _, ids in table["rows"]] == [len(table["heads"])] * 2
+    assert [ids.count(None) for _, ids in table["rows"]] == [0, 2]
+
+
+def test_the_slider_has_a_cell_for_every_number(text: str) -> None:
+    ids = {name for reading in _told(text)["readings"] for name in reading["cells"]}
+    assert ids == set(re.findall(r'<td id="(read-[^"]+)"></td>', text))
 
 
 def test_certified_accuracy_falls_at_the_radii_of_the_certificate(place: Path, text: str) -> None:
@@ -119,7 +122,7 @@ def test_certified_accuracy_falls_at_the_radii_of_the_certificate(place: Path, t
     found = read_certificate(place / "run/certificate/certificate.json")
     assert found.error_floor is not None
     assert found.error_found is not None
-    left, right = _told(text)["charts"]["accuracy-0"]["data"]
+    right, left, *_ = _told(text)["charts"]["accuracy-0"]["data"]
     far, count = right["x"][-1], 0
     for line, costs, side in ((left, found.error_found, -1), (right, found.error_floor, 0)):
         radii = np.sqrt(costs.numpy() / found.unit_price)  # "hv" draws the value before, "vh" that after
@@ -155,7 +158,7 @@ def test_the_certificate_in_noise_is_the_one_in_the_file(place: Path, text: str)
     words = f"err or abstain on {at_least(100 * low, 1)}% (attained) and on at most "
     assert f"{words}{at_most(100 * high, 1)}% (proven, with confidence 0.95)" in text
     for name in ("error", "vote"):
-        least, most = (line["y"] for line in _told(text)["charts"][f"noise-0-{name}"]["data"][:2])
+        most, least = (line["y"] for line in _told(text)["charts"][f"noise-0-{name}"]["data"][:2])
         place_of = _told(text)["charts"][f"noise-0-{name}"]["data"][0]["x"].index(0.1)
         assert (least[place_of], most[place_of]) == (found.lower(0.01, name), found.bound(0.01, name))
         assert f"<td>{at_most(found.bound(0.01, name))}</td>" in text.replace(" vacuous", "")
@@ -262,7 +265,6 @@ def test_runs_side_by_side_have_one_scale(text: str) -> None:
 
 def test_words_for_people(text: str) -> None:
     """No symbol or number that only the code explains."""
-    assert "The vertical dotted line is where the slider stands." in text
     layers = _told(text)["charts"]["layers-0"]["data"][0]["y"]
     assert layers == ["the loss", "2 (Tanh)"]
     for word in ("T_γ", "version of the bounds", "of the inner problem"):
@@ -331,7 +333,7 @@ def test_in_a_browser(place: Path, tmp_path: Path, width: int) -> None:
             "const d = document.getElementById('noise-0-vote').data;"
             "return d.map(one => [Array.from(one.x), Array.from(one.y), one.name])"
         )
-        for (distances, values, name), side in zip(chart, (noise.low, noise.high), strict=False):
+        for (distances, values, name), side in zip(chart, (noise.high, noise.low), strict=False):
             assert name.startswith("at least" if side == noise.low else "at most")
             assert values == [pytest.approx(side(distance**2)) for distance in distances]
         drawn = driver.execute_script("return document.querySelectorAll('.chart .main-svg').length")

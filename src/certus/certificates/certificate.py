@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from certus._render import Lookable
+from certus._render import Renderable
 from certus.certificates.aggregate import Attained, Line, PointSource, Push, Untouched
 from certus.certificates.alarm import check_accuracy, check_bracket, check_certificate
 from certus.certificates.dual_values import Level
@@ -155,7 +155,7 @@ class Reached:
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate(Lookable):
+class Certificate(Renderable):
     """Bounds for any ρ, made by ``certify`` or read by ``load``; ``print`` shows a table, ``plot`` draws it.
 
     Attributes:

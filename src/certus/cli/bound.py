@@ -183,10 +183,12 @@ def _cell(value: float) -> str:
 def _draw(found: SmoothnessBound, sampled: float | None, path: Path) -> str | None:
     """Bars of the bounds and of the layers' shares; None if there is nothing to draw with, or nothing
     finite."""
-    from certus.display.figures import draw_bound
+    from certus.display.canvas import save_figure
+    from certus.display.figures import smoothness_figure
 
     try:
-        return str(draw_bound(found, sampled, path))
+        save_figure(smoothness_figure(found, sampled), path)
+        return str(path)
     except CertusError as reason:
         messages.print(f"No plot: {reason}")
         return None

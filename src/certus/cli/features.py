@@ -93,7 +93,8 @@ def list_features(
     as_json: bool,
 ) -> None:
     """Move every feature alone, and sort them by what it may cost."""
-    from certus.display.figures import draw_fragile
+    from certus.display.canvas import save_figure
+    from certus.display.figures import sensitivity_figure
     from certus.losses import ModelLoss
     from certus.runs.factory import features_of
     from certus.runs.sensitivity import check_move_cost, move_feature, spread_cost
@@ -114,7 +115,7 @@ def list_features(
     found.sort(key=lambda one: one.rank, reverse=True)
     now = clean_metrics(ModelLoss(trained.loss.model, trained.loss.criterion), chosen.data)
     if plot is not None:
-        draw_fragile(found, now, share, plot)
+        save_figure(sensitivity_figure(found, now, share), plot)
     if as_json:
         print_json(
             {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from certus.cli.streams import results
-from certus.display.text import PlainConsole, Shown
+from certus.display.text import Part, PlainConsole
 from certus.errors import ArgumentError, require
 from certus.storage.write import WriteError, resolve_target
 
@@ -29,7 +29,7 @@ messages = PlainConsole(stderr=True)
 """For progress and remarks."""
 
 
-def show_parts(parts: Iterable[Shown]) -> None:
+def show_parts(parts: Iterable[Part]) -> None:
     """Tables and sentences, in their order, as results."""
     for part in parts:
         console.print(part)

@@ -57,9 +57,9 @@ def make_report(
     import torch
 
     from certus.cli.attack_support import require_same_test
-    from certus.display.report.findings import find_out, unit_of, work
-    from certus.display.report.page import Page, plotly_js
-    from certus.display.report.print import draw_figures
+    from certus.display.report.contents import attack_unit, evaluations, measure_run
+    from certus.display.report.figure_files import draw_figures
+    from certus.display.report.page import plotly_js, render_report
     from certus.runs.directory import RunDirectory, owner_of
     from certus.runs.factory import own_model
     from certus.runs.loaded_run import open_run
@@ -83,15 +83,15 @@ def make_report(
         same = torch.equal(other.data.test.inputs, first.data.test.inputs)
         rule = f"have inputs scaled as those of {runs[0]}"
         require(same, "runs", rule, f"{other.run.path}, which scales otherwise")
-    total = sum(work(one, samples) for one in opened)
+    total = sum(evaluations(one, samples) for one in opened)
     with counting(messages, "measuring", total) as advance:
-        findings = [find_out(one, unit_of(first), samples, seed, advance) for one in opened]
+        reports = [measure_run(one, attack_unit(first), samples, seed, advance) for one in opened]
     output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(output, Page(findings).html().encode())
+    write_atomically(output, render_report(reports).encode())
     console.print(f"Written: {output}. Open it in a browser; it needs no network.")
     if figures is not None:
-        drawn = draw_figures(findings, figures)
+        drawn = draw_figures(reports, figures)
         console.print(f"Figures in {figures}: {', '.join(drawn)}, each as .png, .svg and .pdf.")
-    for found in findings:
-        for line in found.remarks:
-            messages.print(f"{found.name}: {line}")
+    for report in reports:
+        for line in report.remarks:
+            messages.print(f"{report.name}: {line}")

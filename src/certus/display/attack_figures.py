@@ -1,9 +1,4 @@
-"""Figures of attacks: error by strength, and minimum distances.
-
-Error against the strength of an attack, one line for each model or attack (fig:mnist).
-
-How many samples have an error within a distance: one step for each sample whose error was found.
-"""
+"""Figures of attacks: error against strength (fig:mnist), and distances to the nearest error."""
 
 from __future__ import annotations
 
@@ -13,7 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from certus.display.canvas import COLOURS, MARKERS, broken, legend_below, new_figure, save_figure, title_above
+from certus.attacks.evaluation import Interval
+from certus.display.canvas import (
+    COLOURS,
+    MARKERS,
+    Line,
+    broken,
+    draw_lines,
+    legend_below,
+    new_figure,
+    save_figure,
+    title_above,
+)
 from certus.errors import require
 
 if TYPE_CHECKING:
@@ -23,17 +29,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Curve:
-    """One line: values at rising strengths, with the ends of their intervals."""
+    """Values at rising strengths, with the ends of their intervals."""
 
     strengths: Sequence[float]
     values: Sequence[float]
     low: Sequence[float]
     high: Sequence[float]
 
+    @staticmethod
+    def of(strengths: Sequence[float], intervals: Sequence[Interval]) -> Curve:
+        """Return the curve of estimates with confidence intervals."""
+        return Curve(
+            strengths,
+            [interval.value for interval in intervals],
+            [interval.low for interval in intervals],
+            [interval.high for interval in intervals],
+        )
+
 
 @dataclass(frozen=True)
 class Style:
-    """How a name is drawn: as matplotlib calls colours, markers and lines."""
+    """Colour, marker and line style of a name, as matplotlib spells them."""
 
     colour: str
     marker: str
@@ -41,14 +57,14 @@ class Style:
 
 
 FAILED = "hollow: found less than a weaker attack did, so this one failed"
-"""What is said of a mark that ``failed_places`` names."""
+"""The entry of the legend for marks that ``failed_places`` names."""
 
 
 def failed_places(strengths: Sequence[float], values: Sequence[float], towards: int = 1) -> list[int]:
-    """Where an attack did less than a weaker one: what moves less is allowed to both, so it failed there.
+    """Return the places where an attack failed: it found less than a weaker one, whose moves it may make too.
 
     Args:
-        towards: 1 where larger strengths are stronger, −1 where smaller ones are, 0 for what is no attack.
+        towards: 1 if larger strengths are stronger, −1 if smaller ones are, 0 for curves of no attack.
 
     >>> failed_places([0.0, 0.1, 0.2, 0.3], [0.1, 0.5, 0.3, 0.5])
     [2]
@@ -64,9 +80,14 @@ def failed_places(strengths: Sequence[float], values: Sequence[float], towards: 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes; ``marked`` draws a vertical line, and ``mark`` says what it is; ``logarithmic`` is
-    about the strengths, ``marks`` are those that the axis names, ``towards`` says which of them are stronger
-    (``failed_places``)."""
+    """Curves on one pair of axes.
+
+    Attributes:
+        strength, quantity: labels of the axes; ``logarithmic`` is about the first.
+        marked, mark: place and label of a vertical line.
+        marks: ticks of the axis of strengths; chosen by matplotlib if empty.
+        towards: the direction of stronger attacks, for ``failed_places``.
+    """
 
     title: str
     strength: str
@@ -85,7 +106,7 @@ def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
 
 
 def numbered_styles(names: Iterable[str]) -> dict[str, Style]:
-    """The next colour and the next marker for each name."""
+    """Assign the next colour and the next marker to each name."""
     return {
         name: Style(COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)])
         for place, name in enumerate(names)
@@ -98,7 +119,7 @@ def sweep_figure(
     columns: int | None = None,
     styles: Mapping[str, Style] | None = None,
 ) -> Figure:
-    """Panels side by side, with one legend: a name has one colour everywhere.
+    """Draw panels side by side, with one legend: a name has one colour everywhere.
 
     Args:
         columns: panels in a row; at most three when None.
@@ -166,7 +187,7 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style]) -> None:
 
 
 def _mark(axes: Axes, place: float, words: str) -> None:
-    """A vertical line; its words stand on the side that has more room."""
+    """Draw a vertical line with its label on the side that has more room."""
     axes.axvline(place, color="#5f5f5f", linewidth=1, linestyle=":")
     across = axes.transAxes.inverted().transform(axes.transData.transform((place, 0.5)))[0]
     axes.annotate(
@@ -180,28 +201,28 @@ def _mark(axes: Axes, place: float, words: str) -> None:
 
 
 def nearest_line(name: str, distances: Sequence[float]) -> tuple[list[float], list[float], str]:
-    """Distances that were found, the share of samples within each, and what the legend says.
+    """Return distances that were found, the share of samples within each, and the entry of the legend.
 
     >>> nearest_line("mine", [0.2, math.inf, 0.1, 0.4])
     ([0.1, 0.2, 0.4], [0.25, 0.5, 0.75], 'mine (none found for 1 of 4)')
     """
-    found, total = sorted(value for value in distances if math.isfinite(value)), len(distances)
-    none = f" (none found for {total - len(found)} of {total})" if len(found) < total else ""
-    return found, [(place + 1) / total for place in range(len(found))], f"{name}{none}"
+    finite, total = sorted(value for value in distances if math.isfinite(value)), len(distances)
+    none = f" (none found for {total - len(finite)} of {total})" if len(finite) < total else ""
+    return finite, [(place + 1) / total for place in range(len(finite))], f"{name}{none}"
 
 
 def nearest_figure(runs: Mapping[str, Sequence[float]], units: str, title: str = "") -> Figure:
-    """One line for each run; inf where no error was found."""
-    figure = new_figure(7.0, 4.0)
+    """Draw the share of samples with an error within a distance, for each run; inf where none was found."""
+    figure, lines = new_figure(7.0, 4.0), []
     axes = figure.subplots()
     for place, (name, distances) in enumerate(runs.items()):
-        found, shares, words = nearest_line(name, distances)
-        steps = ([0.0, *found], [0.0, *shares])
-        axes.plot(*steps, drawstyle="steps-post", color=COLOURS[place % len(COLOURS)], label=words)
+        finite, shares, label = nearest_line(name, distances)
+        colour = COLOURS[place % len(COLOURS)]
+        lines.append(Line(label, [0.0, *finite], [0.0, *shares], colour, step="post"))
+    draw_lines(axes, lines)
     axes.set_xlabel(broken(f"distance to the nearest error that was found ({units})", 6.0))
     axes.set(ylabel="share of the samples", ylim=(0, 1.02))
     axes.set_xlim(left=0)
-    axes.spines[["top", "right"]].set_visible(False)
     legend_below(figure, *axes.get_legend_handles_labels())
     if title:
         title_above(figure, title, 10)

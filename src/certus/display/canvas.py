@@ -1,28 +1,23 @@
-"""Figures without a display or global state, and their colours.
-
-A figure to draw on, without a display and without global state; and the colours of all pictures.
-
-A figure that a notebook shows without pyplot, which would keep every figure alive.
-"""
+"""Empty figures, their colours, titles and legends, and writing them to files, without global state."""
 
 from __future__ import annotations
 
 import io
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from certus.errors import ArgumentError, UnsupportedError
 from certus.storage.write import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # The palette of Okabe and Ito, told apart by people who see few colours too; and markers, for print.
@@ -31,9 +26,48 @@ _LETTER, _LINE, _HANDLE = 0.095, 0.19, 0.75  # inches, at 10 points: letters, li
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
+@dataclass(frozen=True)
+class Line:
+    """A named line, drawn by matplotlib in figures and by plotly in reports.
+
+    Attributes:
+        y: values at ``x``; None where there is none.
+        dash: "solid", "dash" or "dot".
+        step: "post" holds a value until the next x, "pre" takes it from the previous x on, "" joins points.
+        filled: the band between this line and the one before it is shaded.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    colour: str
+    dash: str = "solid"
+    step: str = ""
+    filled: bool = False
+
+
+_DASHES: dict[str, Any] = {"solid": "-", "dash": (0, (4, 3)), "dot": ":"}
+
+
+def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
+    """Draw lines and their bands."""
+    before: list[float] = []
+    for line in lines:
+        y = [math.nan if value is None else value for value in line.y]
+        if line.filled:
+            axes.fill_between(list(line.x), before, y, color=COLOURS[0], alpha=0.12, linewidth=0)
+        style = f"steps-{line.step}" if line.step else "default"
+        dash = _DASHES[line.dash]
+        axes.plot(line.x, y, color=line.colour, linestyle=dash, drawstyle=style, label=line.name)
+        before = y
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches."""
+    """Return an empty figure of this size, in inches."""
     try:
+        from certus.display.notebook import NotebookFigure
+
         return NotebookFigure(figsize=(width, height), layout="constrained")
     except ImportError:
         raise UnsupportedError("Pictures need matplotlib: pip install 'certus[report]'.") from None
@@ -135,16 +169,3 @@ def _named(path: Path) -> Iterator[str]:
     except (ValueError, RuntimeError, OSError) as reason:  # of formats that need programs beside matplotlib
         words = " ".join(str(reason).split())
         raise UnsupportedError(f"Cannot draw {path}: {words}.") from None
-
-
-class NotebookFigure(Figure):
-    """Like any figure of matplotlib: ``savefig``, ``axes`` and all."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        FigureCanvasAgg(self)
-
-    def _repr_png_(self) -> bytes:
-        content = io.BytesIO()
-        self.savefig(content, format="png")
-        return content.getvalue()

@@ -1,17 +1,9 @@
-"""Figures of training, curvature and sensitivity.
-
-A picture of a smoothness bound: each rule beside the sampled curvature, and each layer's share.
-
-A bar for each feature: from what is attained to what is proven, if it moves alone.
-
-Training, epoch by epoch: loss, accuracy, and the gradients that the inner problem took.
-"""
+"""Figures of training, smoothness bounds and sensitivity."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from certus.bounds.smoothness import LayerBound, SmoothnessBound, format_assumptions
@@ -22,7 +14,6 @@ from certus.display.canvas import (
     legend_below,
     literal_text,
     new_figure,
-    save_figure,
     title_above,
 )
 from certus.errors import ArgumentError, require
@@ -34,12 +25,12 @@ _SAMPLED = "sampled (estimated)"
 
 
 def layer_words(layer: LayerBound) -> str:
-    """``2 (ELU)``: where the layer is in the network, and what it is; the loss has no place in it."""
+    """Name a layer by its path and kind, as in ``2 (ELU)``; the loss has no path."""
     return f"{layer.path} ({layer.kind})" if layer.path else f"the {layer.kind}"
 
 
-def draw_bound(bound: SmoothnessBound, sampled: float | None, path: Path) -> Path:
-    """Write the picture to ``path``; its suffix is the format.
+def smoothness_figure(bound: SmoothnessBound, sampled: float | None = None) -> Figure:
+    """Draw the bound of each rule beside the sampled curvature, and each layer's share.
 
     Args:
         sampled: the largest curvature found at sampled points (*estimated*), or None.
@@ -74,44 +65,41 @@ def draw_bound(bound: SmoothnessBound, sampled: float | None, path: Path) -> Pat
     right.set(xlabel="adds to the curvature", ylabel="layer", title="what each layer adds (sum rule)")
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-    save_figure(figure, path)
-    return path
+    return figure
 
 
-_MOST = 20
+_MAX_FEATURES = 20
 
 
-def draw_fragile(found: Sequence[Any], now: Mapping[str, float], share: float, path: Path) -> Path:
-    """Write the picture to ``path``.
+def sensitivity_figure(moves: Sequence[Any], clean: Mapping[str, float], share: float) -> Figure:
+    """Draw a bar for each feature that moves alone, from what is attained to what is proven.
 
     Args:
-        found: each with ``feature.name`` and a ``bracket``, the most fragile first; 20 are drawn.
-        now: loss and accuracy of the data as they are.
+        moves: each with ``feature.name`` and a ``bracket``, the most fragile first; 20 are drawn.
+        clean: loss and accuracy of the unmoved data.
+        share: how far each moves, in standard deviations.
     """
-    shown = list(found[:_MOST])[::-1]
-    labelled = shown[0].bracket.error_high is not None
-    what = "error" if labelled else "loss"
-    low = [getattr(one.bracket, f"{what}_low") for one in shown]
-    high = [getattr(one.bracket, f"{what}_high") for one in shown]
-    count = len(shown)  # two long names may be alike where they are broken: they are numbered
-    names = [
-        literal_text(broken(f"{count - place}. {one.feature.name}", 3.4)) for place, one in enumerate(shown)
+    moves = list(moves[:_MAX_FEATURES])[::-1]
+    labelled, count = moves[0].bracket.error_high is not None, len(moves)
+    quantity = "error" if labelled else "loss"
+    low = [getattr(move.bracket, f"{quantity}_low") for move in moves]
+    widths = [
+        getattr(move.bracket, f"{quantity}_high") - bottom for move, bottom in zip(moves, low, strict=True)
     ]
+    # Two long names may be alike where they are broken: they are numbered.
+    numbered = [f"{count - place}. {move.feature.name}" for place, move in enumerate(moves)]
+    names = [literal_text(broken(name, 3.4)) for name in numbered]
     figure = new_figure(7.8, 1.6 + 0.34 * sum(name.count("\n") + 1 for name in names))
     axes = figure.subplots()
-    axes.barh(
-        names, [top - bottom for top, bottom in zip(high, low, strict=True)], left=low, color=COLOURS[0]
-    )
+    axes.barh(names, widths, left=low, color=COLOURS[0])
     axes.scatter(low, names, color=COLOURS[1], marker="|", s=60, label="attained", zorder=3)
-    before = 1 - now["accuracy"] if labelled else now["loss"]
+    before = 1 - clean["accuracy"] if labelled else clean["loss"]
     axes.axvline(before, color=COLOURS[6], linewidth=1, linestyle=":", label="unmoved data")
-    axes.set_xlabel(f"{what}: at least (attained, left end), at most ({shown[0].evidence}, right end)")
+    axes.set_xlabel(f"{quantity}: at least (attained, left end), at most ({moves[0].evidence}, right end)")
     axes.spines[["top", "right"]].set_visible(False)
     title_above(figure, f"one feature moves by {share:g} of its standard deviation (root mean square)")
-    handles, labels = axes.get_legend_handles_labels()
-    legend_below(figure, handles, labels)
-    save_figure(figure, path, dpi=figure.dpi)
-    return path
+    legend_below(figure, *axes.get_legend_handles_labels())
+    return figure
 
 
 _MOVED, _HELD_OUT = "training, at moved inputs", "held out, unmoved data"
@@ -120,17 +108,17 @@ TRAINING_CURVES = {
     "accuracy": ("accuracy", {"accuracy": _MOVED, "calibration_accuracy": _HELD_OUT}),
     "gradients": ("gradients per sample", {"gradients": "gradient evaluations to find a sample's move"}),
 }
-"""Name → what its axis says, and its lines: what an epoch calls it, and what the legend does."""
+"""Name → the label of its axis, and its lines: the key in the history, and the entry of the legend."""
 
 
 def curve_words(words: str, history: Sequence[Mapping[str, Any]]) -> str:
-    """What the legend says of a line; without an adversary nothing is moved."""
+    """Return the entry of a line in the legend; without an adversary nothing is moved."""
     still = history[-1]["rho_running"] is None
     return "training" if still and words == _MOVED else words
 
 
 def epoch_marks(last: int) -> list[int]:
-    """Whole epochs from 1 on, at most nine of them.
+    """Return at most nine whole epochs from 1 on, for the axis.
 
     >>> epoch_marks(3), epoch_marks(20)
     ([1, 2, 3], [1, 5, 10, 15, 20])
@@ -142,7 +130,7 @@ def epoch_marks(last: int) -> list[int]:
 
 
 def training_figure(history: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
-    """One panel for each of the curves; what a method does not measure is left out."""
+    """Draw loss, accuracy and gradients by epoch; a curve that was not measured is left out."""
     require(len(history) > 0, "history", "have an epoch", list(history))
     epochs, panels = [float(entry["epoch"]) for entry in history], []
     for quantity, lines in TRAINING_CURVES.values():

@@ -1,13 +1,4 @@
-"""Certificates and trainings as text tables.
-
-Certified accuracy: a row for every ε, and the words that go with it.
-
-A certificate as tables, and in words: what ``certus certify`` and ``print(certificate)`` show.
-
-A certificate by smoothing as tables, and in words.
-
-Training as a table of its last epochs, and what was reached in the end.
-"""
+"""Tables and sentences of certificates and trainings, for the command line, notebooks and reports."""
 
 from __future__ import annotations
 
@@ -15,39 +6,108 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.table import Table
-
 from certus._format import at_least, at_most
 from certus.bounds.smoothness import format_assumptions
 from certus.certificates.batching import repeat_words
-from certus.certificates.certificate import Bracket, Certificate
+from certus.certificates.certificate import Certificate
 from certus.certificates.files import OWN_LABELS
-from certus.display.text import Shown, cells_of, make_table, number
+from certus.display.text import Part, PlainTable, make_table, number
 from certus.evidence import Evidence
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.training._fit import Fit
 
+# ---------------------------------------------------------------------------------------------------------
+# Certificates
+# ---------------------------------------------------------------------------------------------------------
 
-def accuracy_tables(certificate: Certificate) -> list[Table]:
-    """What is certified within each ε that was asked for, and what attacks left; the same of a population."""
+
+def certificate_parts(certificate: Certificate) -> list[Part]:
+    """Return every number of a certificate with its evidence, and sentences that explain them."""
+    people, proof = certificate.population, certificate.no_proof is None
+    tables = [*bracket_tables(certificate), *accuracy_tables(certificate)]
+    sentences = [_bracket_words(certificate)]
+    if certificate.labels == "predicted":
+        changed = " Changed: the share of the samples whose prediction changes." if proof else ""
+        sentences.append(f"{OWN_LABELS}{changed}")
+    if not proof:
+        sentences.append(f"No proof: {certificate.no_proof}")
+    if certificate.differing:
+        sentences.append(differing_words(certificate))
+    if certificate.class_weights is not None:
+        weights = ", ".join(f"{weight:.4g}" for weight in certificate.class_weights)
+        sentences.append(
+            f"Losses are weighted by class, in the order of the labels: {weights}. Error rates are not "
+            "weighted."
+        )
+    if _has_accuracy(certificate):
+        sentences.append(accuracy_words(certificate))
+    if certificate.assumptions:
+        sentences.append(format_assumptions(certificate.assumptions))
+    if people is not None and proof:
+        both = certificate.classes is not None
+        sentences.append(
+            f"Population: bounds for the distribution that the rows were drawn from. They hold with "
+            f"confidence {people.confidence:g} for both sides and all rho at once"
+            f"{', for loss and error rate together' if both else ''}, provided that the rows are independent "
+            f"draws and that nothing was trained or tuned on them. The loss is clipped at {people.clip:.4g} "
+            f"and bounded by {people.inequality}{'; the error rate by DKW or betting' if both else ''}. Rows "
+            f"were taken in the order of seed {people.seed}."
+            f"{repeat_words(people.repeats, certificate.samples)}"
+        )
+    limit = certificate.vacuous_loss
+    if limit is not None and any("vacuous" in cell for table in tables for row in table.body for cell in row):
+        sentences.append(
+            f"Vacuous: a loss bound above ln K = {limit:.4g}, or an error bound of 1, says nothing: guessing "
+            "does as well."
+        )
+    return [*tables, *sentences]
+
+
+def bracket_tables(certificate: Certificate) -> list[PlainTable]:
+    """Return tables of loss, error rate and the population, with a row for every ρ of the certificate."""
+    labelled, proof = certificate.classes is not None, certificate.no_proof is None
+    error = "error" if certificate.labels == "given" else "changed"
+    limit = certificate.vacuous_loss
+    rules = (f"{certificate.evidence} by",) if proof else ()
+    losses = make_table("rho", "distance", "loss at least", "at most", *rules)
+    errors = make_table("rho", "distance", f"{error} at least", "at most")
+    rates = (f"{error} at least", "at most") if labelled else ()
+    population = make_table("rho", "population: loss at least", "at most", *rates)
+    for bracket in certificate.curve():
+        where = f"{bracket.rho:g}", f"{bracket.distance:.3g}"
+        if proof:
+            sides = _sides(bracket.loss_low, bracket.loss_high, limit)
+            losses.add_row(*where, *sides, _rule_shares(bracket.rho, bracket.rules))
+        else:
+            losses.add_row(*where, at_least(bracket.loss_low), "no proof")
+        low, high = _sides(bracket.error_low, bracket.error_high, 1.0)
+        errors.add_row(*where, low, high if certificate.error_floor is not None else "no proof")
+        rate = _sides(bracket.population_error_low, bracket.population_error, 1.0) if labelled else ()
+        sides = _sides(bracket.population_loss_low, bracket.population_loss, limit)
+        population.add_row(where[0], *sides, *rate)
+    with_population = proof and certificate.population is not None
+    return [losses, *([errors] if labelled else []), *([population] if with_population else [])]
+
+
+def accuracy_tables(certificate: Certificate) -> list[PlainTable]:
+    """Return tables of the certified accuracy, with a row for every ε of the certificate."""
+    if not _has_accuracy(certificate):
+        return []
     share = "accuracy" if certificate.labels == "given" else "unchanged"
     sample = make_table("epsilon", f"{share} at least", "at most")
-    people = make_table(
+    population = make_table(
         "epsilon", "population: at least", "at most", "this epsilon alone: at least", "at most"
     )
-    for one in certificate.accuracies():
-        sample.add_row(f"{one.epsilon:g}", *_accuracy_sides(one.certified, one.attacked))
-        joint = _accuracy_sides(one.population_certified, one.population_attacked)
-        people.add_row(f"{one.epsilon:g}", *joint, *_accuracy_sides(one.fixed_certified, one.fixed_attacked))
-    return [sample] if certificate.population is None else [sample, people]
-
-
-def _accuracy_sides(low: float | None, high: float | None) -> tuple[str, str]:
-    return "–" if low is None else at_least(low), "–" if high is None else at_most(high)
+    for bracket in certificate.accuracies():
+        epsilon = f"{bracket.epsilon:g}"
+        sample.add_row(epsilon, *_sides(bracket.certified, bracket.attacked))
+        joint = _sides(bracket.population_certified, bracket.population_attacked)
+        population.add_row(epsilon, *joint, *_sides(bracket.fixed_certified, bracket.fixed_attacked))
+    return [sample] if certificate.population is None else [sample, population]
 
 
 def accuracy_words(certificate: Certificate) -> str:
-    """What the table says, and on what evidence."""
+    """Explain the table of certified accuracy and its evidence."""
     cost = certificate.about.get("cost")
     norm = "the norm of the cost" if cost is None else f"the norm of the cost {cost['type']}"
     share = "Accuracy: the share of the samples that stay classified correctly"
@@ -59,109 +119,17 @@ def accuracy_words(certificate: Certificate) -> str:
         "epsilon was found that is classified otherwise. Epsilon limits every single sample; the distance of "
         "the rows above is a root mean square over all samples, so that some may move farther."
     )
-    people = certificate.population
-    if people is None:
+    if certificate.population is None:
         return words
     return (
-        f"{words} Of the population, with confidence {people.confidence:g}: the wider bounds hold for all "
-        "epsilon at once (DKW). Those for this epsilon alone hold only if you chose it before seeing the "
-        "data (Clopper and Pearson)."
+        f"{words} Of the population, with confidence {certificate.population.confidence:g}: the wider bounds "
+        "hold for all epsilon at once (DKW). Those for this epsilon alone hold only if you chose it before "
+        "seeing the data (Clopper and Pearson)."
     )
-
-
-_WORST = (
-    "A row bounds the worst case over all ways to move the samples by a mean transport cost of at most rho."
-)
-
-
-_RULES = "{} by: the rules that bound the loss, each with the share of the samples for which it is best."
-
-
-def certificate_parts(certificate: Certificate) -> list[Shown]:
-    """Every number with its evidence, and what it is about."""
-    if certificate.no_proof is not None:
-        return _attained_parts(certificate)
-    people, limit, both = certificate.population, certificate.vacuous_loss, certificate.classes is not None
-    loss = make_table("rho", "distance", "loss at least", "at most", f"{certificate.evidence} by")
-    error = "error" if certificate.labels == "given" else "changed"
-    rate = make_table("rho", "distance", f"{error} at least", "at most")
-    everyone = make_table(
-        "rho", "population: loss at least", "at most", *((f"{error} at least", "at most") if both else ())
-    )
-    for one in certificate.curve():
-        loss.add_row(*_where(one), *_sides(one.loss_low, one.loss_high, limit), _how(one))
-        rate.add_row(*_where(one), *_sides(one.error_low, one.error_high, 1.0))
-        rates = _sides(one.population_error_low, one.population_error, 1.0) if both else ()
-        everyone.add_row(f"{one.rho:g}", *_sides(one.population_loss_low, one.population_loss, limit), *rates)
-    parts: list[Shown] = [loss, *([rate] if both else []), *([everyone] if people is not None else [])]
-    if certificate.epsilons:
-        parts += accuracy_tables(certificate)
-    about = about_words(certificate.about, certificate.samples)
-    sides = f"At least: attained by a distribution that was found; at most: {certificate.evidence}."
-    parts.append(f"{about} {_WORST} {sides} {_RULES.format(str(certificate.evidence).capitalize())}")
-    if certificate.labels == "predicted":
-        parts.append(f"{OWN_LABELS} Changed: the share of the samples whose prediction changes.")
-    if certificate.differing:
-        parts.append(differing_words(certificate))
-    if certificate.class_weights is not None:
-        counts = ", ".join(f"{one:.4g}" for one in certificate.class_weights)
-        parts.append(
-            f"Losses are weighted by class, in the order of the labels: {counts}. Error rates are not "
-            "weighted."
-        )
-    if certificate.epsilons:
-        parts.append(accuracy_words(certificate))
-    if certificate.assumptions:
-        parts.append(format_assumptions(certificate.assumptions))
-    if people is not None:
-        parts.append(
-            f"Population: bounds for the distribution that the rows were drawn from. They hold with "
-            f"confidence {people.confidence:g} for both sides and all rho at once"
-            f"{', for loss and error rate together' if both else ''}, provided that the rows are independent "
-            f"draws and that nothing was trained or tuned on them. The loss is clipped at {people.clip:.4g} "
-            f"and bounded by {people.inequality}{'; the error rate by DKW or betting' if both else ''}. Rows "
-            f"were taken in the order of seed {people.seed}."
-            f"{repeat_words(people.repeats, certificate.samples)}"
-        )
-    tables = [part for part in parts if not isinstance(part, str)]
-    if limit is not None and any(
-        "vacuous" in cell for one in tables for row in cells_of(one)[1] for cell in row
-    ):
-        parts.append(
-            f"Vacuous: a loss bound above ln K = {limit:.4g}, or an error bound of 1, says nothing: guessing "
-            "does as well."
-        )
-    return parts
-
-
-def _attained_parts(certificate: Certificate) -> list[Shown]:
-    """What was found with a model that nothing is proven of."""
-    known = certificate.error_floor is not None
-    error = "error" if certificate.labels == "given" else "changed"
-    rates = () if certificate.classes is None else (f"{error} at least", "at most")
-    shown = make_table("rho", "distance", "loss at least", "loss at most", *rates)
-    for one in certificate.curve():
-        rate = () if one.error_low is None else (at_least(one.error_low), "no proof")
-        if known:
-            rate = _sides(one.error_low, one.error_high, 1.0)
-        shown.add_row(*_where(one), at_least(one.loss_low), "no proof", *rate)
-    found = "At least: attained by points that attacks found, as the model computes them."
-    if known:
-        found += f" At most: {Evidence.resting_on(certificate.assumptions)}."
-    about = about_words(certificate.about, certificate.samples)
-    own = [OWN_LABELS] if certificate.labels == "predicted" else []
-    parts: list[Shown] = [shown, f"{about} {_WORST} {found}", *own, f"No proof: {certificate.no_proof}"]
-    if known and certificate.epsilons:
-        parts += [*accuracy_tables(certificate), accuracy_words(certificate)]
-    if certificate.differing:
-        parts.append(differing_words(certificate))
-    if certificate.assumptions:
-        parts.append(format_assumptions(certificate.assumptions))
-    return parts
 
 
 def differing_words(certificate: Certificate) -> str:
-    """How many samples the model in use predicts otherwise than the certified network; empty if none."""
+    """Count the samples that the model predicts otherwise than the certified network; empty if none."""
     if not certificate.differing:
         return ""
     return (
@@ -171,74 +139,96 @@ def differing_words(certificate: Certificate) -> str:
     )
 
 
-def about_words(about: Mapping[str, Any], samples: int) -> str:
-    """Which samples, and in what distances are; a certificate that was made in Python has no names for
-    them."""
-    rows, units = about.get("rows"), about.get("units")
-    which = f"{samples:,} samples" if rows is None else rows["words"]
-    unit = units or "the norm of the cost"
-    return f"About {which}. Distance: the root of rho, a root mean square distance, in {unit}."
-
-
 def error_name(labels: str) -> str:
-    """The share of errors by its name: against predicted labels an error is a change."""
+    """Name the share of errors: with predicted labels, an error is a change."""
     return "error rate" if labels == "given" else "share of changed predictions"
 
 
-def _where(one: Bracket) -> tuple[str, str]:
-    return f"{one.rho:g}", f"{one.distance:.3g}"
-
-
-def _how(one: Bracket) -> str:
-    if one.rho == 0:
-        return "the data themselves"
-    return ", ".join(
-        f"{name} {share:.0%}" for name, share in sorted(one.rules.items(), key=lambda item: -item[1])
+def _bracket_words(certificate: Certificate) -> str:
+    evidence = str(certificate.evidence)
+    if certificate.no_proof is None:
+        sides = (
+            f"At least: attained by a distribution that was found; at most: {evidence}. "
+            f"{evidence.capitalize()} by: the rules that bound the loss, each with the share of the samples "
+            "for which it is best."
+        )
+    else:
+        sides = "At least: attained by points that attacks found, as the model computes them."
+        if certificate.error_floor is not None:
+            sides += f" At most: {Evidence.resting_on(certificate.assumptions)}."
+    about = _about_words(certificate.about, certificate.samples)
+    return (
+        f"{about} A row bounds the worst case over all ways to move the samples by a mean transport cost of "
+        f"at most rho. {sides}"
     )
 
 
-def _sides(low: float | None, high: float | None, limit: float | None) -> tuple[str, str]:
-    return "–" if low is None else at_least(low), _bound(high, limit)
+def _has_accuracy(certificate: Certificate) -> bool:
+    return bool(certificate.epsilons) and certificate.error_floor is not None
 
 
-def _bound(value: float | None, limit: float | None) -> str:
-    if value is None:
-        return "–"
-    vacuous = limit is not None and value >= limit
-    return at_most(value) + (" vacuous" if vacuous else "")
+def _about_words(about: Mapping[str, Any], samples: int) -> str:
+    """Name the samples and the units of distances; a certificate that was made in Python has no names."""
+    rows = about["rows"]["words"] if about.get("rows") else f"{samples:,} samples"
+    units = about.get("units") or "the norm of the cost"
+    return f"About {rows}. Distance: the root of rho, a root mean square distance, in {units}."
 
 
-def smoothed_parts(certificate: SmoothedCertificate) -> list[Shown]:
-    """A table for each quantity; raises where sides contradict each other."""
-    parts: list[Shown] = []
+def _rule_shares(rho: float, rules: Mapping[str, float]) -> str:
+    if rho == 0:
+        return "the data themselves"
+    ranked = sorted(rules.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {share:.0%}" for name, share in ranked)
+
+
+def _sides(low: float | None, high: float | None, limit: float | None = None) -> tuple[str, str]:
+    """Format a bracket, rounded outwards; an upper bound that reaches the limit is vacuous."""
+    lower = "–" if low is None else at_least(low)
+    if high is None:
+        return lower, "–"
+    return lower, at_most(high) + (" vacuous" if limit is not None and high >= limit else "")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Certificates by randomised smoothing
+# ---------------------------------------------------------------------------------------------------------
+
+
+def smoothed_parts(certificate: SmoothedCertificate) -> list[Part]:
+    """Return a table for each quantity, and sentences; raises where sides contradict each other."""
+    parts: list[Part] = []
     certificate.curve()
-    for one in certificate.quantities:
-        ideal = one.name == "ideal_vote"
-        sides = ("ideal vote at most",) if ideal else (f"{one.name} at least", "at most")
+    for quantity in certificate.quantities:
+        ideal = quantity.name == "ideal_vote"
+        sides = ("ideal vote at most",) if ideal else (f"{quantity.name} at least", "at most")
         table = make_table("rho", "distance", *sides)
         for rho in certificate.rhos:
-            high = at_most(one.high(rho)) + (" vacuous" if one.high(rho) >= one.ceiling else "")
-            cells = (high,) if ideal else (at_least(one.low(rho)), high)
-            table.add_row(f"{rho:g}", f"{rho**0.5:.3g}", *cells)
+            low = None if ideal else quantity.low(rho)
+            cells = _sides(low, quantity.high(rho), quantity.ceiling)
+            table.add_row(f"{rho:g}", f"{rho**0.5:.3g}", *(cells[1:] if ideal else cells))
         parts.append(table)
     parts.append(
-        f"{about_words(certificate.about, certificate.samples)} "
+        f"{_about_words(certificate.about, certificate.samples)} "
         f"At least: attained by moves that were found, measured with fresh noise; at most: "
         f"{certificate.evidence}. {certificate.statement}"
     )
-    told = (
-        f"{certificate.draws} noisy copies of each sample were drawn; {certificate.calibrated} other samples "
-        "were used to choose the grid of gamma and the weights of the bound."
-    )
-    names = {one.name for one in certificate.quantities}
-    if "vote" in names:
-        told = (
+    votes = ""
+    if "vote" in {quantity.name for quantity in certificate.quantities}:
+        votes = (
             f"Error: error rate of one noisy prediction. Vote: error rate of a majority vote of "
             f"{certificate.votes} noisy predictions that abstains at level {certificate.abstain}; "
-            f"abstentions count as errors. Ideal vote: a vote of infinitely many. {told}"
+            f"abstentions count as errors. Ideal vote: a vote of infinitely many. "
         )
-    return [*parts, told]
+    parts.append(
+        f"{votes}{certificate.draws} noisy copies of each sample were drawn; {certificate.calibrated} other "
+        "samples were used to choose the grid of gamma and the weights of the bound."
+    )
+    return parts
 
+
+# ---------------------------------------------------------------------------------------------------------
+# Training
+# ---------------------------------------------------------------------------------------------------------
 
 _EPOCHS = 10
 _COLUMNS = {
@@ -252,41 +242,33 @@ _COLUMNS = {
     "gradients": "gradients",
 }
 
-
-_MET = {
+_STATUS = {
     "fixed": "",
     "reached": "That is the requested rho, within 5%.",
     "floor": "The requested rho was not reached: that would take a gamma below the smallest allowed one.",
     "missed": "The requested rho was not met: this is the nearest rho that was found.",
 }
-"""How a wanted ρ was met (``RobustnessStatus``), in words."""
+"""``RobustnessStatus`` in words."""
 
 
-def epoch_table(history: Sequence[Mapping[str, Any]]) -> Table:
-    """The last ten epochs; the held-out column is about data as they are. What was not measured has no
-    column."""
+def epoch_parts(history: Sequence[Mapping[str, Any]]) -> list[Part]:
+    """Return a table of the last ten epochs and what its columns are; nothing if no epoch was trained."""
+    if not history:
+        return []
     last = history[-1]
     names = [name for name in _COLUMNS if last[name] is not None]
     if "calibration_accuracy" in names:
         names.remove("calibration_loss")
-    heads = dict(_COLUMNS)
+    headers = dict(_COLUMNS)
     if last["rho_running"] is None:  # nothing is moved
-        heads |= {"loss": "training loss", "accuracy": "training accuracy"}
-    shown = make_table("epoch", *(heads[name] for name in names), "seconds")
+        headers |= {"loss": "training loss", "accuracy": "training accuracy"}
+    table = make_table("epoch", *(headers[name] for name in names), "seconds")
     for entry in history[-_EPOCHS:]:
         cells = [number(entry[name]) for name in names]
-        shown.add_row(str(entry["epoch"]), *cells, number(entry["seconds"], 3))
-    return shown
-
-
-def epoch_parts(history: Sequence[Mapping[str, Any]]) -> list[Shown]:
-    """The table, and what its columns are; nothing where no epoch was trained."""
-    if not history:
-        return []
-    parts: list[Shown] = [epoch_table(history)]
+        table.add_row(str(entry["epoch"]), *cells, number(entry["seconds"], 3))
+    parts: list[Part] = [table]
     if len(history) > _EPOCHS:
         parts.append(f"These are the last {_EPOCHS} of {len(history)} epochs.")
-    last = history[-1]
     if last["rho_running"] is not None:
         parts.append(
             "Held out: on unmoved calibration data. Moved: on training inputs where training moved them, "
@@ -303,23 +285,25 @@ def epoch_parts(history: Sequence[Mapping[str, Any]]) -> list[Shown]:
 
 
 def reached_words(level: Mapping[str, Any]) -> str:
-    """ρ̂ at the final weights, how far that is in the data's units if they are known, and whether it was
-    asked for."""
-    rho, gamma = level["rho_hat"], level["gamma"]
-    found = f"Robustness reached on the training data ({level['evidence']}): "
-    found += f"rho_hat {rho:.4g} at gamma {gamma:.4g}."
+    """State ρ̂ at the final weights, its distance in the data's units if known, and whether ρ was reached."""
+    words = (
+        f"Robustness reached on the training data ({level['evidence']}): rho_hat {level['rho_hat']:.4g} at "
+        f"gamma {level['gamma']:.4g}."
+    )
     if "distance" in level:
-        away = f"a root mean square distance of {level['distance']:.3g} ({level['units']})"
-        found += f" The worst case at this gamma moves the training inputs by {away}."
-    return f"{found} {_MET[level['status']]}".rstrip()
+        words += (
+            " The worst case at this gamma moves the training inputs by a root mean square distance of "
+            f"{level['distance']:.3g} ({level['units']})."
+        )
+    return f"{words} {_STATUS[level['status']]}".rstrip()
 
 
-def fit_parts(fit: Fit) -> list[Shown]:
-    """The epochs, ρ̂ at the final weights, and what is proven of them."""
+def fit_parts(fit: Fit) -> list[Part]:
+    """Return the epochs, ρ̂ at the final weights, and the bound of certified training."""
     parts = epoch_parts([asdict(entry) for entry in fit.history])
     if fit.robustness is not None:
-        told = {"gamma": fit.robustness.gamma, "rho_hat": fit.robustness.rho_hat}
-        parts.append(reached_words(told | {"evidence": "estimated", "status": fit.robustness.status.value}))
+        level = {"gamma": fit.robustness.gamma, "rho_hat": fit.robustness.rho_hat}
+        parts.append(reached_words(level | {"evidence": "estimated", "status": fit.robustness.status.value}))
     if fit.proof is not None:
         parts.append(
             f"Certified training ({fit.proof.evidence}): at the final weights the curvature of the loss is "

@@ -1,126 +1,126 @@
-"""Tables and sentences as plain text: nothing in them is obeyed by a terminal, and nothing is cut.
+"""Tables and sentences as plain text, escaped for terminals and never cut.
 
 A table that is too wide folds between words, never inside a number or a name. If even its longest words do
-not fit beside each other, it is told row by row: the first cell on a line of its own, the others below it,
-each behind the head of its column.
+not fit beside each other, it is printed row by row: the first cell on a line of its own, the others below it,
+each after the header of its column.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Column, Table
+from rich.table import Table
 
 from certus._format import printable
 
-Shown = Table | str
-"""What is shown is a list of these: tables, and sentences of one line each."""
-
 
 class PlainConsole(Console):
-    """Prints text as it is, without markup or cuts; what a terminal would obey is written out."""
+    """A console without markup, highlighting or wrapping, which escapes control characters."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, soft_wrap=True, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        shown = [printable(one) if isinstance(one, str) else one for one in objects]
-        super().print(*shown, **options)
+        escaped = [printable(item) if isinstance(item, str) else item for item in objects]
+        super().print(*escaped, **options)
 
 
 _GAP = 2  # blanks between two columns
-_NONE = ("", "–")  # cells that need not be told
+_EMPTY = ("", "–")
 
 
 class PlainTable(Table):
-    """Cells in which nothing breaks a line or is obeyed by a terminal; see above for what does not fit."""
+    """A table whose cells break no line and hold no control character; see the module for wide ones."""
 
     def add_row(self, *cells: Any, **options: Any) -> None:
-        shown = [printable(one).replace("\n", "\\n") if isinstance(one, str) else one for one in cells]
-        super().add_row(*shown, **options)
+        texts = [printable(cell).replace("\n", "\\n") if isinstance(cell, str) else cell for cell in cells]
+        super().add_row(*texts, **options)
+
+    @property
+    def body(self) -> list[list[str]]:
+        """The cells, row by row."""
+        columns = [[str(cell) for cell in column.cells] for column in self.columns]
+        return [list(row) for row in zip(*columns, strict=True)]
 
     def fits(self, width: int) -> bool:
-        """Whether so many columns of a terminal hold it, folded between words."""
-        return sum(self._least) + _GAP * (len(self.columns) - 1) <= width
+        """Whether the table, folded between words, has at most this width."""
+        least = [minimum for minimum, _ in self._widths()]
+        return sum(least) + _GAP * (len(least) - 1) <= width
+
+    def _widths(self) -> list[tuple[int, int]]:
+        """The least and the natural width of each column; the first names its row and is not folded."""
+        texts = [[str(column.header), *map(str, column.cells)] for column in self.columns]
+        natural = [max(map(cell_len, column)) for column in texts]
+        words = [[cell_len(word) for text in column for word in text.split()] for column in texts]
+        return list(zip([natural[0], *(max(one, default=0) for one in words[1:])], natural, strict=True))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        # Rich alone shrinks the widest columns without regard to their words, which it then breaks.
+        least, widths = (list(sizes) for sizes in zip(*self._widths(), strict=True))
+        room = options.max_width - _GAP * (len(widths) - 1)
         if not self.fits(options.max_width):
             yield "\n".join(self._row_by_row(options.max_width))
             return
-        widths, least = self._widest, self._least
-        while sum(widths) + _GAP * (len(widths) - 1) > options.max_width:
-            widest = max(
-                (place for place in range(len(widths)) if widths[place] > least[place]),
-                key=widths.__getitem__,
-            )
-            widths[widest] -= 1
-        fitted = PlainTable(box=None, pad_edge=False, header_style=self.header_style)
-        fitted.columns = [replace(one, width=width) for one, width in zip(self.columns, widths, strict=True)]
-        fitted.rows = self.rows
-        yield from Table.__rich_console__(fitted, console, options)
-
-    @property
-    def _widest(self) -> list[int]:
-        return [max(map(cell_len, _texts(column))) for column in self.columns]
-
-    @property
-    def _least(self) -> list[int]:
-        """The longest word of each column; of the first, which names its row, the longest cell."""
-        first, *rest = self.columns
-        words = ([word for text in _texts(column) for word in text.split()] for column in rest)
-        return [max(map(cell_len, _texts(first))), *(max(map(cell_len, ones), default=0) for ones in words)]
+        while sum(widths) > room:
+            shrinking = [place for place in range(len(widths)) if widths[place] > least[place]]
+            widths[max(shrinking, key=widths.__getitem__)] -= 1
+        for column, width in zip(self.columns, widths, strict=True):
+            column.width = width
+        yield from super().__rich_console__(console, options)
 
     def _row_by_row(self, width: int) -> list[str]:
-        (first, *heads), rows = cells_of(self)
+        first, *headers = [str(column.header) for column in self.columns]
         lines = []
-        for name, *cells in rows:
+        for name, *cells in self.body:
             lines += [name if any(map(str.isalpha, name)) else f"{first} {name}", " "]
-            for told in (
-                f" {head} {cell}," for head, cell in zip(heads, cells, strict=True) if cell not in _NONE
-            ):
-                if lines[-1].strip() and cell_len(lines[-1] + told) > width:
+            for header, cell in zip(headers, cells, strict=True):
+                entry = f" {header} {cell},"
+                if cell in _EMPTY:
+                    continue
+                if lines[-1].strip() and cell_len(lines[-1] + entry) > width:
                     lines.append(" ")
-                lines[-1] += told
+                lines[-1] += entry
             lines[-1] = lines[-1].rstrip(", ")
         return [line for line in lines if line]
 
 
+Part = PlainTable | str
+"""A result is shown as a list of parts: tables, and sentences of one line each."""
+
+
 def make_table(*columns: str, words: Collection[str] = ()) -> PlainTable:
-    """A plain table: names begin on the left, numbers end on the right.
+    """Return an empty table with these columns: the first is left-aligned, numbers are right-aligned.
 
     Args:
-        words: columns that hold words, not numbers; they begin on the left, as the first does.
+        words: columns that hold words, not numbers; they are left-aligned.
     """
-    made = PlainTable(box=None, pad_edge=False, header_style="bold")
+    table = PlainTable(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
-        shown = printable(column).replace("\n", "\\n")
-        begins = index == 0 or column in words
-        made.add_column(shown, justify="left" if begins else "right", overflow="fold", no_wrap=index == 0)
-    return made
-
-
-def _texts(column: Column) -> list[str]:
-    return [str(column.header), *map(str, column.cells)]
+        header = printable(column).replace("\n", "\\n")
+        left = index == 0 or column in words
+        table.add_column(header, justify="left" if left else "right", overflow="fold", no_wrap=index == 0)
+    return table
 
 
 def number(value: object, digits: int = 4) -> str:
-    """A number for a table; a dash for what was not measured."""
+    """Format a number for a table; a dash stands for None."""
     if value is None:
         return "–"
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
-def as_text(parts: Iterable[Shown]) -> str:
-    """What a command prints of these, without colours; as wide as the terminal, 80 columns if there is none.
+def as_text(parts: Iterable[Part]) -> str:
+    """Return tables and sentences as a command prints them, without colours.
 
-    >>> made = make_table("name", "size")
-    >>> made.add_row("a", "12")
-    >>> print(as_text([made, "Sizes are in metres."]))
+    The text is as wide as the terminal, or 80 columns if there is none.
+
+    >>> table = make_table("name", "size")
+    >>> table.add_row("a", "12")
+    >>> print(as_text([table, "Sizes are in metres."]))
     name  size
     a       12
     Sizes are in metres.
@@ -130,9 +130,3 @@ def as_text(parts: Iterable[Shown]) -> str:
     for part in parts:
         console.print(part)
     return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
-
-
-def cells_of(table: Table) -> tuple[list[str], list[list[str]]]:
-    """The head of a table, and its rows."""
-    columns = [[str(cell) for cell in column.cells] for column in table.columns]
-    return [str(column.header) for column in table.columns], [list(row) for row in zip(*columns, strict=True)]

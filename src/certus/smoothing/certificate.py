@@ -21,7 +21,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from certus._render import Lookable
+from certus._render import Renderable
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import checked_rho
 from certus.certificates.population import Move
@@ -101,7 +101,7 @@ class SmoothedBracket:
 
 
 @dataclass(frozen=True)
-class SmoothedCertificate(Lookable):
+class SmoothedCertificate(Renderable):
     """What is proven of a model with noise on its inputs, made by ``certify_smoothed``.
 
     Attributes:

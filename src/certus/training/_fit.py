@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from certus._defaults import CERTIFIED, PLAIN
 from certus._eval_mode import loss_eval_mode, unwrapped
-from certus._render import Lookable
+from certus._render import Renderable
 from certus._validation import check_batch
 from certus.bounds import SmoothnessBound
 from certus.data import DataLike, Samples, as_samples
@@ -106,7 +106,7 @@ class Callback:
 
 
 @dataclass(frozen=True)
-class Fit(Lookable):
+class Fit(Renderable):
     """A trained model; ``print`` shows its epochs, ``plot`` draws them.
 
     Attributes:

@@ -1,11 +1,4 @@
-"""Charts of the report as plotly JSON, with the ρ slider.
-
-Charts of several runs side by side are compared by eye: what they measure has one scale in all of them.
-
-The charts of a report, as the JSON that plotly.js draws: data, and what the axes are.
-
-The slider over ρ: what it reads out, rounded outwards as in every table, and its line in the charts.
-"""
+"""Charts of the report as plotly JSON, on common scales, and the slider over ρ."""
 
 from __future__ import annotations
 
@@ -19,212 +12,169 @@ from typing import Any
 from certus._format import at_least, at_most
 from certus.certificates.certificate import Bracket, Certificate
 from certus.display.attack_figures import failed_places, nearest_line
-from certus.display.canvas import COLOURS, folded
-from certus.display.certificate_figures import quantity_words, step_places
+from certus.display.canvas import COLOURS, Line, folded
+from certus.display.certificate_figures import (
+    DISTANCE,
+    accuracy_lines,
+    accuracy_name,
+    bracket_lines,
+    quantity_name,
+    smoothed_lines,
+    smoothed_quantities,
+)
 from certus.display.figures import TRAINING_CURVES, curve_words, epoch_marks, layer_words
-from certus.display.report.findings import Findings, moved_features
-from certus.display.report.html import escaped
+from certus.display.report.contents import RunReport, moved_features
 from certus.display.tables import error_name
 from certus.smoothing.certificate import SmoothedCertificate
 
-_AROUND = 0.05
-
-
-def share_axes(charts: Mapping[str, dict[str, Any]]) -> None:
-    """Charts whose names differ in the place of their run alone get the range that holds all of them."""
-    alike: dict[str, list[dict[str, Any]]] = {}
-    for name, chart in charts.items():
-        alike.setdefault(re.sub(r"-\d+", "", name, count=1), []).append(chart)
-    for group in alike.values():
-        if len(group) > 1:
-            axis = "xaxis" if group[0]["data"][0]["type"] == "bar" else "yaxis"
-            ranges = [_range(chart, axis) for chart in group]
-            both = [min(low for low, _ in ranges), max(high for _, high in ranges)]
-            if both[0] < both[1]:
-                for chart in group:
-                    chart["layout"][axis]["range"] = both
-
-
-def _range(chart: dict[str, Any], axis: str) -> tuple[float, float]:
-    """From 0, unless the axis need not begin there, to a little beyond the largest value."""
-    layout = chart["layout"][axis]
-    if "range" in layout:
-        return layout["range"][0], layout["range"][1]
-    ends: list[float] = [0.0] if layout.get("rangemode") == "tozero" else []
-    for line in chart["data"]:
-        if line["type"] == "bar":
-            base = line.get("base", [0.0] * len(line["x"]))
-            ends += [*base, *(low + width for low, width in zip(base, line["x"], strict=True))]
-        else:
-            ends += [value for value in line["y"] if value is not None]
-    low, high = min(ends, default=0.0), max(ends, default=0.0)
-    around = _AROUND * (high - low)
-    return low if low == 0 else low - around, high + around
-
-
 Chart = dict[str, Any]
-_GREY = COLOURS[6]
-_LETTERS = 38
-_BESIDE = 46  # letters of a phone that bars leave to the title, less those of the longest name
+_POINTS = 48
+
+# ---------------------------------------------------------------------------------------------------------
+# Charts of a certificate
+# ---------------------------------------------------------------------------------------------------------
 
 
 def bracket_charts(certificate: Certificate, curve: Sequence[Bracket], units: str) -> dict[str, Chart]:
-    """The worst mean loss, and the worst error rate of a classifier, against √ρ."""
-    distances = [one.distance for one in curve]
+    """Return the worst mean loss, and the worst error rate of a classifier, against √ρ."""
     clip = "" if certificate.clip is None else f", clipped at {certificate.clip:g}"
-    quantities = {"loss": (f"worst mean loss{clip}", "loss_low", "loss_high")}
+    names = {"loss": f"worst mean loss{clip}"}
     if certificate.error_found is not None:
-        quantities["error"] = (f"worst {error_name(certificate.labels)}", "error_low", "error_high")
-    charts = {}
-    for name, (title, low, high) in quantities.items():
-        lines = [_line(distances, [getattr(one, low) for one in curve], "at least (attained)", COLOURS[1])]
-        if certificate.no_proof is None:
-            upper = f"at most ({certificate.evidence})"
-            lines.append(
-                _line(distances, [getattr(one, high) for one in curve], upper, COLOURS[0], fill="tonexty")
-            )
-        people = certificate.population
-        if people is not None:
-            sure = f"{people.confidence:g}" + (
-                "" if name == "error" else f", loss clipped at {people.clip:.3g}"
-            )
-            for side, dash in ((f"population_{name}", "dash"), (f"population_{name}_low", "dot")):
-                words = "at least" if side.endswith("low") else "at most"
-                values = [getattr(one, side) for one in curve]
-                lines.append(
-                    _line(distances, values, f"population {words} (confidence {sure})", COLOURS[2], dash=dash)
-                )
-        chart = _chart(lines, f"root mean square distance √ρ ({units})", title, y_from_zero=True)
-        guessing = certificate.vacuous_loss
-        if name == "loss" and guessing is not None:
-            tops = [value for value in (getattr(one, high) for one in curve) if math.isfinite(value)]
-            top = max([*tops, *(one.population_loss or 0.0 for one in curve), 1e-9])
-            chart["layout"]["yaxis"]["range"] = [0, min(1.05 * top, 1.6 * guessing)]
-        chart["layout"]["shapes"] = [_marker()]
-        charts[name] = chart
+        names["error"] = f"worst {error_name(certificate.labels)}"
+    charts = {
+        quantity: _line_chart(bracket_lines(certificate, curve, quantity), f"{DISTANCE} ({units})", name)
+        for quantity, name in names.items()
+    }
+    guessing = certificate.vacuous_loss
+    if guessing is not None:
+        tops = [bracket.loss_high for bracket in curve if math.isfinite(bracket.loss_high)]
+        top = max([*tops, *(bracket.population_loss or 0.0 for bracket in curve), 1e-9])
+        charts["loss"]["layout"]["yaxis"]["range"] = [0, min(1.05 * top, 1.6 * guessing)]
+    for chart in charts.values():  # the vertical line that the slider moves
+        ends = {"x0": 0, "x1": 0, "y0": 0, "y1": 1, "xref": "x", "yref": "paper"}
+        style = {"color": COLOURS[6], "width": 1.5, "dash": "dot"}
+        chart["layout"]["shapes"] = [{"type": "line", **ends, "line": style}]
     return charts
 
 
-def accuracy_chart(certificate: Certificate, far: float, units: str) -> Chart:
-    """The share of samples that no move of length ε misleads: certified, and left by attacks."""
-    distances = step_places(certificate, far)
-    curve = certificate.accuracies(distances)
-    lines = [
-        _line(
-            distances, [one.attacked for one in curve], "at most (attained: attacks found errors)", COLOURS[1]
-        )
-    ]
-    lines.append(
-        _line(
-            distances,
-            [one.certified for one in curve],
-            f"at least ({certificate.evidence})",
-            COLOURS[0],
-            fill="tonexty",
-        )
-    )
-    for line, shape in zip(lines, ("hv", "vh"), strict=True):  # between two points: what holds all the way
-        line["line"]["shape"] = shape
+def accuracy_chart(certificate: Certificate, farthest: float, units: str) -> Chart:
+    """Return the certified accuracy against ε."""
     title = f"every sample moves by at most ε ({units})"
-    share = "accuracy" if certificate.labels == "given" else "share of unchanged predictions"
-    return _chart(lines, title, share, y_from_zero=True)
+    return _line_chart(accuracy_lines(certificate, farthest), title, accuracy_name(certificate.labels))
+
+
+def noise_charts(certificate: SmoothedCertificate, units: str) -> dict[str, Chart]:
+    """Return each quantity of a certificate by smoothing against √ρ."""
+    farthest = 1.25 * (max(certificate.rhos) ** 0.5 or certificate.sigma)
+    grid = (farthest * step / _POINTS for step in range(_POINTS + 1))
+    distances = sorted({*(rho**0.5 for rho in certificate.rhos), *grid})
+    return {
+        quantity.name: _line_chart(
+            smoothed_lines(certificate, quantity, distances),
+            f"{DISTANCE} ({units})",
+            quantity_name(quantity, certificate),
+        )
+        for quantity in smoothed_quantities(certificate)
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Charts of training, attacks and features
+# ---------------------------------------------------------------------------------------------------------
 
 
 def training_charts(history: Sequence[dict[str, Any]]) -> dict[str, Chart]:
-    """Epoch by epoch; what a method does not measure is left out."""
+    """Return loss, accuracy and gradients by epoch; a curve that was not measured is left out."""
     epochs = [entry["epoch"] for entry in history]
     charts = {}
-    for name, (title, lines) in TRAINING_CURVES.items():
-        drawn = [
-            _line(epochs, [entry[key] for entry in history], curve_words(words, history), COLOURS[place])
-            for place, (key, words) in enumerate(lines.items())
+    for name, (title, curves) in TRAINING_CURVES.items():
+        lines = [
+            Line(curve_words(words, history), epochs, [entry[key] for entry in history], COLOURS[place])
+            for place, (key, words) in enumerate(curves.items())
             if any(entry[key] is not None for entry in history)
         ]
-        if drawn:
-            charts[name] = _chart(drawn, "epoch", title, y_from_zero=True)
-            around = {"range": [0.5, epochs[-1] + 0.5], "tickvals": epoch_marks(epochs[-1])}
-            charts[name]["layout"]["xaxis"] |= around
+        if lines:
+            charts[name] = _line_chart(lines, "epoch", title)
+            whole = {"range": [0.5, epochs[-1] + 0.5], "tickvals": epoch_marks(epochs[-1])}
+            charts[name]["layout"]["xaxis"] |= whole
     return charts
 
 
-def attack_chart(findings: Sequence[Findings], units: str) -> Chart:
-    """All runs under the same attacks, with 95% intervals."""
-    lines = []
-    for place, found in enumerate(findings):
-        strengths = [trial.strength for trial, _ in found.attacks]
-        intervals = [outcome.error or outcome.loss for _, outcome in found.attacks]
-        values = [one.value for one in intervals]
-        line = _line(strengths, values, found.name, _colour(place), markers=True)
-        failed = failed_places(strengths, values)
-        line["marker"] = {
-            "symbol": ["circle-open" if at in failed else "circle" for at in range(len(values))],
-            "size": [12 if at in failed else 8 for at in range(len(values))],
-            "line": {"width": [2 if at in failed else 0 for at in range(len(values))]},
+def attack_chart(reports: Sequence[RunReport], units: str) -> tuple[Chart, bool]:
+    """Return all runs under the same attacks, with 95% intervals, and whether an attack failed."""
+    lines, marks, any_failed = [], [], False
+    for place, report in enumerate(reports):
+        strengths = [trial.strength for trial, _ in report.attacks]
+        intervals = [outcome.error or outcome.loss for _, outcome in report.attacks]
+        values = [interval.value for interval in intervals]
+        lines.append(Line(report.name, strengths, values, _colour(place)))
+        failures = failed_places(strengths, values)
+        failed = [index in failures for index in range(len(values))]
+        any_failed |= any(failed)
+        marker = {
+            "symbol": ["circle-open" if hollow else "circle" for hollow in failed],
+            "size": [12 if hollow else 8 for hollow in failed],
+            "line": {"width": [2 if hollow else 0 for hollow in failed]},
             "color": _colour(place),
             "opacity": 1,  # marks of many sizes are pale otherwise
         }
-        line["error_y"] = {
+        bars = {
             "type": "data",
             "symmetric": False,
-            "array": [one.high - one.value for one in intervals],
-            "arrayminus": [one.value - one.low for one in intervals],
+            "array": [interval.high - interval.value for interval in intervals],
+            "arrayminus": [interval.value - interval.low for interval in intervals],
             "thickness": 1,
         }
-        lines.append(line)
-    labelled = findings[0].trained.data.classes is not None
-    what = "error under attack" if labelled else "mean loss under attack"
-    return _chart(lines, f"every sample moves by at most ε ({units})", what, y_from_zero=True)
+        marks.append({"mode": "lines+markers", "marker": marker, "error_y": bars})
+    labelled = reports[0].trained.data.classes is not None
+    title = "error under attack" if labelled else "mean loss under attack"
+    chart = _line_chart(lines, f"every sample moves by at most ε ({units})", title)
+    chart["data"] = [trace | extra for trace, extra in zip(chart["data"], marks, strict=True)]
+    return chart, any_failed
 
 
-def nearest_chart(findings: Sequence[Findings], units: str) -> Chart | None:
-    """How many samples have an error within a distance."""
+def nearest_chart(reports: Sequence[RunReport], units: str) -> Chart | None:
+    """Return the share of samples with an error within a distance."""
     lines = []
-    for place, found in enumerate(findings):
-        if found.nearest is not None:
-            distances, shares, words = nearest_line(found.name, found.nearest.tolist())
-            line = _line([0.0, *distances], [0.0, *shares], words, _colour(place))
-            line["line"]["shape"] = "hv"  # between two errors no more are found
-            lines.append(line)
-    if not lines:
-        return None
+    for place, report in enumerate(reports):
+        if report.nearest is not None:
+            distances, shares, name = nearest_line(report.name, report.nearest.tolist())
+            lines.append(Line(name, [0.0, *distances], [0.0, *shares], _colour(place), step="post"))
     title = f"distance to the nearest error that was found ({units})"
-    return _chart(lines, title, "share of the samples", y_from_zero=True)
+    return _line_chart(lines, title, "share of the samples") if lines else None
 
 
-def layer_chart(found: Findings) -> Chart | None:
-    """What each layer adds to the bound on the curvature, by the sum rule."""
-    if found.bound is None:
+def layer_chart(report: RunReport) -> Chart | None:
+    """Return what each layer adds to the bound on the curvature, by the sum rule."""
+    if report.bound is None:
         return None
-    layers = [layer for layer in found.bound.layers if 0 < layer.curvature < math.inf]
-    names = [layer_words(layer) for layer in layers]
-    return _bars(names, [layer.curvature for layer in layers], "adds to the curvature (sum rule)", COLOURS[4])
+    layers = [layer for layer in report.bound.layers if 0 < layer.curvature < math.inf]
+    sizes = [(layer_words(layer), layer.curvature) for layer in layers]
+    return _bar_chart(sizes, "adds to the curvature (sum rule)", COLOURS[4])
 
 
-def feature_chart(found: Findings) -> Chart | None:
-    """The features that the worst case moves most, by their mean absolute move."""
-    moved = moved_features(found)
-    if moved is None:
-        return None
-    names, sizes = [name for name, _ in moved], [size for _, size in moved]
-    return _bars(names, sizes, f"mean absolute move ({found.trained.data.units})", COLOURS[3])
+def feature_chart(report: RunReport) -> Chart | None:
+    """Return the features that the worst case moves most, by their mean absolute move."""
+    moves = moved_features(report)
+    title = f"mean absolute move ({report.trained.data.units})"
+    return _bar_chart(moves, title, COLOURS[3]) if moves else None
 
 
-def fragile_chart(found: Findings) -> Chart | None:
-    """Each feature moved alone: from what is attained to what is proven; of a classifier, its errors."""
-    what = "error" if found.trained.data.classes is not None else "loss"
+def sensitivity_chart(report: RunReport) -> Chart | None:
+    """Return brackets of the error (of a regression: the loss) where each feature moves alone."""
+    quantity = "error" if report.trained.data.classes is not None else "loss"
     sides = [
-        (one.feature.name, getattr(one.bracket, f"{what}_low"), getattr(one.bracket, f"{what}_high"))
-        for one in found.fragile
+        (move.feature.name, *(getattr(move.bracket, f"{quantity}_{side}") for side in ("low", "high")))
+        for move in report.sensitivity
     ]
-    shown = [(name, low, high) for name, low, high in sides if high is not None and math.isfinite(high)]
-    if not shown:
+    finite = [(name, low, high) for name, low, high in sides if high is not None and math.isfinite(high)]
+    if not finite:
         return None
-    lows, widths = [low for _, low, _ in shown], [high - low for _, low, high in shown]
-    title = f"{what}, at least (attained) to at most ({found.fragile[0].evidence})"
-    chart = _bars([name for name, _, _ in shown], widths, title, COLOURS[0])
+    title = f"{quantity}, at least (attained) to at most ({report.sensitivity[0].evidence})"
+    chart = _bar_chart([(name, high - low) for name, low, high in finite], title, COLOURS[0])
     chart["data"][0] |= {
-        "base": lows[::-1],
-        "text": [f"{low:.3f} to {high:.3f}" for _, low, high in shown][::-1],
+        "base": [low for _, low, _ in finite][::-1],
+        "text": [f"{low:.3f} to {high:.3f}" for _, low, high in finite][::-1],
         "hovertemplate": "%{customdata}: %{text}<extra></extra>",
         "textposition": "none",
     }
@@ -232,96 +182,50 @@ def fragile_chart(found: Findings) -> Chart | None:
     return chart
 
 
-def noise_charts(certificate: SmoothedCertificate, units: str) -> dict[str, Chart]:
-    """Each quantity of a certificate by smoothing, from both sides; the ideal vote beside the vote."""
-    far = 1.25 * (max(certificate.rhos) ** 0.5 or certificate.sigma)
-    distances = sorted({*(rho**0.5 for rho in certificate.rhos), *(far * step / 48 for step in range(49))})
-    known = {one.name: one for one in certificate.quantities}
-    charts = {}
-    for name, one in known.items():
-        if name == "ideal_vote":
-            continue
-        lines = [
-            _line(distances, [one.low(far**2) for far in distances], "at least (attained)", COLOURS[1]),
-            _line(
-                distances,
-                [one.high(far**2) for far in distances],
-                f"at most ({certificate.evidence})",
-                COLOURS[0],
-                fill="tonexty",
-            ),
-        ]
-        if name == "vote" and "ideal_vote" in known:
-            ideal = [known["ideal_vote"].high(far**2) for far in distances]
-            words = f"at most, ideal vote ({certificate.evidence})"
-            lines.append(_line(distances, ideal, words, COLOURS[2], dash="dash"))
-        title = quantity_words(one, certificate)
-        charts[name] = _chart(lines, f"root mean square distance √ρ ({units})", title, y_from_zero=True)
-    return charts
+# ---------------------------------------------------------------------------------------------------------
+# Plotly
+# ---------------------------------------------------------------------------------------------------------
+
+_TITLE_LETTERS = 38
+_BESIDE = 46  # letters of a phone that bars leave to the title, less those of the longest name
+_SHAPES = {"": "linear", "pre": "vh", "post": "hv"}
+_MARGIN = 0.05
 
 
-def literal(chart: Chart) -> Chart:
-    """The same chart, with every name shown as it is: plotly reads markup such as <b> in them otherwise."""
-    lines = []
-    for line in chart["data"]:
-        names = {"name": [line["name"]], "customdata": line.get("customdata", [])}
-        if line["type"] == "bar":
-            names["y"] = line["y"]
-        shown = {key: [html.escape(text, quote=False) for text in texts] for key, texts in names.items()}
-        lines.append(line | shown | {"name": shown["name"][0]})
-    return chart | {"data": lines}
-
-
-def _colour(place: int) -> str:
-    return COLOURS[place % (len(COLOURS) - 1)]
-
-
-def _line(
-    x: Sequence[Any],
-    y: Sequence[Any],
-    name: str,
-    colour: str,
-    *,
-    dash: str = "solid",
-    fill: str | None = None,
-    markers: bool = False,
-) -> dict[str, Any]:
-    finite = [None if value is None or not math.isfinite(value) else value for value in y]
-    line: dict[str, Any] = {"x": list(x), "y": finite, "name": name, "type": "scatter"}
-    line["mode"] = "lines+markers" if markers or len(line["x"]) == 1 else "lines"
-    line["line"] = {"color": colour, "dash": dash, "width": 2}
-    line["hovertemplate"] = "%{y:.4g} at %{x:.4g}<extra>%{fullData.name}</extra>"
-    if fill is not None:
-        line |= {"fill": fill, "fillcolor": f"rgba({_rgb(COLOURS[0])},0.12)"}
-    return line
-
-
-def _rgb(colour: str) -> str:
-    return ",".join(str(int(colour[place : place + 2], 16)) for place in (1, 3, 5))
-
-
-def _chart(lines: list[dict[str, Any]], x: str, y: str, *, y_from_zero: bool) -> Chart:
-    layout: dict[str, Any] = {
-        "xaxis": {"title": {"text": _lines(x)}, "automargin": True, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": y}, "automargin": True},
+def _line_chart(lines: Sequence[Line], x: str, y: str) -> Chart:
+    layout = {
+        "xaxis": {"title": {"text": _folded(x)}, "automargin": True, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": y}, "automargin": True, "rangemode": "tozero"},
         "height": 330,
     }
-    if y_from_zero:
-        layout["yaxis"]["rangemode"] = "tozero"
-    return {"data": lines, "layout": layout}
+    return {"data": [_trace(line) for line in lines], "layout": layout}
 
 
-def _bars(names: Sequence[str], values: Sequence[float], title: str, colour: str) -> Chart:
-    """Horizontal, the first on top, with the value on each; names are shortened in the middle."""
+def _trace(line: Line) -> dict[str, Any]:
+    finite = [None if value is None or not math.isfinite(value) else value for value in line.y]
+    trace: dict[str, Any] = {"x": list(line.x), "y": finite, "name": line.name, "type": "scatter"}
+    trace["mode"] = "lines+markers" if len(finite) == 1 else "lines"
+    shape = _SHAPES[line.step]
+    trace["line"] = {"color": line.colour, "dash": line.dash, "width": 2, "shape": shape}
+    trace["hovertemplate"] = "%{y:.4g} at %{x:.4g}<extra>%{fullData.name}</extra>"
+    if line.filled:
+        red, green, blue = bytes.fromhex(COLOURS[0].removeprefix("#"))
+        trace |= {"fill": "tonexty", "fillcolor": f"rgba({red},{green},{blue},0.12)"}
+    return trace
+
+
+def _bar_chart(sizes: Sequence[tuple[str, float]], title: str, colour: str) -> Chart:
+    """Return horizontal bars, the first on top, with their values; long names are shortened in the middle."""
+    names, values = [name for name, _ in sizes], [value for _, value in sizes]
     short = [name if len(name) <= 28 else f"{name[:16]}…{name[-10:]}" for name in names]
-    alike = len(set(short)) < len(short)  # two may be short for one name
-    places = [f"{index + 1}. {name}" if alike else name for index, name in enumerate(short)]
-    bar = {
+    alike = len(set(short)) < len(short)
+    labels = [f"{index + 1}. {name}" if alike else name for index, name in enumerate(short)]
+    bars = {
         "type": "bar",
         "orientation": "h",
-        "y": places[::-1],
-        "x": list(values)[::-1],
-        "customdata": list(names)[::-1],
+        "y": labels[::-1],
+        "x": values[::-1],
+        "customdata": names[::-1],
         "text": [f"{value:.3g}" for value in values][::-1],
         "textposition": "auto",
         "textangle": 0,
@@ -329,28 +233,73 @@ def _bars(names: Sequence[str], values: Sequence[float], title: str, colour: str
         "marker": {"color": colour},
         "name": title,
     }
-    longest = max(map(len, places), default=0)
+    letters = _BESIDE - max(map(len, labels), default=0)
     layout: dict[str, Any] = {
-        "xaxis": {"title": {"text": _lines(title, _BESIDE - longest)}, "automargin": True},
+        "xaxis": {"title": {"text": _folded(title, letters)}, "automargin": True, "rangemode": "tozero"},
         "yaxis": {"automargin": True, "type": "category"},  # names may look like numbers or dates
         "height": 120 + 28 * len(names),
     }
-    layout["xaxis"] |= {"rangemode": "tozero", "nticks": 4}  # marks of a phone do not touch
-    return {"data": [bar], "layout": layout}
+    layout["xaxis"]["nticks"] = 4  # marks of a phone do not touch
+    return {"data": [bars], "layout": layout}
 
 
-def _lines(title: str, letters: int = _LETTERS) -> str:
-    """A title in lines that fit a phone."""
+def _colour(place: int) -> str:
+    return COLOURS[place % (len(COLOURS) - 1)]
+
+
+def _folded(title: str, letters: int = _TITLE_LETTERS) -> str:
+    """Break a title into lines that fit a phone."""
     return "<br>".join(html.escape(line, quote=False) for line in folded(title, max(14, letters)))
 
 
-def _marker() -> dict[str, Any]:
-    """The line that the slider moves."""
-    where = {"x0": 0, "x1": 0, "y0": 0, "y1": 1, "xref": "x", "yref": "paper"}
-    return {"type": "line", **where, "line": {"color": _GREY, "width": 1.5, "dash": "dot"}}
+def escape_names(chart: Chart) -> Chart:
+    """Return the chart with its names escaped: plotly reads markup such as <b> in them otherwise."""
+    traces = []
+    for trace in chart["data"]:
+        names = {"name": [trace["name"]], "customdata": trace.get("customdata", [])}
+        if trace["type"] == "bar":
+            names["y"] = trace["y"]
+        escaped = {key: [html.escape(text, quote=False) for text in texts] for key, texts in names.items()}
+        traces.append(trace | escaped | {"name": escaped["name"][0]})
+    return chart | {"data": traces}
 
 
-_POINTS = 48
+def share_axes(charts: Mapping[str, Chart]) -> None:
+    """Give charts whose names differ in the place of their run alone the range that holds all of them."""
+    groups: dict[str, list[Chart]] = {}
+    for name, chart in charts.items():
+        groups.setdefault(re.sub(r"-\d+", "", name, count=1), []).append(chart)
+    for group in groups.values():
+        if len(group) > 1:
+            axis = "xaxis" if group[0]["data"][0]["type"] == "bar" else "yaxis"
+            ranges = [_range(chart, axis) for chart in group]
+            common = [min(low for low, _ in ranges), max(high for _, high in ranges)]
+            if common[0] < common[1]:
+                for chart in group:
+                    chart["layout"][axis]["range"] = common
+
+
+def _range(chart: Chart, axis: str) -> tuple[float, float]:
+    """From 0, unless the axis need not begin there, to a little beyond the largest value."""
+    layout = chart["layout"][axis]
+    if "range" in layout:
+        return layout["range"][0], layout["range"][1]
+    ends: list[float] = [0.0] if layout.get("rangemode") == "tozero" else []
+    for trace in chart["data"]:
+        if trace["type"] == "bar":
+            base = trace.get("base", [0.0] * len(trace["x"]))
+            ends += [*base, *(low + width for low, width in zip(base, trace["x"], strict=True))]
+        else:
+            ends += [value for value in trace["y"] if value is not None]
+    low, high = min(ends, default=0.0), max(ends, default=0.0)
+    margin = _MARGIN * (high - low)
+    return low if low == 0 else low - margin, high + margin
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The slider over ρ
+# ---------------------------------------------------------------------------------------------------------
+
 _COLUMNS = {
     "distance": "distance √ρ",
     "loss_low": "loss at least",
@@ -362,84 +311,75 @@ _COLUMNS = {
 }
 
 
-def grid_of(certificates: Sequence[Certificate]) -> list[float]:
-    """0, every ρ that was asked for, and many between and around them."""
-    asked = sorted({rho for one in certificates for rho in one.rhos if rho > 0}) or [0.01]
-    low, high = asked[0] / 4, asked[-1] * 1.25
+def slider_grid(certificates: Sequence[Certificate]) -> list[float]:
+    """Return 0, every ρ of the certificates, and many between and around them."""
+    requested = sorted({rho for one in certificates for rho in one.rhos if rho > 0}) or [0.01]
+    low, high = requested[0] / 4, requested[-1] * 1.25
     between = [low * (high / low) ** (place / (_POINTS - 1)) for place in range(_POINTS)]
-    apart = [rho for rho in between if all(abs(rho / one - 1) > 0.02 for one in asked)]
-    return sorted([0.0, *asked, *apart])
+    apart = [rho for rho in between if all(abs(rho / other - 1) > 0.02 for other in requested)]
+    return sorted([0.0, *requested, *apart])
 
 
 @dataclass(frozen=True)
-class Reader:
-    """One certificate under the slider.
+class SliderRow:
+    """A certificate under the slider.
 
     Attributes:
-        place: of its run on the page; charts: ids of the charts whose line moves.
-        columns: what is read out.
+        place: of its run on the page.
+        charts: ids of the charts whose vertical line moves.
     """
 
     place: int
     name: str
     certificate: Certificate
-    charts: tuple[str, ...]
-    columns: tuple[str, ...]
+    charts: Sequence[str]
 
-    @staticmethod
-    def of(place: int, name: str, certificate: Certificate, charts: Sequence[str]) -> Reader:
-        first = certificate.bracket(certificate.rhos[0])
+    @property
+    def columns(self) -> list[str]:
+        """The quantities that the certificate bounds."""
+        first = self.certificate.bracket(self.certificate.rhos[0])
         columns = [column for column in _COLUMNS if getattr(first, column) is not None]
-        if certificate.no_proof is not None:
+        if self.certificate.no_proof is not None:
             columns = [column for column in columns if not column.endswith("high")]
-        return Reader(place, name, certificate, tuple(charts), tuple(columns))
+        return columns
 
-    def cells(self, one: Bracket) -> dict[str, str]:
-        """Element → its text, at one ρ."""
-        return {f"read-{self.place}-{column}": read_out(column, one) for column in self.columns}
-
-    def row(self, columns: Sequence[str]) -> str:
-        """The empty read-out, to be filled by the slider; a dash for what the certificate does not say."""
-        body = "".join(
-            f'<td id="read-{self.place}-{column}"></td>' if column in self.columns else "<td>–</td>"
-            for column in columns
-        )
-        return f"<tr><td>{escaped(self.name)}</td>{body}</tr>"
+    def cells(self, bracket: Bracket) -> dict[str, str]:
+        """Map the id of an element to its text: lower sides are rounded down, upper sides up."""
+        cells = {}
+        for column in self.columns:
+            value = getattr(bracket, column)
+            text = at_least(value) if column.endswith("low") else at_most(value)
+            cells[f"read-{self.place}-{column}"] = f"{value:.3g}" if column == "distance" else text
+        return cells
 
 
-def read_out(column: str, one: Bracket) -> str:
-    """A number as every table of certus prints it: lower sides rounded down, upper sides up."""
-    value = getattr(one, column)
-    if column == "distance":
-        return f"{value:.3g}"
-    return at_least(value) if column.endswith("low") else at_most(value)
-
-
-def readings(readers: Sequence[Reader], grid: Sequence[float]) -> list[dict[str, Any]]:
-    """What the page shows at each place of the slider."""
-    made = []
+def slider_readings(rows: Sequence[SliderRow], grid: Sequence[float]) -> list[dict[str, Any]]:
+    """Return what the page shows at each place of the slider."""
+    readings = []
     for rho in grid:
         cells: dict[str, str] = {}
         marks: dict[str, float] = {}
-        for reader in readers:
-            one = reader.certificate.bracket(rho)
-            cells |= reader.cells(one)
-            marks |= dict.fromkeys(reader.charts, one.distance)
-        made.append({"rho": rho, "words": f"ρ = {rho:.4g}", "cells": cells, "marks": marks})
-    return made
+        for row in rows:
+            bracket = row.certificate.bracket(rho)
+            cells |= row.cells(bracket)
+            marks |= dict.fromkeys(row.charts, bracket.distance)
+        readings.append({"rho": rho, "words": f"ρ = {rho:.4g}", "cells": cells, "marks": marks})
+    return readings
 
 
-def slider_part(readers: Sequence[Reader], grid: Sequence[float]) -> str:
-    """The slider, and one row for each certificate; it starts at the largest ρ that was asked for."""
-    asked = max(rho for reader in readers for rho in reader.certificate.rhos)
-    start = min(range(len(grid)), key=lambda place: abs(grid[place] - asked))
-    columns = [column for column in _COLUMNS if any(column in reader.columns for reader in readers)]
-    head = "".join(f"<th>{escaped(_COLUMNS[column])}</th>" for column in columns)
-    rows = "".join(reader.row(columns) for reader in readers)
-    table = f"<table><thead><tr><th>run</th>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return (
-        '<div class="slider"><label for="slider">Mean squared distance by which the data may move: '
-        '<output id="where"></output></label>'
-        f'<input id="slider" type="range" min="0" max="{len(grid) - 1}" step="1" value="{start}">'
-        f'<div class="scroll">{table}</div></div>'
-    )
+def slider_table(rows: Sequence[SliderRow], grid: Sequence[float]) -> dict[str, Any]:
+    """Return the slider for the template: it starts at the largest ρ of the certificates.
+
+    A row has the ids of its cells; None for what its certificate does not bound.
+    """
+    largest = max(rho for row in rows for rho in row.certificate.rhos)
+    columns = [column for column in _COLUMNS if any(column in row.columns for row in rows)]
+    return {
+        "last": len(grid) - 1,
+        "start": min(range(len(grid)), key=lambda place: abs(grid[place] - largest)),
+        "heads": [_COLUMNS[column] for column in columns],
+        "rows": [
+            (row.name, [f"read-{row.place}-{name}" if name in row.columns else None for name in columns])
+            for row in rows
+        ],
+    }

@@ -1,5 +1,5 @@
 "use strict";
-const told = JSON.parse(document.getElementById("told").textContent);
+const report = JSON.parse(document.getElementById("report-data").textContent);
 const ink = () => {
   const style = getComputedStyle(document.documentElement);
   return { ink: style.getPropertyValue("--ink").trim(), line: style.getPropertyValue("--line").trim() };
@@ -14,17 +14,20 @@ const dressed = (layout) => {
   };
 };
 const draw = () => {
-  for (const [id, chart] of Object.entries(told.charts)) {
+  for (const [id, chart] of Object.entries(report.charts)) {
     Plotly.react(id, chart.data, dressed(chart.layout), { responsive: true, displayModeBar: false });
   }
 };
 draw();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { draw(); move(); });
+const redraw = () => { draw(); move(); };
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+addEventListener("beforeprint", () => { document.body.classList.add("paper"); redraw(); });
+addEventListener("afterprint", () => { document.body.classList.remove("paper"); redraw(); });
 
 const slider = document.getElementById("slider");
 function move() {
   if (!slider) return;
-  const reading = told.readings[Number(slider.value)];
+  const reading = report.readings[Number(slider.value)];
   document.getElementById("where").textContent = reading.words;
   for (const [cell, text] of Object.entries(reading.cells)) document.getElementById(cell).textContent = text;
   for (const [id, place] of Object.entries(reading.marks)) {

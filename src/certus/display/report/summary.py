@@ -1,4 +1,4 @@
-"""What a report says first, for someone who will not read on: plain sentences, each with its evidence."""
+"""The summary at the top of a report: plain sentences, each with its evidence."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
 from certus.certificates.files import OWN_LABELS
 from certus.datasets import SplitDataset
-from certus.display.report.findings import Findings
+from certus.display.report.contents import RunReport
 from certus.display.tables import differing_words, error_name
 from certus.runs.factory import features_of
 from certus.runs.loaded_run import LoadedRun
 from certus.smoothing.certificate import SmoothedCertificate
 
 
-def opening(found: Findings) -> list[str]:
-    """What the model does, how often it errs now, and what moving data can do to it."""
-    data, settings = found.trained.data, found.trained.settings
-    kind = "predicts a number" if data.classes is None else f"tells {data.classes} classes apart"
+def summary(report: RunReport) -> list[str]:
+    """State what the model does, how often it errs now, and what moving data can do to it."""
+    data, settings = report.trained.data, report.trained.settings
+    task = "predicts a number" if data.classes is None else f"tells {data.classes} classes apart"
     how = {"wrm": "robustly (wrm)", "erm": "in the ordinary way (erm)"}.get(
         settings.method, f"against attacks ({settings.method})"
     )
-    trained = f"It was trained {how} on {data.name}."
-    if found.trained.run.record.origin == "imported":
-        trained = f"Its weights were imported; its data are {data.name}."
-    said = [f"This model ({settings.model}) {kind}. {trained}"]
-    test = found.result["test"]
+    origin = f"It was trained {how} on {data.name}."
+    if report.trained.run.record.origin == "imported":
+        origin = f"Its weights were imported; its data are {data.name}."
+    sentences = [f"This model ({settings.model}) {task}. {origin}"]
+    test = report.result["test"]
     unmoved = f"On the {len(data.test)} test samples, unmoved,"
     if "accuracy" in test:
-        said.append(f"{unmoved} it errs on {_percent(1 - test['accuracy'])} (attained).")
+        sentences.append(f"{unmoved} it errs on {_percent(1 - test['accuracy'])} (attained).")
     else:
-        said.append(f"{unmoved} its mean loss is {test['loss']:.4g} (attained).")
-    noisy = [] if found.smoothed is None else [_in_noise(found.smoothed, data)]
-    certificate = found.certificate
-    if certificate is None:
-        return said + noisy
-    for one in certificate.curve():
-        if one.rho > 0:
-            said.append(_promise(one, certificate, found.trained))
-    return [*said, *grounds(certificate), *noisy]
+        sentences.append(f"{unmoved} its mean loss is {test['loss']:.4g} (attained).")
+    certificate = report.certificate
+    if certificate is not None:
+        brackets = [bracket for bracket in certificate.curve() if bracket.rho > 0]
+        sentences += [_bracket_words(bracket, certificate, report.trained) for bracket in brackets]
+        sentences += scope(certificate)
+    if report.smoothed is not None:
+        sentences.append(_noise_words(report.smoothed, data))
+    return sentences
 
 
-def _in_noise(certificate: SmoothedCertificate, data: SplitDataset) -> str:
-    """What is proven of the model with noise on its inputs, at the largest ρ that was asked for."""
-    rho, names = max(certificate.rhos), [one.name for one in certificate.quantities]
+def _noise_words(certificate: SmoothedCertificate, data: SplitDataset) -> str:
+    """Bound the errors of the model with noise on its inputs, at the largest ρ of the certificate."""
+    rho, names = max(certificate.rhos), [quantity.name for quantity in certificate.quantities]
     name = "vote" if "vote" in names else names[0]
     what, on = "its mean loss can reach", ""
     if name == "vote":
@@ -62,15 +62,15 @@ def _in_noise(certificate: SmoothedCertificate, data: SplitDataset) -> str:
     )
 
 
-def _promise(one: Bracket, certificate: Certificate, trained: LoadedRun) -> str:
-    """ "If the data move by …, the error rate can reach … and cannot exceed …"."""
-    words = "; ".join(filter(None, (move_example(one.rho, trained), f"in {trained.data.units}")))
-    start = f"If the data move by a root mean square distance of {one.distance:.3g} ({words}), "
+def _bracket_words(bracket: Bracket, certificate: Certificate, trained: LoadedRun) -> str:
+    """State that the error rate can reach a share and cannot exceed another if the data move by √ρ."""
+    words = "; ".join(filter(None, (move_example(bracket.rho, trained), f"in {trained.data.units}")))
+    start = f"If the data move by a root mean square distance of {bracket.distance:.3g} ({words}), "
     rate = f"the {error_name(certificate.labels)}"
-    what, low, high = rate, one.error_low, one.error_high
+    what, low, high = rate, bracket.error_low, bracket.error_high
     limit, share = 1.0, low is not None
     if low is None:
-        what, low, high = "the mean loss", one.loss_low, one.loss_high
+        what, low, high = "the mean loss", bracket.loss_low, bracket.loss_high
         limit = certificate.vacuous_loss or math.inf
     least = _percent_down(low) if share else at_least(low)
     start += f"{what} can reach {least} (attained: such data were found)"
@@ -81,7 +81,7 @@ def _promise(one: Bracket, certificate: Certificate, trained: LoadedRun) -> str:
 
 
 def move_example(rho: float, trained: LoadedRun) -> str:
-    """A move of every sample that costs ρ, in the data's own units; empty if there is none to name.
+    """Give an example of a move that costs ρ in every sample, in the data's units; empty if there is none.
 
     Along a direction d of unit cost c(d) a move by √(ρ/c(d)) costs ρ: costs of runs are squares of norms.
     """
@@ -89,7 +89,7 @@ def move_example(rho: float, trained: LoadedRun) -> str:
     shape = data.train.inputs.shape[1:]
 
     def length(direction: torch.Tensor) -> float:
-        """√(ρ/c) for one direction, in the units of the inputs; 0 where the cost is infinite."""
+        """Return √(ρ/c) of a direction, in the units of the inputs; 0 where the cost is infinite."""
         unit = direction.double().reshape(1, *shape)
         return math.sqrt(rho / float(cost(unit, torch.zeros_like(unit))))
 
@@ -111,56 +111,55 @@ def move_example(rho: float, trained: LoadedRun) -> str:
     return f"as when {name} alone changes by {size:.3g} in every row" if size > 0 else ""
 
 
-def grounds(certificate: Certificate) -> list[str]:
-    """What the numbers are about, and what is assumed."""
-    said = [
+def scope(certificate: Certificate) -> list[str]:
+    """State which samples the numbers are about, and what they assume."""
+    sentences = [
         f"These numbers are about {certificate.about['rows']['words']}. They cover every way to move these "
         "samples whose root mean square distance is at most the stated one. That allows more than moving "
         "each sample by at most that distance: a few samples may move far if the others stay."
     ]
     if certificate.labels == "predicted":
-        said.append(OWN_LABELS)
+        sentences.append(OWN_LABELS)
     now = None if certificate.no_proof is not None else certificate.bracket(0.0).error_low
     if now is not None and not _are_all_test_samples(certificate.about["rows"]):  # of those it is said above
-        said.append(f"On these samples, unmoved, the model errs on {_percent(now)} (attained).")
+        sentences.append(f"On these samples, unmoved, the model errs on {_percent(now)} (attained).")
     if certificate.differing:
-        said.append(differing_words(certificate))
+        sentences.append(differing_words(certificate))
     if certificate.population is not None:
-        said.append(_for_everyone(certificate))
+        sentences.append(_population_words(certificate))
     if certificate.no_proof is not None:
-        said.append(f"Nothing is proven about this model: {certificate.no_proof}")
+        sentences.append(f"Nothing is proven about this model: {certificate.no_proof}")
     elif certificate.assumptions:
         named = "; ".join(certificate.assumptions)
-        said.append(f"The upper bounds rest on claims that certus did not prove: {named}.")
+        sentences.append(f"The upper bounds rest on claims that certus did not prove: {named}.")
     else:
-        said.append(
+        sentences.append(
             "The upper bounds hold for this network with its stored weights in exact arithmetic, and rest on "
             "no unproven claim about it. The same network in float32 can differ by its rounding."
         )
-    return said
+    return sentences
 
 
 def _are_all_test_samples(rows: dict[str, Any]) -> bool:
     return bool(rows["source"].endswith("@test") and rows["count"] == rows["total"])
 
 
-def _for_everyone(certificate: Certificate) -> str:
-    """What the samples say of data like them, at the largest ρ that was asked for."""
-    people, one = certificate.population, certificate.bracket(max(certificate.rhos))
+def _population_words(certificate: Certificate) -> str:
+    """Bound the population that the samples were drawn from, at the largest ρ of the certificate."""
+    people, bracket = certificate.population, certificate.bracket(max(certificate.rhos))
     assert people is not None
-    told = (
+    words = (
         "For the population that these samples were drawn from, moved by a root mean square distance of "
-        f"{one.distance:.3g}, "
+        f"{bracket.distance:.3g}, "
     )
-    if one.population_error is not None:
-        told += f"the {error_name(certificate.labels)} is at most {_percent_up(one.population_error)}"
+    if bracket.population_error is not None:
+        words += f"the {error_name(certificate.labels)} is at most {_percent_up(bracket.population_error)}"
     else:
-        told += (
-            f"the mean loss, clipped at {people.clip:.4g}, is at most {at_most(one.population_loss or 0.0)}"
-        )
+        bound = at_most(bracket.population_loss or 0.0)
+        words += f"the mean loss, clipped at {people.clip:.4g}, is at most {bound}"
     evidence = f"({certificate.evidence}, with confidence {people.confidence:g})"
     return (
-        f"{told} {evidence}. This assumes that the samples were drawn independently and that nothing was "
+        f"{words} {evidence}. This assumes that the samples were drawn independently and that nothing was "
         f"trained or tuned on them.{repeat_words(people.repeats, certificate.samples)}"
     )
 

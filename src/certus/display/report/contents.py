@@ -1,0 +1,443 @@
+"""Contents of a report: files of a run, and measurements on held-out samples."""
+
+from __future__ import annotations
+
+import copy
+import math
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from certus._eval_mode import loss_eval_mode
+from certus._format import at_least, at_most
+from certus.attacks.evaluation import Evaluation, Trial, sweep, typical_length
+from certus.attacks.minimum_norm import minimum_norm_attack
+from certus.bounds import SmoothnessBound, input_smoothness
+from certus.certificates.certificate import Certificate
+from certus.certificates.files import read_certificate
+from certus.certificates.lower_bounds import real_transport
+from certus.costs import Cost
+from certus.data import Samples, Subset
+from certus.display.text import PlainTable, make_table
+from certus.errors import UnsupportedError
+from certus.inner.concavity import ConcaveShare, concave_share
+from certus.losses import inferred_criterion, loss_and_slope, predicted
+from certus.runs.certification import CertifySettings
+from certus.runs.directory import CERTIFICATE_FOLDER, OWN_LABELS_FOLDER
+from certus.runs.factory import Feature, features_of
+from certus.runs.loaded_run import LoadedRun
+from certus.runs.sensitivity import FeatureSensitivity, move_feature, spread_cost
+from certus.runs.settings import FLAGS, Settings
+from certus.smoothing.certificate import SmoothedCertificate
+from certus.storage.files import RunError, convert
+from certus.storage.tensors import digest
+
+STRENGTHS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2)
+"""ε of the attacks, in units of the mean length of an input."""
+
+SHARE = 0.1
+"""How far a feature moves alone: this share of its standard deviation, in root mean square."""
+
+_MAX_FEATURES = 12
+_ROWS, _CELLS = 6, 4  # of the table of moved samples
+
+_AnyCertificate = TypeVar("_AnyCertificate", Certificate, SmoothedCertificate)
+
+
+@dataclass(frozen=True, eq=False)
+class Transported:
+    """Samples before and after T_γ maximises the loss minus γ times the cost; rows of a table become rows.
+
+    Attributes:
+        predictions: of the network before and after, (n,) labels or values.
+    """
+
+    before: Tensor
+    after: Tensor
+    targets: Tensor
+    predictions: tuple[Tensor, Tensor]
+    gamma: float
+
+
+@dataclass(frozen=True, eq=False)
+class RunReport:
+    """Contents of a report on one run. Where there are no data, a field is None and its section absent.
+
+    Attributes:
+        chosen: the held-out samples that everything below but the certificates is about.
+        certificate, smoothed: None if the run has none, or it is about other weights.
+        stability: the certificate of the network's own predictions; None likewise.
+        attacks: PGD in the L2 norm, at rising ε.
+        nearest: (n,) L2 distances to the nearest error found.
+        bound: of a network whose layers all have finite bounds.
+        concave_share: at the run's own γ.
+        sensitivity: features of a table, each moved alone by ``SHARE`` of its spread, the most fragile first.
+        remarks: what could not be shown, and why.
+    """
+
+    trained: LoadedRun
+    chosen: Subset
+    seed: int
+    certificate: Certificate | None
+    stability: Certificate | None
+    smoothed: SmoothedCertificate | None
+    attacks: list[tuple[Trial, Evaluation]]
+    nearest: Tensor | None
+    bound: SmoothnessBound | None
+    concave_share: ConcaveShare | None
+    worst_case: Transported | None
+    sensitivity: list[FeatureSensitivity]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The path of the run, which is its name on the page."""
+        return str(self.trained.run.path)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The measurements at the end of its training."""
+        result = self.trained.run.result
+        assert result is not None  # it was opened as a complete run
+        return result
+
+
+def measure_run(
+    trained: LoadedRun, unit: float, samples: int, seed: int, advance: Callable[[int], None] | None = None
+) -> RunReport:
+    """Read the certificates of a run, and measure everything else.
+
+    Args:
+        unit: ε = 1 of the attacks; the same for all runs that are compared.
+        advance: called with the number of samples of each finished step; ``evaluations`` is their sum.
+    """
+    progress = advance or (lambda count: None)
+    data, folder = trained.data, trained.run.path
+    chosen = Subset.of(data.test, f"{data.name}@test", samples, seed=seed, stratify=False)
+    remarks: list[str] = []
+    path = folder / CERTIFICATE_FOLDER / "certificate.json"
+    if not path.exists():
+        remarks.append(f"No certificate yet: certus certify {folder} --rho 0.01 makes one.")
+    certificate = _read(trained, path, read_certificate, "The certificate", remarks)
+    path = folder / OWN_LABELS_FOLDER / "certificate.json"
+    stability = _read(trained, path, read_certificate, "The certificate of predicted labels", remarks)
+    path = folder / CERTIFICATE_FOLDER / "smoothing.json"
+    smoothed = _read(trained, path, SmoothedCertificate.load, "The certificate by smoothing", remarks)
+    trials = [Trial("pgd", 2.0, unit * strength) for strength in STRENGTHS]
+    attacks = sweep(
+        trained.loss, chosen.data, trials, domain=data.domain, cost=trained.cost, seed=seed, progress=progress
+    )
+    nearest = None
+    if data.classes is not None:
+        nearest = minimum_norm_attack(
+            trained.loss,
+            chosen.data.inputs,
+            chosen.data.targets,
+            domain=data.domain,
+            seed=seed,
+            rounds=8,
+            free=None if chosen.data.encoding is None else chosen.data.encoding.attackable,
+        ).distance
+    progress(len(chosen.data))
+    return RunReport(
+        trained=trained,
+        chosen=chosen,
+        seed=seed,
+        certificate=certificate,
+        stability=stability,
+        smoothed=smoothed,
+        attacks=attacks,
+        nearest=nearest,
+        bound=_smoothness(trained),
+        concave_share=_concave_share(trained, chosen.data),
+        worst_case=_transport(trained, chosen.data),
+        sensitivity=_sensitivity(trained, chosen.data, progress),
+        remarks=tuple(remarks),
+    )
+
+
+def attack_unit(trained: LoadedRun) -> float:
+    """Return the mean length of an input: ε = 1 of the attacks."""
+    return typical_length(trained.data.train, 2.0) or 1.0
+
+
+def evaluations(trained: LoadedRun, samples: int) -> int:
+    """Count the samples that ``measure_run`` will report to ``advance``."""
+    rounds = len(STRENGTHS) + 1 + len(_steepest_features(trained, trained.data.test))
+    return min(samples, len(trained.data.test)) * rounds
+
+
+def _read(
+    trained: LoadedRun,
+    path: Path,
+    read: Callable[[Path], _AnyCertificate],
+    name: str,
+    remarks: list[str],
+) -> _AnyCertificate | None:
+    """Read a certificate; None, with a remark, if it is damaged or about other weights."""
+    if not path.exists():
+        return None
+    try:
+        certificate = read(path)
+    except RunError as reason:
+        remarks.append(f"{name} is left out. {reason}")
+        return None
+    if certificate.about["digests"]["weights"] != digest(dict(trained.loss.model.state_dict())):
+        remarks.append(f"{name} is left out: it is about other weights.")
+        return None
+    return certificate
+
+
+def _smoothness(trained: LoadedRun) -> SmoothnessBound | None:
+    network = copy.deepcopy(trained.loss.model).double()
+    shape = tuple(trained.data.test.inputs.shape[1:])
+    criterion = inferred_criterion(trained.data.train.targets)
+    try:
+        bound = input_smoothness(network, criterion, input_shape=shape, cost=trained.cost)
+    except UnsupportedError:
+        return None
+    return bound if math.isfinite(bound.curvature) else None
+
+
+def _concave_share(trained: LoadedRun, data: Samples) -> ConcaveShare | None:
+    if trained.gamma is None:
+        return None
+    try:
+        return concave_share(
+            trained.loss, data.inputs, data.targets, gamma=trained.gamma, cost=trained.cost, max_products=20
+        )
+    except UnsupportedError:  # of a norm without an inner product
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The worst case of samples
+# ---------------------------------------------------------------------------------------------------------
+
+
+def _transport(trained: LoadedRun, data: Samples) -> Transported | None:
+    """Apply T_γ to samples; of a table, over its rows."""
+    if trained.gamma is None:
+        return None
+    encoding = data.encoding
+    if encoding is None or encoding.plain:
+        moved = trained.wrm(trained.loss, data.inputs, data.targets)
+    else:
+
+        def climb(rows: Tensor, cost: Cost) -> Tensor:
+            return replace(trained, cost=cost).wrm(trained.loss, rows, data.targets)
+
+        moved = real_transport(
+            trained.loss,
+            data.inputs,
+            data.targets,
+            encoding,
+            climb,
+            gamma=trained.gamma,
+            cost=trained.cost,
+            domain=trained.domain,
+        )
+    with torch.no_grad():
+        outputs = [trained.loss.model(inputs) for inputs in (data.inputs, moved)]
+    labelled = trained.data.classes is not None
+    before, after = (predicted(each) if labelled else each.flatten() for each in outputs)
+    return Transported(data.inputs, moved, data.targets, (before, after), trained.gamma)
+
+
+def moved_features(report: RunReport) -> list[tuple[str, float]]:
+    """Return features of a table and their mean absolute moves, the largest first; nothing for other data."""
+    moves = _table_moves(report)
+    if moves is None:
+        return []
+    means = moves.abs().double().mean(0)
+    # A changed category moves two of its inputs by 1; the season of a date goes with its day.
+    sizes = {
+        feature.name: float(means[list(feature.columns)].sum()) / 2
+        if feature.category
+        else float(means[feature.columns[0]])
+        for feature in features_of(report.trained.data)
+    }
+    largest = sorted(sizes.items(), key=lambda item: -item[1])[:_MAX_FEATURES]
+    return [(name, size) for name, size in largest if size > 0]
+
+
+def moved_table(report: RunReport) -> PlainTable | None:
+    """Return some rows with target, predictions, and the features that moved most; None for other data."""
+    moves, worst = _table_moves(report), report.worst_case
+    if moves is None or worst is None:
+        return None
+    heads = ("target", "prediction", "features that moved most")
+    table = make_table(*heads, words=heads)
+    for place in most_moved(worst, _ROWS):
+        lengths = moves[place].abs()
+        ranked = sorted(
+            features_of(report.trained.data), key=lambda feature: -float(lengths[list(feature.columns)].max())
+        )
+        changes = [
+            f"{feature.name} {_cell(report, worst.before[place], feature)} → "
+            f"{_cell(report, worst.after[place], feature)}"
+            for feature in ranked[:_CELLS]
+            if bool((lengths[list(feature.columns)] != 0).any())
+        ]
+        target = label_words(report, worst.targets[place])
+        table.add_row(target, changed_words(report, place), "; ".join(changes))
+    return table
+
+
+def _table_moves(report: RunReport) -> Tensor | None:
+    worst = report.worst_case
+    if worst is None or not report.trained.data.feature_names or worst.before.dim() != 2:
+        return None
+    return worst.after.double() - worst.before.double()
+
+
+def most_moved(worst: Transported, count: int) -> list[int]:
+    """Return the samples whose prediction changes first, then those that move farthest."""
+    length = (worst.after - worst.before).flatten(1).double().norm(dim=1)
+    before, after = worst.predictions
+    changed = (before != after).double() if not before.is_floating_point() else 0.0
+    order = torch.argsort(length + changed * (float(length.max()) + 1), descending=True)
+    return [int(place) for place in order[:count]]
+
+
+def label_words(report: RunReport, target: Tensor) -> str:
+    """Return the name of a label, or the value of a regression in the units of the source."""
+    data = report.trained.data
+    if data.classes is None:
+        mean, scale = data.target_scale or (0.0, 1.0)
+        return f"{float(target) * scale + mean:.4g}"
+    label = int(target)
+    return data.class_names[label] if data.class_names and label < len(data.class_names) else str(label)
+
+
+def changed_words(report: RunReport, place: int) -> str:
+    """Return the prediction of a sample before and after."""
+    assert report.worst_case is not None
+    before, after = (label_words(report, side[place]) for side in report.worst_case.predictions)
+    return f"{before} → {after}"
+
+
+def _cell(report: RunReport, row: Tensor, feature: Feature) -> str:
+    """Return a number in the units of the source, or the name of a category."""
+    data, first = report.trained.data, feature.columns[0]
+    if feature.category:
+        hot = [column for column in feature.columns if row[column] == 1]
+        assert data.feature_names is not None
+        return data.feature_names[hot[0]].removeprefix(f"{feature.name}=") if hot else "unknown"
+    mean = 0.0 if data.input_scale is None else float(data.input_scale[0][first])
+    return f"{float(row[first]) * feature.scale + mean:.4g}"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Sensitivity to single features
+# ---------------------------------------------------------------------------------------------------------
+
+
+def _sensitivity(
+    trained: LoadedRun, rows: Samples, progress: Callable[[int], None]
+) -> list[FeatureSensitivity]:
+    moves = []
+    for feature in _steepest_features(trained, trained.data.test):
+        rho = spread_cost(trained.data, rows, feature, SHARE)
+        if rho > 0:  # it varies in these rows, too
+            moves.append(move_feature(trained, rows, feature, rho))
+        progress(len(rows))
+    return sorted(moves, key=lambda move: move.rank, reverse=True)
+
+
+def _steepest_features(trained: LoadedRun, rows: Samples) -> list[Feature]:
+    """Return the features along which the loss rises most, by first order; none unless rows of a table."""
+    data = trained.data
+    if not data.feature_names or rows.inputs.dim() != 2:
+        return []
+    with loss_eval_mode(trained.loss):
+        _, slopes = loss_and_slope(trained.loss, rows.inputs.detach().requires_grad_(), rows.targets)
+    rise = slopes.double().abs().mean(0) * rows.inputs.double().std(0, correction=0)
+    ranked = sorted(features_of(data), key=lambda feature: -float(rise[list(feature.columns)].sum()))
+    return [feature for feature in ranked if spread_cost(data, rows, feature, SHARE) > 0][:_MAX_FEATURES]
+
+
+def sensitivity_table(moves: Sequence[FeatureSensitivity]) -> PlainTable:
+    """Return a row for each feature that moves alone."""
+    labelled = any(move.bracket.error_low is not None for move in moves)
+    rates = ("error at least", "at most") if labelled else ()
+    table = make_table("feature", *rates, "loss at least", "at most")
+    for move in moves:
+        bracket, cells = move.bracket, []
+        if labelled:
+            high = bracket.error_high
+            cells = [at_least(bracket.error_low or 0.0), "no proof" if high is None else at_most(high)]
+        finite = math.isfinite(bracket.loss_high)
+        cells += [at_least(bracket.loss_low), at_most(bracket.loss_high) if finite else "no proof"]
+        table.add_row(move.feature.name, *cells)
+    return table
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Origin of the run
+# ---------------------------------------------------------------------------------------------------------
+
+
+def run_facts(report: RunReport) -> dict[str, object]:
+    """Return data, seed and versions of a run."""
+    data, record = report.trained.data, report.trained.run.record
+    splits = {"to train": data.train, "to calibrate": data.calibration, "to test": data.test}
+    counts = ", ".join(f"{len(split)} {name}" for name, split in splits.items())
+    facts: dict[str, object] = {
+        "data": f"{data.name} ({counts})",
+        "sha256 of the data": data.sha256 or "–",
+        "distances in": data.units,
+        "seed": report.trained.settings.seed,
+        "trained with": f"certus {record.certus_version}, torch {record.torch_version}",
+    }
+    if report.certificate is not None:
+        origin = report.certificate.about
+        facts["certificate of"] = origin["rows"]["words"]
+        facts["certified with"] = f"certus {origin['certus_version']}, code {origin['code_digest']}"
+    return facts
+
+
+def report_commands(report: RunReport) -> list[str]:
+    """Return the commands that make the run and its certificates again."""
+    imported = report.trained.run.record.origin == "imported"
+    certificates = [one for one in (report.certificate, report.stability) if one is not None]
+    return [
+        train_command(report.trained.settings, report.name, imported=imported),
+        *(certify_command(one.about["settings"], report.name) for one in certificates),
+    ]
+
+
+def train_command(settings: Settings, path: str, *, imported: bool) -> str:
+    """Return ``certus train …``, or ``certus import …``, with all options that are not defaults."""
+    if imported:
+        words = ["certus", "import", "--weights", "WEIGHTS", "--data", settings.data]
+    else:
+        words = ["certus", "train", settings.data]
+    hidden = {"method", "folder"} if imported else {"folder"}
+    return shlex.join([*words, "--model", settings.model, *_flags(settings, hidden), "-o", path])
+
+
+def certify_command(settings: dict[str, Any], path: str) -> str:
+    """Return ``certus certify …`` from the settings in a certificate."""
+    return shlex.join(["certus", "certify", path, *_flags(convert(settings, CertifySettings), set())])
+
+
+def _flags(settings: Settings | CertifySettings, hidden: set[str]) -> list[str]:
+    words: list[str] = []
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if field.default is MISSING or value == field.default or field.name in hidden:
+            continue
+        name = {"gammas": "gamma"}.get(field.name, field.name)
+        flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+        else:
+            for item in value if isinstance(value, tuple) else (value,):
+                words += [flag, str(item)]
+    return words
