@@ -39,8 +39,8 @@ class LayerBound:
 
     Attributes:
         path, kind: location in the model, and type.
-        norm: operator norm of an affine layer, or largest |σ'| of an activation.
-        second_derivative: largest |σ''| of an activation; 0 for an affine layer.
+        norm: operator norm of an affine layer, or largest ``|σ'|`` of an activation.
+        second_derivative: largest ``|σ''|`` of an activation; 0 for an affine layer.
         lipschitz: Lipschitz constant of the network up to and including this layer, in the cost's norm.
         curvature: contribution of the layer to the bound by the sum rule.
     """
