@@ -37,7 +37,7 @@ from certus.datasets.bundled import rings
 from certus.display.canvas import COLOURS, new_figure
 from certus.inner import WRM, BarzilaiBorwein
 from certus.losses import CrossEntropy, ModelLoss
-from certus.models.paper import toy_mlp
+from certus.models.networks import toy_mlp
 from certus.training.convergence import ConvergenceConstants
 from studies.page import markdown_table
 from studies.study import Measured, Outcome, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from certus.mdp.cartpole import variations
+from certus.mdp.cartpole import make_cartpoles, variations
 from certus.mdp.deep import DeepQLearning
-from certus.mdp.environments import make_cartpoles
 from certus.mdp.evaluation import episode_lengths
-from certus.mdp.rewards import AngleReward
+from certus.mdp.transition import AngleReward
 from studies.cartpole.pairs import NOMINAL, ROBUST, AgentPair, pair_figure, pair_table, pair_verdict
 from studies.study import Measured, Part, Picture, Scale, Study, Verdict
 from studies.workspace import Workspace

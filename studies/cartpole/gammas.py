@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from certus.display.canvas import COLOURS, new_figure
 from certus.mdp.evaluation import MeanEstimate, estimate_mean
-from certus.mdp.fast import cartpole_learner, fit_cartpole
 from certus.mdp.robust import cartpole_worst_case
-from certus.mdp.tabular import Landing
+from certus.mdp.tabular import Landing, cartpole_learner, fit_cartpole
 from certus.mdp.transition import WeakPenaltyWarning
 from studies.cartpole.pairs import mean_lengths, try_out
 from studies.page import markdown_table

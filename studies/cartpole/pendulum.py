@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from certus.errors import require, require_count
-from certus.mdp import discretize_action
+from certus.mdp.cartpole import discretize_action
 from certus.mdp.evaluation import episode_rewards
 from certus.mdp.policies import Covering
-from certus.mdp.rewards import AngleReward
 from certus.mdp.tabular import Decay, TabularQLearning
+from certus.mdp.transition import AngleReward
 from studies.cartpole.pairs import NOMINAL, ROBUST, pair_figure, pair_table, pair_verdict
 from studies.study import Measured, Part, Picture, Scale, Study, Verdict
 from studies.workspace import Workspace

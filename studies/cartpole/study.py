@@ -20,9 +20,9 @@ import numpy as np
 from certus.display.canvas import COLOURS, new_figure
 from certus.mdp.cartpole import ORIGINAL, CartPole, variations
 from certus.mdp.evaluation import MeanEstimate, estimate_mean, run_trials
-from certus.mdp.fast import cartpole_learner, fit_cartpole
 from certus.mdp.policies import Policy
 from certus.mdp.robust import cartpole_optimum
+from certus.mdp.tabular import cartpole_learner, fit_cartpole
 from studies.cartpole.pairs import (
     NOMINAL,
     PAPER,

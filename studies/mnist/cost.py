@@ -21,7 +21,7 @@ from certus.datasets import load
 from certus.inner import WRM, PaperAscent
 from certus.inner.methods import ERM, Method
 from certus.losses import CrossEntropy, ModelLoss
-from certus.models.paper import mnist_cnn
+from certus.models.networks import mnist_cnn
 from studies.mnist.networks import MEAN_LENGTH, SMALL_BUDGET
 from studies.page import markdown_table
 from studies.study import Measured, Outcome, Part, Quantity, Scale, Study, Verdict, outcome_of

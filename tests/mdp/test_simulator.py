@@ -13,7 +13,6 @@ from certus.errors import ArgumentError, UnsupportedError
 from certus.mdp import (
     CartPole,
     cartpole_learner,
-    discretize_action,
     episode_lengths,
     fit_cartpole,
     make_cartpole,
@@ -21,7 +20,7 @@ from certus.mdp import (
     variations,
 )
 from certus.mdp._compiled import UncompiledWarning, compiled
-from certus.mdp.cartpole import advance, advance_fast, fallen, fallen_fast
+from certus.mdp.cartpole import advance, advance_fast, discretize_action, fallen, fallen_fast
 from certus.mdp.evaluation import run_trials
 
 SYSTEMS = variations()

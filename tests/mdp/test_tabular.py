@@ -12,19 +12,10 @@ from scipy.special import lambertw
 from torch import Tensor
 
 from certus.errors import ArgumentError, LossError, UnsupportedError
-from certus.mdp import (
-    AngleReward,
-    Covering,
-    Decay,
-    Landing,
-    TabularQLearning,
-    WeakPenaltyWarning,
-    cartpole_learner,
-    fit_cartpole,
-    make_cartpole,
-)
+from certus.mdp import AngleReward, Covering, TabularQLearning, cartpole_learner, fit_cartpole, make_cartpole
 from certus.mdp.cartpole import START
-from certus.mdp.tabular import lowest_cell
+from certus.mdp.tabular import Decay, Landing, lowest_cell
+from certus.mdp.transition import WeakPenaltyWarning
 
 CENTRES = np.array([-0.8, -0.4, 0.0, 0.4, 0.8])
 REWARDS = np.exp(-np.abs(CENTRES))

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from certus.errors import ArgumentError
-from certus.mdp import cartpole_optimum, cartpole_worst_case, robust_optimum, worst_case_values
+from certus.mdp import robust_optimum, worst_case_values
+from certus.mdp.robust import cartpole_optimum, cartpole_worst_case
 from tests.oracles import worst_case_by_linear_program
 
 GAMMAS = np.linspace(0, 30, 151)

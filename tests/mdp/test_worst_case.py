@@ -9,18 +9,10 @@ import pytest
 import torch
 
 from certus.errors import ArgumentError
-from certus.mdp import (
-    Covering,
-    DeepPolicy,
-    TabularPolicy,
-    cartpole_learner,
-    cartpole_worst_case,
-    estimate_mean,
-    fit_cartpole,
-    load_policy,
-    worst_case_values,
-)
-from certus.mdp.policies import NetworkShape, QNetwork
+from certus.mdp import Covering, cartpole_learner, fit_cartpole, load_policy, worst_case_values
+from certus.mdp.evaluation import estimate_mean
+from certus.mdp.policies import DeepPolicy, NetworkShape, QNetwork, TabularPolicy
+from certus.mdp.robust import cartpole_worst_case
 from certus.runs import RunError
 from certus.storage.tensors import save_tensors
 from tests.oracles import worst_case_by_linear_program

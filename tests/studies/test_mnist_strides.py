@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from certus.bounds import input_smoothness
-from certus.models.paper import mnist_cnn
+from certus.models.networks import mnist_cnn
 from studies.mnist.bounds import split_strides
 
 

@@ -1,11 +1,7 @@
-"""scikit-learn: robust estimators.
-
-``sklearn`` inside this package is the library itself: all imports are absolute.
-"""
+"""Robust estimators for scikit-learn, and scorers by their certificates."""
 
 from certus.estimators.base import FeatureBracket, WorstCase
-from certus.estimators.classifier import RobustClassifier
-from certus.estimators.regressor import RobustRegressor
+from certus.estimators.robust import RobustClassifier, RobustRegressor
 from certus.estimators.saving import load_estimator
 
 __all__ = ["FeatureBracket", "RobustClassifier", "RobustRegressor", "WorstCase", "load_estimator"]

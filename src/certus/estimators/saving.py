@@ -15,8 +15,7 @@ from torch import Tensor
 
 from certus.errors import ArgumentError
 from certus.estimators.base import cost_of, is_sizes, make_network
-from certus.estimators.classifier import RobustClassifier
-from certus.estimators.regressor import RobustRegressor
+from certus.estimators.robust import RobustClassifier, RobustRegressor
 from certus.runs.files import deserialize, serialize
 from certus.storage.files import RunError
 from certus.storage.tensors import load_tensors, save_tensors

@@ -1,58 +1,32 @@
 """Robust Markov decision processes: Q-learning that survives other physics (sec:cartpole).
 
 Each transition of the environment is moved by an adversary who pays γ times the transport cost
-(eqn:qlearningthing).
+(eqn:qlearningthing). Types of results, warnings and less common options stand in the modules.
 """
 
-from certus.mdp._compiled import UncompiledWarning
-from certus.mdp.cartpole import CartPole, variations
+from certus.mdp.cartpole import CartPole, make_cartpole, make_cartpoles, variations
 from certus.mdp.deep import DeepQLearning
-from certus.mdp.environments import discretize_action, make_cartpole, make_cartpoles
-from certus.mdp.evaluation import Trials, episode_lengths, episode_rewards, estimate_mean, run_trials
-from certus.mdp.fast import cartpole_learner, fit_cartpole
-from certus.mdp.policies import Covering, DeepPolicy, Policy, TabularPolicy, load_policy
-from certus.mdp.rewards import AngleReward, Reward
-from certus.mdp.robust import (
-    RobustOptimum,
-    cartpole_optimum,
-    cartpole_worst_case,
-    robust_optimum,
-    worst_case_values,
-)
-from certus.mdp.tabular import Decay, Landing, TabularQLearning, Training
-from certus.mdp.transition import RobustTransition, WeakPenaltyWarning
+from certus.mdp.evaluation import episode_lengths, episode_rewards
+from certus.mdp.policies import Covering, load_policy
+from certus.mdp.robust import robust_optimum, worst_case_values
+from certus.mdp.tabular import TabularQLearning, cartpole_learner, fit_cartpole
+from certus.mdp.transition import AngleReward, RobustTransition
 
 __all__ = [
     "AngleReward",
     "CartPole",
     "Covering",
-    "Decay",
-    "DeepPolicy",
     "DeepQLearning",
-    "Landing",
-    "Policy",
-    "Reward",
-    "RobustOptimum",
     "RobustTransition",
-    "TabularPolicy",
     "TabularQLearning",
-    "Training",
-    "Trials",
-    "UncompiledWarning",
-    "WeakPenaltyWarning",
     "cartpole_learner",
-    "cartpole_optimum",
-    "cartpole_worst_case",
-    "discretize_action",
     "episode_lengths",
     "episode_rewards",
-    "estimate_mean",
     "fit_cartpole",
     "load_policy",
     "make_cartpole",
     "make_cartpoles",
     "robust_optimum",
-    "run_trials",
     "variations",
     "worst_case_values",
 ]

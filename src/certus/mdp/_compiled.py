@@ -1,11 +1,7 @@
-"""Compilation by numba where it is installed, and Lambert's W for compiled code.
+"""Compilation by numba where it is installed (the extra ``rl``), and Lambert's W for compiled code.
 
-Compilation by numba where it is installed (the extra ``rl``); without it the same functions run, slower.
-
-A function that is compiled here is plain Python over numbers and arrays, so both ways give the same result
-up to the last bits of ``sin``, ``cos`` and ``exp``.
-
-Lambert's W on x ≥ 0: the w ≥ 0 with w·e^w = x.
+A compiled function is plain Python over numbers and arrays; without numba it runs uncompiled, slower, with
+the same result up to the last bits of ``sin``, ``cos`` and ``exp``.
 """
 
 from __future__ import annotations

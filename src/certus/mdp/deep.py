@@ -1,8 +1,4 @@
-"""Deep Q-learning with replay, a target network and robust transitions.
-
-The memory of deep Q-learning: the last transitions, drawn from at random.
-
-Deep Q-learning with replay and a target network, and the robust transition with its Q-term.
+"""Deep Q-learning with replay, a target network and the robust transition with its Q-term.
 
 The network Q(s, ·) is fitted to targets r(sᵗ) + λ max_a Q⁻(s, a), Q⁻ a copy that follows it slowly. Here s is
 sᵗ⁺¹ itself, or for a robust agent
@@ -29,10 +25,9 @@ from certus.costs import Cost, SquaredL2
 from certus.domains import Domain, Unbounded
 from certus.errors import UnsupportedError, require, require_count
 from certus.inner import BarzilaiBorwein, Maximizer
-from certus.mdp.environments import check_spaces
+from certus.mdp.cartpole import check_spaces
 from certus.mdp.policies import DeepPolicy, NetworkShape, QNetwork
-from certus.mdp.rewards import Reward, check_reward
-from certus.mdp.transition import RobustTransition
+from certus.mdp.transition import Reward, RobustTransition, check_reward
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv

@@ -15,7 +15,7 @@ from scipy.special import stdtrit
 from certus.errors import require, require_count
 from certus.mdp.cartpole import ORIGINAL, START, STEP_LIMIT, CartPole, advance, fallen
 from certus.mdp.policies import Policy
-from certus.mdp.rewards import Reward
+from certus.mdp.transition import Reward
 
 if TYPE_CHECKING:
     import gymnasium

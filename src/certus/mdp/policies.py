@@ -1,11 +1,4 @@
-"""Policies: Q-tables on a covering of the state space, and Q-networks.
-
-The network of deep Q-learning: small and smooth.
-
-A discretised covering of the state space: a box cut into equal cells, with one row of Q for each.
-
-What learning returns: a policy, which chooses actions, is saved and comes back.
-"""
+"""Policies: Q-tables on a covering of the state space by equal cells, and small smooth Q-networks."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 from certus.errors import ArgumentError, require
 from certus.mdp._compiled import compiled
 from certus.mdp.cartpole import ORIGINAL, START, CartPole, advance, fallen
-from certus.mdp.fast import ANGLES, cartpole_learner
 from certus.mdp.policies import Covering, Points, TabularPolicy
+from certus.mdp.tabular import ANGLES, cartpole_learner
 
 DUAL_GRID = np.geomspace(1, 1e5, 11)
 MOST_SWEEPS = 10_000

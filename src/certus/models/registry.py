@@ -20,10 +20,8 @@ from torch import nn
 
 from certus.datasets import SplitDataset
 from certus.errors import ArgumentError, require
+from certus.models.networks import build_certified, check_weights, mnist_cnn, parse_resnet, toy_mlp
 from certus.models.own_code import OwnCode, Sources, is_own_file
-from certus.models.paper import mnist_cnn, toy_mlp
-from certus.models.resnet import parse_resnet
-from certus.models.unit_norm import build_certified, check_weights
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,

@@ -1,8 +1,9 @@
-"""Networks for certified training: affine layers of norm at most 1 between log cosh units.
+"""Networks: those of the paper, residual networks, and networks for certified training.
 
-Every unit has a sharpness of its own, which certified training (``certus.training.certified``) ties to
-2γ/e_n. Wide layers serve best: the slope D of the margins spreads over the units, and the smaller each e_n,
-the sharper the unit may be.
+In networks for certified training, affine layers of norm at most 1 stand between log cosh units. Every unit
+has its own sharpness, which certified training (``certus.training.certified``) ties to 2γ/e_n. Wide layers
+serve best: the slope D of the margins spreads over the units, and the smaller each e_n, the sharper the unit
+may be.
 """
 
 from __future__ import annotations
@@ -15,7 +16,88 @@ import torch
 from torch import Tensor, nn
 
 from certus.errors import ArgumentError, require
-from certus.layers import LogCosh, SmoothAbs
+from certus.layers import LogCosh, Residual, SmoothAbs
+
+
+def toy_mlp(activation: type[nn.Module] = nn.ELU) -> nn.Sequential:
+    """2 → 4 → 2 → 2: two hidden layers of 4 and 2 units on the synthetic data (sec:toy)."""
+    return nn.Sequential(nn.Linear(2, 4), activation(), nn.Linear(4, 2), activation(), nn.Linear(2, 2))
+
+
+def mnist_cnn(activation: type[nn.Module] = nn.ELU) -> nn.Sequential:
+    """The MNIST network (sec:mnist-real): 8×8, 6×6 and 5×5 convolutions and a linear layer, 710,218 weights.
+
+    Takes (batch, 1, 28, 28) images. The first convolution has stride 2 and keeps the image's size before
+    striding (3 pixels of zeros on each side); the others are unpadded.
+    """
+    return nn.Sequential(
+        nn.Conv2d(1, 64, kernel_size=8, stride=2, padding=3),
+        activation(),
+        nn.Conv2d(64, 128, kernel_size=6, stride=2),
+        activation(),
+        nn.Conv2d(128, 128, kernel_size=5),
+        activation(),
+        nn.Flatten(),
+        nn.Linear(128, 10),
+    )
+
+
+MOST_CHANNELS = 4096
+
+
+def resnet(shape: tuple[int, ...], channels: Sequence[int], outputs: int) -> nn.Sequential:
+    """The network for images of ``shape`` (channels, height, width), with one block for each of ``channels``.
+
+    >>> network = resnet((3, 32, 32), [16, 32, 64], 10)
+    >>> network(torch.zeros(2, 3, 32, 32)).shape, sum(weights.numel() for weights in network.parameters())
+    (torch.Size([2, 10]), 78042)
+    """
+    require(len(shape) == 3, "model", "have images, (channels, height, width), for resnet", shape)
+    rule = f"have between 1 and {MOST_CHANNELS} channels in each stage"
+    require(all(1 <= width <= MOST_CHANNELS for width in channels), "model", rule, list(channels))
+    halvings = len(channels) - 1
+    fits = min(shape[1:]) >= 2**halvings
+    require(fits, "model", f"have images of at least {2**halvings} pixels for {len(channels)} stages", shape)
+    width = channels[0]
+    layers: list[nn.Module] = [_convolution(shape[0], width), nn.BatchNorm2d(width), nn.ReLU()]
+    for stage, wider in enumerate(channels):
+        layers += [_block(width, wider, stride=1 if stage == 0 else 2), nn.ReLU()]
+        width = wider
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, outputs)]
+    return nn.Sequential(*layers)
+
+
+def parse_resnet(spec: str, shape: tuple[int, ...], outputs: int) -> nn.Sequential:
+    """The network that ``resnet:CHANNELS`` names, such as ``resnet:16,32,64``."""
+    _, _, listed = spec.partition(":")
+    try:
+        channels = [int(width) for width in listed.split(",")]
+    except ValueError:
+        raise ArgumentError(f"`model` must be like resnet:16,32,64; got {spec!r}.") from None
+    return resnet(shape, channels, outputs)
+
+
+def _block(inputs: int, outputs: int, stride: int) -> Residual:
+    branch = nn.Sequential(
+        _convolution(inputs, outputs, stride),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+        _convolution(outputs, outputs),
+        nn.BatchNorm2d(outputs),
+    )
+    if stride == 1 and inputs == outputs:
+        return Residual(branch)
+    shortcut = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
+    return Residual(branch, nn.Sequential(shortcut, nn.BatchNorm2d(outputs)))
+
+
+def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+    # Without a bias: the normalisation behind it would take it away again.
+    made = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+    # Convolutions on processors are quicker with the channels innermost; what follows takes it over.
+    made.weight.data = made.weight.data.contiguous(memory_format=torch.channels_last)
+    return made
+
 
 UNITS: dict[str, type[LogCosh | SmoothAbs]] = {"logcosh": LogCosh, "smoothabs": SmoothAbs}
 COMPONENTS = 256
