@@ -1,7 +1,7 @@
-"""Models in eval mode for a while, and afterwards as they were.
+"""Temporary eval mode of models.
 
-Batch statistics would otherwise be changed by the very points that an attack looks at, and a parametrization
-such as ``spectral_norm`` moves on whenever its weight is read in train mode. The flags are set directly,
+Otherwise the points of an attack would change batch statistics, and a parametrization such as
+``spectral_norm`` updates its state whenever its weight is read in train mode. The flags are set directly,
 because ``train()`` and ``eval()`` are often overridden, and a model may have modules in both modes.
 """
 
@@ -22,15 +22,14 @@ _DEPTH = 6  # how deep a model may hide in what a loss refers to
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Every module of the model in eval mode, those of its parametrizations too, and each weight computed
-    once."""
+    """Set every module of the model to eval mode, parametrizations too, and compute each weight once."""
     with parametrize.cached(), _switched([model]):
         yield
 
 
 @contextmanager
 def loss_eval_mode(loss: object) -> Iterator[None]:
-    """Every model that a loss refers to in eval mode: its own, or those that a function names.
+    """Set every model that a loss refers to to eval mode: its own, or those that a function names.
 
     >>> model = nn.Dropout(0.5)
     >>> with loss_eval_mode(lambda inputs: model(inputs).sum(1)):
@@ -56,10 +55,11 @@ def _switched(models: list[nn.Module]) -> Iterator[None]:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The module inside of ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``.
+    """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``.
 
-    It computes the same with the same weights. A wrapper with hooks, a ``forward`` or a class of its own may
-    not, and is returned as it is.
+    It computes the same function with the same weights. A wrapper with hooks, its own ``forward`` or a
+    subclass
+    may not, and is returned as it is.
 
     >>> unwrapped(DataParallel(nn.ReLU()))
     ReLU()
@@ -75,8 +75,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def models_in(loss: object) -> list[nn.Module]:
-    """The models that a callable refers to: by its attributes, its closure, its defaults, or as globals that
-    its code names."""
+    """The models that a callable refers to: in its attributes, closure, defaults, or as globals in its
+    code."""
     found: dict[int, nn.Module] = {}
     seen: set[int] = set()
     waiting = [(loss, 0)]
@@ -93,7 +93,7 @@ def models_in(loss: object) -> list[nn.Module]:
 
 
 def _parts(value: object) -> Iterator[object]:
-    """What a value refers to, as far as a model may be there."""
+    """Values that a value refers to and that may contain a model."""
     match value:
         case str() | bytes() | int() | float() | Tensor() | types.ModuleType() | type():
             return
@@ -115,7 +115,7 @@ def _parts(value: object) -> Iterator[object]:
 
 
 def parts_of_function(function: types.FunctionType) -> Iterator[object]:
-    """Values that a function refers to: in its closure, as defaults, or as globals that its code names."""
+    """Values that a function refers to: in its closure, as defaults, or as globals in its code."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
@@ -129,7 +129,7 @@ def parts_of_function(function: types.FunctionType) -> Iterator[object]:
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:
-    """Names that the code, or code inside of it, looks up: globals, attributes and methods."""
+    """Names that the code, or nested code, looks up: globals, attributes and methods."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

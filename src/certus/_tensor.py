@@ -1,7 +1,6 @@
-"""Arithmetic on batches: axis 0 counts the samples, everything behind it is one point.
+"""Arithmetic on batches: axis 0 counts the samples, the remaining axes form one point.
 
-Inputs keep their own shape throughout the library (images stay images, rows stay rows); these helpers
-are the only place that knows how to reduce over "everything but the batch".
+Inputs keep their own shape throughout the library; only these helpers reduce over all axes but the batch.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def all_finite(values: Tensor) -> Tensor:
 
 
 def differentiable(tensor: Tensor) -> Tensor:
-    """The tensor itself, or a copy that autograd accepts if it was made in inference mode."""
+    """The tensor itself, or a copy that autograd accepts if it was created in inference mode."""
     return tensor.clone() if tensor.is_inference() else tensor
 
 
@@ -46,7 +45,7 @@ def as_float64(values: object) -> Tensor:
 
 
 def format_point(point: Tensor, count: int = 4) -> str:
-    """The first few numbers of a point, for a message.
+    """Format the first few entries of a point for a message.
 
     >>> format_point(torch.arange(6.0)), format_point(torch.tensor([[0.5]]))
     ('(0, 1, 2, 3, …)', '(0.5)')

@@ -1,4 +1,4 @@
-"""Checks on a batch, before anything is computed."""
+"""Validation of a batch, a cost, a domain, a loss and a penalty."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from certus.losses import AnyLoss
 
 
 def check_batch(inputs: Tensor, targets: Tensor | None) -> None:
-    """Inputs: floating point, (batch, …), not empty, finite. Targets: one per input, same device."""
+    """Require floating-point inputs (batch, …), not empty and finite, and one target per input on its
+    device."""
     require(isinstance(inputs, Tensor), "inputs", "be a tensor", type(inputs))
     require_real(inputs=inputs, targets=targets)
     require(inputs.is_floating_point(), "inputs", "be of a floating-point dtype", inputs.dtype)
@@ -39,8 +40,8 @@ def check_batch(inputs: Tensor, targets: Tensor | None) -> None:
 
 
 def check_geometry(inputs: Tensor, cost: Cost, domain: Domain) -> None:
-    """Cost and domain go together and fit the inputs, every input lies in the domain, and nothing refutes
-    what those of the user's claim."""
+    """Require a compatible cost and domain that fit the inputs, inputs in the domain, and claims that
+    hold."""
     require(isinstance(cost, Cost), "cost", "be a Cost, such as SquaredL2()", cost)
     require(isinstance(domain, Domain), "domain", "be a Domain, such as Box(0, 1)", domain)
     cost.support(domain)
@@ -50,7 +51,7 @@ def check_geometry(inputs: Tensor, cost: Cost, domain: Domain) -> None:
 
 
 def check_domain(inputs: Tensor, domain: Domain) -> None:
-    """The domain fits the inputs, and every input lies in it."""
+    """Require a domain that fits and contains the inputs."""
     domain.check_shape(inputs)
     rule = f"lie in the domain {type(domain).__name__}; `domain.project(inputs)` moves them there"
     _require_all(domain.contains(inputs), "inputs", rule, "points outside")
@@ -67,41 +68,41 @@ def checked_weights(weights: Tensor, count: int) -> Tensor:
     require(shape == (count,), "weights", f"have one entry for each of the {count} samples", f"shape {shape}")
     numbers = weights.detach().cpu().double()
     _require_all(torch.isfinite(numbers) & (numbers >= 0), "weights", "be finite and not negative", "others")
-    require(bool(numbers.sum() > 0), "weights", "not all be 0", "nothing else")
-    numbers = numbers / numbers.max()  # or a sum of huge ones would be infinite, and all weights 0
+    require(bool(numbers.sum() > 0), "weights", "not all be 0", "zeros only")
+    numbers = numbers / numbers.max()  # or the sum of huge weights would overflow
     return numbers * (count / numbers.sum())
 
 
 def check_label_cost(targets: Tensor | None, label_cost: LabelCost) -> None:
-    """Targets are labels that a label cost knows."""
+    """Require targets that are labels of the label cost."""
     if targets is None or targets.dtype != torch.long or targets.dim() != 1:
-        found = None if targets is None else f"{targets.dtype} of shape {tuple(targets.shape)}"
-        raise ArgumentError(f"`targets` must be (batch,) int64 labels for a label cost; got {found}.")
+        value = None if targets is None else f"{targets.dtype} of shape {tuple(targets.shape)}"
+        raise ArgumentError(f"`targets` must be (batch,) int64 labels for a label cost; got {value}.")
     rule = f"be labels from 0 to {label_cost.classes - 1}, as `label_cost` says"
-    known = (targets >= 0) & (targets < label_cost.classes)
-    _require_all(known, "targets", rule, "others")
+    valid = (targets >= 0) & (targets < label_cost.classes)
+    _require_all(valid, "targets", rule, "others")
 
 
 def check_loss(loss: AnyLoss, targets: Tensor | None) -> None:
-    """The loss can be called with what there is: inputs and targets, or inputs alone."""
+    """Require a loss that accepts inputs and targets, or inputs only if there are no targets."""
     if not callable(loss):
         raise ArgumentError(f"`loss` must be callable; got {type(loss)}.")
     try:
         signature = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss)
     except (TypeError, ValueError):
-        return  # built-ins that do not tell
+        return  # built-ins without a signature
     given = "inputs" if targets is None else "inputs, targets"
     try:
         signature.bind(*given.split(", "))
     except TypeError as reason:
         raise LossError(
             f"`loss` must accept ({given}): {reason}. "
-            "ModelLoss(model, criterion) makes a loss of a model; `targets` may be left out."
+            "ModelLoss(model, criterion) makes a loss from a model; `targets` are optional."
         ) from None
 
 
 def check_penalty(gamma: object) -> None:
-    """γ: positive and finite numbers."""
+    """Require positive and finite penalties γ."""
     try:
         tensor = as_float64(gamma)
     except (TypeError, ValueError, RuntimeError):
@@ -124,7 +125,7 @@ def penalties(gamma: float | Tensor, inputs: Tensor) -> Tensor:
     return tensor.expand(len(inputs))
 
 
-def _require_all(good: Tensor, name: str, rule: str, found: str) -> None:
+def _require_all(good: Tensor, name: str, rule: str, value: str) -> None:
     if not good.all():
         bad = (~good).nonzero().flatten().tolist()
-        raise ArgumentError(f"`{name}` must {rule}; got {found} at {format_samples(bad)}.")
+        raise ArgumentError(f"`{name}` must {rule}; got {value} at {format_samples(bad)}.")

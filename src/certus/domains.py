@@ -1,7 +1,7 @@
-"""The set Z in which points may move: all of space, a box, or a Euclidean ball, projected onto exactly.
+"""The set Z in which points may move: the whole space, a box, or a Euclidean ball, with exact projections.
 
-Z is convex and closed. Nothing in this library clamps on its own: a bound on the inputs is a ``Domain``
-that the caller states, and it is part of the problem that is solved,
+Z is convex and closed. Nothing in this library clamps implicitly: a bound on the inputs is a ``Domain`` that
+the caller passes, and it is part of the problem,
 
     φ_γ(θ; z₀) = sup_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                                      [eqn:inner-sup]
 """
@@ -21,7 +21,7 @@ from certus.norms import L2
 
 __all__ = ["Ball", "Box", "Domain", "Intervals", "Unbounded"]
 
-_OUTSIDE = 1e-6  # of a radius: how far outside of a ball a point still belongs to it
+_OUTSIDE = 1e-6  # tolerance of membership in a ball, relative to its radius
 
 
 class Domain(ABC):
@@ -40,7 +40,8 @@ class Domain(ABC):
 
 
 class Intervals(Domain):
-    """A product of intervals, one for each coordinate: what is separable is solved coordinate-wise."""
+    """A product of intervals, one for each coordinate, on which separable problems are solved
+    coordinate-wise."""
 
     @abstractmethod
     def bounds(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,7 +68,7 @@ class Unbounded(Intervals):
 
 @dataclass(frozen=True, eq=False)
 class Box(Intervals):
-    """Z = {z : lower ≤ z ≤ upper}, coordinate by coordinate; membership allows for the last bits of rounding.
+    """Z = {z : lower ≤ z ≤ upper}, coordinate-wise; ``contains`` allows for rounding.
 
     Args:
         lower, upper: numbers, or tensors that broadcast to the shape of a point (per feature, per channel).
@@ -89,7 +90,7 @@ class Box(Intervals):
             raise ArgumentError(
                 f"`lower` and `upper` must have shapes that broadcast; got {shapes}."
             ) from None
-        if not ordered:  # only then is a message made: a masked cost makes a box at every step
+        if not ordered:  # a masked cost creates a box at every step: format no message otherwise
             raise ArgumentError(
                 f"`lower` must be at most `upper` everywhere, without NaN; got {self.lower} and {self.upper}."
             )
@@ -117,7 +118,7 @@ class Box(Intervals):
 
 @dataclass(frozen=True, eq=False)
 class Ball(Domain):
-    """Z = {z : ‖z − center‖₂ ≤ radius}; membership allows 10⁻⁶ of the radius, and rounding, on top.
+    """Z = {z : ‖z − center‖₂ ≤ radius}; ``contains`` allows 10⁻⁶ of the radius, and rounding.
 
     >>> Ball(0.0, 1.0).project(torch.tensor([[3.0, 4.0]]))
     tensor([[0.6000, 0.8000]])
@@ -153,5 +154,5 @@ class Ball(Domain):
 
 
 def _like(value: float | Tensor, points: Tensor) -> Tensor:
-    """A number or tensor as the points' own type, without a detour through the default one."""
+    """A number or tensor in the dtype and on the device of the points, without an intermediate dtype."""
     return torch.as_tensor(value, dtype=points.dtype, device=points.device).detach()

@@ -1,7 +1,8 @@
-"""The exceptions of certus: each message names the parameter, the rule and the value.
+"""The exceptions of certus: each message names the parameter, the rule, the value and the remedy.
 
-``CertusError`` is the root, so that ``except certus.CertusError`` catches whatever this library refuses
-and nothing else. A fault of one *sample* is never an exception: it is a ``Status`` in the solution.
+``CertusError`` is the root: ``except certus.CertusError`` catches every error that this library raises on
+purpose, and nothing else. A failure of one *sample* is never an exception: it is a ``Status`` in the
+solution.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from certus.evidence import Evidence
 
 LARGEST = 1e30
 LEAST = 1e-30
-"""Of what may be asked, 0 aside: single precision holds no more than 3.4e38, and squares overflow before."""
+"""Limits of parameters other than 0: float32 ends at 3.4e38, and squares overflow before."""
 
 
 def truncate(text: str, most: int = 200) -> str:
-    """The text without its middle where it is longer, for messages that repeat input.
+    """Shorten a long text in the middle, for messages that repeat input.
 
     >>> truncate("abcdefghij", most=5)
     'abc…ij'
@@ -28,20 +29,20 @@ def truncate(text: str, most: int = 200) -> str:
 
 
 def truncate_message(message: str) -> str:
-    """The message with very long words, a very long value at its end, and what is very long, shortened."""
+    """Shorten very long words, a very long value at the end, and very long messages."""
     rule, got, value = re.sub(r"\S{400,}", lambda word: truncate(word[0]), message).rpartition("; got ")
     return truncate(rule + got + truncate(value, 600 if got else 4000), 4000)
 
 
 class CertusError(Exception):
-    """Root of every exception raised on purpose by this library."""
+    """Root of all exceptions that this library raises on purpose."""
 
     def __init__(self, *arguments: object) -> None:
-        super().__init__(*(truncate_message(one) if isinstance(one, str) else one for one in arguments))
+        super().__init__(*(truncate_message(each) if isinstance(each, str) else each for each in arguments))
 
 
 class ArgumentError(CertusError, ValueError):
-    """An argument breaks its rule."""
+    """An argument violates its rule."""
 
 
 class LossError(CertusError, ValueError):
@@ -49,7 +50,7 @@ class LossError(CertusError, ValueError):
 
 
 class UnsupportedError(CertusError, NotImplementedError):
-    """A combination that this library refuses rather than answers wrongly."""
+    """A combination that this library does not support."""
 
 
 class UnreadableModelError(UnsupportedError):
@@ -57,25 +58,28 @@ class UnreadableModelError(UnsupportedError):
 
 
 class ClaimError(CertusError, ValueError):
-    """A claim of the caller's is wrong at some point, which the message names. Claims are, for example, the
-    derivatives of an activation or the growth of a cost."""
+    """A claim of the user is refuted at a point, which the message names. Claims are, for example, the
+    derivatives of an activation or the growth of a cost.
+    """
 
 
 class ContradictionError(CertusError):
-    """What was attained exceeds what was proven: one of the two is wrong, and neither may be used.
+    """An attained value exceeds a proven bound: one of the two is wrong, and neither may be used.
 
     A bound is wrong, or a rule, a cost or a claim that it rests on; or a file was changed. A statement about
-    a population may also have failed by chance, or the samples are not independent draws. Please report it if
-    no code of yours is involved.
+    a
+    population may also have failed by chance, or the samples are not independent draws. Please report it if
+    no
+    code of yours is involved.
     """
 
 
 class FailedCheckError(CertusError):
-    """What a command was asked to check does not hold; it ends with exit code 1, for other people's CI."""
+    """A requested check does not hold; the command ends with exit code 1, for use in CI."""
 
 
 class VerificationError(FailedCheckError):
-    """A certificate is not what computing it again gives."""
+    """A certificate differs from its recomputation."""
 
 
 def require(condition: bool, name: str, rule: str, value: object) -> None:
@@ -92,11 +96,11 @@ def require(condition: bool, name: str, rule: str, value: object) -> None:
 def contradiction(
     what: str, grounds: tuple[str, ...] = (), assumptions: tuple[str, ...] = ()
 ) -> ContradictionError:
-    """The error to raise where something attained exceeds its bound.
+    """The error for an attained value that exceeds its bound.
 
     Args:
-        what: both numbers, and where they meet.
-        grounds: what the bound was derived by; assumptions: what it rests on beside that.
+        what: both numbers, and where they occur.
+        grounds: rules by which the bound was derived; assumptions: names of its assumptions.
     """
     evidence = Evidence.resting_on(assumptions)
     rests = f" The bound rests on {', '.join(grounds)}." if grounds else ""
@@ -108,13 +112,13 @@ def contradiction(
 
 
 def require_count(name: str, value: object, least: int = 1) -> None:
-    """Raise ``ArgumentError`` unless ``value`` is a whole number, and at least ``least``."""
+    """Raise ``ArgumentError`` unless ``value`` is an integer of at least ``least``."""
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
     require(whole, name, f"be a whole number, at least {least}", value)
 
 
 def as_count(name: str, value: object, least: int = 1) -> int:
-    """A whole number, NumPy's included, as an int; raises ``ArgumentError`` for others.
+    """Return an integer, NumPy's included, as an int; raise ``ArgumentError`` for other values.
 
     >>> as_count("epochs", 1.5)
     Traceback (most recent call last):
@@ -127,7 +131,8 @@ def as_count(name: str, value: object, least: int = 1) -> int:
 
 
 def require_number(name: str, value: object, *, zero: bool = False) -> float:
-    """A number from ``LEAST`` to ``LARGEST``, or 0 if it is allowed; raises ``ArgumentError`` for others.
+    """Return a number from ``LEAST`` to ``LARGEST``, or 0 if allowed; raise ``ArgumentError`` for other
+    values.
 
     >>> require_number("rho", 1e300)
     Traceback (most recent call last):
@@ -147,7 +152,7 @@ def require_number(name: str, value: object, *, zero: bool = False) -> float:
 
 
 def require_numbers(name: str, values: Any, *, zero: bool = False) -> tuple[float, ...]:
-    """One or several of them."""
+    """Return one or several such numbers as a tuple."""
     try:
         several = [values] if isinstance(values, Real) else list(values)
     except TypeError:
@@ -157,23 +162,23 @@ def require_numbers(name: str, values: Any, *, zero: bool = False) -> tuple[floa
 
 
 def require_confidence(value: object) -> None:
-    """Raise ``ArgumentError`` unless it is 1 − δ of a statement about a population."""
+    """Raise ``ArgumentError`` unless ``value`` is a confidence level 1 − δ in [0.5, 1)."""
     number = float(value) if isinstance(value, Real) else math.nan
     require(0.5 <= number < 1, "confidence", "lie in [0.5, 1)", value)
 
 
 def require_seed(seed: object) -> None:
-    """Raise ``ArgumentError`` unless it is a whole number that every generator takes."""
+    """Raise ``ArgumentError`` unless ``seed`` is an integer that every generator accepts."""
     whole = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**63
     require(whole, "seed", "be a whole number, at least 0 and less than 2^63", seed)
 
 
-def format_samples(indices: list[int], shown: int = 5) -> str:
-    """The first few of the offending samples, for a message.
+def format_samples(indices: list[int], count: int = 5) -> str:
+    """Format the first few sample indices for a message.
 
     >>> format_samples([3]), format_samples(list(range(9)))
     ('sample 3', 'samples 0, 1, 2, 3, 4 and 4 more')
     """
-    head = ", ".join(str(index) for index in indices[:shown])
-    more = f" and {len(indices) - shown} more" if len(indices) > shown else ""
+    head = ", ".join(str(index) for index in indices[:count])
+    more = f" and {len(indices) - count} more" if len(indices) > count else ""
     return f"sample{'s' if len(indices) > 1 else ''} {head}{more}"

@@ -1,4 +1,4 @@
-"""What a number is worth: every number that leaves this library says it."""
+"""The evidence of a number: proven, attained, assumed or estimated."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from enum import StrEnum
 
 
 class Evidence(StrEnum):
-    """How far a number can be trusted; its value is the word that JSON and tables show."""
+    """How far a number can be trusted; its value is the word in JSON and tables."""
 
     PROVEN = "proven"
     """A bound that follows from derived constants, rounding included."""
 
     ATTAINED = "attained"
-    """Reached by points or distributions that were found."""
+    """Reached by points or distributions that were evaluated."""
 
     ASSUMED = "assumed"
-    """As good as a claim of the caller: a bound on the curvature, the modulus of a Bregman cost."""
+    """Rests on a claim of the caller, such as the modulus of a Bregman cost."""
 
     ESTIMATED = "estimated"
     """Measured, not bounded."""
 
     @staticmethod
     def resting_on(assumptions: Collection[str]) -> Evidence:
-        """What a bound is that rests on these claims: proven if there are none."""
+        """The evidence of a bound with these assumptions: proven if there are none."""
         return Evidence.ASSUMED if assumptions else Evidence.PROVEN

@@ -1,5 +1,4 @@
-"""Layers that torch lacks and the smoothness bounds know: sums of branches, scalings, smooth absolute
-values."""
+"""Additional layers with smoothness rules: sums of branches, scalings, smooth absolute values."""
 
 from __future__ import annotations
 
@@ -31,9 +30,9 @@ class Residual(nn.Module):
 
 
 class Normalize(nn.Module):
-    """x ↦ (x − mean)/std for each channel (axis 1): the input normalisation, as part of the model.
+    """x ↦ (x − mean)/std for each channel (axis 1): input normalisation as part of the model.
 
-    Inside the model, distances stay in the units of the raw inputs.
+    Distances then stay in the units of the raw inputs.
     """
 
     mean: Tensor
@@ -54,7 +53,7 @@ class Normalize(nn.Module):
 
 
 class Scale(nn.Module):
-    """x ↦ factor·x, with a fixed number."""
+    """x ↦ factor·x for a constant factor."""
 
     factor: Tensor
 
@@ -81,7 +80,7 @@ class _Sharp(nn.Module):
 
 
 class LogCosh(_Sharp):
-    """log cosh(bz)/b, for which σ'' = b(1 − σ'²): the activation that the max rule favours.
+    """log cosh(bz)/b, for which σ'' = b(1 − σ'²): the activation with the tightest max rule.
 
     >>> LogCosh(2.0)(torch.tensor([0.0]))
     tensor([0.])
@@ -95,7 +94,7 @@ class LogCosh(_Sharp):
 
 
 class SmoothAbs(_Sharp):
-    """√(z² + b⁻²) − b⁻¹: nearly the absolute value, so that gradients keep their length; 0 < σ'' ≤ b."""
+    """√(z² + b⁻²) − b⁻¹: approximates the absolute value and preserves gradient norms; 0 < σ'' ≤ b."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         corner = 1 / self.sharpness.to(inputs)

@@ -1,18 +1,10 @@
-"""Losses ℓ(θ; z), one number per sample; the parameters θ live inside.
+"""Losses ℓ(θ; z), one number per sample; the parameters θ are part of the loss.
 
-A *loss* is any callable ``loss(inputs, targets) -> (batch,)``, or ``loss(inputs) -> (batch,)`` when there
-are no targets. ``ModelLoss`` makes one from a network and a criterion. Nothing here reduces over the batch:
-the surrogate of one sample must not depend on the others.
-
-Slopes in images cost more than they should: oneDNN pads the channels of a convolution to a multiple of 16.
-
-The input gradient of a first convolution has one channel, or three, and 16 are computed. It can be written
-as a product and a sum over windows, which pads nothing:
-
-    ∂ℓ/∂x = fold(Wᵀ ∂ℓ/∂y),    fold: the sum of windows where they lie,    the adjoint of F.unfold
-
-``benchmarks.image_slopes`` compares the two. Small windows keep PyTorch's own way, and so does float64, which
-oneDNN does not have.
+A *loss* is any callable ``loss(inputs, targets) -> (batch,)``, or ``loss(inputs) -> (batch,)`` without
+targets.
+``ModelLoss`` combines a network and a criterion. Nothing here reduces over the batch: the surrogate of one
+sample
+must not depend on the others.
 """
 
 from __future__ import annotations
@@ -48,7 +40,7 @@ _OF_SHAPES = re.compile(r"\b(shapes?|sizes?|dim|dimensions?|channels?|elements|[
 
 
 class Loss(Protocol):
-    """What every loss does; ``targets`` is left out when there are none."""
+    """A loss of inputs and targets."""
 
     def __call__(self, inputs: Tensor, targets: Tensor, /) -> Tensor:
         """ℓ(θ; (x, y)), one value per sample."""
@@ -60,7 +52,7 @@ AnyLoss = Loss | Callable[[Tensor], Tensor]
 
 
 class Criterion(Protocol):
-    """Compares a model's outputs with the targets: (batch, …) and (batch, …) → (batch,)."""
+    """A function of a model's outputs and the targets: (batch, …) and (batch, …) → (batch,)."""
 
     def __call__(self, outputs: Tensor, targets: Tensor, /) -> Tensor: ...
 
@@ -121,7 +113,7 @@ class SmoothMargin:
 
 @dataclass(frozen=True)
 class MissProbability:
-    """1 − p_y, p the softmax of the outputs: between 0 and 1, as noise on the inputs likes losses.
+    """1 − p_y, p the softmax of the outputs: bounded between 0 and 1, for randomised smoothing.
 
     >>> MissProbability()(torch.zeros(1, 4), torch.tensor([2]))
     tensor([0.7500])
@@ -164,18 +156,18 @@ class Hinge:
 
 
 def _check_signed(name: str, outputs: Tensor, targets: Tensor) -> None:
-    """One output per sample, and labels 0 or 1."""
+    """Raise ``LossError`` unless there is one output per sample, with labels 0 or 1."""
     if outputs.numel() != len(outputs) or targets.shape != outputs.shape[:1]:
         raise LossError(
             f"{name} needs one output per sample and as many targets; got {tuple(outputs.shape)} and "
             f"{tuple(targets.shape)}."
         )
     if not bool(((targets == 0) | (targets == 1)).all()):
-        raise LossError(f"{name} needs `targets` 0 or 1; got others.")
+        raise LossError(f"{name} needs `targets` that are 0 or 1; got other values.")
 
 
 def predicted(outputs: Tensor) -> Tensor:
-    """The labels that outputs stand for: the largest of several, and 1 where a single one is positive.
+    """The labels of outputs: the largest of several, or 1 where a single one is positive.
 
     >>> predicted(torch.tensor([[0.0, 2.0]])), predicted(torch.tensor([[-1.0], [3.0]]))
     (tensor([1]), tensor([0, 1]))
@@ -209,7 +201,7 @@ def check_labels(name: str, outputs: Tensor, targets: Tensor) -> None:
 class SquaredError:
     """‖F(x) − y‖₂², summed over the outputs of a sample; no factor ½.
 
-    Outputs of shape (batch, 1) and targets of shape (batch,) are compared number by number.
+    Outputs of shape (batch, 1) and targets of shape (batch,) are compared elementwise.
 
     >>> SquaredError()(torch.tensor([[1.0], [2.0]]), torch.tensor([0.0, 0.0]))
     tensor([1., 4.])
@@ -249,7 +241,7 @@ class Huber:
     delta: float = 1.0
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        SquaredError()(outputs, targets)  # which refuses shapes that do not fit
+        SquaredError()(outputs, targets)  # validates the shapes
         values, goals = outputs.reshape(len(outputs), -1), targets.reshape(len(outputs), -1)
         return functional.huber_loss(values, goals.to(values), reduction="none", delta=self.delta).mean(1)
 
@@ -298,7 +290,7 @@ class BinaryCrossEntropy:
 
 @dataclass(frozen=True)
 class InferredCriterion:
-    """Cross-entropy for labels and squared error for numbers, as the targets are.
+    """Cross-entropy for labels and squared error for numbers, depending on the targets.
 
     >>> InferredCriterion()(torch.tensor([[3.0]]), torch.tensor([1.0]))
     tensor([4.])
@@ -309,8 +301,8 @@ class InferredCriterion:
 
 
 def inferred_criterion(targets: Tensor | None) -> Criterion:
-    """Cross-entropy for int64 labels, also those that a model predicts itself (None); squared error for
-    floating-point numbers."""
+    """Cross-entropy for int64 labels and predicted labels (None); squared error for floating-point
+    numbers."""
     if targets is None or targets.dtype == torch.long:
         return CrossEntropy()
     if targets.is_floating_point():
@@ -319,20 +311,20 @@ def inferred_criterion(targets: Tensor | None) -> Criterion:
 
 
 def is_labelled(criterion: Criterion, targets: Tensor) -> bool:
-    """Whether targets are labels, so that there are errors to count: floats are those of one logistic output
-    only."""
+    """Whether targets are labels, so that errors can be counted: floats only for one logistic output."""
     return not targets.is_floating_point() or isinstance(criterion, BinaryCrossEntropy | Logistic | Hinge)
 
 
 def as_criterion(criterion: Any, targets: Tensor | None = None) -> Criterion:
-    """The loss of each sample that a criterion stands for: those of torch are means of one.
+    """The per-sample criterion of certus for any criterion.
 
     Args:
-        criterion: one of ours; any callable of outputs and targets; or a ``CrossEntropyLoss``, ``MSELoss``,
-            ``HuberLoss`` or ``BCEWithLogitsLoss`` of torch that takes a mean, or none. None: see
-            ``InferredCriterion``.
-        targets: all of the data, for a ``CrossEntropyLoss`` with weights that takes a mean: torch divides by
-            their weights.
+        criterion: a criterion of certus; any callable of outputs and targets; or a ``CrossEntropyLoss``,
+            ``MSELoss``, ``HuberLoss`` or ``BCEWithLogitsLoss`` of torch with reduction "mean" or "none".
+            None:
+            see ``InferredCriterion``.
+        targets: all targets of the data, for a ``CrossEntropyLoss`` with weights and reduction "mean", which
+            divides by the sum of their weights.
 
     >>> as_criterion(nn.CrossEntropyLoss(label_smoothing=0.1))
     CrossEntropy(label_smoothing=0.1, temperature=1.0)
@@ -346,12 +338,12 @@ def as_criterion(criterion: Any, targets: Tensor | None = None) -> Criterion:
     mean = reduction == "mean" and kind in _TORCHS
     if reduction != "none" and not mean:
         raise LossError(
-            f"`criterion` reduces over the batch (reduction={reduction!r}); "
-            f'make it with reduction="none", and take the mean yourself.'
+            f"`criterion` must return one number per sample; got reduction={reduction!r}. Use "
+            f'reduction="none", and take the mean yourself.'
         )
     match criterion if kind in _TORCHS else None:
         case nn.CrossEntropyLoss():
-            rule = "have no `ignore_index` among its labels: leave these samples out of the data"
+            rule = "have a negative `ignore_index`; remove the ignored samples from the data"
             require(criterion.ignore_index < 0, "criterion", rule, criterion.ignore_index)
             if criterion.weight is None:
                 return CrossEntropy(criterion.label_smoothing)
@@ -379,11 +371,11 @@ _TORCHS = (nn.CrossEntropyLoss, nn.MSELoss, nn.HuberLoss, nn.BCEWithLogitsLoss)
 
 
 def _share_of(weights: Tensor, targets: Tensor | None) -> float:
-    """n/Σ w_y: with it the mean over the samples is the mean that torch takes."""
+    """n/Σ w_y: with this factor the mean over the samples equals torch's."""
     if targets is None or targets.is_floating_point() or targets.dim() != 1 or len(targets) == 0:
         raise LossError(
-            "`criterion` divides by the weights of whatever batch it is given, so that no sample has a loss "
-            'of its own; make it with reduction="none": w_y times the loss of each sample.'
+            "`criterion` divides by the weights of each batch, so that it has no loss per sample; use "
+            'reduction="none", which gives w_y times the loss of each sample.'
         )
     inside = (targets >= 0) & (targets < len(weights))
     require(bool(inside.all()), "targets", f"be labels from 0 to {len(weights) - 1}", "others")
@@ -391,7 +383,7 @@ def _share_of(weights: Tensor, targets: Tensor | None) -> float:
 
 
 def require_tensor(outputs: object) -> Tensor:
-    """What a model returned, if it is a tensor; else ``LossError``, with what to do about it.
+    """Return the outputs of a model if they are a tensor; otherwise raise ``LossError`` with a remedy.
 
     >>> require_tensor({"logits": torch.zeros(2, 3)})
     Traceback (most recent call last):
@@ -433,7 +425,7 @@ class ModelLoss:
         object.__setattr__(self, "criterion", as_criterion(self.criterion))
 
     def outputs(self, inputs: Tensor) -> Tensor:
-        """What the model says of a copy of the inputs: it may write over what it is given."""
+        """The outputs of the model for a copy of the inputs, which it may overwrite."""
         try:
             outputs = self.model(inputs.clone())
         except (RuntimeError, TypeError, ValueError) as reason:
@@ -445,7 +437,7 @@ class ModelLoss:
         return self.criterion(self.outputs(inputs), targets)
 
     def _explain(self, inputs: Tensor, reason: Exception) -> None:
-        """Raise ``LossError`` if the model failed on inputs that have not its device, dtype or shape."""
+        """Raise ``LossError`` if the model failed because of the device, dtype or shape of the inputs."""
         parameter = next(self.model.parameters(), None)
         if parameter is not None and not torch.is_autocast_enabled(inputs.device.type):
             for what in ("device", "dtype"):
@@ -460,14 +452,14 @@ class ModelLoss:
 
 
 def evaluate_loss(loss: AnyLoss, inputs: Tensor, targets: Tensor | None) -> Tensor:
-    """ℓ at each sample, checked to be one floating-point number per sample. Returns (batch,)."""
+    """ℓ at each sample, (batch,), checked to be one floating-point number per sample."""
     values: Tensor = loss(inputs) if targets is None else loss(inputs, targets)  # type: ignore[call-arg]  # either kind
     if not isinstance(values, Tensor):
         raise LossError(f"The loss must return a tensor of shape (batch,); got {type(values)}.")
     if values.dim() == 0:
         raise LossError(
-            "The loss reduces over the batch: it returned a single number, and one per sample is needed. "
-            'Use reduction="none", and take the mean yourself.'
+            "The loss must return one number per sample; it returned a single number. Use "
+            'reduction="none", and take the mean yourself.'
         )
     if values.shape != (len(inputs),):
         raise LossError(
@@ -484,34 +476,45 @@ def loss_and_slope(
 ) -> tuple[Tensor, Tensor]:
     """ℓ and ∇_x ℓ at each sample: one forward pass, and one backward pass to the inputs only.
 
-    The losses are summed, never averaged, before they are differentiated: each sample keeps its own
-    gradient, whatever the batch size. ``keep_graph`` makes the slope differentiable in ``inputs``.
+    The losses are summed, never averaged, before they are differentiated, so that each gradient is
+    independent
+    of the batch size. ``keep_graph`` makes the slope differentiable in ``inputs``.
     """
     with torch.enable_grad():
         values = evaluate_loss(loss, inputs, targets)
         slope = None
         if values.requires_grad:
             with fast_image_gradients(getattr(loss, "model", None), inputs):
-                found = torch.autograd.grad(values.sum(), inputs, create_graph=keep_graph, allow_unused=True)
-            slope = found[0]
+                (slope,) = torch.autograd.grad(
+                    values.sum(), inputs, create_graph=keep_graph, allow_unused=True
+                )
     if slope is None:
         raise LossError(
-            "The loss has no gradient in its inputs: it is detached from them, or not differentiable."
+            "The loss must be differentiable in its inputs; it is detached from them, or not differentiable."
         )
     return values, slope
 
 
-_FEW = 4  # channels; with more, the padding costs less than the windows do
-_MANY = 2**15  # numbers in all images
-_WIDE = 25  # places of a window
+_FEW = 4  # channels; with more, padding is cheaper than windows
+_MANY = 2**15  # least number of entries of all images
+_WIDE = 25  # least number of entries of a window
 _BACKWARD = torch.ops.aten.convolution_backward.default
 
 
 def fast_image_gradients(model: object, inputs: Tensor) -> AbstractContextManager[Any]:
-    """Inside, gradients in such ``inputs`` take the short way through the convolutions of ``model``.
+    """Context in which gradients with respect to images avoid the padded channels of oneDNN.
 
-    Watching every step of a gradient costs a tenth of a millisecond: where nothing is gained, nothing is
-    watched.
+    oneDNN pads the channels of a convolution to a multiple of 16. The input gradient of a first convolution
+    has
+    one channel, or three, but 16 are computed. As a matrix product and a sum over windows it needs no
+    padding:
+
+        ∂ℓ/∂x = fold(Wᵀ ∂ℓ/∂y),    fold: the sum of overlapping windows, the adjoint of F.unfold
+
+    ``benchmarks.image_slopes`` compares the two. Small windows and float64, which oneDNN does not support,
+    use
+    PyTorch's own. Dispatching costs a tenth of a millisecond, so the context is empty where nothing is
+    gained.
     """
     images = inputs.dim() == 4 and inputs.shape[1] <= _FEW and inputs.numel() >= _MANY
     padded = images and inputs.dtype == torch.float32 and inputs.device.type == "cpu"
@@ -524,7 +527,8 @@ def _gains(part: nn.Module) -> bool:
 
 
 class _FoldedBackward(TorchDispatchMode):
-    """Computes the gradients of convolutions of few channels itself, if only the input's is asked for."""
+    """Computes input gradients of convolutions with few channels by ``fold``, if no other gradient is
+    needed."""
 
     def __torch_dispatch__(
         self,

@@ -1,6 +1,6 @@
-"""Norms as values: each maps a batch of vectors to one length per sample, and knows its dual.
+"""Norms: each maps a batch of vectors to one length per sample, and has a dual.
 
-The dual norm ‖g‖_* = sup {⟨g, v⟩ : ‖v‖ ≤ 1} is what a gradient is measured in (assumption:smoothness).
+The dual norm ‖g‖_* = sup {⟨g, v⟩ : ‖v‖ ≤ 1} measures gradients (assumption:smoothness).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from certus.errors import require
 
 
 class Norm(Protocol):
-    """What a cost declares: a norm on points, with its dual."""
+    """A norm on points, with its dual."""
 
     def __call__(self, vectors: Tensor) -> Tensor:
         """Lengths, shapes (batch, …) → (batch,)."""
@@ -25,12 +25,12 @@ class Norm(Protocol):
 
     @property
     def dual(self) -> Norm:
-        """The norm that gradients are measured in."""
+        """The dual norm, which measures gradients."""
         ...
 
     @property
     def euclidean_floor(self) -> float:
-        """Some m ≥ 0 with ‖v‖ ≥ m‖v‖₂ for every v; 0 where none holds in every dimension."""
+        """Some m ≥ 0 with ‖v‖ ≥ m‖v‖₂ for every v; 0 if none holds in every dimension."""
         ...
 
 

@@ -1,8 +1,10 @@
-"""Outward rounding: upper bounds go up, lower bounds down, by more than float64 can have rounded.
+"""Outward rounding: upper bounds are rounded up and lower bounds down, by more than float64 rounding.
 
-One operation is off by at most u = 2⁻⁵³ ≈ 1.1·10⁻¹⁶ of its result, so k of them in a row, none of which
-cancels, by at most ku/(1 − ku). Every constant covers that twice over. What cancels is bounded where it
-happens, relative to the sizes that it cancels down from.
+One operation has a relative error of at most u = 2⁻⁵³ ≈ 1.1·10⁻¹⁶, so k of them in a row, without
+cancellation, have
+at most ku/(1 − ku). Every constant covers that twice over. Cancellation is bounded where it occurs, relative
+to
+the terms that cancel.
 
 | name | relative size | covers |
 |---|---|---|
@@ -11,8 +13,8 @@ happens, relative to the sizes that it cancels down from.
 | ``TENS`` | 10⁻¹⁴ | up to 40, such as a difference of margins behind a whitening |
 | ``HUNDREDS`` | 10⁻¹³ | up to 400, such as σ' and σ'' or the log-sum-exp of as many classes |
 | ``SOME`` | 10⁻¹² | up to 4,000, such as a mean of as many numbers |
-| ``THOUSANDS`` | 10⁻¹¹ | up to 40,000: second derivatives that automatic differentiation took |
-| ``MANY`` | 10⁻⁹ | up to 4 million: scalars that went through all layers of a network |
+| ``THOUSANDS`` | 10⁻¹¹ | up to 40,000: second derivatives by automatic differentiation |
+| ``MANY`` | 10⁻⁹ | up to 4 million: scalars that passed all layers of a network |
 | ``inflate(n) − 1`` | max(10⁻⁹, n^1.5·2⁻⁵⁰) | eigenvalues of n × n matrices, by a backward-stable method |
 """
 
@@ -41,28 +43,28 @@ def slack(terms: int) -> float:
 
 
 def inflate(size: int) -> float:
-    """The factor ≥ 1 + 10⁻⁹ that covers rounding in norms of matrices with sides up to ``size``.
+    """Factor ≥ 1 + 10⁻⁹ that covers rounding in norms of matrices with sides up to ``size``.
 
-    A backward-stable eigenvalue of an n × n matrix is off by a small multiple of n·2⁻⁵³ of the norm.
+    A backward-stable eigenvalue of an n × n matrix has an error of a small multiple of n·2⁻⁵³ of the norm.
     """
     return 1 + max(MANY, size * math.sqrt(size) * 2.0**-50)
 
 
 def up(value: _Number, by: float = MANY) -> _Number:
-    """A number ≥ 0, or each of a tensor, raised by a share of itself."""
+    """Raise a number ≥ 0, or each entry of a tensor, by a fraction of itself."""
     return value * (1 + by)
 
 
 def down(value: _Number, by: float = MANY) -> _Number:
-    """A number ≥ 0, or each of a tensor, lowered by a share of itself."""
+    """Lower a number ≥ 0, or each entry of a tensor, by a fraction of itself."""
     return value * (1 - by)
 
 
 def mean_up(values: Tensor, weights: Tensor | None = None) -> float:
-    """The mean of (n,) numbers, at least. An infinite one makes it infinite.
+    """Upper bound on the mean of (n,) numbers; infinite if one of them is.
 
     Args:
-        weights: (n,) with a mean of 1; all alike when None. A number of weight 0 does not count.
+        weights: (n,) with mean 1; all equal when None. A number of weight 0 does not count.
 
     >>> import torch
     >>> mean_up(torch.tensor([0.1, 0.2], dtype=torch.float64)) > 0.15
@@ -70,20 +72,20 @@ def mean_up(values: Tensor, weights: Tensor | None = None) -> float:
     """
     values = _weighted(values, weights)
     mean = float(values.mean())
-    return mean if math.isinf(mean) else mean + _of_mean(values)
+    return mean if math.isinf(mean) else mean + _mean_rounding(values)
 
 
 def mean_down(values: Tensor, weights: Tensor | None = None) -> float:
-    """The mean of (n,) numbers, at most."""
+    """Lower bound on the mean of (n,) numbers."""
     values = _weighted(values, weights)
     mean = float(values.mean())
-    return mean if math.isinf(mean) else mean - _of_mean(values)
+    return mean if math.isinf(mean) else mean - _mean_rounding(values)
 
 
 def _weighted(values: Tensor, weights: Tensor | None) -> Tensor:
     return values if weights is None else (values * weights).where(weights > 0, 0.0)
 
 
-def _of_mean(values: Tensor) -> float:
-    """Relative to the sizes of the terms: a mean of both signs may cancel."""
+def _mean_rounding(values: Tensor) -> float:
+    """Rounding of a mean, relative to the absolute terms, which may cancel."""
     return float(values.abs().mean()) * max(SOME, slack(len(values)))

@@ -143,7 +143,7 @@ def test_arguments() -> None:
         Normalize([0.0], [0.0])
     with pytest.raises(ArgumentError, match="`factor` must be finite"):
         Scale(torch.inf)
-    with pytest.raises(LossError, match="`targets` 0 or 1"):
+    with pytest.raises(LossError, match="`targets` that are 0 or 1"):
         certus.losses.Logistic()(torch.zeros(2, 1), torch.tensor([0, 2]))
     with pytest.raises(LossError, match="one output per sample"):
         certus.losses.Logistic()(torch.zeros(2, 3), torch.tensor([0, 1]))

@@ -188,7 +188,7 @@ def test_what_is_not_read(model: Any, words: str) -> None:
 def test_a_model_that_says_something_else_is_refused() -> None:
     model = LogisticRegression(max_iter=1000).fit(X, LABELS)
     model.decision_function = lambda rows: -rows[:, :3]
-    with pytest.raises(UnreadableModelError, match="does not say what was read from it: outputs differ by"):
+    with pytest.raises(UnreadableModelError, match="network read from it: outputs differ by"):
         read_estimator(model)
 
 
@@ -300,16 +300,16 @@ def test_a_model_that_says_something_else_at_the_data_is_refused(method: str, fa
 
     read_estimator(model)
     setattr(model, method, changed)
-    with pytest.raises(UnreadableModelError, match="does not say what was read from it"):
+    with pytest.raises(UnreadableModelError, match="disagrees with the network read from it"):
         certus.certify(model, (X, LABELS), rho=0.0)
 
 
 def test_labels_that_the_model_does_not_know() -> None:
     model = LogisticRegression().fit(X[TWO], WORDS[TWO])
-    with pytest.raises(ArgumentError, match="labels that the model knows, versicolor, virginica; got setosa"):
+    with pytest.raises(ArgumentError, match="model's classes, versicolor, virginica; got setosa"):
         certus.certify(model, (X, WORDS), rho=0.1)
     above = np.where(np.arange(len(X)) == 3, "zinnia", "virginica")  # behind all of them in the alphabet
-    with pytest.raises(ArgumentError, match="labels that the model knows, versicolor, virginica; got zinnia"):
+    with pytest.raises(ArgumentError, match="model's classes, versicolor, virginica; got zinnia"):
         certus.certify(model, (X, above), rho=0.1)
     with pytest.raises(ArgumentError, match=r"must be \(X, y\) for a model of scikit-learn"):
         certus.certify(model, [X, WORDS], rho=0.1)

@@ -244,7 +244,7 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "slightly skew": (
         lambda: Mahalanobis(torch.tensor([[1e-8, 5e-9], [0.0, 1e-8]])),
         ArgumentError,
-        "`matrix` must be symmetric, to 1e-5 of its largest entry; got one that differs",
+        "`matrix` must be symmetric, to 1e-5 of its largest entry; (M + M.T) / 2 is; got a relative",
     ),
     "not square": (
         lambda: Mahalanobis(torch.ones(2, 3)),
@@ -255,7 +255,7 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "not symmetric": (
         lambda: Mahalanobis(torch.tensor([[1.0, 1.0], [0.0, 1.0]])),
         ArgumentError,
-        "`matrix` must be symmetric, to 1e-5 of its largest entry; got one that differs",
+        "`matrix` must be symmetric, to 1e-5 of its largest entry; (M + M.T) / 2 is; got a relative",
     ),
     "not definite": (
         lambda: Mahalanobis(torch.diag(torch.tensor([1.0, -1.0]))),
@@ -315,7 +315,7 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
             LOSS, X, Y
         ),
         UnsupportedError,
-        "Masked goes with Unbounded and Box, not with Ball",
+        "`domain` must be Unbounded or a Box for a Masked cost; got Ball",
     ),
     "features": (
         lambda: feature_mask(3, free=[3]),
@@ -325,12 +325,12 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "slope of L1": (
         lambda: SquaredLp(1.0).gradient(X, X),
         UnsupportedError,
-        "SquaredLp(p=1) is not differentiable.",
+        "SquaredLp(p=1) is not differentiable;",
     ),
     "slope of sup": (
         lambda: SquaredSup().gradient(X, X),
         UnsupportedError,
-        "SquaredSup is not differentiable.",
+        "SquaredSup is not differentiable;",
     ),
     "label price": (lambda: LabelCost(math.inf, 3), ArgumentError, "`price` must be positive and finite"),
     "label classes": (
@@ -372,13 +372,12 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "mean": (
         lambda: WRM(1.0)(lambda z: z.sum(), X),
         LossError,
-        "The loss reduces over the batch: it returned a single number, and one per sample is needed. "
-        'Use reduction="none"',
+        'The loss must return one number per sample; it returned a single number. Use reduction="none"',
     ),
     "criterion mean": (
         lambda: ModelLoss(nn.Linear(2, 2), nn.MultiMarginLoss()),
         LossError,
-        "`criterion` reduces over the batch (reduction='mean')",
+        "`criterion` must return one number per sample; got reduction='mean'",
     ),
     "complex loss": (
         lambda: WRM(1.0)(lambda z: torch.complex(z, z).sum(1), X),
@@ -398,12 +397,12 @@ TABLE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "detached": (
         lambda: WRM(1.0)(lambda z: z.detach().sum(1), X),
         LossError,
-        "The loss has no gradient in its inputs",
+        "The loss must be differentiable in its inputs",
     ),
     "constant": (
         lambda: WRM(1.0)(lambda z: torch.ones(3, requires_grad=True), X),
         LossError,
-        "The loss has no gradient in its inputs",
+        "The loss must be differentiable in its inputs",
     ),
     "model": (lambda: ModelLoss(NUMBER), ArgumentError, "`model` must be a torch.nn.Module"),
     "smoothing": (lambda: CrossEntropy(1.0), ArgumentError, "`label_smoothing` must lie in [0, 1); got 1.0."),

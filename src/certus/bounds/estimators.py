@@ -73,9 +73,9 @@ class Reading:
         place = np.searchsorted(self.classes, values).clip(0, len(self.classes) - 1)
         unknown = self.classes[place] != values
         if unknown.any():
-            known = ", ".join(map(str, self.classes))
+            labels = ", ".join(map(str, self.classes))
             raise ArgumentError(
-                f"`data` must have labels that the model knows, {known}; got {values[unknown][0]}."
+                f"`data` must have labels of the model's classes, {labels}; got {values[unknown][0]}."
             )
         return torch.from_numpy(place.astype(np.int64))
 
@@ -178,11 +178,11 @@ def _short(value: Any) -> str:
     return text if len(text := repr(value)) <= 60 else f"{text[:60]}…"
 
 
-_CLOSE = 1e-6  # how far outputs may be apart, relative to their size
-_COARSE = 1e-3  # the same, for rows that the model may take in single precision
+_CLOSE = 1e-6  # tolerance of outputs, relative to their size
+_COARSE = 1e-3  # the same, for rows that the model may convert to float32
 _ULPS = 1e-13  # rounding in float64, relative to the terms that are added
 _RANDOM_ROWS = 64
-_MANY = 1000  # of the caller's rows, at most, that are multiplied
+_MANY = 1000  # largest number of the caller's rows that are scaled
 _MULTIPLES = (10.0, -10.0, 1e3, -1e3, 1e6)
 _BEYOND = (0.0, 1e-6, 0.1, 1.0, 10.0)  # in widths of the range of a column
 
@@ -238,26 +238,26 @@ def _compare(reading: Reading, rows: _Array, given: Any, close: float) -> None:
     """Compare all outputs of the model on rows, in the form that it was given, with the network's."""
     model = reading.model
 
-    def asked(method: str) -> Any:
-        return getattr(model, method)(copy.deepcopy(given))  # which a step with copy=False overwrites
+    def call(method: str) -> Any:
+        return getattr(model, method)(copy.deepcopy(given))  # a copy: a step with copy=False overwrites it
 
     with torch.no_grad():
         ours = reading.network(torch.from_numpy(rows)).numpy()
         sizes = _sizes(reading, rows)
     if reading.classes is None:
-        _require_close(model, ours, asked("predict"), close, sizes)
+        _require_close(model, ours, call("predict"), close, sizes)
         return
     if callable(getattr(model, "decision_function", None)):
-        _require_close(model, ours, asked("decision_function"), close, sizes)
+        _require_close(model, ours, call("decision_function"), close, sizes)
     scores = ours if ours.shape[1] > 1 else np.concatenate([0 * ours, ours], 1)
     if callable(getattr(model, "predict_proba", None)):
         probabilities = torch.from_numpy(scores).softmax(1).numpy()
-        _require_close(model, probabilities, asked("predict_proba"), close, sizes.max(1, keepdims=True))
+        _require_close(model, probabilities, call("predict_proba"), close, sizes.max(1, keepdims=True))
     best = np.sort(scores, 1)
     sure = best[:, -1] - best[:, -2] > 2 * _room(np.abs(best).max(1), close, sizes.max(1))
-    others = sure & (reading.classes[scores.argmax(1)] != np.asarray(asked("predict")))
+    others = sure & (reading.classes[scores.argmax(1)] != np.asarray(call("predict")))
     if others.any():
-        raise _disagreement(model, f"it predicts other labels for {int(others.sum())} of {len(rows)} rows")
+        raise _disagreement(model, f"predictions differ for {int(others.sum())} of {len(rows)} rows")
 
 
 def _sizes(reading: Reading, rows: _Array) -> _Array:
@@ -287,8 +287,8 @@ def _room(outputs: _Array, close: float, sizes: _Array) -> _Array:
 
 def _disagreement(model: Any, how: str) -> UnreadableModelError:
     return UnreadableModelError(
-        f"{type(model).__name__} does not say what was read from it: {how}. Please report it with the "
-        "version of scikit-learn; `smoothing` certifies the model without reading it."
+        f"{type(model).__name__} disagrees with the network read from it: {how}. Please report it with the "
+        "version of scikit-learn; `certify_smoothed` certifies the model without reading it."
     )
 
 
@@ -319,14 +319,6 @@ def _standard(step: Any, count: int) -> AffineMap:
     return scaling(1 / scale, -mean / scale)
 
 
-def _min_max(step: Any, count: int) -> AffineMap:
-    return scaling(step.scale_, step.min_)
-
-
-def _max_abs(step: Any, count: int) -> AffineMap:
-    return scaling(1 / step.scale_, np.zeros(count))
-
-
 def _robust(step: Any, count: int) -> AffineMap:
     scale = step.scale_ if step.with_scaling else np.ones(count)
     centre = step.center_ if step.with_centering else np.zeros(count)
@@ -340,14 +332,6 @@ def _components(step: Any, count: int) -> AffineMap:
         spread = np.sqrt(step.explained_variance_)
         matrix = matrix / np.maximum(spread, np.finfo(spread.dtype).eps)[:, None]
     return AffineMap(matrix, -matrix @ step.mean_)
-
-
-def _truncated(step: Any, count: int) -> AffineMap:
-    return AffineMap(np.asarray(step.components_, dtype=np.float64), np.zeros(len(step.components_)))
-
-
-def _function(step: Any, count: int) -> AffineMap:
-    return unchanged(count)
 
 
 def _columns(step: Any, count: int) -> AffineMap:
@@ -375,34 +359,36 @@ def _places(columns: Any, count: int, names: _Array | None) -> list[int]:
     if isinstance(columns, slice):
         raise UnreadableModelError("ColumnTransformer with a slice of names is not read: list the columns")
     several = [columns] if isinstance(columns, str | int) else list(columns)
-    if several and all(isinstance(one, bool | np.bool_) for one in several):
+    if several and all(isinstance(column, bool | np.bool_) for column in several):
         return [place for place, taken in enumerate(several) if taken]
-    found = []
-    for one in several:
-        if isinstance(one, str):
-            if names is None or one not in names:
-                raise UnreadableModelError(f"ColumnTransformer names a column {one!r} that is not known")
-            found.append(int(np.flatnonzero(names == one)[0]))
+    places = []
+    for column in several:
+        if isinstance(column, str):
+            if names is None or column not in names:
+                raise UnreadableModelError(f"ColumnTransformer names an unknown column {column!r}")
+            places.append(int(np.flatnonzero(names == column)[0]))
         else:
-            found.append(int(one) % count)
-    return found
+            places.append(int(column) % count)
+    return places
 
 
 def _pipeline(step: Any, count: int) -> AffineMap:
-    found = unchanged(count)
+    total = unchanged(count)
     for _, part in step.steps:
-        found = read_step(part, len(found.offset)).after(found)
-    return found
+        total = read_step(part, len(total.offset)).after(total)
+    return total
 
 
 _STEPS: dict[str, Callable[[Any, int], AffineMap]] = {
     "StandardScaler": _standard,
-    "MinMaxScaler": _min_max,
-    "MaxAbsScaler": _max_abs,
+    "MinMaxScaler": lambda step, count: scaling(step.scale_, step.min_),
+    "MaxAbsScaler": lambda step, count: scaling(1 / step.scale_, np.zeros(count)),
     "RobustScaler": _robust,
     "PCA": _components,
-    "TruncatedSVD": _truncated,
-    "FunctionTransformer": _function,
+    "TruncatedSVD": lambda step, count: AffineMap(
+        np.asarray(step.components_, dtype=np.float64), np.zeros(len(step.components_))
+    ),
+    "FunctionTransformer": lambda step, count: unchanged(count),
     "ColumnTransformer": _columns,
     "Pipeline": _pipeline,
 }
@@ -468,13 +454,9 @@ def _logistic(model: Any) -> tuple[_Layers, Criterion]:
 def _support_vectors(model: Any) -> tuple[_Layers, Criterion]:
     if len(model.classes_) > 2:
         return [_linear(model)], CrossEntropy()
-    if model.multi_class == "crammer_singer":  # which has a loss of its own
+    if model.multi_class == "crammer_singer":  # with its own loss
         raise UnreadableModelError("LinearSVC(multi_class='crammer_singer') of two classes has no rule")
     return [_linear(model)], Hinge(squared=model.loss == "squared_hinge")
-
-
-def _least_squares(model: Any) -> tuple[_Layers, Criterion]:
-    return [_linear(model)], SquaredError()
 
 
 def _perceptron(model: Any) -> tuple[_Layers, Criterion]:
@@ -496,8 +478,8 @@ def _perceptron(model: Any) -> tuple[_Layers, Criterion]:
 _KINDS: dict[str, Callable[[Any], tuple[_Layers, Criterion]]] = {
     "LogisticRegression": _logistic,
     "LinearSVC": _support_vectors,
-    "LinearRegression": _least_squares,
-    "Ridge": _least_squares,
+    "LinearRegression": lambda model: ([_linear(model)], SquaredError()),
+    "Ridge": lambda model: ([_linear(model)], SquaredError()),
     "MLPClassifier": _perceptron,
     "MLPRegressor": _perceptron,
 }

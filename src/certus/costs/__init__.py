@@ -1,4 +1,4 @@
-"""Transport costs c(z, z₀): what it takes to move a point (sec:approach, sec:supervised)."""
+"""Transport costs c(z, z₀) of moving a point from z₀ to z (sec:approach, sec:supervised)."""
 
 from certus.costs.base import Cost, Response, Support
 from certus.costs.bregman import Bregman

@@ -1,16 +1,14 @@
-"""The interface of a transport cost, and the norm balls that attacks step in.
+"""The interface of a transport cost c(z, z₀), and the norm balls of attacks.
 
-What a transport cost c(z, z₀) must tell, so that thresholds are derived and never assumed.
-
-An ascent on f = ℓ − γc linearises the loss at the point it stands on and asks the cost where to go:
+An ascent on f = ℓ − γc linearises the loss at its current point and queries the cost for a target:
 
     target(x) = argmax_{z ∈ Z} ⟨∇ℓ(x), z⟩ − γ c(z, z₀),
 
-which for c = ‖z − z₀‖₂² is the familiar Π_Z(z₀ + ∇ℓ(x)/2γ). The move to the target is one gradient step
-of length 1/2γ in the cost's own geometry; a schedule or a line search takes a multiple of it. So every
-maximiser works with every cost, and a proximal step is just another way to find a target.
-
-Balls for attacks: they step in Lp balls, and a cost says which of them are its own, or hold its own.
+which for c = ‖z − z₀‖₂² is the familiar Π_Z(z₀ + ∇ℓ(x)/2γ). The move to the target is one gradient step of
+length
+1/2γ in the cost's own geometry; a schedule or a line search takes a multiple of it. So every maximizer works
+with every cost, and a proximal step is another way to find a target. Thresholds follow from the traits of the
+cost and are never assumed.
 """
 
 from __future__ import annotations
@@ -29,11 +27,11 @@ from certus.domains import Domain
 from certus.errors import UnsupportedError, require
 from certus.norms import L2, Norm
 
-_FLOOR = 1e-6  # of the balls that attacks step in, where the norm itself has a smaller one or none
+_FLOOR = 1e-6  # least Euclidean floor of attack balls
 
 
 class Support(Enum):
-    """How a cost and a domain go together; a pair that does not raises ``UnsupportedError``."""
+    """Compatibility of a cost and a domain; an incompatible pair raises ``UnsupportedError``."""
 
     EXACT = "exact"
     """The ascent stands still only at stationary points of ℓ − γc over Z."""
@@ -44,7 +42,7 @@ class Support(Enum):
 
 @dataclass(frozen=True)
 class Response:
-    """Where an ascent heads from a point.
+    """The direction of an ascent from a point.
 
     Attributes:
         target: (batch, …) points of Z.
@@ -59,19 +57,19 @@ class Response:
 class Cost(ABC):
     """c(z, z₀) ≥ 0, convex in z, with c(z, z) = 0 (sec:approach).
 
-    What a subclass outside of certus says of itself is a claim. It is tried when it is first used, and named
-    among the assumptions of whatever rests on it (``certus.costs.claims``).
+    The traits of a subclass outside of certus are claims. They are tested on first use, and named among the
+    assumptions of whatever rests on them (``certus.costs.claims``).
     """
 
     @property
     @abstractmethod
     def norm(self) -> Norm:
-        """The norm ‖·‖ that the next two traits refer to."""
+        """The norm ‖·‖ of ``growth`` and ``strong_convexity``."""
 
     @property
     @abstractmethod
     def growth(self) -> float:
-        """The largest s with c(z, z₀) ≥ (s/2)‖z − z₀‖²: how far a point can be worth moving."""
+        """The largest s with c(z, z₀) ≥ (s/2)‖z − z₀‖²."""
 
     @property
     @abstractmethod
@@ -92,13 +90,14 @@ class Cost(ABC):
 
     @abstractmethod
     def support(self, domain: Domain) -> Support:
-        """How well this cost goes with that domain; raises ``UnsupportedError`` if it does not."""
+        """How well this cost works on a domain; raises ``UnsupportedError`` if it does not."""
 
     @abstractmethod
     def respond(
         self, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
     ) -> Response:
-        """Where to go from ``point``, where the loss has the gradient ``slope``.
+        """The target and the gain of an ascent step from ``point``, where the loss has the gradient
+        ``slope``.
 
         Args:
             slope, point, origin: (batch, …) ∇ℓ(point), the point, and z₀.
@@ -118,13 +117,15 @@ class Cost(ABC):
         return self.value(moved, origin)
 
     def gap(self, gradient: Tensor, point: Tensor, modulus: Tensor, domain: Domain) -> Tensor:
-        """Upper bound on what is left to gain if f is ``modulus``-strongly concave in the cost's norm:
+        """Upper bound on the remaining gain if f is ``modulus``-strongly concave in the cost's norm:
 
             sup_{z ∈ Z} f(z) − f(point) ≤ sup_{z ∈ Z} ⟨g, z − point⟩ − (μ/2)‖z − point‖²   (g = ∇f(point))
 
-        Here the right side is bounded by the smaller of two: without Z it is ‖g‖²_*/2μ; and since
-        ‖v‖ ≥ m‖v‖₂, it is at most its Euclidean counterpart with μm², which a projection solves exactly
-        and which vanishes at a maximiser on the boundary of Z. Infinite where μ ≤ 0.
+        The right side is bounded by the smaller of two: without Z it is ‖g‖²_*/2μ; and since ‖v‖ ≥ m‖v‖₂, it
+        is at
+        most its Euclidean counterpart with μm², which a projection solves exactly and which vanishes at a
+        maximiser
+        on the boundary of Z. Infinite where μ ≤ 0.
 
         Args:
             gradient: (batch, …) ∇f at the point, the cost's part included.
@@ -141,9 +142,9 @@ class Cost(ABC):
     def estimated_gap(
         self, gain: Tensor, slope: Tensor, point: Tensor, origin: Tensor, gamma: Tensor, domain: Domain
     ) -> Tensor:
-        """What ``gap`` would say if L⁺ were half of the cost's own curvature: for L2, ‖∇f‖²/2γ.
+        """The value of ``gap`` if L⁺ were half of the cost's own curvature: for L2, ‖∇f‖²/2γ.
 
-        ``gain`` is that of the response; where the response is the exact one, twice the gain says the same.
+        ``gain`` is that of the response; for an exact response, twice the gain is the same number.
         """
         gradient = slope - per_sample(gamma, point) * self.gradient(point, origin)
         return self.gap(gradient, point, self.strong_convexity * gamma / 2, domain)
@@ -162,8 +163,8 @@ class Cost(ABC):
             weight: (batch,) positive weights.
         """
         raise UnsupportedError(
-            f"{self} has no proximal step on {type(domain).__name__}, only SquaredSup and SquaredLp(1), "
-            "masked or not, on Unbounded and Box; BarzilaiBorwein() goes with every cost."
+            f"{self} has no proximal step on {type(domain).__name__}; only SquaredSup and SquaredLp(1), "
+            "masked or not, have one, on Unbounded and Box. BarzilaiBorwein() works with every cost."
         )
 
     def whiten(self, vectors: Tensor) -> Tensor:
@@ -173,42 +174,42 @@ class Cost(ABC):
         """
         if self.norm == L2:
             return vectors
-        raise UnsupportedError(f"{self} has no inner product, so curvature in its norm is no eigenvalue.")
+        raise UnsupportedError(f"{self} has no inner product: curvature in its norm is not an eigenvalue.")
 
     def metric(self, shape: tuple[int, ...], mask: Tensor | None = None) -> Metric:
-        """The norm as proofs use it, for points of one shape and moves inside a mask.
+        """The norm with safe roundings, for points of one shape and moves inside a mask.
 
-        Here, what holds for any norm with a Euclidean floor. The costs of certus say more, each for its very
-        class: a subclass may have a norm of its own.
+        This default holds for any norm with a Euclidean floor. The costs of certus override it for their
+        exact
+        class, since a subclass may have another norm.
         """
         return Metric(self.norm, shape, mask)
 
     def attack_ball(self, domain: Domain) -> AttackBall:
-        """The balls that attacks step in on this domain; here, those in L2 that hold the cost's own."""
+        """The balls of attacks on this domain; by default L2 balls that contain the cost's own."""
         return AttackBall(2.0, floor=max(self.norm.euclidean_floor, _FLOOR))
 
     def fraction(self, share: Tensor) -> Tensor:
-        """How far along the line from z₀ to z a point may lie that costs this (batch,) share of c(z, z₀).
+        """The fraction of the line from z₀ to z that costs at most the (batch,) share of c(z, z₀).
 
-        The root, if c is a squared norm; ``share`` itself is enough for any convex cost.
+        The root, if c is a squared norm; ``share`` itself is valid for any convex cost.
         """
         return share.sqrt()
 
     def value_terms(self, moved: Tensor, origin: Tensor) -> Tensor:
-        """(batch,) the sizes that c(moved, origin) may cancel down from, to which its rounding is relative.
+        """(batch,) magnitude of the terms that cancel in c(moved, origin); its rounding is relative to them.
 
-        Here, those of a cost of which nothing is known: growth·(‖z‖₂ + ‖z₀‖₂)². The squared norms of certus
-        do not cancel, and are not asked.
+        The default is for an unknown cost: growth·(‖z‖₂ + ‖z₀‖₂)². The squared norms of certus do not cancel.
         """
         return self.growth * (L2(moved) + L2(origin)) ** 2
 
     def gradient_terms(self, moved: Tensor, origin: Tensor) -> Tensor:
-        """(batch,) the same of the gradient, in L2."""
+        """(batch,) magnitude of the terms that cancel in the gradient, in L2."""
         return self.growth * (L2(moved) + L2(origin))
 
     @property
     def unmasked(self) -> Cost:
-        """What a mask is around, or the cost itself."""
+        """The cost inside a mask, or the cost itself."""
         return self
 
     @property
@@ -217,20 +218,20 @@ class Cost(ABC):
         return True
 
     def free_part(self, vectors: Tensor) -> Tensor:
-        """(batch, …) vectors without the coordinates along which nothing may move."""
+        """(batch, …) vectors with zeros in the coordinates that may not move."""
         return vectors
 
     def restore_frozen(self, points: Tensor, origin: Tensor) -> Tensor:
-        """(batch, …) points with the coordinates that may not move put back to those of z₀."""
+        """(batch, …) points with the coordinates that may not move reset to those of z₀."""
         return points
 
     def check_shape(self, points: Tensor) -> None:  # noqa: B027  (most costs fit any shape)
         """Raise ``ArgumentError`` if this cost does not fit points of this shape."""
 
 
-def infinite_unless(known: Tensor, bound: Tensor) -> Tensor:
-    """The bound where something is known, ∞ elsewhere, and where a tiny modulus overflowed to ∞ − ∞."""
-    return torch.where(known, bound.nan_to_num(torch.inf, torch.inf), torch.inf)
+def infinite_unless(valid: Tensor, bound: Tensor) -> Tensor:
+    """The bound where ``valid``, and ∞ elsewhere or where a tiny modulus overflowed to ∞ − ∞."""
+    return torch.where(valid, bound.nan_to_num(torch.inf, torch.inf), torch.inf)
 
 
 def separable_response(gradient: Tensor, point: Tensor, scale: Tensor, domain: Domain) -> Response:
@@ -247,12 +248,12 @@ def separable_response(gradient: Tensor, point: Tensor, scale: Tensor, domain: D
 
 @dataclass(frozen=True, eq=False)
 class AttackBall:
-    """Wherever c(z, z₀) ≤ ρ, ‖scale·(z − z₀)‖_p ≤ √(2ρ/s)/floor, s the cost's growth.
+    """Balls that contain {z : c(z, z₀) ≤ ρ}: ‖scale·(z − z₀)‖_p ≤ √(2ρ/s)/floor, s the cost's growth.
 
     Attributes:
         p: 1, 2 or ∞.
         scale: a positive factor for each coordinate, which broadcasts to a point; None for 1.
-        own: c = ‖z − z₀‖_p² for every move, so that the balls are the cost's own.
+        own: whether c = ‖z − z₀‖_p² for every move, so that the balls are the cost's own.
     """
 
     p: float

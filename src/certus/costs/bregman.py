@@ -1,4 +1,4 @@
-"""The Bregman divergence of a convex function that the user supplies (sec:approach).
+"""Bregman divergences of a user's convex function (sec:approach).
 
 c(z, z₀) = h(z) − h(z₀) − ⟨∇h(z₀), z − z₀⟩
 """
@@ -21,8 +21,9 @@ from certus.norms import L2, Norm
 
 @dataclass(frozen=True)
 class Bregman(Cost):
-    """Bregman divergence of h; whatever rests on its modulus is *assumed*, since the modulus is your claim.
-    It is tried on points of Z when it is first used, and refused where one refutes it.
+    """Bregman divergence of h. Its modulus is the user's claim: whatever rests on it is *assumed*.
+
+    The claim is tested on points of Z when it is first used, and refused if a point refutes it.
 
     Args:
         potential: h, differentiable and convex; maps (batch, …) points to (batch,) values.

@@ -1,4 +1,4 @@
-"""A finite price for changing a label; without one, labels never move (eqn:supervised-cost).
+"""A finite cost of changing a label; without one, labels never move (eqn:supervised-cost).
 
 c((x, y), (x₀, y₀)) = c_x(x, x₀) + price · 1{y ≠ y₀}
 """
@@ -13,7 +13,7 @@ from certus.errors import require, require_count
 
 @dataclass(frozen=True)
 class LabelCost:
-    """What it costs to replace a label by any other of ``classes`` labels.
+    """The cost ``price`` of replacing a label by any other of ``classes`` labels.
 
     The surrogate then also maximises over labels,
     φ_γ = max(φ_γ(x₀, y₀), max_{y ≠ y₀} φ_γ(x₀, y) − γ·price): one ascent per label.

@@ -104,7 +104,7 @@ class SquaredLp(_SquaredNorm):
 
     def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
         if self.p == 1:
-            raise UnsupportedError("SquaredLp(p=1) is not differentiable.")
+            raise UnsupportedError("SquaredLp(p=1) is not differentiable; use ProximalAscent.")
         move = moved - origin
         length = per_sample(self.norm(move), move)
         # ‖v‖^(2−p)·|v|^(p−1) written so that nothing overflows, and 0 at v = 0.
@@ -133,8 +133,8 @@ class SquaredLp(_SquaredNorm):
         return Absolute(self.norm, shape, mask) if type(self) is SquaredLp else super().metric(shape, mask)
 
     def attack_ball(self, domain: Domain) -> AttackBall:
-        known = self.p == 2 or (self.p == 1 and isinstance(domain, Intervals))
-        return AttackBall(self.p, own=True) if known else super().attack_ball(domain)
+        exact = self.p == 2 or (self.p == 1 and isinstance(domain, Intervals))
+        return AttackBall(self.p, own=True) if exact else super().attack_ball(domain)
 
     def _prox(self, point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None) -> Tensor:
         return prox_l1(point, origin, weight, bounds)
@@ -172,7 +172,7 @@ class SquaredSup(_SquaredNorm):
         return isinstance(domain, Intervals)
 
     def gradient(self, moved: Tensor, origin: Tensor) -> Tensor:
-        raise UnsupportedError("SquaredSup is not differentiable.")
+        raise UnsupportedError("SquaredSup is not differentiable; use ProximalAscent.")
 
     def _sizes(self, slope: Tensor, room: Tensor, gamma: Tensor) -> Tensor:
         """min(room, t), where t balances 2γt against the slopes of those with room beyond t."""
@@ -186,8 +186,8 @@ class SquaredSup(_SquaredNorm):
         return Sup(self.norm, shape, mask) if type(self) is SquaredSup else super().metric(shape, mask)
 
     def attack_ball(self, domain: Domain) -> AttackBall:
-        known = isinstance(domain, Intervals)
-        return AttackBall(math.inf, own=True) if known else super().attack_ball(domain)
+        exact = isinstance(domain, Intervals)
+        return AttackBall(math.inf, own=True) if exact else super().attack_ball(domain)
 
     def _prox(self, point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None) -> Tensor:
         return prox_sup(point, origin, weight, bounds)

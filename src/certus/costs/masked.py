@@ -1,4 +1,4 @@
-"""A cost that forbids movement outside chosen coordinates: features, or a patch of an image.
+"""Costs that forbid moves outside chosen coordinates: features, or a patch of an image.
 
     c(z, z₀) = c_inner(z, z₀)  if zᵢ = z₀ᵢ wherever the mask is False,  ∞ otherwise
 
@@ -38,7 +38,7 @@ class Masked(Cost):
 
     inner: Cost
     mask: Tensor
-    _memory: dict[str, Cost] = field(default_factory=dict, init=False, repr=False)
+    _cache: dict[str, Cost] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         require(isinstance(self.inner, Cost), "inner", "be a Cost, such as SquaredL2()", self.inner)
@@ -70,8 +70,8 @@ class Masked(Cost):
     def support(self, domain: Domain) -> Support:
         if not isinstance(domain, Intervals):
             raise UnsupportedError(
-                f"Masked goes with Unbounded and Box, not with {type(domain).__name__}: "
-                "the ball's projection would move frozen coordinates."
+                f"`domain` must be Unbounded or a Box for a Masked cost; got {type(domain).__name__}, whose "
+                "projection would move frozen coordinates."
             )
         return self.inner.support(domain)
 
@@ -81,8 +81,8 @@ class Masked(Cost):
         cut = self._cut(origin, domain)
         if isinstance(self.inner, Mahalanobis) and isinstance(domain, Unbounded):
             # On the free coordinates the closed form holds for their block of the matrix.
-            found = self._uncoupled(point).respond(self.free_part(slope), point, origin, gamma, domain)
-            return Response(cut.project(found.target), found.gain)
+            response = self._uncoupled(point).respond(self.free_part(slope), point, origin, gamma, domain)
+            return Response(cut.project(response.target), response.gain)
         return self.inner.respond(self.free_part(slope), point, origin, gamma, cut)
 
     def has_prox(self, domain: Domain) -> bool:
@@ -106,13 +106,13 @@ class Masked(Cost):
         return self.free_part(self._uncoupled(vectors).whiten(self.free_part(vectors)))
 
     def _uncoupled(self, points: Tensor) -> Cost:
-        """The inner cost, equal to it for free moves, in which frozen coordinates play no part."""
+        """The inner cost without coupling to frozen coordinates; equal to it for moves of free ones."""
         if not isinstance(self.inner, Mahalanobis):
             return self.inner
-        if "uncoupled" not in self._memory:
+        if "uncoupled" not in self._cache:
             mask = self.mask.to(points.device).expand(points.shape[1:]).flatten()
-            self._memory["uncoupled"] = self.inner.uncoupled(mask)
-        return self._memory["uncoupled"]
+            self._cache["uncoupled"] = self.inner.uncoupled(mask)
+        return self._cache["uncoupled"]
 
     def check_shape(self, points: Tensor) -> None:
         check_broadcast("mask", self.mask, points)
@@ -142,7 +142,7 @@ class Masked(Cost):
         return torch.where(self.mask.to(points.device), points, origin)
 
     def _cut(self, fixed: Tensor, domain: Domain) -> Box:
-        """Z cut down to the points that agree with ``fixed`` outside the mask: again a box."""
+        """Z restricted to the points that agree with ``fixed`` outside the mask: again a box."""
         assert isinstance(domain, Intervals)  # ``support`` refuses the rest
         mask = self.mask.to(fixed.device)
         lower, upper = domain.bounds(fixed)
@@ -150,7 +150,7 @@ class Masked(Cost):
 
 
 def masked_to(cost: Cost, mask: Tensor) -> Cost | None:
-    """The cost with no other coordinates free than those of a mask; None if none of them is.
+    """The cost with free coordinates restricted to a mask; None if none is left.
 
     >>> from certus.costs.quadratic import SquaredL2
     >>> masked_to(Masked(SquaredL2(), torch.tensor([True, False])), torch.tensor([False, True])) is None

@@ -1,7 +1,7 @@
-"""The norm of a cost as proofs use it: for moves of one shape, every number on the safe side.
+"""The norm of a cost with safe roundings, for moves of one shape.
 
 A quadratic cost has a linear map S with ‖Su‖ = ‖u‖₂; behind it the cost is Euclidean. For the sup-norm, a
-move of size 1 has |δᵢ| ≤ 1 and ‖δ‖₂ ≤ √d, d the number of coordinates that may move. A norm with
+move of length 1 has |δᵢ| ≤ 1 and ‖δ‖₂ ≤ √d, d the number of coordinates that may move. A norm with
 ‖v‖ ≥ m‖v‖₂ (all Lp for p ≤ 2 have m = 1) has ‖δ‖₂ ≤ 1/m. A mask drops the frozen coordinates.
 """
 
@@ -18,18 +18,18 @@ from certus.errors import UnsupportedError
 from certus.norms import L2, MatrixNorm, Norm
 from certus.rounding import FEW, MANY, SOME, slack
 
-_ILL = "The matrix of the cost is too ill-conditioned for a proof in float64."
+_ILL = "The matrix of the cost is too ill-conditioned for a proof in float64; regularise it."
 
 
 class Metric:
-    """Any norm with ‖v‖ ≥ m‖v‖₂, m > 0: all that is used of it is m, its dual, and that it is a norm.
+    """Any norm with ‖v‖ ≥ m‖v‖₂, m > 0; only m, its dual, and that it is a norm are used.
 
     Args:
         shape: of one point.
-        mask: bool, broadcasts to the shape; True marks what may move. None if everything may.
+        mask: bool, broadcasts to the shape; True marks free coordinates. None if all are free.
 
     Attributes:
-        whitening: S, which takes u to the moves that the cost allows: a factor for each coordinate, (*shape),
+        whitening: S, which maps u to the moves that the cost allows: a factor for each coordinate, (*shape),
             or a (size, size) matrix; None for the identity.
         length: ‖u‖₂ ≤ length wherever ‖Su‖ ≤ 1.
         unit: |uᵢ| ≤ unit for every coordinate, there too.
@@ -46,15 +46,17 @@ class Metric:
         self._measure()
 
     def _measure(self) -> None:
-        """Set ``length`` and ``unit``, and ``whitening`` unless it is that of the mask."""
+        """Set ``length`` and ``unit``, and ``whitening`` unless it is the mask."""
         floor = self.norm.euclidean_floor
         if not 0 < floor < math.inf:
-            raise UnsupportedError(f"Nothing is known that bounds the L2 norm by {self.norm}.")
+            raise UnsupportedError(
+                f"`euclidean_floor` of {self.norm} must be positive for a proof; it is {floor}."
+            )
         self.length = self.unit = (1 + FEW) / floor
 
     @property
     def coupled(self) -> bool:
-        """Whether coordinates count together, so that a vector may get longer where one is left out."""
+        """Whether coordinates are coupled, so that dropping one may lengthen a vector."""
         return isinstance(self.norm, MatrixNorm)
 
     @cached_property
@@ -73,12 +75,13 @@ class Metric:
         return lost + SOME
 
     def dual(self, gradients: Tensor) -> Tensor:
-        """At least sup {⟨g, δ⟩ : ‖δ‖ ≤ 1} over moves that the cost allows. Shapes (batch, …) → (batch,)."""
+        """Upper bound on sup {⟨g, δ⟩ : ‖δ‖ ≤ 1} over moves that the cost allows. Shapes (batch, …) →
+        (batch,)."""
         lengths: Tensor = self.norm.dual(gradients)
         return lengths * (1 + self.rounding)
 
     def dual_size(self, lengths: Tensor) -> Tensor:
-        """(batch,) the most that ``dual`` can be for gradients of at most these (batch,) lengths in L2."""
+        """(batch,) upper bound on ``dual`` for gradients of at most these (batch,) L2 norms."""
         return lengths / self._floor * (1 + MANY + self.rounding)
 
     @property
@@ -87,7 +90,7 @@ class Metric:
         return self.norm.euclidean_floor
 
     def farthest(self, room: Tensor) -> Tensor:
-        """(batch,) no move that the cost allows with |δᵢ| ≤ roomᵢ is longer; ∞ where nothing is known.
+        """(batch,) upper bound on the length of allowed moves with |δᵢ| ≤ roomᵢ; may be ∞.
 
         Args:
             room: (batch, …) not negative; may be ∞.
@@ -95,12 +98,12 @@ class Metric:
         return torch.full((len(room),), math.inf, dtype=torch.float64)
 
     def _freed(self, vectors: Tensor) -> Tensor:
-        """Without the coordinates that are frozen."""
+        """Vectors without the frozen coordinates."""
         return vectors if self.mask is None else torch.where(self.mask.to(vectors.device), vectors, 0)
 
 
 class Absolute(Metric):
-    """A norm that depends on the sizes |vᵢ| alone, and grows with each: the longest move is the corner."""
+    """A norm that depends on the |vᵢ| only and increases with each: the longest move is a corner."""
 
     def farthest(self, room: Tensor) -> Tensor:
         room = self._freed(room)
@@ -121,7 +124,7 @@ class Sup(Absolute):
 
 
 class Whitened(Metric):
-    """A norm with an inner product; ``whiten`` is S as if nothing were frozen (batch, …) → (batch, …)."""
+    """A norm with an inner product; ``whiten`` is S without a mask, (batch, …) → (batch, …)."""
 
     def __init__(
         self,
@@ -158,10 +161,11 @@ class Weighted(Euclidean):
 
 
 class Full(Whitened):
-    """√(vᵀMv): S is the computed root of M⁻¹; ``whiten`` knows nothing of frozen coordinates."""
+    """√(vᵀMv): S is the computed root of M⁻¹; ``whiten`` ignores the mask."""
 
     def _measure(self) -> None:
-        """S has rounding. With Δ = ‖S M S − I‖_F on the free coordinates, ‖u‖₂² ≤ ‖Su‖²_M/(1 − Δ)."""
+        """Bound the rounding of S: with Δ = ‖S M S − I‖_F on the free coordinates, ‖u‖₂² ≤ ‖Su‖²_M/(1 −
+        Δ)."""
         assert isinstance(self.norm, MatrixNorm)
         basis = torch.eye(self.count, dtype=torch.float64)
         root = self._behind(basis.reshape(-1, *self.shape)).flatten(1)

@@ -59,7 +59,7 @@ def prox_l1(point: Tensor, origin: Tensor, weight: Tensor, bounds: Bounds | None
 
 
 def _room(move: Tensor, origin: Tensor, bounds: Bounds) -> Tensor:
-    """(batch, m) how far each coordinate can go in the direction of its move."""
+    """(batch, m) distance of each coordinate to the bound in the direction of its move."""
     lower, upper = bounds
     return torch.where(move > 0, upper - origin, origin - lower).clamp_min(0)
 
@@ -79,17 +79,18 @@ def _sup_length(distance: Tensor, reach: Tensor, weight: Tensor) -> Tensor:
 
 
 def _threshold(distance: Tensor, room: Tensor, inverse: Tensor) -> Tensor:
-    """(batch, 1) the root s of s/a = Σ min((vᵢ − s)₊, rᵢ): the right side falls, in straight pieces.
+    """(batch, 1) the root s of s/a = Σ min((vᵢ − s)₊, rᵢ): the right side is decreasing and piecewise linear.
 
-    It bends upwards at s = vᵢ and back at s = vᵢ − rᵢ. With those above s counted +1 and −1, it is
-    Σ ±(bend − s); so the bends above the root are those at which that falls short of bend/a.
+    It has convex breakpoints at s = vᵢ and concave ones at s = vᵢ − rᵢ. With those above s counted +1 and
+    −1, it is
+    Σ ±(breakpoint − s); so the breakpoints above the root are those at which that is less than breakpoint/a.
     """
-    bends = torch.cat([distance, (distance - room).clamp_min(0)], 1)
+    breakpoints = torch.cat([distance, (distance - room).clamp_min(0)], 1)
     # Stable: among equals the start of a piece comes before its end, and no count is ever negative.
-    bends, index = bends.sort(dim=1, descending=True, stable=True)
-    signs = torch.where(index < distance.shape[1], 1.0, -1.0).to(bends)
-    counts, sums = signs.cumsum(1), (signs * bends).cumsum(1)
+    breakpoints, index = breakpoints.sort(dim=1, descending=True, stable=True)
+    signs = torch.where(index < distance.shape[1], 1.0, -1.0).to(breakpoints)
+    counts, sums = signs.cumsum(1), (signs * breakpoints).cumsum(1)
     slopes = counts + inverse.unsqueeze(1)
-    above = (sums < slopes * bends).sum(1, keepdim=True)
+    above = (sums < slopes * breakpoints).sum(1, keepdim=True)
     last = (above - 1).clamp_min(0)  # none is above 0 where nothing moves
     return sums.gather(1, last) / slopes.gather(1, last)

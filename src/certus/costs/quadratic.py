@@ -16,7 +16,7 @@ from certus.errors import require
 from certus.norms import L2, DiagonalNorm, MatrixNorm, Norm
 from certus.rounding import TINY
 
-_SKEW = 1e-5  # of its largest entry: how far from symmetric a matrix may be, which is then made so
+_SKEW = 1e-5  # largest asymmetry of a matrix that is symmetrised, relative to its largest entry
 
 
 class _Quadratic(Cost):
@@ -80,7 +80,7 @@ class SquaredL2(_Quadratic):
 
 @dataclass(frozen=True, eq=False)
 class WeightedL2(_Quadratic):
-    """c(z, z₀) = Σᵢ wᵢ (zᵢ − z₀ᵢ)²: features in different units, or some dearer to move than others.
+    """c(z, z₀) = Σᵢ wᵢ (zᵢ − z₀ᵢ)²: features in different units, or with different costs.
 
     Args:
         weights: positive, finite; a tensor that broadcasts to the shape of one point.
@@ -139,8 +139,10 @@ class WeightedL2(_Quadratic):
         check_broadcast("weights", self.weights, points)
 
     def _weights_for(self, point: Tensor, domain: Domain) -> Tensor:
-        """The weights where Z is separable; else the largest for all, so that the projection is exact and the
-        step not too long."""
+        """The weights if Z is separable; else the largest weight, so that the projection is exact and the
+        step not
+        too long.
+        """
         weights = self.weights.to(point)
         return weights if isinstance(domain, Intervals) else weights.max()
 
@@ -150,7 +152,7 @@ class Mahalanobis(_Quadratic):
     """c(z, z₀) = (z − z₀)ᵀ M (z − z₀) on the flattened point, M symmetric positive definite.
 
     Args:
-        matrix: M; (M + Mᵀ)/2 takes its place, which is as good, where rounding left it a little skew.
+        matrix: M; if rounding made it slightly asymmetric, (M + Mᵀ)/2 is used.
 
     >>> matrix = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
     >>> Mahalanobis(matrix)(torch.ones(1, 2), torch.zeros(1, 2))
@@ -168,8 +170,8 @@ class Mahalanobis(_Quadratic):
         require(bool(torch.isfinite(matrix).all()), "matrix", "be finite", matrix)
         double = matrix.detach().cpu().double()
         skew = float((double - double.T).abs().max() / double.abs().max().clamp_min(TINY))
-        told = f"one that differs from its transpose by {skew:.3g} of it; (M + M.T) / 2 does not"
-        require(skew < _SKEW, "matrix", "be symmetric, to 1e-5 of its largest entry", told)
+        rule = "be symmetric, to 1e-5 of its largest entry; (M + M.T) / 2 is"
+        require(skew < _SKEW, "matrix", rule, f"a relative asymmetry of {skew:.3g}")
         if skew > 0:
             object.__setattr__(self, "matrix", matrix / 2 + matrix.T / 2)
         smallest = self._spectrum[0][0].item()

@@ -1,1 +1,1 @@
-"""The trusted kernel: what upper bounds rest on. It imports no attack, no ascent, no run and no picture."""
+"""The trusted kernel of upper bounds; it imports no attack, maximizer, run or picture."""

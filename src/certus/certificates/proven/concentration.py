@@ -1,26 +1,27 @@
-"""Concentration inequalities for means, distribution functions and error rates.
+"""Concentration inequalities for means, distribution functions and error rates of n independent samples.
 
-Confidence bounds on a mean, and on a distribution function, from n independent samples.
+Hoeffding's and the empirical Bernstein bound do not depend on the order of the samples. Betting does: its bet
+on the next sample depends on those before. Independent draws may be in any order that was fixed without
+looking
+at them; the rows of a stored file may not be, so they are permuted first, by a seed
+(``certus.data.random_order``).
 
-Hoeffding's and the empirical Bernstein bound do not see the order of the samples. Betting does: it takes them
-one by one, and what it stakes on the next depends on those before. Independent draws may stand in any order
-that was fixed without looking at them; a stored file may not be in such an order, so that whoever bets on its
-rows permutes them first, by a seed (``certus.data.random_order``).
-
-The population's error rate: at most the smaller of two bounds, each with half of the failure allowed.
-
+The population's error rate is at most the smaller of two bounds, each with half of the failure probability.
 Let τ be a lower bound on the least cost of an error of a sample. Then (1 − γτ)₊ ∈ [0, 1] is a fixed function
-of one sample, and for every γ the worst error rate within ρ of the population is at most γρ + E (1 − γτ)₊.
+of
+one sample, and for every γ the worst error rate within ρ of the population is at most γρ + E (1 − γτ)₊.
 
 *DKW.* (1 − γτ)₊ is an average of indicators 1{τ ≤ t}, and the one-sided inequality of Dvoretzky, Kiefer,
-Wolfowitz and Massart, P₀(τ ≤ t) ≤ P_n(τ ≤ t) + √(ln(1/δ)/2n) for all t, moves the knapsack of the sample up
-by that much, for all γ and ρ at once. It costs the same whatever the error rate is.
+Wolfowitz and Massart, P₀(τ ≤ t) ≤ P_n(τ ≤ t) + √(ln(1/δ)/2n) for all t, raises the sample's knapsack by that
+much, for all γ and ρ at once, whatever the error rate is.
 
-*Betting.* For each γ of a grid Γ that was fixed beforehand, with failure δ/|Γ|, betting bounds E (1 − γτ)₊;
-the smallest γρ + U_n(γ) counts, for all ρ at once. It costs little where errors are rare, or samples many.
+*Betting.* For each γ of a grid Γ that was fixed beforehand, with failure probability δ/|Γ|, betting bounds
+E (1 − γτ)₊; the smallest γρ + U_n(γ) counts, for all ρ at once. It adds little if errors are rare or samples
+many.
 
-Γ is geometric and follows from the ρ asked for and n alone. γρ ≥ ¼ can only prove error rates at which DKW is
-as good; γρ ≤ 4/n is less than what n samples can tell. A finer grid leaves less of δ to each γ: the loss from
+Γ is geometric and depends on the range of ρ and on n only. γρ ≥ ¼ can only prove error rates at which DKW is
+as
+good; γρ ≤ 4/n is below the resolution of n samples. A finer grid leaves less of δ to each γ: the loss from
 missing the best γ is quadratic in the log of the step, and the two balance where that log is proportional to
 n^(−1/4).
 """
@@ -36,8 +37,8 @@ from torch import Tensor
 from certus.errors import require, require_count
 from certus.rounding import FEW, SOME, slack, up
 
-_MOST = 0.9  # the largest share of its wealth that a bet may risk
-_NARROW = 1e-10  # how far the search goes on: a larger one proves less, never anything wrong
+_MOST = 0.9  # largest fraction of the wealth in one bet
+_NARROW = 1e-10  # where the search ends; a larger value gives a looser bound, never a wrong one
 
 
 def hoeffding(values: Tensor, ceiling: float, failure: float) -> float:
@@ -60,9 +61,12 @@ def betting(values: Tensor, ceiling: float, failure: float) -> float:
     """The least mean that a bettor against larger ones has not refuted (Waudby-Smith and Ramdas).
 
     With w = 1 − ψ/B and a claim E w ≤ m, the wealth Π (1 + λ_t(w_t − m)) is a supermartingale if the claim
-    holds, so it reaches 1/δ with probability at most δ (Ville). The bets λ_t ∈ [0, 0.9] depend on the past
-    alone, and not on m: the wealth falls as m grows, and bisection finds the largest m that is refuted. The
-    order of the samples is part of the procedure.
+    holds, so
+    it reaches 1/δ with probability at most δ (Ville). The bets λ_t ∈ [0, 0.9] depend on the past only, and
+    not on m:
+    the wealth falls as m grows, and bisection finds the largest refuted m. The result depends on the order
+    of the
+    samples.
     """
     gains = (1 - _scaled(values, ceiling, failure)).numpy()
     count, goal = len(gains), math.log(1 / failure)
@@ -91,7 +95,7 @@ def dkw(count: int, failure: float) -> float:
 
 
 def clopper_pearson(successes: int, count: int, failure: float) -> float:
-    """The least probability of a success that is not refuted: p with P(Bin(n, p) ≥ k) = δ, rounded down.
+    """Lower confidence bound on a success probability: p with P(Bin(n, p) ≥ k) = δ, rounded down.
 
     >>> round(clopper_pearson(8, 10, 0.05), 4), clopper_pearson(0, 10, 0.05)
     (0.4931, 0.0)
@@ -125,7 +129,7 @@ INEQUALITIES: dict[str, Inequality] = {
 
 
 def _scaled(values: Tensor, ceiling: float, failure: float) -> Tensor:
-    """The values as shares of B, checked."""
+    """The values as fractions of B, checked."""
     require(0 < ceiling < math.inf, "clip", "be positive and finite", ceiling)
     require(0 < failure < 1, "failure", "lie between 0 and 1", failure)
     require(len(values) > 0, "values", "not be empty", "none")
@@ -136,12 +140,12 @@ def _scaled(values: Tensor, ceiling: float, failure: float) -> Tensor:
     return values.double() / ceiling
 
 
-_LARGEST, _SMALLEST = 1 / 4, 4.0  # of γρ_min, and of nγρ_max
+_LARGEST, _SMALLEST = 1 / 4, 4.0  # largest γρ_min, and smallest nγρ_max
 _STEP = 4.0  # the log of the ratio of neighbours, times n^(1/4)
 
 
 def error_gammas(rhos: tuple[float, float], count: int) -> tuple[float, ...]:
-    """Γ for ``count`` samples and ρ from the first to the second of ``rhos``, both positive.
+    """The grid Γ for ``count`` samples and ρ between the two entries of ``rhos``, both positive.
 
     >>> [round(gamma, 2) for gamma in error_gammas((0.01, 0.1), count=256)]
     [25.0, 9.2, 3.38, 1.24, 0.46, 0.17, 0.06]
@@ -155,11 +159,11 @@ def error_gammas(rhos: tuple[float, float], count: int) -> tuple[float, ...]:
 
 
 def error_means(costs: Tensor, gammas: tuple[float, ...], failure: float) -> dict[float, float]:
-    """γ → upper bound on E (1 − γτ)₊, all of them right with probability at least 1 − failure.
+    """γ → upper bound on E (1 − γτ)₊, simultaneously valid with probability at least 1 − failure.
 
     Args:
-        costs: (n,) τ of independent samples, in an order that does not depend on them; ∞ where no error can
-            be.
+        costs: (n,) τ of independent samples, in an order that does not depend on them; ∞ if no error is
+            possible.
     """
     each = failure / len(gammas)
     # Rounding may have made every (1 − γτ)₊ smaller by some 2⁻⁵², and so their mean.

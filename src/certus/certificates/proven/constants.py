@@ -1,9 +1,8 @@
-"""What a profile is made of: bounds around each sample, on balls and everywhere.
+"""Bounds around each sample, on balls and everywhere: the constants of radial profiles, and certified radii.
 
-Certified radii without the rest of a certificate: for samples in large numbers.
-
-The parabolas that touch the margins come first, since they are cheap and mostly as good as any can be. Where
-one falls short of the point that it was made for, those around the sample follow.
+``certified_radii`` computes radii on their own, for many samples. The parabolas that touch the margins come
+first, since they are cheap and mostly optimal. Where one falls short of the point that it was made for, those
+centred at the sample follow.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class Grid:
     """Distances at which profiles are computed, fixed before any sample is seen.
 
     Attributes:
-        edges: (rings + 1,) from 0 on.
-        balls: which edges are radii of balls with bounds of their own.
+        edges: (rings + 1,) starting at 0.
+        balls: indices of the edges that are radii of balls with their own bounds.
     """
 
     edges: Tensor
@@ -48,9 +47,10 @@ class Constants:
     """Bounds on the ball around each sample, or everywhere: (n, classes) for margins, (n,) for the loss.
 
     ``margin_curvature`` is κ with m(x + δ) ≤ m(x) + ⟨∇m(x), δ⟩ + (κ/2)‖δ‖² at the sample x, where
-    ``parabolas`` hold too. ``curvature`` bounds second derivatives.
-
-    ``edge`` is the index of its radius; None for all of space.
+    ``parabolas`` hold
+    too. ``curvature`` bounds second derivatives. ``edge`` is the index of the ball's radius; None for the
+    whole
+    space.
     """
 
     edge: int | None
@@ -61,7 +61,7 @@ class Constants:
     parabolas: Parabolas | None = None
 
     def within(self, larger: Constants) -> Constants:
-        """The better of the bounds here and of those on a larger set."""
+        """The elementwise minimum of these bounds and those on a larger set."""
 
         def least(mine: Tensor | None, other: Tensor | None) -> Tensor | None:
             return None if mine is None or other is None else torch.minimum(mine, other)
@@ -78,7 +78,7 @@ class Constants:
 
 @dataclass(frozen=True, eq=False)
 class Neighborhoods:
-    """All that is known around the samples of a batch.
+    """Bounds around the samples of a batch.
 
     Attributes:
         radius: (n,) no error is nearer than this, in the cost's norm; None for regression.
@@ -101,23 +101,22 @@ def bound_neighborhoods(
     problem: Problem,
     grid: Grid,
     clip: float | None,
-    touches: TangentPoints | None = None,
-    told: Callable[[], None] | None = None,
+    tangents: TangentPoints | None = None,
+    on_ball: Callable[[], None] | None = None,
 ) -> Neighborhoods:
-    """Evaluate the network and its bounds around every sample of a (small) problem, and from the points that
-    are proposed, if any.
+    """Bound the loss around every sample of a small problem, from proposed tangent tangents too, if any.
 
     Args:
-        told: called when the bounds on a ball are found, which takes most of the time.
+        on_ball: called after the bounds on each ball, which take most of the time.
     """
     values, balls = Values.at(problem), [everywhere(problem)]
     if not problem.claimed:
-        balls = [_with_parabolas(problem, values, balls[0], touches)]
+        balls = [_with_parabolas(problem, values, balls[0], tangents)]
         # What holds on a larger set holds on a smaller one; the list ends with all of space.
         for index in sorted(grid.balls, reverse=True):
             balls.insert(0, _ball(problem, grid, index).within(balls[0]))
-            if told is not None:
-                told()
+            if on_ball is not None:
+                on_ball()
     rings = len(grid.edges) - 1
     chosen = [next(ball for ball in balls if ball.edge is None or ball.edge > ring) for ring in range(rings)]
     left, right = [], []
@@ -150,7 +149,7 @@ def bound_neighborhoods(
 
 
 def everywhere(problem: Problem) -> Constants:
-    """What holds at all points: (n, classes) and (n,) by the samples' labels."""
+    """Bounds that hold at all points: (n, classes) and (n,) by the samples' labels."""
     bound, count = problem.smoothness, len(problem)
     ones = torch.ones(count, dtype=torch.float64)
     if problem.softmax is None:
@@ -168,20 +167,19 @@ def everywhere(problem: Problem) -> Constants:
 
 
 def _with_parabolas(
-    problem: Problem, values: Values, ball: Constants, touches: TangentPoints | None
+    problem: Problem, values: Values, ball: Constants, tangents: TangentPoints | None
 ) -> Constants:
-    """With the margins' curvature as seen from each sample, where that is smaller, and their parabolas."""
+    """Add parabolas of the margins, and their curvature as seen from each sample if that is smaller."""
     if values.margins is None or ball.margin_lipschitz is None or ball.margin_curvature is None:
         return ball
-    found = centered_parabolas(problem, values.margins, ball.margin_lipschitz)
-    if touches is not None:
-        more = tangent_parabolas(problem, values.margins, ball.margin_curvature, touches)
-        found = more if found is None else found.beside(more)
-    if found is None:
+    new = centered_parabolas(problem, values.margins, ball.margin_lipschitz)
+    if tangents is not None:
+        more = tangent_parabolas(problem, values.margins, ball.margin_curvature, tangents)
+        new = more if new is None else new.beside(more)
+    if new is None:
         return ball
-    return replace(
-        ball, margin_curvature=torch.minimum(ball.margin_curvature, found.curvature), parabolas=found
-    )
+    curvature = torch.minimum(ball.margin_curvature, new.curvature)
+    return replace(ball, margin_curvature=curvature, parabolas=new)
 
 
 def _ball(problem: Problem, grid: Grid, index: int) -> Constants:
@@ -214,17 +212,17 @@ def _majorants(
         if ball.parabolas is not None:
             rises = _below(rises, ball.parabolas, inner, outer)
         rounding = max(HUNDREDS, slack(margins.values.shape[1]))
-        for found, rise in zip((lefts, rights), rises, strict=True):
+        for majorants, rise in zip((lefts, rights), rises, strict=True):
             lifted = softmax.scale * (margins.values.unsqueeze(2) + rise + softmax.offset)
             lifted = lifted.scatter(1, own.expand(-1, 1, lifted.shape[2]), 0.0)
-            found.append(
+            majorants.append(
                 softmax.slope / softmax.scale * torch.logsumexp(lifted, 1) * (1 + rounding) + rounding
             )
     return torch.stack(lefts), torch.stack(rights)
 
 
 def margin_radii(margins: Margins, own: Tensor, balls: list[Constants], edges: Tensor) -> Tensor:
-    """(n,) certified radii: as far as every e_k stays below 0, on the ball where its constants hold. Ties
+    """(n,) certified radii: every e_k stays below 0 up to there, on a ball where its constants hold. Ties
     are errors.
 
     The root of m + Lip·r is −m/Lip, that of m + gr + κr²/2 is −2m/(g + √(g² − 2κm)), that of m + c + λr²/2 is
@@ -244,10 +242,10 @@ def margin_radii(margins: Margins, own: Tensor, balls: list[Constants], edges: T
             roots = torch.maximum(
                 roots, (2 * left / ball.parabolas.coefficient).sqrt().nan_to_num(0.0).amax(2)
             )
-        found = down(torch.where(own, math.inf, roots).amin(1))
+        radius = down(torch.where(own, math.inf, roots).amin(1))
         if ball.edge is not None:
-            found = found.clamp_max(float(edges[ball.edge]))
-        best = torch.maximum(best, found)
+            radius = radius.clamp_max(float(edges[ball.edge]))
+        best = torch.maximum(best, radius)
     return best
 
 
@@ -269,7 +267,7 @@ def _rise(
 def _below(
     rises: tuple[Tensor, Tensor], parabolas: Parabolas, inner: Tensor, outer: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The same, or that of the parabola which is smallest at the outer edge, if it is smaller."""
+    """The smaller of the rises and of the parabola that is smallest at the outer edge."""
     low, high = rises
     rise, coefficient = parabolas.rise.unsqueeze(-1), parabolas.coefficient.unsqueeze(-1) / 2
     least, which = up(rise + coefficient * outer**2).min(2)
@@ -282,35 +280,37 @@ def _below(
 _REACHED = 0.999  # of the distance of a point: near enough
 
 
-def certified_radii(problem: Problem, touches: TangentPoints | None) -> Tensor:
-    """(n,) no error is nearer to a sample than this, in the cost's norm; 0 where it is one already."""
-    found = _radii(problem, touches)
-    if touches is None:
-        return _radii(problem, None, centred=True)
-    moved = problem.select(touches.sample)
-    reach = problem.metric.norm(touches.point - moved.inputs)
-    goal = torch.zeros_like(found).scatter_reduce(0, touches.sample, reach, "amax")
-    rest = (found < _REACHED * goal).nonzero().flatten()
+def certified_radii(problem: Problem, tangents: TangentPoints | None) -> Tensor:
+    """(n,) no error is nearer to a sample than this, in the cost's norm; 0 if the sample is an error."""
+    if tangents is None:
+        return _radii(problem, None, centered=True)
+    radii = _radii(problem, tangents)
+    moved = problem.select(tangents.sample)
+    reach = problem.metric.norm(tangents.point - moved.inputs)
+    goal = torch.zeros_like(radii).scatter_reduce(0, tangents.sample, reach, "amax")
+    rest = (radii < _REACHED * goal).nonzero().flatten()
     if len(rest) > 0:
-        found[rest] = torch.maximum(found[rest], _radii(problem.select(rest), None, centred=True))
-    return found
+        radii[rest] = torch.maximum(radii[rest], _radii(problem.select(rest), None, centered=True))
+    return radii
 
 
-def _radii(problem: Problem, touches: TangentPoints | None, centred: bool = False) -> Tensor:
-    margins, space = Values.at(problem).margins, everywhere(problem)
+def _radii(problem: Problem, tangents: TangentPoints | None, centered: bool = False) -> Tensor:
+    margins, constants = Values.at(problem).margins, everywhere(problem)
     if margins is None:
         raise UnsupportedError("A regression has no certified radii: without classes there are no errors.")
-    slopes, curvatures = space.margin_lipschitz, space.margin_curvature
+    slopes, curvatures = constants.margin_lipschitz, constants.margin_curvature
     assert slopes is not None
     assert curvatures is not None
-    if centred:
-        found = centered_parabolas(problem, margins, slopes)
-        if found is not None:
-            space = replace(
-                space, margin_curvature=torch.minimum(curvatures, found.curvature), parabolas=found
+    if centered:
+        parabolas = centered_parabolas(problem, margins, slopes)
+        if parabolas is not None:
+            constants = replace(
+                constants,
+                margin_curvature=torch.minimum(curvatures, parabolas.curvature),
+                parabolas=parabolas,
             )
-    elif touches is not None:
-        space = replace(space, parabolas=tangent_parabolas(problem, margins, curvatures, touches))
+    elif tangents is not None:
+        constants = replace(constants, parabolas=tangent_parabolas(problem, margins, curvatures, tangents))
     own = nn.functional.one_hot(problem.targets, problem.classes or 0).bool()
-    radius = margin_radii(margins, own, [space], torch.empty(0))
+    radius = margin_radii(margins, own, [constants], torch.empty(0))
     return torch.where(radius > problem.reach, math.inf, radius)

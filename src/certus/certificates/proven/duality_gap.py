@@ -1,13 +1,14 @@
-"""Upper bounds φ̄_γ at one γ, sample by sample, from any point that somebody proposes (eqn:inner-sup).
+"""Upper bounds φ̄_γ of the inner problem at one γ, sample by sample, from proposed points (eqn:inner-sup).
 
 The gap rule. Where f = ℓ − γc has the modulus μ = sγ − L⁺ > 0 on a ball around x₀ that holds the point ẑ, and
 g = ∇f(ẑ),
 
     sup over the ball of f ≤ f(ẑ) + sup_{z ∈ Z} ⟨g, z − ẑ⟩ − (μ/2)‖z − ẑ‖²,
 
-and what lies outside the ball is bounded by the rings of the profile: φ_γ is at most the larger of both. On
-all of space nothing is left outside. So "concave" (everywhere) and "local" (on a ball) are one rule, and the
-smallest of all bounds wins. Nothing is asked of ẑ: a bad one makes the bound loose, never wrong.
+and the rings of the profile bound everything outside the ball: φ_γ is at most the larger of both. On the
+whole
+space nothing is outside. So "concave" (everywhere) and "local" (on a ball) are one rule, and the smallest of
+all bounds is used. A bad point ẑ makes the bound loose, never wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SHARE = 1e-6  # of the modulus, given up for the rounding of the gradient
 
 
 class Rule(IntEnum):
-    """What proves a bound."""
+    """The rule that proves a bound."""
 
     LIPSCHITZ = 0
     """φ ≤ ℓ(x₀) + G²/(4γg)."""
@@ -81,48 +82,49 @@ class Proposal:
         return self.value + self.gamma * self.cost
 
 
-def bounds_by_rule(around: Neighborhoods, proposal: Proposal) -> dict[Rule, Tensor]:
-    """Every rule by itself, (batch,) upper bounds on φ_γ; ∞ where a rule does not apply."""
-    profile = around.profile
-    found = {Rule.LIPSCHITZ: profile.lipschitz(proposal.gamma), Rule.RADIAL: profile.bound(proposal.gamma)}
-    return found | _gap_rules(around, proposal, profile.rings(proposal.gamma))
+def bounds_by_rule(neighborhoods: Neighborhoods, proposal: Proposal) -> dict[Rule, Tensor]:
+    """(batch,) upper bounds on φ_γ by every rule; ∞ where a rule does not apply."""
+    profile = neighborhoods.profile
+    bounds = {Rule.LIPSCHITZ: profile.lipschitz(proposal.gamma), Rule.RADIAL: profile.bound(proposal.gamma)}
+    return bounds | _gap_rules(neighborhoods, proposal, profile.rings(proposal.gamma))
 
 
-def _gap_rules(around: Neighborhoods, proposal: Proposal, rings: Tensor) -> dict[Rule, Tensor]:
-    """The bounds "local" and "concave"."""
-    gamma, problem = proposal.gamma, around.problem
+def _gap_rules(neighborhoods: Neighborhoods, proposal: Proposal, rings: Tensor) -> dict[Rule, Tensor]:
+    """The bounds of the rules "local" and "concave"."""
+    gamma, problem = proposal.gamma, neighborhoods.problem
     nothing = torch.full_like(proposal.value, math.inf)
-    found = {Rule.LOCAL: nothing, Rule.CONCAVE: nothing}
+    bounds = {Rule.LOCAL: nothing, Rule.CONCAVE: nothing}
     modulus = problem.cost.strong_convexity
     if modulus == 0:
-        return found
+        return bounds
     height = proposal.value + problem.slack(proposal.losses, proposal.rounding)
     height = height + problem.metric_slack * (1 + gamma * proposal.cost)
     height = height + gamma * cost_error(problem, proposal.point)
     gradient = proposal.slope - gamma * problem.cost.gradient(proposal.point, problem.inputs)
     distance: Tensor = problem.cost.norm(proposal.point - problem.inputs)
     tails = rings.flip(1).cummax(1).values.flip(1)
-    for ball in around.balls:
+    for ball in neighborhoods.balls:
         rule = Rule.CONCAVE if ball.edge is None else Rule.LOCAL
         left = (down(modulus * gamma, SOME) - ball.curvature) * (1 - _SHARE)
         useful = proposal.safe & (left > 0)
         outside = nothing * -1
         if ball.edge is not None:
             outside = tails[:, ball.edge]
-            useful &= distance <= down(float(around.profile.edges[ball.edge]))
-        useful &= torch.maximum(height, outside) < found[rule]
+            useful &= distance <= down(float(neighborhoods.profile.edges[ball.edge]))
+        useful &= torch.maximum(height, outside) < bounds[rule]
         if useful.any():
             gap = _gap(problem, gradient, proposal, left, useful)
             bound = torch.maximum(height[useful] + gap, outside[useful])
-            values = found[rule].clone()
+            values = bounds[rule].clone()
             values[useful] = torch.minimum(values[useful], bound)
-            found[rule] = values
-    return found
+            bounds[rule] = values
+    return bounds
 
 
 def _gap(problem: Problem, gradient: Tensor, proposal: Proposal, modulus: Tensor, useful: Tensor) -> Tensor:
-    """What is left to gain, with ∇f known up to e in the dual norm: ⟨d, δ⟩ ≤ e²/2tμ + tμ‖δ‖²/2 for ‖d‖_* ≤ e,
-    so that the share t of the modulus pays for it."""
+    """Bound the remaining gain, with ∇f known up to e in the dual norm: ⟨d, δ⟩ ≤ e²/2tμ + tμ‖δ‖²/2 for
+    ‖d‖_* ≤ e, so that a share t of the modulus covers the error.
+    """
     slopes, up = gradient[useful], 1 + 2 * problem.metric_slack
     gap = problem.cost.gap(slopes, proposal.point[useful], modulus[useful], problem.domain)
     lengths = problem.slope_error(proposal.losses, proposal.rounding)

@@ -1,17 +1,18 @@
-"""A linear score: its worst case has one dimension, and is exact.
+"""Exact worst case of a linear score: one-dimensional for each sample.
 
 Let s(x) = ⟨a, x⟩ + b be the score, c = ‖x − x₀‖² the cost, and α = ‖a‖_* the dual norm of a over the moves
-that the cost allows. A move δ changes the score by ⟨a, δ⟩ ≤ α‖δ‖, with equality along one direction u: a
-change of t costs at least t²/α², and that much along u. A loss of the score alone, ℓ = h(v + t) with h
-convex and v its *level* at the sample (for the logistic loss the negative margin), therefore has
+that the
+cost allows. A move δ changes the score by ⟨a, δ⟩ ≤ α‖δ‖, with equality along one direction u: a change of t
+costs at least t²/α², and exactly that along u. A loss of the score only, ℓ = h(v + t) with h convex and v its
+*level* at the sample (for the logistic loss the negative margin), therefore has
 
     φ_γ = sup_t h(v + t) − κt²,       κ = γ/α²,                                        [eqn:inner-sup]
 
-and by duality sup {E_P ℓ : W_c(P, P_n) ≤ ρ} = inf_γ γρ + E_n φ_γ. What is left is one number for each sample.
+and by duality sup {E_P ℓ : W_c(P, P_n) ≤ ρ} = inf_γ γρ + E_n φ_γ. This leaves one scalar problem per sample.
 
 | loss | h(v) | v | φ_γ |
 |---|---|---|---|
-| squared error | v² | the size of the residual | v²κ/(κ − 1) for κ > 1; so the worst case is (√E v² + α√ρ)² |
+| squared error | v² | absolute residual | v²κ/(κ − 1) for κ > 1; so the worst case is (√E v² + α√ρ)² |
 | squared hinge | (v)₊² | 1 − margin | (v)₊²κ/(κ − 1), and the same with E (v)₊² |
 | hinge | (v)₊ | 1 − margin | (v + 1/4κ)₊ |
 | logistic | ln(1 + eᵛ) | −margin | a root: see ``Softplus`` |
@@ -33,7 +34,7 @@ _HALVINGS, _NEWTON = 10, 8
 
 
 class ScoreLoss(ABC):
-    """h, a convex loss of one number that never falls as the number grows."""
+    """A convex, non-decreasing loss h of one number."""
 
     floor: float = 0.0
     """φ_γ is infinite for κ at or below it."""
@@ -44,24 +45,24 @@ class ScoreLoss(ABC):
 
     @abstractmethod
     def shift(self, level: Tensor, stiffness: float) -> Tensor:
-        """(n,) t ≥ 0 that (nearly) maximises h(v + t) − κt²; nothing rests on how nearly."""
+        """(n,) t ≥ 0 that approximately maximises h(v + t) − κt²; no bound depends on its accuracy."""
 
     @abstractmethod
     def supremum(self, level: Tensor, stiffness: float) -> Tensor:
-        """(n,) at least sup_t h(v + t) − κt², whatever was rounded; it does not fall as v grows."""
+        """(n,) upper bound on sup_t h(v + t) − κt², rounding included; non-decreasing in v."""
 
     def raised(self, level: Tensor) -> Tensor:
-        """(n,) at least h(v)."""
+        """(n,) upper bound on h(v)."""
         return self.value(level) + SOME * (1 + self.value(level))
 
     def lowered(self, level: Tensor) -> Tensor:
-        """(n,) at most h(v)."""
+        """(n,) lower bound on h(v)."""
         return self.value(level) - SOME * (1 + self.value(level))
 
 
 @dataclass(frozen=True)
 class PositiveSquare(ScoreLoss):
-    """h(v) = (v)₊². For κ > 1 the maximum is at t = (v)₊/(κ − 1); below it is infinite.
+    """h(v) = (v)₊². For κ > 1 the maximum is at t = (v)₊/(κ − 1); otherwise it is infinite.
 
     >>> PositiveSquare().supremum(torch.tensor([3.0, -1.0], dtype=torch.float64), 2.0).round(decimals=6)
     tensor([18.,  0.], dtype=torch.float64)
@@ -85,7 +86,7 @@ class PositiveSquare(ScoreLoss):
 
 @dataclass(frozen=True)
 class Positive(ScoreLoss):
-    """h(v) = (v)₊. Where the loss is worth reaching the maximum is at t = 1/2κ.
+    """h(v) = (v)₊. If the maximum is positive it is at t = 1/2κ.
 
     >>> Positive().supremum(torch.tensor([0.5, -1.0], dtype=torch.float64), 0.5).round(decimals=6)
     tensor([1., 0.], dtype=torch.float64)
@@ -120,25 +121,25 @@ class Softplus(ScoreLoss):
         return torch.logaddexp(level, torch.zeros_like(level))
 
     def shift(self, level: Tensor, stiffness: float) -> Tensor:
-        points = torch.stack([level, *(found for _, found, _ in self._pieces(level, stiffness))])
+        points = torch.stack([level, *(point for _, point, _ in self._pieces(level, stiffness))])
         values = self.value(points) - stiffness * (points - level) ** 2
         best = values.argmax(0, keepdim=True)
         return (points.gather(0, best)[0] - level).clamp_min(0)
 
     def supremum(self, level: Tensor, stiffness: float) -> Tensor:
-        bend = 0.0
+        excess = 0.0
         if 8 * stiffness < 1:
             turn = torch.tensor(self._turn(stiffness), dtype=torch.float64)
-            bend = abs(float(turn.sigmoid() * (-turn).sigmoid()) - 2 * stiffness) + SOME
-        found = self.raised(level)
+            excess = abs(float(turn.sigmoid() * (-turn).sigmoid()) - 2 * stiffness) + SOME
+        bound = self.raised(level)
         for low, at, high in self._pieces(level, stiffness):
             size = self.value(at) + stiffness * (at - level) ** 2
             slope = at.sigmoid() - 2 * stiffness * (at - level)
             rest = torch.maximum(slope * (high - at), slope * (low - at)).clamp_min(0)
             rounding = SOME * (1 + size + (1 + stiffness * (high - low)) * (high - low))
             piece = self.value(at) - stiffness * (at - level) ** 2 + rest + rounding
-            found = torch.maximum(found, piece)
-        return found + up(bend / (8 * stiffness**2), SOME)
+            bound = torch.maximum(bound, piece)
+        return bound + up(excess / (8 * stiffness**2), SOME)
 
     @staticmethod
     def _turn(stiffness: float) -> float:
@@ -147,7 +148,7 @@ class Softplus(ScoreLoss):
         return float(2 * torch.atanh(root))
 
     def _pieces(self, level: Tensor, stiffness: float) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """(a, û, b) of the two concave sides; a piece that is empty is the point a."""
+        """(a, û, b) of the two concave sides; an empty piece is the point a."""
         turn = self._turn(stiffness) if 8 * stiffness < 1 else 0.0
         end = level + 1 / (2 * stiffness)
         left = (level, torch.maximum(level, end.clamp_max(-turn)))
@@ -156,8 +157,10 @@ class Softplus(ScoreLoss):
 
     @staticmethod
     def _root(level: Tensor, stiffness: float, low: Tensor, high: Tensor) -> Tensor:
-        """Where g', which falls from a to b, changes its sign; an end if it does not. By halving, then by
-        Newton's steps where they stay inside what is left."""
+        """The root of g', which decreases from a to b, or an end if it has none: by bisection, then by
+        Newton's
+        steps where they stay inside the bracket.
+        """
         ends = [(end, end.sigmoid() - 2 * stiffness * (end - level)) for end in (low, high)]
         at = (low + high) / 2
         for step in range(_HALVINGS + _NEWTON):

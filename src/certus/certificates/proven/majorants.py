@@ -1,23 +1,18 @@
-"""Values and margins at samples, and quadratic majorants of margins for one hidden layer of log cosh or
-smooth |z| units.
+"""Losses and margins at the samples, and quadratic majorants of margins.
 
-What is known at the samples themselves: losses, margins and their gradients, with all rounding counted.
-
-One layer of log cosh or smooth |z| units: by how much each curvatures a margin, seen from a point.
-
-Such a unit is a concave function of z², so that for every move a of its argument
+*One hidden layer of log cosh or smooth |z| units.* Such a unit is a concave function of z², so that for every
+move a of its argument
 
     σ(z + a) ≤ σ(z) + σ'(z)a + (σ'(z)/z)·a²/2,        while −σ(z + a) ≤ −σ(z) − σ'(z)a by convexity.
 
-With w the weights of a margin on the units and A the matrix in factor of them,
+With w the weights of a margin on the units and A the matrix in front of them,
 
     m(x + δ) ≤ m(x) + ⟨g, δ⟩ + ½⟨δ, Qδ⟩,      g = ∇m(x),   Q = Aᵀ diag(w⁺σ'(z)/z) A
 
-at every δ and around every x. Units far from their corner at x hardly count, whatever their sharpness.
+at every δ and around every x. Units far from their corner at x hardly contribute, whatever their sharpness.
 
-Parabolas above a margin, from any quadratic that lies above it.
-
-Let a margin, as a function of a move u in coordinates where the cost's norm is Euclidean, satisfy
+*Parabolas.* Let a margin, as a function of a move u in coordinates where the cost's norm is Euclidean,
+satisfy
 
     m(u) ≤ m* + ⟨g, v⟩ + ½⟨v, Qv⟩        for every u, with v = u − u*.
 
@@ -26,30 +21,23 @@ Then for every λ > λ_max(Q), with e = g − λu*,
     m(u) ≤ m* − (λ/2)‖u*‖² + ½⟨e, (λ − Q)⁻¹e⟩ + (λ/2)‖u‖²,
 
 since ½λ‖u‖² = ½λ‖u*‖² + λ⟨u*, v⟩ + ½λ‖v‖², and ⟨e, v⟩ − ½⟨v, (λ − Q)v⟩ is at most ½⟨e, (λ − Q)⁻¹e⟩. The right
-side depends on the length of u alone: a parabola. At u* = 0 it is the dual of a trust-region problem. At a
-point u* of the sphere ‖u‖ = r where g points away from the centre, g = λu*, it is m* at the distance r: no
-bound can be better there.
+side depends on the length of u only: a parabola.
 
-Margins bounded by quadratics around each sample, for one layer of log cosh or smooth |z| units.
+*Centred at the sample*, u* = 0: the dual of a trust-region problem,
+⟨g, δ⟩ + ½⟨δ, Qδ⟩ ≤ ½⟨g, (λ − Q)⁻¹g⟩ + (λ/2)‖δ‖². λ = κ + ‖g‖/r, κ = λ_max(Q), gives at most ‖g‖r + (κ/2)r²
+at the
+distance r, with equality only if g is an eigenvector of κ.
 
-The first part has the quadratic, m_k(x + δ) ≤ m_k(x) + ⟨g, δ⟩ + ½⟨δ, Qδ⟩ at every δ. On
-a ball that is a trust-region problem, and any multiplier λ > κ = λ_max(Q) bounds it from above:
-
-    ⟨g, δ⟩ + ½⟨δ, Qδ⟩ ≤ ½⟨g, (λ − Q)⁻¹g⟩ + (λ/2)‖δ‖².
-
-λ = κ + ‖g‖/r gives ‖g‖r + (κ/2)r² at the distance r, if g is an eigenvector of κ; it never is.
-
-Margins bounded from points away from the sample, where they nearly meet the bound.
-
-A bound that starts at the sample adds up what every unit might do on the way. One that starts where the
-margin is largest on a sphere has nothing to add: with g = ∇m at the point u* and λ = ⟨g, u*⟩/‖u*‖², the
-parabola of ``certus.certificates.proven.majorants`` exceeds the margin found there by ½⟨e, (λ − Q)⁻¹e⟩, and
-e = g − λu* is 0 at a maximum. It takes λ > λ_max(Q): the pull outwards is stronger than what the curvature
-can gain sideways. Then the certified radius *is* the distance of the nearest error.
-
-Q is κ·I, κ a bound on the margin's curvature everywhere, for any smooth network; for one layer of log cosh or
-smooth |z| units it is that of the first part at the point. The points are proposals:
-nothing is asked of them. A bad one makes a bound loose, never wrong.
+*Tangent at another point.* A bound that starts at the sample adds up all that the units might do on the way.
+At a
+point u* of the sphere ‖u‖ = r where the margin is largest, g = λu* with λ = ⟨g, u*⟩/‖u*‖², e = 0, and the
+parabola
+is m* at the distance r: no bound can be better there. It requires λ > λ_max(Q). Then the certified radius
+*is*
+the distance to the nearest error. Q is κ·I, κ a bound on the margin's curvature everywhere, for any smooth
+network; for one hidden layer it is the Q above at the point. The points are proposals: a bad one makes a
+bound
+loose, never wrong.
 """
 
 from __future__ import annotations
@@ -75,11 +63,11 @@ from certus.rounding import FEW, MANY, SOME, TENS, TINY, inflate, slack, up
 
 @dataclass(frozen=True, eq=False)
 class Margins:
-    """At n samples, (n, classes) each: margins F_k − F_y and the dual norms of their gradients, rounded up.
+    """Margins F_k − F_y at n samples and the dual norms of their gradients, (n, classes) each, rounded up.
 
     Attributes:
-        gradients: (classes, n, …) without what Z blocks; None for too many classes.
-        error: (n,) how far, in the dual norm, these may be from the true ones.
+        gradients: (classes, n, …) without components that Z blocks; None for too many classes.
+        error: (n,) bound on their error in the dual norm.
     """
 
     values: Tensor
@@ -90,7 +78,7 @@ class Margins:
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """At the samples: losses and the dual norms of their gradients, rounded up, and margins."""
+    """Losses at the samples, the dual norms of their gradients, rounded up, and margins."""
 
     loss: Tensor
     slope: Tensor
@@ -108,12 +96,14 @@ class Values:
         margins = _margins(problem, leaf) if problem.classes is not None else None
         losses = losses + problem.slack(losses, rounding)
         if not bool(torch.isfinite(losses).all()):
-            raise CertusError("The network overflows float64 at some samples: nothing can be proven there.")
+            raise CertusError(
+                "The network overflows float64 at some samples, so nothing can be proven there."
+            )
         return Values(losses, steepness, margins)
 
 
 def _margins(problem: Problem, leaf: Tensor) -> Margins:
-    """Margins and their gradients, of steepness ∞ for too many classes."""
+    """Margins and their gradients; the steepness is ∞ for too many classes."""
     with torch.enable_grad():
         outputs = problem.outputs(leaf)
         classes = outputs.shape[1]
@@ -138,13 +128,13 @@ def _margins(problem: Problem, leaf: Tensor) -> Margins:
     return Margins(values, steepness.scatter_(1, own, 0.0), rows, error)
 
 
-_WORK = 3e7  # multiplications that a class of a sample may cost
-_CORNER = 1e-8  # how near to its corner σ'(z)/z is computed: a choice, right whatever it is
+_WORK = 3e7  # largest number of multiplications for a class of a sample
+_CORNER = 1e-8  # least |z| at which σ'(z)/z is computed; the bound is valid for any value
 
 
 @dataclass(frozen=True, eq=False)
 class HiddenLayer:
-    """The layer of a network that has no other."""
+    """The hidden layer of a network with one hidden layer."""
 
     analysis: Analysis
     factor: LowRankFactor
@@ -153,7 +143,7 @@ class HiddenLayer:
 
     @staticmethod
     def of(analysis: Analysis) -> HiddenLayer | None:
-        """None for other networks, for costs without an inner product, or where the matrix is large."""
+        """None for other networks, for costs without an inner product, and for large matrices."""
         stages = [step.stage for step in analysis.steps]
         if len(stages) != 2 or analysis.geometry.length != 1:
             return None
@@ -167,13 +157,13 @@ class HiddenLayer:
 
     @property
     def norm(self) -> float:
-        """‖A‖, rounded up, in coordinates where the cost's norm is Euclidean."""
+        """Upper bound on ‖A‖ in coordinates where the cost's norm is Euclidean."""
         action = self.analysis.steps[0].action
-        assert isinstance(action, Operator)  # else there is no narrow one
+        assert isinstance(action, Operator)  # else there is no factor
         return action.norm
 
     def ratios(self, points: Tensor) -> Tensor:
-        """(n, units) at least σ'(z)/z, at (n, …) points."""
+        """(n, units) upper bounds on σ'(z)/z at (n, …) points."""
         error = self.first.rounding * self.first.sizes(points.abs())
         # It falls with |z|, and is b at 0.
         distance = (self.first.apply(points).abs() - error).clamp_min(0).flatten(1)
@@ -184,20 +174,20 @@ class HiddenLayer:
 
     @cached_property
     def weights(self) -> Tensor:
-        """(classes, classes, units) at least w⁺ of the margin F_k − F_y, by y and k."""
+        """(classes, classes, units) upper bounds on w⁺ of the margin F_k − F_y, indexed by y and k."""
         outputs = self.analysis.outputs
         return outputs.against(torch.arange(outputs.classes)).high.flatten(2).clamp_min(0)
 
 
-_SLIGHT = 1e-6  # singular values that are left out, and counted as lost: a choice, right whatever it is
+_SLIGHT = 1e-6  # singular values that are dropped, and counted as lost; valid for any value
 
 
 @dataclass(frozen=True, eq=False)
 class Parabolas:
     """m_k(x + δ) ≤ m_k(x) + rise + (coefficient/2)‖δ‖² at every δ, for each of several pairs.
 
-    Both are (n, classes, pairs), and ∞ for classes that were not looked at, as is ``curvature``, (n,
-    classes): m_k(x + δ) ≤ m_k(x) + ⟨∇m_k(x), δ⟩ + (curvature/2)‖δ‖².
+    Both are (n, classes, pairs), and ∞ for classes that were not computed, as is ``curvature``, (n, classes):
+    m_k(x + δ) ≤ m_k(x) + ⟨∇m_k(x), δ⟩ + (curvature/2)‖δ‖².
     """
 
     rise: Tensor
@@ -226,28 +216,28 @@ class LowRankFactor:
 
 @lru_cache(maxsize=2)
 def low_rank_factor(analysis: Analysis) -> LowRankFactor | None:
-    """In as few columns as the first step has directions; None where it is large."""
+    """The factor with as few columns as the numerical rank of the first step; None for large matrices."""
     first = analysis.steps[0].action
     if not isinstance(first, Operator) or not first.small:
         return None
     product = first._product if isinstance(first, Chain) else None
     matrix, error = (first.matrix(), 0.0) if product is None else product
     left, sizes, right = torch.linalg.svd(matrix, full_matrices=False)
-    kept = max(1, int((sizes > _SLIGHT * sizes[0]).sum()))
-    lost = 0.0 if kept == len(sizes) else float(sizes[kept])
+    rank = max(1, int((sizes > _SLIGHT * sizes[0]).sum()))
+    lost = 0.0 if rank == len(sizes) else float(sizes[rank])
     rounding = inflate(max(matrix.shape)) - 1  # of a stable decomposition, relative to the norm
     return LowRankFactor(
-        left[:, :kept] * sizes[:kept], right[:kept], lost + error + rounding * float(sizes[0])
+        left[:, :rank] * sizes[:rank], right[:rank], lost + error + rounding * float(sizes[0])
     )
 
 
 @dataclass(frozen=True, eq=False)
 class QuadraticForms:
-    """Several Q = Aᵀ diag(spread) A, of which the computed ones are within ``inexact`` in norm.
+    """Several Q = Aᵀ diag(spread) A, computed up to ``inexact`` in norm.
 
     Attributes:
         form, values, vectors: (forms, directions, directions) as computed, with eigenvalues and vectors.
-        top: (forms, 1) at least λ_max of the computed one; curvature: (forms, 1) of the true one.
+        top: (forms, 1) upper bound on λ_max of the computed Q; curvature: (forms, 1) of the true Q.
         inexact, trace: (forms, 1); the trace bounds ‖|Q|‖, too.
     """
 
@@ -276,7 +266,8 @@ class QuadraticForms:
         return QuadraticForms(factor, form, values, vectors, top, curvature, inexact, trace)
 
     def supremum(self, pull: Tensor, multiplier: Tensor) -> Tensor:
-        """(forms, pairs) at least ½⟨e, (λ − Q)⁻¹e⟩ for Q as computed; give λ less ``inexact`` for the true Q.
+        """(forms, pairs) upper bounds on ½⟨e, (λ − Q)⁻¹e⟩ for the computed Q; pass λ − ``inexact`` for the
+        true Q.
 
         Args:
             pull: (forms, features, pairs) e; multiplier: (forms, pairs) λ, above ``top``.
@@ -301,18 +292,18 @@ class QuadraticForms:
         return half * inflate(max(self.factor.matrix.shape)) + rest
 
 
-_CLASSES = 3  # that are looked at, at least
+_CLASSES = 3  # least number of classes to bound
 _DISTANCES = torch.tensor([0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.6, 2.5, 4.0, 8.0], dtype=torch.float64)
-"""For which multipliers are chosen, in units of how far the nearest error would be if margins were linear."""
-# Choices, right whatever they are: the range of these units; how far λ stays above κ, in shares of it.
+"""Distances for which multipliers are chosen, relative to the nearest error of linear margins."""
+# The range of these units, and the relative distance of λ above κ; the bound is valid for any values.
 _SCALES = (1e-100, 1e100)
 _APART = 1e-6
 
 
 def centered_parabolas(problem: Problem, margins: Margins, lipschitz: Tensor) -> Parabolas | None:
-    """For the classes that may be nearest to each sample; None for other networks, or where it takes long.
+    """Parabolas for the classes that may be nearest to each sample; None for other or large networks.
 
-    ``lipschitz``, (n, classes), only says which classes are too far away to matter.
+    ``lipschitz``, (n, classes), only decides which classes are too far away to matter.
     """
     layer = None if margins.gradients is None else HiddenLayer.of(problem.analysis)
     if layer is None or margins.gradients is None:
@@ -327,16 +318,17 @@ def centered_parabolas(problem: Problem, margins: Margins, lipschitz: Tensor) ->
     for index, ratio in enumerate(ratios):
         near = chosen[index].nonzero().flatten()
         spread = weights[problem.targets[index], near] * ratio
-        found = _parabolas(layer.factor, spread, gradients[index, near], scale[index] * _DISTANCES)
+        parabolas = _parabolas(layer.factor, spread, gradients[index, near], scale[index] * _DISTANCES)
         # What the gradient's error adds is at most ‖δ‖ ≤ (r + ‖δ‖²/r)/2 times it.
-        rises[index, near] = found.rise + inexact[index] * scale[index] / 2
-        coefficients[index, near] = found.coefficient + inexact[index] / scale[index]
-        curvature[index, near] = found.curvature
+        rises[index, near] = parabolas.rise + inexact[index] * scale[index] / 2
+        coefficients[index, near] = parabolas.coefficient + inexact[index] / scale[index]
+        curvature[index, near] = parabolas.curvature
     return Parabolas(rises, coefficients, curvature)
 
 
 def _near(problem: Problem, margins: Margins, lipschitz: Tensor) -> tuple[Tensor, Tensor]:
-    """(n,) the distance of the nearest error if margins were linear, and (n, classes) which may be nearer."""
+    """(n,) distance of the nearest error if margins were linear, and (n, classes) mask of possibly nearer
+    ones."""
     own = torch.zeros_like(margins.values, dtype=torch.bool).scatter_(1, problem.targets.unsqueeze(1), True)
     short = (-margins.values).clamp_min(0)
     linear = torch.where(own, math.inf, short / margins.steepness.clamp_min(TINY)).amin(1)
@@ -350,7 +342,7 @@ def _near(problem: Problem, margins: Margins, lipschitz: Tensor) -> tuple[Tensor
 
 
 def _parabolas(factor: LowRankFactor, spread: Tensor, gradient: Tensor, distances: Tensor) -> Parabolas:
-    """Of one sample. Shapes (classes, units), (classes, features) and (pairs,)."""
+    """Parabolas of one sample. Shapes (classes, units), (classes, features) and (pairs,)."""
     forms = QuadraticForms.of(factor, spread)
     length = gradient.norm(dim=1, keepdim=True).clamp_min(TINY)
     multiplier = (forms.top * (1 + _APART) + length / distances).clamp_min(TINY)
@@ -359,17 +351,17 @@ def _parabolas(factor: LowRankFactor, spread: Tensor, gradient: Tensor, distance
     return Parabolas(rise, coefficient, forms.curvature.squeeze(1))
 
 
-_ABOVE = (1.05, 1.5)  # multipliers, at least, in units of κ
-_CLOSELY = (1.003, 1.05, 1.25)  # the same where Q is decomposed
-_REACHED = 0.9999  # a root as near to the point as this is left as it is
-_AT_ONCE = 32  # forms that are decomposed together
+_ABOVE = (1.05, 1.5)  # least multipliers, in units of κ
+_CLOSELY = (1.003, 1.05, 1.25)  # the same if Q is decomposed
+_REACHED = 0.9999  # fraction of the point's distance at which a root is good enough
+_AT_ONCE = 32  # forms decomposed together
 
 
 @dataclass(frozen=True, eq=False)
 class TangentPoints:
-    """Proposed points: (p,) of which sample, (p,) the other class of the margin, and (p, …) where.
+    """Proposed points: (p,) index of the sample, (p,) other class of the margin, and (p, …) the point.
 
-    No two of them are of one sample and class.
+    No two of them share both sample and class.
     """
 
     sample: Tensor
@@ -379,10 +371,10 @@ class TangentPoints:
 
 @dataclass(frozen=True, eq=False)
 class _Start:
-    """At p points, in coordinates where the cost's norm is Euclidean; every entry but two is (p,).
+    """Data at p points, in coordinates where the cost's norm is Euclidean; all but two entries are (p,).
 
     Attributes:
-        height: m at the point less the margin at the sample, as the bounds have it; rounded up.
+        height: m at the point less the margin at the sample, rounded up.
         gradient, move: (p, features) ∇m and u*; error: of both together for λ = 0, in L2.
         square: ‖u*‖².
     """
@@ -395,7 +387,7 @@ class _Start:
 
     @property
     def outwards(self) -> Tensor:
-        """⟨g, u*⟩/‖u*‖²; 0 where the point is the sample."""
+        """⟨g, u*⟩/‖u*‖²; 0 if the point is the sample."""
         return (self.gradient * self.move).sum(1) / self.square.clamp_min(TINY)
 
     def select(self, index: Tensor) -> _Start:
@@ -403,31 +395,31 @@ class _Start:
         return _Start(*(part[index] for part in parts))
 
     def pull(self, multiplier: Tensor) -> tuple[Tensor, Tensor]:
-        """(p, features, pairs) e = g − λu*, and (p, pairs) how far it may be off; λ is (p, pairs)."""
+        """(p, features, pairs) e = g − λu*, and a (p, pairs) bound on its error; λ is (p, pairs)."""
         pull = self.gradient.unsqueeze(2) - multiplier.unsqueeze(1) * self.move.unsqueeze(2)
         sizes = self.gradient.norm(dim=1).unsqueeze(1) + multiplier * self.square.sqrt().unsqueeze(1)
         return pull, self.error.unsqueeze(1) + TENS * sizes
 
     def rise(self, multiplier: Tensor, half: Tensor) -> Tensor:
-        """(p, pairs) m* − m(x) − (λ/2)‖u*‖² + half, rounded up; never below 0, which it is at least."""
+        """(p, pairs) m* − m(x) − (λ/2)‖u*‖² + half, rounded up and clipped below at its lower bound 0."""
         below = multiplier * self.square.unsqueeze(1) / 2
         height = self.height.unsqueeze(1)
         return (height - below + up(half) + SOME * (below + height.abs())).clamp_min(0)
 
 
 def tangent_parabolas(
-    problem: Problem, margins: Margins, curvatures: Tensor, touches: TangentPoints
+    problem: Problem, margins: Margins, curvatures: Tensor, tangents: TangentPoints
 ) -> Parabolas | None:
-    """From each of the proposed points; None for costs whose norm is not Euclidean behind a scaling.
+    """Parabolas from each of the proposed points; None unless the cost's norm is a scaled Euclidean one.
 
     Args:
-        curvatures: (n, classes) bounds on the curvature of the margins everywhere; ∞ if nothing is known.
+        curvatures: (n, classes) bounds on the curvature of the margins everywhere; may be ∞.
     """
     if not isinstance(problem.metric, Euclidean):
         return None
-    sample, rival = touches.sample, touches.rival
+    sample, rival = tangents.sample, tangents.rival
     there = problem.select(sample)
-    point = problem.cost.restore_frozen(touches.point, there.inputs)
+    point = problem.cost.restore_frozen(tangents.point, there.inputs)
     start = _start(there, point, margins.values[sample, rival], rival)
     layer, curvature = HiddenLayer.of(problem.analysis), curvatures[sample, rival]
     spread = None
@@ -449,13 +441,13 @@ def tangent_parabolas(
         rise, coefficient = torch.cat([rise, more[0]], 1), torch.cat([coefficient, more[1]], 1)
     shape = (*margins.values.shape, rise.shape[1])
     rises, coefficients = (torch.full(shape, math.inf, dtype=torch.float64) for _ in range(2))
-    known = torch.isfinite(rise) & torch.isfinite(coefficient)
-    rises[sample, rival] = torch.where(known, rise, math.inf)
-    coefficients[sample, rival] = torch.where(known, coefficient, math.inf)
+    finite = torch.isfinite(rise) & torch.isfinite(coefficient)
+    rises[sample, rival] = torch.where(finite, rise, math.inf)
+    coefficients[sample, rival] = torch.where(finite, coefficient, math.inf)
     return Parabolas(rises, coefficients, torch.full(shape[:2], math.inf, dtype=torch.float64))
 
 
-def _start(problem: Problem, point: Tensor, known: Tensor, rival: Tensor) -> _Start:
+def _start(problem: Problem, point: Tensor, origin_margin: Tensor, rival: Tensor) -> _Start:
     leaf = point.detach().clone().requires_grad_()
     with torch.enable_grad():
         outputs = problem.outputs(leaf)
@@ -463,7 +455,7 @@ def _start(problem: Problem, point: Tensor, known: Tensor, rival: Tensor) -> _St
         margin = both[:, 0] - both[:, 1]
         (slope,) = torch.autograd.grad(margin.sum(), leaf)
     margin, rounding = margin.detach(), rounding_at(problem.analysis, leaf.detach())
-    height = margin - known + 2 * rounding.values + TENS * (margin.abs() + known.abs())
+    height = margin - origin_margin + 2 * rounding.values + TENS * (margin.abs() + origin_margin.abs())
     # Two gradients of outputs, each with its error, and the rounding of their difference.
     error = 2 * problem.metric.dual_size(rounding.slopes + FEW * rounding.rows)
     gradient = problem.cost.whiten(problem.cost.free_part(slope)).flatten(1)

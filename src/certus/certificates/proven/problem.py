@@ -1,14 +1,10 @@
-"""The certified problem: network, samples, loss and cost, with the rounding of the cost.
-
-What is certified: a network in float64, its loss, the data, the cost of moving them, and what is proven
-of the network.
-
-How far float64 may be from the true transport cost, and from its gradient.
+"""The certified problem: network, samples, loss and cost, and the rounding of the cost.
 
 A squared norm is a sum of positive terms: its rounding is relative to itself (``Problem.metric_slack``). A
-divergence h(z) − h(z₀) − ⟨∇h(z₀), z − z₀⟩ cancels down from its terms, and its rounding is relative to them,
-with h computed as well as a sum of as many terms as z has entries. Of a cost of the user's nothing is known:
-it is taken to cancel down from growth·(‖z‖₂ + ‖z₀‖₂)².
+divergence h(z) − h(z₀) − ⟨∇h(z₀), z − z₀⟩ cancels, and its rounding is relative to its terms, with h
+computed as
+accurately as a sum of as many terms as z has entries. A user's cost is assumed to cancel from
+growth·(‖z‖₂ + ‖z₀‖₂)².
 """
 
 from __future__ import annotations
@@ -40,11 +36,10 @@ BATCH = 512
 
 
 class Network(nn.Module):
-    """The network as the bounds read it, layer by layer, in float64 on the CPU: what is evaluated is what is
-    bounded.
+    """The network as read layer by layer, in float64 on the CPU: the function that is bounded is evaluated.
 
-    Not the module itself: torch's own softplus, for one, is off by 2·10⁻⁹ where it switches to a straight
-    line, which the bounds allow for.
+    It differs from the module itself: torch's softplus, for example, is off by 2·10⁻⁹ where it switches to a
+    linear function, which the bounds allow for.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -57,16 +52,16 @@ class Network(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The certified loss and everything that its bounds rest on; made by ``Problem.of``.
+    """The certified loss and everything that its bounds rest on; constructed by ``Problem.of``.
 
     Attributes:
         loss: the network in float64 with its criterion.
         inputs, targets: (n, …) float64 and (n,) the data.
-        predicted: whether the targets are the network's own predictions, for want of others.
-        smoothness: bounds that hold everywhere; analysis: for those on balls.
+        predicted: whether the targets are the network's own predictions.
+        smoothness: bounds that hold everywhere; analysis: for bounds on balls.
         claimed: whether ``smoothness`` is the caller's claim.
-        original_model: the model itself, asked at every sample and every point that is attained.
-        encoding: of the rows of a table, for searches of attained sides; no bound rests on it.
+        original_model: the caller's model, evaluated at every sample and every attained point.
+        encoding: of the rows of a table, for searches of lower bounds; no upper bound rests on it.
     """
 
     loss: ModelLoss
@@ -92,7 +87,7 @@ class Problem:
         label_cost: LabelCost | None = None,
         smoothness: SmoothnessBound | None = None,
     ) -> Problem:
-        """Read the data and the network, and check that they go together."""
+        """Read the data and the network, and check that they fit together."""
         require(isinstance(model, nn.Module), "model", "be a torch.nn.Module", type(model))
         inputs, targets = gather(data)
         check_batch(inputs, targets)
@@ -102,10 +97,10 @@ class Problem:
         if smoothness is not None and not _equal(smoothness.cost, cost):
             raise ArgumentError(f"`smoothness` must be in the norm of {cost}; got that of {smoothness.cost}.")
         if label_cost is not None and analysis.softmax is not None:
-            known = analysis.outputs.classes
-            rule = f"have as many classes as the network, {known}"
-            require(label_cost.classes == known, "label_cost", rule, label_cost.classes)
-        question = Problem(
+            classes = analysis.outputs.classes
+            rule = f"have as many classes as the network, {classes}"
+            require(label_cost.classes == classes, "label_cost", rule, label_cost.classes)
+        problem = Problem(
             loss=ModelLoss(Network(analysis), criterion),
             cost=cost,
             domain=domain,
@@ -118,10 +113,10 @@ class Problem:
             claimed=smoothness is not None,
             original_model=OriginalModel(model, analysis.shape, normalized=analysis.normalized),
         )
-        return question.about((inputs, targets))
+        return problem.about((inputs, targets))
 
     def about(self, data: DataLike) -> Problem:
-        """The same question about other samples, which are checked."""
+        """The same problem for other samples, which are checked."""
         inputs, targets = gather(data)
         check_batch(inputs, targets)
         check_domain(inputs, self.domain)
@@ -129,7 +124,7 @@ class Problem:
         if targets is None:
             if self.softmax is None:
                 raise UnsupportedError(
-                    "A regression has no predicted labels to certify: give `data` with targets."
+                    "`data` must have targets for a regression, which has no predicted labels."
                 )
             targets = predictions(self.loss.model, inputs)
         if self.label_cost is not None:
@@ -138,8 +133,8 @@ class Problem:
             flat = targets.flatten() if targets.numel() == len(inputs) else targets  # (n, 1) too
             targets = check_targets(flat, len(inputs), 2)
         elif self.softmax is not None:
-            known = torch.empty(len(inputs), self.analysis.outputs.classes)
-            check_labels(type(self.loss.criterion).__name__, known, targets)
+            outputs = torch.empty(len(inputs), self.analysis.outputs.classes)
+            check_labels(type(self.loss.criterion).__name__, outputs, targets)
         return replace(self, inputs=inputs, targets=targets, predicted=predicted)
 
     def __len__(self) -> int:
@@ -147,7 +142,7 @@ class Problem:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What a bound rests on that certus did not derive itself, by name."""
+        """Names of everything that a bound rests on without proof."""
         claimed = ("the bounds given as `smoothness`",) if self.claimed else ()
         return (*self.analysis.assumptions, *domain_assumptions(self.domain), *claimed)
 
@@ -158,34 +153,34 @@ class Problem:
 
     @property
     def classes(self) -> int | None:
-        """How many labels there are; None for regression."""
+        """Number of labels; None for regression."""
         return None if self.softmax is None else self.analysis.outputs.classes
 
     @property
     def unit_price(self) -> float:
-        """g, with c(x, x₀) ≥ g‖x − x₀‖²: the least cost of a move of length 1, half of the growth."""
+        """g with c(x, x₀) ≥ g‖x − x₀‖²: half of the growth."""
         return self.cost.growth / 2
 
     def select(self, index: slice | Tensor) -> Problem:
-        """Some samples only."""
+        """The problem restricted to some samples."""
         return replace(self, inputs=self.inputs[index], targets=self.targets[index])
 
     def relabelled(self, places: int) -> Problem:
-        """Every label moved on by so many places, and none of them free to move any more."""
+        """Every label increased by ``places`` modulo the number of classes; labels do not move any more."""
         assert self.label_cost is not None
         targets = (self.targets + places) % self.label_cost.classes
         return replace(self, targets=targets, label_cost=None)
 
     def batches(self) -> list[Problem]:
-        """The samples in portions that fit into memory."""
+        """The samples in batches that fit into memory."""
         return [self.select(slice(at, at + BATCH)) for at in range(0, len(self), BATCH)]
 
     def outputs(self, points: Tensor) -> Tensor:
-        """(batch, classes) what the network says; for one logistic output, 0 beside it."""
+        """(batch, classes) outputs of the network; a logistic output gets a 0 beside it."""
         return self.margin_outputs(self.loss.model(points))
 
     def margin_outputs(self, values: Tensor) -> Tensor:
-        """The same from the network's own outputs."""
+        """The same from the network's raw outputs."""
         values = values.flatten(1)
         if self.softmax is not None and self.softmax.logistic:
             return torch.cat([torch.zeros_like(values), values], 1)
@@ -193,11 +188,11 @@ class Problem:
 
     @cached_property
     def rounding(self) -> Rounding:
-        """How far float64 may be from the truth at the samples."""
+        """Rounding errors of the network at the samples."""
         return rounding_at(self.analysis, self.inputs)
 
     def slack(self, losses: Tensor, rounding: Rounding) -> Tensor:
-        """(batch,) by how much rounding may have changed these losses."""
+        """(batch,) bound on the rounding of these losses."""
         own = SOME * (1 + losses.abs())
         if self.softmax is not None:
             return 2 * self.softmax.slope * rounding.values + self._softmax_rounding(rounding) + own
@@ -205,7 +200,7 @@ class Problem:
         return 2 * losses.clamp_min(0).sqrt() * error + error**2 + own
 
     def slope_error(self, losses: Tensor, rounding: Rounding) -> Tensor:
-        """(batch,) by how much, in L2, rounding may have changed the gradients of these losses.
+        """(batch,) L2 bound on the rounding of the gradients of these losses.
 
         A softmax is ½-Lipschitz from the sup-norm of its arguments to each of its entries, and ‖p − t‖² ≤ 2.
         """
@@ -220,7 +215,7 @@ class Problem:
         return rounding.gradient(away, root * (2 * rounding.values + slack(8) * sizes))
 
     def _softmax_rounding(self, rounding: Rounding) -> Tensor:
-        """(batch,) the rounding of the criterion itself, relative to the sizes that it cancels down from."""
+        """(batch,) the rounding of the criterion itself, relative to the terms that cancel."""
         softmax = self.softmax
         assert softmax is not None
         sizes = 1 + softmax.scale * (rounding.outputs + abs(softmax.offset))
@@ -228,7 +223,7 @@ class Problem:
 
     @property
     def metric(self) -> Metric:
-        """The cost's norm, as proofs use it."""
+        """The cost's norm, with safe roundings."""
         return self.analysis.geometry.metric
 
     @property
@@ -238,17 +233,16 @@ class Problem:
 
     @cached_property
     def reach(self) -> Tensor:
-        """(n,) no point of Z is farther than this from the sample, in the cost's norm; ∞ if nothing is
-        known."""
+        """(n,) bound on the distance of points of Z from the sample, in the cost's norm; may be ∞."""
         if not isinstance(self.domain, Intervals):
             return torch.full((len(self),), math.inf, dtype=torch.float64)
         low, high = self.domain.bounds(self.inputs)
         return self.metric.farthest(torch.maximum((self.inputs - low).abs(), (high - self.inputs).abs()))
 
     def feasible(self, slopes: Tensor) -> Tensor:
-        """Gradients at the samples without the parts along which Z, or a mask, lets nothing move.
+        """Gradients at the samples without components along which Z, or a mask, allows no move.
 
-        ⟨g, δ⟩ ≤ ⟨g', δ⟩ for every move δ inside Z, where g' drops gᵢ if xᵢ stands at a bound and gᵢ points
+        ⟨g, δ⟩ ≤ ⟨g', δ⟩ for every move δ inside Z, where g' drops gᵢ if xᵢ is at a bound and gᵢ points
         outwards.
         """
         slopes = self.cost.free_part(slopes)
@@ -260,7 +254,7 @@ class Problem:
 
 
 def _equal(first: object, second: object) -> bool:
-    """Whether two costs are the same, tensors and inner costs included."""
+    """Whether two costs are equal, including tensors and inner costs."""
     if isinstance(first, Tensor) and isinstance(second, Tensor):
         return first.shape == second.shape and bool((first == second).all())
     if type(first) is not type(second) or not is_dataclass(first):
@@ -270,7 +264,7 @@ def _equal(first: object, second: object) -> bool:
 
 
 def gather(data: DataLike) -> tuple[Tensor, Tensor | None]:
-    """Inputs as float64 and targets, on the CPU."""
+    """Inputs in float64 and targets, on the CPU."""
     targets: Tensor | None
     if isinstance(data, Samples):
         inputs, targets = data.inputs, data.targets
@@ -293,7 +287,7 @@ def gather(data: DataLike) -> tuple[Tensor, Tensor | None]:
 
 
 def predictions(network: nn.Module, inputs: Tensor) -> Tensor:
-    """(n,) the labels that the network gives."""
+    """(n,) labels predicted by the network."""
     with torch.no_grad():
         outputs = torch.cat([network(batch) for batch in inputs.split(BATCH)])
     return predicted(outputs)
@@ -306,13 +300,13 @@ def raised_cost(problem: Problem, points: Tensor) -> Tensor:
 
 
 def cost_error(problem: Problem, points: Tensor) -> Tensor:
-    """(batch,) by how much c may be off, beside what is relative to itself."""
+    """(batch,) absolute error bound of c, beside its relative rounding."""
     cost = problem.cost.unmasked
     return _rounding(cost, cost.value_terms, points, problem.inputs)
 
 
 def cost_gradient_error(problem: Problem, points: Tensor) -> Tensor:
-    """(batch,) by how much, in L2, ∇c may be off, beside what is relative to its own size."""
+    """(batch,) absolute L2 error bound of ∇c, beside its relative rounding."""
     cost = problem.cost.unmasked
     return _rounding(cost, cost.gradient_terms, points, problem.inputs)
 
