@@ -42,7 +42,7 @@ from certus.smoothing.neyman_pearson import Envelope
 from certus.smoothing.predictors import Predictor
 from certus.smoothing.sampling import CALIBRATION, CERTIFIED, Noise, Observed, observe
 from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, Ballot
-from certus.storage.code import code_digest
+from certus.storage.files import code_digest
 from studies.page import markdown_table
 from studies.study import Measured, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of_several
 from studies.workspace import Workspace

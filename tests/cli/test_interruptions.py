@@ -38,7 +38,7 @@ INTERRUPTED: dict[str, tuple[list[str], Moment, str]] = {
     ),
     "data get": (
         ["data", "get", "mnist"],
-        BeforeCalling("certus.datasets.package:run"),
+        BeforeCalling("certus.datasets.fetching:run"),
         "the cache is as it was; the same command starts again.",
     ),
     "bound": (["bound", "run"], BeforeCalling("certus.bounds:input_smoothness"), NOTHING),

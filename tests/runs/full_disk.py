@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from certus.datasets.fetching import fetch_package
-from certus.datasets.package import run
+from certus.datasets.fetching import fetch_package, run
 from certus.errors import ArgumentError
 from certus.storage.write import WriteError, write_atomically
 from tests.cli.test_cli import certus

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from certus.datasets.package import store
-from certus.datasets.splits import digest_arrays
+from certus.datasets.arrays import digest_arrays
+from certus.datasets.fetching import store
 from certus.errors import ArgumentError
 from studies.dogs.resnet50 import EXPECTED, convert, resnet50_weights, verify
 

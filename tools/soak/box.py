@@ -12,8 +12,8 @@ import numpy as np
 from PIL import Image
 from safetensors.torch import save_file
 
-from certus.datasets.array_files import FILES
-from certus.datasets.fetching import PACKAGES
+from certus.datasets.catalogue import PACKAGES
+from certus.datasets.files import FILES
 from certus.storage.tensors import load_tensors
 from tools.soak.command import run
 from tools.soak.entries import local_package

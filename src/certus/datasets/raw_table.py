@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from certus.datasets._arrays import Array, why_not
+from certus.datasets.arrays import Array, why_not
 from certus.errors import ArgumentError, require, truncate
 from certus.storage.files import open_regular
 

@@ -32,7 +32,16 @@ import torch
 from torch import Tensor
 
 from certus.data import EncodedColumn, RowEncoding, Samples
-from certus.datasets._arrays import Array, Targets, labelled, single, why_not
+from certus.datasets.arrays import (
+    FEWEST_ROWS,
+    Array,
+    Targets,
+    digest_arrays,
+    labelled,
+    single,
+    split_rows,
+    why_not,
+)
 from certus.datasets.base import GAP, ColumnRecipe, Recipe, SplitDataset, ambiguous_gaps
 from certus.datasets.raw_table import (
     READERS,
@@ -47,7 +56,6 @@ from certus.datasets.raw_table import (
     separator_hint,
     two_ways,
 )
-from certus.datasets.splits import FEWEST_ROWS, digest_arrays, split_rows
 from certus.domains import Box, Domain, Unbounded
 from certus.errors import ArgumentError, UnsupportedError, require, truncate
 from certus.storage.files import open_regular

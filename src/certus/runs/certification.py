@@ -33,8 +33,7 @@ from certus.runs.loaded_run import LoadedRun, check_holdout, named_split
 from certus.smoothing._certify import ENOUGH, certify_smoothed
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.smoothing.sampling import Draws
-from certus.storage.code import code_digest
-from certus.storage.files import check_types
+from certus.storage.files import check_types, code_digest
 from certus.storage.tensors import digest
 from certus.training.metrics import balancing_weights
 

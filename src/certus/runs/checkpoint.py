@@ -63,7 +63,7 @@ def check_optimizer(fresh: dict[str, Any], saved: Any, parameters: list[Tensor])
 def same_structure(mine: Any, theirs: Any) -> bool:
     """Whether one value can stand for another: numbers, flags, and what is inside of lists and mappings.
 
-    >>> alike({"lr": 0.1, "foreach": None}, {"lr": 1, "foreach": None}), alike([0.1], ["x"])
+    >>> same_structure({"lr": 0.1, "foreach": None}, {"lr": 1, "foreach": None}), same_structure([0.1], ["x"])
     (True, False)
     """
     if isinstance(mine, dict):

@@ -206,10 +206,10 @@ def load_data(settings: Settings) -> SplitDataset:
 
 
 def resolve_data(spec: str, folder: str) -> str:
-    """A relative path of one's own data as seen from here: a run works from any folder.
+    """Return data whose relative path starts at ``folder``, so that a run works from any folder.
 
-    >>> placed("csv:people.csv", "/data"), placed("digits", "/data"), placed("csv:/a/b.csv", "/data")
-    ('csv:/data/people.csv', 'digits', 'csv:/a/b.csv')
+    >>> [resolve_data(spec, "/data") for spec in ("csv:people.csv", "digits", "csv:/a/b.csv")]
+    ['csv:/data/people.csv', 'digits', 'csv:/a/b.csv']
     """
     prefix, colon, path = spec.partition(":")
     if colon and folder.startswith(f"{prefix}:"):

@@ -1,13 +1,14 @@
-"""Strict reading of other people's files: regular files of bounded size, JSON, and the types of its entries.
+"""Strict reading of other people's files, and the types of JSON entries.
 
-Devices, pipes and sockets are refused, since they may never end or block. JSON is refused if a key is
-repeated, a number is not finite, or a string holds a NUL. ``convert`` checks parsed JSON against a
-dataclass or a ``msgspec`` struct.
+Devices, pipes and sockets are refused, since they may never end or block, and so are files beyond a size.
+JSON is refused if a key is repeated, a number is not finite, or a string holds a NUL. ``convert`` checks
+parsed JSON against a dataclass or a ``msgspec`` struct.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -209,3 +210,15 @@ def read_up_to(stream: _Readable, count: int) -> bytes:
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
+
+
+@cache
+def code_digest() -> str:
+    """SHA-256 over the names and contents of all source files of certus, shortened to 16 digits.
+
+    A certificate records it, and cached dual values are reused only under the digest that computed them.
+    """
+    package, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]

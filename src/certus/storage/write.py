@@ -310,9 +310,10 @@ CHECKSUM = "sha256"
 
 
 def add_checksum(content: dict[str, Any]) -> dict[str, Any]:
-    """The document with the sha256 of all the rest, in sorted keys and without spaces.
+    """Return a document with the SHA-256 of its other entries, in sorted keys and without spaces.
 
-    >>> seal({"rho": 0.1})["sha256"][:8], seal({"rho": 0.1}) == seal(seal({"rho": 0.1}))
+    >>> once = add_checksum({"rho": 0.1})
+    >>> once["sha256"][:8], add_checksum(once) == once
     ('610d21b8', True)
     """
     rest = without_checksum(content)
