@@ -19,7 +19,6 @@ from certus.bounds.activations import TANH, Activation
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import as_json
 from certus.costs import Bregman, Cost, Masked
-from certus.display.certificate_figures import draw_bracket
 from certus.display.figures import smoothness_figure
 from certus.domains import Domain
 from certus.errors import ClaimError, ContradictionError
@@ -147,7 +146,7 @@ def words_of(figure: Figure) -> str:
 def test_pictures_say_it(drawn: list[Figure], tmp_path: Path) -> None:
     for model, assumed in ((network("tanh", 0), False), (mine(), True)):
         found = certify(model, DATA, rho=0.1, confidence=0.9, **QUICK)
-        draw_bracket(found, tmp_path / "bracket.png", "units", "a title")
+        found.plot(tmp_path / "bracket.png", title="a title")
         smoothness = smoothness_figure(certus.input_smoothness(model))
         bracket, bound = words_of(drawn[-1]), words_of(smoothness)
         for words in (bracket, bound):

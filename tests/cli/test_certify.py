@@ -20,7 +20,6 @@ from certus.certificates.files import as_json, sample_table
 from certus.data import Samples
 from certus.datasets import digits
 from certus.display.canvas import COLOURS
-from certus.display.certificate_figures import draw_bracket
 from certus.errors import ArgumentError
 from certus.losses import SquaredError
 from certus.runs import RunDirectory
@@ -104,7 +103,7 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path, drawn: list[Figur
     with pytest.raises(ArgumentError, match="`certificate` must be fresh"):
         sample_table(read)
     for certificate in (read, fresh):
-        draw_bracket(certificate, folder / "again.png", "units")
+        certificate.plot(folder / "again.png")
     ours, theirs = ([line.get_xydata() for axes in figure.axes for line in axes.lines] for figure in drawn)
     assert all(np.array_equal(*pair, equal_nan=True) for pair in zip(ours, theirs, strict=True))
     broken = folder / "broken.json"

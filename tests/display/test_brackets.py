@@ -13,7 +13,6 @@ from torch import nn
 
 from certus import certify
 from certus.display.canvas import COLOURS
-from certus.display.certificate_figures import draw_bracket
 from certus.losses import SquaredError
 from tests.certificates.problems import network, samples
 from tests.pictures import line_of, pixels_of, words_of
@@ -25,7 +24,8 @@ PEOPLE = ("population at least (confidence 0.9)", "population at most (confidenc
 
 def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: Path) -> None:
     found = certify(network("tanh", 0), samples(0, 30), rho=(0.01, 0.1), confidence=0.9, **QUICK)
-    draw_bracket(found, tmp_path / "deep" / "a.png", "metres", "Two brackets")
+    found.about["units"] = "metres"
+    found.plot(tmp_path / "deep" / "a.png", title="Two brackets")
     (figure,) = drawn
     losses, errors, shares = figure.axes
     clipped = tuple(f"{name.removesuffix(')')}, loss clipped at 2.2)" for name in PEOPLE)
@@ -68,7 +68,7 @@ def test_a_vacuous_bound_is_marked(drawn: list[Figure], tmp_path: Path) -> None:
     model, inputs = network("tanh", 3), samples(0, 10)[0]
     data = inputs, model(inputs).argmax(1)
     for rho, vacuous in ((1e-4, False), (5.0, True)):
-        draw_bracket(certify(model, data, rho=rho, **QUICK), tmp_path / "a.png", "")
+        certify(model, data, rho=rho, **QUICK).plot(tmp_path / "a.png")
         words, level = words_of(drawn[-1]), drawn[-1].axes[0]
         heights = [line.get_ydata()[0] for line in level.lines if len(line.get_xdata()) == 2]  # type: ignore[arg-type,index]
         assert ("ln K: bounds above it say nothing" in words) == vacuous
@@ -80,9 +80,7 @@ def test_a_regression_has_losses_only_and_says_where_they_are_clipped(
 ) -> None:
     torch.manual_seed(0)
     model, data = nn.Sequential(nn.Linear(2, 1)).double(), (samples(0, 10)[0], torch.zeros(10).double())
-    draw_bracket(
-        certify(model, data, rho=0.1, criterion=SquaredError(), clip=2.0, **QUICK), tmp_path / "a.svg", ""
-    )
+    certify(model, data, rho=0.1, criterion=SquaredError(), clip=2.0, **QUICK).plot(tmp_path / "a.svg")
     (axes,) = drawn[0].axes
     assert axes.get_ylabel() == "mean of min(loss, 2)"
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")

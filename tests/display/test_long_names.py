@@ -14,9 +14,8 @@ from torch import nn
 
 import certus
 from certus import certify
-from certus.display.attack_figures import Curve, Panel, draw_sweeps, nearest_figure
+from certus.display.attack_figures import Curve, Panel, nearest_figure, sweep_figure
 from certus.display.canvas import save_figure
-from certus.display.certificate_figures import draw_bracket, draw_smoothed
 from certus.display.figures import sensitivity_figure, smoothness_figure
 from certus.losses import SquaredError
 from certus.smoothing import certify_smoothed
@@ -30,14 +29,16 @@ NAMES = [f"runs/with/a/rather/long/path/to/the/model-number-{number}" for number
 
 def test_a_bracket_with_long_units(drawn: list[Figure], tmp_path: Path) -> None:
     found = certify(network("tanh", 0), samples(0, 30), rho=(0.01, 0.1), confidence=0.9, **QUICK)
-    draw_bracket(found, tmp_path / "a.png", UNITS, f"{NAMES[0]}, on {NAMES[1]}, {NAMES[2]} and {NAMES[3]}")
+    found.about["units"] = UNITS
+    found.plot(tmp_path / "a.png", title=f"{NAMES[0]}, on {NAMES[1]}, {NAMES[2]} and {NAMES[3]}")
     assert cut_or_covered(drawn[0]) == []
     assert "population: of min(loss, " in drawn[0].axes[0].get_ylabel()
 
 
 def test_units_in_brackets_stay_together(drawn: list[Figure], tmp_path: Path) -> None:
     found = certify(network("tanh", 0), samples(0, 12), rho=0.01, **QUICK)
-    draw_bracket(found, tmp_path / "a.png", "pixels in [0, 1]")
+    found.about["units"] = "pixels in [0, 1]"
+    found.plot(tmp_path / "a.png")
     labels = [axes.get_xlabel() for axes in drawn[0].axes]
     assert labels[:2] == ["root mean square distance √ρ\n(pixels in [0, 1])"] * 2
 
@@ -56,7 +57,8 @@ def test_the_bracket_of_a_regression(drawn: list[Figure], tmp_path: Path) -> Non
     inputs = samples(0, 30)[0]
     model = nn.Sequential(nn.Linear(2, 1)).double()
     found = certify(model, (inputs, inputs[:, :1] * 0.5), rho=0.01, criterion=SquaredError(), **QUICK)
-    draw_bracket(found, tmp_path / "a.png", UNITS, NAMES[0])
+    found.about["units"] = UNITS
+    found.plot(tmp_path / "a.png", title=NAMES[0])
     assert cut_or_covered(drawn[0]) == []
 
 
@@ -71,7 +73,8 @@ def test_a_certificate_by_smoothing(drawn: list[Figure], tmp_path: Path) -> None
         votes=9,
         attack_steps=0,
     )
-    draw_smoothed(found, tmp_path / "a.png", UNITS, "; ".join(NAMES))
+    found.about["units"] = UNITS
+    found.plot(tmp_path / "a.png", title="; ".join(NAMES))
     assert cut_or_covered(drawn[0]) == []
 
 
@@ -96,7 +99,7 @@ def test_long_features(drawn: list[Figure], tmp_path: Path) -> None:
 def test_sweeps_of_many_runs(count: int, drawn: list[Figure], tmp_path: Path) -> None:
     curves = {name: Curve([0.0, 1.0], [0.1, 0.5], [0.0, 0.4], [0.2, 0.6]) for name in NAMES}
     panel = Panel("pgd, norm 2", f"inputs move by at most ε ({UNITS})", "error rate", curves, marked=0.4)
-    draw_sweeps([panel] * count, tmp_path / "a.png", "; ".join(NAMES))
+    save_figure(sweep_figure([panel] * count, "; ".join(NAMES)), tmp_path / "a.png")
     assert cut_or_covered(drawn[0]) == []
     assert "budget of training" in drawn[0].axes[0].texts[0].get_text()
 

@@ -50,7 +50,7 @@ def test_print_shows_what_the_command_prints(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setattr("certus.cli.certify.draw_certificate", lambda *_: False)
-    monkeypatch.setattr("certus.display.certificate_figures.draw_smoothed", lambda *_: None)
+    monkeypatch.setattr("certus.display.render.figure_of", lambda *_: None)
     monkeypatch.setattr("certus.cli.output.console._width", int(columns))
     done = certus("certify", "run", *ASK, *KINDS[kind], folder=place)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 
 from certus.certificates.population import Move
 from certus.display.canvas import COLOURS
-from certus.display.certificate_figures import draw_smoothed
 from certus.smoothing.certificate import Quantity, SmoothedCertificate
 from tests.pictures import line_of, pixels_of, words_of
 
@@ -30,7 +29,7 @@ def smoothed(*quantities: Quantity) -> SmoothedCertificate:
 
 def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: Path) -> None:
     found = smoothed(*ALL)
-    draw_smoothed(found, tmp_path / "a.png", "metres", "A run")
+    found.plot(tmp_path / "a.png", title="A run")
     pixels = pixels_of(tmp_path / "a.png")
     assert all(pixels[colour] > 100 for colour in COLOURS[:3])
     (figure,) = drawn
@@ -54,6 +53,6 @@ def test_every_line_is_what_the_certificate_says(drawn: list[Figure], tmp_path: 
 
 
 def test_an_ideal_vote_alone_has_no_lower_side(drawn: list[Figure], tmp_path: Path) -> None:
-    draw_smoothed(smoothed(ALL[2]), tmp_path / "a.png", "metres")
+    smoothed(ALL[2]).plot(tmp_path / "a.png")
     (figure,) = drawn
     assert [line.get_label() for line in figure.axes[0].lines] == ["at most (proven)"]

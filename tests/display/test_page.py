@@ -37,7 +37,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     certify_small(place, 1.0)
     noisy = ("--rho", "0.01", "--smoothing", "0.25", "--draws", "10", "--votes", "9", "--attack-steps", "2")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("certus.display.certificate_figures.draw_smoothed", lambda *_: None)
+        patch.setattr("certus.display.render.figure_of", lambda *_: None)
         done = certus("certify", "run", *noisy, folder=place)
     assert done.returncode == 0, done.stderr
     done = certus("report", "run", "<b>&amp;", "--samples", "8", "-o", "page.html", folder=place)

@@ -13,12 +13,18 @@ from hypothesis import given
 from hypothesis.strategies import integers, lists, tuples
 from matplotlib.figure import Figure
 
-from certus.display.attack_figures import FAILED, Curve, Panel, draw_sweeps, failed_places, sweep_figure
-from certus.display.canvas import COLOURS, subscripted
+from certus.display.attack_figures import FAILED, Curve, Panel, failed_places, sweep_figure
+from certus.display.canvas import COLOURS, save_figure, subscripted
 from certus.errors import ArgumentError, UnsupportedError
 from tests.pictures import pixels_of
 
 CURVE = Curve([0.0, 1.0], [0.1, 0.5], [0.0, 0.4], [0.2, 0.6])
+
+
+def draw_sweeps(panels: list[Panel], path: Path, title: str = "") -> None:
+    save_figure(sweep_figure(panels, title), path)
+
+
 PANELS = [
     Panel("norm 2", "epsilon", "error", {"fgsm": CURVE, "pgd": CURVE}, marked=0.5),
     Panel("wrm", "gamma", "error", {"wrm": CURVE, "pgd": CURVE}),

@@ -26,7 +26,8 @@ from certus.cli.output import console, messages, print_json, require_file, requi
 from certus.cli.table_files import as_csv, as_latex, flat_rows
 from certus.costs import Cost
 from certus.data import Samples, Subset
-from certus.display.attack_figures import Curve, Panel, draw_sweeps
+from certus.display.attack_figures import Curve, Panel, sweep_figure
+from certus.display.canvas import save_figure
 from certus.display.text import make_table, number
 from certus.domains import Domain, Unbounded
 from certus.errors import ArgumentError, require
@@ -350,7 +351,7 @@ def draw(results: dict[str, list[tuple[Trial, Evaluation]]], path: Path, title: 
         if "wrm" in panel:
             distances = _distances(entries)
             panels.append(Panel(panel, strength, "ρ̂_test, mean squared distance", distances, towards=-1))
-    draw_sweeps(panels, path, title)
+    save_figure(sweep_figure(panels, title), path)
     messages.print(f"Drawn into {path}")
 
 

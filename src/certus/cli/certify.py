@@ -143,7 +143,7 @@ def certify(
     from certus.certificates.files import as_json, sample_table
     from certus.cli.options import of_labels, of_network, refuse_idle
     from certus.cli.output import console, messages, print_json, require_folder, show_parts
-    from certus.display.tables import certificate_parts
+    from certus.display.render import parts_of
     from certus.domains import Unbounded
     from certus.runs.certification import CertifySettings, SmoothingSettings, fingerprint
     from certus.runs.directory import (
@@ -242,7 +242,7 @@ def certify(
     if as_json_:
         print_json(content)
     else:
-        show_parts(certificate_parts(certificate))
+        show_parts(parts_of(certificate))
         console.print(f"Written: {folder / NAME}, {TABLE}{f', {_PICTURE}' if drawn else ''}.")
     refuse_above(fail_above, *judged_bounds(certificate))
 
@@ -388,12 +388,10 @@ def compute(trained: LoadedRun, settings: CertifySettings, memory: FileMemory | 
 
 
 def draw_certificate(certificate: Certificate, path: Path, trained: LoadedRun) -> bool:
-    from certus.display.certificate_figures import draw_bracket
-
     try:
         run, data = trained.run.path, trained.data.name
         title = str(run) if run.name == data else f"{run}, on {data}"
-        draw_bracket(certificate, path, trained.data.units, title)
+        certificate.plot(path, title=title)
     except UnsupportedError as reason:
         messages.print(f"No picture: {reason}")
         return False
@@ -429,7 +427,7 @@ def certify_in_noise(
     as_json: bool,
 ) -> SmoothedCertificate:
     """Compute, write and show it; what the network said is kept until then."""
-    from certus.display.tables import smoothed_parts
+    from certus.display.render import parts_of
     from certus.runs.certification import fingerprint
     from certus.smoothing.sampling import DrawMemory
 
@@ -454,7 +452,7 @@ def certify_in_noise(
     if as_json:
         print_json(certificate.as_json())
     else:
-        show_parts(smoothed_parts(certificate))
+        show_parts(parts_of(certificate))
         console.print(f"Written: {folder / SMOOTHED}{f', {_SMOOTHED_PICTURE}' if drawn else ''}.")
     return certificate
 
@@ -477,10 +475,8 @@ def _kept(memory: DrawMemory) -> str:
 
 
 def _draw(certificate: SmoothedCertificate, path: Path, trained: LoadedRun) -> bool:
-    from certus.display.certificate_figures import draw_smoothed
-
     try:
-        draw_smoothed(certificate, path, trained.data.units, f"{trained.data.name}: {trained.run.path}")
+        certificate.plot(path, title=f"{trained.data.name}: {trained.run.path}")
     except UnsupportedError as reason:
         messages.print(f"No picture: {reason}")
         return False

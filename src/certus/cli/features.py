@@ -12,7 +12,7 @@ import typer
 from certus._format import at_least, at_most
 from certus.cli.options import Json, ModelFile, RunData, of_network, refuse_idle
 from certus.cli.output import console, messages, print_json, require_picture
-from certus.display.text import make_table, number
+from certus.display.text import number
 from certus.errors import require, require_number
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def list_features(
     """Move every feature alone, and sort them by what it may cost."""
     from certus.display.canvas import save_figure
     from certus.display.figures import sensitivity_figure
+    from certus.display.tables import sensitivity_table
     from certus.losses import ModelLoss
     from certus.runs.factory import features_of
     from certus.runs.sensitivity import check_move_cost, move_feature, spread_cost
@@ -127,18 +128,7 @@ def list_features(
             }
         )
         return
-    labelled = found[0].bracket.error_high is not None
-    columns = ("error at least", "at most") if labelled else ()
-    shown = make_table("feature", *columns, "loss at least", "at most", "rho")
-    for one in found:
-        bracket = one.bracket
-        cells = [at_least(bracket.loss_low), at_most(bracket.loss_high)]
-        if labelled:
-            assert bracket.error_low is not None
-            assert bracket.error_high is not None
-            cells = [at_least(bracket.error_low), at_most(bracket.error_high), *cells]
-        shown.add_row(one.feature.name, *cells, number(bracket.rho, 3))
-    console.print(shown)
+    console.print(sensitivity_table(found))
     words = ", ".join(f"{name} {number(value)}" for name, value in now.items())
     console.print(
         f"Each feature moves alone, by a root mean square of {share:g} of its standard deviation, on "

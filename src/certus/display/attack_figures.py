@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from certus.attacks.evaluation import Interval
@@ -17,7 +16,6 @@ from certus.display.canvas import (
     draw_lines,
     legend_below,
     new_figure,
-    save_figure,
     title_above,
 )
 from certus.errors import require
@@ -98,11 +96,6 @@ class Panel:
     mark: str = "budget of training"
     marks: Sequence[float] = ()
     towards: int = 0
-
-
-def draw_sweeps(panels: Sequence[Panel], path: Path, title: str = "") -> None:
-    """Write ``sweep_figure`` to a file."""
-    save_figure(sweep_figure(panels, title), path)
 
 
 def numbered_styles(names: Iterable[str]) -> dict[str, Style]:
@@ -200,26 +193,28 @@ def _mark(axes: Axes, place: float, words: str) -> None:
     )
 
 
-def nearest_line(name: str, distances: Sequence[float]) -> tuple[list[float], list[float], str]:
-    """Return distances that were found, the share of samples within each, and the entry of the legend.
+def nearest_lines(runs: Mapping[str, Sequence[float]]) -> list[Line]:
+    """Return the share of samples with an error within a distance, for each run; inf where none was found.
 
-    >>> nearest_line("mine", [0.2, math.inf, 0.1, 0.4])
-    ([0.1, 0.2, 0.4], [0.25, 0.5, 0.75], 'mine (none found for 1 of 4)')
+    >>> (line,) = nearest_lines({"mine": [0.2, math.inf, 0.1, 0.4]})
+    >>> line.x, line.y, line.name
+    ([0.0, 0.1, 0.2, 0.4], [0.0, 0.25, 0.5, 0.75], 'mine (none found for 1 of 4)')
     """
-    finite, total = sorted(value for value in distances if math.isfinite(value)), len(distances)
-    none = f" (none found for {total - len(finite)} of {total})" if len(finite) < total else ""
-    return finite, [(place + 1) / total for place in range(len(finite))], f"{name}{none}"
+    lines = []
+    for place, (name, distances) in enumerate(runs.items()):
+        finite, total = sorted(value for value in distances if math.isfinite(value)), len(distances)
+        none = f" (none found for {total - len(finite)} of {total})" if len(finite) < total else ""
+        shares = [(index + 1) / total for index in range(len(finite))]
+        colour = COLOURS[place % (len(COLOURS) - 1)]
+        lines.append(Line(f"{name}{none}", [0.0, *finite], [0.0, *shares], colour, step="post"))
+    return lines
 
 
 def nearest_figure(runs: Mapping[str, Sequence[float]], units: str, title: str = "") -> Figure:
-    """Draw the share of samples with an error within a distance, for each run; inf where none was found."""
-    figure, lines = new_figure(7.0, 4.0), []
+    """Draw ``nearest_lines``."""
+    figure = new_figure(7.0, 4.0)
     axes = figure.subplots()
-    for place, (name, distances) in enumerate(runs.items()):
-        finite, shares, label = nearest_line(name, distances)
-        colour = COLOURS[place % len(COLOURS)]
-        lines.append(Line(label, [0.0, *finite], [0.0, *shares], colour, step="post"))
-    draw_lines(axes, lines)
+    draw_lines(axes, nearest_lines(runs))
     axes.set_xlabel(broken(f"distance to the nearest error that was found ({units})", 6.0))
     axes.set(ylabel="share of the samples", ylim=(0, 1.02))
     axes.set_xlim(left=0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certus.bounds.smoothness import format_assumptions
@@ -21,7 +20,6 @@ from certus.display.canvas import (
     draw_lines,
     legend_below,
     new_figure,
-    save_figure,
     title_above,
 )
 from certus.display.tables import differing_words, error_name
@@ -36,6 +34,11 @@ _POINTS, _GRID = 60, 48
 _MAX_RADII = 200  # steps are smaller than a picture shows
 _BESIDE = 1e-6
 _BELOW = 0.02  # room under 0, where a line would lie on the axis and not be seen
+
+
+def units_of(certificate: Certificate | SmoothedCertificate) -> str:
+    """Return the units of distances; a certificate that was made in Python has no name for them."""
+    return str(certificate.about.get("units") or "the norm of the cost")
 
 
 def bracket_lines(certificate: Certificate, curve: Sequence[Bracket], quantity: str) -> list[Line]:
@@ -94,8 +97,9 @@ def accuracy_name(labels: str) -> str:
     return "accuracy" if labels == "given" else "share of unchanged predictions"
 
 
-def bracket_figure(certificate: Certificate, units: str, title: str = "") -> Figure:
+def bracket_figure(certificate: Certificate, title: str = "") -> Figure:
     """Draw loss, and for a classifier the error rate, against √ρ, and the accuracy against ε."""
+    units = units_of(certificate)
     positive = [rho for rho in certificate.rhos if rho > 0] or [0.01]
     low, high = min(positive) / 2, max(positive) * 1.1
     rhos = [low * (high / low) ** (index / (_POINTS - 1)) for index in range(_POINTS)]
@@ -145,11 +149,6 @@ def bracket_figure(certificate: Certificate, units: str, title: str = "") -> Fig
     return figure
 
 
-def draw_bracket(certificate: Certificate, path: Path, units: str, title: str = "") -> None:
-    """Write ``bracket_figure`` to a file."""
-    save_figure(bracket_figure(certificate, units, title), path)
-
-
 def _loss_name(certificate: Certificate) -> str:
     """Name the mean; that of a population is clipped even if that of the sample is not."""
     if certificate.clip is not None:
@@ -197,7 +196,7 @@ def quantity_name(quantity: Quantity, certificate: SmoothedCertificate) -> str:
     }[quantity.name]
 
 
-def smoothed_figure(certificate: SmoothedCertificate, units: str, title: str = "") -> Figure:
+def smoothed_figure(certificate: SmoothedCertificate, title: str = "") -> Figure:
     """Draw a panel for each quantity against the distance √ρ."""
     positive = [rho for rho in certificate.rhos if rho > 0] or [certificate.sigma**2]
     farthest = 1.1 * max(positive) ** 0.5
@@ -207,7 +206,7 @@ def smoothed_figure(certificate: SmoothedCertificate, units: str, title: str = "
     grid = figure.subplots(1, len(quantities), squeeze=False)[0]
     for axes, quantity in zip(grid, quantities, strict=True):
         draw_lines(axes, smoothed_lines(certificate, quantity, distances))
-        axes.set_xlabel(broken(f"{DISTANCE} ({units})", 4.2))
+        axes.set_xlabel(broken(f"{DISTANCE} ({units_of(certificate)})", 4.2))
         axes.set_ylabel(quantity_name(quantity, certificate))
         axes.set(xlim=(0, farthest), ylim=(-_BELOW * quantity.ceiling, 1.02 * quantity.ceiling))
         axes.legend(loc="upper left", frameon=False, fontsize=8)
@@ -216,8 +215,3 @@ def smoothed_figure(certificate: SmoothedCertificate, units: str, title: str = "
     )
     title_above(figure, f"{title}\n{scope}".strip())
     return figure
-
-
-def draw_smoothed(certificate: SmoothedCertificate, path: Path, units: str, title: str = "") -> None:
-    """Write ``smoothed_figure`` to a file."""
-    save_figure(smoothed_figure(certificate, units, title), path)

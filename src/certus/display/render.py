@@ -26,8 +26,8 @@ _PARTS: dict[type, Callable[[Any], list[Part]]] = {
     Fit: fit_parts,
 }
 _FIGURES: dict[type, Callable[[Any, str], Figure]] = {
-    Certificate: lambda result, title: bracket_figure(result, _units(result), title),
-    SmoothedCertificate: lambda result, title: smoothed_figure(result, _units(result), title),
+    Certificate: bracket_figure,
+    SmoothedCertificate: smoothed_figure,
     Fit: lambda result, title: training_figure([asdict(epoch) for epoch in result.history], title),
 }
 
@@ -57,7 +57,3 @@ def figure_of(result: object, path: Path | None = None, title: str = "") -> Figu
 
 def _kind(result: object) -> type:
     return next(kind for kind in _PARTS if isinstance(result, kind))
-
-
-def _units(result: Certificate | SmoothedCertificate) -> str:
-    return str(result.about.get("units", "the norm of the cost"))

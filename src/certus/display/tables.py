@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -13,6 +14,7 @@ from certus.certificates.certificate import Certificate
 from certus.certificates.files import OWN_LABELS
 from certus.display.text import Part, PlainTable, make_table, number
 from certus.evidence import Evidence
+from certus.runs.sensitivity import FeatureSensitivity
 from certus.smoothing.certificate import SmoothedCertificate
 from certus.training._fit import Fit
 
@@ -224,6 +226,26 @@ def smoothed_parts(certificate: SmoothedCertificate) -> list[Part]:
         "samples were used to choose the grid of gamma and the weights of the bound."
     )
     return parts
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Sensitivity
+# ---------------------------------------------------------------------------------------------------------
+
+
+def sensitivity_table(moves: Sequence[FeatureSensitivity]) -> PlainTable:
+    """Return a row for each feature that moves alone."""
+    labelled = any(move.bracket.error_low is not None for move in moves)
+    rates = ("error at least", "at most") if labelled else ()
+    table = make_table("feature", *rates, "loss at least", "at most", "rho")
+    for move in moves:
+        bracket = move.bracket
+        low, high = _sides(bracket.error_low, bracket.error_high)
+        errors = (low, "no proof" if bracket.error_high is None else high) if labelled else ()
+        low, high = _sides(bracket.loss_low, bracket.loss_high)
+        losses = (low, high if math.isfinite(bracket.loss_high) else "no proof")
+        table.add_row(move.feature.name, *errors, *losses, number(bracket.rho, 3))
+    return table
 
 
 # ---------------------------------------------------------------------------------------------------------

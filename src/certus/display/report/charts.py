@@ -11,7 +11,7 @@ from typing import Any
 
 from certus._format import at_least, at_most
 from certus.certificates.certificate import Bracket, Certificate
-from certus.display.attack_figures import failed_places, nearest_line
+from certus.display.attack_figures import failed_places, nearest_lines
 from certus.display.canvas import COLOURS, Line, folded
 from certus.display.certificate_figures import (
     DISTANCE,
@@ -21,6 +21,7 @@ from certus.display.certificate_figures import (
     quantity_name,
     smoothed_lines,
     smoothed_quantities,
+    units_of,
 )
 from certus.display.figures import TRAINING_CURVES, curve_words, epoch_marks, layer_words
 from certus.display.report.contents import RunReport, moved_features
@@ -35,14 +36,15 @@ _POINTS = 48
 # ---------------------------------------------------------------------------------------------------------
 
 
-def bracket_charts(certificate: Certificate, curve: Sequence[Bracket], units: str) -> dict[str, Chart]:
+def bracket_charts(certificate: Certificate, curve: Sequence[Bracket]) -> dict[str, Chart]:
     """Return the worst mean loss, and the worst error rate of a classifier, against √ρ."""
     clip = "" if certificate.clip is None else f", clipped at {certificate.clip:g}"
     names = {"loss": f"worst mean loss{clip}"}
     if certificate.error_found is not None:
         names["error"] = f"worst {error_name(certificate.labels)}"
+    distance = f"{DISTANCE} ({units_of(certificate)})"
     charts = {
-        quantity: _line_chart(bracket_lines(certificate, curve, quantity), f"{DISTANCE} ({units})", name)
+        quantity: _line_chart(bracket_lines(certificate, curve, quantity), distance, name)
         for quantity, name in names.items()
     }
     guessing = certificate.vacuous_loss
@@ -57,13 +59,13 @@ def bracket_charts(certificate: Certificate, curve: Sequence[Bracket], units: st
     return charts
 
 
-def accuracy_chart(certificate: Certificate, farthest: float, units: str) -> Chart:
+def accuracy_chart(certificate: Certificate, farthest: float) -> Chart:
     """Return the certified accuracy against ε."""
-    title = f"every sample moves by at most ε ({units})"
+    title = f"every sample moves by at most ε ({units_of(certificate)})"
     return _line_chart(accuracy_lines(certificate, farthest), title, accuracy_name(certificate.labels))
 
 
-def noise_charts(certificate: SmoothedCertificate, units: str) -> dict[str, Chart]:
+def noise_charts(certificate: SmoothedCertificate) -> dict[str, Chart]:
     """Return each quantity of a certificate by smoothing against √ρ."""
     farthest = 1.25 * (max(certificate.rhos) ** 0.5 or certificate.sigma)
     grid = (farthest * step / _POINTS for step in range(_POINTS + 1))
@@ -71,7 +73,7 @@ def noise_charts(certificate: SmoothedCertificate, units: str) -> dict[str, Char
     return {
         quantity.name: _line_chart(
             smoothed_lines(certificate, quantity, distances),
-            f"{DISTANCE} ({units})",
+            f"{DISTANCE} ({units_of(certificate)})",
             quantity_name(quantity, certificate),
         )
         for quantity in smoothed_quantities(certificate)
@@ -135,11 +137,8 @@ def attack_chart(reports: Sequence[RunReport], units: str) -> tuple[Chart, bool]
 
 def nearest_chart(reports: Sequence[RunReport], units: str) -> Chart | None:
     """Return the share of samples with an error within a distance."""
-    lines = []
-    for place, report in enumerate(reports):
-        if report.nearest is not None:
-            distances, shares, name = nearest_line(report.name, report.nearest.tolist())
-            lines.append(Line(name, [0.0, *distances], [0.0, *shares], _colour(place), step="post"))
+    distances = {report.name: report.nearest.tolist() for report in reports if report.nearest is not None}
+    lines = nearest_lines(distances)
     title = f"distance to the nearest error that was found ({units})"
     return _line_chart(lines, title, "share of the samples") if lines else None
 

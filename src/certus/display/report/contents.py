@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from certus._eval_mode import loss_eval_mode
-from certus._format import at_least, at_most
 from certus.attacks.evaluation import Evaluation, Trial, sweep, typical_length
 from certus.attacks.minimum_norm import minimum_norm_attack
 from certus.bounds import SmoothnessBound, input_smoothness
@@ -360,22 +359,6 @@ def _steepest_features(trained: LoadedRun, rows: Samples) -> list[Feature]:
     rise = slopes.double().abs().mean(0) * rows.inputs.double().std(0, correction=0)
     ranked = sorted(features_of(data), key=lambda feature: -float(rise[list(feature.columns)].sum()))
     return [feature for feature in ranked if spread_cost(data, rows, feature, SHARE) > 0][:_MAX_FEATURES]
-
-
-def sensitivity_table(moves: Sequence[FeatureSensitivity]) -> PlainTable:
-    """Return a row for each feature that moves alone."""
-    labelled = any(move.bracket.error_low is not None for move in moves)
-    rates = ("error at least", "at most") if labelled else ()
-    table = make_table("feature", *rates, "loss at least", "at most")
-    for move in moves:
-        bracket, cells = move.bracket, []
-        if labelled:
-            high = bracket.error_high
-            cells = [at_least(bracket.error_low or 0.0), "no proof" if high is None else at_most(high)]
-        finite = math.isfinite(bracket.loss_high)
-        cells += [at_least(bracket.loss_low), at_most(bracket.loss_high) if finite else "no proof"]
-        table.add_row(move.feature.name, *cells)
-    return table
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -36,13 +36,13 @@ def draw_figures(reports: Sequence[RunReport], folder: Path) -> list[str]:
 
 
 def _run_figures(report: RunReport) -> dict[str, Figure]:
-    figures, units = {}, report.trained.data.units
+    figures = {}
     if report.certificate is not None:
-        figures["brackets"] = bracket_figure(report.certificate, units, report.name)
+        figures["brackets"] = bracket_figure(report.certificate, report.name)
     if report.bound is not None and report.bound.curvature > 0:
         figures["smoothness"] = smoothness_figure(report.bound)
     if report.smoothed is not None:
-        figures["smoothing"] = smoothed_figure(report.smoothed, units, report.name)
+        figures["smoothing"] = smoothed_figure(report.smoothed, report.name)
     moves = report.sensitivity
     if moves and math.isfinite(moves[0].bracket.loss_high):
         clean = clean_metrics(report.trained.loss, report.chosen.data)

@@ -26,10 +26,15 @@ from certus.display.report.contents import (
     moved_table,
     report_commands,
     run_facts,
-    sensitivity_table,
 )
 from certus.display.report.summary import summary
-from certus.display.tables import accuracy_tables, bracket_tables, certificate_parts, smoothed_parts
+from certus.display.tables import (
+    accuracy_tables,
+    bracket_tables,
+    certificate_parts,
+    sensitivity_table,
+    smoothed_parts,
+)
 from certus.display.text import Part
 from certus.errors import UnsupportedError
 
@@ -131,7 +136,7 @@ class _Page:
         if certificate is None:
             return []
         curve = certificate.curve(self.grid)
-        charts = plots.bracket_charts(certificate, curve, report.trained.data.units)
+        charts = plots.bracket_charts(certificate, curve)
         identifiers = [f"bracket-{place}-{name}" for name in charts]
         self.slider.append(plots.SliderRow(place, report.name, certificate, identifiers))
         return self._place(f"bracket-{place}", charts) + _blocks(bracket_tables(certificate))
@@ -147,13 +152,13 @@ class _Page:
             for distance in (*one.epsilons, *(bracket.distance for bracket in one.curve()))
         ]
         farthest = 1.25 * max(distances, default=0.0) or 0.1
-        chart = plots.accuracy_chart(certificate, farthest, report.trained.data.units)
+        chart = plots.accuracy_chart(certificate, farthest)
         return self._place("", {f"accuracy-{place}": chart}) + _blocks(accuracy_tables(certificate))
 
     def _noise(self, place: int, report: RunReport) -> list[Block]:
         if report.smoothed is None:
             return []
-        charts = plots.noise_charts(report.smoothed, report.trained.data.units)
+        charts = plots.noise_charts(report.smoothed)
         return self._place(f"noise-{place}", charts) + _blocks(smoothed_parts(report.smoothed))
 
     def _smoothness(self, place: int, report: RunReport) -> list[Block]:
