@@ -12,7 +12,7 @@ import pandas
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes, load_iris
+from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -23,7 +23,13 @@ from torch import Tensor, nn
 import certus
 from certus.costs import Masked, WeightedL2
 from certus.errors import ArgumentError, CertusError
-from certus.estimators import RobustClassifier, RobustRegressor, load_estimator
+from certus.estimators import (
+    RobustClassifier,
+    RobustRegressor,
+    error_bound_scorer,
+    load_estimator,
+    loss_bound_scorer,
+)
 from certus.losses import CrossEntropy, ModelLoss
 from certus.storage.files import RunError
 
@@ -413,3 +419,15 @@ def test_a_regression_network_may_return_one_number_for_each_row() -> None:
     rows = np.random.default_rng(0).normal(size=(30, 3))
     model = RobustRegressor(network=Flat, epochs=3, random_state=0).fit(rows, rows.sum(1))
     assert model.predict(rows).shape == (30,)
+
+
+def test_scorers_are_the_bounds_of_certificates() -> None:
+    X, y = load_wine(return_X_y=True)
+    model = classifier(epochs=3).fit(X, y)
+    certificate = model.certify(X, y, 0.01)
+    assert loss_bound_scorer(0.01)(model, X, y) == -certificate.bound(0.01)
+    error = certificate.error_bound(0.01)
+    assert error is not None
+    assert error_bound_scorer(0.01)(model, X, y) == 1 - error
+    with pytest.raises(ArgumentError, match="`estimator` must be a classifier"):
+        error_bound_scorer(0.01)(RobustRegressor(epochs=1, random_state=0).fit(X, y), X, y)

@@ -76,9 +76,9 @@ class Torchattacks(Method):
     make: Callable[[Any], Any]
 
     def __post_init__(self) -> None:
-        made = hasattr(self.make, "model_name")  # an attack that has its model already
+        has_model = hasattr(self.make, "model_name")  # an attack that has its model already
         rule = "be a function from a model to an attack, such as `lambda model: torchattacks.PGD(model)`"
-        require(callable(self.make) and not made, "make", rule, type(self.make))
+        require(callable(self.make) and not has_model, "make", rule, type(self.make))
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
         _library("torchattacks")
@@ -137,8 +137,8 @@ def _check_bounds(bounds: tuple[float, float]) -> None:
 
 def _check_range(inputs: Tensor, low: float, high: float) -> None:
     inside = bool(((inputs >= low) & (inputs <= high)).all())  # NaN compares false
-    found = f"values from {float(inputs.min()):g} to {float(inputs.max()):g}"
-    require(inside, "inputs", f"lie between {low:g} and {high:g} for this attack", found)
+    values = f"values from {float(inputs.min()):g} to {float(inputs.max()):g}"
+    require(inside, "inputs", f"lie between {low:g} and {high:g} for this attack", values)
 
 
 def _checked(moved: object, inputs: Tensor) -> Tensor:

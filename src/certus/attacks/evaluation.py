@@ -95,10 +95,10 @@ class Evaluation:
         return float((self.l2.cpu().double() ** 2).mean())
 
     def __repr__(self) -> str:
-        shown = {"error": self.error, "loss": self.loss}
+        quantities = {"error": self.error, "loss": self.loss}
         intervals = [
             f"{name}={each.value:.4g} [{each.low:.4g}, {each.high:.4g}]"
-            for name, each in shown.items()
+            for name, each in quantities.items()
             if each
         ]
         return f"Evaluation({', '.join(intervals)}, samples={len(self.losses)}, confidence={self.confidence})"

@@ -100,10 +100,10 @@ def _project_l1(offset: Tensor, radius: Tensor) -> Tensor:
     levels = (ordered.cumsum(1) - radius) / count
     last = (ordered > levels).sum(1, keepdim=True).clamp_min(1) - 1  # levels rise as long as this holds
     level = levels.gather(1, last).clamp_min(0)
-    kept = (sizes - level).clamp_min(0)
+    shrunk = (sizes - level).clamp_min(0)
     # The level of a far point has few digits of a small radius: the rest is scaled away.
-    total = kept.sum(1, keepdim=True)
-    return offset.sign() * torch.where(total > radius, kept * (radius / _safe(total)), kept)
+    total = shrunk.sum(1, keepdim=True)
+    return offset.sign() * torch.where(total > radius, shrunk * (radius / _safe(total)), shrunk)
 
 
 def _shrinkage(offset: Tensor, radius: Tensor) -> Tensor:

@@ -1,7 +1,15 @@
 """Robust estimators for scikit-learn, and scorers by their certificates."""
 
 from certus.estimators.base import FeatureBracket, WorstCase
-from certus.estimators.robust import RobustClassifier, RobustRegressor
+from certus.estimators.robust import RobustClassifier, RobustRegressor, error_bound_scorer, loss_bound_scorer
 from certus.estimators.saving import load_estimator
 
-__all__ = ["FeatureBracket", "RobustClassifier", "RobustRegressor", "WorstCase", "load_estimator"]
+__all__ = [
+    "FeatureBracket",
+    "RobustClassifier",
+    "RobustRegressor",
+    "WorstCase",
+    "error_bound_scorer",
+    "load_estimator",
+    "loss_bound_scorer",
+]

@@ -1,36 +1,19 @@
-"""Shared base of the estimators: feature prices, network, training, certificates.
+"""Base of the estimators: feature prices, networks, training, certificates.
 
-What it costs to move each feature: from an estimator's ``feature_prices`` to a transport cost.
+Training minimises the robust surrogate on the (weighted) sample,
 
-    c(x, x₀) = Σ_j p_j (x_j − x₀_j)²
+    Σᵢ wᵢ φ_γ(θ; (xᵢ, yᵢ)) / Σᵢ wᵢ,      φ_γ = sup_x ℓ(θ; (x, y)) − γ c(x, xᵢ)          [eqn:inner-sup]
 
-A price of ∞ freezes a feature. Without prices p_j = 1/s_j², s_j the standard deviation of the feature in the
-training data: distances then count standard deviations, whatever the units of the features are.
-
-The network inside an estimator: made from sizes, a module or a factory, trained on scaled data.
+by Algorithm 1 in float64, at a given γ or at the γ that moves the sample by a mean cost of ρ. The cost is
+c(x, x₀) = Σ_j p_j (x_j − x₀_j)²; a price of ∞ freezes a feature. By default p_j = 1/s_j², s_j the standard
+deviation of the feature in the training data: distances then count standard deviations.
 
 A network made from sizes is trained on z = (x − mean)/spread, and in a regression towards (y − m)/s. After
 training both scalings are folded into its first and last layer,
 
     W₁ ← W₁ diag(1/spread),  b₁ ← b₁ − W₁ mean         W_L ← s·W_L,  b_L ← s·b_L + m
 
-so that what is kept, certified and saved is a plain network of the rows as they come.
-
-What happens between the epochs of an estimator's training: lines of progress, and an early end.
-
-The worst distribution that was found near a sample.
-
-Which features a model is fragile in: the worst case if one of them moves, and nothing else does.
-
-sup {E_P ℓ : W_c(P, P_n) ≤ by²},       c(x, x₀) = (x_j − x₀_j)²/s_j²,  ∞ if another feature moves
-
-What ``RobustClassifier`` and ``RobustRegressor`` share: training, certificates and files.
-
-Training minimises the robust surrogate on the (weighted) sample,
-
-    Σᵢ wᵢ φ_γ(θ; (xᵢ, yᵢ)) / Σᵢ wᵢ,      φ_γ = sup_x ℓ(θ; (x, y)) − γ c(x, xᵢ)          [eqn:inner-sup]
-
-by Algorithm 1 in float64, at a given γ or at the γ that moves the sample by a mean cost of ρ.
+so that the network that is certified and saved takes rows in their own units.
 """
 
 from __future__ import annotations
@@ -86,12 +69,12 @@ def read_prices(prices: Any, spreads: np.ndarray, names: np.ndarray | None) -> n
         prices: None, one number, one for each feature, or a mapping from names or positions of features;
             those that it does not name keep 1/s².
     """
-    count, found = len(spreads), 1 / spreads**2
+    count, chosen = len(spreads), 1 / spreads**2
     if isinstance(prices, Mapping):
         for key, price in prices.items():
             rule = f"be a number for {key!r}"
             require(isinstance(price, Real), "feature_prices", rule, repr(price))
-            found[_position(key, count, names)] = price
+            chosen[_position(key, count, names)] = price
     elif prices is not None:
         rule = f"be a number, one for each of the {count} features, or a mapping of names to prices"
         try:
@@ -99,12 +82,12 @@ def read_prices(prices: Any, spreads: np.ndarray, names: np.ndarray | None) -> n
         except (TypeError, ValueError):
             raise ArgumentError(f"`feature_prices` must {rule}; got {prices!r}.") from None
         require(values.shape in ((), (count,)), "feature_prices", rule, f"shape {values.shape}")
-        found = np.broadcast_to(values, (count,)).astype(np.float64)
+        chosen = np.broadcast_to(values, (count,)).astype(np.float64)
     rule = "be positive (∞ freezes a feature)"
-    require(bool((found > 0).all()), "feature_prices", rule, prices)
-    free = bool(np.isfinite(found).any())
+    require(bool((chosen > 0).all()), "feature_prices", rule, prices)
+    free = bool(np.isfinite(chosen).any())
     require(free, "feature_prices", "leave at least one feature free to move", prices)
-    return found
+    return chosen
 
 
 def _position(key: Any, count: int, names: np.ndarray | None) -> int:
@@ -112,8 +95,8 @@ def _position(key: Any, count: int, names: np.ndarray | None) -> int:
         return int(np.flatnonzero(names == key)[0])
     if isinstance(key, int | np.integer) and 0 <= key < count:
         return int(key)
-    known = f"one of {', '.join(map(str, names))}" if names is not None else f"a number from 0 to {count - 1}"
-    raise ArgumentError(f"`feature_prices` must name features, {known}; got {key!r}.")
+    legal = f"one of {', '.join(map(str, names))}" if names is not None else f"a number from 0 to {count - 1}"
+    raise ArgumentError(f"`feature_prices` must name features, {legal}; got {key!r}.")
 
 
 def cost_of(prices: np.ndarray) -> Cost:
@@ -142,37 +125,37 @@ def make_network(network: Any, inputs: int, outputs: int, *, certified: bool, se
             whole = all(isinstance(width, int | np.integer) and width >= 1 for width in widths)
             require(whole, "network", "have whole numbers of units, at least 1", network)
             sizes = [int(width) for width in widths]
-            made: Any = (
+            built: Any = (
                 certified_mlp(inputs, sizes, outputs)
                 if certified and sizes
                 else mlp(inputs, sizes, outputs, "softplus")
             )
         elif isinstance(network, nn.Module):
-            made = copy.deepcopy(network)
+            built = copy.deepcopy(network)
         else:
-            made = _called(network, inputs, outputs)
-    found: nn.Module = made.double()
+            built = _called(network, inputs, outputs)
+    module: nn.Module = built.double()
     with torch.no_grad():
         try:
-            shape = tuple(found.eval()(torch.zeros(2, inputs, dtype=torch.float64)).shape)
+            shape = tuple(module.eval()(torch.zeros(2, inputs, dtype=torch.float64)).shape)
         except (RuntimeError, TypeError, ValueError) as reason:
             raise ArgumentError(
                 f"`network` must take rows of {inputs} features; it fails: {reason}"
             ) from reason
     fits = shape == (2, outputs) or (outputs == 1 and shape == (2,))
     require(fits, "network", f"return outputs of shape (batch, {outputs})", f"shape {shape} for 2 rows")
-    return found
+    return module
 
 
 def _called(factory: Any, inputs: int, outputs: int) -> nn.Module:
     rule = "be widths such as (32,), a torch.nn.Module, or a function of `inputs` and `outputs`"
     require(callable(factory), "network", rule, factory)
-    known = {"inputs": inputs, "outputs": outputs}
-    names = [name for name in inspect.signature(factory).parameters if name in known]
-    made = factory(**{name: known[name] for name in names})
-    if not isinstance(made, nn.Module):
-        raise ArgumentError(f"`network` must make a torch.nn.Module; got {type(made)}.")
-    return made
+    offered = {"inputs": inputs, "outputs": outputs}
+    names = [name for name in inspect.signature(factory).parameters if name in offered]
+    module = factory(**{name: offered[name] for name in names})
+    if not isinstance(module, nn.Module):
+        raise ArgumentError(f"`network` must make a torch.nn.Module; got {type(module)}.")
+    return module
 
 
 @torch.no_grad()
@@ -201,10 +184,10 @@ class EpochLines(Callback):
         self._every = max(1, epochs // 10) if self._level < 2 else 1
 
     def on_epoch_end(self, state: TrainingState) -> None:
-        told = state.history[-1]
-        if told.epoch % self._every == 0:
-            gamma = "" if told.gamma is None else f"  gamma {told.gamma:.4g}"
-            print(f"epoch {told.epoch}: loss {told.loss:.6g}{gamma}")
+        entry = state.history[-1]
+        if entry.epoch % self._every == 0:
+            gamma = "" if entry.gamma is None else f"  gamma {entry.gamma:.4g}"
+            print(f"epoch {entry.epoch}: loss {entry.loss:.6g}{gamma}")
 
 
 class EarlyStopping(Callback):
@@ -277,15 +260,15 @@ def fragile(
     """Brackets for each feature, by the loss that was attained, the largest first."""
     require_number("by", by)
     inner = WeightedL2(torch.from_numpy(1 / spreads**2))
-    found = []
+    brackets = []
     for place, name in enumerate(names):
         cost = Masked(inner, feature_mask(len(names), [place]))
         certificate = certify_linear(module, data, rho=by**2, criterion=criterion, cost=cost) or certify(
             module, data, rho=by**2, criterion=criterion, cost=cost, progress=False
         )
         at = certificate.bracket(by**2)
-        found.append(FeatureBracket(name, at.loss_low, at.loss_high, at.error_low, at.error_high))
-    return sorted(found, key=lambda one: -one.loss_low)
+        brackets.append(FeatureBracket(name, at.loss_low, at.loss_high, at.error_low, at.error_high))
+    return sorted(brackets, key=lambda bracket: -bracket.loss_low)
 
 
 _RHO = 0.01
@@ -375,7 +358,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         if self.early_stopping:
             data, stopping = self._held_out(data, seed)
             callbacks.append(stopping)
-        found = fit(
+        fitted = fit(
             module,
             data,
             method=method,
@@ -394,9 +377,9 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         if inside:
             fold_inputs(module, torch.from_numpy(mean), torch.from_numpy(spread))
         self.module_, self.cost_ = module, cost_of(self.feature_prices_)
-        self.n_iter_ = len(found.history)
-        self.loss_curve_ = [epoch.loss * unit for epoch in found.history]
-        robust = found.robustness
+        self.n_iter_ = len(fitted.history)
+        self.loss_curve_ = [epoch.loss * unit for epoch in fitted.history]
+        robust = fitted.robustness
         self.gamma_ = None if robust is None else robust.gamma * unit
         self.rho_hat_ = 0.0 if robust is None else robust.rho_hat
         self.curvature_ = None
@@ -476,16 +459,16 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         return Samples(inputs, targets, counts)
 
     def worst_case(self, X: Any, y: Any, rho: float, *, sample_weight: Any = None) -> WorstCase:
-        """The worst distribution found within transport cost ρ of (X, y): moved rows with weights."""
-        found = self.certify(X, y, rho, sample_weight=sample_weight)
-        data, weights = found.worst_case_data(rho)
+        """The worst distribution certificate within transport cost ρ of (X, y): moved rows with weights."""
+        certificate = self.certify(X, y, rho, sample_weight=sample_weight)
+        data, weights = certificate.worst_case_data(rho)
         return WorstCase(
             X=data.inputs.numpy(),
             y=self._decoded(data.targets),
             weights=weights.numpy(),
             rho=float(rho),
-            loss=found.lower(rho),
-            bound=found.bound(rho),
+            loss=certificate.lower(rho),
+            bound=certificate.bound(rho),
         )
 
     def fragile_features(

@@ -1,4 +1,4 @@
-"""How concave is the inner problem at the data? The largest eigenvalue of ∇²_zz ℓ, sample by sample.
+"""Concavity of the inner problem at the data: the largest eigenvalue of ∇²_zz ℓ, sample by sample.
 
 f = ℓ − γc is strongly concave *at a point* when sγ > λ_max(∇²_zz ℓ), in the cost's norm. The paper finds
 it so at 98% of the training data (sec:mnist-real). It says nothing of the points between: *estimated*, never
@@ -94,12 +94,12 @@ def largest_curvature(
                 (bent,) = torch.autograd.grad(along, leaf, retain_graph=True, allow_unused=True)
             return torch.zeros_like(leaf) if bent is None else cost.whiten(bent)
 
-        found = _lanczos(product, cost.whiten(start), max_products, tolerance)
+        curvature = _lanczos(product, cost.whiten(start), max_products, tolerance)
     finite = torch.isfinite(losses.detach())
     return replace(
-        found,
-        largest=torch.where(finite, found.largest, torch.nan),
-        status=torch.where(finite, found.status, Status.NONFINITE),
+        curvature,
+        largest=torch.where(finite, curvature.largest, torch.nan),
+        status=torch.where(finite, curvature.status, Status.NONFINITE),
     )
 
 
@@ -176,8 +176,8 @@ def _lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tol
         image = torch.where(per_sample(finite.to(image.device), image), image, 0)
         diagonal.append(as_float64(inner(image, basis[-1])))
         for _ in range(2):  # once more, for what rounding left of the first pass
-            for known in basis:
-                image = image - per_sample(inner(image, known), image) * known
+            for vector in basis:
+                image = image - per_sample(inner(image, vector), image) * vector
         beside.append(as_float64(L2(image)))
         matrix = _tridiagonal(diagonal, beside[:-1])
         finite = finite & all_finite(matrix) & torch.isfinite(beside[-1])

@@ -1,40 +1,26 @@
-"""Maximisers of the inner problem (eqn:inner-sup).
+"""Maximisers of the inner problem (eqn:inner-sup): Algorithm 1 asks for an ε-approximate one, started at z₀.
 
-What a maximiser of the inner problem is: an objective goes in, an ``InnerSolution`` comes out.
+``MonotoneAscent`` is the loop of the safeguarded ascents. A step that does not raise f enough is taken back
+and shortened, so every sample is monotone. A sample whose gap is within the tolerance leaves the batch, and
+costs no more gradients; its last gradient allows one more step, to ``onward``, where f is not measured. The
+batch shrinks in sixteenths: convolutions keep memory for every batch size they meet, and meeting all of
+them would cost more than a few finished samples that ride along.
 
-Algorithm 1 (alg:thealg) asks for an ε-approximate maximiser of ℓ(θ; z) − γ c(z, z₀), started at z₀.
+``BarzilaiBorwein``, the default: x ← Π_Z(x + stride · (target(x) − x)). The stride is the secant estimate
+of the best one, 1/(1 − κ) with κ = ⟨Δx, Δtarget⟩/‖Δx‖²: the curvature of the loss along the last move, as a
+share of the penalty's. The first stride is 1, exact for a linear loss.
 
-The loop of a monotone ascent: every sample climbs by itself, and leaves the batch when it has arrived.
+``PaperAscent``: x ← Π_Z(x + (target(x) − x)/√t) for t = 1, …, steps (sec:toy, sec:mnist-real). For c = ‖z −
+z₀‖₂² the step is (1/2γ)/√t times ∇f. Taken literally, 1/√t times ∇f diverges for large γ; measured in units
+of 1/2γ it is exact for a linear loss, and it is what the authors ran.
 
-A step that does not raise f enough is taken back and shortened, so every sample is monotone. A sample whose
-gap is within the tolerance leaves the batch, and costs no more gradients. Its last gradient allows one more
-step, to ``onward``; f is not measured there. The batch shrinks in sixteenths: convolutions keep memory for
-every batch size they meet, and meeting all of them would cost more than a few finished samples that ride
-along.
-
-Safeguarded per-sample Barzilai-Borwein ascent, the default: few gradients, none after convergence.
-
-    x ← Π_Z(x + stride · (target(x) − x))
-
-The stride is the secant estimate of the best one, 1/(1 − κ) with κ = ⟨Δx, Δtarget⟩/‖Δx‖²: the curvature
-of the loss along the last move, as a share of the penalty's. The first stride is 1, exact for a linear loss.
-
-The paper's ascent: a fixed number of steps whose lengths fall as 1/√t (sec:toy, sec:mnist-real).
-
-    x ← Π_Z(x + (target(x) − x)/√t),   t = 1, …, steps
-
-For c = ‖z − z₀‖₂² the step is (1/2γ)/√t times ∇f. Taken literally, 1/√t times ∇f diverges for large γ;
-measured in units of 1/2γ it is exact for a linear loss, and it is what the authors ran.
-
-Proximal ascent for the costs without curvature, the squared sup-norm and squared L1 (alg:prox).
+``ProximalAscent``, for the costs without curvature, the squared sup-norm and squared L1 (alg:prox):
 
     x ← prox_{αγc(·, z₀)}(x + α∇ℓ(x)) = argmax_{z ∈ Z} ⟨∇ℓ(x), z⟩ − γ c(z, z₀) − ‖z − x‖₂²/2α
 
 As α → ∞ this is the maximiser for a linear loss, z₀ + sign(∇ℓ)·‖∇ℓ‖₁/2γ for the sup-norm, and there the
-first step goes. After it α follows the curvature that the loss has shown on the last move: where the step
-was a success, the secant of its slopes; where f did not rise, what the loss fell short of its tangent.
-
-Which maximiser goes best with a cost and a domain.
+first step goes. After it α follows the curvature of the loss on the last move: where the step was a
+success, the secant of its slopes; where f did not rise, what the loss fell short of its tangent.
 """
 
 from __future__ import annotations
@@ -61,31 +47,31 @@ Callback = Callable[[int, Tensor, Tensor], None]
 
 
 class Maximizer(ABC):
-    """Maximises f over Z, sample by sample, starting at z₀."""
+    """Maximiser of f over Z, sample by sample, starting at z₀."""
 
     @abstractmethod
     def maximize(self, objective: Objective, callback: Callback | None = None) -> InnerSolution:
-        """An approximate maximiser for each sample of the objective's batch."""
+        """Return an approximate maximiser for each sample of the objective's batch."""
 
     @property
     def compares_values(self) -> bool:
-        """Whether it compares values of the loss, which must then be the same at every look."""
+        """Whether it compares values of the loss, which must then be deterministic."""
         return False
 
     def careful(self) -> Maximizer:
-        """One that is good enough to measure with: itself, unless it stops early."""
+        """Return a maximiser that is precise enough to measure ρ̂: itself, unless it stops early."""
         return self
 
 
 def converged(objective: Objective) -> Status:
-    """The status of a sample that met the stopping rule."""
+    """Return the status of a sample that met the stopping rule."""
     return Status.CONVERGED if objective.support is Support.EXACT else Status.HEURISTIC
 
 
 def solution_at(
     objective: Objective, at: ObjectiveValue, gap: Tensor, gradients: int, status: Tensor, onward: Tensor
 ) -> InnerSolution:
-    """What is known about the points reached, each at the same price in gradients."""
+    """Return the solution at points that cost the same number of gradients."""
     return InnerSolution(
         inputs=at.point,
         onward=onward,
@@ -108,7 +94,7 @@ _HOPELESS = 1e-8  # a length that has failed down to here will not succeed
 
 @dataclass(frozen=True)
 class MonotoneAscent(Maximizer):
-    """Steps of a (batch,) length, in units of 1/2γ; what a step is, and its next length, is the subclass's.
+    """Monotone ascent with steps of a (batch,) length, in units of 1/2γ; subclasses define step and length.
 
     Args:
         tolerance: ε of Algorithm 1, in units of the loss: a sample stops when its gap is at most this.
@@ -187,9 +173,13 @@ class MonotoneAscent(Maximizer):
                     return assemble(finished)
                 size = share * -(-left // share)
                 if size < len(climbing):
-                    kept = climbing.int().argsort(descending=True, stable=True)[:size]
-                    objective, at, places = objective.select(kept), at.select(kept), places[kept]
-                    length, blocked, climbing = length[kept], blocked[kept], climbing[kept]
+                    remaining = climbing.int().argsort(descending=True, stable=True)[:size]
+                    objective, at, places = (
+                        objective.select(remaining),
+                        at.select(remaining),
+                        places[remaining],
+                    )
+                    length, blocked, climbing = length[remaining], blocked[remaining], climbing[remaining]
 
             new = self._evaluate(objective, self._step(objective, at, length))
             promised = _SUFFICIENT * length.clamp_max(1) * at.gain
@@ -204,7 +194,7 @@ class MonotoneAscent(Maximizer):
 
 
 def _resolution(value: Tensor) -> Tensor:
-    """(batch,) the smallest increase of f that this floating-point type can show."""
+    """Return (batch,) the smallest increase of f that this floating-point type resolves."""
     return 4 * torch.finfo(value.dtype).eps * value.abs()
 
 

@@ -1,4 +1,4 @@
-"""What solving the inner problem returns: outcomes are data, one entry per sample."""
+"""Solutions of the inner problem, with one status per sample."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""WRM: the perturbation of Algorithm 1, the surrogate φ_γ and the penalty that follows ρ.
+"""WRM: the method of Algorithm 1, the robust surrogate φ_γ, and the penalty that follows ρ.
 
-γ that follows a target transport cost ρ, one small step per batch.
+φ_γ(θ; z₀) = sup_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                                      [eqn:inner-sup]
+T_γ(θ; z₀) = argmax_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                               [eqn:transport-map]
 
 The dual γ ↦ γρ + E[φ_γ] (eqn:constrained) is convex with the derivative ρ − E[c(T_γ, Z)]: where the data
 are moved by more than ρ the penalty must rise, where by less it must fall. The step is taken on log γ and
@@ -9,16 +10,6 @@ relative to ρ, so that it has the same effect on every scale,
     log γ ← log γ + rate · min(E[c(T_γ, Z)]/ρ − 1, 1)
 
 Where ρ asks for a γ close to the threshold sγ = L⁺, E[c(T_γ, Z)] explodes as γ falls, and γ swings around.
-
-WRM: the perturbation of Algorithm 1, which solves the inner problem.
-
-φ_γ(θ; z₀) = sup_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                                      [eqn:inner-sup]
-T_γ(θ; z₀) = argmax_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                               [eqn:transport-map]
-
-The robust surrogate φ_γ and the transport map T_γ as functions of a loss and points.
-
-φ_γ(θ; z₀) = sup_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                                      [eqn:inner-sup]
-T_γ(θ; z₀) = argmax_{z ∈ Z} ℓ(θ; z) − γ c(z, z₀)                               [eqn:transport-map]
 """
 
 from __future__ import annotations
@@ -76,24 +67,24 @@ class PenaltyControl:
         guess = math.sqrt(mean / self.rho) if mean is not None and mean > 0 else 1.0
         self.gamma = max(guess, self.gamma_min)
 
-    def update(self, found: InnerSolution, weights: torch.Tensor | None = None) -> None:
+    def update(self, solution: InnerSolution, weights: torch.Tensor | None = None) -> None:
         """One step on log γ, from the mean transport cost of this batch over all processes."""
         assert self.gamma is not None
-        finite = torch.isfinite(found.value) & torch.isfinite(found.transport_cost)
-        mean = _mean(found.transport_cost, finite, weights)
+        finite = torch.isfinite(solution.value) & torch.isfinite(solution.transport_cost)
+        mean = _mean(solution.transport_cost, finite, weights)
         if mean is not None:
             excess = min(mean / self.rho - 1, 1.0)
             self.gamma = max(self.gamma * math.exp(_RATE * excess), self.gamma_min)
 
 
-def _mean(values: torch.Tensor, known: torch.Tensor, weights: torch.Tensor | None) -> float | None:
-    """The mean of the known ones over all processes, from sums and weights; None of nothing."""
-    known_here = known.cpu()
-    share = known_here.double() if weights is None else known_here * weights.cpu().double()
-    sums = (torch.where(known_here, values.cpu().double(), 0.0) * share).sum()
+def _mean(values: torch.Tensor, valid: torch.Tensor, weights: torch.Tensor | None) -> float | None:
+    """Return the mean of the valid values over all processes; None if there is none."""
+    valid_here = valid.cpu()
+    share = valid_here.double() if weights is None else valid_here * weights.cpu().double()
+    sums = (torch.where(valid_here, values.cpu().double(), 0.0) * share).sum()
     total = torch.stack([sums, share.sum()])
     if distributed.is_available() and distributed.is_initialized():
-        total = total.to(values.device)  # processes share devices that have float64: MPS knows one only
+        total = total.to(values.device)  # processes share devices that have float64: MPS has one only
         distributed.all_reduce(total)
     return float(total[0] / total[1]) if total[1] > 0 else None
 
@@ -229,14 +220,14 @@ class WRM(Method):
         self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, weights: Tensor | None = None
     ) -> Perturbation:
         """The ``onward`` points of ``solve``, its targets, and φ, c, gradients and convergence by sample."""
-        found = self.solve(loss, inputs, targets, weights=weights)
-        told = {
-            "phi": found.value,
-            "rho_running": found.transport_cost,
-            "gradients": found.gradients,
-            "converged": found.converged,
+        solution = self.solve(loss, inputs, targets, weights=weights)
+        measured = {
+            "phi": solution.value,
+            "rho_running": solution.transport_cost,
+            "gradients": solution.gradients,
+            "converged": solution.converged,
         }
-        return Perturbation(found.onward, found.targets, told)
+        return Perturbation(solution.onward, solution.targets, measured)
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
         """T̂_γ(inputs), detached: the ``onward`` points of ``solve``. Shapes (batch, …) → (batch, …)."""
@@ -296,15 +287,15 @@ class WRM(Method):
             gamma = self.gamma
             assert gamma is not None
             objective = replace(objective, gamma=penalties(gamma, origin))
-            found = self.maximizer.maximize(objective, callback)
+            solution = self.maximizer.maximize(objective, callback)
             if self.label_cost is not None:
-                found = self._over_labels(objective, found, self.label_cost)
+                solution = self._over_labels(objective, solution, self.label_cost)
         if self._control is not None and self.training:
-            self._control.update(found, weights)
-        return found
+            self._control.update(solution, weights)
+        return solution
 
     def _over_labels(
-        self, objective: Objective, found: InnerSolution, label_cost: LabelCost
+        self, objective: Objective, solution: InnerSolution, label_cost: LabelCost
     ) -> InnerSolution:
         """max over labels of φ_γ(x₀, y) − γ·price·1{y ≠ y₀}."""
         given = objective.targets
@@ -318,8 +309,8 @@ class WRM(Method):
                 value=other.value - objective.gamma * price,
                 transport_cost=other.transport_cost + price,
             )
-            found = found.better(priced)
-        return found
+            solution = solution.better(priced)
+        return solution
 
 
 def robust_surrogate(
@@ -346,12 +337,12 @@ def robust_surrogate(
     """
     maximizer = maximizer or _precise(cost, domain)
     wrm = WRM(gamma, cost=cost, domain=domain, maximizer=maximizer, label_cost=label_cost)
-    found = wrm.solve(loss, inputs, targets)
+    solution = wrm.solve(loss, inputs, targets)
     if not torch.is_grad_enabled():
-        return found.value
-    losses = evaluate_loss(loss, found.inputs, found.targets)
+        return solution.value
+    losses = evaluate_loss(loss, solution.inputs, solution.targets)
     # The attained value; the difference of the losses is 0, and carries the gradient in θ.
-    return found.value + (losses - losses.detach())
+    return solution.value + (losses - losses.detach())
 
 
 def transport_map(

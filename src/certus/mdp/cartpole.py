@@ -117,11 +117,11 @@ def make_cartpole(
 ) -> gymnasium.Env[np.ndarray, int]:
     """gymnasium's CartPole-v1 with this physics, its limits and the paper's cap on an episode."""
     require_count("step_limit", step_limit)
-    made: gymnasium.Env[np.ndarray, int] = _gymnasium().make(
+    env: gymnasium.Env[np.ndarray, int] = _gymnasium().make(
         "CartPole-v1", max_episode_steps=step_limit, disable_env_checker=True
     )
-    set_physics(made.unwrapped, system)
-    return made
+    set_physics(env.unwrapped, system)
+    return env
 
 
 def make_cartpoles(
@@ -130,11 +130,11 @@ def make_cartpoles(
     """``count`` of them side by side, vectorised by gymnasium itself."""
     require_count("count", count)
     require_count("step_limit", step_limit)
-    made: gymnasium.vector.VectorEnv[Any, Any, Any] = _gymnasium().make_vec(
+    env: gymnasium.vector.VectorEnv[Any, Any, Any] = _gymnasium().make_vec(
         "CartPole-v1", count, vectorization_mode="vector_entry_point", max_episode_steps=step_limit
     )
-    set_physics(made.unwrapped, system)
-    return made
+    set_physics(env.unwrapped, system)
+    return env
 
 
 def set_physics(env: Any, system: CartPole) -> None:

@@ -209,8 +209,8 @@ class _Student:
     def update(self, states: Tensor, actions: Tensor, following: Tensor, ended: Tensor) -> None:
         moved, cost = following, 0.0
         if self.transition is not None:
-            found = self.transition.solve(following, self.value if self.settings.q_term else None)
-            moved, cost = found.inputs, float(found.transport_cost.mean())
+            solution = self.transition.solve(following, self.value if self.settings.q_term else None)
+            moved, cost = solution.inputs, float(solution.transport_cost.mean())
         self.transport.append(cost)
         with torch.no_grad():
             goal = self.settings.reward(states) + self.settings.discount * (1 - ended) * self.value(moved)

@@ -226,6 +226,6 @@ def cartpole_optimum(
     """
     covering = cartpole_learner().covering
     model = cell_model(covering, system)
-    found = robust_optimum(model.following, model.rewards, model.costs, rho=rho, discount=discount)
-    policy = TabularPolicy(found.table[:-1].copy(), covering, ANGLES)
-    return policy, value_at_start(found.values, covering)
+    optimum = robust_optimum(model.following, model.rewards, model.costs, rho=rho, discount=discount)
+    policy = TabularPolicy(optimum.table[:-1].copy(), covering, ANGLES)
+    return policy, value_at_start(optimum.values, covering)

@@ -121,8 +121,8 @@ def check_reward(reward: Reward, states: Tensor, *, gradient: bool = True) -> No
     with torch.enable_grad():
         values = reward(states.detach().clone().requires_grad_())
     if not isinstance(values, Tensor) or values.shape != (len(states),):
-        found = tuple(values.shape) if isinstance(values, Tensor) else type(values)
-        raise LossError(f"`reward` must return one number per state, shape ({len(states)},); got {found}.")
+        shape = tuple(values.shape) if isinstance(values, Tensor) else type(values)
+        raise LossError(f"`reward` must return one number per state, shape ({len(states)},); got {shape}.")
     if gradient and not values.requires_grad:
         raise LossError(
             "`reward` has no gradient in the state, and the robust transition follows one. "

@@ -93,10 +93,10 @@ def _block(inputs: int, outputs: int, stride: int) -> Residual:
 
 def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
     # Without a bias: the normalisation behind it would take it away again.
-    made = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+    convolution = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
     # Convolutions on processors are quicker with the channels innermost; what follows takes it over.
-    made.weight.data = made.weight.data.contiguous(memory_format=torch.channels_last)
-    return made
+    convolution.weight.data = convolution.weight.data.contiguous(memory_format=torch.channels_last)
+    return convolution
 
 
 UNITS: dict[str, type[LogCosh | SmoothAbs]] = {"logcosh": LogCosh, "smoothabs": SmoothAbs}

@@ -133,7 +133,7 @@ def _parse_mlp(spec: str, inputs: int, outputs: int) -> nn.Module:
 def _from_file(spec: str, code: OwnCode, shape: tuple[int, ...], outputs: int) -> nn.Module:
     try:
         factory = code.factory()
-        model = factory(**_asked_for(spec, factory, {"shape": shape, "classes": outputs}))
+        model = factory(**_arguments_of(spec, factory, {"shape": shape, "classes": outputs}))
     except ArgumentError:
         raise
     except (Exception, SystemExit) as reason:
@@ -144,8 +144,8 @@ def _from_file(spec: str, code: OwnCode, shape: tuple[int, ...], outputs: int) -
     return model
 
 
-def _asked_for(spec: str, factory: Callable[..., object], known: dict[str, object]) -> dict[str, object]:
-    """What a factory takes of the data, by the names of its parameters."""
+def _arguments_of(spec: str, factory: Callable[..., object], offered: dict[str, object]) -> dict[str, object]:
+    """Return the arguments of a factory by the names of its parameters."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):  # none that Python knows
@@ -153,8 +153,8 @@ def _asked_for(spec: str, factory: Callable[..., object], known: dict[str, objec
     taken = {}
     for each in parameters:
         plain = each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
-        if plain and each.name in known:
-            taken[each.name] = known[each.name]
+        if plain and each.name in offered:
+            taken[each.name] = offered[each.name]
         elif each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             raise ArgumentError(
                 f"`model` {spec} must take no parameters but `shape`, that of one input, and `classes`, the "

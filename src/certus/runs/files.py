@@ -42,7 +42,7 @@ from certus.storage.files import (
 from certus.storage.tensors import digest
 from certus.storage.write import add_checksum, verify_checksum, without_checksum
 from certus.training import Fit
-from certus.training.metrics import class_verdict, clean_metrics, regression_verdict
+from certus.training.metrics import classification_report, clean_metrics, regression_report
 
 _CLASSES: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -231,8 +231,8 @@ def measure_result(done: Fit, loss: ModelLoss, data: SplitDataset) -> dict[str, 
     if done.proof is not None:
         result["proof"] = {"gamma": done.proof.gamma, **done.proof.as_json()}
     if data.classes is None:
-        return result | {"regression": regression_verdict(loss, data)}
-    return result | {"classes": class_verdict(loss, data).as_json()}
+        return result | {"regression": regression_report(loss, data)}
+    return result | {"classes": classification_report(loss, data).as_json()}
 
 
 def read_result(path: Path) -> dict[str, Any]:

@@ -76,8 +76,9 @@ def measure_robustness(
     assert isinstance(method.gamma, float | int)
     careful, sums = method.careful(), Sums()
     for batch in _portions(data, batch_size, fabric):
-        told = careful.perturb(loss, batch.inputs, batch.targets).measured
-        sums.add(batch.weights, rho_hat=told["rho_running"], phi=told["phi"], gradients=told["gradients"])
+        measured = careful.perturb(loss, batch.inputs, batch.targets).measured
+        names = {"rho_hat": "rho_running", "phi": "phi", "gradients": "gradients"}
+        sums.add(batch.weights, **{name: measured[key] for name, key in names.items()})
     return Robustness(gamma=float(method.gamma), status=RobustnessStatus.FIXED, **sums.means(fabric))
 
 
@@ -114,18 +115,18 @@ def _search(
     low, high = -math.inf, math.inf  # log γ with ρ̂ > ρ, and with ρ̂ < ρ
     tried: list[Robustness] = []
     for _ in range(_MOST_PASSES):
-        found = measure_robustness(method, loss, data, batch_size, fabric)
-        tried.append(found)
-        if abs(found.rho_hat - rho) <= _CLOSE * rho:
-            return replace(found, status=RobustnessStatus.REACHED)
-        if found.rho_hat < rho and method.at_floor:
-            return replace(found, status=RobustnessStatus.FLOOR)
-        here = math.log(found.gamma)
-        low, high = (here, high) if found.rho_hat > rho else (low, here)
+        robustness = measure_robustness(method, loss, data, batch_size, fabric)
+        tried.append(robustness)
+        if abs(robustness.rho_hat - rho) <= _CLOSE * rho:
+            return replace(robustness, status=RobustnessStatus.REACHED)
+        if robustness.rho_hat < rho and method.at_floor:
+            return replace(robustness, status=RobustnessStatus.FLOOR)
+        here = math.log(robustness.gamma)
+        low, high = (here, high) if robustness.rho_hat > rho else (low, here)
         if high - low < _SAME:
             break
         method.load_state_dict({"gamma": max(math.exp(_next_guess(tried, rho, low, high)), method.gamma_min)})
-    nearest = min(tried, key=lambda found: abs(found.rho_hat - rho))
+    nearest = min(tried, key=lambda robustness: abs(robustness.rho_hat - rho))
     method.load_state_dict({"gamma": nearest.gamma})
     return replace(nearest, status=RobustnessStatus.MISSED)
 

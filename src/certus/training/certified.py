@@ -188,11 +188,11 @@ def read_structure(model: nn.Module, shape: Shape, metric: Tensor | None) -> Str
     Args:
         metric: (inputs,) factors in front of the first layer, of a weighted cost; None if all are 1.
     """
-    for found in validate(model, shape):
+    for problem in validate(model, shape):
         raise UnsupportedError(
-            f"The layer {found.path or 'the model itself'} ({found.kind})"
-            f"{f' in {found.line}' if found.line else ''} cannot be certified: "
-            f"{found.reason}. Put in its place: {found.replacement}."
+            f"The layer {problem.path or 'the model itself'} ({problem.kind})"
+            f"{f' in {problem.line}' if problem.line else ''} cannot be certified: "
+            f"{problem.reason}. Put in its place: {problem.replacement}."
         )
     for path, module in model.named_modules():
         if is_parametrized(module):
@@ -448,10 +448,10 @@ class CertifiedProjection:
         loss = ModelLoss(network, self._theta.criterion)
         inputs, targets = self._samples.inputs.cpu().double(), self._samples.targets.cpu()
         try:
-            found = largest_curvature(loss, inputs, targets, cost=cost, max_products=_PRODUCTS)
+            curvature = largest_curvature(loss, inputs, targets, cost=cost, max_products=_PRODUCTS)
         except UnsupportedError:
             return -math.inf  # in this norm curvature is no eigenvalue
-        return float(found.largest.nan_to_num(-math.inf).max())
+        return float(curvature.largest.nan_to_num(-math.inf).max())
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,10 @@ class RobustTraining(Callback):  # type: ignore[misc, unused-ignore]  # Any, whe
         def training_step(batch: Any, *others: Any, **named: Any) -> Any:
             if not isinstance(batch, tuple | list) or len(batch) < 2:
                 raise ArgumentError(f"`batch` must be a sequence (inputs, targets, …); got {type(batch)}.")
-            found = self.method.perturb(loss, batch[0], batch[1])
-            told = {name: float(values.cpu().double().mean()) for name, values in found.measured.items()}
-            pl_module.log_dict(told, on_step=False, on_epoch=True, batch_size=len(batch[0]))
-            return step((found.inputs, found.targets, *batch[2:]), *others, **named)
+            perturbed = self.method.perturb(loss, batch[0], batch[1])
+            means = {name: float(values.cpu().double().mean()) for name, values in perturbed.measured.items()}
+            pl_module.log_dict(means, on_step=False, on_epoch=True, batch_size=len(batch[0]))
+            return step((perturbed.inputs, perturbed.targets, *batch[2:]), *others, **named)
 
         pl_module.training_step = training_step
 

@@ -1,12 +1,8 @@
-"""Batches of a training loop, reproducible for any source, seed, epoch and rank.
+"""Batches of a training loop, reproducible for any source of samples.
 
-Which samples a step sees: a function of the seed, the epoch and the rank, and of nothing else.
-
-What a training loop reads: every step's batch, and passes over all samples, whatever they come from.
-
-A step is a function of the seed, the epoch, its number and the rank, and of nothing else: torch's random
-numbers are set anew before its batch is read, so that random transforms repeat, too. A loader decides on
-its own order; it is given the epoch's seed when it is opened.
+A batch is a function of the seed, the epoch, the step and the rank: torch's random numbers are set anew
+before it is read, so that random transforms repeat, too. A loader decides on its own order; it is given the
+epoch's seed when it is opened.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from certus.errors import ArgumentError, as_count, require
 
 @dataclass(frozen=True)
 class BatchOrder:
-    """The batches of every epoch, cut into equal shares for each process.
+    """Order of the batches of every epoch, cut into equal shares for each process.
 
     Attributes:
         count: samples; batch_size: samples of one step over *all* processes.
@@ -73,7 +69,7 @@ class BatchOrder:
 
 
 def mix(*numbers: int) -> int:
-    """One seed from several numbers, so that neighbours have nothing in common (FNV-1a over 32-bit words)."""
+    """Return one seed from several numbers, decorrelated for neighbours (FNV-1a over 32-bit words)."""
     state = 0xCBF29CE484222325
     for number in numbers:
         state = ((state ^ (number & 0xFFFFFFFF)) * 0x100000001B3) % 2**64
@@ -81,7 +77,7 @@ def mix(*numbers: int) -> int:
 
 
 class Feed(Protocol):
-    """Samples for a loop."""
+    """Samples of a training loop, batch by batch."""
 
     @property
     def batch_size(self) -> int:
@@ -89,20 +85,20 @@ class Feed(Protocol):
 
     @property
     def count(self) -> int | None:
-        """How many samples there are; None where nobody knows."""
+        """Number of samples; None if unknown."""
 
     @property
     def steps(self) -> int | None:
-        """Of one epoch; None where nobody knows."""
+        """Number of steps of an epoch; None if unknown."""
 
     def epoch(self, number: int, first: int = 0) -> Iterator[tuple[int, Samples, int]]:
         """(step, this process's share of the batch, size of the whole batch), from step ``first`` on."""
 
     def some(self, count: int) -> Samples:
-        """At most so many samples, spread over the data where that costs nothing."""
+        """Return at most ``count`` samples, spread over the data where that costs nothing."""
 
     def portions(self) -> Iterator[Samples]:
-        """This process's share of one pass over all samples."""
+        """Yield this process's share of one pass over all samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,8 +176,10 @@ class Loaded:
             yield self._share(batch)
 
     def _seeded(self, number: int) -> Iterator[tuple[int, Samples]]:
-        """The batches of an epoch. A loader draws its order with the first of them: that is read with the
-        epoch's seed, which all processes share."""
+        """Yield the batches of an epoch.
+
+        A loader draws its order with the first of them, which is read with the seed that all processes share.
+        """
         torch.manual_seed(mix(self.seed, number))
         batches, step = self.stream.batches(), 0
         while (batch := next(batches, None)) is not None:
@@ -207,7 +205,7 @@ def make_feed(
     processes: int = 1,
     device: torch.device | None = None,
 ) -> Feed:
-    """A feed of samples in the model's precision.
+    """Return a feed of samples in the model's precision.
 
     Args:
         batch_size: samples of one step, over all processes; 128 when None. A loader has its own.
@@ -235,7 +233,7 @@ def make_feed(
 
 
 def in_memory(samples: Samples, model: nn.Module, device: torch.device) -> Samples:
-    """All samples on the device, in the model's precision, with weights whose mean is 1."""
+    """Return all samples on the device, in the model's precision, with weights of mean 1."""
     if samples.weights is not None:
         samples = replace(samples, weights=checked_weights(samples.weights, len(samples)))
     return _placed(samples, device, _precision(model))
@@ -246,7 +244,7 @@ def _precision(model: nn.Module) -> torch.dtype:
 
 
 def _placed(batch: Samples, device: torch.device, dtype: torch.dtype) -> Samples:
-    """On the device, floating-point numbers in the model's precision."""
+    """Return the batch on the device, floating-point numbers in the model's precision."""
 
     def moved(values: Tensor) -> Tensor:
         return values.to(device, dtype if values.is_floating_point() else None)

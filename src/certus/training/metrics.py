@@ -1,12 +1,7 @@
-"""Training metrics, clean evaluation and the classification report.
+"""Training metrics, evaluation on unmoved data, and reports on the test data.
 
-What is measured in training, kept as sums and counts so that processes and resumed runs add up exactly.
-
-What a model is worth on data as they are, without any perturbation.
-
-What accuracy hides: which labels a model never gives, how well it knows each, and errors in real units.
-
-With 88% of the rows in one class, a model that knows nothing is right in 88% of them.
+Metrics are kept as sums and counts, so that processes and resumed runs add up exactly. Reports show what
+accuracy hides: with 88% of the rows in one class, a model that has learnt nothing is right in 88% of them.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ class Sums:
     totals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def add(self, weights: Tensor | None = None, **quantities: Tensor) -> None:
-        """Add (batch,) tensors, each sample as often as its weight says; what is not measured is left out."""
+        """Add (batch,) tensors, weighted by sample; quantities that are not measured are left out."""
         for name, values in quantities.items():
             total, count = self.totals.get(name, (0.0, 0.0))
             summed, more = values.detach().cpu().double(), float(len(values))
@@ -60,7 +55,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class EpochMetrics:
-    """One epoch, while θ moved; None where a method does not measure it.
+    """Metrics of one epoch, while θ moved; None where a method does not measure them.
 
     Attributes:
         loss: mean training loss at the moved inputs.
@@ -70,7 +65,7 @@ class EpochMetrics:
         gradients: mean gradients per sample of the inner problem.
         converged: share of inner problems that met their tolerance.
         gamma: penalty at the end of the epoch.
-        calibration_loss, calibration_accuracy: on the calibration split as it is.
+        calibration_loss, calibration_accuracy: on the unmoved calibration split.
         seconds: wall time of the epoch.
         curvature: L̄, *proven* for the weights at the end of the epoch; None unless training is certified.
     """
@@ -91,7 +86,7 @@ class EpochMetrics:
 
 @torch.no_grad()
 def clean_metrics(loss: ModelLoss, data: Samples, batch_size: int = 1024) -> dict[str, float]:
-    """Mean loss, and accuracy for labels, of the data as they are, in eval mode.
+    """Return mean loss, and accuracy for labels, on unmoved data, in eval mode.
 
     >>> from certus.models import toy_mlp
     >>> sorted(clean_metrics(ModelLoss(toy_mlp()), Samples(torch.zeros(3, 2), torch.tensor([0, 1, 0]))))
@@ -102,13 +97,13 @@ def clean_metrics(loss: ModelLoss, data: Samples, batch_size: int = 1024) -> dic
         for first in range(0, len(data), batch_size):
             batch = data[first : first + batch_size]
             outputs = loss.outputs(batch.inputs)
-            told = right_or_wrong(outputs, batch.targets)
-            sums.add(batch.weights, loss=loss.criterion(outputs, batch.targets), **told)
+            right = right_or_wrong(outputs, batch.targets)
+            sums.add(batch.weights, loss=loss.criterion(outputs, batch.targets), **right)
     return {name: total / count for name, (total, count) in sums.totals.items()}
 
 
 def right_or_wrong(outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """Whether each sample is classified right; nothing in regression."""
+    """Return whether each sample is classified right; empty in regression."""
     return {} if targets.is_floating_point() else {"accuracy": predicted(outputs) == targets}
 
 
@@ -116,10 +111,12 @@ _BATCH = 1024
 
 
 @dataclass(frozen=True, eq=False)
-class ClassVerdict:
-    """Attributes:
-    confusion: (classes, classes) counts: true labels in rows, predicted ones in columns.
-    names: of the classes.
+class ClassificationReport:
+    """Confusion matrix of a classifier, with recall by class.
+
+    Attributes:
+        confusion: (classes, classes) counts: true labels in rows, predicted ones in columns.
+        names: of the classes.
     """
 
     confusion: Tensor
@@ -127,7 +124,7 @@ class ClassVerdict:
 
     @property
     def recall(self) -> list[float | None]:
-        """Of each class the share that is recognised; None for a class without samples."""
+        """Recall of each class; None for a class without samples."""
         counts = self.confusion.sum(1)
         return [
             int(self.confusion[at, at]) / int(count) if count else None for at, count in enumerate(counts)
@@ -135,13 +132,13 @@ class ClassVerdict:
 
     @property
     def balanced_accuracy(self) -> float:
-        """Mean recall of the classes that there are."""
-        known = [one for one in self.recall if one is not None]
-        return sum(known) / len(known)
+        """Mean recall of the classes that have samples."""
+        recalls = [recall for recall in self.recall if recall is not None]
+        return sum(recalls) / len(recalls)
 
     @property
     def majority(self) -> tuple[int, float]:
-        """The most frequent class, and its share: what always answering it would reach."""
+        """Most frequent class and its share, the accuracy of always predicting it."""
         counts = self.confusion.sum(1)
         return int(counts.argmax()), float(counts.max()) / float(counts.sum())
 
@@ -164,17 +161,16 @@ class ClassVerdict:
         }
 
 
-def class_verdict(loss: ModelLoss, data: SplitDataset) -> ClassVerdict:
-    """Count true and predicted labels of the test data as they are."""
+def classification_report(loss: ModelLoss, data: SplitDataset) -> ClassificationReport:
+    """Count true and predicted labels of the unmoved test data."""
     classes = data.classes or 0
     pairs = data.test.targets * classes + predicted(_outputs(loss, data.test))
     counts = torch.bincount(pairs, minlength=classes**2).reshape(classes, classes)
-    return ClassVerdict(counts, data.class_names or tuple(map(str, range(classes))))
+    return ClassificationReport(counts, data.class_names or tuple(map(str, range(classes))))
 
 
-def regression_verdict(loss: ModelLoss, data: SplitDataset) -> dict[str, float]:
-    """Root mean squared error on the test data as they are, in the target's own units; and R², the share of
-    variance that is explained, unless there is no variance."""
+def regression_report(loss: ModelLoss, data: SplitDataset) -> dict[str, float]:
+    """Return the RMSE on the unmoved test data, in the target's units, and R² unless the variance is 0."""
     outputs, targets = _outputs(loss, data.test).double().flatten(), data.test.targets.double().flatten()
     squared = float(((outputs - targets) ** 2).mean())
     variance = float(targets.var(correction=0))
@@ -184,13 +180,13 @@ def regression_verdict(loss: ModelLoss, data: SplitDataset) -> dict[str, float]:
 
 
 def balanced(data: SplitDataset) -> SplitDataset:
-    """With weights on the training samples that make every class count alike; their mean is 1."""
+    """Weight the training samples so that every class counts alike; the mean weight is 1."""
     train = replace(data.train, weights=balancing_weights(data)[data.train.targets])
     return replace(data, train=train)
 
 
 def balancing_weights(data: SplitDataset) -> Tensor:
-    """(classes,) by which each class counts, so that all of the training data count alike."""
+    """Return (classes,) weights by which all classes of the training data count alike."""
     require(data.classes is not None, "class_weights", "be left out for regression", "balanced")
     counts = torch.bincount(data.train.targets, minlength=data.classes or 0)
     return len(data.train) / ((counts > 0).sum() * counts.clamp_min(1))

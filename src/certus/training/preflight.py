@@ -47,11 +47,11 @@ def prospects(model: nn.Module, shape: Shape) -> str:
     depth = depth_of(steps)
     if depth == 0:
         return "This model can be certified: it is affine, and its bounds are tight."
-    known = max(each for each in RATIOS if each <= depth)
-    curvature, slope = RATIOS[known]
+    row = max(each for each in RATIOS if each <= depth)
+    curvature, slope = RATIOS[row]
     more = "over " if depth > 4 else "about "
     kinked = next((step for step in _all_steps(steps) if not step.stage.smooth), None)
-    words = f"{more}{slope:g} times the attained slope at depth {depth} ({_WORDS[known]})"
+    words = f"{more}{slope:g} times the attained slope at depth {depth} ({_WORDS[row]})"
     if kinked is not None:
         place = kinked.path or kinked.kind
         return (

@@ -15,7 +15,7 @@ from certus.domains import Unbounded
 from certus.errors import ArgumentError
 from certus.losses import ModelLoss, SquaredError
 from certus.training import fit
-from certus.training.metrics import balanced, class_verdict, regression_verdict
+from certus.training.metrics import balanced, classification_report, regression_report
 
 
 def labelled(targets: torch.Tensor, inputs: torch.Tensor) -> SplitDataset:
@@ -31,7 +31,7 @@ def test_counts_agree_with_scikit_learn() -> None:
     )
     outputs[:, 2] -= 9  # never the largest
     data = labelled(targets, outputs)
-    found = class_verdict(ModelLoss(nn.Identity()), data)
+    found = classification_report(ModelLoss(nn.Identity()), data)
     said = outputs.argmax(1)
     assert found.confusion.tolist() == metrics.confusion_matrix(targets, said).tolist()
     assert found.recall == pytest.approx(metrics.recall_score(targets, said, average=None).tolist())
@@ -40,7 +40,7 @@ def test_counts_agree_with_scikit_learn() -> None:
     label, share = found.majority
     assert share == pytest.approx(torch.bincount(targets).max().item() / 200)
     assert label == int(torch.bincount(targets).argmax())
-    absent = class_verdict(ModelLoss(nn.Identity()), labelled(targets.clamp_max(1), outputs))
+    absent = classification_report(ModelLoss(nn.Identity()), labelled(targets.clamp_max(1), outputs))
     assert absent.recall[2] is None
     assert absent.never == []
 
@@ -49,7 +49,7 @@ def test_errors_of_a_regression_are_in_the_targets_units() -> None:
     data = load("diabetes")
     torch.manual_seed(0)
     model = nn.Linear(10, 1)
-    found = regression_verdict(ModelLoss(model, SquaredError()), data)
+    found = regression_report(ModelLoss(model, SquaredError()), data)
     mean, scale = data.target_scale or (0.0, 1.0)
     true = data.test.targets.double() * scale + mean
     said = model(data.test.inputs).detach().double().flatten() * scale + mean
