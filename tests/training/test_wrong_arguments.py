@@ -47,7 +47,7 @@ def fit(**options: Any) -> certus.training.Fit:
         ({"seed": None}, "`seed` must be a whole number"),
         ({"criterion": "x"}, "`criterion` must be a criterion.*CrossEntropy.*; got 'x'"),
         ({"criterion": nn.CrossEntropyLoss}, "`criterion` must be a criterion"),
-        ({"criterion": lambda outputs, targets: outputs.mean()}, "one per sample"),
+        ({"criterion": lambda outputs, targets: outputs.mean()}, "one number per sample"),
         ({"data": (WIDE, LABELS)}, r"`inputs` must have a shape that the model takes.*\(batch, 7\)"),
         ({"data": (WIDE, LABELS), "method": WRM(1.0)}, r"`inputs` must have a shape.*\(batch, 7\)"),
         ({"data": (INPUTS[:, 0], LABELS)}, "`inputs` must have a shape that the model takes"),
