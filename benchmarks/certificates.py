@@ -96,7 +96,7 @@ def certify(entry: Entry, data: SplitDataset, args: Args) -> dict[str, Any]:
     )
     seconds, busy = time.perf_counter() - started, time.process_time() - busy
     print(
-        f"{about}: {chosen.words}, {len(RHOS)} values of rho, {len(found.levels)} of gamma: "
+        f"{about}: {chosen.words}, {len(RHOS)} values of rho, {len(found.dual_values)} of gamma: "
         f"{seconds:.0f} s, {busy:.0f} s of the processor"
     )
     for one in found.curve():
@@ -115,10 +115,10 @@ def certify(entry: Entry, data: SplitDataset, args: Args) -> dict[str, Any]:
         "images": len(chosen.data),
         "rows": chosen.as_json(),
         "values_of_rho": len(RHOS),
-        "levels_of_gamma": len(found.levels),
+        "levels_of_gamma": len(found.dual_values),
         "seconds": round(seconds, 1),
         "processor_seconds": round(busy, 1),
-        "pushes": len(found.pushes),
+        "pushes": len(found.attacks),
         "lipschitz": certus.input_smoothness(model, input_shape=shape).lipschitz,
         "brackets": [asdict(one) for one in found.curve()],
     }

@@ -95,7 +95,7 @@ def _run(name: str, model: nn.Module, rows: MadeRows) -> int:
         certus.fit(model, rows, method=certus.WRM(gamma=4.0), epochs=1)
         return 1
     found = certus.certify(model, rows, rho=0.01, gammas=(8.0, 4.0, 2.0, 1.0), local_radii=1, attack_steps=1)
-    return len(found.levels)
+    return len(found.dual_values)
 
 
 def _status(name: str) -> int:

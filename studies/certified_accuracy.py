@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from certus._format import at_least
-from certus.certificates.lower_bounds import costs_beyond, errs
+from certus.certificates.lower_bounds import costs_beyond, surely_wrong
 from certus.certificates.proven.constants import certified_radii
 from certus.certificates.proven.problem import Problem
 from certus.certificates.tangent_points import touching_points
@@ -214,7 +214,7 @@ def _distances(whole: Problem, part: slice) -> list[list[float]]:
     assert touches is not None
     radius, distances = certified_radii(problem, touches), costs_beyond(problem, touches).sqrt() * (1 + 1e-12)
     with torch.no_grad():
-        distances[errs(problem, problem.inputs, problem.targets)] = 0.0
+        distances[surely_wrong(problem, problem.inputs, problem.targets)] = 0.0
     if not bool((radius <= distances).all()):
         raise ContradictionError("An error was found within a certified radius: one of them is wrong.")
     return [radius.tolist(), distances.clamp_max(1e9).tolist()]

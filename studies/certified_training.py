@@ -29,7 +29,7 @@ from certus.attacks.adapters import Torchattacks
 from certus.attacks.evaluation import Evaluation, evaluate, worst_of
 from certus.attacks.minimum_norm import Margin
 from certus.attacks.projected_gradient_descent import PGM
-from certus.certificates.cache import FileMemory
+from certus.certificates.cache import DualValueCache
 from certus.certificates.proven.knapsack import worst_error
 from certus.data import Samples
 from certus.display.attack_figures import Curve, Panel, sweep_figure
@@ -162,8 +162,8 @@ def _floors(trained: LoadedRun, part: Samples, rhos: Sequence[float]) -> list[fl
     certificate = certus.certify(
         trained.loss.model, part, rho=rhos, gammas=[4.0], local_radii=0, gamma_rounds=0, attack_steps=0
     )
-    assert certificate.error_floor is not None
-    return [float(cost) for cost in certificate.error_floor]
+    assert certificate.proven_error_cost is not None
+    return [float(cost) for cost in certificate.proven_error_cost]
 
 
 def loss_certificate(
@@ -172,11 +172,11 @@ def loss_certificate(
     """Return attained and proven loss and error at each ρ, without a domain."""
     samples = {"inputs": data.inputs, "targets": data.targets}
     question = [list(rhos), digest(dict(trained.loss.model.state_dict())), digest(samples)]
-    memory = FileMemory(trained.run.path / "unfinished", question)
+    cache = DualValueCache(trained.run.path / "unfinished", question)
     certificate = certus.certify(
-        trained.loss.model, data, rho=rhos, local_radii=0, gamma_rounds=0, attack_steps=5, cache=memory
+        trained.loss.model, data, rho=rhos, local_radii=0, gamma_rounds=0, attack_steps=5, cache=cache
     )
-    memory.forget()
+    cache.forget()
     return [
         {
             "rho": bracket.rho,

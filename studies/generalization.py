@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from certus._format import at_most_digits
-from certus.certificates.paper_terms import level_error, lipschitz_error
+from certus.certificates.covering_number_bounds import attained_budget_error, lipschitz_error
 from certus.data import Samples
 from certus.datasets.bundled import rings
 from certus.display.canvas import COLOURS, new_figure, subscripted
@@ -49,7 +49,7 @@ DIMENSION, DIAMETER = 4, 2.0
 
 def uniform_bound(count: int) -> float:
     """Return the bound of theorem:dist-concentration (ii), for all θ ∈ Θ at once, with probability 1 − δ."""
-    return level_error(
+    return attained_budget_error(
         count,
         FAILURE,
         lambda width: DIMENSION * math.log1p(DIAMETER / width),

@@ -35,13 +35,13 @@ from certus.runs.directory import METRICS
 from certus.runs.loaded_run import LoadedRun
 from certus.runs.settings import Settings
 from certus.smoothing._certify import ENOUGH
-from certus.smoothing.binomial import Floats, normal_below, success_floor
-from certus.smoothing.confidence import Stake, upper_means
-from certus.smoothing.design import make_plan
-from certus.smoothing.neyman_pearson import Envelope
+from certus.smoothing.binomial import Floats, clopper_pearson_lower, normal_cdf
+from certus.smoothing.confidence import GammaDesign, upper_means
+from certus.smoothing.design import make_design
+from certus.smoothing.neyman_pearson import NeymanPearsonBound
 from certus.smoothing.predictors import Predictor
-from certus.smoothing.sampling import CALIBRATION, CERTIFIED, Noise, Observed, observe
-from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, Ballot
+from certus.smoothing.sampling import CALIBRATION, CERTIFIED, Noise, NoisyPredictions, predict_noisy
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, VotingRule
 from certus.storage.files import code_digest
 from studies.page import markdown_table
 from studies.study import Measured, Part, Picture, Quantity, Scale, Study, Verdict, outcome_of_several
@@ -54,8 +54,8 @@ RIVAL_LEVELS = (0.0003, 0.001, 0.003, 0.01, 0.03)
 
 
 def clopper_bounds(
-    stakes: list[Stake],
-    ballot: Ballot,
+    designs: list[GammaDesign],
+    rule: VotingRule,
     before: Tensor,
     seen: Tensor,
     draws: int,
@@ -68,31 +68,31 @@ def clopper_bounds(
         before, seen: errors of calibration samples, and of (n,) others in the order of the bet.
     """
     tops = {
-        level: np.array([1 - success_floor(draws - k, draws, level) for k in range(draws + 1)])
+        level: np.array([1 - clopper_pearson_lower(draws - k, draws, level) for k in range(draws + 1)])
         for level in RIVAL_LEVELS
     }
     bounds, errors_before = {}, before.numpy()
-    for stake in stakes:
-        envelope = Envelope.of(ballot, stake.gamma * sigma**2)
-        grid = normal_below(envelope.scores)
+    for design in designs:
+        envelope = NeymanPearsonBound.of(rule, design.gamma * sigma**2)
+        grid = normal_cdf(envelope.scores)
         # At the next point of the grid, so that it is a bound between points too.
         values = {
             level: np.append(envelope.values, 1.0)[np.searchsorted(grid, top)] for level, top in tops.items()
         }
         level = min(RIVAL_LEVELS, key=lambda one: values[one][errors_before].mean() + one)
-        bounds[stake.gamma] = betting(from_numpy(values[level])[seen], 1.0, failure / len(stakes)) + level
+        bounds[design.gamma] = betting(from_numpy(values[level])[seen], 1.0, failure / len(designs)) + level
     return bounds
 
 
 def majorant_bounds(
-    ballot: Ballot, seen: Tensor, draws: int, sigma: float, failure: float
+    rule: VotingRule, seen: Tensor, draws: int, sigma: float, failure: float
 ) -> dict[float, float]:
     """Return γ → the least concave majorant of F at a bound on the mean of h: all hold at once."""
     mean = betting(seen / draws, 1.0, failure)
     bounds = {}
     for kappa in np.geomspace(1e-2, 1e2, 60).tolist():
-        envelope = Envelope.of(ballot, kappa)
-        bounds[kappa / sigma**2] = _majorant(normal_below(envelope.scores), envelope.values, mean)
+        envelope = NeymanPearsonBound.of(rule, kappa)
+        bounds[kappa / sigma**2] = _majorant(normal_cdf(envelope.scores), envelope.values, mean)
     return bounds
 
 
@@ -301,8 +301,8 @@ def _measure_noisy(workspace: Workspace, settings: Mapping[str, Any]) -> dict[st
         )
     }
 
-    def ask(data: Samples, stream: int) -> Observed:
-        return observe(model, data, noise, copies=entry.draws, seed=entry.seed, stream=stream)
+    def ask(data: Samples, stream: int) -> NoisyPredictions:
+        return predict_noisy(model, data, noise, copies=entry.draws, seed=entry.seed, stream=stream)
 
     probed = chosen["test"].data[:_PROBED]
     began = time.process_time()
@@ -339,15 +339,15 @@ def _bounds(before: Tensor, seen: Tensor, entry: _Entry) -> tuple[list[dict[str,
     """
     rhos, rows, planning = [one**2 for one in _DISTANCES], [], 0.0
     order, draws, sigma = random_order(len(seen), entry.seed), entry.draws, entry.sigma
-    for kind, ballot in _BALLOTS.items():
+    for kind, rule in _BALLOTS.items():
         began = time.process_time()
         errors = before.double().numpy()
-        stakes = make_plan(ballot, errors, draws, rhos, sigma, samples=len(seen), failure=_FAILURE)
+        designs = make_design(rule, errors, draws, rhos, sigma, samples=len(seen), failure=_FAILURE)
         planning += time.process_time() - began
         bounds = {
-            "ours": upper_means(stakes, Observed(None, seen, None), order, _FAILURE),
-            "clopper": clopper_bounds(stakes, ballot, before, seen[order], draws, sigma, _FAILURE),
-            "affine": majorant_bounds(ballot, seen[order], draws, sigma, _FAILURE),
+            "ours": upper_means(designs, NoisyPredictions(None, seen, None), order, _FAILURE),
+            "clopper": clopper_bounds(designs, rule, before, seen[order], draws, sigma, _FAILURE),
+            "affine": majorant_bounds(rule, seen[order], draws, sigma, _FAILURE),
         }
         for distance, rho in zip(_DISTANCES, rhos, strict=True):
             highs = {

@@ -70,9 +70,9 @@ def test_certified_as_torch_computes_it(name: str) -> None:
     with torch.no_grad():
         exact = float(criterion(model(INPUTS), targets))
     assert certificate.evidence == "proven"
-    assert certificate.start[0] <= exact + 1e-12
-    assert certificate.start[1] >= exact - 1e-12
-    assert certificate.start[1] - certificate.start[0] < 1e-6
+    assert certificate.clean_loss[0] <= exact + 1e-12
+    assert certificate.clean_loss[1] >= exact - 1e-12
+    assert certificate.clean_loss[1] - certificate.clean_loss[0] < 1e-6
     assert certificate.bound(RHO) >= worst_of_attacks(model, criterion, targets)
     worst, shares = certificate.worst_case_data(RHO)
     with torch.no_grad():  # samples that are moved in part count in both places
@@ -97,10 +97,10 @@ def test_an_inferred_criterion_is_that_of_the_targets() -> None:
     for way in data:
         certificate = certus.certify(model, way, rho=RHO, progress=False)
         assert certificate.classes is None
-        assert certificate.start[0] <= exact <= certificate.start[1]
+        assert certificate.clean_loss[0] <= exact <= certificate.clean_loss[1]
     linear = nn.Linear(2, 1).double()
     exact = float(functional.mse_loss(linear(INPUTS).detach(), NUMBERS))
-    low, high = certify_exactly(linear, (INPUTS, NUMBERS[:, 0]), rho=RHO).start
+    low, high = certify_exactly(linear, (INPUTS, NUMBERS[:, 0]), rho=RHO).clean_loss
     assert low <= exact <= high
     torch.testing.assert_close(ModelLoss(model)(INPUTS, NUMBERS), (model(INPUTS) - NUMBERS)[:, 0] ** 2)
     moved = WRM(gamma=5.0)(ModelLoss(model), INPUTS, NUMBERS)

@@ -106,8 +106,8 @@ def test_the_population_is_bounded_by_both_inequalities() -> None:
     one = found.accuracy_bracket(0.05)
     assert one.population_certified == pytest.approx(one.certified - dkw(200, 0.1 / 5), abs=1e-9)
     assert found.population is not None
-    assert found.population.error_found is not None
-    left = float((found.population.error_found > 0.05**2).double().mean())
+    assert found.population.attained_error_cost is not None
+    left = float((found.population.attained_error_cost > 0.05**2).double().mean())
     assert one.population_attacked == pytest.approx(min(1, left + dkw(200, 0.1 / 10)), abs=1e-9)
     successes = round(200 * one.certified)
     assert one.fixed_certified == pytest.approx(beta.ppf(0.05, successes, 201 - successes), abs=1e-6)
@@ -131,7 +131,9 @@ def test_clopper_and_pearson_are_those_of_scipy(count: int, failure: float) -> N
 def test_more_certified_than_attacks_left_raises() -> None:
     found = certify(linear(), (POINTS, LABELS), epsilon=0.3, confidence=0.9, **QUICK)
     assert found.population is not None
-    nothing = replace(found.population, error_found=torch.zeros(5, dtype=torch.float64), error_margin=0.0)
+    nothing = replace(
+        found.population, attained_error_cost=torch.zeros(5, dtype=torch.float64), error_margin=0.0
+    )
     broken = replace(found, population=replace(nothing, error_margin_low=0.0))
     with pytest.raises(ContradictionError, match=r"within epsilon = 0\.3 the population's accuracy"):
         broken.accuracy_bracket(0.3)

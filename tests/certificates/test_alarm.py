@@ -15,12 +15,12 @@ from torch import nn
 import certus
 from certus import SquaredL2, certify
 from certus.bounds import SmoothnessBound
-from certus.certificates.alarm import check_met
+from certus.certificates.alarm import check_observed
 from certus.certificates.certificate import Certificate
-from certus.certificates.dual_values import Level
+from certus.certificates.dual_values import DualValues
 from certus.certificates.files import as_json
-from certus.certificates.local_bounds import Surroundings
-from certus.certificates.lower_bounds import push
+from certus.certificates.local_bounds import LocalBounds
+from certus.certificates.lower_bounds import attack_balls
 from certus.certificates.proven.constants import Neighborhoods, bound_neighborhoods
 from certus.data import Samples
 from certus.errors import ContradictionError
@@ -67,10 +67,10 @@ def test_an_attack_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an ascent stays put, the attack in balls is what meets a wrong bound."""
 
     def stronger(*arguments: Any) -> Any:
-        found = push(*arguments)
+        found = attack_balls(*arguments)
         return found._replace(losses=found.losses + torch.arange(len(found.losses)).double())
 
-    monkeypatch.setattr("certus.certificates.engine.push", stronger)
+    monkeypatch.setattr("certus.certificates.engine.attack_balls", stronger)
     with pytest.raises(ContradictionError, match=r"at sample [1-9].* found by an attack in balls"):
         certify(
             network("relu", 0, size=3.0),
@@ -93,9 +93,9 @@ def test_an_attack_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["bound", "nan", "loss", "cost"],
 )
 def test_a_level_that_is_wrong(change: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
-    solve = Surroundings.level
+    solve = LocalBounds.level
 
-    def wrong(self: Surroundings, gamma: float) -> tuple[Level, Samples]:
+    def wrong(self: LocalBounds, gamma: float) -> tuple[DualValues, Samples]:
         level, points = solve(self, gamma)
         return replace(level, **change) if gamma == 2 else level, points  # type: ignore[arg-type]
 
@@ -107,30 +107,30 @@ def test_a_level_that_is_wrong(change: dict[str, torch.Tensor], monkeypatch: pyt
         "attack_steps": 0,
     }
     certify(network("elu", 1), samples(1, 6), **ask)
-    monkeypatch.setattr(Surroundings, "level", wrong)
+    monkeypatch.setattr(LocalBounds, "level", wrong)
     with pytest.raises(ContradictionError, match=r"at sample 0 and gamma = "):
         certify(network("elu", 1), samples(1, 6), **ask)
 
 
 def test_an_error_below_its_floor(honest: Certificate) -> None:
-    assert honest.error_floor is not None
-    assert honest.error_found is not None
-    right = int((honest.error_floor > 0).nonzero()[0])
-    floor = honest.error_floor.clone()
-    floor[right] = honest.error_found[right] * (1 + 1e-15) + 1e-300
+    assert honest.proven_error_cost is not None
+    assert honest.attained_error_cost is not None
+    right = int((honest.proven_error_cost > 0).nonzero()[0])
+    floor = honest.proven_error_cost.clone()
+    floor[right] = honest.attained_error_cost[right] * (1 + 1e-15) + 1e-300
     words = rf"at sample {right} an error was found at the cost .*, but none costs less than"
     with pytest.raises(ContradictionError, match=words):
-        replace(honest, error_floor=floor)
+        replace(honest, proven_error_cost=floor)
 
 
 def test_no_tolerance(honest: Certificate) -> None:
     """Both sides are rounded outwards, so that one last place too much is an alarm."""
-    line = min(honest.lines, key=lambda line: abs(line.rho_hat - 0.05))
+    line = min(honest.aggregates, key=lambda line: abs(line.rho_hat - 0.05))
     low = line.loss - 1e-12 * (1 + abs(line.loss))
     ceiling = (line.gamma * line.rho_hat + line.bound) * (1 + 1e-12)
     shrunk = replace(line, bound=line.bound - (ceiling - low) - 4e-16 * abs(ceiling))
     with pytest.raises(ContradictionError, match=rf"at rho = {line.rho_hat:.6g} the worst loss is at least"):
-        replace(honest, lines=(*honest.lines, shrunk))
+        replace(honest, aggregates=(*honest.aggregates, shrunk))
 
 
 def test_files_that_contradict_themselves(honest: Certificate, tmp_path: Path) -> None:
@@ -138,16 +138,19 @@ def test_files_that_contradict_themselves(honest: Certificate, tmp_path: Path) -
     content = json.loads(json.dumps(as_json(honest)))
     path.write_text(json.dumps(content))
     assert Certificate.load(path).bracket(0.1) == honest.bracket(0.1)
-    lines = [line | {"bound": line["bound"] / 9} for line in content["lines"]]
-    raised = [min(9.0, 1 + cost) for cost in content["error_floor"]]
+    lines = [line | {"bound": line["bound"] / 9} for line in content["aggregates"]]
+    raised = [min(9.0, 1 + cost) for cost in content["proven_error_cost"]]
     people = content["population"]
     grid = [entry | {"mean": 1e-9, "loss": people["clip"]} for entry in people["grid"]]
     forged: list[tuple[dict[str, Any], str]] = [
-        ({"lines": lines}, r"certificate.json: .*at rho = 0 the worst loss is at least .* and at most"),
-        ({"error_floor": raised}, r"certificate.json: .*at sample \d+ an error was found"),
-        ({"start": [content["start"][1] + 1, content["start"][1]]}, "the loss of the sample itself"),
+        ({"aggregates": lines}, r"certificate.json: .*at rho = 0 the worst loss is at least .* and at most"),
+        ({"proven_error_cost": raised}, r"certificate.json: .*at sample \d+ an error was found"),
         (
-            {"pushes": [{"rho": 0.1, "transport_cost": 0.1, "loss": 7.0}]},
+            {"clean_loss": [content["clean_loss"][1] + 1, content["clean_loss"][1]]},
+            "the loss of the sample itself",
+        ),
+        (
+            {"attacks": [{"rho": 0.1, "transport_cost": 0.1, "loss": 7.0}]},
             r"at least 6\.9+.* .an attack in balls. and at most",
         ),
         (
@@ -178,20 +181,20 @@ def test_other_data_that_do_worse_than_any_may() -> None:
     found = certify(model, (inputs, targets), rho=0.04, local_radii=0, gamma_rounds=0, attack_steps=0)
     moved = inputs + torch.tensor([0.2, 0.0], dtype=torch.float64)
     assert found.source is not None
-    loss, error = found.source.met(Samples(moved, targets))
+    loss, error = found.source.evaluate(Samples(moved, targets))
     with torch.no_grad():
         outputs = model(moved)
     assert loss == pytest.approx(float(nn.functional.cross_entropy(outputs, targets)), abs=1e-9)
     assert error == pytest.approx(float((outputs.argmax(1) != targets).double().mean()))
-    check_met(found, 0.04, loss, error, "theirs")
+    check_observed(found, 0.04, loss, error, "theirs")
     high = found.bracket(0.04)
     with pytest.raises(
         ContradictionError, match=r"theirs, within rho = 0\.04, has a loss of .*; the worst has at most"
     ):
-        check_met(found, 0.04, math.nextafter(high.loss_high, math.inf), error, "theirs")
+        check_observed(found, 0.04, math.nextafter(high.loss_high, math.inf), error, "theirs")
     assert high.error_high is not None
     with pytest.raises(ContradictionError, match=r"theirs, within rho = 0\.04, has an error rate of"):
-        check_met(found, 0.04, loss, math.nextafter(high.error_high, math.inf), "theirs")
+        check_observed(found, 0.04, loss, math.nextafter(high.error_high, math.inf), "theirs")
 
 
 def test_it_is_an_error_of_this_library() -> None:

@@ -121,12 +121,12 @@ def test_certified_problems_withstand_every_attack(networks: int) -> None:
             gamma_rounds=0,
         )
         attacked = attack(model, (inputs, targets), geometry, found, rhos)
-        assert found.error_floor is not None
+        assert found.proven_error_cost is not None
         for number, index in enumerate(torch.arange(SETS * SAMPLES).split(SAMPLES)):
             # What is proven is proven sample by sample, so that these three have a certificate of their own.
             rho = rhos[number % 2]
-            bound = min(level.gamma * rho + float(level.bound[index].mean()) for level in found.levels)
-            rate = worst_error(found.error_floor[index], [rho])[0]
+            bound = min(level.gamma * rho + float(level.bound[index].mean()) for level in found.dual_values)
+            rate = worst_error(found.proven_error_cost[index], [rho])[0]
             loss, errors = attacked.worst(index, rho)
             assert loss <= bound + 1e-9, (seed, rho)
             assert errors <= rate + 1e-9, (seed, rho)
@@ -161,7 +161,9 @@ def test_the_papers_pairing_is_no_bracket() -> None:
     ``lower`` never does."""
     model, data = network("elu", 2), samples(2, 40)
     found = certify(model, data, rho=(0.01, 0.3))
-    pairs = [(level, found.bound(rho), found.lower(rho)) for level in found.reached for rho in (0.01, 0.3)]
+    pairs = [
+        (level, found.bound(rho), found.lower(rho)) for level in found.attained_budgets for rho in (0.01, 0.3)
+    ]
     assert any(level.loss > bound for level, bound, _ in pairs)
     assert all(lower <= bound for _, bound, lower in pairs)
 

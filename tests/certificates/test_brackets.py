@@ -155,9 +155,9 @@ def test_tight_at_rho_hat_where_the_inner_problem_is_concave() -> None:
     model, data = network("softplus", 4, size=0.7), samples(4, 50)
     threshold = certus.input_smoothness(model).gamma
     found = certify(model, data, rho=0.1, gammas=[4 * threshold, 2 * threshold], gamma_rounds=0)
-    for reached in found.reached:
+    for reached in found.attained_budgets:
         assert reached.loss <= reached.bound <= reached.loss + 1e-4
-    assert set(found.levels[0].rule.tolist()) <= {Rule.LOCAL, Rule.CONCAVE}
+    assert set(found.dual_values[0].rule.tolist()) <= {Rule.LOCAL, Rule.CONCAVE}
 
 
 @pytest.mark.parametrize("kind", ["elu", "relu", "tanh"])

@@ -186,7 +186,7 @@ def test_the_unit_of_the_inputs_does_not_matter(scale: float) -> None:
     floors = [
         certify(
             net, Samples(points, labels), rho=0.1, local_radii=0, gamma_rounds=0, attack_steps=0
-        ).error_floor
+        ).proven_error_cost
         for net, points in ((model, inputs), (larger, inputs * scale))
     ]
     assert floors[0] is not None
@@ -202,14 +202,14 @@ def test_radii_hold_against_the_nearest_errors_found() -> None:
     with torch.no_grad():
         data = Samples(data.inputs, model(data.inputs).argmax(1))
     found = certify(model, data, rho=0.1, local_radii=0, gamma_rounds=0, attack_steps=0)
-    assert found.error_floor is not None
+    assert found.proven_error_cost is not None
     near = minimum_norm_attack(ModelLoss(model), data.inputs, data.targets, norm=2.0, steps=20, rounds=8)
     distance = (near.inputs - data.inputs).norm(dim=1)
     with torch.no_grad():
         wrong = model(near.inputs).argmax(1) != data.targets
     assert int(wrong.sum()) > 20
-    assert bool((found.error_floor.sqrt()[wrong] <= distance[wrong] + 1e-9).all())
-    assert float(found.error_floor.sqrt()[wrong].mean()) > 0.4 * float(distance[wrong].mean())
+    assert bool((found.proven_error_cost.sqrt()[wrong] <= distance[wrong] + 1e-9).all())
+    assert float(found.proven_error_cost.sqrt()[wrong].mean()) > 0.4 * float(distance[wrong].mean())
 
 
 def test_other_networks_have_none() -> None:

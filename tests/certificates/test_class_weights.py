@@ -14,9 +14,9 @@ from torch import nn
 from certus import Certificate, certify
 from certus.certificates import batching as portions
 from certus.certificates import engine
-from certus.certificates.cache import FileMemory
+from certus.certificates.cache import DualValueCache
 from certus.certificates.files import as_json
-from certus.certificates.local_bounds import lowered
+from certus.certificates.local_bounds import round_down
 from certus.costs import LabelCost
 from certus.data import Samples
 from certus.errors import ArgumentError
@@ -43,7 +43,7 @@ def test_no_point_of_a_grid_exceeds_the_bounds(weighted: Certificate) -> None:
     for index, (point, label) in enumerate(zip(*DATA, strict=True)):
         losses = WEIGHTS[int(label)] * numpy_loss(model, criterion, label)(point.numpy() + moves)
         costs = (moves**2).sum(1)
-        for level in weighted.levels:
+        for level in weighted.dual_values:
             best = float((losses - level.gamma * costs).max())
             attained = float(level.loss[index] - level.gamma * level.transport_cost[index])
             assert attained - 1e-12 <= max(best + 2e-3, attained) <= float(level.bound[index]) + 2e-3
@@ -60,18 +60,20 @@ def test_each_class_is_the_plain_certificate_at_its_own_gamma(weighted: Certific
             (inputs[mine], labels[mine]),
             **ASK | {"gammas": [gamma / weight for gamma in GAMMAS], "gamma_rounds": 0},
         )
-        for level, plain in zip(_of(weighted, GAMMAS), alone.levels, strict=True):
+        for level, plain in zip(_of(weighted, GAMMAS), alone.dual_values, strict=True):
             assert level.gamma == pytest.approx(weight * plain.gamma)
             for name, scale in (("bound", weight), ("loss", weight), ("transport_cost", 1.0)):
                 mine_now, theirs = getattr(level, name)[mine], getattr(plain, name)
                 torch.testing.assert_close(mine_now, scale * theirs, rtol=2e-2, atol=1e-4)
-        assert weighted.error_floor is not None
-        assert alone.error_floor is not None
-        torch.testing.assert_close(weighted.error_floor[mine], alone.error_floor, rtol=2e-2, atol=1e-4)
+        assert weighted.proven_error_cost is not None
+        assert alone.proven_error_cost is not None
+        torch.testing.assert_close(
+            weighted.proven_error_cost[mine], alone.proven_error_cost, rtol=2e-2, atol=1e-4
+        )
 
 
 def _of(certificate: Certificate, gammas: tuple[float, ...]) -> list[Any]:
-    return [level for level in certificate.levels if level.gamma in gammas]
+    return [level for level in certificate.dual_values if level.gamma in gammas]
 
 
 def test_one_weight_for_all_scales_the_loss() -> None:
@@ -118,7 +120,7 @@ def test_labels_that_move_take_the_weight_of_their_new_class() -> None:
         gamma_rounds=0,
         attack_steps=0,
     )
-    for level in found.levels:
+    for level in found.dual_values:
         best = torch.maximum(losses[labels], losses.max() - level.gamma * 0.4)
         torch.testing.assert_close(level.bound, best, rtol=1e-6, atol=1e-6)
         attained = level.loss - level.gamma * level.transport_cost
@@ -132,8 +134,8 @@ def test_clip_and_confidence() -> None:
     with torch.no_grad():
         plain = torch.nn.functional.cross_entropy(model(DATA[0]), DATA[1], reduction="none")
     mean = float((torch.tensor(WEIGHTS)[DATA[1]].double() * plain).clamp_max(0.8).mean())
-    assert found.start[0] <= mean <= found.start[1]
-    assert found.start[1] == pytest.approx(mean, rel=1e-9)
+    assert found.clean_loss[0] <= mean <= found.clean_loss[1]
+    assert found.clean_loss[1] == pytest.approx(mean, rel=1e-9)
     assert found.population is not None
     assert found.population.loss_low(0.1) <= found.population.loss(0.1) <= 0.8
     free = certify(model, DATA, class_weights=WEIGHTS, confidence=0.9, **ASK).population
@@ -149,7 +151,7 @@ def test_its_points_attain_what_it_says(weighted: Certificate) -> None:
     mean = float((shares * torch.tensor(WEIGHTS)[points.targets] * losses).sum())
     assert mean == pytest.approx(weighted.lower(0.1), rel=1e-6)
     assert weighted.source is not None
-    assert weighted.source.met(Samples(*DATA))[0] == pytest.approx(weighted.start[0], rel=1e-6)
+    assert weighted.source.evaluate(Samples(*DATA))[0] == pytest.approx(weighted.clean_loss[0], rel=1e-6)
 
 
 def test_it_is_told_kept_and_streamed(
@@ -165,7 +167,7 @@ def test_it_is_told_kept_and_streamed(
     monkeypatch.setattr(engine, "HELD", 1)
     ask: dict[str, Any] = ASK | {"class_weights": WEIGHTS}
     said: list[str] = []
-    memory = FileMemory(tmp_path / "kept", "question", said.append)
+    memory = DualValueCache(tmp_path / "kept", "question", said.append)
     first, second = (certify(network("tanh", 1), DATA, cache=memory, **ask) for _ in range(2))
     assert as_json(first) == as_json(second)  # the second time from kept levels
     assert said == []
@@ -179,11 +181,11 @@ def test_attained_products_are_rounded_down() -> None:
     generator = torch.Generator().manual_seed(0)
     first, second = torch.randn(2, 400, generator=generator, dtype=torch.float64)
     first = first * 10 ** torch.linspace(-9, 9, 400, dtype=torch.float64)
-    found = lowered(first * second)
+    found = round_down(first * second)
     for value, one, other in zip(found.tolist(), first.tolist(), second.tolist(), strict=True):
         truth = Fraction(one) * Fraction(other)
         assert truth - abs(truth) / 10**14 <= Fraction(value) <= truth
-    assert float(lowered(torch.zeros(1))) == 0
+    assert float(round_down(torch.zeros(1))) == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from certus.storage import code as sources
+from certus.storage import files as sources
 from tools.sources import code
 
 
@@ -16,7 +16,7 @@ def test_every_byte_and_name_of_a_source_counts(tmp_path: Path, monkeypatch: pyt
     shutil.copytree(Path(sources.__file__).parents[1], package, ignore=shutil.ignore_patterns("__pycache__"))
     digest = sources.code_digest.__wrapped__
     digests = {digest()}
-    monkeypatch.setattr(sources, "__file__", str(package / "storage" / "code.py"))
+    monkeypatch.setattr(sources, "__file__", str(package / "storage" / "files.py"))
     digests.add(digest())
     assert len(digests) == 1  # where the package is does not count
     file = package / "bounds" / "spectral.py"

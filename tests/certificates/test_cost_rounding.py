@@ -58,5 +58,5 @@ def test_cancellation_is_no_alarm() -> None:
         gamma_rounds=0,
         attack_steps=0,
     )
-    assert found.error_found is not None
-    assert bool((found.error_found >= 0).all())
+    assert found.attained_error_cost is not None
+    assert bool((found.attained_error_cost >= 0).all())

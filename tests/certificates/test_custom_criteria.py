@@ -140,7 +140,7 @@ def test_lower_bounds_are_attained_and_the_error_rate_is_proven(found: Certifica
     assert low <= exact <= high + 1e-12
     assert low == pytest.approx(exact, abs=0.01)
     assert high == pytest.approx(exact, abs=0.01)
-    for attack in found.pushes:
+    for attack in found.attacks:
         assert attack.transport_cost <= attack.rho
 
 
@@ -153,7 +153,7 @@ def test_it_is_written_and_read(found: Certificate, tmp_path: Path) -> None:
     write_json(tmp_path / "certificate.json", content)
     again = Certificate.load(tmp_path / "certificate.json")
     assert json.dumps(as_json(again)) == json.dumps(content)
-    assert sample_table(found).splitlines()[0] == "sample,error_found_at"
+    assert sample_table(found).splitlines()[0] == "sample,attained_error_distance"
     with pytest.raises(ArgumentError, match="without a proof keeps no points"):
         found.worst_case_data(0.05)
 
@@ -165,7 +165,7 @@ def test_other_costs(cost: certus.costs.Cost) -> None:
     data = (INPUTS[:2], TARGETS[:2])
     found = certus.certify(compared(), data, rho=0.05, cost=cost, criterion=own_cross_entropy, attack_steps=8)
     assert found.lower(0.05) > found.lower(0.0)
-    assert found.pushes[0].transport_cost <= 0.05
+    assert found.attacks[0].transport_cost <= 0.05
 
 
 def test_without_gradients_the_loss_on_unmoved_data_is_the_lower_bound() -> None:

@@ -62,7 +62,7 @@ def test_large_weights_in_float32_single_samples_and_duplicates(kind: type[nn.Mo
             confidence=0.5,
         )
         exact = copy.deepcopy(model).double()
-        for level in found.levels[::4]:
+        for level in found.dual_values[::4]:
             truth = phi_on_the_line(exact, (inputs.double(), targets), level.gamma)
             assert bool((level.bound >= truth - 1e-12 * (1 + truth.abs())).all())
         for rho in (0.0, 1e-9, 1e-4, 0.1, 1e6):
@@ -112,7 +112,7 @@ def test_gamma_just_above_the_threshold_proves_no_less_than_it_should() -> None:
         gamma=threshold,
         maximizer=certus.inner.BarzilaiBorwein(1e-12, 300),
     ).detach()
-    for level in found.levels[-3:]:
+    for level in found.dual_values[-3:]:
         assert bool((level.bound >= precise - 1e-9 - 2e-3 * level.transport_cost).all())
 
 

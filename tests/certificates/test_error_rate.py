@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom
 from torch import Tensor
 
-from certus.certificates import Level, Population, dkw, worst_error
+from certus.certificates import DualValues, Population, dkw, worst_error
 from certus.certificates.proven.concentration import error_gammas, error_means
 from certus.errors import ArgumentError
 
@@ -25,7 +25,7 @@ def population(
     """Of samples whose errors cost just this; all their losses are 0."""
     blank = torch.zeros_like(costs)
     return Population.of(
-        [Level(1.0, *(blank,) * 5)],
+        [DualValues(1.0, *(blank,) * 5)],
         blank,
         (costs, costs),
         confidence=confidence,

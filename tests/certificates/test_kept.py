@@ -13,10 +13,10 @@ from torch import Tensor
 
 from certus import Certificate, certify
 from certus.certificates import cache as kept
-from certus.certificates.cache import PROBED, FileMemory, probed_samples
-from certus.certificates.dual_values import Level
+from certus.certificates.cache import SPOT_CHECKED, DualValueCache, spot_checked_samples
+from certus.certificates.dual_values import DualValues
 from certus.certificates.files import as_json
-from certus.certificates.local_bounds import Surroundings
+from certus.certificates.local_bounds import LocalBounds
 from certus.costs import LabelCost
 from certus.data import Samples
 from certus.losses import SquaredError
@@ -28,7 +28,7 @@ GAMMAS, COUNT, CLIP = (8.0, 4.0, 2.0), 30, 3.0
 DATA = samples(1, COUNT)
 
 
-def certificate(memory: FileMemory | None = None) -> Certificate:
+def certificate(memory: DualValueCache | None = None) -> Certificate:
     return certify(
         *(network("tanh", 1, size=3.0), DATA),
         rho=(0.01, 0.1),
@@ -45,34 +45,34 @@ def certificate(memory: FileMemory | None = None) -> Certificate:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Certificate, Path]:
     """The certificate, and the folder of its levels."""
     folder = tmp_path_factory.mktemp("kept") / "unfinished"
-    return certificate(FileMemory(folder, "question")), folder
+    return certificate(DualValueCache(folder, "question")), folder
 
 
 @pytest.fixture
-def memory(whole: tuple[Certificate, Path], tmp_path: Path) -> tuple[FileMemory, list[str]]:
+def memory(whole: tuple[Certificate, Path], tmp_path: Path) -> tuple[DualValueCache, list[str]]:
     """A copy of the levels, and what is remarked upon them."""
     said: list[str] = []
     shutil.copytree(whole[1], tmp_path / "unfinished")
-    return FileMemory(tmp_path / "unfinished", "question", said.append), said
+    return DualValueCache(tmp_path / "unfinished", "question", said.append), said
 
 
 @pytest.fixture
 def solved(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The γ whose levels are computed."""
     found: list[float] = []
-    solve = Surroundings.level
+    solve = LocalBounds.level
 
-    def counted(self: Surroundings, gamma: float) -> tuple[Level, Samples]:
-        if len(self.problem) > PROBED:
+    def counted(self: LocalBounds, gamma: float) -> tuple[DualValues, Samples]:
+        if len(self.problem) > SPOT_CHECKED:
             found.append(gamma)
         return solve(self, gamma)
 
-    monkeypatch.setattr(Surroundings, "level", counted)
+    monkeypatch.setattr(LocalBounds, "level", counted)
     return found
 
 
 def test_kept_levels_are_used(
-    whole: tuple[Certificate, Path], memory: tuple[FileMemory, list[str]], solved: list[float]
+    whole: tuple[Certificate, Path], memory: tuple[DualValueCache, list[str]], solved: list[float]
 ) -> None:
     (next(memory[0].folder.glob(f"*{GAMMAS[2].hex()}-0.safetensors"))).unlink()
     again = certificate(memory[0])
@@ -83,8 +83,8 @@ def test_kept_levels_are_used(
     assert not memory[0].folder.exists()
 
 
-def _with(**changes: Callable[[Level], Tensor]) -> Callable[[Level], Level]:
-    return lambda level: Level(**vars(level) | {name: change(level) for name, change in changes.items()})
+def _with(**changes: Callable[[DualValues], Tensor]) -> Callable[[DualValues], DualValues]:
+    return lambda level: DualValues(**vars(level) | {name: change(level) for name, change in changes.items()})
 
 
 def _at(values: Tensor, index: int, value: float) -> Tensor:
@@ -93,7 +93,7 @@ def _at(values: Tensor, index: int, value: float) -> Tensor:
     return new
 
 
-def _safe(level: Level) -> Tensor:
+def _safe(level: DualValues) -> Tensor:
     """The least bound that nothing at the level itself contradicts."""
     with torch.no_grad():
         outputs = network("tanh", 1, size=3.0)(DATA[0])
@@ -101,7 +101,7 @@ def _safe(level: Level) -> Tensor:
     return torch.maximum(losses, level.loss - level.gamma * level.transport_cost)
 
 
-FORGED: dict[str, tuple[Callable[[Level], Level], str]] = {
+FORGED: dict[str, tuple[Callable[[DualValues], DualValues], str]] = {
     "nothing": (_with(bound=lambda level: torch.full_like(level.bound, 1e-14)), "a bound is below the loss"),
     "one bound": (_with(bound=lambda level: _at(level.bound, 3, -1.0)), "a bound is below the loss"),
     "nan": (_with(bound=lambda level: _at(level.bound, 3, math.nan)), "it exceeds the clip"),
@@ -118,7 +118,7 @@ FORGED: dict[str, tuple[Callable[[Level], Level], str]] = {
     "infinite": (_with(loss=lambda level: _at(level.loss, 3, -math.inf)), "are not those of points"),
     "negative": (_with(transport_cost=lambda level: -level.transport_cost - 1), "are not those of points"),
     "errors": (
-        _with(error_cost=lambda level: torch.zeros_like(level.bound)),
+        _with(attained_error_cost=lambda level: torch.zeros_like(level.bound)),
         "an error costs less than is certified",
     ),
     "fewer": (_with(bound=lambda level: level.bound[:-1]), "it does not hold numbers for 30 samples"),
@@ -130,10 +130,10 @@ FORGED: dict[str, tuple[Callable[[Level], Level], str]] = {
 
 @pytest.mark.parametrize(("forge", "reason"), FORGED.values(), ids=FORGED.keys())
 def test_forged_levels_are_computed_again(
-    forge: Callable[[Level], Level],
+    forge: Callable[[DualValues], DualValues],
     reason: str,
     whole: tuple[Certificate, Path],
-    memory: tuple[FileMemory, list[str]],
+    memory: tuple[DualValueCache, list[str]],
     solved: list[float],
 ) -> None:
     """Even with a digest of their own: the forger writes as certus does."""
@@ -149,7 +149,7 @@ def test_forged_levels_are_computed_again(
 
 
 def test_damaged_levels_are_computed_again(
-    whole: tuple[Certificate, Path], memory: tuple[FileMemory, list[str]], solved: list[float]
+    whole: tuple[Certificate, Path], memory: tuple[DualValueCache, list[str]], solved: list[float]
 ) -> None:
     first, second, third = (next(memory[0].folder.glob(f"*-{gamma.hex()}-0.*")) for gamma in GAMMAS)
     content = bytearray(first.read_bytes())
@@ -165,10 +165,10 @@ def test_damaged_levels_are_computed_again(
 
 
 def test_levels_of_other_bounds_or_questions_are_not_looked_at(
-    memory: tuple[FileMemory, list[str]], monkeypatch: pytest.MonkeyPatch
+    memory: tuple[DualValueCache, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert memory[0].load(GAMMAS[0]) is not None
-    assert FileMemory(memory[0].folder, "another").load(GAMMAS[0]) is None
+    assert DualValueCache(memory[0].folder, "another").load(GAMMAS[0]) is None
     old = next(memory[0].folder.glob(f"*-{GAMMAS[0].hex()}-0.*")).read_bytes()
     monkeypatch.setattr(kept, "code_digest", lambda: "0" * 16)
     assert memory[0].load(GAMMAS[0]) is None
@@ -188,7 +188,7 @@ def test_levels_with_labels_that_move_and_of_a_regression(
     targets = labels if case == "labels" else labels.double()
 
     def once() -> Certificate:
-        memory = FileMemory(tmp_path, "question")
+        memory = DualValueCache(tmp_path, "question")
         common = {"rho": 0.1, "gammas": GAMMAS, "local_radii": 1, "gamma_rounds": 0, "attack_steps": 0}
         if case == "labels":
             price = LabelCost(0.05, classes=3)
@@ -202,10 +202,10 @@ def test_levels_with_labels_that_move_and_of_a_regression(
 
 
 def test_the_probed_samples_are_always_the_same() -> None:
-    assert probed_samples(3).tolist() == [0, 1, 2]
-    index = probed_samples(1000)
-    assert len(set(index.tolist())) == PROBED
-    assert torch.equal(index, probed_samples(1000))
+    assert spot_checked_samples(3).tolist() == [0, 1, 2]
+    index = spot_checked_samples(1000)
+    assert len(set(index.tolist())) == SPOT_CHECKED
+    assert torch.equal(index, spot_checked_samples(1000))
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +214,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("interrupted")
     make_run(place, 1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FileMemory, "forget", lambda self: None)
+        patch.setattr(DualValueCache, "forget", lambda self: None)
         certify_small(place, 1.0, *QUICK)
     return place
 
@@ -258,7 +258,9 @@ def test_levels_that_contradict_each_other_are_all_computed_again(interrupted: P
     copy = Path(shutil.copytree(interrupted, tmp_path / "copy"))
 
     def forge(gamma: float, tensors: dict[str, Tensor]) -> None:
-        sample = min(set(range(len(tensors["bound"]))) - set(probed_samples(len(tensors["bound"])).tolist()))
+        sample = min(
+            set(range(len(tensors["bound"]))) - set(spot_checked_samples(len(tensors["bound"])).tolist())
+        )
         if gamma == 2.0:
             tensors["loss"][sample] = tensors["bound"][sample]
             tensors["transport_cost"][sample] = 0.0

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import torch
 
-from certus.certificates.aggregate import Line
-from certus.certificates.dual_values import Level
+from certus.certificates.aggregate import DualAggregate
+from certus.certificates.dual_values import DualValues
 from certus.certificates.proven.duality_gap import Rule
 
 
@@ -16,8 +16,10 @@ def test_a_line_by_hand() -> None:
     rules = torch.tensor([int(kinds[0])] * 3 + [int(kinds[1])])
     values = torch.tensor([0.1, 0.2, 0.3, 0.7], dtype=torch.float64)
     mean = sum(Fraction(value) for value in values.tolist()) / 4
-    found = Line.of(
-        Level(2.0, bound=values, rule=rules, loss=values, transport_cost=values, error_cost=values)
+    found = DualAggregate.of(
+        DualValues(
+            2.0, bound=values, rule=rules, loss=values, transport_cost=values, attained_error_cost=values
+        )
     )
     assert found.rules == {kinds[0].name.lower(): 0.75, kinds[1].name.lower(): 0.25}
     assert mean <= Fraction(found.bound) <= mean * (1 + Fraction(1, 10**9))

@@ -191,7 +191,7 @@ def test_rows_that_the_float32_model_predicts_otherwise_are_counted(seed: int) -
     assert count > 20
     for way in (certus.certify, certify_exactly):
         certificate = way(model, (inputs, labels), rho=0.01)
-        assert certificate.differing == count
+        assert certificate.differing_predictions == count
         # The rate that is proven is that of the network in float64: it may be far from the model's own.
         bound = certificate.error_bound(0.01)
         assert bound is not None
@@ -205,7 +205,7 @@ def test_the_count_of_a_file_is_that_of_the_certificate(tmp_path: Path) -> None:
     certificate = certus.certify(model, (inputs, labels), rho=0.01, progress=False)
     path = tmp_path / "certificate.json"
     path.write_text(json.dumps(as_json(certificate)))
-    assert Certificate.load(path).differing == certificate.differing > 0
+    assert Certificate.load(path).differing_predictions == certificate.differing_predictions > 0
 
 
 def test_a_regression_counts_values_that_differ() -> None:
@@ -215,8 +215,8 @@ def test_a_regression_counts_values_that_differ() -> None:
     certificate = certus.certify(model, (inputs, targets), rho=0.01, criterion=SquaredError(), progress=False)
     with torch.no_grad():
         off = model(inputs) - copy.deepcopy(model).double()(inputs.double())
-    assert 0 < certificate.differing <= 200
-    assert certificate.differing >= int((off.abs() > 0.1).sum())
+    assert 0 < certificate.differing_predictions <= 200
+    assert certificate.differing_predictions >= int((off.abs() > 0.1).sum())
 
 
 def test_an_ordinary_network_counts_none() -> None:
@@ -226,5 +226,5 @@ def test_an_ordinary_network_counts_none() -> None:
     certificate = certus.certify(
         model, (np.asarray(inputs), torch.zeros(50).long()), rho=0.01, progress=False
     )
-    assert certificate.differing == 0
+    assert certificate.differing_predictions == 0
     assert "differing_predictions" not in as_json(certificate)

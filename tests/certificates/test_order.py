@@ -11,7 +11,7 @@ from scipy.stats import binom
 from torch import Tensor, nn
 
 import certus
-from certus.certificates import Level, Population, betting
+from certus.certificates import DualValues, Population, betting
 from certus.data import Samples, random_order
 
 SEEDS = range(10)
@@ -25,7 +25,7 @@ def harder_half_first(count: int = 400) -> Tensor:
 def population(losses: Tensor, seed: int) -> Population:
     """ℓ = x on the line: φ_γ(x) = x + 1/4γ, T_γ(x) = x + 1/2γ at cost 1/4γ²."""
     gamma, nothing = 4.0, torch.zeros_like(losses)
-    level = Level(
+    level = DualValues(
         gamma,
         losses + 0.25 / gamma,
         nothing.long(),

@@ -47,7 +47,7 @@ def dual(rho: float, gammas: tuple[float, ...] | None = None) -> float:
 @pytest.mark.parametrize("gammas", [(0.5, 3.0, 20.0), (20.0, 3.0, 0.5), (3.0, 0.5, 20.0, 3.0)])
 def test_all_of_an_own_grid_is_used_and_nothing_else(gammas: tuple[float, ...]) -> None:
     found = certus.certify(model(), (INPUTS, LABELS), rho=[0.001, 0.1], gammas=gammas, gamma_rounds=0)
-    assert [line.gamma for line in found.lines] == [20.0, 3.0, 0.5]
+    assert [line.gamma for line in found.aggregates] == [20.0, 3.0, 0.5]
     best = [min((20.0, 3.0, 0.5), key=lambda gamma: gamma * rho + phi(gamma)) for rho in (0.001, 0.1, 1.0)]
     assert best == [20.0, 3.0, 0.5]
     for rho in (0.001, 0.1, 1.0):
@@ -70,6 +70,6 @@ def test_an_own_grid_reaches_as_far_as_its_smallest_gamma() -> None:
     """Far beyond the ρ asked for, too: a γ between others is bounded as it is with a larger ρ."""
     for rho in (0.001, 1.0):
         found = certus.certify(model(), (INPUTS, LABELS), rho=rho, gammas=[20.0, 0.5, 0.1], gamma_rounds=0)
-        assert found.lines[1].gamma == 0.5
-        assert phi(0.5) * (1 - 1e-5) <= found.lines[1].bound <= 1.02 * phi(0.5)
+        assert found.aggregates[1].gamma == 0.5
+        assert phi(0.5) * (1 - 1e-5) <= found.aggregates[1].bound <= 1.02 * phi(0.5)
         assert found.bound(0.8) <= 1.02 * dual(0.8, (20.0, 0.5, 0.1))

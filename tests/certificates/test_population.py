@@ -12,7 +12,7 @@ from scipy.stats import beta, binom
 from torch import Tensor
 
 from certus.certificates import betting, dkw, empirical_bernstein, hoeffding, worst_error
-from certus.certificates.dual_values import Level
+from certus.certificates.dual_values import DualValues
 from certus.certificates.population import Population
 from certus.certificates.proven.concentration import INEQUALITIES as KNOWN
 from certus.errors import ArgumentError
@@ -86,11 +86,11 @@ GRID = [1.0, 4.0]
 RHO = 0.04
 
 
-def levels(values: Tensor) -> list[Level]:
+def levels(values: Tensor) -> list[DualValues]:
     """ℓ = x on the line: φ_γ(x) = x + 1/4γ, T_γ(x) = x + 1/2γ at cost 1/4γ²; the worst case is E x + √ρ."""
     nothing = torch.zeros_like(values)
     return [
-        Level(
+        DualValues(
             gamma,
             values + 0.25 / gamma,
             nothing.long(),
@@ -162,7 +162,7 @@ def test_the_lower_side_says_something() -> None:
     rho = 0.25 / GRID[1] ** 2
     assert 0.93 < found.loss_low(rho) / (0.4 + math.sqrt(rho)) < 1
     assert 1 < found.loss(rho) / (0.4 + math.sqrt(rho)) < 1.05
-    assert found.loss_low(0.0) == pytest.approx(found.start, abs=1e-11)
+    assert found.loss_low(0.0) == pytest.approx(found.clean_loss, abs=1e-11)
 
 
 def test_the_error_rate_from_below() -> None:
@@ -176,7 +176,7 @@ def test_the_error_rate_from_below() -> None:
     rhos = [0.0, 0.05, 0.4]
     truth = worst_error(draw(200_000), rhos)
     blank = torch.zeros(count).double()
-    level = [Level(1.0, *(blank,) * 5)]
+    level = [DualValues(1.0, *(blank,) * 5)]
     for _ in range(repetitions):
         costs = draw(count)
         people = Population.of(
@@ -224,7 +224,7 @@ def test_every_bound_has_its_share_of_the_failure(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("certus.certificates.proven.concentration.betting", spy)
     values = torch.full((20,), 0.3, dtype=torch.float64)
     codes = torch.zeros(20, dtype=torch.uint8)
-    levels = [Level(gamma, values, codes, values, values, values) for gamma in (0.5, 1.0, 2.0)]
+    levels = [DualValues(gamma, values, codes, values, values, values) for gamma in (0.5, 1.0, 2.0)]
     Population.of(
         levels,
         values,

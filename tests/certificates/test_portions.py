@@ -18,8 +18,8 @@ from certus import Certificate, certify
 from certus.certificates import batching as portions
 from certus.certificates import engine
 from certus.certificates import local_bounds as surroundings
-from certus.certificates.cache import FileMemory, differences
-from certus.certificates.dual_values import Level
+from certus.certificates.cache import DualValueCache, differences
+from certus.certificates.dual_values import DualValues
 from certus.certificates.files import as_json
 from certus.certificates.proven.constants import Neighborhoods, bound_neighborhoods
 from certus.costs import LabelCost
@@ -61,9 +61,9 @@ def told(certificate: Certificate) -> dict[str, Any]:
 
 def same(first: Certificate, second: Certificate) -> bool:
     """To 10⁻⁹ of every number, as two processors are allowed; levels to 10⁻¹²."""
-    for one, other in zip(first.levels, second.levels, strict=True):
+    for one, other in zip(first.dual_values, second.dual_values, strict=True):
         assert torch.equal(one.rule, other.rule)
-        for name in ("bound", "transport_cost", "loss", "error_cost"):
+        for name in ("bound", "transport_cost", "loss", "attained_error_cost"):
             torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-12, atol=1e-14)
     return not differences(told(first), told(second))
 
@@ -101,10 +101,10 @@ def test_portions_change_no_number(
     torch.testing.assert_close(others, shares, rtol=1e-12, atol=0)
 
 
-class _Stopped(FileMemory):
+class _Stopped(DualValueCache):
     """Interrupted when some levels are kept."""
 
-    def save(self, level: Level, portion: int = 0) -> None:
+    def save(self, level: DualValues, portion: int = 0) -> None:
         if self.count == 9:
             raise KeyboardInterrupt
         super().save(level, portion)
@@ -122,14 +122,14 @@ def test_an_interrupted_certification_goes_on_within_a_level(
         certify(model, data, cache=_Stopped(tmp_path, "question"), **ask)
     said: list[str] = []
     solved: list[tuple[int, float]] = []
-    save = FileMemory.save
+    save = DualValueCache.save
 
-    def counted(self: FileMemory, level: Level, portion: int = 0) -> None:
+    def counted(self: DualValueCache, level: DualValues, portion: int = 0) -> None:
         solved.append((portion, level.gamma))
         save(self, level, portion)
 
-    monkeypatch.setattr(FileMemory, "save", counted)
-    again = certify(model, data, cache=FileMemory(tmp_path, "question", said.append), **ask)
+    monkeypatch.setattr(DualValueCache, "save", counted)
+    again = certify(model, data, cache=DualValueCache(tmp_path, "question", said.append), **ask)
     assert solved == [(2, 4.0), (2, 2.0), (2, 1.0), (3, 8.0), (3, 4.0), (3, 2.0), (3, 1.0)]
     assert said == []
     assert told(again) == told(whole)
@@ -169,8 +169,8 @@ def test_a_loader_that_shuffles_by_torchs_seed_is_read_in_one_order() -> None:
     assert torch.equal(before, torch.get_rng_state())
     whole = certify(model, (INPUTS, LABELS), **ask)
     assert found.bound(0.1) == pytest.approx(whole.bound(0.1), rel=1e-12)
-    assert not torch.equal(found.levels[0].bound, whole.levels[0].bound)
-    first, second = (one.levels[0].bound.sort().values for one in (found, whole))
+    assert not torch.equal(found.dual_values[0].bound, whole.dual_values[0].bound)
+    first, second = (one.dual_values[0].bound.sort().values for one in (found, whole))
     torch.testing.assert_close(first, second, rtol=1e-12, atol=0)
 
 

@@ -20,14 +20,14 @@ FAR = torch.tensor([math.inf, math.inf], dtype=torch.float64)
 def profile(
     *,
     second: float = 5.0,
-    unit_price: float = 1.0,
+    unit_cost: float = 1.0,
     clip: float | None = None,
     root: float = 0.0,
     reach: Tensor = FAR,
 ) -> Profile:
     """Two samples with two majorants each, the second of which is above the first by ``second``."""
     left, right = (torch.stack([ends, ends + second]) for ends in (LEFT, RIGHT))
-    return Profile(EDGES, left, right, ORIGIN, SLOPE, root, reach, unit_price, clip)
+    return Profile(EDGES, left, right, ORIGIN, SLOPE, root, reach, unit_cost, clip)
 
 
 def highest(sample: int, ring: int, price: float, clip: float | None) -> float:
@@ -39,18 +39,18 @@ def highest(sample: int, ring: int, price: float, clip: float | None) -> float:
 
 
 @pytest.mark.parametrize("clip", [None, 1.2, 0.5, 100.0])
-@pytest.mark.parametrize("unit_price", [1.0, 2.5])
+@pytest.mark.parametrize("unit_cost", [1.0, 2.5])
 @pytest.mark.parametrize("gamma", [0.05, 0.7, 4.0])
-def test_rings_against_a_fine_grid(gamma: float, unit_price: float, clip: float | None) -> None:
+def test_rings_against_a_fine_grid(gamma: float, unit_cost: float, clip: float | None) -> None:
     """The smaller majorant counts, whichever it is, and the price is γ times the unit price."""
     for second in (5.0, 0.0):
-        found = profile(second=second, unit_price=unit_price, clip=clip).rings(gamma)
+        found = profile(second=second, unit_cost=unit_cost, clip=clip).rings(gamma)
         for sample in range(2):
             for ring in range(3):
-                truth = highest(sample, ring, gamma * unit_price, clip)
+                truth = highest(sample, ring, gamma * unit_cost, clip)
                 assert truth - 1e-9 <= float(found[sample, ring]) <= truth + 1e-7
-    swapped = profile(second=-0.25, unit_price=unit_price).rings(gamma)
-    plain = profile(second=0.0, unit_price=unit_price).rings(gamma)
+    swapped = profile(second=-0.25, unit_cost=unit_cost).rings(gamma)
+    plain = profile(second=0.0, unit_cost=unit_cost).rings(gamma)
     torch.testing.assert_close(swapped[:, :3], plain[:, :3] - 0.25, rtol=0, atol=1e-7)
 
 
@@ -58,20 +58,20 @@ def test_rings_against_a_fine_grid(gamma: float, unit_price: float, clip: float 
 @pytest.mark.parametrize(("gamma", "root"), [(0.05, 0.0), (4.0, 0.0), (0.3, 0.5), (0.26, 0.5), (4.0, 0.5)])
 def test_beyond_the_last_edge(gamma: float, root: float, clip: float | None) -> None:
     """ℓ(x₀) + Gr, or (√ℓ(x₀) + αr)², less the price, at all distances of at least 3."""
-    unit_price = 1.5
-    found = profile(unit_price=unit_price, root=root, clip=clip).rings(gamma)[:, 3]
+    unit_cost = 1.5
+    found = profile(unit_cost=unit_cost, root=root, clip=clip).rings(gamma)[:, 3]
     radii = 3.0 + torch.linspace(0, 400, 400_001, dtype=torch.float64)
     for sample in range(2):
         heights = ORIGIN[sample] + SLOPE[sample] * radii
         if root:
             heights = (ORIGIN[sample].sqrt() + root * radii) ** 2
         heights = heights.clamp_max(math.inf if clip is None else clip)
-        truth = float((heights - gamma * unit_price * radii**2).max())
+        truth = float((heights - gamma * unit_cost * radii**2).max())
         assert float(found[sample]) >= truth - 1e-9
         if clip is None:
             assert float(found[sample]) <= truth + 1e-6
         else:
-            assert float(found[sample]) == pytest.approx(clip - gamma * unit_price * 9, abs=1e-9)
+            assert float(found[sample]) == pytest.approx(clip - gamma * unit_cost * 9, abs=1e-9)
 
 
 def test_squares_that_outgrow_the_price_have_no_bound() -> None:
@@ -104,17 +104,17 @@ def test_the_bound_is_the_largest_of_all_rings(clip: float | None) -> None:
     assert float(profile().bound(1e6)[1]) == pytest.approx(1.0, abs=1e-6)  # all that is left is ℓ(x₀)
 
 
-@pytest.mark.parametrize("unit_price", [1.0, 2.5])
-def test_the_lipschitz_rule(unit_price: float) -> None:
+@pytest.mark.parametrize("unit_cost", [1.0, 2.5])
+def test_the_lipschitz_rule(unit_cost: float) -> None:
     """sup over r of ℓ(x₀) + Gr − γgr², and of (√ℓ(x₀) + αr)² − γgr², on a fine grid."""
     radii = torch.linspace(0, 60, 600_001, dtype=torch.float64)
     for gamma, root in ((0.3, 0.0), (2.0, 0.0), (0.3, 0.5), (2.0, 0.5)):
-        found = profile(unit_price=unit_price, root=root).lipschitz(gamma)
+        found = profile(unit_cost=unit_cost, root=root).lipschitz(gamma)
         for sample in range(2):
             heights = ORIGIN[sample] + SLOPE[sample] * radii
             if root:
                 heights = (ORIGIN[sample].sqrt() + root * radii) ** 2
-            truth = float((heights - gamma * unit_price * radii**2).max())
+            truth = float((heights - gamma * unit_cost * radii**2).max())
             assert truth - 1e-9 <= float(found[sample]) <= truth + 1e-6
-        clipped = profile(unit_price=unit_price, root=root, clip=1.1).lipschitz(gamma)
+        clipped = profile(unit_cost=unit_cost, root=root, clip=1.1).lipschitz(gamma)
         torch.testing.assert_close(clipped, found.clamp_max(1.1))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from certus import Box, CrossEntropy, SquaredL2, certify
-from certus.certificates.lower_bounds import nearest_costs, push
+from certus.certificates.lower_bounds import attack_balls, nearest_costs
 from certus.certificates.proven.problem import Problem
 from certus.costs import Cost, Mahalanobis, Masked
 from certus.losses import Logistic
@@ -30,7 +30,7 @@ def test_pushed_samples_are_within_their_balls(cost: PlaneCost, boxed: bool) -> 
     with torch.no_grad():
         start = CrossEntropy()(model(inputs), targets)
     for rho in (0.01, 0.3):
-        points, costs, losses = push(problem, rho, 6)
+        points, costs, losses = attack_balls(problem, rho, 6)
         exact = np.array(
             [
                 cost.numpy_form(point[None].numpy(), x.numpy())[0]
@@ -85,11 +85,11 @@ def test_a_logistic_output_is_attacked_too() -> None:
     found = certify(model, (inputs, targets), rho=0.05, criterion=Logistic(), gamma_rounds=0)
     margin = model(inputs).detach().flatten() * (2 * targets - 1)
     exact = (margin.clamp_min(0) / model[0].weight.detach().norm()) ** 2  # type: ignore[index]  # likewise
-    assert found.error_found is not None
-    assert found.error_floor is not None
-    assert torch.allclose(found.error_floor, exact, atol=1e-6)
-    assert bool((found.error_found >= exact - 1e-12).all())
-    assert bool((found.error_found <= exact * 1.01).all())
+    assert found.attained_error_cost is not None
+    assert found.proven_error_cost is not None
+    assert torch.allclose(found.proven_error_cost, exact, atol=1e-6)
+    assert bool((found.attained_error_cost >= exact - 1e-12).all())
+    assert bool((found.attained_error_cost <= exact * 1.01).all())
 
 
 def overconfident() -> tuple[nn.Module, tuple[Tensor, Tensor]]:
@@ -125,7 +125,7 @@ def test_attacks_stop_where_they_bring_nothing() -> None:
     """A concave problem: a mixture of transports is better than any attack in balls; one look is enough."""
     model, data = network("softplus", 4, size=0.7), samples(4, 30)
     found = certify(model, data, rho=(0.3, 1.0, 3.0), cost=L2, local_radii=1)
-    assert len(found.pushes) <= 1
+    assert len(found.attacks) <= 1
 
 
 def test_what_is_found_at_a_sample_depends_on_that_sample_alone() -> None:

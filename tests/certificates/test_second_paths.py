@@ -29,7 +29,7 @@ def certified(kind: str = "logcosh", classes: int = 3) -> Certificate:
 
 def check_above_attained(bounds: Certificate, found: Certificate) -> None:
     """What one certificate found, sample by sample, is below what the other one proves."""
-    for one, other in zip(bounds.levels, found.levels, strict=True):
+    for one, other in zip(bounds.dual_values, found.dual_values, strict=True):
         assert (one.bound >= other.loss - other.gamma * other.transport_cost).all()
 
 
@@ -39,7 +39,7 @@ def test_portions_of_samples(portion: int, monkeypatch: pytest.MonkeyPatch) -> N
     whole = certified()
     monkeypatch.setattr("certus.certificates.proven.problem.BATCH", portion)
     parts = certified()
-    for one, other in zip(whole.levels, parts.levels, strict=True):
+    for one, other in zip(whole.dual_values, parts.dual_values, strict=True):
         assert (other.bound <= one.bound * (1 + 1e-6)).all()
         torch.testing.assert_close(other.loss, one.loss, rtol=1e-6, atol=1e-9)
         if portion > 1:
@@ -86,12 +86,12 @@ def test_without_the_quadratics_around_samples(monkeypatch: pytest.MonkeyPatch) 
     with_them = certified()
     monkeypatch.setattr("certus.certificates.proven.majorants._WORK", 0)
     without = certified()
-    for one, other in zip(with_them.levels, without.levels, strict=True):
+    for one, other in zip(with_them.dual_values, without.dual_values, strict=True):
         assert (other.bound >= one.bound * (1 - 1e-9)).all()
-    assert without.error_floor is not None
-    assert with_them.error_floor is not None
-    assert (without.error_floor <= with_them.error_floor * (1 + 1e-9)).all()
-    assert bool((without.error_floor < with_them.error_floor).any())
+    assert without.proven_error_cost is not None
+    assert with_them.proven_error_cost is not None
+    assert (without.proven_error_cost <= with_them.proven_error_cost * (1 + 1e-9)).all()
+    assert bool((without.proven_error_cost < with_them.proven_error_cost).any())
     check_above_attained(without, with_them)
     check_above_attained(with_them, without)
 
@@ -101,6 +101,6 @@ def test_more_classes_than_have_gradients_of_their_own(monkeypatch: pytest.Monke
     for module in ("certificates.proven.majorants", "bounds.backward"):
         monkeypatch.setattr(f"certus.{module}.MOST_CLASSES", 2)
     many = certified("tanh", classes=5)
-    for one, other in zip(few.levels, many.levels, strict=True):
+    for one, other in zip(few.dual_values, many.dual_values, strict=True):
         assert (other.bound >= one.bound * (1 - 1e-9)).all()
     check_above_attained(few, many)

@@ -62,9 +62,9 @@ def test_both_sides_hold_for_the_model_itself_at_the_jump(
     assert certificate.bound(rho) >= worst
     found, weights = certificate.worst_case_data(rho)
     assert certificate.lower(rho) <= (losses(found.inputs) * weights).sum()
-    assert certificate.start[0] <= losses(inputs).mean() <= certificate.start[1]
-    assert certificate.error_floor is not None
-    for point, floor in zip(inputs, certificate.error_floor, strict=True):
+    assert certificate.clean_loss[0] <= losses(inputs).mean() <= certificate.clean_loss[1]
+    assert certificate.proven_error_cost is not None
+    for point, floor in zip(inputs, certificate.proven_error_cost, strict=True):
         near = point + moves[moves.abs() < floor**0.5][:, None]
         assert not (model(near).argmax(1) != 0).any()
 
@@ -79,7 +79,7 @@ def test_an_ordinary_softplus_loses_nothing_that_is_seen() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 8), nn.Softplus(), nn.Linear(8, 3)).double()
     inputs, labels = torch.randn(20, 2, dtype=torch.float64), torch.randint(3, (20,))
-    low, high = certus.certify(model, (inputs, labels), rho=0.01, progress=False).start
+    low, high = certus.certify(model, (inputs, labels), rho=0.01, progress=False).clean_loss
     exact = float(functional.cross_entropy(model(inputs).detach(), labels))
     assert low <= exact <= high
     assert high - low < 1e-7

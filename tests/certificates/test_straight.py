@@ -181,7 +181,7 @@ def test_a_score_that_nothing_moves() -> None:
     found = certify_exactly(still, (INPUTS, LABELS), rho=RHOS, criterion=Logistic(), cost=cost)
     for near, far in pairwise(found.curve()):
         assert far.error_high == near.error_high
-    assert found.lower(1.0) == pytest.approx(found.start[0])
+    assert found.lower(1.0) == pytest.approx(found.clean_loss[0])
 
 
 def test_other_networks_are_bracketed() -> None:
@@ -207,8 +207,8 @@ def test_scores_that_cancel_are_rounded_to_the_safe_side() -> None:
         Fraction(0.1) + sum(Fraction(x) * a for x, a in zip(row, slope, strict=True)) for row in rows.tolist()
     ]
     square = sum(a * a for a in slope)
-    assert found.error_floor is not None
-    for margin, floor in zip(margins, found.error_floor.tolist(), strict=True):
+    assert found.proven_error_cost is not None
+    for margin, floor in zip(margins, found.proven_error_cost.tolist(), strict=True):
         assert Fraction(floor) * square <= max(margin, Fraction(0)) ** 2
     exact = float(1 - sum(margins) / 60) + math.sqrt(square * Fraction(rho))
     assert found.lower(rho) <= exact <= found.bound(rho) <= exact + 1e-5

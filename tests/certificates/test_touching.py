@@ -142,11 +142,11 @@ def test_certificates_use_them(cost: Cost) -> None:
     model = network("smoothabs", 5)
     made = problem(model, cost)
     found = certify(model, (made.inputs, made.targets), rho=0.1, cost=cost, local_radii=0, gamma_rounds=0)
-    assert found.error_floor is not None
-    assert found.error_found is not None
+    assert found.proven_error_cost is not None
+    assert found.attained_error_cost is not None
     radii = certified_radii(made, touching_points(made))
-    assert bool((found.error_floor.sqrt() >= radii * (1 - 1e-6)).all())
-    assert bool((found.error_floor <= found.error_found).all())
+    assert bool((found.proven_error_cost.sqrt() >= radii * (1 - 1e-6)).all())
+    assert bool((found.proven_error_cost <= found.attained_error_cost).all())
 
 
 def test_a_box_keeps_them_sound() -> None:
@@ -159,10 +159,10 @@ def test_a_box_keeps_them_sound() -> None:
     free = certify(model, (inputs, labels), rho=0.1, local_radii=0, gamma_rounds=0)
     floors = []
     for found in (inside, free):
-        assert found.error_floor is not None
-        assert found.error_found is not None
-        assert bool((found.error_floor <= found.error_found).all())
-        floors.append(found.error_floor)
+        assert found.proven_error_cost is not None
+        assert found.attained_error_cost is not None
+        assert bool((found.proven_error_cost <= found.attained_error_cost).all())
+        floors.append(found.proven_error_cost)
     assert bool((floors[0] >= 0.99 * floors[1]).all())
 
 

@@ -11,7 +11,12 @@ import torch
 from scipy.integrate import quad
 
 from certus import SquaredL2
-from certus.certificates.paper_terms import level_error, lipschitz_cover, lipschitz_error, uniform_error
+from certus.certificates.covering_number_bounds import (
+    attained_budget_error,
+    lipschitz_cover,
+    lipschitz_error,
+    uniform_error,
+)
 from certus.certificates.transport import estimated_distance, transport_distance
 from certus.costs import Masked, WeightedL2
 from certus.data import Samples
@@ -184,10 +189,10 @@ def test_the_papers_terms() -> None:
         900, 5, 3.0, lipschitz=2.0, diameter=3.0, start_bound=1.0, b1=1.5, b2=2.5
     ) == pytest.approx(1.5 * size * math.sqrt(5 / 900) + 2.5 * size * math.sqrt(3 / 900))
     constants = {"ceiling": 2.0, "slope": 1.5, "cross_smoothness": 0.5, "modulus": 0.8}
-    t = level_error(10_000, 0.05, cover, **constants)
+    t = attained_budget_error(10_000, 0.05, cover, **constants)
     right = 2.0 * math.sqrt(2 * (math.log(40) + cover(0.8 * t / 3.0)) / 10_000)
     assert t == pytest.approx(right)
     with pytest.raises(CertusError, match="grow too fast"):
-        level_error(10, 0.05, lambda width: 1e30, **constants)
+        attained_budget_error(10, 0.05, lambda width: 1e30, **constants)
     with pytest.raises(ArgumentError, match="`b1` must be positive and finite; got 0"):
         uniform_error(900, 4.0, 3.0, cover, b1=0, b2=2.5)

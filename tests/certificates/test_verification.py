@@ -176,7 +176,7 @@ def test_settings_that_were_changed_are_found(small: Small) -> None:
         "label_price": settings["rho"][0],
         "inequality": "hoeffding",
         "seed": 1,
-        "gammas": [honest["lines"][0]["gamma"], honest["lines"][1]["gamma"]],
+        "gammas": [honest["aggregates"][0]["gamma"], honest["aggregates"][1]["gamma"]],
         "balls": 0,
         "refine": 0,
         "attack_steps": 0,
@@ -206,16 +206,16 @@ def test_costs_are_compared_by_their_own_size(small: Small) -> None:
     The rates at the ρ asked for do not rest on the largest floor; those at larger ρ do.
     """
     honest, rho = without_checksum(small.content), 10 * small.content["rhos"][-1]
-    floor, found = honest["error_floor"], honest["error_found"]
+    floor, found = honest["proven_error_cost"], honest["attained_error_cost"]
     index = max(range(len(floor)), key=lambda place: floor[place])
     assert floor[index] < found[index]
-    forged = changed(honest, ("error_floor", index), found[index])
+    forged = changed(honest, ("proven_error_cost", index), found[index])
     assert in_accord(forged) == forged
     better, true = _certificate(forged).error_bound(rho), small.again.error_bound(rho)
     assert better is not None
     assert true is not None
     assert better < true
-    assert small.found(forged) == [f"error_floor[{index}]: {found[index]}, now {floor[index]}"]
+    assert small.found(forged) == [f"proven_error_cost[{index}]: {found[index]}, now {floor[index]}"]
 
 
 def test_the_table_of_samples(small: Small) -> None:
@@ -273,8 +273,10 @@ def test_damage_is_found_when_a_certificate_is_read(small: Small, tmp_path: Path
     broken.write_text(text[: len(text) // 2])
     with pytest.raises(RunError, match=r"broken.json is corrupt: it is no JSON file"):
         Certificate.load(broken)
-    broken.write_text(text.replace('"start": [', '"start": [0.0, 0.0], "start": [', 1))
-    with pytest.raises(CorruptFileError, match=r'broken.json is corrupt: the key "start" is there twice'):
+    broken.write_text(text.replace('"clean_loss": [', '"clean_loss": [0.0, 0.0], "clean_loss": [', 1))
+    with pytest.raises(
+        CorruptFileError, match=r'broken.json is corrupt: the key "clean_loss" is there twice'
+    ):
         Certificate.load(broken)
     broken.write_text(json.dumps(without_checksum(small.content)))
     with pytest.raises(CorruptFileError, match=r"broken.json is corrupt: it has no sha256"):

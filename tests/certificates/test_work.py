@@ -12,7 +12,7 @@ import torch
 from certus import certify
 from certus.certificates import engine
 from certus.certificates import local_bounds as surroundings
-from certus.certificates.progress import BALL, LEVEL, LOOK, NEAREST, PUSH, Work, whole_work
+from certus.certificates.progress import BALL, LEVEL, LOOK, NEAREST, PUSH, Work, total_work
 from certus.certificates.proven import constants
 from certus.costs import LabelCost
 from certus.smoothing import certify_smoothed
@@ -21,9 +21,9 @@ from tests.certificates.problems import network, samples
 COUNT = 12
 CALLS = {
     (constants, "_ball"): BALL,
-    (surroundings, "solve_level"): LEVEL,
+    (surroundings, "solve_gamma"): LEVEL,
     (engine, "nearest_costs"): NEAREST,
-    (engine, "push"): PUSH,
+    (engine, "attack_balls"): PUSH,
 }
 
 
@@ -56,7 +56,7 @@ def test_the_share_is_what_was_counted(labels: int, monkeypatch: pytest.MonkeyPa
         label_cost=None if labels == 1 else LabelCost(0.5, 3),
         progress=lambda share: told.append((share, sum(done))),
     )
-    total = whole_work(COUNT, labels, 3, gammas, rhos, gamma_rounds=1, attacked=True)
+    total = total_work(COUNT, labels, 3, gammas, rhos, gamma_rounds=1, attacked=True)
     shares = [share for share, _ in told]
     assert shares == sorted(shares)
     assert shares[-1] == 1
@@ -84,7 +84,7 @@ def test_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         gamma_rounds=0,
         attack_steps=0,
     )
-    planned = whole_work(COUNT, 1, 2, gammas, (0.1,), gamma_rounds=0, attacked=False)
+    planned = total_work(COUNT, 1, 2, gammas, (0.1,), gamma_rounds=0, attacked=False)
     assert planned == sum(done) + COUNT * LOOK
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from certus._format import at_most
 from certus.certificates import certify
-from certus.certificates.cache import FileMemory
+from certus.certificates.cache import DualValueCache
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import as_json, sample_table
 from certus.data import Samples
@@ -95,7 +95,7 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path, drawn: list[Figur
     fresh = certify_run(trained, convert(read.about["settings"], CertifySettings))
     for rho in (0.0, 1e-5, 0.001, 0.0031, 0.01, 0.2, 7.0):
         assert read.bracket(rho) == fresh.bracket(rho)
-    assert read.reached == fresh.reached
+    assert read.attained_budgets == fresh.attained_budgets
     assert (read.rhos, read.samples, read.classes) == (fresh.rhos, fresh.samples, fresh.classes)
     assert json.loads(json.dumps(as_json(read))) == json.loads(place.read_text())
     with pytest.raises(ArgumentError, match="A certificate read from a file has no data"):
@@ -108,18 +108,18 @@ def test_a_certificate_is_read_as_it_was_written(folder: Path, drawn: list[Figur
     assert all(np.array_equal(*pair, equal_nan=True) for pair in zip(ours, theirs, strict=True))
     broken = folder / "broken.json"
     content = json.loads(place.read_text())
-    for name in ("lines", "start", "population"):
+    for name in ("aggregates", "clean_loss", "population"):
         broken.write_text(
             json.dumps(add_checksum({key: value for key, value in content.items() if key != name}))
         )
         with pytest.raises(RunError, match=r"broken.json is corrupt: "):
             Certificate.load(broken)
-    line = content["lines"][0]
+    line = content["aggregates"][0]
     parts: list[dict[str, Any]] = [
-        {"lines": [line | {"gamma": None}]},
-        {"lines": []},
-        {"unit_price": 0},
-        {"error_floor": []},
+        {"aggregates": [line | {"gamma": None}]},
+        {"aggregates": []},
+        {"unit_cost": 0},
+        {"proven_error_cost": []},
         {"samples": 0},
         {"evidence": "proven!!"},
         {"evidence": "assumed"},
@@ -189,7 +189,7 @@ def test_an_interrupted_certification_goes_on(folder: Path, tmp_path: Path) -> N
     settings = CertifySettings(
         rho=(0.01,), samples=20, balls=1, attack_steps=0, gammas=(8.0, 4.0, 2.0), refine=0
     )
-    memory = FileMemory(tmp_path / "unfinished", "key")
+    memory = DualValueCache(tmp_path / "unfinished", "key")
 
     class Stopped(Exception):
         pass

@@ -45,7 +45,7 @@ def test_verified(folder: Path) -> None:
 
 
 def _other_start(content: dict[str, Any]) -> None:
-    content["start"][1] *= 1 + 1e-6
+    content["clean_loss"][1] *= 1 + 1e-6
 
 
 def _other_weights(content: dict[str, Any]) -> None:
@@ -57,11 +57,11 @@ def _no_such_rho(content: dict[str, Any]) -> None:
 
 
 def _attained_above_proven(content: dict[str, Any]) -> None:
-    content["lines"][0]["loss"] = 100.0
+    content["aggregates"][0]["loss"] = 100.0
 
 
 FORGED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
-    "number": (_other_start, "start[1]: "),
+    "number": (_other_start, "clean_loss[1]: "),
     "weights": (_other_weights, "the weights are not those that were certified"),
     "settings": (_no_such_rho, "it cannot be computed again: `rho` must be finite and not negative"),
     "contradiction": (_attained_above_proven, "What was attained exceeds what was proven"),
@@ -91,7 +91,7 @@ def test_a_damaged_certificate_exits_1(folder: Path) -> None:
     failed(certus("verify", "damaged.json", folder=folder), "does not have the sha256 it was written with")
     (folder / "damaged.json").write_text(text.replace("{", '{"samples": 1,', 1))
     failed(certus("verify", "damaged.json", folder=folder), 'the key "samples" is there twice')
-    (folder / "damaged.json").write_text(text.replace('"unit_price": 1.0', '"unit_price": Infinity'))
+    (folder / "damaged.json").write_text(text.replace('"unit_cost": 1.0', '"unit_cost": Infinity'))
     failed(certus("verify", "damaged.json", folder=folder), "Infinity is no finite number")
     shutil.copytree(folder / "kept", folder / "row")
     table = folder / "row/samples.csv"

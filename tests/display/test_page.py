@@ -120,12 +120,12 @@ def test_the_slider_has_a_cell_for_every_number(text: str) -> None:
 def test_certified_accuracy_falls_at_the_radii_of_the_certificate(place: Path, text: str) -> None:
     """As drawn, against a count of the radii: what is proven at ε, and what attacks leave."""
     found = read_certificate(place / "run/certificate/certificate.json")
-    assert found.error_floor is not None
-    assert found.error_found is not None
+    assert found.proven_error_cost is not None
+    assert found.attained_error_cost is not None
     right, left, *_ = _told(text)["charts"]["accuracy-0"]["data"]
     far, count = right["x"][-1], 0
-    for line, costs, side in ((left, found.error_found, -1), (right, found.error_floor, 0)):
-        radii = np.sqrt(costs.numpy() / found.unit_price)  # "hv" draws the value before, "vh" that after
+    for line, costs, side in ((left, found.attained_error_cost, -1), (right, found.proven_error_cost, 0)):
+        radii = np.sqrt(costs.numpy() / found.unit_cost)  # "hv" draws the value before, "vh" that after
         for radius in radii[(radii > 0) & (radii < far)]:
             for distance in (radius * (1 - 1e-5), radius * (1 + 1e-5)):
                 after = int(np.searchsorted(line["x"], distance))

@@ -86,7 +86,7 @@ def test_a_run_with_prices_against_brute_force(people: Path) -> None:
         label = rows.targets[index].expand(len(points))
         real = (points[:, 2:].sum(1) == 1) & np.isin(points[:, 2], (0, 1))
         losses = torch.nn.functional.cross_entropy(outputs, label, reduction="none").numpy()
-        for level in found.levels:
+        for level in found.dual_values:
             best = float((losses - level.gamma * costs).max())
             attained = float(level.loss[index] - level.gamma * level.transport_cost[index])
             assert attained <= float(level.bound[index])

@@ -80,7 +80,7 @@ FREE = {
 MAY_BE: dict[str, dict[str, tuple[Any, ...]]] = {
     # Entries that may have one of the values tried: what is proven then is only weaker, or not affected.
     "certificate": {
-        "clip": (None,), "error_grid": ([],), "start": (1e300, -1, -1e300), "mean": (1e300,),
+        "clip": (None,), "error_grid": ([],), "clean_loss": (1e300, -1, -1e300), "mean": (1e300,),
         "loss": (-1, -1e300),
     },
     "smoothing": {"abstain": (None,), "moves": ([],), "start": (-1, -1e300), "loss": (-1, -1e300)},
@@ -135,15 +135,17 @@ def test_no_entry_of_another_kind_is_believed(place: Path, name: str) -> None:
 def test_no_unit_price_that_nothing_has(place: Path, price: Any) -> None:
     """Distances are √(ρ / price)."""
     content = json.loads((place / "run/certificate/certificate.json").read_text())
-    (place / "forged").write_text(json.dumps(add_checksum(content | {"unit_price": price})))
-    with pytest.raises(CertusError, match="unit_price"):
+    (place / "forged").write_text(json.dumps(add_checksum(content | {"unit_cost": price})))
+    with pytest.raises(CertusError, match="unit_cost"):
         Certificate.load(place / "forged")
     done = certus("verify", "forged", folder=place)
     assert done.returncode == 1
-    assert "unit_price" in done.stderr
+    assert "unit_cost" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["error_margin", "error_margin_low", "error_found", "inequality", "start"])
+@pytest.mark.parametrize(
+    "name", ["error_margin", "error_margin_low", "attained_error_cost", "inequality", "clean_loss"]
+)
 def test_a_population_with_null(place: Path, name: str) -> None:
     content = json.loads((place / "run/certificate/certificate.json").read_text())
     content["population"][name] = None
@@ -152,7 +154,7 @@ def test_a_population_with_null(place: Path, name: str) -> None:
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert "AssertionError" not in done.stderr
-    assert name in done.stderr or name == "start"
+    assert name in done.stderr or name == "clean_loss"
 
 
 @pytest.mark.parametrize("file", ["certificate.json", "smoothing.json"])

@@ -19,8 +19,8 @@ from certus.smoothing.coefficients import (
     propose,
     shortfall,
 )
-from certus.smoothing.neyman_pearson import Envelope
-from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, Ballot
+from certus.smoothing.neyman_pearson import NeymanPearsonBound
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, VotingRule
 from tests.smoothing.half_space import Array
 from tests.smoothing.test_envelope import brute
 
@@ -35,29 +35,29 @@ def polynomial(coefficients: Array) -> Array:
 
 
 @cache
-def truth(ballot: Ballot, kappa: float) -> Array:
-    """F at the chances, from below; F(0) is that of the lost ballot at h = 0, and F(1) = 1."""
+def truth(rule: VotingRule, kappa: float) -> Array:
+    """F at the chances, from below; F(0) is that of the lost rule at h = 0, and F(1) = 1."""
     scores = norm.ppf(np.clip(CHANCES, 1e-12, 1 - 1e-12))
-    found = brute(ballot, kappa, scores)
-    found[0] = 1.0 if ballot.lost_at == 0 and ballot.votes else 0.0
+    found = brute(rule, kappa, scores)
+    found[0] = 1.0 if rule.failure_threshold == 0 and rule.votes else 0.0
     return found
 
 
 @pytest.mark.parametrize("kappa", [0.05, 1.0])
-@pytest.mark.parametrize("ballot", [ONE_DRAW, IDEAL_VOTE, Ballot.of(100, 0.001)], ids=["one", "ideal", "M"])
+@pytest.mark.parametrize("rule", [ONE_DRAW, IDEAL_VOTE, VotingRule.of(100, 0.001)], ids=["one", "ideal", "M"])
 @pytest.mark.parametrize("draws", [1, 7, 100])
-def test_the_polynomial_is_above_brute_force(draws: int, ballot: Ballot, kappa: float) -> None:
+def test_the_polynomial_is_above_brute_force(draws: int, rule: VotingRule, kappa: float) -> None:
     errors = np.random.default_rng(0).binomial(draws, np.random.default_rng(1).beta(0.3, 3, 60)).astype(float)
-    envelope = Envelope.of(ballot, kappa)
+    envelope = NeymanPearsonBound.of(rule, kappa)
     found = lifted(propose(envelope, guessed_spread(errors, draws)), envelope)
-    assert (polynomial(found) >= truth(ballot, kappa)).all()
+    assert (polynomial(found) >= truth(rule, kappa)).all()
     assert (np.diff(found) >= 0).all()
     assert found.min() >= 0
 
 
 def test_many_draws_come_close_to_the_envelope() -> None:
     """Where the guess puts its weight, a thousand draws cost less than 0.01."""
-    envelope = Envelope.of(ONE_DRAW, 0.2)
+    envelope = NeymanPearsonBound.of(ONE_DRAW, 0.2)
     found = lifted(propose(envelope, guessed_spread(np.linspace(0, 1000, 50), 1000)), envelope)
     excess = polynomial(found) - truth(ONE_DRAW, 0.2)
     assert excess.min() >= 0
@@ -67,7 +67,7 @@ def test_many_draws_come_close_to_the_envelope() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_any_proposal_is_lifted(seed: int) -> None:
     jagged = np.random.default_rng(seed).uniform(-1, 1, 31)
-    envelope = Envelope.of(ONE_DRAW, 0.3)
+    envelope = NeymanPearsonBound.of(ONE_DRAW, 0.3)
     assert (polynomial(lifted(jagged, envelope)) >= truth(ONE_DRAW, 0.3)).all()
     with pytest.raises(ArgumentError, match="`rising` must be nondecreasing"):
         shortfall(jagged, envelope)
@@ -78,7 +78,7 @@ def test_any_proposal_is_lifted(seed: int) -> None:
 @pytest.mark.parametrize("first", [40, 143, 160, 500])
 def test_a_steep_polynomial_is_lifted_between_the_points_of_the_grid(first: int) -> None:
     """A thousand draws make a step of nothing but c: inside of one cell p falls behind by 0.001 and more."""
-    envelope = Envelope.of(ONE_DRAW, 0.2)
+    envelope = NeymanPearsonBound.of(ONE_DRAW, 0.2)
     step = (np.arange(1001) >= first).astype(float)
     between = np.linspace(-4, 4, 40_001)
     behind = envelope.at(between) - binom.sf(first - 1, 1000, norm.cdf(between))
@@ -87,7 +87,7 @@ def test_a_steep_polynomial_is_lifted_between_the_points_of_the_grid(first: int)
 
 def test_a_polynomial_that_is_above_is_hardly_lifted() -> None:
     ones = np.ones(11)
-    assert shortfall(ones, Envelope.of(IDEAL_VOTE, 0.5)) < 2e-4
+    assert shortfall(ones, NeymanPearsonBound.of(IDEAL_VOTE, 0.5)) < 2e-4
 
 
 def test_the_guess_is_a_distribution() -> None:

@@ -13,10 +13,10 @@ from scipy.stats import norm
 import certus
 from certus.smoothing.certificate import Quantity
 from certus.smoothing.confidence import upper_means
-from certus.smoothing.design import make_plan
-from certus.smoothing.neyman_pearson import worst_chance
-from certus.smoothing.sampling import Observed
-from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, Ballot
+from certus.smoothing.design import make_design
+from certus.smoothing.neyman_pearson import worst_failure_probability
+from certus.smoothing.sampling import NoisyPredictions
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, VotingRule
 from tests.smoothing.half_space import SIGMA, Array, dual, margins, quantile_margins, worst_error
 
 RHOS = (0.003, 0.03, 0.2)
@@ -26,7 +26,7 @@ RHOS = (0.003, 0.03, 0.2)
 def test_the_bound_is_attained_to_three_digits(rho: float) -> None:
     scores = -quantile_margins() / SIGMA
     attained = worst_error(scores, rho)
-    proven = dual(lambda kappa: worst_chance(ONE_DRAW, kappa, scores), rho)
+    proven = dual(lambda kappa: worst_failure_probability(ONE_DRAW, kappa, scores), rho)
     assert attained <= proven <= attained + 1e-3
 
 
@@ -38,7 +38,7 @@ def test_the_ideal_vote_is_a_knapsack() -> None:
         spent = (right**2).cumsum() / len(edges)
         moved = int((spent <= rho).sum())
         attained = ((edges <= 0).sum() + moved) / len(edges)
-        proven = dual(lambda kappa: worst_chance(IDEAL_VOTE, kappa, -edges / SIGMA), rho)
+        proven = dual(lambda kappa: worst_failure_probability(IDEAL_VOTE, kappa, -edges / SIGMA), rho)
         assert attained <= proven <= attained + 2e-3
 
 
@@ -71,17 +71,17 @@ def test_a_certificate_of_a_half_space() -> None:
 def repetitions(name: str, times: int, samples: int, failure: float) -> float:
     """How often a bound at some ρ is below the truth, over fresh samples and fresh noise."""
     draws, random = 20, np.random.default_rng(0)
-    ballot = {"error": ONE_DRAW, "loss": ONE_DRAW, "vote": Ballot.of(11)}[name]
+    rule = {"error": ONE_DRAW, "loss": ONE_DRAW, "vote": VotingRule.of(11)}[name]
     population = -quantile_margins(300) / SIGMA
-    exact = {rho: dual(lambda kappa: worst_chance(ballot, kappa, population), rho) for rho in RHOS}
+    exact = {rho: dual(lambda kappa: worst_failure_probability(rule, kappa, population), rho) for rho in RHOS}
     errors = _errors(margins(100, 7), draws, random)
-    stakes = make_plan(ballot, errors, draws, RHOS, SIGMA, samples=samples, failure=failure)
-    assert any(stake.slope > 0 for stake in stakes)
+    designs = make_design(rule, errors, draws, RHOS, SIGMA, samples=samples, failure=failure)
+    assert any(design.slope > 0 for design in designs)
     order, missed = torch.arange(samples), 0
     for _ in range(times):
         edges = random.normal(0.6, 0.5, samples)
         observed = _loss(edges, draws, random) if name == "loss" else _count(edges, draws, random)
-        means = upper_means(stakes, observed, order, failure, of_loss=name == "loss")
+        means = upper_means(designs, observed, order, failure, of_loss=name == "loss")
         quantity = Quantity(name, 1.0, means)
         missed += any(quantity.high(rho) < exact[rho] - 2e-4 for rho in RHOS)
     return missed / times
@@ -91,15 +91,17 @@ def _errors(edges: Array, draws: int, random: np.random.Generator) -> Array:
     return np.asarray(random.binomial(draws, norm.cdf(-edges / SIGMA)), dtype=np.float64)
 
 
-def _count(edges: Array, draws: int, random: np.random.Generator) -> Observed:
-    return Observed(None, torch.from_numpy(_errors(edges, draws, random).astype(np.int64)), None)
+def _count(edges: Array, draws: int, random: np.random.Generator) -> NoisyPredictions:
+    return NoisyPredictions(None, torch.from_numpy(_errors(edges, draws, random).astype(np.int64)), None)
 
 
-def _loss(edges: Array, draws: int, random: np.random.Generator) -> Observed:
+def _loss(edges: Array, draws: int, random: np.random.Generator) -> NoisyPredictions:
     """A loss between 0 and 1 whose mean is that of a half-space: uniform, pulled towards the mean."""
     mean = norm.cdf(-edges / SIGMA)[:, None]
     reach = np.minimum(mean, 1 - mean)
-    return Observed(None, None, torch.from_numpy(mean + reach * random.uniform(-1, 1, (len(edges), draws))))
+    return NoisyPredictions(
+        None, None, torch.from_numpy(mean + reach * random.uniform(-1, 1, (len(edges), draws)))
+    )
 
 
 @pytest.mark.parametrize("name", ["error", "vote", "loss"])
@@ -118,10 +120,10 @@ def test_coverage_over_2000_repetitions(name: str) -> None:
 def test_what_is_no_majorant_is_noticed() -> None:
     """Coefficients a tenth too small fail far more often than they may: the repetitions see it."""
     errors = _errors(margins(100, 7), 20, np.random.default_rng(0))
-    stakes = make_plan(ONE_DRAW, errors, 20, RHOS, SIGMA, samples=4000, failure=0.05)
-    small = [replace(one, coefficients=0.4 * one.coefficients) for one in stakes]
+    designs = make_design(ONE_DRAW, errors, 20, RHOS, SIGMA, samples=4000, failure=0.05)
+    small = [replace(one, coefficients=0.4 * one.coefficients) for one in designs]
     observed = _count(margins(4000, 3), 20, np.random.default_rng(1))
     exact = worst_error(-quantile_margins() / SIGMA, 0.03)
-    for tried, right in ((stakes, True), (small, False)):
+    for tried, right in ((designs, True), (small, False)):
         means = upper_means(tried, observed, torch.arange(4000), 0.05)
         assert (Quantity("error", 1.0, means).high(0.03) >= exact) is right

@@ -12,7 +12,7 @@ import torch
 from certus.data import Samples
 from certus.smoothing import SmoothedCertificate, certify_smoothed
 from certus.smoothing import sampling as drawing
-from certus.smoothing.sampling import DrawMemory
+from certus.smoothing.sampling import PredictionCache
 from certus.storage.tensors import load_tensors, save_tensors
 
 COUNT, PORTION = 40, 16
@@ -38,7 +38,7 @@ def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawing, "_PORTION", PORTION)
 
 
-def certificate(model: Counting, memory: DrawMemory | None, data: Samples = DATA) -> SmoothedCertificate:
+def certificate(model: Counting, memory: PredictionCache | None, data: Samples = DATA) -> SmoothedCertificate:
     found = certify_smoothed(
         *(model, data),
         rho=(0.01, 0.1),
@@ -57,7 +57,7 @@ def certificate(model: Counting, memory: DrawMemory | None, data: Samples = DATA
 def test_an_interrupted_one_comes_out_the_same_and_asks_less(tmp_path: Path) -> None:
     whole = Counting()
     expected = certificate(whole, None).as_json()
-    memory = DrawMemory(tmp_path / "kept", "question")
+    memory = PredictionCache(tmp_path / "kept", "question")
     with pytest.raises(KeyboardInterrupt):
         certificate(Counting(limit=0.7 * whole.asked), memory)
     before = memory.count
@@ -77,9 +77,9 @@ def test_nothing_is_taken_over_from_another_question_or_other_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    memory = DrawMemory(tmp_path / "kept", "question", said.append)
+    memory = PredictionCache(tmp_path / "kept", "question", said.append)
     certificate(Counting(), memory)
-    other = DrawMemory(tmp_path / "kept", "another", said.append)
+    other = PredictionCache(tmp_path / "kept", "another", said.append)
     assert other.count == 0
     moved = replace(DATA, inputs=DATA.inputs + 1)
     fresh, again = Counting(), Counting()
@@ -93,7 +93,7 @@ def test_nothing_is_taken_over_from_another_question_or_other_samples(
 @pytest.mark.parametrize("kind", ["cut", "changed", "another shape", "no losses"])
 def test_what_is_damaged_is_asked_again(tmp_path: Path, kind: str) -> None:
     said: list[str] = []
-    memory = DrawMemory(tmp_path / "kept", "question", said.append)
+    memory = PredictionCache(tmp_path / "kept", "question", said.append)
     expected = certificate(Counting(), memory).as_json()
     (file,) = (tmp_path / "kept").glob("*-2-16.safetensors")  # the second portion of the samples
     if kind == "cut":

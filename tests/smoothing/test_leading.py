@@ -8,9 +8,9 @@ import torch
 
 from certus.certificates.proven.concentration import betting
 from certus.errors import ArgumentError
-from certus.smoothing.confidence import Stake, split_failure, upper_means
-from certus.smoothing.design import make_plan
-from certus.smoothing.sampling import Observed
+from certus.smoothing.confidence import GammaDesign, spend_alpha, upper_means
+from certus.smoothing.design import make_design
+from certus.smoothing.sampling import NoisyPredictions
 from certus.smoothing.voting import ONE_DRAW
 
 DRAWS = 10
@@ -18,16 +18,18 @@ LINE = np.arange(DRAWS + 1) / DRAWS
 ORDER = torch.arange(400)
 
 
-def counted(seed: int = 0, count: int = 400) -> Observed:
+def counted(seed: int = 0, count: int = 400) -> NoisyPredictions:
     random = np.random.default_rng(seed)
-    return Observed(None, torch.from_numpy(random.binomial(DRAWS, random.beta(0.4, 2.0, count))), None)
+    return NoisyPredictions(
+        None, torch.from_numpy(random.binomial(DRAWS, random.beta(0.4, 2.0, count))), None
+    )
 
 
 def test_a_follower_is_bounded_through_its_leader() -> None:
     """c = ½c⁰ + ¼: nothing is left to bet on, so that the bound is ½ of the leader's and ¼."""
     seen = counted()
-    stakes = [Stake(2.0, LINE, share=0.9), Stake(1.0, 0.25 + LINE / 2, share=0.1, slope=0.5)]
-    found = upper_means(stakes, seen, ORDER, 0.05)
+    designs = [GammaDesign(2.0, LINE, share=0.9), GammaDesign(1.0, 0.25 + LINE / 2, share=0.1, slope=0.5)]
+    found = upper_means(designs, seen, ORDER, 0.05)
     assert seen.errors is not None
     alone = betting((seen.errors / DRAWS).double(), 1.0, 0.045)
     assert found[2.0] == pytest.approx(alone, abs=1e-7)
@@ -36,40 +38,45 @@ def test_a_follower_is_bounded_through_its_leader() -> None:
 
 def test_without_slopes_every_stake_bets_by_itself() -> None:
     seen = counted()
-    stakes = [Stake(2.0, LINE, share=0.5), Stake(1.0, 0.2 + 0.8 * LINE**2, share=0.5)]
-    found = upper_means(stakes, seen, ORDER, 0.05)
+    designs = [GammaDesign(2.0, LINE, share=0.5), GammaDesign(1.0, 0.2 + 0.8 * LINE**2, share=0.5)]
+    found = upper_means(designs, seen, ORDER, 0.05)
     assert seen.errors is not None
-    for stake in stakes:
-        values = torch.from_numpy(stake.coefficients)[seen.errors]
-        low, high = float(stake.coefficients.min()), float(stake.coefficients.max())
+    for design in designs:
+        values = torch.from_numpy(design.coefficients)[seen.errors]
+        low, high = float(design.coefficients.min()), float(design.coefficients.max())
         alone = low + betting((values - low).clamp(0, high - low), high - low, 0.025)
-        assert found[stake.gamma] == pytest.approx(alone, abs=1e-7)
+        assert found[design.gamma] == pytest.approx(alone, abs=1e-7)
 
 
 @pytest.mark.parametrize(
-    ("stakes", "match"),
+    ("designs", "match"),
     [
-        ([Stake(2.0, LINE, 0.6), Stake(1.0, LINE, 0.5)], r"shares that add up to at most 1; got 1\.1"),
-        ([Stake(2.0, LINE, 0.5), Stake(1.0, LINE, 0.5, slope=-1.0)], "slopes of at least 0"),
-        ([Stake(2.0, LINE, 0.5, slope=1.0), Stake(1.0, LINE, 0.5)], "a leader that follows none"),
+        (
+            [GammaDesign(2.0, LINE, 0.6), GammaDesign(1.0, LINE, 0.5)],
+            r"shares that add up to at most 1; got 1\.1",
+        ),
+        ([GammaDesign(2.0, LINE, 0.5), GammaDesign(1.0, LINE, 0.5, slope=-1.0)], "slopes of at least 0"),
+        ([GammaDesign(2.0, LINE, 0.5, slope=1.0), GammaDesign(1.0, LINE, 0.5)], "a leader that follows none"),
     ],
 )
-def test_what_would_prove_too_much_is_refused(stakes: list[Stake], match: str) -> None:
+def test_what_would_prove_too_much_is_refused(designs: list[GammaDesign], match: str) -> None:
     with pytest.raises(ArgumentError, match=match):
-        upper_means(stakes, counted(), ORDER, 0.05)
+        upper_means(designs, counted(), ORDER, 0.05)
 
 
 def test_shares_add_up_and_the_order_of_gammas_does_not_matter() -> None:
     errors = counted(1, 200).errors
     assert errors is not None
     rhos = [0.001, 0.01, 0.1]
-    stakes = make_plan(ONE_DRAW, errors.double().numpy(), DRAWS, rhos, 0.25, None, samples=300, failure=0.05)
-    assert sum(stake.share for stake in stakes) == pytest.approx(1)
-    assert stakes[0].slope == 0
-    assert stakes[0].share == max(stake.share for stake in stakes) > 1 / len(stakes)
-    turned = split_failure(stakes[::-1], errors.double().numpy(), rhos, 300, 0.05)
-    assert {one.gamma: one.share for one in turned}.keys() == {one.gamma for one in stakes}
-    single = split_failure(stakes[:1], errors.double().numpy(), rhos, 300, 0.05)
+    designs = make_design(
+        ONE_DRAW, errors.double().numpy(), DRAWS, rhos, 0.25, None, samples=300, failure=0.05
+    )
+    assert sum(design.share for design in designs) == pytest.approx(1)
+    assert designs[0].slope == 0
+    assert designs[0].share == max(design.share for design in designs) > 1 / len(designs)
+    turned = spend_alpha(designs[::-1], errors.double().numpy(), rhos, 300, 0.05)
+    assert {one.gamma: one.share for one in turned}.keys() == {one.gamma for one in designs}
+    single = spend_alpha(designs[:1], errors.double().numpy(), rhos, 300, 0.05)
     assert [(one.share, one.slope) for one in single] == [(1.0, 0.0)]
 
 
@@ -77,11 +84,11 @@ def test_leading_pays() -> None:
     """Against δ/|Γ| for every γ, on samples that the plan has not seen: the mean bound is lower."""
     plan, rhos = counted(1, 200).errors, [0.0005, 0.005, 0.05]
     assert plan is not None
-    stakes = make_plan(ONE_DRAW, plan.double().numpy(), DRAWS, rhos, 0.25, samples=400, failure=0.05)
-    equal = [Stake(one.gamma, one.coefficients, 1 / len(stakes)) for one in stakes]
+    designs = make_design(ONE_DRAW, plan.double().numpy(), DRAWS, rhos, 0.25, samples=400, failure=0.05)
+    equal = [GammaDesign(one.gamma, one.coefficients, 1 / len(designs)) for one in designs]
     lower = []
     for seed in range(2, 7):
-        led, alone = (upper_means(one, counted(seed), ORDER, 0.05) for one in (stakes, equal))
+        led, alone = (upper_means(one, counted(seed), ORDER, 0.05) for one in (designs, equal))
         for rho in rhos:
             high = [min(gamma * rho + mean for gamma, mean in one.items()) for one in (led, alone)]
             lower.append(high[1] - high[0])

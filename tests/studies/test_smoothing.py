@@ -10,7 +10,7 @@ import torch
 from scipy.stats import norm
 
 from certus.certificates.proven.concentration import betting
-from certus.smoothing.confidence import Stake
+from certus.smoothing.confidence import GammaDesign
 from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW
 from studies.smoothing import (
     RIVAL_LEVELS,
@@ -101,13 +101,13 @@ def test_the_majorant_is_the_least_concave_one() -> None:
 def test_rivals_of_samples_that_never_or_always_err() -> None:
     """h = 0: what is left is a bet on no errors, and F there; h = 1: nothing is below 1."""
     none, every = torch.zeros(300, dtype=torch.int64), torch.full((300,), 50)
-    stakes = [Stake(16.0, np.linspace(0, 1, 51))]
+    designs = [GammaDesign(16.0, np.linspace(0, 1, 51))]
     low = majorant_bounds(ONE_DRAW, none, 50, SIGMA, 0.05)
     mean = betting(torch.zeros(300), 1.0, 0.05)
     steep = max(low)
     assert mean <= low[steep] <= mean + 0.02
     assert min(majorant_bounds(ONE_DRAW, every, 50, SIGMA, 0.05).values()) == pytest.approx(1)
-    found = clopper_bounds(stakes, IDEAL_VOTE, none, none, 50, SIGMA, 0.05)[16.0]
+    found = clopper_bounds(designs, IDEAL_VOTE, none, none, 50, SIGMA, 0.05)[16.0]
     # With κ = 1 an ideal vote is worth 1 − κa² near a = Φ⁻¹(h̄), h̄ the Clopper–Pearson bound for no errors.
     best = min(
         betting(torch.full((300,), max(0.0, 1 - norm.ppf(1 - level ** (1 / 50)) ** 2)), 1.0, 0.05) + level

@@ -52,8 +52,8 @@ def agree(seed: int) -> int:
     )
     assert certificate.source is not None
     compared = 0
-    for level in certificate.levels:
-        points = certificate.source.moved(level.gamma).inputs
+    for level in certificate.dual_values:
+        points = certificate.source.transported(level.gamma).inputs
         bounds, modulus = dual_bounds(network, inputs.numpy(), labels.tolist(), points.numpy(), level.gamma)
         second = torch.tensor(bounds, dtype=torch.float64)
         # The library takes the smallest of more rules: it is larger by no more than the room that it leaves

@@ -26,11 +26,10 @@ class Target:
 TARGETS = (
     # Which path a large operator takes is effort; both paths are tested against each other.
     Target(
-        "bounds/operators.py",
-        never=("_DENSE_ENTRIES", "_SMALL_SIDE", "Operator.small", "Operator.table_rows", "Chain.paper_norm"),
+        "bounds/operators.py", never=("_DENSE_ENTRIES", "_SMALL_SIDE", "Operator.small", "Chain.paper_norm")
     ),
     Target("bounds/spectral.py", never=("_DENSE", "_AT_ONCE", "_CACHED")),
-    Target("bounds/passes.py"),
+    Target("bounds/passes.py", never=("Affine.table_rows",)),
     Target("bounds/activations.py", never=("Activation.table_rows", "MaxPool.table_rows")),
     Target("bounds/curvature_rules.py", never=("_EIGENVALUE_WORK",)),
     Target("bounds/analysis.py"),
@@ -65,15 +64,15 @@ TARGETS = (
     Target(
         "certificates/proven/problem.py",
         only=(
-            *("Problem.unit_price", "Problem.slack", "Problem.slope_error", "Problem._softmax_rounding"),
+            *("Problem.unit_cost", "Problem.slack", "Problem.slope_error", "Problem._softmax_rounding"),
             *("Problem.reach", "Problem.feasible"),
         ),
     ),
     Target("certificates/proven/problem.py"),
     Target("certificates/aggregate.py"),
-    Target("certificates/dual_values.py", only=("solve_level",)),
-    Target("certificates/local_bounds.py", never=("Surroundings._tell", "Surroundings.probe")),
-    Target("certificates/local_bounds.py", never=("ByLabel.probe",)),
+    Target("certificates/dual_values.py", only=("solve_gamma",)),
+    Target("certificates/local_bounds.py", never=("LocalBounds._tell", "LocalBounds.probe")),
+    Target("certificates/local_bounds.py", never=("LocalBoundsByLabel.probe",)),
     Target("certificates/batching.py"),
     Target("certificates/certificate.py", only=("Certificate._best", "Certificate.error_bound")),
     Target("certificates/population.py", never=("_FAR", "_ABOVE")),

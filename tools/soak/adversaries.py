@@ -32,7 +32,7 @@ def attack(problem: Drawn, found: Certificate, worst: Tensor, rng: random.Random
     generator = torch.Generator().manual_seed(rng.randrange(2**31))
     origin = problem.inputs.numpy()
     tries = [origin[None]]
-    radius = math.sqrt(max(problem.rhos) / found.unit_price)
+    radius = math.sqrt(max(problem.rhos) / found.unit_cost)
     tries += [_scattered(origin, radius, generator)]
     tries += [worst.reshape(-1, *origin.shape).numpy()]
     tries += [_climbed(problem, gamma, worst, radius, generator) for gamma in _known_prices(problem, found)]

@@ -44,11 +44,11 @@ def try_problem(seed: int, number: int) -> Case:
     for number, index in enumerate(np.arange(len(problem.inputs)).reshape(SETS, -1)):
         # What is proven is proven sample by sample: these few have a certificate of their own.
         each = problem.rhos[number % len(problem.rhos)]
-        bound = min(level.gamma * each + float(level.bound[index].mean()) for level in found.levels)
+        bound = min(level.gamma * each + float(level.bound[index].mean()) for level in found.dual_values)
         bound = bound if problem.clip is None else min(bound, problem.clip)
         _compare(case, "loss", worst_mean(costs[:, index], losses[:, index], each), bound, each)
         if wrong is not None:
-            rate = worst_error(_known(found.error_floor)[index], [each])[0]
+            rate = worst_error(_known(found.proven_error_cost)[index], [each])[0]
             _compare(case, "error rate", worst_mean(costs[:, index], wrong[:, index], each), rate, each)
     _check_attained(case, problem, found, rho, moved, weights)
     return case

@@ -2,9 +2,9 @@
 eqn:certify-tests)."""
 
 from certus.certificates._certify import certify
-from certus.certificates.aggregate import Line, Push
-from certus.certificates.certificate import AccuracyBracket, Bracket, Certificate, Reached
-from certus.certificates.dual_values import Level
+from certus.certificates.aggregate import AttackAggregate, DualAggregate
+from certus.certificates.certificate import AccuracyBracket, AttainedBudget, Bracket, Certificate
+from certus.certificates.dual_values import DualValues
 from certus.certificates.engine import default_gammas
 from certus.certificates.population import Population
 from certus.certificates.proven.concentration import betting, dkw, empirical_bernstein, hoeffding
@@ -14,14 +14,14 @@ from certus.certificates.proven.problem import Problem
 
 __all__ = [
     "AccuracyBracket",
+    "AttackAggregate",
+    "AttainedBudget",
     "Bracket",
     "Certificate",
-    "Level",
-    "Line",
+    "DualAggregate",
+    "DualValues",
     "Population",
     "Problem",
-    "Push",
-    "Reached",
     "Rule",
     "betting",
     "certify",

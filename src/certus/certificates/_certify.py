@@ -18,16 +18,16 @@ from certus.bounds.criteria import has_rule
 from certus.bounds.equivalence import check_wrapper
 from certus.bounds.estimators import read_estimator, read_samples
 from certus.bounds.network import read_network
-from certus.certificates.aggregate import Line
+from certus.certificates.aggregate import DualAggregate
 from certus.certificates.batching import Portions, Readable, provable_criterion, readable, require_one_draw
 from certus.certificates.certificate import Certificate
 from certus.certificates.custom_criteria import attack_criterion, criterion_name, model_outputs
-from certus.certificates.dual_values import Level
-from certus.certificates.engine import Cache, Engine, default_gammas, make_grid, refined_levels, span
+from certus.certificates.dual_values import DualValues
+from certus.certificates.engine import Cache, Engine, budget_range, default_gammas, make_grid, refine_gammas
 from certus.certificates.linear import certify_linear
 from certus.certificates.local_bounds import checked_class_weights
 from certus.certificates.population import Population
-from certus.certificates.progress import Work, whole_work
+from certus.certificates.progress import Work, total_work
 from certus.certificates.proven.problem import Problem, gather
 from certus.costs import Cost, LabelCost, SquaredL2
 from certus.data import DataLike, RowEncoding, Samples, gather_samples
@@ -216,10 +216,10 @@ def certify(
         )
         return replace(
             attained,
-            error_floor=errors.error_floor,
-            error_found=errors.error_found,
+            proven_error_cost=errors.proven_error_cost,
+            attained_error_cost=errors.attained_error_cost,
             assumptions=errors.assumptions,
-            differing=errors.differing,
+            differing_predictions=errors.differing_predictions,
         )
 
     def ask(part: DataLike) -> Problem:
@@ -255,7 +255,7 @@ def certify(
         grid = make_grid(problem, rhos, [gamma / ends[1] for gamma in grid_gammas], local_radii)
         engine = Engine(portions, grid, clip, attack_steps, weights, cache=cache, class_weights=counts)
         work = Work(
-            whole_work(
+            total_work(
                 len(portions),
                 engine.labels,
                 0 if problem.claimed else len(grid.balls),
@@ -270,7 +270,7 @@ def certify(
         levels = engine.levels(grid_gammas)
         found = None if problem.classes is None else _errors_found(engine, levels)
         known = engine.samples
-        floor = known.error_floor
+        floor = known.proven_error_cost
         start = known.start if clip is None else known.start.clamp_max(clip)
         population = None
         if confidence is not None:
@@ -283,33 +283,33 @@ def certify(
                     confidence=confidence,
                     clip=ceiling,
                     inequality=inequality or "betting",
-                    rhos=span(rhos),
+                    rhos=budget_range(rhos),
                     seed=seed,
                 ),
                 repeats=portions.repeats,
             )
-        levels = refined_levels(engine, levels, rhos, gamma_rounds)
+        levels = refine_gammas(engine, levels, rhos, gamma_rounds)
         finish = known.loss if clip is None else known.loss.clamp_max(clip)
         certificate = Certificate(
             rhos=rhos,
-            lines=tuple(Line.of(level, weights) for level in levels),
-            pushes=(),
-            start=(mean_down(start, weights), mean_up(finish, weights)),
-            error_floor=floor,
+            aggregates=tuple(DualAggregate.of(level, weights) for level in levels),
+            attacks=(),
+            clean_loss=(mean_down(start, weights), mean_up(finish, weights)),
+            proven_error_cost=floor,
             # With γ that were added after seeing the sample: for it alone, never for the population.
-            error_found=None if found is None else torch.minimum(found, _least_cost(levels)),
+            attained_error_cost=None if found is None else torch.minimum(found, _least_cost(levels)),
             population=population,
             samples=len(portions),
             classes=problem.classes,
-            unit_price=problem.unit_price,
+            unit_cost=problem.unit_cost,
             assumptions=problem.assumptions,
             clip=clip,
             about={},
             epsilons=epsilons,
-            levels=tuple(levels),
+            dual_values=tuple(levels),
             weights=weights,
             class_weights=None if counts is None else tuple(counts.tolist()),
-            differing=engine.differing,
+            differing_predictions=engine.differing_predictions,
             labels=labels,
             source=engine,
         )
@@ -390,7 +390,7 @@ def _sample_weights(data: object, epsilon: float | Sequence[float] | None) -> Te
     return checked_weights(data.weights, len(data)).cpu()
 
 
-def _errors_found(engine: Engine, levels: Sequence[Level]) -> Tensor:
+def _errors_found(engine: Engine, levels: Sequence[DualValues]) -> Tensor:
     """(n,) the least cost at which an error was found, by the ascents and by a search of nearest errors."""
     wrong = engine.samples.wrong
     assert wrong is not None  # there are classes
@@ -401,9 +401,9 @@ def _errors_found(engine: Engine, levels: Sequence[Level]) -> Tensor:
     return found if label_cost is None else found.clamp_max(label_cost.price)
 
 
-def _least_cost(levels: Sequence[Level]) -> Tensor:
+def _least_cost(levels: Sequence[DualValues]) -> Tensor:
     """(n,) the least cost at which an error was found on the way to some T̂."""
-    return torch.stack([level.error_cost for level in levels]).amin(0)
+    return torch.stack([level.attained_error_cost for level in levels]).amin(0)
 
 
 def _attacked(engine: Engine, certificate: Certificate) -> Certificate:
@@ -421,11 +421,11 @@ def _attacked(engine: Engine, certificate: Certificate) -> Certificate:
         if widths[rho] <= _CLOSED:
             break
         push, errors = engine.push(rho)
-        better, found = push.loss > certificate.lower(rho), certificate.error_found
+        better, found = push.loss > certificate.lower(rho), certificate.attained_error_cost
         certificate = replace(
             certificate,
-            pushes=(*certificate.pushes, push),
-            error_found=None if found is None else torch.minimum(found, errors),
+            attacks=(*certificate.attacks, push),
+            attained_error_cost=None if found is None else torch.minimum(found, errors),
         )
         if not better:
             break

@@ -10,25 +10,25 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from certus.certificates.dual_values import Level
+from certus.certificates.dual_values import DualValues
 from certus.certificates.proven.duality_gap import Rule
 from certus.data import Samples
 from certus.rounding import mean_down, mean_up
 
 
-class PointSource(Protocol):
+class SampleMover(Protocol):
     """What still has the samples, and can move them again."""
 
-    def moved(self, gamma: float | None) -> Samples: ...
+    def transported(self, gamma: float | None) -> Samples: ...
 
-    def pushed(self, rho: float) -> Samples: ...
+    def attacked(self, rho: float) -> Samples: ...
 
-    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]: ...
+    def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]: ...
 
-    def met(self, data: Samples) -> tuple[float, float | None]: ...
+    def evaluate(self, data: Samples) -> tuple[float, float | None]: ...
 
 
-class Attained(ABC):
+class AttainedDistribution(ABC):
     """A distribution that was found: the samples, moved."""
 
     loss: float
@@ -45,12 +45,12 @@ class Attained(ABC):
         """How it was found, in words."""
 
     @abstractmethod
-    def points(self, source: PointSource) -> Samples:
+    def points(self, source: SampleMover) -> Samples:
         """The moved samples."""
 
 
 @dataclass(frozen=True)
-class Untouched(Attained):
+class Unmoved(AttainedDistribution):
     """The samples as they are."""
 
     loss: float
@@ -63,12 +63,12 @@ class Untouched(Attained):
     def origin(self) -> str:
         return "the sample itself"
 
-    def points(self, source: PointSource) -> Samples:
-        return source.moved(None)
+    def points(self, source: SampleMover) -> Samples:
+        return source.transported(None)
 
 
 @dataclass(frozen=True)
-class Line(Attained):
+class DualAggregate(AttainedDistribution):
     """What one γ says of all ρ: the worst case is at most γρ + ``bound``, and at ρ̂ at least ``loss``.
 
     Attributes:
@@ -83,9 +83,9 @@ class Line(Attained):
     rules: dict[str, float]
 
     @staticmethod
-    def of(level: Level, weights: Tensor | None = None) -> Line:
+    def of(level: DualValues, weights: Tensor | None = None) -> DualAggregate:
         counts = torch.bincount(level.rule.long(), minlength=len(Rule)) / len(level.rule)
-        return Line(
+        return DualAggregate(
             level.gamma,
             mean_up(level.bound, weights),
             mean_up(level.transport_cost, weights),
@@ -101,12 +101,12 @@ class Line(Attained):
     def origin(self) -> str:
         return f"T at gamma = {self.gamma:.6g}"
 
-    def points(self, source: PointSource) -> Samples:
-        return source.moved(self.gamma)
+    def points(self, source: SampleMover) -> Samples:
+        return source.transported(self.gamma)
 
 
 @dataclass(frozen=True)
-class Push(Attained):
+class AttackAggregate(AttainedDistribution):
     """The samples moved by an attack that keeps each within cost ρ (eqn:certify-tests, left side).
 
     Attributes:
@@ -125,5 +125,5 @@ class Push(Attained):
     def origin(self) -> str:
         return "an attack in balls"
 
-    def points(self, source: PointSource) -> Samples:
-        return source.pushed(self.rho)
+    def points(self, source: SampleMover) -> Samples:
+        return source.attacked(self.rho)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from certus.certificates.dual_values import Level
+from certus.certificates.dual_values import DualValues
 from certus.certificates.proven.duality_gap import Rule
 from certus.errors import contradiction
 from certus.rounding import SOME
@@ -24,8 +24,13 @@ if TYPE_CHECKING:
     from certus.certificates.certificate import AccuracyBracket, Bracket, Certificate
 
 
-def check_level(
-    level: Level, costs: Tensor, losses: Tensor, assumptions: tuple[str, ...], origin: str, first: int = 0
+def check_dual_values(
+    level: DualValues,
+    costs: Tensor,
+    losses: Tensor,
+    assumptions: tuple[str, ...],
+    origin: str,
+    first: int = 0,
 ) -> None:
     """Raise unless ℓ − γc ≤ φ̄_γ at each of n points that were found.
 
@@ -50,7 +55,7 @@ def check_level(
 def check_certificate(certificate: Certificate) -> None:
     """Raise where what a certificate holds contradicts itself at some ρ, asked for or not."""
     _check_errors(certificate)
-    low, high = certificate.start
+    low, high = certificate.clean_loss
     if not low <= high:
         raise contradiction(f"the loss of the sample itself is at least {low!r} and at most {high!r}", (), ())
     for one in certificate.attained:
@@ -58,7 +63,7 @@ def check_certificate(certificate: Certificate) -> None:
         lowered = one.loss - SOME * (1 + abs(one.loss))  # for the rounding of its mean, as ``lower`` has it
         most, line = certificate._best(cost)
         if cost == 0:  # nothing but the sample is at 0, but no line may start below it
-            most = min([most, *(each.bound for each in certificate.lines)])
+            most = min([most, *(each.bound for each in certificate.aggregates)])
         if not lowered <= most:
             raise contradiction(
                 f"at rho = {cost:.6g} the worst loss is at least {lowered!r} ({one.origin}) "
@@ -69,7 +74,7 @@ def check_certificate(certificate: Certificate) -> None:
 
 
 def _check_errors(certificate: Certificate) -> None:
-    floor, found = certificate.error_floor, certificate.error_found
+    floor, found = certificate.proven_error_cost, certificate.attained_error_cost
     if floor is None or found is None:
         return
     sample = _first(~(found >= floor))
@@ -139,7 +144,7 @@ def check_accuracy(certificate: Certificate, accuracy: AccuracyBracket) -> None:
             )
 
 
-def check_met(certificate: Certificate, rho: float, loss: float, error: float | None, name: str) -> None:
+def check_observed(certificate: Certificate, rho: float, loss: float, error: float | None, name: str) -> None:
     """Raise if other data, which are within ρ of those that were certified, do worse than any may."""
     bracket = certificate.bracket(rho)
     pairs = (("a loss", loss, bracket.loss_high), ("an error rate", error, bracket.error_high))

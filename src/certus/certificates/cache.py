@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 
 import certus
-from certus.certificates.dual_values import PER_SAMPLE, Level
+from certus.certificates.dual_values import PER_SAMPLE, DualValues
 from certus.certificates.proven.duality_gap import Rule
 from certus.storage.files import RunError, code_digest
 from certus.storage.tensors import load_tensors, save_tensors
@@ -101,16 +101,16 @@ def _number(cell: str) -> object:
         return cell
 
 
-PROBED = 8  # samples that are computed again
+SPOT_CHECKED = 8  # samples that are computed again
 _SEED = 0
 
 
-def probed_samples(count: int) -> Tensor:
+def spot_checked_samples(count: int) -> Tensor:
     """Which of n samples are computed again, in their order."""
-    return torch.randperm(count, generator=torch.Generator().manual_seed(_SEED))[:PROBED].sort().values
+    return torch.randperm(count, generator=torch.Generator().manual_seed(_SEED))[:SPOT_CHECKED].sort().values
 
 
-def fault(level: Level, start: Tensor, floor: Tensor | None, clip: float | None) -> str | None:
+def cached_fault(level: DualValues, start: Tensor, floor: Tensor | None, clip: float | None) -> str | None:
     """Why a level cannot be that of these samples; None if nothing speaks against it.
 
     Args:
@@ -118,7 +118,7 @@ def fault(level: Level, start: Tensor, floor: Tensor | None, clip: float | None)
         floor: (n,) no error costs less; None for regression.
         clip: B, if it is min(ℓ, B) that is certified.
     """
-    costs = (level.bound, level.transport_cost, level.loss, level.error_cost)
+    costs = (level.bound, level.transport_cost, level.loss, level.attained_error_cost)
     shaped = all(value.shape == start.shape and value.dtype == torch.float64 for value in costs)
     if not shaped or level.rule.shape != start.shape or level.rule.dtype != torch.int64:
         return f"it does not hold numbers for {len(start)} samples"
@@ -135,14 +135,14 @@ def fault(level: Level, start: Tensor, floor: Tensor | None, clip: float | None)
     if not bool((level.loss - level.gamma * level.transport_cost <= level.bound).all()):
         return "what was attained exceeds a bound"
     least = torch.full_like(start, torch.inf) if floor is None else floor
-    if not bool((level.error_cost >= least).all()):
+    if not bool((level.attained_error_cost >= least).all()):
         return "an error costs less than is certified"
     return None
 
 
-def disagreement(level: Level, index: Tensor, again: Level) -> str | None:
+def cached_disagreement(level: DualValues, index: Tensor, again: DualValues) -> str | None:
     """Whether some samples, computed again, came out otherwise; None if not."""
-    for name in ("bound", "transport_cost", "loss", "error_cost"):
+    for name in ("bound", "transport_cost", "loss", "attained_error_cost"):
         kept, now = getattr(level, name)[index], getattr(again, name)
         near = (kept - now).abs() <= TOLERANCE * torch.maximum(kept.abs(), now.abs())
         if not bool(((kept == now) | near).all()):
@@ -158,7 +158,7 @@ def _in_silence(text: str) -> None:
 
 
 @dataclass(frozen=True)
-class KeptFiles:
+class TensorCache:
     """Tensors in a folder, by name.
 
     Attributes:
@@ -235,10 +235,10 @@ class KeptFiles:
 
 
 @dataclass(frozen=True)
-class FileMemory(KeptFiles):
+class DualValueCache(TensorCache):
     """Finished levels in a folder, each of one portion of the samples, by its number."""
 
-    def load(self, gamma: float, portion: int = 0) -> Level | None:
+    def load(self, gamma: float, portion: int = 0) -> DualValues | None:
         """The level, if it was kept for this very question and is as it was written."""
         tensors = self.read(_name(gamma, portion), _words(gamma), _about(gamma, portion))
         if tensors is None:
@@ -248,13 +248,13 @@ class FileMemory(KeptFiles):
                 gamma, portion, "it was kept for another question, or by another version of the bounds"
             )
             return None
-        return Level(gamma, **tensors)
+        return DualValues(gamma, **tensors)
 
     def reject(self, gamma: float, portion: int, reason: str) -> None:
         """Drop a level that cannot be used, and say why."""
         self.drop(_name(gamma, portion), _words(gamma), reason)
 
-    def save(self, level: Level, portion: int = 0) -> None:
+    def save(self, level: DualValues, portion: int = 0) -> None:
         tensors = {name: getattr(level, name) for name in PER_SAMPLE}
         self.write(_name(level.gamma, portion), tensors, _about(level.gamma, portion))
 

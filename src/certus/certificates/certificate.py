@@ -35,9 +35,15 @@ import torch
 from torch import Tensor
 
 from certus._render import Renderable
-from certus.certificates.aggregate import Attained, Line, PointSource, Push, Untouched
+from certus.certificates.aggregate import (
+    AttackAggregate,
+    AttainedDistribution,
+    DualAggregate,
+    SampleMover,
+    Unmoved,
+)
 from certus.certificates.alarm import check_accuracy, check_bracket, check_certificate
-from certus.certificates.dual_values import Level
+from certus.certificates.dual_values import DualValues
 from certus.certificates.population import Population
 from certus.certificates.proven.concentration import clopper_pearson
 from certus.certificates.proven.knapsack import worst_error
@@ -75,19 +81,21 @@ class AccuracyBracket:
 def accuracy_bracket(certificate: Certificate, epsilon: float) -> AccuracyBracket:
     """All of it at one ε; raises ``ContradictionError`` where an attained side is below a proven one."""
     distance, count = require_number("epsilon", epsilon, zero=True), certificate.samples
-    price = distance**2 * certificate.unit_price
-    if certificate.error_found is None:
+    price = distance**2 * certificate.unit_cost
+    if certificate.attained_error_cost is None:
         raise UnsupportedError("A regression has no certified accuracy: without classes there are no errors.")
     # Without a proof nothing is certified.
-    certified = 0 if certificate.error_floor is None else _beyond(certificate.error_floor, price)
-    found = AccuracyBracket(epsilon, certified / count, _unmoved(certificate.error_found, price) / count)
+    certified = 0 if certificate.proven_error_cost is None else _beyond(certificate.proven_error_cost, price)
+    found = AccuracyBracket(
+        epsilon, certified / count, _unmoved(certificate.attained_error_cost, price) / count
+    )
     people = certificate.population
     if people is not None:
         assert people.error_margin is not None
         assert people.error_margin_low is not None
-        assert people.error_found is not None
+        assert people.attained_error_cost is not None
         # Only searches that were fixed beforehand count.
-        left, failure = _unmoved(people.error_found, price), (1 - people.confidence) / 2
+        left, failure = _unmoved(people.attained_error_cost, price), (1 - people.confidence) / 2
         found = AccuracyBracket(
             epsilon,
             found.certified,
@@ -111,7 +119,7 @@ def _unmoved(found: Tensor, price: float) -> int:
     return int((~(found <= down(price, SOME))).sum())
 
 
-_NO_LINE = Line(math.nan, math.inf, 0.0, 0.0, {})
+_NO_LINE = DualAggregate(math.nan, math.inf, 0.0, 0.0, {})
 
 
 @dataclass(frozen=True)
@@ -144,7 +152,7 @@ class Bracket:
 
 
 @dataclass(frozen=True)
-class Reached:
+class AttainedBudget:
     """ρ̂_n at one γ: how far T̂_γ moves the data, the loss there, and the bound proven at that very ρ
     (tight if equal)."""
 
@@ -162,9 +170,9 @@ class Certificate(Renderable):
         rhos, epsilons: the ρ and the ε asked for.
         lines: all γ that were looked at, from the largest on; pushes: attacks in balls.
         start: mean loss of the sample as it is, rounded down, and rounded up.
-        error_floor, error_found: (n,) lower bounds on the cost of an error, and costs at which one was
-            found; None for regression.
-        samples: n; classes: number of labels; unit_price: g, with c ≥ g‖x − x₀‖².
+        proven_error_cost, attained_error_cost: (n,) bounds on the least cost of an error per sample: proven
+            from below, and the cost of an error that was found; None for a regression.
+        samples: n; classes: number of labels; unit_cost: g, with c ≥ g‖x − x₀‖².
         assumptions: what it rests on that certus did not derive itself, by name; see ``evidence``.
         clip: B, if it is min(ℓ, B) that is bounded on the sample too.
         about: settings and digests, as JSON.
@@ -180,26 +188,26 @@ class Certificate(Renderable):
     """
 
     rhos: tuple[float, ...]
-    lines: tuple[Line, ...]
-    pushes: tuple[Push, ...]
-    start: tuple[float, float]
-    error_floor: Tensor | None
-    error_found: Tensor | None
+    aggregates: tuple[DualAggregate, ...]
+    attacks: tuple[AttackAggregate, ...]
+    clean_loss: tuple[float, float]
+    proven_error_cost: Tensor | None
+    attained_error_cost: Tensor | None
     population: Population | None
     samples: int
     classes: int | None
-    unit_price: float
+    unit_cost: float
     assumptions: tuple[str, ...]
     clip: float | None
     about: dict[str, Any]
     no_proof: str | None = None
     epsilons: tuple[float, ...] = ()
-    levels: tuple[Level, ...] = ()
+    dual_values: tuple[DualValues, ...] = ()
     weights: Tensor | None = None
     class_weights: tuple[float, ...] | None = None
-    differing: int = 0
+    differing_predictions: int = 0
     labels: Literal["given", "predicted"] = "given"
-    source: PointSource | None = None
+    source: SampleMover | None = None
 
     def __post_init__(self) -> None:
         check_certificate(self)
@@ -229,9 +237,9 @@ class Certificate(Renderable):
         return read_certificate(Path(path))
 
     @cached_property
-    def attained(self) -> tuple[Attained, ...]:
+    def attained(self) -> tuple[AttainedDistribution, ...]:
         """All distributions that were found."""
-        return (Untouched(self.start[0]), *self.lines, *self.pushes)
+        return (Unmoved(self.clean_loss[0]), *self.aggregates, *self.attacks)
 
     def bound(self, rho: float) -> float:
         """The proven upper bound on the worst mean loss within ρ of the sample."""
@@ -243,23 +251,25 @@ class Certificate(Renderable):
 
     def estimate(self, rho: float) -> float:
         """The paper's recipe, min_γ γρ + E f(T̂_γ): an estimate, and no bound."""
-        values = [line.gamma * (checked_rho(rho) - line.rho_hat) + line.loss for line in self.lines]
+        values = [line.gamma * (checked_rho(rho) - line.rho_hat) + line.loss for line in self.aggregates]
         return max(min(values, default=-math.inf), self.lower(rho))
 
     def error_bound(self, rho: float) -> float | None:
         """The proven upper bound on the worst error rate within ρ of the sample."""
-        if self.error_floor is None:
+        if self.proven_error_cost is None:
             return None
         return min(
-            1.0, worst_error(self.error_floor, [checked_rho(rho)], self.weights)[0] + slack(self.samples)
+            1.0,
+            worst_error(self.proven_error_cost, [checked_rho(rho)], self.weights)[0] + slack(self.samples),
         )
 
     def error_lower(self, rho: float) -> float | None:
         """The largest error rate attained by a distribution within ρ of the sample that was found."""
-        if self.error_found is None:
+        if self.attained_error_cost is None:
             return None
         return max(
-            0.0, worst_error(self.error_found, [checked_rho(rho)], self.weights)[0] - slack(self.samples)
+            0.0,
+            worst_error(self.attained_error_cost, [checked_rho(rho)], self.weights)[0] - slack(self.samples),
         )
 
     def bracket(self, rho: float) -> Bracket:
@@ -268,7 +278,7 @@ class Certificate(Renderable):
         error_high, people = self.error_bound(rho), self.population
         found = Bracket(
             rho=rho,
-            distance=math.sqrt(rho / self.unit_price),
+            distance=math.sqrt(rho / self.unit_cost),
             loss_low=self.lower(rho),
             loss_estimate=self.estimate(rho),
             loss_high=high,
@@ -306,10 +316,11 @@ class Certificate(Renderable):
         return [self.accuracy_bracket(one) for one in (self.epsilons if epsilons is None else epsilons)]
 
     @property
-    def reached(self) -> list[Reached]:
+    def attained_budgets(self) -> list[AttainedBudget]:
         """ρ̂_n for each γ, from the largest γ on (eqn:tol-n)."""
         return [
-            Reached(line.gamma, line.rho_hat, line.loss, self._best(line.rho_hat)[0]) for line in self.lines
+            AttainedBudget(line.gamma, line.rho_hat, line.loss, self._best(line.rho_hat)[0])
+            for line in self.aggregates
         ]
 
     @property
@@ -337,8 +348,8 @@ class Certificate(Renderable):
         """The same for the error rate: the samples that are cheapest to turn into errors are moved, the last
         of them in part; of error rate ``error_lower(rho)``. For labels without a price."""
         source = self._points_source()
-        costs, errors = source.erring([push.rho for push in self.pushes])
-        samples = source.moved(None)
+        costs, errors = source.nearest_errors([push.rho for push in self.attacks])
+        samples = source.transported(None)
         shares = torch.zeros_like(costs)
         left = checked_rho(rho) * len(costs) * (1 - slack(len(costs)))
         weights = torch.ones_like(costs) if self.weights is None else self.weights
@@ -352,7 +363,7 @@ class Certificate(Renderable):
         )
         return together, torch.cat([mass * shares, mass * (1 - shares)])
 
-    def _points_source(self) -> PointSource:
+    def _points_source(self) -> SampleMover:
         """What moves the samples again."""
         if self.no_proof is not None:
             raise ArgumentError("A certificate without a proof keeps no points: attack the model instead.")
@@ -362,16 +373,16 @@ class Certificate(Renderable):
             )
         return self.source
 
-    def _best(self, rho: float) -> tuple[float, Line]:
+    def _best(self, rho: float) -> tuple[float, DualAggregate]:
         """The bound at any ρ, also at a ρ̂ beyond what may be asked for, and the γ that proves it."""
         if self.no_proof is not None:
             return math.inf, _NO_LINE
-        best = min(self.lines, key=lambda line: line.gamma * rho + line.bound)
+        best = min(self.aggregates, key=lambda line: line.gamma * rho + line.bound)
         # Within 0 of the sample there is nothing but the sample.
-        value = up(best.gamma * rho + best.bound, SOME) if rho > 0 else self.start[1]
+        value = up(best.gamma * rho + best.bound, SOME) if rho > 0 else self.clean_loss[1]
         return (value if self.clip is None else min(value, self.clip)), best
 
-    def _mixture(self, rho: float) -> tuple[float, list[tuple[Attained, float]]]:
+    def _mixture(self, rho: float) -> tuple[float, list[tuple[AttainedDistribution, float]]]:
         """The largest mean loss of a mixture of two of ``attained`` whose mean cost is at most ρ, and their
         shares."""
         near = [one for one in self.attained if one.mean_cost <= rho]

@@ -18,9 +18,9 @@ from certus._eval_mode import eval_mode, unwrapped
 from certus._tensor import per_sample
 from certus.attacks.projected_gradient_descent import GradientAttack
 from certus.bounds.criteria import check_targets
-from certus.certificates.aggregate import Push
+from certus.certificates.aggregate import AttackAggregate
 from certus.certificates.certificate import Certificate
-from certus.certificates.lower_bounds import settled
+from certus.certificates.lower_bounds import settle_rows
 from certus.certificates.proven.problem import BATCH, gather
 from certus.costs import Cost
 from certus.costs.masked import masked_to
@@ -98,11 +98,13 @@ def attack_criterion(
         parts = zip(origin.split(BATCH), targets.split(BATCH), strict=True)
         points = torch.cat([_attacked(loss, *part, rho, cost, domain, steps) for part in parts])
         if encoding is not None:
-            points = settled(encoding, points, origin, domain)
+            points = settle_rows(encoding, points, origin, domain)
         values, costs = losses(points), up(cost.value(points.double(), inputs), MANY)
         better = (values > start) & (costs <= rho)
         mean_cost = float(up(torch.where(better, costs, 0.0).mean(), MANY))
-        attacks.append(Push(rho, min(mean_cost, rho), _mean_down(torch.where(better, values, start))))
+        attacks.append(
+            AttackAggregate(rho, min(mean_cost, rho), _mean_down(torch.where(better, values, start)))
+        )
     reason = f"Nothing is known of the curvature of {criterion_name(criterion)}: its loss has no upper bound."
     if labelled:
         reason += " The error rate does not depend on it."
@@ -114,15 +116,15 @@ def attack_criterion(
     width = outputs.flatten(1).shape[1]
     certificate = Certificate(
         rhos=tuple(rhos),
-        lines=(),
-        pushes=tuple(attacks),
-        start=(_mean_down(start), math.inf),
-        error_floor=None,
-        error_found=None,
+        aggregates=(),
+        attacks=tuple(attacks),
+        clean_loss=(_mean_down(start), math.inf),
+        proven_error_cost=None,
+        attained_error_cost=None,
         population=None,
         samples=len(inputs),
         classes=max(2, width) if labelled else None,
-        unit_price=cost.growth / 2,
+        unit_cost=cost.growth / 2,
         assumptions=(),
         clip=clip,
         about={},

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from certus._tensor import per_sample
-from certus.certificates.lower_bounds import Moved, error_cost, lowered_loss, real_transport, settled
+from certus.certificates.lower_bounds import (
+    MovedPoints,
+    attained_error_cost,
+    loss_lower_bound,
+    settle_rows,
+    transport_rows,
+)
 from certus.certificates.proven.constants import Neighborhoods
 from certus.certificates.proven.duality_gap import Proposal, Rule, bounds_by_rule
 from certus.certificates.proven.problem import Problem, raised_cost
@@ -20,13 +26,13 @@ DEFAULT_ASCENT = BarzilaiBorwein(tolerance=3e-5, max_gradients=16)
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class DualValues:
     """φ̄_γ and T̂_γ at one γ; every entry but ``gamma`` is (n,).
 
     Attributes:
         bound: φ̄_γ ≥ φ_γ; rule: the ``Rule`` that proves it.
         transport_cost, loss: c(T̂, x₀), rounded up, and ℓ(T̂), rounded down: attained.
-        error_cost: the cost at which an error was found on the way to T̂; ∞ if none was.
+        attained_error_cost: the cost at which an error was found on the way to T̂; ∞ if none was.
     """
 
     gamma: float
@@ -34,37 +40,37 @@ class Level:
     rule: Tensor
     transport_cost: Tensor
     loss: Tensor
-    error_cost: Tensor
+    attained_error_cost: Tensor
 
-    def __getitem__(self, index: slice) -> Level:
+    def __getitem__(self, index: slice) -> DualValues:
         """The same of some samples."""
-        return Level(self.gamma, **{name: getattr(self, name)[index] for name in PER_SAMPLE})
+        return DualValues(self.gamma, **{name: getattr(self, name)[index] for name in PER_SAMPLE})
 
     @staticmethod
-    def blank(gamma: float, count: int) -> Level:
+    def blank(gamma: float, count: int) -> DualValues:
         """Room for so many samples, to be filled portion by portion: many small tensors that stay would keep
         the large ones between them from being given back."""
         whole = {name: torch.empty(count, dtype=torch.float64) for name in PER_SAMPLE}
-        return Level(gamma, **whole | {"rule": torch.empty(count, dtype=torch.int64)})
+        return DualValues(gamma, **whole | {"rule": torch.empty(count, dtype=torch.int64)})
 
-    def fill(self, index: slice, part: Level) -> None:
+    def fill(self, index: slice, part: DualValues) -> None:
         """Take over what is known of some samples."""
         for name in PER_SAMPLE:
             getattr(self, name)[index] = getattr(part, name)
 
     @staticmethod
-    def joined(parts: Sequence[Level]) -> Level:
+    def joined(parts: Sequence[DualValues]) -> DualValues:
         """That of all samples, from the levels of portions of them at one γ."""
         whole = {name: torch.cat([getattr(part, name) for part in parts]) for name in PER_SAMPLE}
-        return Level(parts[0].gamma, **whole)
+        return DualValues(parts[0].gamma, **whole)
 
 
-PER_SAMPLE = tuple(one.name for one in fields(Level) if one.name != "gamma")
+PER_SAMPLE = tuple(one.name for one in fields(DualValues) if one.name != "gamma")
 
 
-def solve_level(
+def solve_gamma(
     around: Neighborhoods, gamma: float, ascent: Maximizer = DEFAULT_ASCENT
-) -> tuple[Level, Tensor]:
+) -> tuple[DualValues, Tensor]:
     """All rules at one γ, for the samples of one batch; and the points that are attained."""
     problem, clip = around.problem, around.profile.clip
     with torch.no_grad():
@@ -77,8 +83,8 @@ def solve_level(
         loss = found.losses
         if clip is not None:
             bound, loss = bound.clamp_max(clip), loss.clamp_max(clip)
-        errors = error_cost(problem, found.points)
-        return Level(gamma, bound, rule, found.costs, loss, errors), found.points
+        errors = attained_error_cost(problem, found.points)
+        return DualValues(gamma, bound, rule, found.costs, loss, errors), found.points
 
 
 def climb(problem: Problem, gamma: float, ascent: Maximizer) -> Tensor:
@@ -94,20 +100,20 @@ def climb(problem: Problem, gamma: float, ascent: Maximizer) -> Tensor:
     return ascent.maximize(objective).inputs
 
 
-def _attained(around: Neighborhoods, proposal: Proposal) -> Moved:
+def _attained(around: Neighborhoods, proposal: Proposal) -> MovedPoints:
     """What was reached, or the sample itself where that overflows."""
     problem, losses = around.problem, proposal.losses
     losses = losses - problem.slack(losses, proposal.rounding)
     losses = losses - problem.metric_slack * proposal.gamma * proposal.cost
     good = proposal.safe & torch.isfinite(losses)
-    return Moved(
+    return MovedPoints(
         torch.where(per_sample(good, proposal.point), proposal.point, problem.inputs),
         torch.where(good, raised_cost(problem, proposal.point), 0.0),
         torch.where(good, losses, around.start),
     )
 
 
-def _attained_rows(problem: Problem, gamma: float, ascent: Maximizer, hull: Moved) -> Moved:
+def _attained_rows(problem: Problem, gamma: float, ascent: Maximizer, hull: MovedPoints) -> MovedPoints:
     """The same with rows of the table, near those of the hull of their encodings."""
     encoding = problem.encoding
     assert encoding is not None
@@ -116,9 +122,9 @@ def _attained_rows(problem: Problem, gamma: float, ascent: Maximizer, hull: Move
         return climb(replace(problem, inputs=base, cost=cost), gamma, ascent)
 
     if encoding.plain:
-        points = settled(encoding, hull.points, problem.inputs, problem.domain)
+        points = settle_rows(encoding, hull.points, problem.inputs, problem.domain)
     else:
-        points = real_transport(
+        points = transport_rows(
             problem.loss,
             problem.inputs,
             problem.targets,
@@ -128,10 +134,10 @@ def _attained_rows(problem: Problem, gamma: float, ascent: Maximizer, hull: Move
             cost=problem.cost,
             domain=problem.domain,
         )
-    costs, losses = raised_cost(problem, points), lowered_loss(problem, points)
-    start = lowered_loss(problem, problem.inputs)
+    costs, losses = raised_cost(problem, points), loss_lower_bound(problem, points)
+    start = loss_lower_bound(problem, problem.inputs)
     better = losses - gamma * costs > start
-    return Moved(
+    return MovedPoints(
         torch.where(per_sample(better, points), points, problem.inputs),
         torch.where(better, costs, 0.0),
         torch.where(better, losses, start),

@@ -1,16 +1,12 @@
 """The certification loop over samples and γ, and the grid of γ.
 
-Runs over the data and over γ, and remembers what is done.
+For each batch of samples, all requested γ are solved, and the local bounds around its samples are released.
+What remains is ``DualValues``, five numbers of each sample for each γ, and ``SampleValues``, three more.
+Further γ, which depend on these, take another pass over the data. The local bounds of the first batches are
+kept for it, so that only those of large data are computed again.
 
-For each portion of the samples all γ that are asked for are solved, and what was found around them is let go:
-what stays is ``Level``, five numbers of each sample for each γ, and ``SampleValues``, three more. Further γ,
-which depend on what was found, take another reading of the data. The surroundings of the first portions are
-kept for it, so that only those of large data are looked at again.
-
-Which γ are looked at: a grid fixed before any sample is seen, and more where the sample asks for them.
-
-A bound γρ + E φ̄_γ holds at every γ, so the grid decides how close it is and never whether it holds. What is
-said about the population rests on the fixed grid alone.
+γρ + E φ̄_γ is a bound at every γ, so the grid decides how tight it is and never whether it holds. Bounds on
+the population rest on a grid that is fixed before any sample is seen.
 """
 
 from __future__ import annotations
@@ -25,23 +21,23 @@ import torch
 from torch import Tensor
 
 from certus._tensor import per_sample
-from certus.certificates.aggregate import Line, Push
-from certus.certificates.alarm import check_level
+from certus.certificates.aggregate import AttackAggregate, DualAggregate
+from certus.certificates.alarm import check_dual_values
 from certus.certificates.batching import Portions
-from certus.certificates.cache import disagreement, fault
-from certus.certificates.dual_values import DEFAULT_ASCENT, Level
-from certus.certificates.local_bounds import ByLabel, SampleValues, Surroundings, counted
+from certus.certificates.cache import cached_disagreement, cached_fault
+from certus.certificates.dual_values import DEFAULT_ASCENT, DualValues
+from certus.certificates.local_bounds import LocalBounds, LocalBoundsByLabel, SampleValues, weighted_losses
 from certus.certificates.lower_bounds import (
-    confirmed_outputs,
+    attack_balls,
+    attained_error_cost,
+    checked_outputs,
     costs_beyond,
-    error_cost,
-    errs,
-    lowered_loss,
+    loss_lower_bound,
     near_errors,
     nearest_costs,
     nearest_on_line,
     points_beyond,
-    push,
+    surely_wrong,
 )
 from certus.certificates.progress import LEVEL, LOOK, NEAREST, PUSH
 from certus.certificates.proven.constants import Grid
@@ -65,14 +61,14 @@ class Cache(Protocol):
     ``reject`` is told of a level that was loaded and not used, and why.
     """
 
-    def load(self, gamma: float, portion: int) -> Level | None: ...
+    def load(self, gamma: float, portion: int) -> DualValues | None: ...
 
     def reject(self, gamma: float, portion: int, reason: str) -> None: ...
 
-    def save(self, level: Level, portion: int) -> None: ...
+    def save(self, level: DualValues, portion: int) -> None: ...
 
 
-def span(rhos: Sequence[float]) -> tuple[float, float]:
+def budget_range(rhos: Sequence[float]) -> tuple[float, float]:
     """The smallest and the largest positive ρ."""
     positive = [rho for rho in rhos if rho > 0] or [0.01]
     return min(positive), max(positive)
@@ -81,8 +77,8 @@ def span(rhos: Sequence[float]) -> tuple[float, float]:
 def make_grid(problem: Problem, rhos: Sequence[float], gammas: Sequence[float], balls: int) -> Grid:
     """Edges and balls that suit these ρ and γ: a function of the network and the question, never of the
     samples."""
-    low, high = (math.sqrt(rho / problem.unit_price) for rho in span(rhos))
-    far = problem.smoothness.lipschitz / (2 * problem.unit_price * min(gammas))
+    low, high = (math.sqrt(rho / problem.unit_cost) for rho in budget_range(rhos))
+    far = problem.smoothness.lipschitz / (2 * problem.unit_cost * min(gammas))
     far = max(far, 16 * high) if math.isfinite(far) else 64 * high
     near = low / 8
     count = min(_MOST_RINGS, max(8, math.ceil(math.log(far / near) / math.log(_RATIO))))
@@ -115,10 +111,10 @@ class Engine:
     cache: Cache | None = None
     progress: Progress | None = None
     class_weights: Tensor | None = None
-    differing: int = 0
-    _held: dict[int, Surroundings | ByLabel] = field(default_factory=dict)
+    differing_predictions: int = 0
+    _held: dict[int, LocalBounds | LocalBoundsByLabel] = field(default_factory=dict)
     _known: list[SampleValues] = field(default_factory=list)
-    _levels: list[Level] = field(default_factory=list)
+    _levels: list[DualValues] = field(default_factory=list)
 
     @property
     def problem(self) -> Problem:
@@ -135,15 +131,15 @@ class Engine:
         """What is known at the samples, once ``levels`` has read them."""
         return SampleValues.joined(self._known)
 
-    def levels(self, gammas: Sequence[float]) -> list[Level]:
+    def levels(self, gammas: Sequence[float]) -> list[DualValues]:
         """φ̄_γ and T̂_γ of all samples at some γ, in one reading: none contradicts what is known from other
         γ."""
-        found = [Level.blank(gamma, len(self.portions)) for gamma in gammas]
+        found = [DualValues.blank(gamma, len(self.portions)) for gamma in gammas]
         first = 0
         for number, here in enumerate(self._surroundings()):
             if len(self._known) == number:
                 self._known.append(here.samples)
-                self.differing += _differing(here.problem)
+                self.differing_predictions += _differing(here.problem)
                 self._advance(LOOK * len(here.problem) * self.labels)
             index = slice(first, first + len(here.problem))
             others = [level[index] for level in self._levels]
@@ -154,64 +150,75 @@ class Engine:
         self._levels += found
         return found
 
-    def _surroundings(self) -> Iterator[Surroundings | ByLabel]:
+    def _surroundings(self) -> Iterator[LocalBounds | LocalBoundsByLabel]:
         """One after the other; those of the first portions stay."""
         for number, portion in enumerate(self.portions):
             # A portion that is looked at again is no part of the plan.
             told = None if number < len(self._known) else self.progress
-            fresh: Surroundings | ByLabel = Surroundings(portion, self.grid, self.clip, self.ascent, (), told)
+            fresh: LocalBounds | LocalBoundsByLabel = LocalBounds(
+                portion, self.grid, self.clip, self.ascent, (), told
+            )
             if self.class_weights is not None:
-                fresh = ByLabel(portion, self.grid, self.clip, self.class_weights, self.ascent, told)
+                fresh = LocalBoundsByLabel(
+                    portion, self.grid, self.clip, self.class_weights, self.ascent, told
+                )
             if number < HELD:
                 fresh = self._held.setdefault(number, fresh)
             yield fresh
 
     def _level(
-        self, gamma: float, number: int, here: Surroundings | ByLabel, others: Sequence[Level], first: int
-    ) -> Level:
+        self,
+        gamma: float,
+        number: int,
+        here: LocalBounds | LocalBoundsByLabel,
+        others: Sequence[DualValues],
+        first: int,
+    ) -> DualValues:
         """That of one portion, kept or new, checked against doing nothing and against other γ."""
         known = self._recalled(gamma, number, here)
         level = known or here.level(gamma)[0]
         start = self._clipped(self._known[number].start)
         assumptions = self.problem.assumptions
-        check_level(level, torch.zeros_like(start), start, assumptions, "doing nothing", first)
+        check_dual_values(level, torch.zeros_like(start), start, assumptions, "doing nothing", first)
         for one, other in [(level, each) for each in (*others, level)] + [(each, level) for each in others]:
             origin = f"the ascent at gamma = {other.gamma:.6g}"
-            check_level(one, other.transport_cost, other.loss, assumptions, origin, first)
+            check_dual_values(one, other.transport_cost, other.loss, assumptions, origin, first)
         if self.cache is not None and known is None:
             self.cache.save(level, number)
         self._advance(LEVEL * len(start) * self.labels)
         return level
 
-    def _recalled(self, gamma: float, number: int, here: Surroundings | ByLabel) -> Level | None:
+    def _recalled(
+        self, gamma: float, number: int, here: LocalBounds | LocalBoundsByLabel
+    ) -> DualValues | None:
         """The level that was kept, if there is one that nothing speaks against."""
         level = None if self.cache is None else self.cache.load(gamma, number)
         if self.cache is None or level is None:
             return None
         known = self._known[number]
-        reason = fault(level, self._clipped(known.start), known.error_floor, self.clip)
+        reason = cached_fault(level, self._clipped(known.start), known.proven_error_cost, self.clip)
         if reason is None:
             index, few = here.probe
-            reason = disagreement(level, index, few.level(gamma)[0])
+            reason = cached_disagreement(level, index, few.level(gamma)[0])
         if reason is not None:
             self.cache.reject(gamma, number, reason)
             return None
         return level
 
-    def moved(self, gamma: float | None) -> Samples:
+    def transported(self, gamma: float | None) -> Samples:
         """T̂_γ of all samples, or the samples themselves: the points whose costs and losses ``levels`` has."""
         if gamma is None:
             return Samples.concatenate(Samples(portion.inputs, portion.targets) for portion in self.portions)
         return Samples.concatenate(here.level(gamma)[1] for here in self._surroundings())
 
-    def pushed(self, rho: float) -> Samples:
+    def attacked(self, rho: float) -> Samples:
         """All samples moved within cost ρ each: the points of ``push``."""
         return Samples.concatenate(
-            Samples(push(portion, rho, self.attack_steps).points, portion.targets)
+            Samples(attack_balls(portion, rho, self.attack_steps).points, portion.targets)
             for portion in self.portions
         )
 
-    def met(self, data: Samples) -> tuple[float, float | None]:
+    def evaluate(self, data: Samples) -> tuple[float, float | None]:
         """Of other samples as they are: mean loss, rounded down, and share of errors beyond doubt, None for a
         regression."""
         inputs, targets = gather((data.inputs, data.targets))
@@ -220,26 +227,26 @@ class Engine:
         losses, wrong = [], []
         with torch.no_grad():
             for batch in other.batches():
-                losses.append(self._counted(lowered_loss(batch, batch.inputs), batch))
+                losses.append(self._counted(loss_lower_bound(batch, batch.inputs), batch))
                 if other.classes is not None:
-                    wrong.append(errs(batch, batch.inputs, batch.targets).double())
+                    wrong.append(surely_wrong(batch, batch.inputs, batch.targets).double())
         return mean_down(torch.cat(losses)), float(torch.cat(wrong).mean()) if wrong else None
 
-    def push(self, rho: float) -> tuple[Push, Tensor]:
+    def push(self, rho: float) -> tuple[AttackAggregate, Tensor]:
         """An attack within cost ρ of every sample, and (n,) the costs of errors found on the way."""
         costs, losses, errors = [], [], []
         for portion in self.portions:
-            found = push(portion, rho, self.attack_steps)
+            found = attack_balls(portion, rho, self.attack_steps)
             costs.append(found.costs)
             losses.append(self._counted(found.losses, portion))
             with torch.no_grad():
-                errors.append(error_cost(portion, found.points))
+                errors.append(attained_error_cost(portion, found.points))
             self._advance(PUSH * len(portion))
         for level in self._levels:
             origin = "an attack in balls"
-            check_level(level, torch.cat(costs), torch.cat(losses), self.problem.assumptions, origin)
+            check_dual_values(level, torch.cat(costs), torch.cat(losses), self.problem.assumptions, origin)
         spent = min(mean_up(torch.cat(costs), self.weights), rho)
-        return Push(rho, spent, mean_down(torch.cat(losses), self.weights)), torch.cat(errors)
+        return AttackAggregate(rho, spent, mean_down(torch.cat(losses), self.weights)), torch.cat(errors)
 
     def nearest(self) -> Tensor:
         """(n,) costs of errors that a search of the nearest one finds."""
@@ -251,7 +258,7 @@ class Engine:
             self._advance(NEAREST * len(portion))
         return torch.cat(found)
 
-    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
+    def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
         """(n,) the least cost at which an error was found, and the errors; the samples where none was.
 
         Args:
@@ -268,7 +275,7 @@ class Engine:
                 touches = touching_points(problem) if _is_space(problem) else None
                 moved += [] if touches is None else points_beyond(problem, touches)
                 moved += near_errors(problem, farthest, self.attack_steps)
-                moved += [push(problem, rho, self.attack_steps).points for rho in rhos]
+                moved += [attack_balls(problem, rho, self.attack_steps).points for rho in rhos]
             best = problem.inputs
             with torch.no_grad():
                 for each in moved:
@@ -280,7 +287,7 @@ class Engine:
         return torch.cat(costs), Samples.concatenate(points)
 
     def _counted(self, losses: Tensor, problem: Problem) -> Tensor:
-        return self._clipped(counted(losses, problem.targets, self.class_weights))
+        return self._clipped(weighted_losses(losses, problem.targets, self.class_weights))
 
     def _clipped(self, losses: Tensor) -> Tensor:
         return losses if self.clip is None else losses.clamp_max(self.clip)
@@ -292,7 +299,7 @@ class Engine:
 
 def _differing(problem: Problem) -> int:
     with torch.no_grad():
-        outputs, _ = confirmed_outputs(problem, problem.inputs)
+        outputs, _ = checked_outputs(problem, problem.inputs)
     labels = problem.classes is not None
     return int(problem.original_model.differing(problem.inputs, outputs, labels=labels).sum())
 
@@ -317,7 +324,7 @@ def default_gammas(
     Args:
         weights: the least and the largest by which losses count.
     """
-    slope, price, root = problem.smoothness.lipschitz, problem.unit_price, problem.smoothness.output_lipschitz
+    slope, price, root = problem.smoothness.lipschitz, problem.unit_cost, problem.smoothness.output_lipschitz
     if not math.isfinite(slope) and clip is None:
         # Squared errors: no bound below γg = α², and a pole there.
         low, high = 1.02 * root**2 / price, 512 * root**2 / price
@@ -325,7 +332,7 @@ def default_gammas(
         if not math.isfinite(slope):
             assert clip is not None
             slope = 2 * math.sqrt(clip) * root  # of min(ℓ, B)
-        high, low = (slope / (2 * math.sqrt(price * rho)) for rho in span(rhos))
+        high, low = (slope / (2 * math.sqrt(price * rho)) for rho in budget_range(rhos))
         low /= _BELOW
     if not 0 < low < math.inf:
         low = high = 1.0  # a network that does not depend on its inputs
@@ -337,7 +344,9 @@ def default_gammas(
     return tuple(high / _STEP**index for index in range(count))
 
 
-def refined_levels(engine: Engine, levels: list[Level], rhos: Sequence[float], rounds: int) -> list[Level]:
+def refine_gammas(
+    engine: Engine, levels: list[DualValues], rhos: Sequence[float], rounds: int
+) -> list[DualValues]:
     """Further γ: up until none is best for a ρ, down until T̂ moves the data by the largest ρ, and between
     those that are best for some ρ.
 
@@ -345,22 +354,22 @@ def refined_levels(engine: Engine, levels: list[Level], rhos: Sequence[float], r
     """
     if rounds == 0:
         return levels
-    least = span(rhos)[0]
+    least = budget_range(rhos)[0]
     for _ in range(_MOST_ADDED):
-        ends = [level.gamma * least + Line.of(level, engine.weights).bound for level in levels[:2]]
+        ends = [level.gamma * least + DualAggregate.of(level, engine.weights).bound for level in levels[:2]]
         if len(ends) < 2 or not ends[0] < ends[1]:
             break
         levels.insert(0, *engine.levels([levels[0].gamma * _STEP]))
     for _ in range(24):
-        last = Line.of(levels[-1], engine.weights)
-        if last.rho_hat >= span(rhos)[1] or last.gamma < _LEAST:
+        last = DualAggregate.of(levels[-1], engine.weights)
+        if last.rho_hat >= budget_range(rhos)[1] or last.gamma < _LEAST:
             break
         levels += engine.levels([levels[-1].gamma / 4])
     for turn in range(rounds):
         levels.sort(key=lambda level: -level.gamma)
         step = _STEP ** (0.5 ** (turn + 1))
         known = [level.gamma for level in levels]
-        means = [Line.of(level, engine.weights).bound for level in levels]
+        means = [DualAggregate.of(level, engine.weights).bound for level in levels]
         best = {min(known, key=lambda gamma: gamma * rho + means[known.index(gamma)]) for rho in rhos}
         wanted: list[float] = []
         for gamma in sorted(gamma * factor for gamma in best for factor in (step, 1 / step)):

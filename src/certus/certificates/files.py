@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from torch import Tensor
 
 from certus.bounds.smoothness import validity_statement
-from certus.certificates.aggregate import Line, Push
+from certus.certificates.aggregate import AttackAggregate, DualAggregate
 from certus.certificates.batching import repeat_words
 from certus.certificates.cache import differences
 from certus.certificates.certificate import Certificate
@@ -37,7 +37,7 @@ from certus.storage.write import add_checksum, verify_checksum, without_checksum
 
 CERTIFICATE_VERSION = 7
 
-OWN_LABELS = (
+PREDICTED_LABELS_STATEMENT = (
     "The labels are the model's own predictions on the unmoved samples. An error is therefore a prediction "
     "that changes, not one that is wrong; nothing is said about how often the predictions are right."
 )
@@ -60,29 +60,29 @@ def as_json(certificate: Certificate) -> dict[str, Any]:
         "about": certificate.about,
         "samples": certificate.samples,
         "classes": certificate.classes,
-        "unit_price": certificate.unit_price,
+        "unit_cost": certificate.unit_cost,
         "clip": certificate.clip,
-        "start": certificate.start,
+        "clean_loss": certificate.clean_loss,
         "rhos": certificate.rhos,
         "epsilons": certificate.epsilons,
         "brackets": [asdict(bracket) for bracket in certificate.curve()],
         "accuracies": [asdict(accuracy) for accuracy in certificate.accuracies()],
         "population": _population(certificate.population, certificate.samples),
-        "lines": [asdict(line) for line in certificate.lines],
-        "pushes": [asdict(push) for push in certificate.pushes],
-        "error_floor": _listed(certificate.error_floor),
-        "error_found": _listed(certificate.error_found),
+        "aggregates": [asdict(aggregate) for aggregate in certificate.aggregates],
+        "attacks": [asdict(attack) for attack in certificate.attacks],
+        "proven_error_cost": _listed(certificate.proven_error_cost),
+        "attained_error_cost": _listed(certificate.attained_error_cost),
     }
     if certificate.weights is not None:
         content["weights"] = _listed(certificate.weights)
     if certificate.class_weights is not None:
         content["class_weights"] = certificate.class_weights
-    if certificate.differing:
-        content["differing_predictions"] = certificate.differing
+    if certificate.differing_predictions:
+        content["differing_predictions"] = certificate.differing_predictions
     if certificate.labels == "predicted":
-        content |= {"labels": "predicted", "labels_statement": OWN_LABELS}
+        content |= {"labels": "predicted", "labels_statement": PREDICTED_LABELS_STATEMENT}
     if certificate.no_proof is not None:
-        known = certificate.error_floor is not None
+        known = certificate.proven_error_cost is not None
         validity = f"{ERRORS_ALONE} {content['validity']}" if known else NO_PROOF_VALIDITY
         content |= {"no_proof": certificate.no_proof, "validity": validity}
     return add_checksum(_plain(content))
@@ -101,7 +101,7 @@ def read_certificate(path: Path) -> Certificate:
         raise CorruptFileError(f"{path} is corrupt: {line}") from None
     if different := differences(content, derived):
         raise CorruptFileError(
-            f"{path} is corrupt: what it says does not follow from its lines: {different[0]}."
+            f"{path} is corrupt: what it says does not follow from the rest: {different[0]}."
         )
     return certificate
 
@@ -126,7 +126,7 @@ _Costs = Annotated[list[Annotated[float, Meta(ge=0)] | None], Meta(min_length=1)
 """One cost per sample; None stands for ∞."""
 
 
-class _Line(Struct, forbid_unknown_fields=True):
+class _Aggregate(Struct, forbid_unknown_fields=True):
     gamma: Positive
     bound: float | None
     rho_hat: Annotated[float, Meta(ge=0)]
@@ -150,20 +150,22 @@ class _Population(Struct, forbid_unknown_fields=True):
     clip: Positive
     inequality: str
     statement: str
-    start: float
+    clean_loss: float
     grid: Annotated[list[_Move], Meta(min_length=1)]
     error_grid: list[_Mean]
     error_margin: NonNegative | None
     error_margin_low: NonNegative | None
-    error_found: _Costs | None
+    attained_error_cost: _Costs | None
     repeats: Count = 0
 
     def __post_init__(self) -> None:
         if self.inequality not in INEQUALITIES:
             raise ValueError(f"Expected `inequality` to be one of {', '.join(INEQUALITIES)}")
-        errors = (self.error_margin, self.error_margin_low, self.error_found)
+        errors = (self.error_margin, self.error_margin_low, self.attained_error_cost)
         if len({entry is None for entry in errors}) > 1:
-            raise ValueError("Expected all of error_margin, error_margin_low and error_found, or none")
+            raise ValueError(
+                "Expected all of error_margin, error_margin_low and attained_error_cost, or none"
+            )
 
 
 class _CertificateFile(Struct):
@@ -171,16 +173,16 @@ class _CertificateFile(Struct):
 
     rhos: list[NonNegative]
     epsilons: list[NonNegative]
-    lines: list[_Line]
-    pushes: list[Push]
-    start: tuple[float, float | None]
-    error_floor: _Costs | None
-    error_found: _Costs | None
+    aggregates: list[_Aggregate]
+    attacks: list[AttackAggregate]
+    clean_loss: tuple[float, float | None]
+    proven_error_cost: _Costs | None
+    attained_error_cost: _Costs | None
     population: _Population | None
     assumptions: list[str]
     samples: Annotated[int, Meta(ge=1)]
     classes: Annotated[int, Meta(ge=2)] | None
-    unit_price: Positive
+    unit_cost: Positive
     clip: Positive | None
     about: dict[str, Any]
     no_proof: str | None = None
@@ -190,7 +192,7 @@ class _CertificateFile(Struct):
     labels: Literal["given", "predicted"] = "given"
 
     def __post_init__(self) -> None:
-        for name in ("error_floor", "error_found", "weights"):
+        for name in ("proven_error_cost", "attained_error_cost", "weights"):
             values = getattr(self, name)
             if values is not None and len(values) != self.samples:
                 raise ValueError(f"Expected `{name}` of {self.samples} samples, got {len(values)}")
@@ -204,8 +206,8 @@ class _CertificateFile(Struct):
         predicted = settings.get("predicted") if isinstance(settings, dict) else None
         if predicted is not None and (self.labels == "predicted") != (predicted is True):
             raise ValueError("Expected `labels` to be those of the settings")
-        if bool(self.lines) != (self.no_proof is None):
-            raise ValueError("Expected either `lines` or `no_proof`")
+        if bool(self.aggregates) != (self.no_proof is None):
+            raise ValueError("Expected either `aggregates` or `no_proof`")
 
 
 def _certificate(content: dict[str, Any]) -> Certificate:
@@ -218,31 +220,31 @@ def _certificate(content: dict[str, Any]) -> Certificate:
             clip=people["clip"],
             inequality=people["inequality"],
             means={entry["gamma"]: entry["mean"] for entry in people["grid"]},
-            start=people["start"],
+            clean_loss=people["clean_loss"],
             moves={entry["gamma"]: Move(entry["cost"], entry["loss"]) for entry in people["grid"]},
             error_means={entry["gamma"]: entry["mean"] for entry in people["error_grid"]},
             error_margin=people["error_margin"],
             error_margin_low=people["error_margin_low"],
-            error_found=_tensor(people["error_found"]),
+            attained_error_cost=_tensor(people["attained_error_cost"]),
             repeats=people.get("repeats", 0),
         )
-    low, high = content["start"]
+    low, high = content["clean_loss"]
     return Certificate(
         rhos=tuple(content["rhos"]),
         epsilons=tuple(content["epsilons"]),
-        lines=tuple(Line(**_unbounded(entry)) for entry in content["lines"]),
-        pushes=tuple(Push(**entry) for entry in content["pushes"]),
-        start=(low, math.inf if file.no_proof is not None and high is None else high),
-        error_floor=_tensor(content["error_floor"]),
-        error_found=_tensor(content["error_found"]),
+        aggregates=tuple(DualAggregate(**_unbounded(entry)) for entry in content["aggregates"]),
+        attacks=tuple(AttackAggregate(**entry) for entry in content["attacks"]),
+        clean_loss=(low, math.inf if file.no_proof is not None and high is None else high),
+        proven_error_cost=_tensor(content["proven_error_cost"]),
+        attained_error_cost=_tensor(content["attained_error_cost"]),
         population=population,
         assumptions=tuple(file.assumptions),
         no_proof=file.no_proof,
         weights=_tensor(content.get("weights")),
         class_weights=None if file.class_weights is None else tuple(file.class_weights),
-        differing=file.differing_predictions,
+        differing_predictions=file.differing_predictions,
         labels=file.labels,
-        **{name: content[name] for name in ("samples", "classes", "unit_price", "clip", "about")},
+        **{name: content[name] for name in ("samples", "classes", "unit_cost", "clip", "about")},
     )
 
 
@@ -265,7 +267,7 @@ def _population(population: Population | None, samples: int) -> dict[str, Any] |
             "and the worst error rate, if any, around the distribution that they were drawn from lie within "
             f"these bounds for all rho at once.{repeat_words(population.repeats, samples)}"
         ),
-        "start": population.start,
+        "clean_loss": population.clean_loss,
         "grid": [
             {
                 "gamma": gamma,
@@ -278,7 +280,7 @@ def _population(population: Population | None, samples: int) -> dict[str, Any] |
         "error_grid": [{"gamma": gamma, "mean": mean} for gamma, mean in population.error_means.items()],
         "error_margin": population.error_margin,
         "error_margin_low": population.error_margin_low,
-        "error_found": _listed(population.error_found),
+        "attained_error_cost": _listed(population.attained_error_cost),
     }
     return content | ({"repeats": population.repeats} if population.repeats else {})
 
@@ -299,7 +301,7 @@ def sample_table(certificate: Certificate) -> str:
     if certificate.no_proof is not None:
         return _found_table(certificate)
     require(
-        bool(certificate.levels),
+        bool(certificate.dual_values),
         "certificate",
         "be fresh: one that was read has no samples",
         "one from a file",
@@ -307,18 +309,27 @@ def sample_table(certificate: Certificate) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
-        ["rho", "gamma", "sample", "phi_bar", "rule", "loss_found", "certified_radius", "error_found_at"]
+        [
+            "rho",
+            "gamma",
+            "sample",
+            "phi_bar",
+            "rule",
+            "attained_loss",
+            "certified_radius",
+            "attained_error_distance",
+        ]
     )
     for bracket in certificate.curve():
-        level = next(level for level in certificate.levels if level.gamma == bracket.gamma)
+        level = next(level for level in certificate.dual_values if level.gamma == bracket.gamma)
         columns = [
             level.bound.tolist(),
             [Rule(code).name.lower() for code in level.rule.tolist()],
             level.loss.tolist(),
         ]
-        for costs in (certificate.error_floor, certificate.error_found):
+        for costs in (certificate.proven_error_cost, certificate.attained_error_cost):
             blank = [""] * len(level.bound)
-            columns.append(blank if costs is None else (costs / certificate.unit_price).sqrt().tolist())
+            columns.append(blank if costs is None else (costs / certificate.unit_cost).sqrt().tolist())
         for index, cells in enumerate(zip(*columns, strict=True)):
             writer.writerow([bracket.rho, bracket.gamma, index, *cells])
     return text.getvalue()
@@ -326,10 +337,10 @@ def sample_table(certificate: Certificate) -> str:
 
 def _found_table(certificate: Certificate) -> str:
     """CSV without a proof: how far each sample is from an error that was found."""
-    found = certificate.error_found
-    distances = [] if found is None else (found / certificate.unit_price).sqrt().tolist()
+    found = certificate.attained_error_cost
+    distances = [] if found is None else (found / certificate.unit_cost).sqrt().tolist()
     rows = [f"{index},{distance}" for index, distance in enumerate(distances)]
-    return "\n".join(["sample,error_found_at", *rows, ""])
+    return "\n".join(["sample,attained_error_distance", *rows, ""])
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ from certus.bounds.equivalence import OriginalModel, check_wrapper
 from certus.bounds.export import is_modified
 from certus.bounds.network import read_network
 from certus.bounds.passes import run_steps
-from certus.certificates.aggregate import Line
+from certus.certificates.aggregate import DualAggregate
 from certus.certificates.batching import provable_criterion
 from certus.certificates.certificate import Certificate
 from certus.certificates.proven.linear import Positive, PositiveSquare, ScoreLoss, Softplus
@@ -82,7 +82,7 @@ def certify_linear(
     certificate = straight.certificate(rhos, epsilons, weights)
     certificate = replace(
         certificate,
-        differing=_differing(model, straight, certificate),
+        differing_predictions=_differing(model, straight, certificate),
         labels="predicted" if targets is None else "given",
     )
     table = split is not None and split.encoding is not None and not split.encoding.plain
@@ -91,11 +91,11 @@ def certify_linear(
 
 def _unmoved(certificate: Certificate) -> Certificate:
     """With the samples as they are for an attained side."""
-    costs, start = certificate.error_found, certificate.start[0]
+    costs, start = certificate.attained_error_cost, certificate.clean_loss[0]
     return replace(
         certificate,
-        lines=tuple(replace(line, rho_hat=0.0, loss=start) for line in certificate.lines),
-        error_found=None if costs is None else torch.where(costs == 0, 0.0, math.inf),
+        aggregates=tuple(replace(line, rho_hat=0.0, loss=start) for line in certificate.aggregates),
+        attained_error_cost=None if costs is None else torch.where(costs == 0, 0.0, math.inf),
     )
 
 
@@ -104,8 +104,8 @@ def _differing(model: nn.Module, straight: _Straight, certificate: Certificate) 
     moved to, it is asked whether it computes the score."""
     shape = tuple(straight.inputs.shape[1:])
     caller, steps = OriginalModel(model, shape, normalized=False), read_network(model, shape)
-    for gamma in (None, *(line.gamma for line in certificate.lines)):
-        points = straight.moved(gamma).inputs
+    for gamma in (None, *(line.gamma for line in certificate.aggregates)):
+        points = straight.transported(gamma).inputs
         caller.check(points, run_steps(steps, points), straight.score.rounding(points))
     expected = run_steps(steps, straight.inputs)
     labels = straight.score.classes is not None
@@ -286,17 +286,17 @@ class _Straight:
             return torch.zeros_like(self.level)
         return self.score.loss.shift(self.level, gamma / self.reach[1] ** 2)
 
-    def line(self, gamma: float, weights: Tensor | None) -> Line:
+    def line(self, gamma: float, weights: Tensor | None) -> DualAggregate:
         """What γ proves, and what its moves attain."""
         loss, most = self.score.loss, self.reach[1]
         above = self.level + self.error
         above = loss.supremum(above, down(gamma / most**2, SOME)) if most > 0 else loss.raised(above)
         # At the points as float64 has them: the ideal ones may lie between its numbers.
-        points = self.moved(gamma).inputs
+        points = self.transported(gamma).inputs
         costs = up(self.cost.value(points, self.inputs), self.rounding)
         level, error, _, _ = self.score.levels(points, self.targets)
         found = loss.lowered(level - error)
-        return Line(
+        return DualAggregate(
             gamma, mean_up(above, weights), mean_up(costs, weights), mean_down(found, weights), {"exact": 1.0}
         )
 
@@ -329,18 +329,18 @@ class _Straight:
         loss = self.score.loss
         found = Certificate(
             rhos=rhos,
-            lines=lines,
-            pushes=(),
-            start=(
+            aggregates=lines,
+            attacks=(),
+            clean_loss=(
                 mean_down(loss.lowered(self.level - self.error), weights),
                 mean_up(loss.raised(self.level + self.error), weights),
             ),
-            error_floor=self._error_costs(proven=True),
-            error_found=self._error_costs(proven=False),
+            proven_error_cost=self._error_costs(proven=True),
+            attained_error_cost=self._error_costs(proven=False),
             population=None,
             samples=len(self.inputs),
             classes=self.score.classes,
-            unit_price=self.cost.growth / 2,
+            unit_cost=self.cost.growth / 2,
             assumptions=(),
             clip=None,
             about={},
@@ -365,21 +365,21 @@ class _Straight:
         found = found if least > 0 else torch.full_like(room, math.inf)
         return torch.where(self.margin + self.error < 0, 0.0, found)
 
-    def moved(self, gamma: float | None) -> Samples:
+    def transported(self, gamma: float | None) -> Samples:
         """The samples moved by γ, or as they are."""
         if gamma is None or self._still:
             return Samples(self.inputs, self.targets)
         steps = (self.sign * self.shift(gamma))[:, None]
         return Samples(self.inputs + steps * self.direction, self.targets)
 
-    def pushed(self, rho: float) -> Samples:
+    def attacked(self, rho: float) -> Samples:
         """Nothing is pushed: there are no attacks where the worst case is known."""
-        return self.moved(None)
+        return self.transported(None)
 
-    def erring(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
+    def nearest_errors(self, rhos: Sequence[float]) -> tuple[Tensor, Samples]:
         raise UnsupportedError("The errors of a linear model are known by their costs; no points are kept.")
 
-    def met(self, data: Samples) -> tuple[float, float | None]:
+    def evaluate(self, data: Samples) -> tuple[float, float | None]:
         """Of other samples as they are: mean loss, rounded down, and share of errors beyond doubt."""
         other = _Straight.at(self.score, data.inputs.double(), data.targets, self.cost)
         found = mean_down(other.score.loss.lowered(other.level - other.error))

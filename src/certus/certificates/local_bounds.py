@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from certus._tensor import per_sample
-from certus.certificates.cache import probed_samples
-from certus.certificates.dual_values import DEFAULT_ASCENT, PER_SAMPLE, Level, solve_level
-from certus.certificates.lower_bounds import errs
+from certus.certificates.cache import spot_checked_samples
+from certus.certificates.dual_values import DEFAULT_ASCENT, PER_SAMPLE, DualValues, solve_gamma
+from certus.certificates.lower_bounds import surely_wrong
 from certus.certificates.progress import BALL
 from certus.certificates.proven.constants import Grid, Neighborhoods, bound_neighborhoods
 from certus.certificates.proven.majorants import TangentPoints
@@ -41,13 +41,13 @@ class SampleValues:
 
     Attributes:
         loss, start: (n,) ℓ there, rounded up, and rounded down.
-        error_floor: (n,) no error costs less than this; None for regression.
+        proven_error_cost: (n,) no error costs less than this; None for regression.
         wrong: (n,) those that are misclassified as they are, beyond doubt; None for regression.
     """
 
     loss: Tensor
     start: Tensor
-    error_floor: Tensor | None
+    proven_error_cost: Tensor | None
     wrong: Tensor | None
 
     @staticmethod
@@ -58,18 +58,18 @@ class SampleValues:
         return SampleValues(
             torch.cat([part.loss for part in parts]),
             torch.cat([part.start for part in parts]),
-            together([part.error_floor for part in parts]),
+            together([part.proven_error_cost for part in parts]),
             together([part.wrong for part in parts]),
         )
 
 
-def lowered(losses: Tensor) -> Tensor:
+def round_down(losses: Tensor) -> Tensor:
     """Products that may have either sign, rounded down."""
     return losses - FEW * losses.abs()
 
 
 @dataclass(frozen=True, eq=False)
-class Surroundings:
+class LocalBounds:
     """Some samples, and what is around them: looked at when it is first asked for.
 
     With a weight w it is wℓ that is certified, and sup wℓ − γc = w·φ_{γ/w}.
@@ -97,13 +97,13 @@ class Surroundings:
             clip = up(clip / scale, FEW)
         return bound_neighborhoods(problem, self.grid, clip, touches, self._tell)
 
-    def _solve(self, gamma: float, places: int) -> tuple[Level, Tensor]:
+    def _solve(self, gamma: float, places: int) -> tuple[DualValues, Tensor]:
         scale = self._scale(places)
         if scale == 1:
-            return solve_level(self.around[places], gamma, self.ascent)
+            return solve_gamma(self.around[places], gamma, self.ascent)
         # A smaller γ has a larger bound.
-        level, points = solve_level(self.around[places], down(gamma / scale, FEW), self.ascent)
-        bound, loss = up(scale * level.bound, FEW), lowered(scale * level.loss)
+        level, points = solve_gamma(self.around[places], down(gamma / scale, FEW), self.ascent)
+        bound, loss = up(scale * level.bound, FEW), round_down(scale * level.loss)
         if self.clip is not None:
             bound, loss = bound.clamp_max(self.clip), loss.clamp_max(self.clip)
         return replace(level, gamma=gamma, bound=bound, loss=loss), points
@@ -122,9 +122,9 @@ class Surroundings:
             self.advance(BALL * len(self.problem))
 
     @cached_property
-    def probe(self) -> tuple[Tensor, Surroundings]:
+    def probe(self) -> tuple[Tensor, LocalBounds]:
         """A few of the samples, always the same ones."""
-        index = probed_samples(len(self.problem))
+        index = spot_checked_samples(len(self.problem))
         return index, replace(self, problem=self.problem.select(index), advance=None)
 
     @cached_property
@@ -132,21 +132,21 @@ class Surroundings:
         first, problem, wrong = self.around[0], self.problem, None
         if problem.classes is not None:
             with torch.no_grad():
-                wrong = errs(problem, problem.inputs, problem.targets)
+                wrong = surely_wrong(problem, problem.inputs, problem.targets)
         scale = self._scale(0)
         loss, start = first.loss, first.start
         if scale != 1:
-            loss, start = up(scale * loss, FEW), lowered(scale * start)
+            loss, start = up(scale * loss, FEW), round_down(scale * start)
         return SampleValues(loss, start, self._error_floor(), wrong)
 
     def _error_floor(self) -> Tensor | None:
         radius, problem = self.around[0].radius, self.problem
         if radius is None:
             return None
-        costs = problem.unit_price * radius**2 * (1 - problem.metric_slack)
+        costs = problem.unit_cost * radius**2 * (1 - problem.metric_slack)
         return costs if problem.label_cost is None else costs.clamp_max(problem.label_cost.price)
 
-    def level(self, gamma: float) -> tuple[Level, Samples]:
+    def level(self, gamma: float) -> tuple[DualValues, Samples]:
         """max(φ̄(x, y), max_{y'} φ̄(x, y') − γλ), and the better of the points reached."""
         level, points = self._solve(gamma, 0)
         targets, label_cost = self.problem.targets, self.problem.label_cost
@@ -165,7 +165,7 @@ class Surroundings:
                 rule=torch.where(switch, other.rule, level.rule),
                 loss=torch.where(climb, other.loss, level.loss),
                 transport_cost=torch.where(climb, other.transport_cost + price, level.transport_cost),
-                error_cost=level.error_cost.clamp_max(price),
+                attained_error_cost=level.attained_error_cost.clamp_max(price),
             )
             points = torch.where(per_sample(climb, points), others, points)
             targets = torch.where(climb, each.problem.targets, targets)
@@ -181,14 +181,14 @@ def checked_class_weights(weights: object, classes: int | None) -> Tensor:
     return torch.tensor(found, dtype=torch.float64)
 
 
-def counted(losses: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+def weighted_losses(losses: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
     """(n,) losses by the weights of their labels, rounded down."""
-    return losses if weights is None else lowered(losses * weights[targets])
+    return losses if weights is None else round_down(losses * weights[targets])
 
 
 @dataclass(frozen=True, eq=False)
-class ByLabel:
-    """``Surroundings`` of samples whose losses count by their labels.
+class LocalBoundsByLabel:
+    """``LocalBounds`` of samples whose losses count by their labels.
 
     Attributes:
         weights: (classes,) w.
@@ -203,37 +203,37 @@ class ByLabel:
     advance: Callable[[float], None] | None = None
 
     @cached_property
-    def _groups(self) -> list[tuple[Tensor, Surroundings]]:
+    def _groups(self) -> list[tuple[Tensor, LocalBounds]]:
         """For each label that there is: where its samples are, and what is around them."""
         found = []
         for label in self.problem.targets.unique().tolist():
             index = (self.problem.targets == label).nonzero().flatten()
             scales = tuple(self.weights.roll(-label).tolist())
             few = self.problem.select(index)
-            part = Surroundings(few, self.grid, self.clip, self.ascent, scales, self.advance)
+            part = LocalBounds(few, self.grid, self.clip, self.ascent, scales, self.advance)
             found.append((index, part))
         return found
 
     @cached_property
-    def probe(self) -> tuple[Tensor, ByLabel]:
+    def probe(self) -> tuple[Tensor, LocalBoundsByLabel]:
         """A few of the samples of each label, always the same ones."""
-        index = torch.cat([each[probed_samples(len(each))] for each, _ in self._groups]).sort().values
+        index = torch.cat([each[spot_checked_samples(len(each))] for each, _ in self._groups]).sort().values
         return index, replace(self, problem=self.problem.select(index), advance=None)
 
     @cached_property
     def samples(self) -> SampleValues:
         joined = SampleValues.joined([part.samples for _, part in self._groups])
         back = self._order
-        floor, wrong = joined.error_floor, joined.wrong
+        floor, wrong = joined.proven_error_cost, joined.wrong
         assert floor is not None  # there are labels
         assert wrong is not None
         return SampleValues(joined.loss[back], joined.start[back], floor[back], wrong[back])
 
-    def level(self, gamma: float) -> tuple[Level, Samples]:
+    def level(self, gamma: float) -> tuple[DualValues, Samples]:
         """w·φ̄_{γ/w}, and the points reached."""
         found = [part.level(gamma) for _, part in self._groups]
-        joined, back = Level.joined([level for level, _ in found]), self._order
-        level = Level(gamma, **{name: getattr(joined, name)[back] for name in PER_SAMPLE})
+        joined, back = DualValues.joined([level for level, _ in found]), self._order
+        level = DualValues(gamma, **{name: getattr(joined, name)[back] for name in PER_SAMPLE})
         inputs = torch.cat([points.inputs for _, points in found])[back]
         return level, Samples(inputs, torch.cat([points.targets for _, points in found])[back])
 

@@ -38,13 +38,13 @@ from certus.inner import default_maximizer
 from certus.losses import AnyLoss, ModelLoss, evaluate_loss
 
 
-def settled(encoding: RowEncoding, points: Tensor, base: Tensor, domain: Domain) -> Tensor:
+def settle_rows(encoding: RowEncoding, points: Tensor, base: Tensor, domain: Domain) -> Tensor:
     """(n, features) rows of the domain near some points, with the categories and gaps of ``base``."""
     rows = encoding.settle(points, base)
     return torch.where(per_sample(domain.contains(rows), rows), rows, base)
 
 
-def best_swap(
+def best_category_change(
     encoding: RowEncoding, rows: Tensor, worth: Callable[[Tensor], Tensor], cost: Cost, domain: Domain
 ) -> Tensor:
     """(n, features) the rows after the single swap that is worth most, or as they are.
@@ -63,7 +63,7 @@ def best_swap(
     return best
 
 
-def real_transport(
+def transport_rows(
     loss: AnyLoss,
     inputs: Tensor,
     targets: Tensor | None,
@@ -86,13 +86,13 @@ def real_transport(
 
     with torch.no_grad():
         best, height = inputs, worth(inputs)
-        swapped = best_swap(encoding, inputs, worth, cost, domain)
+        swapped = best_category_change(encoding, inputs, worth, cost, domain)
         free = masked_to(cost, encoding.movable())
         bases = [inputs] if torch.equal(swapped, inputs) else [inputs, swapped]
         for base in bases:
             candidates = [base]
             if free is not None:
-                candidates.append(settled(encoding, climb(base, free), base, domain))
+                candidates.append(settle_rows(encoding, climb(base, free), base, domain))
             for rows in candidates:
                 found = worth(rows)
                 best = torch.where(per_sample(found > height, best), rows, best)
@@ -100,7 +100,7 @@ def real_transport(
         return best
 
 
-class Moved(NamedTuple):
+class MovedPoints(NamedTuple):
     """Where samples were moved to, (batch, …), at which (batch,) costs, rounded up, and losses, rounded
     down."""
 
@@ -109,7 +109,7 @@ class Moved(NamedTuple):
     losses: Tensor
 
 
-def confirmed_outputs(problem: Problem, points: Tensor) -> tuple[Tensor, Tensor]:
+def checked_outputs(problem: Problem, points: Tensor) -> tuple[Tensor, Tensor]:
     """Outputs at some points and (batch,) their rounding, as ``outputs_at``; the caller's model has the same,
     or ``ContradictionError`` is raised."""
     outputs, error = outputs_at(problem.analysis, points)
@@ -117,15 +117,15 @@ def confirmed_outputs(problem: Problem, points: Tensor) -> tuple[Tensor, Tensor]
     return outputs, error
 
 
-def lowered_loss(problem: Problem, points: Tensor) -> Tensor:
+def loss_lower_bound(problem: Problem, points: Tensor) -> Tensor:
     """(batch,) ℓ at some points, rounded down; −∞ where nothing is known."""
-    confirmed_outputs(problem, points)
+    checked_outputs(problem, points)
     losses = evaluate_loss(problem.loss, points, problem.targets)
     rounding = problem.rounding if points is problem.inputs else rounding_at(problem.analysis, points)
     return (losses - problem.slack(losses, rounding)).nan_to_num(-math.inf)
 
 
-def error_cost(problem: Problem, moved: Tensor) -> Tensor:
+def attained_error_cost(problem: Problem, moved: Tensor) -> Tensor:
     """(batch,) c at the nearest error on the line to the point reached; ∞ where there is none."""
     return nearest_on_line(problem, moved)[0]
 
@@ -134,9 +134,9 @@ def nearest_on_line(problem: Problem, moved: Tensor) -> tuple[Tensor, Tensor]:
     """(batch,) that cost, and (batch, …) the error; the sample itself where there is none."""
     costs, points = torch.full((len(problem),), math.inf, dtype=torch.float64), problem.inputs.clone()
     if problem.classes is None:
-        confirmed_outputs(problem, moved)
+        checked_outputs(problem, moved)
         return costs, points
-    wrong = errs(problem, moved, problem.targets)
+    wrong = surely_wrong(problem, moved, problem.targets)
     if wrong.any():
         part = problem.select(wrong)
         points[wrong] = _shortened(part, moved[wrong])
@@ -152,7 +152,9 @@ def _shortened(problem: Problem, wrong: Tensor) -> Tensor:
 
     def real(points: Tensor) -> Tensor:
         return (
-            points if problem.encoding is None else settled(problem.encoding, points, start, problem.domain)
+            points
+            if problem.encoding is None
+            else settle_rows(problem.encoding, points, start, problem.domain)
         )
 
     def surely(points: Tensor) -> Tensor:
@@ -161,17 +163,17 @@ def _shortened(problem: Problem, wrong: Tensor) -> Tensor:
     # Looked for with the rounding at the end of the line, and checked with its own.
     nearer = real(shorten(surely, start, wrong))
     if problem.encoding is not None:  # a swap alone may be an error
-        nearer = torch.where(per_sample(errs(problem, start, problem.targets), start), start, nearer)
-    return torch.where(per_sample(errs(problem, nearer, problem.targets), wrong), nearer, wrong)
+        nearer = torch.where(per_sample(surely_wrong(problem, start, problem.targets), start), start, nearer)
+    return torch.where(per_sample(surely_wrong(problem, nearer, problem.targets), wrong), nearer, wrong)
 
 
-def errs(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
+def surely_wrong(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
     """(batch,) whether another class is ahead, by more than rounding can make of nothing."""
-    outputs, error = confirmed_outputs(problem, points)
+    outputs, error = checked_outputs(problem, points)
     return _ahead(problem.margin_outputs(outputs), targets) > 2 * error
 
 
-def may_err(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
+def possibly_wrong(problem: Problem, points: Tensor, targets: Tensor) -> Tensor:
     """(batch,) whether rounding cannot exclude that another class is ahead, or level."""
     outputs, error = outputs_at(problem.analysis, points)
     return ~(_ahead(problem.margin_outputs(outputs), targets) < -2 * error)
@@ -188,16 +190,16 @@ _ROUNDS = 6
 _BEYOND = 1e-3
 
 
-def push(problem: Problem, rho: float, steps: int) -> Moved:
+def attack_balls(problem: Problem, rho: float, steps: int) -> MovedPoints:
     """PGD in the ball c(x, x₀) ≤ ρ around every sample (eqn:certify-tests, left side); one stays where it is
     if nothing better was found."""
     with torch.no_grad():
-        start = lowered_loss(problem, problem.inputs)
-        found = Moved(problem.inputs, torch.zeros_like(start), start)
+        start = loss_lower_bound(problem, problem.inputs)
+        found = MovedPoints(problem.inputs, torch.zeros_like(start), start)
         for points in _pushes(problem, rho, steps):
-            costs, losses = raised_cost(problem, points), lowered_loss(problem, points)
+            costs, losses = raised_cost(problem, points), loss_lower_bound(problem, points)
             better = (losses > found.losses) & (costs <= rho)
-            found = Moved(
+            found = MovedPoints(
                 torch.where(per_sample(better, points), points, found.points),
                 torch.where(better, costs, found.costs),
                 torch.where(better, losses, found.losses),
@@ -211,7 +213,7 @@ def _pushes(problem: Problem, rho: float, steps: int) -> Iterator[Tensor]:
     if numbers is not None:
         points = _into_ball(numbers, _attacked(numbers, rho, steps), rho)
         if encoding is not None:
-            points = settled(encoding, points, problem.inputs, problem.domain)
+            points = settle_rows(encoding, points, problem.inputs, problem.domain)
         yield points
     if encoding is not None and not encoding.plain:
 
@@ -219,7 +221,7 @@ def _pushes(problem: Problem, rho: float, steps: int) -> Iterator[Tensor]:
             losses = evaluate_loss(problem.loss, rows, problem.targets)
             return torch.where(raised_cost(problem, rows) <= rho, losses, -math.inf)
 
-        yield best_swap(encoding, problem.inputs, worth, problem.cost, problem.domain)
+        yield best_category_change(encoding, problem.inputs, worth, problem.cost, problem.domain)
 
 
 def _of_numbers(problem: Problem, base: Tensor | None = None) -> Problem | None:
@@ -245,7 +247,7 @@ def _attacked(problem: Problem, rho: float, steps: int) -> Tensor:
     def loss(points: Tensor, targets: Tensor) -> Tensor:
         return problem.loss(cost.restore_frozen(points / scale, origin), targets)
 
-    attack = GradientAttack(math.sqrt(rho / problem.unit_price) / ball.floor, ball.p, steps, domain=domain)
+    attack = GradientAttack(math.sqrt(rho / problem.unit_cost) / ball.floor, ball.p, steps, domain=domain)
     return attack(loss, domain.project(origin * scale), problem.targets) / scale
 
 
@@ -271,7 +273,7 @@ def nearest_costs(problem: Problem, farthest: float, steps: int) -> Tensor:
     found = torch.full((len(problem),), math.inf, dtype=torch.float64)
     with torch.no_grad():
         for points in near_errors(problem, farthest, steps):
-            found = torch.minimum(found, error_cost(problem, points))
+            found = torch.minimum(found, attained_error_cost(problem, points))
     return found
 
 
@@ -285,7 +287,7 @@ def near_errors(problem: Problem, farthest: float, steps: int) -> Iterator[Tenso
         numbers = _of_numbers(problem, base)
         yield base
         if numbers is not None:
-            yield settled(encoding, _nearest_points(numbers, farthest, steps), base, problem.domain)
+            yield settle_rows(encoding, _nearest_points(numbers, farthest, steps), base, problem.domain)
 
 
 def _swapped(problem: Problem) -> list[Tensor]:
@@ -298,11 +300,12 @@ def _swapped(problem: Problem) -> list[Tensor]:
         return Margin()(problem.outputs(rows), problem.targets)
 
     def cheap(rows: Tensor) -> Tensor:
-        wrong = errs(problem, rows, problem.targets)
+        wrong = surely_wrong(problem, rows, problem.targets)
         return torch.where(wrong, -raised_cost(problem, rows), -math.inf)
 
     found = [
-        best_swap(encoding, problem.inputs, worth, problem.cost, problem.domain) for worth in (cheap, ahead)
+        best_category_change(encoding, problem.inputs, worth, problem.cost, problem.domain)
+        for worth in (cheap, ahead)
     ]
     return [rows for rows in found if not torch.equal(rows, problem.inputs)]
 
@@ -327,7 +330,7 @@ def _nearest_points(problem: Problem, farthest: float, steps: int) -> Tensor:
             rounds=_ROUNDS,
             random_start=False,
         ).inputs
-    slope = problem.smoothness.output_lipschitz * math.sqrt(2) / (2 * problem.unit_price * farthest)
+    slope = problem.smoothness.output_lipschitz * math.sqrt(2) / (2 * problem.unit_cost * farthest)
     slope = slope if 0 < slope < math.inf else 1.0
     return largest_penalty(
         loss,
@@ -346,7 +349,7 @@ def costs_beyond(problem: Problem, touches: TangentPoints) -> Tensor:
     """(n,) c at the nearest error on the lines that lead a little beyond proposed points; ∞ where none is."""
     part = problem.select(touches.sample)
     with torch.no_grad():
-        costs = error_cost(part, _beyond(part, touches.point))
+        costs = attained_error_cost(part, _beyond(part, touches.point))
     found = torch.full((len(problem),), math.inf, dtype=torch.float64)
     return found.scatter_reduce(0, touches.sample, costs, "amin")
 
@@ -365,7 +368,7 @@ def _beyond(problem: Problem, touched: Tensor) -> Tensor:
     inputs, move = problem.inputs, (touched - problem.inputs) * (1 + _BEYOND)
     points = problem.domain.project(problem.cost.restore_frozen(inputs + move, inputs))
     encoding = problem.encoding
-    return points if encoding is None else settled(encoding, points, inputs, problem.domain)
+    return points if encoding is None else settle_rows(encoding, points, inputs, problem.domain)
 
 
 class _Labels(nn.Module):

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from certus.certificates.dual_values import Level
+from certus.certificates.dual_values import DualValues
 from certus.certificates.proven.concentration import INEQUALITIES, dkw, error_gammas, error_means
 from certus.certificates.proven.knapsack import worst_error
 from certus.data import random_order
@@ -60,11 +60,11 @@ class Population:
         clip: B; the statement is about min(ℓ, B).
         inequality: "betting", "bernstein" or "hoeffding".
         means: γ → upper bound on E min(φ̄_γ, B).
-        start: lower bound on E min(ℓ, B); moves: γ → T'_γ.
+        clean_loss: lower bound on E min(ℓ, B); moves: γ → T'_γ.
         error_means: γ → upper bound on E (1 − γτ)₊; empty for regression.
         error_margin, error_margin_low: how far the knapsacks of the sample move up, and down; None for
             regression.
-        error_found: (n,) the costs of errors that were found by searches fixed beforehand.
+        attained_error_cost: (n,) the costs of errors that were found by searches fixed beforehand.
         repeats: rows that are equal to an earlier one, with its target: none of independent draws, as a rule.
     """
 
@@ -73,17 +73,17 @@ class Population:
     clip: float
     inequality: str
     means: dict[float, float]
-    start: float
+    clean_loss: float
     moves: dict[float, Move]
     error_means: dict[float, float]
     error_margin: float | None
     error_margin_low: float | None
-    error_found: Tensor | None
+    attained_error_cost: Tensor | None
     repeats: int = 0
 
     @staticmethod
     def of(
-        levels: Sequence[Level],
+        levels: Sequence[DualValues],
         start: Tensor,
         errors: tuple[Tensor, Tensor] | None,
         *,
@@ -134,7 +134,7 @@ class Population:
             error_means=error_means(floor[order], error_gammas(rhos, count), above / 2),
             error_margin=dkw(count, above / 2),
             error_margin_low=dkw(count, below),
-            error_found=found,
+            attained_error_cost=found,
         )
 
     def loss(self, rho: float) -> float:
@@ -143,10 +143,10 @@ class Population:
 
     def loss_low(self, rho: float) -> float:
         """Lower bound on the same."""
-        found = [self.start]
+        found = [self.clean_loss]
         for move in self.moves.values():
             share = min(1.0, rho / move.cost) if move.cost > 0 else 1.0
-            found.append((1 - share) * self.start + share * move.loss)
+            found.append((1 - share) * self.clean_loss + share * move.loss)
         return max(0.0, max(found) - SOME)
 
     def error(self, rho: float, sample: float | None) -> float | None:
@@ -158,7 +158,7 @@ class Population:
 
     def error_low(self, rho: float) -> float | None:
         """Lower bound on the same."""
-        if self.error_found is None or self.error_margin_low is None:
+        if self.attained_error_cost is None or self.error_margin_low is None:
             return None
-        found = worst_error(self.error_found, [rho])[0]
-        return max(0.0, found - self.error_margin_low - slack(len(self.error_found)))
+        found = worst_error(self.attained_error_cost, [rho])[0]
+        return max(0.0, found - self.error_margin_low - slack(len(self.attained_error_cost)))

@@ -13,7 +13,7 @@ LEVEL, BALL, LOOK, NEAREST, PUSH = 1.0, 20.0, 5.0, 7.0, 1.0
 _FURTHER = 2  # γ that refining adds for each ρ
 
 
-def whole_work(
+def total_work(
     samples: int,
     labels: int,
     balls: int,
@@ -28,7 +28,7 @@ def whole_work(
     Args:
         labels: that each sample may take.
 
-    >>> whole_work(10, 1, 2, [1.0, 2.0], [0.1], gamma_rounds=0, attacked=False)
+    >>> total_work(10, 1, 2, [1.0, 2.0], [0.1], gamma_rounds=0, attacked=False)
     470.0
     """
     each = labels * (LOOK + BALL * balls + LEVEL * len(gammas))

@@ -26,14 +26,14 @@ from certus.errors import (
 from certus.storage.write import WriteError, file_transaction, finish_transaction, remove_files, write_json
 
 if TYPE_CHECKING:
-    from certus.certificates.cache import FileMemory
+    from certus.certificates.cache import DualValueCache
     from certus.certificates.certificate import Certificate
     from certus.datasets import SplitDataset
     from certus.runs.certification import CertifySettings, SmoothingSettings
     from certus.runs.directory import RunDirectory
     from certus.runs.loaded_run import LoadedRun
     from certus.smoothing.certificate import SmoothedCertificate
-    from certus.smoothing.sampling import DrawMemory
+    from certus.smoothing.sampling import PredictionCache
 
 
 CertifySeed = Annotated[
@@ -139,7 +139,7 @@ def certify(
     "At least" is attained by a distribution that was found. "At most" is proven, or assumed if it rests on
     rules of your own, which are named. If it is interrupted, give the same command again: it resumes.
     """
-    from certus.certificates.cache import FileMemory
+    from certus.certificates.cache import DualValueCache
     from certus.certificates.files import as_json, sample_table
     from certus.cli.options import of_labels, of_network, refuse_idle
     from certus.cli.output import console, messages, print_json, require_folder, show_parts
@@ -223,9 +223,9 @@ def certify(
     folder.mkdir(parents=True, exist_ok=True)
     finish_transaction(folder, NAME, locking=not no_lock)
     question = {"settings": settings.as_json(), "digests": fingerprint(trained, settings)}
-    memory = FileMemory(folder / "unfinished", question, messages.print)
-    with if_interrupted(lambda: kept_levels(memory)):
-        certificate = compute(trained, settings, memory)
+    cache = DualValueCache(folder / "unfinished", question, messages.print)
+    with if_interrupted(lambda: cached_dual_values(cache)):
+        certificate = compute(trained, settings, cache)
         rows = sample_table(certificate)
         certificate.about["digests"]["table"] = sha256_of(rows)
         content = as_json(certificate)
@@ -235,10 +235,10 @@ def certify(
                 drawn = draw_certificate(certificate, new / _PICTURE, trained)
                 write_json(new / NAME, content)
         except WriteError as reason:
-            raise WriteError(f"{reason} {kept_levels(memory)}") from None
+            raise WriteError(f"{reason} {cached_dual_values(cache)}") from None
     if not drawn:
         remove_files(folder, [_PICTURE])
-    memory.forget()
+    cache.forget()
     if as_json_:
         print_json(content)
     else:
@@ -277,13 +277,13 @@ def require_same_run(trained: LoadedRun, folder: Path) -> None:
         require(same, "--output", rule, f"{folder}, which has one of {path}")
 
 
-def kept_levels(memory: FileMemory) -> str:
+def cached_dual_values(cache: DualValueCache) -> str:
     """What there is to go on from."""
-    count = memory.count
+    count = cache.count
     if count == 0:
         return "nothing is kept; the same command starts again."
     values = "values" if count > 1 else "value"
-    return f"results at {count} {values} of gamma are kept in {memory.folder}; the same command continues."
+    return f"results at {count} {values} of gamma are kept in {cache.folder}; the same command continues."
 
 
 def default_rho(run: RunDirectory) -> float:
@@ -366,22 +366,22 @@ def refuse_above(limit: float | None, what: str, bounds: Mapping[float, float | 
     messages.print(f"--fail-above {limit:g} holds: the {what} is at most {at_most(highest)}.")
 
 
-def compute(trained: LoadedRun, settings: CertifySettings, memory: FileMemory | None) -> Certificate:
+def compute(trained: LoadedRun, settings: CertifySettings, cache: DualValueCache | None) -> Certificate:
     """With a progress bar, and remembering finished levels."""
     from certus.runs.certification import certify_run
 
-    resumed = memory is not None and memory.count > 0
+    resumed = cache is not None and cache.count > 0
     with share_bar(None, f"certifying {trained.run.path}", messages) as told:
         try:
-            certificate = certify_run(trained, settings, cache=memory, progress=told)
+            certificate = certify_run(trained, settings, cache=cache, progress=told)
         except UnreadableModelError as reason:
             raise UnreadableModelError(
                 f"{reason} From the command line: certus certify {trained.run.path} --smoothing SIGMA."
             ) from None
         except ContradictionError as reason:
-            if memory is None or not resumed:
+            if cache is None or not resumed:
                 raise
-            memory.forget()
+            cache.forget()
             messages.print(f"{reason} All kept results are computed again.")
             certificate = certify_run(trained, settings, progress=told)
     return certificate
@@ -429,7 +429,7 @@ def certify_in_noise(
     """Compute, write and show it; what the network said is kept until then."""
     from certus.display.render import parts_of
     from certus.runs.certification import fingerprint
-    from certus.smoothing.sampling import DrawMemory
+    from certus.smoothing.sampling import PredictionCache
 
     folder.mkdir(parents=True, exist_ok=True)
     finish_transaction(folder, SMOOTHED, locking=locking)
@@ -437,18 +437,18 @@ def certify_in_noise(
         "settings": settings.as_json() | {"noise": noisy.as_json()},
         "digests": fingerprint(trained, settings),
     }
-    memory = DrawMemory(folder / "unfinished", question, messages.print)
-    with if_interrupted(lambda: _kept(memory)):
-        certificate = compute_in_noise(trained, settings, noisy, memory)
+    cache = PredictionCache(folder / "unfinished", question, messages.print)
+    with if_interrupted(lambda: _kept(cache)):
+        certificate = compute_in_noise(trained, settings, noisy, cache)
         try:
             with file_transaction(folder, SMOOTHED, locking=locking) as new:
                 drawn = _draw(certificate, new / _SMOOTHED_PICTURE, trained)
                 write_json(new / SMOOTHED, certificate.as_json())
         except WriteError as reason:
-            raise WriteError(f"{reason} {_kept(memory)}") from None
+            raise WriteError(f"{reason} {_kept(cache)}") from None
     if not drawn:
         remove_files(folder, [_SMOOTHED_PICTURE])
-    memory.forget()
+    cache.forget()
     if as_json:
         print_json(certificate.as_json())
     else:
@@ -458,20 +458,20 @@ def certify_in_noise(
 
 
 def compute_in_noise(
-    trained: LoadedRun, settings: CertifySettings, noisy: SmoothingSettings, memory: DrawMemory | None
+    trained: LoadedRun, settings: CertifySettings, noisy: SmoothingSettings, cache: PredictionCache | None
 ) -> SmoothedCertificate:
     """With a progress bar."""
     from certus.runs.certification import certify_smoothed_run
 
     with share_bar(None, f"certifying {trained.run.path} in noise", messages) as told:
-        return certify_smoothed_run(trained, settings, noisy, told, memory)
+        return certify_smoothed_run(trained, settings, noisy, told, cache)
 
 
-def _kept(memory: DrawMemory) -> str:
+def _kept(cache: PredictionCache) -> str:
     """What there is to go on from."""
-    if memory.count == 0:
+    if cache.count == 0:
         return "nothing is kept; the same command starts again."
-    return f"what the network said so far is kept in {memory.folder}; the same command continues with it."
+    return f"what the network said so far is kept in {cache.folder}; the same command continues with it."
 
 
 def _draw(certificate: SmoothedCertificate, path: Path, trained: LoadedRun) -> bool:

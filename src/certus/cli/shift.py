@@ -146,11 +146,11 @@ def measure_shift(
 
 def _bracket(certificate: Certificate, rho: float, data: Samples, name: str) -> dict[str, Any]:
     """The bracket at ρ, beside what the second sample, which is one of those within ρ, has itself."""
-    from certus.certificates.alarm import check_met
+    from certus.certificates.alarm import check_observed
 
     assert certificate.source is not None  # it was just made
-    loss, error = certificate.source.met(data)
-    check_met(certificate, rho, loss, error, name)
+    loss, error = certificate.source.evaluate(data)
+    check_observed(certificate, rho, loss, error, name)
     evidence = {"evidence": certificate.evidence, "assumptions": list(certificate.assumptions)}
     return asdict(certificate.bracket(rho)) | {"loss_met": loss, "error_met": error} | evidence
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from certus.bounds.smoothness import format_assumptions
 from certus.certificates import Bracket, Certificate
-from certus.certificates.files import OWN_LABELS
+from certus.certificates.files import PREDICTED_LABELS_STATEMENT
 from certus.display.canvas import (
     COLOURS,
     Line,
@@ -71,9 +71,9 @@ def accuracy_lines(certificate: Certificate, farthest: float) -> list[Line]:
     sides of them. Between two points the value at the farther one is proven, that at the nearer one attained.
     """
     radii = {*certificate.epsilons, *(farthest * step / _GRID for step in range(_GRID + 1))}
-    for costs in (certificate.error_floor, certificate.error_found):
+    for costs in (certificate.proven_error_cost, certificate.attained_error_cost):
         if costs is not None:
-            steps = {math.sqrt(max(cost, 0.0) / certificate.unit_price) for cost in costs.tolist()}
+            steps = {math.sqrt(max(cost, 0.0) / certificate.unit_cost) for cost in costs.tolist()}
             inside = sorted(radius for radius in steps if 0 < radius < farthest)
             for radius in inside[:: len(inside) // _MAX_RADII + 1]:
                 radii |= {radius * (1 - _BESIDE), min(radius * (1 + _BESIDE), farthest)}
@@ -105,7 +105,7 @@ def bracket_figure(certificate: Certificate, title: str = "") -> Figure:
     rhos = [low * (high / low) ** (index / (_POINTS - 1)) for index in range(_POINTS)]
     curve = [certificate.bracket(rho) for rho in [0.0, *rhos]]
     distances = [bracket.distance for bracket in curve]
-    classify = certificate.error_found is not None
+    classify = certificate.attained_error_cost is not None
     figure = new_figure(15.0 if classify else 7.0, 4.0)
     grid = figure.subplots(1, 3 if classify else 1, squeeze=False)[0]
     losses = grid[0]
@@ -126,7 +126,7 @@ def bracket_figure(certificate: Certificate, title: str = "") -> Figure:
     if classify:
         draw_lines(grid[1], bracket_lines(certificate, curve, "error"))
         grid[1].set(ylabel=error_name(certificate.labels), ylim=(-_BELOW, 1.02))
-        roots = [math.sqrt(rho / certificate.unit_price) for rho in certificate.rhos]
+        roots = [math.sqrt(rho / certificate.unit_cost) for rho in certificate.rhos]
         farthest = 1.1 * max(*certificate.epsilons, *roots, 1e-3)
         draw_lines(grid[2], accuracy_lines(certificate, farthest))
         grid[2].set(xlim=(0, farthest), ylim=(-_BELOW, 1.02))
@@ -141,7 +141,7 @@ def bracket_figure(certificate: Certificate, title: str = "") -> Figure:
         title,
         "" if certificate.no_proof is None else f"No proof: {certificate.no_proof}",
         differing_words(certificate),
-        OWN_LABELS if certificate.labels == "predicted" else "",
+        PREDICTED_LABELS_STATEMENT if certificate.labels == "predicted" else "",
         format_assumptions(certificate.assumptions) if certificate.assumptions else "",
     ]
     if any(remarks):

@@ -11,7 +11,7 @@ from certus._format import at_least, at_most
 from certus.bounds.smoothness import format_assumptions
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Certificate
-from certus.certificates.files import OWN_LABELS
+from certus.certificates.files import PREDICTED_LABELS_STATEMENT
 from certus.display.text import Part, PlainTable, make_table, number
 from certus.evidence import Evidence
 from certus.runs.sensitivity import FeatureSensitivity
@@ -30,10 +30,10 @@ def certificate_parts(certificate: Certificate) -> list[Part]:
     sentences = [_bracket_words(certificate)]
     if certificate.labels == "predicted":
         changed = " Changed: the share of the samples whose prediction changes." if proof else ""
-        sentences.append(f"{OWN_LABELS}{changed}")
+        sentences.append(f"{PREDICTED_LABELS_STATEMENT}{changed}")
     if not proof:
         sentences.append(f"No proof: {certificate.no_proof}")
-    if certificate.differing:
+    if certificate.differing_predictions:
         sentences.append(differing_words(certificate))
     if certificate.class_weights is not None:
         weights = ", ".join(f"{weight:.4g}" for weight in certificate.class_weights)
@@ -83,7 +83,7 @@ def bracket_tables(certificate: Certificate) -> list[PlainTable]:
         else:
             losses.add_row(*where, at_least(bracket.loss_low), "no proof")
         low, high = _sides(bracket.error_low, bracket.error_high, 1.0)
-        errors.add_row(*where, low, high if certificate.error_floor is not None else "no proof")
+        errors.add_row(*where, low, high if certificate.proven_error_cost is not None else "no proof")
         rate = _sides(bracket.population_error_low, bracket.population_error, 1.0) if labelled else ()
         sides = _sides(bracket.population_loss_low, bracket.population_loss, limit)
         population.add_row(where[0], *sides, *rate)
@@ -132,12 +132,12 @@ def accuracy_words(certificate: Certificate) -> str:
 
 def differing_words(certificate: Certificate) -> str:
     """Count the samples that the model predicts otherwise than the certified network; empty if none."""
-    if not certificate.differing:
+    if not certificate.differing_predictions:
         return ""
     return (
-        f"The model as handed in predicts {certificate.differing:,} of the {certificate.samples:,} samples "
-        "otherwise than the certified network: the same weights in float64. These bounds say nothing of the "
-        "rounding of its own precision; run it in float64, or scale its inputs."
+        f"The model as handed in predicts {certificate.differing_predictions:,} of the "
+        f"{certificate.samples:,} samples otherwise than the certified network: the same weights in float64. "
+        "These bounds do not cover the rounding of its own precision; run it in float64, or scale its inputs."
     )
 
 
@@ -156,7 +156,7 @@ def _bracket_words(certificate: Certificate) -> str:
         )
     else:
         sides = "At least: attained by points that attacks found, as the model computes them."
-        if certificate.error_floor is not None:
+        if certificate.proven_error_cost is not None:
             sides += f" At most: {Evidence.resting_on(certificate.assumptions)}."
     about = _about_words(certificate.about, certificate.samples)
     return (
@@ -166,7 +166,7 @@ def _bracket_words(certificate: Certificate) -> str:
 
 
 def _has_accuracy(certificate: Certificate) -> bool:
-    return bool(certificate.epsilons) and certificate.error_floor is not None
+    return bool(certificate.epsilons) and certificate.proven_error_cost is not None
 
 
 def _about_words(about: Mapping[str, Any], samples: int) -> str:

@@ -99,9 +99,9 @@ def _radii(trained: LoadedRun, inputs: Tensor, reach: float) -> Tensor:
         attack_steps=0,
         progress=False,
     )
-    assert certificate.error_floor is not None  # it has classes
+    assert certificate.proven_error_cost is not None  # it has classes
     # The floor is a cost, rounded down; a last bit is given up for the root.
-    return (certificate.error_floor / certificate.unit_price).sqrt() * (1 - 1e-15)
+    return (certificate.proven_error_cost / certificate.unit_cost).sqrt() * (1 - 1e-15)
 
 
 _CLOSE = 1e-6

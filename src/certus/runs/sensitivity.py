@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from certus.certificates import certify
-from certus.certificates.category_swaps import bracket_swaps
+from certus.certificates.category_changes import bracket_category_changes
 from certus.certificates.certificate import Bracket
 from certus.certificates.proven.problem import Problem
 from certus.costs import Masked
@@ -109,7 +109,7 @@ def move_feature(
     cost = Masked(default_cost(trained.data), mask)
     if feature.category:
         problem = Problem.of(trained.loss.model, rows, criterion, cost, trained.domain)
-        bracket = bracket_swaps(problem, feature.columns, rho * len(rows), rho)
+        bracket = bracket_category_changes(problem, feature.columns, rho * len(rows), rho)
         return FeatureSensitivity(feature, bracket, str(Evidence.resting_on(problem.assumptions)))
     found = certify(
         trained.loss.model,

@@ -40,7 +40,7 @@ from certus.losses import Criterion, CrossEntropy, MissProbability, as_criterion
 from certus.smoothing.binomial import MOST_DRAWS, Floats
 from certus.smoothing.certificate import Quantity, SmoothedCertificate
 from certus.smoothing.confidence import mean_low, move_of, upper_means
-from certus.smoothing.design import make_plan
+from certus.smoothing.design import make_design
 from certus.smoothing.lower_bounds import BLIND_COPIES, COPIES, find_paths, spaced
 from certus.smoothing.predictors import TRIED, UNKNOWN_TARGET, Predictor, encoded_samples
 from certus.smoothing.sampling import (
@@ -50,11 +50,11 @@ from certus.smoothing.sampling import (
     ClippedLoss,
     Draws,
     Noise,
-    Observed,
+    NoisyPredictions,
     noisy_batches,
-    observe,
+    predict_noisy,
 )
-from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, Ballot
+from certus.smoothing.voting import IDEAL_VOTE, ONE_DRAW, VotingRule
 
 _L2 = SquaredL2()
 _ABOVE = 0.8  # the share of δ that the upper sides have
@@ -137,7 +137,7 @@ def certify_smoothed(
         require(draws <= MOST_DRAWS, "draws", f"be at most {MOST_DRAWS:,}", draws)
         require_count("attack_steps", attack_steps, least=0)
         asked = _Asked.of(model, data, calibration, seed, cost, sigma, label_cost)
-        ballot, loss = Ballot.of(votes, abstain), _clipped(criterion, clip, asked)
+        rule, loss = VotingRule.of(votes, abstain), _clipped(criterion, clip, asked)
         if not asked.labelled and loss is None:
             raise ArgumentError(
                 "`clip` must be given for a regression: a squared error has no bound; got None."
@@ -157,8 +157,10 @@ def certify_smoothed(
         work = Work(planned + checked, report)
         work.advance(checked)
 
-        def observed(part: Samples, copies: int, stream: int, with_loss: ClippedLoss | None) -> Observed:
-            return observe(
+        def observed(
+            part: Samples, copies: int, stream: int, with_loss: ClippedLoss | None
+        ) -> NoisyPredictions:
+            return predict_noisy(
                 asked.predictor,
                 part,
                 asked.noise,
@@ -171,12 +173,12 @@ def certify_smoothed(
             )
 
         before = observed(asked.calibration, draws, CALIBRATION, loss)
-        kinds = _kinds(before, ballot)
+        kinds = _kinds(before, rule)
         failure = (1 - confidence) / len(kinds)
         above, below = _ABOVE * failure, (1 - _ABOVE) * failure
         price = None if label_cost is None else label_cost.price
         plans = {
-            name: make_plan(
+            name: make_design(
                 kind, bad, draws, rhos, asked.noise.sigma, price, samples=len(asked.data), failure=above
             )
             for name, (kind, bad) in kinds.items()
@@ -184,17 +186,17 @@ def certify_smoothed(
         seen = observed(asked.data, draws, CERTIFIED, loss)
         order = random_order(len(asked.data), seed)
         found = {
-            name: Quantity(name, 1.0, upper_means(stakes, seen, order, above, of_loss=name == "loss"))
-            for name, stakes in plans.items()
+            name: Quantity(name, 1.0, upper_means(designs, seen, order, above, of_loss=name == "loss"))
+            for name, designs in plans.items()
         }
         each = below / (1 + _MOVES)
         for name, one in found.items():
             if name != "ideal_vote":
-                start = mean_low(_badness(name, seen, ballot, asked.data.targets), order, each)
+                start = mean_low(_badness(name, seen, rule, asked.data.targets), order, each)
                 found[name] = replace(one, start=start)
         if attacked:
-            gammas = {name: spaced([stake.gamma for stake in plans[name]], _MOVES) for name in plans}
-            more = sum(copies * len(gammas[name]) for name, _, copies in _attacked(found, ballot, draws))
+            gammas = {name: spaced([design.gamma for design in plans[name]], _MOVES) for name in plans}
+            more = sum(copies * len(gammas[name]) for name, _, copies in _attacked(found, rule, draws))
             work.total = work.done + len(asked.data) * ((attack_steps + 1) * walked + more)
             reach = _REACH * math.sqrt(max(rhos))
             most = 1.001 * reach**2
@@ -212,7 +214,7 @@ def certify_smoothed(
                 progress=work.advance,
             )
             stream = FRESH
-            for name, kind, copies in _attacked(found, ballot, draws):
+            for name, kind, copies in _attacked(found, rule, draws):
                 moves: dict[str, list[Move]] = {}
                 for gamma in gammas[name]:
                     moved, costs = paths.moved(gamma, kind, most)
@@ -222,7 +224,7 @@ def certify_smoothed(
                     for told in (
                         [name] if name == "vote" else [one for one in ("error", "loss") if one in found]
                     ):
-                        values = _badness(told, fresh, ballot, asked.data.targets)
+                        values = _badness(told, fresh, rule, asked.data.targets)
                         move = move_of(costs, values, most, order, each)
                         moves.setdefault(told, []).append(move)
                 for told, several in moves.items():
@@ -334,18 +336,18 @@ def _clipped(criterion: Criterion | None, clip: float | None, asked: _Asked) -> 
     return ClippedLoss(chosen, clip)
 
 
-def _kinds(before: Observed, ballot: Ballot) -> dict[str, tuple[Ballot, Floats]]:
+def _kinds(before: NoisyPredictions, rule: VotingRule) -> dict[str, tuple[VotingRule, Floats]]:
     """Quantity → what counts as a failure, and how the calibration samples did."""
-    kinds: dict[str, tuple[Ballot, Floats]] = {}
+    kinds: dict[str, tuple[VotingRule, Floats]] = {}
     if before.errors is not None:
         errors = np.asarray(before.errors.numpy(), dtype=np.float64)
-        kinds = {"error": (ONE_DRAW, errors), "vote": (ballot, errors), "ideal_vote": (IDEAL_VOTE, errors)}
+        kinds = {"error": (ONE_DRAW, errors), "vote": (rule, errors), "ideal_vote": (IDEAL_VOTE, errors)}
     if before.losses is not None:
         kinds["loss"] = (ONE_DRAW, np.asarray(before.losses.sum(1).numpy()))
     return kinds
 
 
-def _badness(name: str, observed: Observed, ballot: Ballot, targets: Tensor) -> Tensor:
+def _badness(name: str, observed: NoisyPredictions, rule: VotingRule, targets: Tensor) -> Tensor:
     """(n,) unbiased measurements of a quantity, between 0 and 1."""
     if name == "loss":
         assert observed.losses is not None
@@ -353,20 +355,20 @@ def _badness(name: str, observed: Observed, ballot: Ballot, targets: Tensor) -> 
     assert observed.labels is not None
     if name == "error":
         return (observed.labels != targets[:, None]).double().mean(1)
-    assert ballot.votes is not None
-    if observed.labels.shape[1] < ballot.votes:
+    assert rule.votes is not None
+    if observed.labels.shape[1] < rule.votes:
         return torch.zeros(len(targets), dtype=torch.float64)  # too few draws for one vote: nothing attained
-    votes = replace(observed, labels=observed.labels[:, : ballot.votes])
-    return votes.lost(ballot, targets).double()
+    votes = replace(observed, labels=observed.labels[:, : rule.votes])
+    return votes.lost(rule, targets).double()
 
 
-def _attacked(found: dict[str, Quantity], ballot: Ballot, draws: int) -> list[tuple[str, Ballot, int]]:
-    """What moves are looked for: quantity, ballot, and copies that measure it. The loss rides along with the
+def _attacked(found: dict[str, Quantity], rule: VotingRule, draws: int) -> list[tuple[str, VotingRule, int]]:
+    """What moves are looked for: quantity, rule, and copies that measure it. The loss rides along with the
     error."""
     if "error" not in found:
         return [("loss", ONE_DRAW, draws)]
-    assert ballot.votes is not None
-    return [("error", ONE_DRAW, draws), ("vote", ballot, ballot.votes)]
+    assert rule.votes is not None
+    return [("error", ONE_DRAW, draws), ("vote", rule, rule.votes)]
 
 
 def _scaled(one: Quantity, loss: ClippedLoss | None) -> Quantity:

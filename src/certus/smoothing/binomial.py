@@ -23,13 +23,13 @@ MOST_DRAWS = 10_000
 _CELLS = 2**22  # of one table of probabilities: 32 MB
 
 
-def normal_below(points: Floats) -> Floats:
+def normal_cdf(points: Floats) -> Floats:
     """Φ at each point, as float64 has it: within ``SOME`` of itself between −8 and 8."""
     scaled = torch.from_numpy(np.asarray(points, dtype=np.float64)) / -math.sqrt(2)
     return np.asarray((torch.special.erfc(scaled) / 2).numpy())  # ndtr has no digits left in the tail
 
 
-def binomial_table(chances: Floats, count: int) -> Floats:
+def binomial_probabilities(chances: Floats, count: int) -> Floats:
     """P(Bin(m, h) = k). Shapes (cells,) → (cells, m + 1)."""
     hits = np.arange(count + 1)
     logs = np.concatenate([[0.0], np.log(np.arange(1, count + 1)).cumsum()])
@@ -44,23 +44,23 @@ def binomial_mean(values: Floats, chances: Floats) -> Floats:
     """E v_K for K ~ Bin(m, h), from (m + 1,) values v. Shapes (cells,) → (cells,); in parts, to save room."""
     step = max(1, _CELLS // len(values))
     parts = [
-        binomial_table(chances[start : start + step], len(values) - 1) @ values
+        binomial_probabilities(chances[start : start + step], len(values) - 1) @ values
         for start in range(0, len(chances), step)
     ]
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def at_least_chance(least: int, count: int, chances: Floats) -> Floats:
+def binomial_tail(least: int, count: int, chances: Floats) -> Floats:
     """P(Bin(m, h) ≥ k), as float64 has it."""
     return binomial_mean((np.arange(count + 1) >= least).astype(np.float64), chances)
 
 
-def success_floor(hits: int, count: int, failure: float) -> float:
+def clopper_pearson_lower(hits: int, count: int, failure: float) -> float:
     """The lower Clopper–Pearson bound on h from k hits in m draws, rounded down.
 
     It is the h at which so many hits have the probability δ; below it they have less.
 
-    >>> round(success_floor(100, 100, 0.001), 4), success_floor(0, 100, 0.001)
+    >>> round(clopper_pearson_lower(100, 100, 0.001), 4), clopper_pearson_lower(0, 100, 0.001)
     (0.9333, 0.0)
     """
     require_count("draws", count)
@@ -69,7 +69,7 @@ def success_floor(hits: int, count: int, failure: float) -> float:
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        chance = at_least_chance(hits, count, np.array([middle]))[0]
+        chance = binomial_tail(hits, count, np.array([middle]))[0]
         if up(float(chance), MANY) + SOME <= failure:
             low = middle
         else:
@@ -77,23 +77,23 @@ def success_floor(hits: int, count: int, failure: float) -> float:
     return down(low, SOME)
 
 
-def normal_score_floor(chance: float) -> float:
+def normal_quantile_lower(chance: float) -> float:
     """Φ⁻¹ of a number between ½ and 1, rounded down; 0 up to ½.
 
-    >>> round(normal_score_floor(0.975), 4), normal_score_floor(0.3)
+    >>> round(normal_quantile_lower(0.975), 4), normal_quantile_lower(0.3)
     (1.96, 0.0)
     """
     low, high = 0.0, 8.0
     for _ in range(60):
         middle = (low + high) / 2
-        if up(float(normal_below(np.array([middle]))[0]), SOME) <= chance:
+        if up(float(normal_cdf(np.array([middle]))[0]), SOME) <= chance:
             low = middle
         else:
             high = middle
     return low
 
 
-def mode_chance(hits: int, count: int) -> float:
+def largest_binomial_probability(hits: int, count: int) -> float:
     """sup_h P(Bin(n, h) = k), which is at h = k/n, rounded up; 0 where there is no such outcome."""
     if count < 0 or not 0 <= hits <= count:
         return 0.0
@@ -101,4 +101,4 @@ def mode_chance(hits: int, count: int) -> float:
     chance = math.comb(count, hits) if hits in (0, count) else None
     if chance is not None:
         return 1.0
-    return min(1.0, up(float(binomial_table(np.array([share]), count)[0, hits]), MANY))
+    return min(1.0, up(float(binomial_probabilities(np.array([share]), count)[0, hits]), MANY))

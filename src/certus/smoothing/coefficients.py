@@ -39,8 +39,8 @@ from torch import Tensor
 
 from certus.errors import require
 from certus.rounding import MANY, SOME, down
-from certus.smoothing.binomial import Floats, binomial_mean, binomial_table, normal_below
-from certus.smoothing.neyman_pearson import Envelope
+from certus.smoothing.binomial import Floats, binomial_mean, binomial_probabilities, normal_cdf
+from certus.smoothing.neyman_pearson import NeymanPearsonBound
 
 _STEPS = 60  # at how many k coefficients may rise
 _GRID = np.concatenate([np.linspace(-6, -3, 8)[:-1], np.linspace(-3, 3, 61), np.linspace(3, 6, 8)[1:]])
@@ -63,7 +63,7 @@ def guessed_spread(errors: Floats, draws: int) -> Floats:
     return np.asarray((1 - _EVERYTHING) * mean + _EVERYTHING / (draws + 1))
 
 
-def propose(envelope: Envelope, spread: Floats) -> Floats:
+def propose(envelope: NeymanPearsonBound, spread: Floats) -> Floats:
     """(m + 1,) coefficients of least mean under the (m + 1,) spread; all ones if the program fails."""
     draws = len(spread) - 1
     rises = _rises(draws)
@@ -96,14 +96,14 @@ def _rises(draws: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def _tails(scores: Floats, draws: int) -> Floats:
     """P(Bin(m, Φ(t)) ≥ j). Shapes (cells,) → (cells, m + 1)."""
-    table = binomial_table(normal_below(scores), draws)
+    table = binomial_probabilities(normal_cdf(scores), draws)
     return np.asarray(table[:, ::-1].cumsum(1)[:, ::-1])
 
 
 _NOTICEABLE = 2e-5  # a shortfall for which the linear program gets another point
 
 
-def _short(rise: Floats, envelope: Envelope, grid: Floats, draws: int) -> Floats:
+def _short(rise: Floats, envelope: NeymanPearsonBound, grid: Floats, draws: int) -> Floats:
     """Points where p falls short of F the most, between those of the grid."""
     scores = envelope.scores[:: max(1, len(envelope.scores) // 1200)]
     short = envelope.at(scores) - _tails(scores, draws) @ rise
@@ -116,7 +116,7 @@ _TOLERANCE = 1e-4  # how well the shortfall is known
 _ROUNDS = 12
 
 
-def lifted(proposed: Floats, envelope: Envelope) -> Floats:
+def lifted(proposed: Floats, envelope: NeymanPearsonBound) -> Floats:
     """Coefficients for which p ≥ F holds on all of [0, 1], at most a little above those proposed.
 
     Args:
@@ -127,7 +127,7 @@ def lifted(proposed: Floats, envelope: Envelope) -> Floats:
     return rising + shortfall(rising, envelope)
 
 
-def shortfall(rising: Floats, envelope: Envelope) -> float:
+def shortfall(rising: Floats, envelope: NeymanPearsonBound) -> float:
     """At least sup_h F(h) − p(h) for nondecreasing c, and at least 0."""
     require(bool((np.diff(rising) >= 0).all()), "rising", "be nondecreasing", rising)
     scores = envelope.scores
@@ -152,7 +152,7 @@ def shortfall(rising: Floats, envelope: Envelope) -> float:
 
 def _from_below(rising: Floats, scores: Floats) -> Floats:
     """p(Φ(t)), rounded down: at a chance below Φ(t), where p is smaller."""
-    found = binomial_mean(rising, down(1.0, SOME) * normal_below(scores))
+    found = binomial_mean(rising, down(1.0, SOME) * normal_cdf(scores))
     return down(1.0, MANY) * found - MANY
 
 

@@ -36,21 +36,21 @@ from certus.errors import require
 from certus.rounding import MANY, SOME, up
 from certus.smoothing.binomial import Floats
 from certus.smoothing.coefficients import count_values, poisson_binomial
-from certus.smoothing.sampling import Observed
+from certus.smoothing.sampling import NoisyPredictions
 
 _SHARES = (0.5, 0.7, 0.8, 0.9)  # of δ, for the leader
 _SLOPES = np.linspace(0.0, 2.0, 41)
 
 
 @dataclass(frozen=True, eq=False)
-class Stake:
+class GammaDesign:
     """One γ with its coefficients: E F_κ(h) is at most the expectation of c_K.
 
     Attributes:
         gamma: the price, per squared distance, of a gain between 0 and 1.
         coefficients: (m + 1,) c, nondecreasing, proven.
         share: of δ, that its own bet has; those of a plan add up to 1.
-        slope: β ≥ 0, how much of the first stake of the plan is taken off before betting.
+        slope: β ≥ 0, how much of the first design of the plan is taken off before betting.
     """
 
     gamma: float
@@ -59,41 +59,41 @@ class Stake:
     slope: float = 0.0
 
 
-def split_failure(
-    stakes: Sequence[Stake], errors: Floats, rhos: Sequence[float], samples: int, failure: float
-) -> list[Stake]:
-    """The stakes with shares and slopes, the leader first.
+def spend_alpha(
+    designs: Sequence[GammaDesign], errors: Floats, rhos: Sequence[float], samples: int, failure: float
+) -> list[GammaDesign]:
+    """The designs with shares and slopes, the leader first.
 
     Args:
         errors: (calibration,) errors, or sums of losses, of other samples.
         rhos: those of interest.
         samples: n; failure: δ.
     """
-    count = len(stakes)
-    guess = _Guess.of(stakes, errors, samples, failure)
-    equal = [replace(stake, share=1 / count) for stake in stakes]
+    count = len(designs)
+    guess = _Guess.of(designs, errors, samples, failure)
+    equal = [replace(design, share=1 / count) for design in designs]
     if count == 1:
         return equal
     widths = np.array([guess.width(index, 1 / count) for index in range(count)])
-    best, least = equal, _promised(stakes, guess.means + widths, rhos)
+    best, least = equal, _promised(designs, guess.means + widths, rhos)
     for leader in range(count):
         for share in _SHARES:
             rest = (1 - share) / (count - 1)
             slopes, widths = guess.following(leader, share, rest)
-            promised = _promised(stakes, guess.means + widths, rhos)
+            promised = _promised(designs, guess.means + widths, rhos)
             if promised < least:
                 least = promised
                 followers = [index for index in range(count) if index != leader]
                 best = [
-                    replace(stakes[leader], share=share),
-                    *(replace(stakes[one], share=rest, slope=float(slopes[one])) for one in followers),
+                    replace(designs[leader], share=share),
+                    *(replace(designs[one], share=rest, slope=float(slopes[one])) for one in followers),
                 ]
     return best
 
 
-def _promised(stakes: Sequence[Stake], bounds: Floats, rhos: Sequence[float]) -> float:
+def _promised(designs: Sequence[GammaDesign], bounds: Floats, rhos: Sequence[float]) -> float:
     """The mean logarithm of the bounds at all ρ."""
-    gammas = np.array([stake.gamma for stake in stakes])
+    gammas = np.array([design.gamma for design in designs])
     found = (gammas[:, None] * np.asarray(rhos) + bounds[:, None]).min(0)
     return float(np.log(np.clip(found, 1e-9, 1.0)).mean())
 
@@ -103,7 +103,7 @@ class _Guess:
     """What the bets will come to, from the calibration samples.
 
     Attributes:
-        rows: (stakes, m + 1) coefficients; means: (stakes,); spread: (stakes, stakes) covariances.
+        rows: (designs, m + 1) coefficients; means: (designs,); spread: (designs, designs) covariances.
     """
 
     rows: Floats
@@ -113,20 +113,20 @@ class _Guess:
     failure: float
 
     @staticmethod
-    def of(stakes: Sequence[Stake], errors: Floats, samples: int, failure: float) -> _Guess:
-        rows = np.stack([stake.coefficients for stake in stakes])
+    def of(designs: Sequence[GammaDesign], errors: Floats, samples: int, failure: float) -> _Guess:
+        rows = np.stack([design.coefficients for design in designs])
         counts = np.arange(rows.shape[1])
         values = np.stack([np.interp(errors, counts, row) for row in rows])
         centred = values - values.mean(1, keepdims=True)
         return _Guess(rows, values.mean(1), centred @ centred.T / values.shape[1], samples, failure)
 
     def width(self, index: int, share: float) -> float:
-        """Of the bet on a stake itself."""
+        """Of the bet on a design itself."""
         row = self.rows[index]
         return float(self._width(self.spread[index, index], np.asarray(row.max() - row.min()), share))
 
     def following(self, leader: int, share: float, rest: float) -> tuple[Floats, Floats]:
-        """(stakes,) best slopes, and the widths that they promise; 0 and its own for the leader."""
+        """(designs,) best slopes, and the widths that they promise; 0 and its own for the leader."""
         own, row = self.spread[leader, leader], self.rows[leader]
         carried = self.width(leader, share)
         slopes, widths = np.zeros(len(self.rows)), np.full(len(self.rows), carried)
@@ -150,36 +150,41 @@ _TOGETHER = 2**22  # entries of one table of chances
 
 
 def upper_means(
-    stakes: Sequence[Stake], observed: Observed, order: Tensor, failure: float, *, of_loss: bool = False
+    designs: Sequence[GammaDesign],
+    observed: NoisyPredictions,
+    order: Tensor,
+    failure: float,
+    *,
+    of_loss: bool = False,
 ) -> dict[float, float]:
-    """γ → at least E F_κ(h), all of them with probability 1 − δ; the first stake leads."""
-    lost = sum(stake.share for stake in stakes)
-    require(lost <= 1 + SOME, "stakes", "have shares that add up to at most 1", lost)
+    """γ → at least E F_κ(h), all of them with probability 1 − δ; the first design leads."""
+    lost = sum(design.share for design in designs)
+    require(lost <= 1 + SOME, "designs", "have shares that add up to at most 1", lost)
     require(
-        all(stake.slope >= 0 for stake in stakes), "stakes", "have slopes of at least 0", "a negative one"
+        all(design.slope >= 0 for design in designs), "designs", "have slopes of at least 0", "a negative one"
     )
-    require(stakes[0].slope == 0, "stakes", "have a leader that follows none", stakes[0].slope)
+    require(designs[0].slope == 0, "designs", "have a leader that follows none", designs[0].slope)
     found: dict[float, float] = {}
-    values = _values(stakes, observed, of_loss)
-    for stake, each in zip(stakes, values, strict=True):
-        left = stake.coefficients - stake.slope * stakes[0].coefficients
+    values = _values(designs, observed, of_loss)
+    for design, each in zip(designs, values, strict=True):
+        left = design.coefficients - design.slope * designs[0].coefficients
         low = float(left.min()) - MANY
         top = float(left.max()) - low + MANY
-        bets = (each - stake.slope * values[0] - low).clamp(0, top)
-        mean = low + up(betting(bets[order], top, stake.share * failure), SOME)
-        if stake.slope > 0:
-            mean += stake.slope * found[stakes[0].gamma]
-        found[stake.gamma] = max(0.0, mean) + 2 * MANY
+        bets = (each - design.slope * values[0] - low).clamp(0, top)
+        mean = low + up(betting(bets[order], top, design.share * failure), SOME)
+        if design.slope > 0:
+            mean += design.slope * found[designs[0].gamma]
+        found[design.gamma] = max(0.0, mean) + 2 * MANY
     return found
 
 
-def _values(stakes: Sequence[Stake], observed: Observed, of_loss: bool) -> list[Tensor]:
+def _values(designs: Sequence[GammaDesign], observed: NoisyPredictions, of_loss: bool) -> list[Tensor]:
     """(n,) values of each γ: c_K, or for losses its mean over the trials that have them as chances."""
     if not of_loss:
         assert observed.errors is not None
-        return [count_values(stake.coefficients, observed.errors) for stake in stakes]
+        return [count_values(design.coefficients, observed.errors) for design in designs]
     assert observed.losses is not None
-    columns = torch.stack([torch.from_numpy(stake.coefficients) for stake in stakes], 1)
+    columns = torch.stack([torch.from_numpy(design.coefficients) for design in designs], 1)
     step = max(1, _TOGETHER // (observed.losses.shape[1] + 1))
     parts = [poisson_binomial(some) @ columns for some in observed.losses.split(step)]
     return list(torch.cat(parts).T)

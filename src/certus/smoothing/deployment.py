@@ -11,10 +11,10 @@ from torch import Tensor
 from certus.costs import Cost, SquaredL2
 from certus.errors import require, require_count, require_seed
 from certus.rounding import MANY, down
-from certus.smoothing.binomial import normal_score_floor, success_floor
+from certus.smoothing.binomial import clopper_pearson_lower, normal_quantile_lower
 from certus.smoothing.predictors import ABSTAINED, TRIED, Predictor
 from certus.smoothing.sampling import Noise, vote_labels
-from certus.smoothing.voting import Ballot
+from certus.smoothing.voting import VotingRule
 
 _L2 = SquaredL2()
 _POINTS = 16  # inputs near which a model is tried
@@ -66,7 +66,7 @@ class Smoothed:
 
     def __post_init__(self) -> None:
         # Each checks its own.
-        Ballot.of(self.votes, self.abstain)
+        VotingRule.of(self.votes, self.abstain)
         Noise(self.sigma, self.cost)
         Predictor.of(self.model)
         require_seed(self.seed)
@@ -78,7 +78,7 @@ class Smoothed:
         For an estimator with classes of its own, labels are their places in ``classes_``.
         """
         labels = torch.stack([self._labels(point, self.votes) for point in inputs])
-        return vote_labels(labels, Ballot.of(self.votes, self.abstain))
+        return vote_labels(labels, VotingRule.of(self.votes, self.abstain))
 
     def radius(self, inputs: Tensor, *, draws: int = 1000, confidence: float = 0.999) -> Radius:
         """How far each input can move before the ideal vote changes its label.
@@ -98,9 +98,9 @@ class Smoothed:
             names, counts = first.unique(return_counts=True)
             label = int(names[counts.argmax()])
             hits = int((self._labels(point, draws) == label).sum())
-            floor = success_floor(hits, draws, 1 - confidence)
+            floor = clopper_pearson_lower(hits, draws, 1 - confidence)
             labels.append(label if floor > 0.5 else ABSTAINED)
-            radii.append(down(self.sigma * normal_score_floor(floor), MANY))
+            radii.append(down(self.sigma * normal_quantile_lower(floor), MANY))
         return Radius(torch.tensor(labels), torch.tensor(radii, dtype=torch.float64), confidence)
 
     def _labels(self, point: Tensor, copies: int) -> Tensor:

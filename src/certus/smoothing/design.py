@@ -15,17 +15,17 @@ from scipy.special import ndtri
 
 from certus.smoothing.binomial import Floats
 from certus.smoothing.coefficients import guessed_spread, lifted, propose
-from certus.smoothing.confidence import Stake, split_failure
-from certus.smoothing.neyman_pearson import Envelope, worst_chance
-from certus.smoothing.voting import Ballot
+from certus.smoothing.confidence import GammaDesign, spend_alpha
+from certus.smoothing.neyman_pearson import NeymanPearsonBound, worst_failure_probability
+from certus.smoothing.voting import VotingRule
 
 _RATIO = 1.4  # of neighbouring κ
 _LOWEST, _HIGHEST = 1e-4, 1e4
 _BETWEEN = 9  # ρ that the grid serves, from the smallest to the largest asked for
 
 
-def make_plan(
-    ballot: Ballot,
+def make_design(
+    rule: VotingRule,
     errors: Floats,
     draws: int,
     rhos: Sequence[float],
@@ -34,7 +34,7 @@ def make_plan(
     *,
     samples: int,
     failure: float,
-) -> list[Stake]:
+) -> list[GammaDesign]:
     """Γ, its coefficients and their shares of δ, the leader first.
 
     Args:
@@ -44,16 +44,16 @@ def make_plan(
         samples, failure: n and δ of the bets to come.
     """
     spread = guessed_spread(errors, draws)
-    stakes = [
-        Stake(kappa / sigma**2, lifted(propose(envelope, spread), envelope))
-        for kappa in reversed(_penalties(ballot, errors, draws, rhos, sigma, price))
-        for envelope in [Envelope.of(ballot, kappa, _label_floor(kappa, sigma, price))]
+    designs = [
+        GammaDesign(kappa / sigma**2, lifted(propose(envelope, spread), envelope))
+        for kappa in reversed(_penalties(rule, errors, draws, rhos, sigma, price))
+        for envelope in [NeymanPearsonBound.of(rule, kappa, _label_floor(kappa, sigma, price))]
     ]
-    return split_failure(stakes, errors, _served(rhos, sigma), samples, failure)
+    return spend_alpha(designs, errors, _served(rhos, sigma), samples, failure)
 
 
 def _penalties(
-    ballot: Ballot, errors: Floats, draws: int, rhos: Sequence[float], sigma: float, price: float | None
+    rule: VotingRule, errors: Floats, draws: int, rhos: Sequence[float], sigma: float, price: float | None
 ) -> list[float]:
     """κ that are best for some ρ on the calibration samples, in increasing order."""
     known, times = np.unique(errors, return_counts=True)
@@ -62,7 +62,7 @@ def _penalties(
     candidates = [_LOWEST * _RATIO**index for index in range(count)]
     means = []
     for kappa in candidates:
-        values = worst_chance(ballot, kappa, scores, overshoot=1e-3)
+        values = worst_failure_probability(rule, kappa, scores, overshoot=1e-3)
         values = np.maximum(values, _label_floor(kappa, sigma, price))
         means.append(float(np.minimum(values, 1.0) @ times / times.sum()))
     best = {

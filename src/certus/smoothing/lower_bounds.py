@@ -25,10 +25,10 @@ from certus._tensor import per_sample
 from certus.data import RowEncoding, Samples
 from certus.losses import Criterion, CrossEntropy
 from certus.rounding import MANY, up
-from certus.smoothing.binomial import at_least_chance
+from certus.smoothing.binomial import binomial_tail
 from certus.smoothing.predictors import Predictor
 from certus.smoothing.sampling import ATTACK, Noise, sample_generator
-from certus.smoothing.voting import Ballot
+from certus.smoothing.voting import VotingRule
 
 COPIES, BLIND_COPIES = 24, 96  # draws of noise that a path is found with: with gradients, and without
 _BATCH = 64
@@ -48,10 +48,10 @@ class Paths:
     costs: Tensor
     badness: Tensor
 
-    def moved(self, gamma: float, ballot: Ballot, most: float) -> tuple[Tensor, Tensor]:
+    def moved(self, gamma: float, rule: VotingRule, most: float) -> tuple[Tensor, Tensor]:
         """(n, …) points that are best for γ by the estimates, and what they cost: at most ``most``, which
         points that were rounded to coarse numbers may exceed."""
-        chances = _lost(self.badness, ballot)
+        chances = _lost(self.badness, rule)
         best = (chances - gamma * self.costs).where(self.costs <= most, -math.inf).argmax(0)
         rows = torch.arange(self.points.shape[1])
         return self.points[best, rows], self.costs[best, rows]
@@ -190,14 +190,14 @@ def _headings(data: Samples, others: Samples, noise: Noise) -> Tensor:
     return heading
 
 
-def _lost(badness: Tensor, ballot: Ballot) -> Tensor:
+def _lost(badness: Tensor, rule: VotingRule) -> Tensor:
     """v(h) at estimates of h."""
-    if ballot.votes == 1:
+    if rule.votes == 1:
         return badness
 
-    assert ballot.votes is not None
+    assert rule.votes is not None
     known, places = badness.double().clamp(0, 1).unique(return_inverse=True)
-    return torch.from_numpy(at_least_chance(ballot.lost_at, ballot.votes, known.numpy()))[places]
+    return torch.from_numpy(binomial_tail(rule.failure_threshold, rule.votes, known.numpy()))[places]
 
 
 def spaced(gammas: Sequence[float], count: int) -> list[float]:

@@ -1,7 +1,7 @@
 """How bad it can get near a sample, from how bad it is there.
 
 Let h(x) be the probability that a model errs at x + σZ, Z standard normal, or the mean of any loss in [0, 1].
-Then Φ⁻¹∘h rises by at most ‖x' − x‖/σ (Neyman and Pearson). With a = Φ⁻¹(h(x)), κ = γσ² and a ballot v, the
+Then Φ⁻¹∘h rises by at most ‖x' − x‖/σ (Neyman and Pearson). With a = Φ⁻¹(h(x)), κ = γσ² and a rule v, the
 most that moving x can gain after paying γ‖x' − x‖² is
 
     F_κ(a) = sup_{t ≥ a} v(Φ(t)) − κ(t − a)².
@@ -31,7 +31,7 @@ import numpy as np
 
 from certus.rounding import MANY, SOME
 from certus.smoothing.binomial import Floats
-from certus.smoothing.voting import Ballot
+from certus.smoothing.voting import VotingRule
 
 END = 6.0
 """Scores beyond ±6, h below 10⁻⁹ or above 1 − 10⁻⁹, are taken for one cell each."""
@@ -41,7 +41,7 @@ _TAIL = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
-class Envelope:
+class NeymanPearsonBound:
     """An upper bound on F_κ: linear between the points of a grid, F(−6) below it and 1 above.
 
     Attributes:
@@ -54,7 +54,7 @@ class Envelope:
     values: Floats
 
     @staticmethod
-    def of(ballot: Ballot, penalty: float, floor: float = 0.0) -> Envelope:
+    def of(rule: VotingRule, penalty: float, floor: float = 0.0) -> NeymanPearsonBound:
         """
         Args:
             floor: 1 − γλ for a label price λ; what the adversary has anyway.
@@ -62,9 +62,9 @@ class Envelope:
         step = min(0.02, 2 * math.sqrt(_OVERSHOOT / penalty))
         scores = np.linspace(-END, END, 1 + math.ceil(2 * END / step))
         step = float(scores[1] - scores[0]) * (1 + SOME)
-        values = np.maximum(worst_chance(ballot, penalty, scores), floor) + penalty * step**2 / 4
+        values = np.maximum(worst_failure_probability(rule, penalty, scores), floor) + penalty * step**2 / 4
         # Nondecreasing is what it is; making it so only raises it.
-        return Envelope(penalty, scores, np.maximum.accumulate(np.minimum(1.0, values + MANY)))
+        return NeymanPearsonBound(penalty, scores, np.maximum.accumulate(np.minimum(1.0, values + MANY)))
 
     def at(self, scores: Floats) -> Floats:
         """The bound at scores of the grid's range, and beyond. Shapes (cells,) → (cells,)."""
@@ -72,11 +72,13 @@ class Envelope:
         return np.where(scores > END, 1.0, inside)
 
 
-def worst_chance(ballot: Ballot, penalty: float, scores: Floats, overshoot: float = _OVERSHOOT) -> Floats:
+def worst_failure_probability(
+    rule: VotingRule, penalty: float, scores: Floats, overshoot: float = _OVERSHOOT
+) -> Floats:
     """F_κ at each score, from above, by at most ``overshoot`` and a little. Shapes (cells,) → (cells,)."""
-    if ballot.votes is None:
+    if rule.votes is None:
         return np.where(scores >= 0, 1.0, np.maximum(0.0, 1 - penalty * scores**2))
-    points, chances, extra = _stations(ballot, penalty, overshoot)
+    points, chances, extra = _stations(rule, penalty, overshoot)
     best = np.full(len(scores), -np.inf)
     step = max(1, 2**21 // len(points))
     for start in range(0, len(scores), step):
@@ -87,20 +89,20 @@ def worst_chance(ballot: Ballot, penalty: float, scores: Floats, overshoot: floa
     return np.asarray(np.maximum(np.maximum(best + extra, chances[0]), beyond))
 
 
-def _stations(ballot: Ballot, penalty: float, overshoot: float) -> tuple[Floats, Floats, float]:
+def _stations(rule: VotingRule, penalty: float, overshoot: float) -> tuple[Floats, Floats, float]:
     """t_j, v(Φ(t_j)) where v∘Φ is not yet, or no longer, constant, and (B/8 + κ/4)Δ²."""
-    curved, (low, high) = ballot.bend / 8 + penalty / 4, _rising(ballot)
+    curved, (low, high) = rule.bend / 8 + penalty / 4, _rising(rule)
     width = math.sqrt(overshoot / curved)
     points = np.linspace(low, high, 1 + math.ceil((high - low) / width))
     width = float(points[1] - points[0]) * (1 + SOME)
-    return points, ballot.chance(points), curved * width**2 + MANY
+    return points, rule.chance(points), curved * width**2 + MANY
 
 
 @cache
-def _rising(ballot: Ballot) -> tuple[float, float]:
+def _rising(rule: VotingRule) -> tuple[float, float]:
     """Between which scores v∘Φ rises from nearly 0 to nearly 1."""
     coarse = np.linspace(-END, END, 1201)
-    chances = ballot.chance(coarse)
+    chances = rule.chance(coarse)
     first = max(0, int((chances <= _TAIL).sum()) - 1)
     last = min(len(coarse) - 1, max(first + 1, int((chances < 1 - _TAIL).sum())))
     return float(coarse[min(first, last - 1)]), float(coarse[last])

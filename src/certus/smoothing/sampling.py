@@ -28,13 +28,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certus.certificates.cache import KeptFiles
+from certus.certificates.cache import TensorCache
 from certus.costs import Cost, Mahalanobis, Masked, SquaredL2, WeightedL2
 from certus.data import Samples
 from certus.errors import UnsupportedError, require, require_number, require_seed
 from certus.losses import Criterion
 from certus.smoothing.predictors import ABSTAINED, Predictor
-from certus.smoothing.voting import Ballot
+from certus.smoothing.voting import VotingRule
 from certus.storage.tensors import digest
 
 CERTIFIED, CALIBRATION, ATTACK, FRESH = 2, 3, 4, 5
@@ -126,7 +126,7 @@ class ClippedLoss:
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
+class NoisyPredictions:
     """m noisy copies of each of n samples.
 
     Attributes:
@@ -139,10 +139,10 @@ class Observed:
     errors: Tensor | None
     losses: Tensor | None
 
-    def lost(self, ballot: Ballot, targets: Tensor) -> Tensor:
+    def lost(self, rule: VotingRule, targets: Tensor) -> Tensor:
         """(n,) bool: where the deployed vote of these very copies gives a wrong label, or none."""
         assert self.labels is not None  # votes are about labels
-        return vote_labels(self.labels, ballot) != targets
+        return vote_labels(self.labels, rule) != targets
 
 
 class Draws(Protocol):
@@ -155,7 +155,7 @@ class Draws(Protocol):
     def save(self, stream: int, first: int, data: Samples, tensors: dict[str, Tensor]) -> None: ...
 
 
-def observe(
+def predict_noisy(
     predictor: Predictor,
     data: Samples,
     noise: Noise,
@@ -166,7 +166,7 @@ def observe(
     loss: ClippedLoss | None = None,
     progress: Advance | None = None,
     cache: Draws | None = None,
-) -> Observed:
+) -> NoisyPredictions:
     """Draw the copies of every sample, ask the model, and keep labels and losses.
 
     Args:
@@ -212,22 +212,22 @@ def observe(
         if progress is not None:
             progress(len(rows) * copies)
     errors = (found["labels"] != data.targets[:, None]).sum(1) if labelled else None
-    return Observed(found.get("labels"), errors, found.get("losses"))
+    return NoisyPredictions(found.get("labels"), errors, found.get("losses"))
 
 
-def vote_labels(labels: Tensor, ballot: Ballot) -> Tensor:
-    """What a ballot gives of (n, M) labels: the most frequent one, or ``ABSTAINED``. Returns (n,)."""
+def vote_labels(labels: Tensor, rule: VotingRule) -> Tensor:
+    """What a rule gives of (n, M) labels: the most frequent one, or ``ABSTAINED``. Returns (n,)."""
     names, codes = labels.unique(return_inverse=True)
     counts = torch.zeros(len(labels), len(names), dtype=torch.int64)
     counts.scatter_add_(1, codes, torch.ones_like(codes))
     ranked, places = counts.sort(1, descending=True)
     pairs = [(row[0], row[1] if len(names) > 1 else 0) for row in ranked[:, :2].tolist()]
-    given = torch.tensor([ballot.gives(most, second) for most, second in pairs])
+    given = torch.tensor([rule.gives(most, second) for most, second in pairs])
     return torch.where(given, names[places[:, 0]].long(), ABSTAINED)
 
 
 @dataclass(frozen=True)
-class DrawMemory(KeptFiles):
+class PredictionCache(TensorCache):
     """Labels and losses of noisy copies, in a folder."""
 
     def load(

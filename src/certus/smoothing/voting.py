@@ -1,6 +1,6 @@
 """What is counted as a failure of a noisy model: one draw that errs, or a vote of several that is lost.
 
-Let h be the probability that the model errs at x + noise. A ballot of M draws is lost when at least t of them
+Let h be the probability that the model errs at x + noise. A rule of M draws is lost when at least t of them
 err, which has the probability v(h) = P(Bin(M, h) ≥ t), nondecreasing in h:
 
 | | M | t |
@@ -27,34 +27,40 @@ import numpy as np
 
 from certus.errors import require, require_count
 from certus.rounding import MANY, up
-from certus.smoothing.binomial import MOST_DRAWS, Floats, at_least_chance, mode_chance, normal_below
+from certus.smoothing.binomial import (
+    MOST_DRAWS,
+    Floats,
+    binomial_tail,
+    largest_binomial_probability,
+    normal_cdf,
+)
 
 _STEEPEST = 0.24197072451914337  # φ(1) = max |t φ(t)|
 
 
 @dataclass(frozen=True)
-class Ballot:
-    """A vote of ``votes`` draws that is lost when ``lost_at`` of them err; votes None is the ideal one."""
+class VotingRule:
+    """A vote of ``votes`` draws that fails when ``failure_threshold`` of them err; None is the ideal vote."""
 
     votes: int | None
-    lost_at: int = 0
+    failure_threshold: int = 0
     abstain: float | None = None
 
     @staticmethod
-    def of(votes: int, abstain: float | None = None) -> Ballot:
-        """The ballot of a deployed vote.
+    def of(votes: int, abstain: float | None = None) -> VotingRule:
+        """The rule of a deployed vote.
 
         Args:
             abstain: α, below which the test must come out for a label to be given; None: the most frequent
                 label is given in any case, and ties are lost.
 
-        >>> Ballot.of(100).lost_at, Ballot.of(100, abstain=0.001).lost_at, Ballot.of(1).lost_at
-        (50, 34, 1)
+        >>> [VotingRule.of(*vote).failure_threshold for vote in ((100,), (100, 0.001), (1,))]
+        [50, 34, 1]
         """
         require_count("votes", votes)
         require(votes <= MOST_DRAWS, "votes", f"be at most {MOST_DRAWS:,}", votes)
         if abstain is None:
-            return Ballot(votes, math.ceil(votes / 2))
+            return VotingRule(votes, math.ceil(votes / 2))
         require(0 < abstain <= 1, "abstain", "lie in (0, 1], or be None", abstain)
         tail, level, errors = 0, Fraction(abstain) * 2**votes, 0
         while 2 * errors < votes:
@@ -62,7 +68,7 @@ class Ballot:
             if 2 * tail > level:
                 break
             errors += 1
-        return Ballot(votes, errors, abstain)
+        return VotingRule(votes, errors, abstain)
 
     def gives(self, most: int, second: int) -> bool:
         """Whether the most frequent label is given, from the counts of the two most frequent ones."""
@@ -74,7 +80,7 @@ class Ballot:
         """v(Φ(t)), rounded up, at most 1. Shapes (cells,) → (cells,)."""
         if self.votes is None:
             return (scores >= 0).astype(np.float64)
-        found = at_least_chance(self.lost_at, self.votes, normal_below(scores))
+        found = binomial_tail(self.failure_threshold, self.votes, normal_cdf(scores))
         return np.minimum(1.0, up(1.0, MANY) * found + MANY)
 
     @property
@@ -82,11 +88,11 @@ class Ballot:
         """B ≥ sup −(v∘Φ)''. With b the binomial probabilities, v' = M b_{M−1,t−1} and
         −v'' ≤ M(M − 1) b_{M−2,t−1}, each at most its mode; and φ² ≤ 1/2π, |tφ(t)| ≤ φ(1)."""
         assert self.votes is not None  # the ideal vote needs none
-        many, lost = self.votes, self.lost_at
+        many, lost = self.votes, self.failure_threshold
         if lost == 0:
             return 0.0
-        second = many * (many - 1) * mode_chance(lost - 1, many - 2) / (2 * math.pi)
-        return up(second + _STEEPEST * many * mode_chance(lost - 1, many - 1), MANY)
+        second = many * (many - 1) * largest_binomial_probability(lost - 1, many - 2) / (2 * math.pi)
+        return up(second + _STEEPEST * many * largest_binomial_probability(lost - 1, many - 1), MANY)
 
 
 @cache
@@ -96,4 +102,4 @@ def _even_odds(most: int, second: int) -> Fraction:
     return Fraction(2 * sum(math.comb(both, errors) for errors in range(second + 1)), 2**both)
 
 
-ONE_DRAW, IDEAL_VOTE = Ballot(1, 1), Ballot(None)
+ONE_DRAW, IDEAL_VOTE = VotingRule(1, 1), VotingRule(None)

@@ -137,7 +137,7 @@ def bound_neighborhoods(
         slope=last.slope,
         root=problem.smoothness.output_lipschitz if problem.softmax is None else 0.0,
         reach=problem.reach,
-        unit_price=problem.unit_price,
+        unit_cost=problem.unit_cost,
         clip=clip,
     )
     radius = None

@@ -157,7 +157,7 @@ class Problem:
         return None if self.softmax is None else self.analysis.outputs.classes
 
     @property
-    def unit_price(self) -> float:
+    def unit_cost(self) -> float:
         """g with c(x, x₀) ≥ g‖x − x₀‖²: half of the growth."""
         return self.cost.growth / 2
 

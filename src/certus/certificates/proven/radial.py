@@ -39,7 +39,7 @@ class Profile:
         origin: (n,) ℓ(x₀), rounded up.
         slope: (n,) G beyond the last edge; root: √(growth of the squared error), or 0.
         reach: (n,) no point of Z is beyond this distance.
-        unit_price: g.
+        unit_cost: g.
         clip: B, if min(ℓ, B) is bounded.
     """
 
@@ -50,12 +50,12 @@ class Profile:
     slope: Tensor
     root: float
     reach: Tensor
-    unit_price: float
+    unit_cost: float
     clip: float | None = None
 
     def rings(self, gamma: float) -> Tensor:
         """(n, rings + 1) upper bounds on sup ℓ − γc over each ring, the last one for everything beyond."""
-        price = gamma * self.unit_price
+        price = gamma * self.unit_cost
         inner, outer = self.edges[:-1], self.edges[1:]
         slopes = (self.right - self.left) / (outer - inner)
         best = (slopes / (2 * price)).clamp(inner, outer)
@@ -76,7 +76,7 @@ class Profile:
 
     def lipschitz(self, gamma: float) -> Tensor:
         """(n,) the Lipschitz rule: φ_γ ≤ ℓ(x₀) + G²/(4γg), or γgℓ(x₀)/(γg − α²) for squared errors."""
-        price = gamma * self.unit_price
+        price = gamma * self.unit_cost
         if self.root > 0:
             excess = price - self.root**2
             bound = up(self.origin * price / excess) if excess > 0 else torch.full_like(self.origin, math.inf)

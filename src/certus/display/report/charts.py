@@ -40,7 +40,7 @@ def bracket_charts(certificate: Certificate, curve: Sequence[Bracket]) -> dict[s
     """Return the worst mean loss, and the worst error rate of a classifier, against √ρ."""
     clip = "" if certificate.clip is None else f", clipped at {certificate.clip:g}"
     names = {"loss": f"worst mean loss{clip}"}
-    if certificate.error_found is not None:
+    if certificate.attained_error_cost is not None:
         names["error"] = f"worst {error_name(certificate.labels)}"
     distance = f"{DISTANCE} ({units_of(certificate)})"
     charts = {

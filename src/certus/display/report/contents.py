@@ -19,7 +19,7 @@ from certus.attacks.minimum_norm import minimum_norm_attack
 from certus.bounds import SmoothnessBound, input_smoothness
 from certus.certificates.certificate import Certificate
 from certus.certificates.files import read_certificate
-from certus.certificates.lower_bounds import real_transport
+from certus.certificates.lower_bounds import transport_rows
 from certus.costs import Cost
 from certus.data import Samples, Subset
 from certus.display.text import PlainTable, make_table
@@ -231,7 +231,7 @@ def _transport(trained: LoadedRun, data: Samples) -> Transported | None:
         def climb(rows: Tensor, cost: Cost) -> Tensor:
             return replace(trained, cost=cost).wrm(trained.loss, rows, data.targets)
 
-        moved = real_transport(
+        moved = transport_rows(
             trained.loss,
             data.inputs,
             data.targets,

@@ -10,7 +10,7 @@ import torch
 from certus._format import at_least, at_most
 from certus.certificates.batching import repeat_words
 from certus.certificates.certificate import Bracket, Certificate
-from certus.certificates.files import OWN_LABELS
+from certus.certificates.files import PREDICTED_LABELS_STATEMENT
 from certus.datasets import SplitDataset
 from certus.display.report.contents import RunReport
 from certus.display.tables import differing_words, error_name
@@ -119,11 +119,11 @@ def scope(certificate: Certificate) -> list[str]:
         "each sample by at most that distance: a few samples may move far if the others stay."
     ]
     if certificate.labels == "predicted":
-        sentences.append(OWN_LABELS)
+        sentences.append(PREDICTED_LABELS_STATEMENT)
     now = None if certificate.no_proof is not None else certificate.bracket(0.0).error_low
     if now is not None and not _are_all_test_samples(certificate.about["rows"]):  # of those it is said above
         sentences.append(f"On these samples, unmoved, the model errs on {_percent(now)} (attained).")
-    if certificate.differing:
+    if certificate.differing_predictions:
         sentences.append(differing_words(certificate))
     if certificate.population is not None:
         sentences.append(_population_words(certificate))

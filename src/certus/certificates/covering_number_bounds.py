@@ -73,7 +73,7 @@ def lipschitz_cover(dimension: int, lipschitz: float, diameter: float) -> LogCov
     return lambda width: dimension * math.log1p(lipschitz * diameter / width)
 
 
-def level_error(
+def attained_budget_error(
     count: int,
     failure: float,
     log_cover: LogCover,

@@ -15,14 +15,16 @@ import torch
 from torch import Tensor
 
 from certus.certificates.certificate import Bracket
-from certus.certificates.lower_bounds import errs, lowered_loss, may_err
+from certus.certificates.lower_bounds import loss_lower_bound, possibly_wrong, surely_wrong
 from certus.certificates.proven.float_error import rounding_at
 from certus.certificates.proven.problem import Problem
 from certus.losses import evaluate_loss
 from certus.rounding import SOME, mean_down, mean_up
 
 
-def bracket_swaps(problem: Problem, places: tuple[int, ...], changed: float, rho: float) -> Bracket:
+def bracket_category_changes(
+    problem: Problem, places: tuple[int, ...], changed: float, rho: float
+) -> Bracket:
     """Loss and error where rows change a category.
 
     Args:
@@ -33,12 +35,12 @@ def bracket_swaps(problem: Problem, places: tuple[int, ...], changed: float, rho
     with torch.no_grad():
         low = high = None
         for rows in _with_each_value(problem.inputs, places):
-            heights = lowered_loss(problem, rows), _raised_loss(problem, rows)
+            heights = loss_lower_bound(problem, rows), _raised_loss(problem, rows)
             low = heights[0] if low is None else torch.maximum(low, heights[0])
             high = heights[1] if high is None else torch.maximum(high, heights[1])
         assert low is not None
         assert high is not None
-        start, finish = lowered_loss(problem, problem.inputs), _raised_loss(problem, problem.inputs)
+        start, finish = loss_lower_bound(problem, problem.inputs), _raised_loss(problem, problem.inputs)
         error_low = error_high = None
         if problem.classes is not None:
             error_low = _outward(_errors(problem, places, changed, surely=True), -math.inf)
@@ -48,7 +50,7 @@ def bracket_swaps(problem: Problem, places: tuple[int, ...], changed: float, rho
     loss_low = max(loss_low, mean_down(start))
     return Bracket(
         rho=rho,
-        distance=math.sqrt(rho / problem.unit_price),
+        distance=math.sqrt(rho / problem.unit_cost),
         loss_low=loss_low,
         loss_estimate=loss_low,
         loss_high=loss_high,
@@ -78,7 +80,7 @@ def _raised_loss(problem: Problem, points: Tensor) -> Tensor:
 
 def _errors(problem: Problem, places: tuple[int, ...], changed: float, *, surely: bool) -> Fraction:
     """The share of errors: those that rounding cannot explain, or all that it cannot exclude."""
-    judge = errs if surely else may_err
+    judge = surely_wrong if surely else possibly_wrong
     now = judge(problem, problem.inputs, problem.targets)
     some = torch.stack(
         [judge(problem, rows, problem.targets) for rows in _with_each_value(problem.inputs, places)]
