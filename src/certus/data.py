@@ -40,7 +40,7 @@ _FIRST_DAY, _LAST_DAY = -719162.0, 2932896.0  # 0001-01-01 and 9999-12-31, from 
 
 @dataclass(frozen=True)
 class EncodedColumn:
-    """The inputs that one column of a table becomes.
+    """Inputs that encode one column of a table.
 
     Attributes:
         kind: "number", "date" or "category".
@@ -56,7 +56,7 @@ class EncodedColumn:
 
 
 def season(days: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin of the place in the year: neighbours are near each other, also over New Year.
+    """Return cosine and sine of the day of the year, continuous over New Year.
 
     >>> [round(abs(float(part)), 6) for part in season(torch.tensor(YEAR / 4))]
     [0.0, 1.0]
@@ -67,7 +67,8 @@ def season(days: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class RowEncoding:
-    """The columns of a table as inputs (n, features) = (raw − means) / scales in single precision.
+    """Encoding of the columns of a table as inputs (n, features) = (raw − means) / scales, in single
+    precision.
 
     Attributes:
         means, scales: (features,) float64; 0 and 1 for categories, and where nothing is standardised.
@@ -78,13 +79,13 @@ class RowEncoding:
     scales: Tensor
 
     def agrees(self, other: RowEncoding) -> bool:
-        """Whether another encodes every row in the same way."""
+        """Whether another encoding encodes every row in the same way."""
         numbers = ((self.means, other.means), (self.scales, other.scales))
         return self.columns == other.columns and all(torch.equal(mine, yours) for mine, yours in numbers)
 
     @property
     def plain(self) -> bool:
-        """Whether every input is a number of its own: no categories, gaps or dates."""
+        """Whether every column is a number without gaps."""
         return all(column.kind == "number" and not column.mark for column in self.columns)
 
     @property
@@ -92,7 +93,7 @@ class RowEncoding:
         return tuple(column for column in self.columns if column.kind == "category")
 
     def movable(self, *, everywhere: bool = False) -> Tensor:
-        """(features,) bool: the inputs of numbers, and the days of dates, which ``settle`` keeps.
+        """Return a (features,) mask of the inputs that ``settle`` keeps: numbers, and days of dates.
 
         Args:
             everywhere: only numbers that are free in every row, whatever the other inputs: neither dates,
@@ -106,11 +107,11 @@ class RowEncoding:
 
     @property
     def attackable(self) -> Tensor | None:
-        """(features,) bool: the inputs that attacks move; None for all, where each is a number of its own."""
+        """Mask (features,) of the inputs that attacks move; None if all are numbers without gaps."""
         return None if self.plain else self.movable(everywhere=True)
 
     def settle(self, points: Tensor, base: Tensor) -> Tensor:
-        """Rows near some points, with the categories and gaps of other rows.
+        """Return encodings of rows near some points, with the categories and gaps of base rows.
 
         A number is what a file gives back when it is written there; a date moves by whole days, and its
         season with it; a missing value stays missing.
@@ -141,22 +142,22 @@ class RowEncoding:
         return rows
 
     def with_numbers(self, points: Tensor, base: Tensor) -> Tensor:
-        """Rows near some points that differ from ``base`` in numbers without gaps alone."""
+        """Return rows near some points that differ from ``base`` only in numbers without gaps."""
         return self.settle(torch.where(self.movable(everywhere=True), points, base), base)
 
     def _written(self, value: Tensor, place: int) -> Tensor:
         return ((value - self.means[place]) / self.scales[place]).float()
 
     def returned(self, points: Tensor, origin: Tensor) -> Tensor:
-        """Rows with the categories of some rows, and all else from others."""
+        """Return rows with the categories of ``points`` and everything else of ``origin``."""
         kept = torch.zeros(len(self.means), dtype=torch.bool)
         for column in self.categories:
             kept[list(column.inputs)] = True
         return torch.where(kept, points, origin)
 
     def swaps(self, rows: Tensor) -> Iterator[Tensor]:
-        """(n, features) the rows with one category replaced by another value, for every column and value. A
-        row stays as it is where it has that value already, or one that the encoding does not know."""
+        """Yield (n, features) rows with one category replaced, for every column and value. A row is
+        unchanged if it has that value already, or an unknown one."""
         for column in self.categories:
             places = list(column.inputs)
             known = rows[:, places].sum(1, keepdim=True) == 1
@@ -166,7 +167,7 @@ class RowEncoding:
                 yield other
 
     def unknown(self, rows: Tensor) -> Tensor:
-        """(n, columns of categories) 1 where the value is none that the encoding knows."""
+        """Return (n, categorical columns): 1 where a category is unknown to the encoding."""
         sums = [rows[:, list(column.inputs)].sum(1) for column in self.categories]
         return 1 - torch.stack(sums, 1) if sums else rows[:, :0]
 
@@ -349,7 +350,7 @@ def as_batch(pair: Any) -> Samples:
 
 
 def as_tensor(values: Any, name: str) -> Tensor:
-    """A tensor of numbers from a tensor, an array, a frame, a series or a list."""
+    """Convert a tensor, an array, a frame, a series or a list to a tensor of numbers."""
     if isinstance(values, Tensor):
         require_real(**{name: values})
         return values.detach()
@@ -378,7 +379,7 @@ _ORDER, _SUBSET = 0, 1  # streams: an order must not depend on what a subset was
 
 
 def random_order(count: int, seed: int) -> Tensor:
-    """The numbers 0 … count − 1 in the seed's order. Returns: (count,) int64.
+    """Return the numbers 0 … count − 1 in the random order of a seed. Returns: (count,) int64.
 
     >>> random_order(8, seed=0).tolist()
     [0, 2, 1, 5, 4, 3, 6, 7]
@@ -388,7 +389,7 @@ def random_order(count: int, seed: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Subset:
-    """Samples of a split, and in words which they are: what a statement about them is about.
+    """A random subset of samples, with a description for statements about them.
 
     Attributes:
         data: the samples; rows: (m,) int64, their row numbers in the split, increasing.
@@ -407,7 +408,7 @@ class Subset:
 
     @staticmethod
     def of(data: Samples, source: str, count: int | None, *, seed: int, stratify: bool) -> Subset:
-        """``count`` samples, each as likely as any other; all if there are no more, or ``count`` is None.
+        """Choose ``count`` samples at random; all if there are no more, or if ``count`` is None.
 
         Args:
             stratify: by label, where there are labels. Say False for what comes with a confidence: of
@@ -425,7 +426,8 @@ class Subset:
 
     @property
     def words(self) -> str:
-        """Such as "a random 500 of the 1,797 rows of digits@all, stratified by label, seed 0"."""
+        """Description, such as "a random 500 of the 1,797 rows of digits@all, stratified by label, seed
+        0"."""
         if self.seed is None:
             return f"all {self.total:,} rows of {self.source}"
         how = ", stratified by label" if self.stratified else ""
@@ -434,7 +436,7 @@ class Subset:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """Return the description as JSON."""
         return {
             "source": self.source,
             "count": len(self.data),
@@ -446,7 +448,8 @@ class Subset:
 
 
 def choose_rows(total: int, count: int, seed: int, labels: Tensor | None = None) -> Tensor:
-    """(count,) int64, increasing: ``count`` of the rows 0 … total − 1, each with probability count/total.
+    """Choose ``count`` of the rows 0 … total − 1, each with probability count/total. Returns: increasing
+    int64.
 
     Without labels every set of rows is equally likely. With (total,) labels the rows stand in the order of
     their labels, at random within each, and every (total/count)-th is taken from a random start on
@@ -467,7 +470,7 @@ def choose_rows(total: int, count: int, seed: int, labels: Tensor | None = None)
 
 
 def halves(data: Samples, seed: int) -> tuple[Samples, Samples]:
-    """Two random, disjoint parts of equal size, with as many samples of each label; odd ones are left out."""
+    """Split samples into two random disjoint halves with equal label counts; odd samples are omitted."""
     keys = _keys(len(data), seed, _SUBSET)
     labelled = not data.targets.is_floating_point()
     labels = data.targets.cpu().numpy() if labelled else np.zeros(len(data), dtype=np.int64)
@@ -488,7 +491,7 @@ def _keys(count: int, seed: int, stream: int) -> np.ndarray[Any, np.dtype[np.uin
 
 
 def fitted_names(model: Any) -> list[str] | None:
-    """The columns that an estimator, or the first step of a pipeline that knows, was fitted with."""
+    """Return the column names that an estimator, or the first step of a pipeline, was fitted with."""
     steps = [step for _, step in getattr(model, "steps", [])]
     for part in (model, *steps[:1]):
         names = getattr(part, "feature_names_in_", None)
@@ -498,7 +501,7 @@ def fitted_names(model: Any) -> list[str] | None:
 
 
 def named_rows(model: Any, rows: np.ndarray[Any, Any]) -> Any:
-    """(n, features) rows under the names that the model was fitted with, if it was fitted with names."""
+    """Return (n, features) rows as a frame, if the model was fitted with column names."""
     names = fitted_names(model)
     if names is None or len(names) != rows.shape[1]:
         return rows
@@ -513,10 +516,10 @@ def named_rows(model: Any, rows: np.ndarray[Any, Any]) -> Any:
 
 
 def in_fitted_order(model: Any, rows: Any) -> Any:
-    """Rows that the model itself accepts, columns of a frame in the order that it was fitted with.
+    """Return rows that the model accepts, with the columns of a frame in the fitted order.
 
-    The model's own ``predict`` is asked, so that its rule for names holds, and its warnings are seen. Raises
-    ``ArgumentError`` with its reason if it refuses.
+    The model's own ``predict`` is called, so that its rule for names applies, and its warnings are issued.
+    Raises ``ArgumentError`` with the model's reason.
     """
     try:
         model.predict(copy.deepcopy(rows))  # which a scaler with copy=False would overwrite

@@ -1,4 +1,4 @@
-"""How a table is to be read: what the command line asks, in JSON types, and checked."""
+"""Options for reading a table, as JSON types with validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPLIT_WAYS = ("random", "stratified", "group", "time")
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What is not decided by looking at the cells.
+    """Options for reading a table, beyond what is inferred from its cells.
 
     Attributes:
         target: the column to predict; the last one by default.
@@ -71,7 +71,7 @@ class TableOptions:
 
 
 def listed_names(text: str) -> tuple[str, ...]:
-    """Names as they are typed: separated by commas, quoted where they hold one.
+    """Split names at commas, except inside quotes.
 
     >>> listed_names('age, "height, in cm"')
     ('age', 'height, in cm')

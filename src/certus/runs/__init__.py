@@ -1,4 +1,4 @@
-"""Run directories: all about one training, in files that survive a crash and execute nothing."""
+"""Run directories: the settings, weights and results of one training, in files that execute no code."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,5 @@
-"""Certification of a run, deterministic and by randomised smoothing.
-
-The certificate of a run: settings that can be written down, so that it can be computed again.
-
-The certificate by smoothing of a run: its network with noise of its own cost on the inputs.
-"""
+"""Certificates of a run, deterministic or by randomised smoothing, from settings that are stored in the
+file."""
 
 from __future__ import annotations
 
@@ -43,7 +39,7 @@ _PROBLEM = ("model_sha256", "model_imports", "criterion", "cost", "domain")
 
 @dataclass(frozen=True)
 class CertifySettings:
-    """What ``certus certify`` was asked; JSON types only. See ``certify`` for what is not said here.
+    """Settings of ``certus certify``, as JSON types; ``certify`` explains the others.
 
     Attributes:
         rho: empty for those of every sample moved by ``epsilon``.
@@ -99,7 +95,7 @@ class CertifySettings:
         require_seed(self.seed)
 
     def as_json(self) -> dict[str, Any]:
-        """All of them; equal class weights are left out, as before there were others."""
+        """Return the settings as JSON. Equal class weights are omitted."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
@@ -108,14 +104,14 @@ class CertifySettings:
 
 
 def certified_data(trained: LoadedRun, settings: CertifySettings) -> Subset:
-    """The samples that the settings name, in the units of the run's own data."""
+    """Return the samples that the settings name, in the units of the run's own data."""
     data = named_split(certified_source(trained, settings), settings.split)
     source = f"{settings.data or trained.data.name}@{settings.split}"
     return Subset.of(data, source, settings.samples, seed=settings.seed, stratify=settings.confidence is None)
 
 
 def certified_source(trained: LoadedRun, settings: CertifySettings) -> SplitDataset:
-    """The data set that they are taken from, read as the run's own."""
+    """Load the data set that the samples are taken from, encoded like the run's own data."""
     if settings.data is None:
         return trained.data
     own = trained.settings
@@ -123,7 +119,7 @@ def certified_source(trained: LoadedRun, settings: CertifySettings) -> SplitData
 
 
 def require_holdout(trained: LoadedRun, settings: CertifySettings) -> None:
-    """Raise if the samples that the settings name were trained on."""
+    """Raise ``ArgumentError`` if the run was trained on the samples that the settings name."""
     if settings.data is None:
         check_holdout(trained, settings.split)
         return
@@ -144,8 +140,8 @@ def certify_run(
     cache: Cache | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
-    """Certify a run with the cost it was trained with, and in its domain unless ``everywhere``, in plain
-    cross-entropy, by class or not, or squared error."""
+    """Certify a run with the cost of its training, and in its domain unless ``everywhere``. The loss is
+    plain cross-entropy, weighted by class if requested, or the squared error."""
     if settings.confidence is not None:
         require_holdout(trained, settings)
     chosen = certified_data(trained, settings)
@@ -197,7 +193,7 @@ def certify_run(
 
 
 def fingerprint(trained: LoadedRun, settings: CertifySettings) -> dict[str, str]:
-    """sha256 of the problem, the weights, the certified samples, and the whole source of the data."""
+    """Return SHA-256 digests of the problem, the weights, the certified samples and the whole source."""
     data, record = certified_data(trained, settings).data, trained.run.record
     problem = {name: getattr(record, name) for name in _PROBLEM}
     problem["model"] = trained.settings.model
@@ -211,7 +207,7 @@ def fingerprint(trained: LoadedRun, settings: CertifySettings) -> dict[str, str]
 
 @dataclass(frozen=True)
 class SmoothingSettings:
-    """What ``certus certify --smoothing`` was asked beside the rest; see ``certify_smoothed``."""
+    """Further settings of ``certus certify --smoothing``; see ``certify_smoothed``."""
 
     sigma: float
     draws: int = 100
@@ -232,8 +228,8 @@ def certify_smoothed_run(
     progress: Told | None = None,
     cache: Draws | None = None,
 ) -> SmoothedCertificate:
-    """Certify a run in noise. At most 1,000 of its calibration rows, by the seed, choose the plan, unless
-    they are what is certified."""
+    """Certify a run by randomised smoothing. At most 1,000 random calibration rows choose the design,
+    unless they are certified themselves."""
     assert settings.confidence is not None  # there is no statement without one
     require_holdout(trained, settings)
     chosen = certified_data(trained, settings)

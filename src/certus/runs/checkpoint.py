@@ -37,14 +37,14 @@ class _Note(Struct, forbid_unknown_fields=True):
 
 
 def check_finite_weights(weights: dict[str, Tensor]) -> None:
-    """Finite, all of them."""
+    """Raise ``ArgumentError`` unless all weights are real and finite."""
     for name, tensor in weights.items():
         finite = not tensor.is_complex() and bool(torch.isfinite(tensor).all())
         require(finite, "model", "have real and finite weights", name)
 
 
 def check_optimizer(fresh: dict[str, Any], saved: Any, parameters: list[Tensor]) -> None:
-    """Groups with entries of the optimizer's kinds; for each parameter tensors of its shape, or numbers."""
+    """Check the entries of parameter groups, and the shapes of the state of each parameter."""
     groups = saved["param_groups"]
     require(
         same_structure(fresh["param_groups"], groups), "param_groups", "be the optimizer's", repr(groups)[:80]
@@ -61,7 +61,7 @@ def check_optimizer(fresh: dict[str, Any], saved: Any, parameters: list[Tensor])
 
 
 def same_structure(mine: Any, theirs: Any) -> bool:
-    """Whether one value can stand for another: numbers, flags, and what is inside of lists and mappings.
+    """Whether two values have the same nesting, keys and types; all numbers are of one type.
 
     >>> same_structure({"lr": 0.1, "foreach": None}, {"lr": 1, "foreach": None}), same_structure([0.1], ["x"])
     (True, False)
@@ -84,7 +84,7 @@ def _is_number(value: object) -> bool:
 
 
 def save_state(path: Path, state: TrainingState) -> None:
-    """Write everything that ``restore_state`` needs to go on bit for bit."""
+    """Write all that is needed to resume the training bit for bit."""
     tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
     optimizer, inside = _split_tensors(state.optimizer.state_dict(), "optimizer")
     planned = None if state.scheduler is None else state.scheduler.state_dict()
@@ -106,7 +106,7 @@ def save_state(path: Path, state: TrainingState) -> None:
 
 
 def restore_state(path: Path, state: TrainingState) -> None:
-    """Put a saved state back, in place."""
+    """Restore a saved state in place."""
     tensors, content = load_tensors(path)
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     try:
@@ -142,7 +142,7 @@ def restore_state(path: Path, state: TrainingState) -> None:
 
 
 def checkpoint_position(path: Path) -> tuple[int, int]:
-    """The epochs, and the steps of the next one, that a checkpoint holds; none where there is no file."""
+    """Return the numbers of complete epochs, and of steps in the next one; zeros if there is no file."""
     if not path.exists():
         return 0, 0
     try:
@@ -153,7 +153,7 @@ def checkpoint_position(path: Path) -> tuple[int, int]:
 
 
 def _split_tensors(tree: Any, name: str) -> tuple[Any, dict[str, Tensor]]:
-    """The tree with each tensor replaced by the name under which it is returned beside it."""
+    """Separate the tensors of a tree. Returns the tree with names in their places, and tensors by name."""
     if isinstance(tree, Tensor):
         return {"tensor": name}, {name: tree}
     if isinstance(tree, dict):

@@ -1,24 +1,14 @@
-"""Run directories: layout, creation, ownership and metrics.
+"""Run directories: layout, creation, ownership, checkpoints and metrics.
 
-Keeps a run directory up to date while a model trains: checkpoints, and one line of metrics per epoch.
+``run.json`` has the schema version, the settings, and checksums of the data, of a user's model file, of the
+split and of itself; ``split.safetensors`` the row numbers of the train, calibration and test samples;
+``checkpoint.safetensors`` the training state, replaced as a whole; ``metrics.jsonl`` one line per epoch;
+``model.safetensors`` the final weights; ``result.json`` the final metrics, with checksums of the weights and
+of itself. A run with a ``result.json`` is complete.
 
-How a run directory comes into being: whole or not at all, and made by one process of several.
-
-It is built beside its place and renamed. A folder that is there already, and empty, stays the same one: it
-gets its files under its lock, the settings last, and until then counts as empty.
-
-What a folder or a file belongs to, so that no command writes over the results of another.
-
-A run directory: one training, its settings, its data split, its progress and its result.
-
-run.json                  schema version, settings, sha256 of the data (and of a user's model file), of the
-                          split and of itself
-split.safetensors         row numbers of the train, calibration and test samples
-checkpoint.safetensors    the training state, replaced as a whole
-metrics.jsonl             one line per epoch
-model.safetensors         the final weights
-result.json               what was measured at the end, with sha256 of the weights and itself; its presence
-                          means that the run is complete
+A run directory is built beside its place and renamed, so that it appears whole or not at all, and only one
+of several processes creates it. An existing empty folder receives its files under its lock, ``run.json``
+last. Ownership of folders and files prevents one command from overwriting the results of another.
 """
 
 from __future__ import annotations
@@ -69,7 +59,8 @@ CHECKPOINT, METRICS = "checkpoint.safetensors", "metrics.jsonl"
 
 
 class Recorder(Callback):
-    """Writes ``checkpoint.safetensors`` after each epoch and every so many seconds, and ``metrics.jsonl``.
+    """Callback that writes ``checkpoint.safetensors`` after each epoch and at intervals, and
+    ``metrics.jsonl``.
 
     If the folder has a checkpoint, training goes on from there, and the metrics are cut back to it.
 
@@ -115,7 +106,7 @@ class Recorder(Callback):
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
-    """The lines of ``metrics.jsonl``, checked: one object per epoch."""
+    """Read ``metrics.jsonl``: one entry per epoch, checked."""
     try:
         lines = read_regular(path, MOST_JSON).decode().splitlines()
         return [asdict(convert(parse_json(line), EpochMetrics)) for line in lines]
@@ -134,11 +125,11 @@ INITIAL_FILES = (SPLIT, MODEL, RESULT, SETTINGS)
 
 
 class RunExistsError(RunError):
-    """There is something else where a run should be made."""
+    """The place of a new run is taken."""
 
 
 def resolve_parents(path: Path) -> Path:
-    """The path that ``..`` leads to, even through folders that do not exist; others as they are."""
+    """Resolve a path with ``..``, even through folders that do not exist; return others unchanged."""
     return Path(os.path.realpath(path)) if ".." in path.parts else path
 
 
@@ -151,7 +142,7 @@ def require_name(path: Path) -> None:
 
 
 def require_new_run(path: Path) -> None:
-    """Raise ``RunExistsError`` unless a run can be made there; ``RunError`` for a name that is not UTF-8."""
+    """Raise ``RunExistsError`` unless a run can be created there, ``RunError`` if the name is not UTF-8."""
     require_name(path)
     if os.path.lexists(path) and not _is_free(path):
         if (path / SETTINGS).exists():
@@ -165,7 +156,7 @@ def require_new_run(path: Path) -> None:
 
 @contextmanager
 def new_run(path: Path, *, locking: bool = True) -> Iterator[Path]:
-    """A folder to write the files of a run into; at the end of the block they are at ``path``.
+    """Yield a temporary folder for the files of a run; move them to ``path`` at the end of the block.
 
     Args:
         locking: see ``RunLock``; it matters where the folder exists.
@@ -201,7 +192,7 @@ def new_run(path: Path, *, locking: bool = True) -> Iterator[Path]:
 
 
 def remove_run(path: Path, *, keep_folder: bool) -> None:
-    """Remove a run of which nothing is worth keeping."""
+    """Remove a run without any result."""
     for name in (SETTINGS, CHECKPOINT, METRICS, *INITIAL_FILES, LOCK):
         (path / name).unlink(missing_ok=True)
     if not keep_folder:
@@ -210,7 +201,7 @@ def remove_run(path: Path, *, keep_folder: bool) -> None:
 
 
 def _is_free(path: Path) -> bool:
-    """Whether a folder is empty, but for what a process that was killed while it made a run has left."""
+    """Whether a folder is empty, except for what a killed process left while creating a run."""
     try:
         names = {name for name in os.listdir(path) if name != LOCK and not is_temporary(name)}
     except OSError:
@@ -220,7 +211,7 @@ def _is_free(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Owner:
-    """A kind of folder that certus writes.
+    """A type of folder that certus writes.
 
     Attributes:
         words: what it holds.
@@ -250,7 +241,7 @@ CERTIFICATE = _owner(
 
 
 def owner_of(folder: Path) -> Owner | None:
-    """Whose folder it is; None for one that certus did not write.
+    """Return the owner of a folder, None if certus did not write it. A pending transaction counts.
 
     A writer that was killed in the end has left its last file, by which it is known, among those to be put
     into place.
@@ -267,7 +258,7 @@ def _known(folder: Path) -> Owner | None:
 
 
 def require_owned_folder(owner: Owner, option: str, folder: Path) -> None:
-    """Raise ``ArgumentError`` if the folder is another's, or has files that would be replaced."""
+    """Raise ``ArgumentError`` if a folder has another owner, or files that would be overwritten."""
     found = owner_of(folder)
     if found is owner or not folder.is_dir():
         return
@@ -288,7 +279,7 @@ def require_unowned_file(option: str, file: Path) -> None:
 
 
 def certified_run(file: Path) -> tuple[str, str] | None:
-    """The run that a certificate is about, and the sha256 of its weights; None if unknown."""
+    """Return the run that a certificate is about, and the checksum of its weights; None if unknown."""
     try:
         about = _content(file)["about"]
         return str(about["run"]), str(about["digests"]["weights"])
@@ -297,7 +288,7 @@ def certified_run(file: Path) -> tuple[str, str] | None:
 
 
 def certified_labels(file: Path) -> str | None:
-    """Whose labels a certificate of a run is about, "given" or "predicted"; None if unknown."""
+    """Return whether a certificate is about "given" or "predicted" labels; None if unknown."""
     try:
         return "predicted" if _content(file)["about"]["settings"]["predicted"] is True else "given"
     except (KeyError, TypeError):
@@ -313,7 +304,7 @@ def _content(file: Path) -> Any:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A folder with the files above; ``create`` or ``open`` it.
+    """A run directory; ``create`` or ``open`` one.
 
     Attributes:
         moved: where its own data are now, if they are not where they were, such as "csv:FILE".
@@ -331,7 +322,7 @@ class RunDirectory:
         done: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
         locking: bool = True,
     ) -> RunDirectory:
-        """A new run, whole or not at all. The folder may exist, if it is empty.
+        """Create a run, whole or not at all. The folder may exist if it is empty.
 
         Args:
             done: weights and result of a run that was trained elsewhere.
@@ -347,7 +338,7 @@ class RunDirectory:
 
     @staticmethod
     def open(path: Path, *, data: str | None = None) -> RunDirectory:
-        """An existing run of a schema that this version knows.
+        """Open an existing run of the current schema version.
 
         Args:
             data: where its own data are now, if they are not where they were, such as "csv:FILE".
@@ -365,7 +356,7 @@ class RunDirectory:
 
     @property
     def rows(self) -> dict[str, Tensor]:
-        """Row numbers of the source data, by split."""
+        """Row numbers of the source data by split."""
         rows = load_tensors(self.path / SPLIT)[0]
         if digest(rows) != self.record.split_sha256:
             raise CorruptFileError(f"{self.path / SPLIT} is corrupt: it is not the split of the run.")
@@ -381,7 +372,7 @@ class RunDirectory:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What was measured at the end; None while the run is incomplete."""
+        """Final metrics; None while the run is incomplete."""
         if not (self.path / RESULT).exists():
             return None
         return read_result(self.path / RESULT)
@@ -392,7 +383,7 @@ class RunDirectory:
         write_json(self.path / RESULT, add_checksum({**result, WEIGHTS: digest(dict(weights))}))
 
     def weights(self) -> dict[str, Tensor]:
-        """The final weights, which are those that the result is about."""
+        """Final weights, checked to be those of the result."""
         weights, result = load_tensors(self.path / MODEL)[0], self.result
         if result is not None and digest(weights) != result[WEIGHTS]:
             raise CorruptFileError(f"{self.path / MODEL} is corrupt: its result is about other weights.")
@@ -400,6 +391,6 @@ class RunDirectory:
 
 
 def find_runs(folder: Path) -> list[RunDirectory]:
-    """Every run in a folder and its sub-folders, by path; not those that are being made."""
+    """Return every run in a folder and its subfolders, by path, except those being created."""
     found = (path.parent for path in sorted(folder.rglob(SETTINGS)))
     return [RunDirectory(path) for path in found if not any(map(is_temporary, path.parts))]

@@ -1,10 +1,6 @@
-"""Model, data, cost and method built from settings.
+"""Build data, model, cost and method from the settings of a run.
 
-The features of a table: its columns with all of their inputs; and what moving one costs.
-
-The network of a run. A user's own file is never executed unless it is named again.
-
-From settings to what they name: data, cost, method, and Θ of certified training.
+A user's own model file is executed only if the caller names it again.
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ from certus.training.certified import CertifiedTraining
 
 @dataclass(frozen=True)
 class Feature:
-    """A column of a table, and where it is among the inputs.
+    """A column of a table and its inputs.
 
     Attributes:
         columns: a number has one, a date three (day and season), a category one for each value.
@@ -64,7 +60,7 @@ class Feature:
 
 
 def features_of(data: SplitDataset, option: str = "run") -> list[Feature]:
-    """The features of a table: its columns, each with all inputs that were made of it."""
+    """Return the features of a table: its columns, each with all inputs that encode it."""
     if data.feature_names is None:
         rule = "be on a table" if option == "run" else "be left out but for a table"
         raise ArgumentError(f"`{option}` must {rule}, whose features have names; got {data.name}.")
@@ -82,14 +78,14 @@ def features_of(data: SplitDataset, option: str = "run") -> list[Feature]:
 
 
 def named_feature(data: SplitDataset, name: str, option: str = "feature") -> Feature:
-    """The feature of that name."""
+    """Return the feature with a name."""
     known = {one.name: one for one in features_of(data, "run" if option == "feature" else option)}
     require(name in known, option, f"be one of {', '.join(known)}", repr(name))
     return known[name]
 
 
 def priced_cost(data: SplitDataset, prices: Mapping[str, float]) -> Cost:
-    """Squared L2, weighted where the data have features of different kinds, times a price for some of them.
+    """Squared L2, weighted if features are of different types, with prices for some of them.
 
     Args:
         prices: of a move by one standard deviation, of another category, or of a gap; ∞ freezes. Others
@@ -112,7 +108,7 @@ def priced_cost(data: SplitDataset, prices: Mapping[str, float]) -> Cost:
 
 
 def load_model(run: RunDirectory, *, model: str | None = None) -> nn.Module:
-    """The trained network of a complete run, in eval mode.
+    """Load the trained network of a complete run, in eval mode.
 
     Args:
         model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
@@ -124,7 +120,7 @@ def load_model(run: RunDirectory, *, model: str | None = None) -> nn.Module:
 
 
 def rebuild_model(run: RunDirectory, settings: Settings, data: SplitDataset, given: str | None) -> nn.Module:
-    """The network of a run. A user's own file is never executed unless it is named again."""
+    """Build the network of a run. A user's own file is executed only if it is named again."""
     if not has_own_file(settings):
         rule = f"be left out: the run's own, {settings.model}, is no file"
         require(given in (None, settings.model), "model", rule, given)

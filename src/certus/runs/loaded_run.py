@@ -1,13 +1,9 @@
-"""A completed run opened for use, and its held-out samples.
+"""Completed runs opened for use, and checks that samples are held out.
 
-A confidence is worth nothing on data that the network was fitted to: which samples a run has never
-trained on.
-
-The splits of a run are told apart by their row numbers, which the run recorded. Other data are compared row
-by row, by a hash of the inputs, whatever their targets: one equal row is enough to refuse. (Equal rows can be
-honest coincidences, in tables of few categories; then the splits of the run itself are the way.)
-
-A complete run, opened for use: its network, its loss, its data and the geometry it was trained with.
+A confidence requires samples that the network was not fitted to. The splits of a run are distinguished by
+their recorded row numbers. Other data are compared row by row, by a hash of the inputs regardless of
+targets: one equal row is refused. In tables with few categories equal rows can be coincidences; use the
+splits of the run itself there.
 """
 
 from __future__ import annotations
@@ -35,13 +31,13 @@ from certus.storage.files import RunError
 
 
 def row_hashes(data: Samples) -> list[bytes]:
-    """sha256 of every row's input, whatever precision it is stored in, and whatever its label is called."""
+    """Return the SHA-256 of every input in double precision."""
     rows = (data.inputs.detach().cpu().double().flatten(1) + 0.0).numpy()  # −0 becomes 0
     return [hashlib.sha256(row.tobytes()).digest() for row in rows]
 
 
 def named_split(data: SplitDataset, name: str) -> Samples:
-    """One of the splits of a data set, or of its later samples; "all" is train, calibration and test."""
+    """Return a split or a later sample of a data set by name; "all" is train, calibration and test."""
     known = {"train": data.train, "calibration": data.calibration, "test": data.test, **data.later}
     require(name in known or name == "all", "split", f"be one of {', '.join(known)}, all", repr(name))
     if name != "all":
@@ -52,7 +48,7 @@ def named_split(data: SplitDataset, name: str) -> Samples:
 
 
 def check_holdout(trained: LoadedRun, data: Samples | str, *, raw: bool = False) -> None:
-    """Raise unless the run has trained on none of these samples.
+    """Raise unless the run was trained on none of these samples.
 
     Args:
         data: the name of a split of the run's own data, or other samples.
@@ -82,7 +78,7 @@ def check_holdout(trained: LoadedRun, data: Samples | str, *, raw: bool = False)
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """What a run directory holds, rebuilt.
+    """A completed run: network, loss, data, cost and domain.
 
     Attributes:
         loss: the trained network, in eval mode, with the criterion it was trained with.
@@ -107,7 +103,7 @@ class LoadedRun:
 
     @property
     def wrm(self) -> WRM:
-        """The WRM that the run was trained with, at its final γ, solved with care."""
+        """WRM at the final γ of the run, with an accurate maximizer."""
         if self.gamma is None:
             raise ArgumentError(
                 f"`{self.run.path}` must be a run of wrm; it was trained by {self.settings.method}."
@@ -117,7 +113,7 @@ class LoadedRun:
 
 
 def open_run(run: RunDirectory, *, model: str | None = None) -> LoadedRun:
-    """A complete run, checked against its data.
+    """Open a completed run, checked against its data.
 
     Args:
         model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
@@ -143,7 +139,7 @@ def open_run(run: RunDirectory, *, model: str | None = None) -> LoadedRun:
 
 
 def load_run(path: str | Path, *, model: str | None = None, data: str | None = None) -> LoadedRun:
-    """A complete run: its network, its data and its settings. This is ``certus.load``.
+    """Load a completed run with its network, data and settings. This is ``certus.load_run``.
 
     Args:
         model: the run's own ``FILE.py:FACTORY``, if it has one: it is executed.
@@ -153,8 +149,7 @@ def load_run(path: str | Path, *, model: str | None = None, data: str | None = N
 
 
 def recorded_rho_hat(run: RunDirectory, norm: float) -> float | None:
-    """ρ̂ of a complete WRM run whose cost is the square of this norm, as its training measured it; None for
-    others."""
+    """Return ρ̂ of a completed WRM run whose cost is the square of this norm; None for others."""
     result = _result(run)
     try:
         balls = deserialize(run.record.cost).attack_ball(deserialize(run.record.domain))
@@ -164,8 +159,8 @@ def recorded_rho_hat(run: RunDirectory, norm: float) -> float | None:
 
 
 def training_rho(run: RunDirectory) -> tuple[float, str] | None:
-    """ρ that a complete run was trained for, and where it comes from: the requested one, else the measured ρ̂;
-    None for methods without one."""
+    """Return the ρ of a completed run and its source: the requested ρ, else the measured ρ̂; None for
+    methods without one."""
     result, requested = _result(run), read_settings(run).rho
     if requested is not None:
         return requested, "the rho that the run was trained for"

@@ -1,10 +1,7 @@
-"""Predictions of a run for new rows, and export of its network.
+"""Predictions for new rows with proven radii, and export of the network.
 
-What a run says of new rows: labels, probabilities, and how far each may move before its label can change.
-
-The radius of a row is proven: no input nearer than that, in the norm of the run's cost, gets another label.
-
-A trained network as a file of torch.export: plain operations, for programs that know nothing of certus.
+The radius of a row is proven: no input nearer than that, in the norm of the run's cost, has another label.
+An exported network is a file of torch.export, which needs no certus to run.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ class Predictions:
 
 
 def read_rows(trained: LoadedRun, spec: str) -> NewRows:
-    """Rows of a file, or of any data set, as the run's network sees them.
+    """Read a file, or any data set, in the encoding of the run.
 
     Args:
         spec: a CSV or Parquet file, or a data set as ``load`` takes it.
@@ -87,7 +84,7 @@ def predict_rows(trained: LoadedRun, rows: NewRows, reach: float | None) -> Pred
 
 
 def _radii(trained: LoadedRun, inputs: Tensor, reach: float) -> Tensor:
-    """(n,) no input nearer than this gets another label."""
+    """Return (n,) proven radii: no nearer input has another label."""
     certificate = certify(
         trained.loss.model,
         (inputs, None),
@@ -108,7 +105,7 @@ _CLOSE = 1e-6
 
 
 def export_model(model: nn.Module, inputs: Tensor, path: Path) -> float:
-    """Write the network for batches of any size, read it again, and compare both on these inputs.
+    """Export the network for any batch size, reload it, and compare both on these inputs.
 
     Returns: the largest difference of an output, relative to 1 + its size; at most 10⁻⁶.
     """

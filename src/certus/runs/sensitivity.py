@@ -1,10 +1,9 @@
-"""Which features a run is fragile in: what happens if one moves, and nothing else.
+"""Sensitivity of a run to single features: brackets where only one feature moves.
 
-A number moves in the natural cost of the table with a mask: only its own inputs may move, by ρ in the mean.
-A date moves with its season: the proven side grants what so many days cost at most, and the attained side
-keeps to these days. A missing value stays missing. A category is changed in a share of the rows, and every
-value of it is tried. Prices that the run was trained with are left out: how far a feature moves is asked in
-its own units, frozen ones too.
+A number moves in the default cost of the table, masked to its own inputs, by ρ in the mean. A date moves
+with its season: the upper bound allows the largest cost of that many days, the lower bound moves by these
+days exactly. A missing value stays missing. A category is changed in a share of the rows, to every other
+value. Prices of the run are ignored, so that frozen features can be examined in their own units.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from certus.runs.loaded_run import LoadedRun, named_split
 
 @dataclass(frozen=True)
 class FeatureSensitivity:
-    """One feature, moved alone by ρ; start: loss and error as they are."""
+    """Bracket of loss and error where one feature moves alone by ρ."""
 
     feature: Feature
     bracket: Bracket
@@ -38,13 +37,13 @@ class FeatureSensitivity:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """The larger, the more fragile: by what is proven of the error, then of the loss."""
+        """Sort key, larger for more sensitive features: upper bound of the error, then of the loss."""
         return (self.bracket.error_high or 0.0, self.bracket.loss_high)
 
 
 def cost_of_moving(data: SplitDataset, feature: Feature, by: float) -> float:
-    """ρ of a move by so much in root mean square, in the source's units; of a category, the share of rows
-    that change it."""
+    """Return ρ of a root mean square move in the source's units; for a category, the share of changed
+    rows."""
     require_number("by", by)
     if feature.category:
         require(by <= 1, "by", "be a share of the rows, at most 1, for a category", by)
@@ -53,14 +52,14 @@ def cost_of_moving(data: SplitDataset, feature: Feature, by: float) -> float:
 
 
 def _unit_cost(data: SplitDataset, feature: Feature) -> float:
-    """The cost of a move by one of the source's units; of a date by a day, at most: on the circle of the year
-    a chord is no longer than its arc."""
+    """Cost of a move by one unit of the source; for a date at most that of a day, since on the circle of
+    the year a chord is no longer than its arc."""
     prices = _unit_prices(data, feature)
     return prices[0] + (2 * math.pi / YEAR) ** 2 * max(prices[1:], default=0.0)
 
 
 def _unit_prices(data: SplitDataset, feature: Feature) -> list[float]:
-    """The cost of a move by one of the source's units in each input; of a date the day comes first."""
+    """Costs of a move by one unit of the source, in each input; the day of a date comes first."""
     encoding, columns = data.train.encoding, list(feature.columns)
     weights = torch.ones(len(columns)) if data.weights is None else data.weights[columns]
     scales = torch.tensor([feature.scale], dtype=torch.float64)
@@ -70,15 +69,15 @@ def _unit_prices(data: SplitDataset, feature: Feature) -> list[float]:
 
 
 def check_move_cost(name: str, value: float, rho: float) -> float:
-    """ρ, if there is one to certify at; raises ``ArgumentError`` about the value that it comes from."""
+    """Return ρ if it can be certified; raise ``ArgumentError`` about the value that it was derived from."""
     rule = f"be a move that costs from {LEAST:g} to {LARGEST:g}"
     require(LEAST <= rho <= LARGEST, name, rule, f"{value}, which costs {rho:g}")
     return rho
 
 
 def spread_cost(data: SplitDataset, split: Samples, feature: Feature, share: float) -> float:
-    """ρ of a move by this share of the feature's standard deviation in root mean square; of a category, of
-    its spread in the cost's norm."""
+    """Return ρ of a root mean square move by this share of the feature's standard deviation; for a
+    category, of its spread in the norm of the cost."""
     columns = list(feature.columns)
     variance = split.inputs[:, columns].double().var(0, correction=0)
     if not feature.category:
@@ -88,7 +87,7 @@ def spread_cost(data: SplitDataset, split: Samples, feature: Feature, share: flo
 
 
 def choose_subset(trained: LoadedRun, split: str, samples: int | None, seed: int) -> Subset:
-    """The rows that features are moved on."""
+    """Choose the rows on which features are moved."""
     data = named_split(trained.data, split)
     return Subset.of(data, f"{trained.data.name}@{split}", samples, seed=seed, stratify=True)
 
@@ -96,7 +95,7 @@ def choose_subset(trained: LoadedRun, split: str, samples: int | None, seed: int
 def move_feature(
     trained: LoadedRun, rows: Samples, feature: Feature, rho: float, attack_steps: int = 5
 ) -> FeatureSensitivity:
-    """The bracket of loss and error where only this feature moves.
+    """Bracket loss and error where only this feature moves.
 
     Args:
         rho: mean cost of the moves; of a category, the share of rows that change it.

@@ -1,4 +1,4 @@
-"""Carry out, or go on with, the training that a run directory describes.
+"""Start, train and resume runs.
 
 Everything is rebuilt from ``run.json``, so that a new run and a resumed one take the same path.
 """
@@ -54,7 +54,7 @@ def start_run(
     imported: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
     locking: bool = True,
 ) -> RunDirectory:
-    """A new run directory for these settings, before any training.
+    """Create the run directory for these settings, before any training.
 
     Args:
         sources: what building the network executed of the user's own code.
@@ -92,7 +92,7 @@ def start_run(
 
 
 def _own_code(model: str, sources: Sources | None) -> tuple[str | None, dict[str, str] | None]:
-    """sha256 of the user's own file, and of each module beside it that it imports."""
+    """Return checksums of the user's model file, and of the modules beside it that it imports."""
     if sources is None:
         return file_digest(model), None
     files, name = dict(sources.files), Path(model.rpartition(":")[0]).name

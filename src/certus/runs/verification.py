@@ -1,11 +1,7 @@
 """Verification: recompute a certificate and compare it with its file.
 
-What ``certus verify`` compares: a certificate as stated in a file, and as computed again.
-
-What ``certus verify`` compares of a certificate by smoothing: the file, and the same computed again.
-
-All noise is a function of the seed, so that the same network says the same again. On another number of
-threads its sums are taken in another order, and a noisy copy right on a boundary may fall on the other side.
+All noise is a function of the seed, so that smoothing repeats exactly. With another number of threads sums
+are taken in another order, and a noisy copy on a decision boundary may change its side.
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ class _Digests(Struct):
 
 
 class _Origin(Struct):
-    """What ``about`` says of the run, of the settings and of the files that a certificate came from."""
+    """Run, settings and digests of a certificate, from its ``about`` entry."""
 
     run: str
     settings: dict[str, Any]
@@ -55,7 +51,7 @@ class _Origin(Struct):
 
 @dataclass(frozen=True)
 class Statement:
-    """A certificate as its file has it.
+    """A certificate as stated in its file.
 
     Attributes:
         content: the JSON, without its digest.
@@ -71,7 +67,7 @@ class Statement:
 
     @staticmethod
     def read(file: Path) -> Statement:
-        """Raises ``CorruptFileError`` or ``ContradictionError`` for a file that cannot be true.
+        """Read a certificate; raise ``CorruptFileError`` or ``ContradictionError`` if it cannot be true.
 
         A certification that ends meanwhile exchanges both files: they are read again if the first changed.
         """
@@ -94,11 +90,11 @@ class Statement:
         return Statement(file, read_content(file), Path(origin.run), settings, _bytes(file.parent / TABLE))
 
     def other_problem(self, trained: LoadedRun) -> list[str]:
-        """Whether the run, or its data, is another than the one that was certified."""
+        """List digests of the run or its data that differ from those certified."""
         return changed_digests(self.content["about"], trained, self.settings)
 
     def differences(self, again: Certificate) -> list[str]:
-        """Every number and word of the file, and of the table beside it, that is another now."""
+        """List the entries of the file, and of the table beside it, that differ from a recomputation."""
         now, about = without_checksum(as_json(again)), self.content["about"]
         digests = now["about"]["digests"] | {"table": about["digests"]["table"]}
         same = {name: about[name] for name in CIRCUMSTANCES if name in about}
@@ -117,7 +113,7 @@ class Statement:
             return [*found, f"{TABLE}: it is no table: {reason}"]
 
     def remarks(self, again: Certificate) -> list[str]:
-        """What a reader of the outcome should know beside it."""
+        """List circumstances that a reader of the outcome should know."""
         found = other_versions(self.content["about"], again.about)
         if self.table is None:
             found.append(f"{TABLE} is absent: its rows were not compared")
@@ -125,7 +121,7 @@ class Statement:
 
 
 def certified_folder(file: Path, run: Path, weights: str) -> Path:
-    """The run that a certificate is about: beside it, or where it was.
+    """Find the run that a certificate is about: beside the certificate, or at the recorded path.
 
     A certificate in RUN/certificate belongs to RUN; one that was copied together with its run finds it next
     to its own folder. The recorded path comes last: a relative one depends on the current folder.
@@ -148,7 +144,7 @@ def _weights_of(place: Path) -> object:
 
 
 def changed_digests(about: dict[str, Any], trained: LoadedRun, settings: CertifySettings) -> list[str]:
-    """What of the problem, the weights, the samples and their source is not what was certified."""
+    """List which of problem, weights, samples and source differ from those certified."""
     return [
         f"digests.{name}: the {name} are not those that were certified"
         for name, value in fingerprint(trained, settings).items()
@@ -157,7 +153,7 @@ def changed_digests(about: dict[str, Any], trained: LoadedRun, settings: Certify
 
 
 def other_versions(stated: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Which versions of the bounds, of certus and of torch are others now."""
+    """List versions of the source code, of certus and of torch that differ."""
     return [
         f"{name.replace('_', ' ')} {stated.get(name)} made it; this is {now[name]}"
         for name in _VERSIONS
@@ -166,7 +162,7 @@ def other_versions(stated: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def _bytes(file: Path) -> bytes | None:
-    """What is in a file; None where there is none."""
+    """Content of a file; None if it does not exist."""
     try:
         return read_regular(file, MOST_TABLE)
     except FileNotFoundError:
@@ -180,7 +176,7 @@ _OWN = (*CIRCUMSTANCES, "numpy_version")
 
 @dataclass(frozen=True)
 class SmoothedStatement:
-    """A certificate by smoothing as its file has it; see ``Statement``."""
+    """A certificate by randomised smoothing as stated in its file; see ``Statement``."""
 
     content: dict[str, Any]
     run: Path
@@ -189,7 +185,7 @@ class SmoothedStatement:
 
     @staticmethod
     def read(file: Path) -> SmoothedStatement:
-        """Raises ``CorruptFileError`` or ``ContradictionError`` for a file that cannot be true."""
+        """Read a certificate; raise ``CorruptFileError`` or ``ContradictionError`` if it cannot be true."""
         certificate = SmoothedCertificate.load(file)
         about = certificate.about
         try:
@@ -203,17 +199,17 @@ class SmoothedStatement:
         return SmoothedStatement(content, Path(origin.run), settings, noisy)
 
     def other_problem(self, trained: LoadedRun) -> list[str]:
-        """Whether the run, or its data, is another than the one that was certified."""
+        """List digests of the run or its data that differ from those certified."""
         return changed_digests(self.content["about"], trained, self.settings)
 
     def differences(self, again: SmoothedCertificate) -> list[str]:
-        """Every number and word of the file that is another now."""
+        """List the entries of the file that differ from a recomputation."""
         now, about = without_checksum(again.as_json()), self.content["about"]
         now["about"] = now["about"] | {name: about[name] for name in _OWN if name in about}
         return differences(_plain(self.content), _plain(now))
 
     def remarks(self, again: SmoothedCertificate) -> list[str]:
-        """What a reader of the outcome should know beside it."""
+        """List circumstances that a reader of the outcome should know."""
         about = self.content["about"]
         found = other_versions(about, again.about)
         if (threads := about.get("threads")) != again.about["threads"]:
@@ -225,7 +221,7 @@ class SmoothedStatement:
 
 
 def is_smoothed(file: Path) -> bool:
-    """Whether a file is, or was, a certificate by smoothing."""
+    """Whether a file is a certificate by randomised smoothing."""
     try:
         content = read_json(file)
     except RunError:
@@ -234,7 +230,7 @@ def is_smoothed(file: Path) -> bool:
 
 
 def _plain(content: Any) -> Any:
-    """Tuples as the lists that JSON makes of them."""
+    """Replace tuples by lists, as JSON does."""
     if isinstance(content, dict):
         return {name: _plain(each) for name, each in content.items()}
     return [_plain(each) for each in content] if isinstance(content, list | tuple) else content

@@ -1,1 +1,1 @@
-"""Files that execute nothing when they are read: JSON, tensors, seals and locks."""
+"""Files that execute no code when they are read: JSON, tensors, checksums and locks."""

@@ -40,11 +40,11 @@ class RunError(CertusError):
 
 
 class CorruptFileError(RunError):
-    """A file is not what certus wrote: it was damaged, or altered."""
+    """A file was damaged or altered since certus wrote it."""
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file, read by ``parse_json``."""
+    """Read a JSON file strictly; see ``parse_json``."""
     try:
         return parse_json(read_regular(path, MOST_JSON).decode())
     except OSError as reason:
@@ -154,7 +154,7 @@ def _schema(kind: type[Any]) -> type[msgspec.Struct]:
 
 
 def _readable(reason: msgspec.ValidationError) -> str:
-    """The message of msgspec, "Expected `int`, got `str` - at `$.epochs`", with the entry first."""
+    """Rewrite a message of msgspec, "Expected `int`, got `str` - at `$.epochs`", with the entry first."""
     message, _, place = str(reason).partition(" - at `$")
     name = place.rstrip("`").lstrip(".")
     return f"`{name}` is wrong: {message}." if name else f"{message}."
@@ -168,7 +168,7 @@ class _Readable(Protocol):
 
 
 def open_regular(path: Path, most: int | None = None) -> BinaryIO:
-    """A regular file, open for reading; raises ``OSError`` for anything else.
+    """Open a regular file for reading; raise ``OSError`` for anything else.
 
     Args:
         most: refuse a file of more bytes.
@@ -195,7 +195,7 @@ def open_regular(path: Path, most: int | None = None) -> BinaryIO:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """All bytes of a regular file of at most so many; raises ``OSError`` for anything else."""
+    """Read a regular file of limited size; raise ``OSError`` for anything else."""
     with open_regular(path, most) as stream:
         content = read_up_to(stream, most + 1)
     if len(content) > most:  # a file of the system, whose size is said to be 0, or one that grows
@@ -204,7 +204,7 @@ def read_regular(path: Path, most: int) -> bytes:
 
 
 def read_up_to(stream: _Readable, count: int) -> bytes:
-    """The next bytes, fewer at the end. Memory is taken for those that there are, not for those asked for."""
+    """Read at most ``count`` bytes. Memory is allocated for bytes that exist, not for ``count``."""
     parts = []
     while count > 0 and (part := stream.read(min(count, _CHUNK))):
         parts.append(part)

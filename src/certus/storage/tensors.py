@@ -1,4 +1,4 @@
-"""Files of tensors that can be trusted: safetensors with a digest, which never execute code when read."""
+"""Files of tensors: safetensors with a checksum, which execute no code when they are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from certus.storage.write import write_atomically
 
 
 def digest(tensors: dict[str, Tensor], note: str = "") -> str:
-    """sha256 over names, types, shapes and bytes, and over a text."""
+    """SHA-256 of names, types, shapes and bytes of tensors, and of a text."""
     state = hashlib.sha256(note.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
@@ -36,7 +36,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], note: object = None) ->
 
 
 def load_tensors(path: Path, *, require_digest: bool = True) -> tuple[dict[str, Tensor], Any]:
-    """Tensors and note of a file; raises ``RunError`` if it is missing, corrupt or pickled.
+    """Read tensors and note; raise ``RunError`` if the file is missing, corrupt or pickled.
 
     Args:
         require_digest: False accepts safetensors that others have written.

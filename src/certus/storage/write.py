@@ -1,19 +1,11 @@
 """Atomic writing of files and of groups of files, with locks and checksums.
 
-Files that a reader never sees half of, whatever happens to the writer.
+A group of files is written as a transaction: into a temporary folder, which is then renamed to ``.complete``.
+From there on the files will be put into place, by this process or by the next one that holds the lock. The
+last file, the commit marker, is absent while the others are exchanged.
 
-One process at a time in a folder.
-
-Several files that belong to each other: whoever sees the last of them sees all of one writing.
-
-They are written into a folder of their own, which then gets the name ``.complete``: from there on, whatever
-happens, they will be put into their places, by this process or by the next one that holds the lock. The last
-file, which names or seals the others, is away while they are exchanged.
-
-JSON documents with a digest of their own.
-
-It finds damage: a flipped bit, a number edited by hand, half of a merge. Whoever forges a document can write
-a new digest, too; against forgery only computing again counts.
+A checksum reveals damage: a flipped bit, a number edited by hand, half of a merge. A forger can write a
+new checksum; against forgery only recomputing helps.
 """
 
 from __future__ import annotations
@@ -44,14 +36,15 @@ _counts = itertools.count()
 
 
 class WriteError(RunError):
-    """A file cannot be written; the message says which, why, and what became of the old one."""
+    """A file cannot be written; the message names the file, the reason and the fate of the old content."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file by new content, or leave it as it was.
 
-    Written beside it, flushed to the disk, then renamed: a crash, a kill or a full disk leaves either the
-    old file or the new one. A link is followed, and what is no file is never replaced.
+    The content is written to a temporary file, flushed to the disk and renamed: after a crash, a kill or
+    on a full disk either the old file or the new one is there. Links are followed; only regular files are
+    replaced.
     """
     target = resolve_target(path)
     remove_stale_temporaries(target.parent, target.name)
@@ -74,12 +67,12 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Replace a JSON file."""
+    """Replace a JSON file atomically."""
     write_atomically(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
 def resolve_target(path: Path) -> Path:
-    """The file that the path means, at the end of all links; raises ``WriteError`` for what is no file."""
+    """Follow all links to the file to be replaced; raise ``WriteError`` unless it is a regular file."""
     target = Path(os.path.realpath(path))
     try:
         mode = target.stat().st_mode
@@ -98,22 +91,22 @@ def _words(mode: int) -> str:
 
 
 def temporary_path(target: Path) -> Path:
-    """A new name in the same folder that says whose it is, so that somebody else can tell when nobody's."""
+    """Return a temporary path that encodes host and PID, so that stale files can be detected."""
     return target.with_name(f".{_label(target.name)}.{_HOST}-{os.getpid()}-{next(_counts)}.tmp")
 
 
 def _label(name: str) -> str:
-    """The name of a file, unless its temporary would have one too long for a file system."""
+    """Name of a file, shortened to a hash if the temporary name would be too long for a file system."""
     return name if len(os.fsencode(name)) <= 200 else f"{zlib.crc32(os.fsencode(name)):08x}"
 
 
 def is_temporary(name: str) -> bool:
-    """Whether it is a name of ``temporary_path``."""
+    """Whether a name was made by ``temporary_path``."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def remove_stale_temporaries(folder: Path, name: str | None = None, *, locked: bool = False) -> None:
-    """Remove what killed processes have left unfinished in a folder: of one file, or of all.
+    """Remove temporary files of killed processes from a folder: of one file, or of all.
 
     Args:
         locked: nobody else writes into the folder, so that what processes of other machines left goes, too.
@@ -161,13 +154,13 @@ class LockError(RunError):
 
 
 class NoLockError(RunError):
-    """A folder cannot be locked at all; the message offers ``--no-lock``."""
+    """The file system has no locks; the message offers ``--no-lock``."""
 
 
 class RunLock:
-    """Held from ``with`` to its end; the system releases it when the process dies, however it dies.
+    """Lock of a folder, held in a ``with`` block; the system releases it when the process ends.
 
-    Whoever holds it sweeps away what killed processes have left unfinished.
+    On entry, temporary files of killed processes are removed.
 
     Args:
         locking: False leaves the lock alone, where the system has none.
@@ -223,14 +216,14 @@ class RunLock:
 
 
 def _system_lock(path: Path) -> BaseFileLock:
-    """A lock that the system drops with its holder: a file alone would outlive a killed process."""
+    """Lock that the system releases with its process; a plain lock file would outlive a killed one."""
     if issubclass(FileLock, SoftFileLock):
         raise NotImplementedError
     return FileLock(path, fallback_to_soft=False)
 
 
 def _owner(path: Path) -> str:
-    """Who holds the lock, where it can be read."""
+    """Process that holds the lock, if it can be read."""
     try:
         text = path.read_text(errors="replace").strip()
     except OSError:
@@ -243,7 +236,7 @@ _COMPLETE = ".complete"
 
 @contextlib.contextmanager
 def file_transaction(folder: Path, last: str, *, locking: bool = True) -> Iterator[Path]:
-    """A folder to write into; at the end of the block its files are in ``folder``, all at once.
+    """Yield a temporary folder; at the end of the block move its files into ``folder``, all at once.
 
     Args:
         last: the file that a reader looks for first, the only JSON file among them.
@@ -267,18 +260,18 @@ def file_transaction(folder: Path, last: str, *, locking: bool = True) -> Iterat
 
 
 def finish_transaction(folder: Path, last: str, *, locking: bool = True) -> None:
-    """Put into place what a killed process had written; waits for one that is alive."""
+    """Finish a transaction that a killed process left pending; wait for one in progress."""
     with RunLock(folder, locking=locking, waiting=_in_patience):
         _put_in_place(folder, last)
 
 
 def pending_transaction(folder: Path) -> Path:
-    """Where the files lie that are to be put into place; there is no such folder if there are none."""
+    """Folder of a pending transaction; it does not exist if there is none."""
     return folder / _COMPLETE
 
 
 def remove_files(folder: Path, names: Iterable[str]) -> None:
-    """Remove files that no longer belong to the rest."""
+    """Remove files of an earlier result."""
     for name in names:
         with contextlib.suppress(OSError):
             (folder / name).unlink()
@@ -303,7 +296,7 @@ def _put_in_place(folder: Path, last: str) -> None:
 
 
 def _in_patience() -> None:
-    """Others hold this lock for a moment only."""
+    """Wait silently: others hold this lock only briefly."""
 
 
 CHECKSUM = "sha256"
@@ -322,12 +315,12 @@ def add_checksum(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_checksum(content: dict[str, Any]) -> dict[str, Any]:
-    """The document without its digest."""
+    """Return a document without its checksum."""
     return {name: value for name, value in content.items() if name != CHECKSUM}
 
 
 def verify_checksum(content: dict[str, Any], name: object) -> None:
-    """Raise ``CorruptFileError`` unless the document has the digest that it was written with."""
+    """Raise ``CorruptFileError`` unless the document matches its checksum."""
     if CHECKSUM not in content:
         raise CorruptFileError(f"{name} is corrupt: it has no {CHECKSUM}.")
     if content[CHECKSUM] != add_checksum(content)[CHECKSUM]:
