@@ -95,7 +95,7 @@ class Torchattacks(Method):
 
 @contextmanager
 def _untouched(model: torch.nn.Module) -> Iterator[None]:
-    """Lend the model to a library: in eval mode, with frozen weights; then put all of it back.
+    """Run a library's code with the model in eval mode and its weights frozen, then restore both.
 
     Some libraries call ``backward()``, which would add to the gradients that a training step is about to use.
     """

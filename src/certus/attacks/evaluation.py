@@ -47,7 +47,7 @@ from certus.norms import L2, SUP, Lp
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with a confidence interval for the population that the samples were drawn from."""
+    """Estimate with a confidence interval for the population that the samples were drawn from."""
 
     value: float
     low: float
@@ -179,14 +179,14 @@ def evaluate(
 
 
 def _placed(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Values on the device of a weight, floating-point numbers in its precision."""
+    """Return values on the device of a weight, floating-point numbers in its precision."""
     if weight is None:
         return values
     return values.to(weight.device, weight.dtype if values.is_floating_point() else None)
 
 
 def check_model_loss(loss: object) -> None:
-    """Raise ``ArgumentError`` unless the loss tells its model, whose errors are counted."""
+    """Raise ``ArgumentError`` unless the loss has a model, whose errors are counted."""
     require(isinstance(loss, ModelLoss), "loss", "be a ModelLoss, whose model is attacked", type(loss))
 
 
@@ -211,7 +211,7 @@ def worst_of(evaluations: Sequence[Evaluation]) -> Evaluation:
 
 
 def wilson(count: int, total: int, confidence: float = 0.95) -> Interval:
-    """A share with Wilson's score interval, which is sensible at 0 and 1 too.
+    """Return a proportion with Wilson's score interval, which is sensible at 0 and 1 too.
 
     >>> interval = wilson(0, 100)
     >>> interval.low, round(interval.high, 4)
@@ -232,7 +232,7 @@ def wilson(count: int, total: int, confidence: float = 0.95) -> Interval:
 
 
 def normal_interval(values: Tensor, confidence: float = 0.95) -> Interval:
-    """A mean with its interval from the normal approximation."""
+    """Return a mean with its interval from the normal approximation."""
     require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
     require(len(values) > 0, "values", "not be empty", f"{len(values)} values")
     values = values.cpu().double()
@@ -243,13 +243,13 @@ def normal_interval(values: Tensor, confidence: float = 0.95) -> Interval:
 
 
 def _normal_quantile(confidence: float) -> float:
-    """The z of a two-sided normal interval."""
+    """Return the z of a two-sided normal interval."""
     return float(ndtri((1 + confidence) / 2))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of one model's error (or loss, in regression) minus the other's, with a paired interval."""
+    """Paired difference of two models' error rates, or mean losses in regression, with its interval."""
 
     of: str
     value: float
@@ -258,11 +258,11 @@ class Difference:
 
 
 def paired_differences(one: Evaluation, other: Evaluation, confidence: float = 0.95) -> Difference:
-    """``one`` minus ``other``; negative where ``one`` does better.
+    """Return ``one`` minus ``other`` on the same samples; negative where ``one`` does better.
 
-    What both models find hard cancels. For losses the interval is the normal one of the mean of per-sample
-    differences. For errors half a sample is added to each of the four cells of the table first (Agresti and
-    Min). Otherwise the interval would claim to be certain where no sample tells the models apart.
+    Samples that are hard for both models cancel. For losses the interval is the normal one of the mean of
+    per-sample differences. For errors half a sample is added to each of the four cells of the table first
+    (Agresti and Min), or the interval would have length 0 where the models agree on every sample.
     """
     same = one.losses.shape == other.losses.shape
     require(same, "other", "be of the same samples", f"{len(other.losses)} samples, not {len(one.losses)}")
@@ -273,7 +273,7 @@ def paired_differences(one: Evaluation, other: Evaluation, confidence: float = 0
 
 
 def _paired_shares(one: Tensor, other: Tensor, confidence: float) -> Interval:
-    """The difference of two shares of the same samples, (n,) bool each."""
+    """Return the difference of two proportions of the same samples, (n,) bool each."""
     require(0 < confidence < 1, "confidence", "lie between 0 and 1", confidence)
     only_one, only_other = int((one & ~other).sum()), int((other & ~one).sum())
     count = len(one) + 2
@@ -284,7 +284,7 @@ def _paired_shares(one: Tensor, other: Tensor, confidence: float) -> Interval:
 
 
 def fair_epsilon(wrm: WRM, loss: AnyLoss, data: Samples, norm: float, batch_size: int = 256) -> float:
-    """The ε that gives an attack in the norm p the reach of this WRM on these data.
+    """Return the ε at which an attack in the norm p moves these data as far as this WRM does.
 
     >>> import torch
     >>> slope = torch.tensor([3.0, 4.0])
@@ -313,7 +313,7 @@ def _is_own(wrm: WRM, norm: float) -> bool:
 
 
 def typical_length(data: Samples, norm: float) -> float:
-    """C_p = E‖X‖_p, the unit of ε in the paper's figures.
+    """Return C_p = E‖X‖_p, the unit of ε in the paper's figures.
 
     >>> import torch
     >>> typical_length(Samples(torch.tensor([[3.0, 4.0], [0.0, 1.0]]), torch.tensor([0, 1])), norm=2.0)
@@ -339,7 +339,7 @@ _UNUSED = {"fgsm": ("restarts",), "bim": ("restarts",), "wrm": ("steps", "restar
 
 @dataclass(frozen=True)
 class Trial:
-    """One attack at one strength: ε for fgsm, bim and pgd, γ_adv for wrm. All that decides the result.
+    """Attack at one strength: ε for fgsm, bim and pgd, γ_adv for wrm; it decides the result.
 
     Attributes:
         step_size: None for the default, 2.5·ε/steps.
@@ -382,7 +382,7 @@ class Trial:
 
     @property
     def step_taken(self) -> float | None:
-        """The step size in the end; None for wrm, which finds its own."""
+        """Step size that is used; None for wrm, which chooses its own."""
         if self.attack == "wrm":
             return None
         assert self.epsilon is not None
@@ -392,13 +392,13 @@ class Trial:
 
     @property
     def strength(self) -> float:
-        """What a sweep varies."""
+        """Quantity that a sweep varies: γ for wrm, else ε."""
         strength = self.gamma if self.attack == "wrm" else self.epsilon
         assert strength is not None
         return strength
 
     def method(self, domain: Domain, cost: Cost, free: Tensor | None = None) -> Method:
-        """The attack itself, in the domain if it is clipped to it.
+        """Return the attack, in the domain if it is clipped.
 
         Args:
             free: the coordinates that may move; all when None.

@@ -71,7 +71,7 @@ class MinimumNormResult:
 
 @dataclass(frozen=True)
 class LargestPenalty:
-    """For each sample the largest γ_adv at which WRM as an attack makes the model err.
+    """Largest γ_adv of each sample at which WRM as an attack causes an error.
 
     Attributes:
         inputs, distance, success: as in ``MinimumNormResult``; the distance is in the cost's norm.
@@ -110,7 +110,7 @@ def minimum_norm_attack(
         largest: the largest distance to look at; twice the length of the longest input when None.
         steps, restarts: of each attack; rounds: of the bisection, each halving the bracket.
         seed: of the random starts; torch's own generator is left alone.
-        random_start: False begins at the inputs: then what is found depends on nothing but the input itself,
+        random_start: False begins at the inputs: then the result depends on nothing but the input itself,
             if ``largest`` is given.
         free: the coordinates that may move; see ``GradientAttack``.
     """
@@ -173,7 +173,7 @@ def largest_penalty(
 ) -> LargestPenalty:
     """Search for the largest γ_adv at which T_γ is misclassified, by bisection on log γ for each sample.
 
-    The ascent is local, so errors need not come in order of γ. What is found is *a* γ with an error next to
+    The ascent is local, so errors need not come in order of γ. The result is *a* γ with an error next to
     one without, starting from ``smallest`` and ``largest``. ``maximizer`` is the cost's own when None.
     """
     require(0 < smallest < largest < math.inf, "smallest", "be positive and below `largest`", smallest)
@@ -203,7 +203,7 @@ def largest_penalty(
 
 
 def _check(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> None:
-    """What would otherwise be noticed only if some sample is still to be attacked."""
+    """Check the arguments even if every sample is misclassified as it is."""
     check_model_loss(loss)
     check_batch(inputs, targets)
     labels = isinstance(targets, Tensor) and targets.dtype == torch.long and targets.dim() == 1
@@ -212,14 +212,14 @@ def _check(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> None:
 
 
 def _errs(loss: ModelLoss, inputs: Tensor, targets: Tensor) -> Tensor:
-    """(batch,) whether the model misclassifies; outputs that are not finite are no answer, so no error."""
+    """Return (batch,) whether the model misclassifies; outputs that are not finite count as no error."""
     with torch.no_grad(), loss_eval_mode(loss):
         outputs = loss.outputs(inputs)
     return (predicted(outputs) != targets) & torch.isfinite(outputs).flatten(1).all(1)
 
 
 def shorten(errs: Callable[[Tensor], Tensor], inputs: Tensor, moved: Tensor) -> Tensor:
-    """Go back along the straight line as far as the error lasts; a point that is no error stays where it is.
+    """Move back along the straight line as far as the error lasts; points without an error stay.
 
     ``errs`` says which of (batch, …) points are errors. Domains are convex: what lies between is in them.
     """
@@ -236,6 +236,6 @@ def shorten(errs: Callable[[Tensor], Tensor], inputs: Tensor, moved: Tensor) -> 
 
 
 def _shorten(loss: ModelLoss, inputs: Tensor, targets: Tensor, attack: GradientAttack) -> Tensor:
-    """Attack, and go back as far as the error lasts."""
+    """Attack, then move back as far as the error lasts."""
     moved = attack(loss, inputs, targets)
     return shorten(lambda points: _errs(loss, points, targets), inputs, moved)

@@ -29,7 +29,7 @@ _STEP = 2.5  # the default step is this times ε/steps: enough to cross the ball
 
 @dataclass(frozen=True, eq=False)
 class GradientAttack(Method):
-    """Moves each input by at most ε to raise its loss: ``attack(loss, inputs, targets) -> moved inputs``.
+    """Gradient attack within a ball of radius ε: ``attack(loss, inputs, targets) -> moved inputs``.
 
     Args:
         epsilon: the radius ε, a number or a (batch,) tensor of one for each sample.
@@ -75,7 +75,7 @@ class GradientAttack(Method):
             raise UnsupportedError(f"{self.domain} goes with the norm 2 only; got the norm {self.norm}.")
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
-        """The moved inputs, detached. Shapes (batch, …) → (batch, …)."""
+        """Return the moved inputs, detached. Shapes (batch, …) → (batch, …)."""
         check_batch(inputs, targets)
         check_loss(loss, targets)
         check_domain(inputs, self.domain)
@@ -103,7 +103,7 @@ class GradientAttack(Method):
     def _climb(
         self, loss: AnyLoss, origin: Tensor, targets: Tensor | None, radius: Tensor, length: Tensor
     ) -> Tensor:
-        """One run of all steps."""
+        """Run all steps once."""
         point = origin
         if self.random_start:
             point = self._keep(origin + self._freed(balls.uniform(origin, radius, self.norm)), origin, radius)
@@ -114,7 +114,7 @@ class GradientAttack(Method):
         return point
 
     def _keep(self, point: Tensor, origin: Tensor, radius: Tensor) -> Tensor:
-        """Inside the ball, then inside Z: the second cannot lead out of the first, since x₀ is in Z."""
+        """Project onto the ball, then onto Z, which cannot lead out of the ball since x₀ is in Z."""
         return self.domain.project(balls.retract(point, origin, radius, self.norm))
 
     def _freed(self, moves: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ class GradientAttack(Method):
 
 
 def _check_lengths(name: str, value: float | Tensor) -> None:
-    """A number, or one for each sample: finite and not negative."""
+    """Check one length, or one per sample: finite and not negative."""
     try:
         lengths = as_float64(value)
     except (TypeError, ValueError, RuntimeError):
@@ -136,7 +136,7 @@ def _check_lengths(name: str, value: float | Tensor) -> None:
 
 
 def _for_batch(name: str, value: float | Tensor, inputs: Tensor) -> Tensor:
-    """(batch,) the lengths in the inputs' own type."""
+    """Return (batch,) lengths in the inputs' dtype."""
     lengths = torch.as_tensor(value, dtype=inputs.dtype, device=inputs.device).detach()
     fits = lengths.dim() == 0 or len(lengths) == len(inputs)
     rule = f"be one number, or one for each of the {len(inputs)} inputs"
@@ -146,7 +146,7 @@ def _for_batch(name: str, value: float | Tensor, inputs: Tensor) -> Tensor:
 
 
 def default_step(epsilon: float, steps: int) -> float:
-    """The step size of BIM and PGD that name none: 2.5·ε/steps."""
+    """Return the default step size of BIM and PGD, 2.5·ε/steps."""
     return _STEP * epsilon / steps
 
 

@@ -18,12 +18,12 @@ from certus.norms import L2
 
 
 def check_norm(norm: float) -> None:
-    """Raise ``ArgumentError`` unless attacks know this p."""
+    """Raise ``ArgumentError`` unless attacks support this p."""
     require(norm in NORMS.values(), "norm", "be 1, 2 or inf", repr(norm))
 
 
 def steepest(gradient: Tensor, p: float) -> Tensor:
-    """argmax {⟨g, v⟩ : ‖v‖_p ≤ 1}, and 0 where g is 0. Shapes (batch, …) → (batch, …).
+    """Return argmax {⟨g, v⟩ : ‖v‖_p ≤ 1}, and 0 where g is 0. Shapes (batch, …) → (batch, …).
 
     >>> steepest(torch.tensor([[3.0, -4.0]]), 2.0), steepest(torch.tensor([[3.0, -4.0]]), 1.0)
     (tensor([[ 0.6000, -0.8000]]), tensor([[ 0., -1.]]))
@@ -40,7 +40,7 @@ def steepest(gradient: Tensor, p: float) -> Tensor:
 
 
 def steepest_step(point: Tensor, slope: Tensor, length: Tensor, p: float) -> Tensor:
-    """A step of so much along the steepest direction; entries of the slope that are not finite count as 0.
+    """Take a step of this length along the steepest direction; slopes that are not finite count as 0.
 
     >>> steepest_step(torch.zeros(1, 2), torch.tensor([[3.0, -4.0]]), torch.tensor([0.5]), 2.0)
     tensor([[ 0.3000, -0.4000]])
@@ -56,7 +56,7 @@ def steepest_step(point: Tensor, slope: Tensor, length: Tensor, p: float) -> Ten
 
 
 def project(offset: Tensor, radius: Tensor, p: float) -> Tensor:
-    """The nearest point of the ball, in L2. Shapes (batch, …) and (batch,) → (batch, …).
+    """Return the nearest point of the ball, in L2. Shapes (batch, …) and (batch,) → (batch, …).
 
     >>> project(torch.tensor([[3.0, -4.0]]), torch.tensor([2.0]), 1.0)
     tensor([[ 0.5000, -1.5000]])
@@ -70,7 +70,7 @@ def project(offset: Tensor, radius: Tensor, p: float) -> Tensor:
 
 
 def retract(point: Tensor, origin: Tensor, radius: Tensor, p: float) -> Tensor:
-    """The nearest point of the ball around ``origin``: origin + project(point − origin)."""
+    """Return the nearest point of the ball around ``origin``: origin + project(point − origin)."""
     offset = point - origin
     if p == 2:
         return torch.addcmul(origin, offset, per_sample(_shrinkage(offset, radius), offset), out=offset)
@@ -78,7 +78,7 @@ def retract(point: Tensor, origin: Tensor, radius: Tensor, p: float) -> Tensor:
 
 
 def uniform(like: Tensor, radius: Tensor, p: float) -> Tensor:
-    """Points drawn uniformly from the balls, by torch's own generator. Shapes (batch, …) → (batch, …)."""
+    """Draw points uniformly from the balls, by torch's own generator. Shapes (batch, …) → (batch, …)."""
     if p == math.inf:
         return per_sample(radius, like) * (2 * torch.rand_like(like) - 1)
     flat = like.flatten(1)
@@ -107,7 +107,7 @@ def _project_l1(offset: Tensor, radius: Tensor) -> Tensor:
 
 
 def _shrinkage(offset: Tensor, radius: Tensor) -> Tensor:
-    """(batch,) what to multiply by to be in the L2 ball: min(1, ε/‖δ‖₂)."""
+    """Return (batch,) the factor that projects onto the L2 ball, min(1, ε/‖δ‖₂)."""
     length = L2(offset)
     if _ordinary(radius) and bool(torch.isfinite(length.max())):
         return (radius / _safe(length)).clamp_max(1)
@@ -117,17 +117,17 @@ def _shrinkage(offset: Tensor, radius: Tensor) -> Tensor:
 
 
 def _ordinary(lengths: Tensor) -> bool:
-    """Whether entries whose squares vanish or overflow are of no account for vectors of these lengths."""
+    """Whether entries whose squares underflow or overflow are negligible for vectors of these lengths."""
     smallest = torch.finfo(lengths.dtype).tiny ** 0.4
     low, high = torch.aminmax(lengths)
     return bool(low > smallest) and bool(high < 1 / smallest)
 
 
 def _largest(flat: Tensor) -> Tensor:
-    """(batch, 1) the largest size, to divide by before squaring: tiny squares vanish, huge ones overflow."""
+    """Return (batch, 1) the largest entry; dividing by it first keeps squares from under- or overflowing."""
     return _safe(flat.abs().amax(1, keepdim=True))
 
 
 def _safe(lengths: Tensor) -> Tensor:
-    """Lengths to divide by: never 0."""
+    """Return lengths that are safe to divide by: never 0."""
     return lengths.clamp_min(torch.finfo(lengths.dtype).tiny)

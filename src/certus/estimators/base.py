@@ -54,7 +54,7 @@ from certus.training.metrics import clean_metrics
 
 
 def feature_spreads(inputs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(features,) means and standard deviations of weighted rows; 1 for a feature that never changes."""
+    """Return (features,) means and standard deviations of weighted rows; 1 for a constant feature."""
     mean = np.average(inputs, axis=0, weights=weights)
     spread = np.sqrt(np.average((inputs - mean) ** 2, axis=0, weights=weights))
     # Less than what rounding alone can make of a constant is no spread.
@@ -63,7 +63,7 @@ def feature_spreads(inputs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray
 
 
 def read_prices(prices: Any, spreads: np.ndarray, names: np.ndarray | None) -> np.ndarray:
-    """(features,) positive prices, ∞ for frozen features.
+    """Return (features,) positive prices, ∞ for frozen features.
 
     Args:
         prices: None, one number, one for each feature, or a mapping from names or positions of features;
@@ -100,7 +100,7 @@ def _position(key: Any, count: int, names: np.ndarray | None) -> int:
 
 
 def cost_of(prices: np.ndarray) -> Cost:
-    """The transport cost of (features,) prices.
+    """Return the transport cost of (features,) prices.
 
     >>> cost_of(np.array([1.0, np.inf]))(torch.tensor([[3.0, 0.0]]), torch.zeros(1, 2))
     tensor([9.])
@@ -117,7 +117,7 @@ def is_sizes(network: Any) -> bool:
 
 
 def make_network(network: Any, inputs: int, outputs: int, *, certified: bool, seed: int) -> nn.Module:
-    """A network in float64, with weights drawn from ``seed`` where they are not given."""
+    """Build a network in float64, with weights drawn from ``seed`` where they are not given."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if is_sizes(network):
@@ -160,7 +160,7 @@ def _called(factory: Any, inputs: int, outputs: int) -> nn.Module:
 
 @torch.no_grad()
 def fold_inputs(module: nn.Module, mean: Tensor, spread: Tensor) -> None:
-    """Let the network take x instead of (x − mean)/spread, in place."""
+    """Fold (x − mean)/spread into the first layer, in place."""
     first = next(part for part in module.modules() if isinstance(part, nn.Linear))
     first.weight.div_(spread)
     first.bias.sub_(first.weight @ mean)
@@ -168,14 +168,14 @@ def fold_inputs(module: nn.Module, mean: Tensor, spread: Tensor) -> None:
 
 @torch.no_grad()
 def fold_outputs(module: nn.Module, mean: float, spread: float) -> None:
-    """Let the network return m + s·F instead of F, in place."""
+    """Fold m + s·F into the last layer, in place."""
     last = [part for part in module.modules() if isinstance(part, nn.Linear)][-1]
     last.weight.mul_(spread)
     last.bias.mul_(spread).add_(mean)
 
 
 class EpochLines(Callback):
-    """Prints a line for some ten epochs, or for each from a level of 2 on."""
+    """Print a line for some ten epochs, or for each at level 2."""
 
     def __init__(self, level: int) -> None:
         self._level, self._every = level, 1
@@ -191,13 +191,12 @@ class EpochLines(Callback):
 
 
 class EarlyStopping(Callback):
-    """Ends the training when the loss on samples held out has not fallen for some epochs, and goes back to
-    the weights with which it was lowest."""
+    """Stop when the loss on held-out samples has not fallen for some epochs, and restore the best weights."""
 
     def __init__(self, held_out: Samples, criterion: Criterion, patience: int) -> None:
         self._data, self._criterion = held_out, criterion
         self._patience, self._best, self._since, self._epochs = patience, math.inf, 0, 0
-        self._kept: dict[str, Tensor] = {}
+        self._best_weights: dict[str, Tensor] = {}
 
     def on_train_start(self, state: TrainingState, epochs: int, steps: int | None) -> None:
         self._epochs = epochs
@@ -207,10 +206,10 @@ class EarlyStopping(Callback):
         self._since += 1
         if loss < self._best:
             self._best, self._since = loss, 0
-            self._kept = {name: value.clone() for name, value in state.model.state_dict().items()}
+            self._best_weights = {name: value.clone() for name, value in state.model.state_dict().items()}
         state.should_stop = self._since >= self._patience
         if state.should_stop or len(state.history) == self._epochs:
-            state.model.load_state_dict(self._kept)
+            state.model.load_state_dict(self._best_weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +232,7 @@ class WorstCase:
 
 @dataclass(frozen=True)
 class FeatureBracket:
-    """What moving one feature can do.
+    """Bracket of the worst case if one feature moves alone.
 
     Attributes:
         feature: its name.
@@ -257,7 +256,7 @@ def fragile(
     names: Sequence[str],
     by: float,
 ) -> list[FeatureBracket]:
-    """Brackets for each feature, by the loss that was attained, the largest first."""
+    """Return a bracket for each feature, by attained loss, the largest first."""
     require_number("by", by)
     inner = WeightedL2(torch.from_numpy(1 / spreads**2))
     brackets = []
@@ -276,7 +275,7 @@ _GRADIENTS = 5  # of one inner problem: more buy little on small networks
 
 
 class RobustEstimator(BaseEstimator):  # type: ignore[misc]
-    """Everything but what targets are; see its two kinds."""
+    """Base of ``RobustClassifier`` and ``RobustRegressor``: everything but the encoding of targets."""
 
     module_: nn.Module
 
@@ -285,21 +284,21 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _encoded(self, y: Any) -> Tensor:
-        """(n,) targets as the network is certified with them."""
+        """Return (n,) targets as the network sees them."""
 
     @abstractmethod
     def _decoded(self, targets: Tensor) -> np.ndarray:
-        """The reverse."""
+        """Return targets in the user's terms."""
 
     def _label_cost(self) -> LabelCost | None:
         return None
 
     def _emphasis(self, y: Any) -> np.ndarray | None:
-        """(n,) factors of the weights that follow from the targets; None for none."""
+        """Return (n,) factors of the sample weights by class; None without class weights."""
         return None
 
     def _rows(self, X: Any) -> Tensor:
-        """(n, features) float64 of data to be judged by the fitted network."""
+        """Return (n, features) float64 rows for the fitted network."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=np.float64, reset=False)
         return torch.from_numpy(np.array(rows))
@@ -310,7 +309,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
             return np.asarray(self.module_(rows).numpy())
 
     def _positive(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows, targets and weights of the samples that count at all."""
+        """Return rows, targets and weights of the samples with positive weight."""
         if sample_weight is not None and not np.asarray(sample_weight).any():
             raise ArgumentError("`sample_weight` must not be zero for all samples: nothing is left to learn.")
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
@@ -400,7 +399,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         require(isinstance(self.verbose, Integral), "verbose", "be 0, 1 or 2", repr(self.verbose))
 
     def _held_out(self, data: Samples, seed: int) -> tuple[Samples, EarlyStopping]:
-        """The samples to train on, and who watches the others."""
+        """Return the samples to train on, and early stopping by the others."""
         share = self.validation_fraction
         inside = isinstance(share, Real) and 0 < float(share) < 1
         require(inside, "validation_fraction", "lie between 0 and 1", repr(share))
@@ -459,7 +458,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
         return Samples(inputs, targets, counts)
 
     def worst_case(self, X: Any, y: Any, rho: float, *, sample_weight: Any = None) -> WorstCase:
-        """The worst distribution certificate within transport cost ρ of (X, y): moved rows with weights."""
+        """Return the worst distribution found within transport cost ρ of (X, y): moved rows with weights."""
         certificate = self.certify(X, y, rho, sample_weight=sample_weight)
         data, weights = certificate.worst_case_data(rho)
         return WorstCase(
@@ -474,7 +473,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
     def fragile_features(
         self, X: Any, y: Any, *, by: float = 0.1, sample_weight: Any = None
     ) -> list[FeatureBracket]:
-        """How bad it can get if one feature alone moves, for each feature; the most fragile first.
+        """Bracket the worst case if one feature moves alone, for each feature; the most fragile first.
 
         Args:
             by: how far it moves, in root mean square, in units of its ``feature_spreads_``.
@@ -501,7 +500,7 @@ class RobustEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 def _generator(random_state: Any) -> np.random.RandomState:
-    """The generator of a ``random_state``; for None a new one, so that NumPy's global one stays as it is."""
+    """Return the generator of a ``random_state``; a new one for None, not NumPy's global one."""
     if random_state is None:
         return np.random.RandomState()
     generator: np.random.RandomState = check_random_state(random_state)

@@ -21,13 +21,13 @@ from certus.losses import Criterion, CrossEntropy, SquaredError
 
 
 class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
-    """A classifier of rows with cross-entropy, trained on the worst case near each sample (alg:thealg).
+    """Classifier of rows with cross-entropy, trained on the worst case near each sample (alg:thealg).
 
     Args:
         gamma: γ, the price of a unit of transport cost in units of the loss; the smaller, the more robust.
         rho: instead of γ, how far the sample is moved: a mean *squared* distance. 0 trains plainly. 0.01 if
             neither is given: with the default prices, a tenth of a standard deviation.
-        certified: keep the network where the inner problem is *proven* to be concave (Proj_Θ).
+        certified: keep the network where the inner problem is *proven* to be concave (certified training).
         network: widths of hidden layers, () for a linear model; a ``torch.nn.Module``, which is copied and
             takes the rows as they are; or a function of ``inputs`` and ``outputs`` that makes one.
         feature_prices: p_j in c = Σ p_j (x_j − x₀_j)²: one for all, one for each feature, or a mapping from
@@ -43,7 +43,7 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
 
     Attributes:
         classes_: the labels.
-        module_: the network, in float64, of the rows as they come; ``certus.certify`` takes it.
+        module_: the network, in float64, of rows in their own units; ``certus.certify`` takes it.
         cost_, feature_prices_, feature_spreads_: the transport cost, its prices, and standard deviations.
         gamma_, rho_hat_: γ at the end, None if trained plainly, and how far the sample moves there
             (*estimated*).
@@ -95,7 +95,7 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustClassifier:
-        """Train on rows X, (n, features), with labels y; ``sample_weight`` says how much each counts."""
+        """Train on rows X, (n, features), with labels y; ``sample_weight`` weights the samples."""
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         X, y, weights = self._positive(X, y, sample_weight)
@@ -118,20 +118,20 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """(n, classes) outputs of the network; of two classes (n,) the second less the first."""
+        """Return (n, classes) outputs of the network; for two classes (n,) the second minus the first."""
         scores = self._outputs(X)
         return np.asarray(scores[:, 1] - scores[:, 0]) if scores.shape[1] == 2 else scores
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """(n, classes) the softmax of the network's outputs."""
+        """Return (n, classes) probabilities, the softmax of the network's outputs."""
         return np.asarray(torch.from_numpy(self._outputs(X)).softmax(1).numpy())
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """(n, classes) its logarithm."""
+        """Return (n, classes) log-probabilities."""
         return np.asarray(torch.from_numpy(self._outputs(X)).log_softmax(1).numpy())
 
     def predict(self, X: Any) -> np.ndarray:
-        """(n,) labels."""
+        """Return (n,) labels."""
         outputs = self._outputs(X)
         return np.asarray(self.classes_[outputs.argmax(1)])
 
@@ -158,7 +158,7 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]
 
 
 class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]
-    """A regression of one number on rows with the squared error, trained on the worst case near each sample.
+    """Regression of one number on rows with squared error, trained on the worst case near each sample.
 
     Its parameters and attributes are those of ``RobustClassifier`` where they make sense; γ is in units of
     the squared target. A squared error has no smoothness bound over all inputs, so that there is no
@@ -203,7 +203,7 @@ class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustRegressor:
-        """Train on rows X, (n, features), and numbers y; ``sample_weight`` says how much each counts."""
+        """Train on rows X, (n, features), and numbers y; ``sample_weight`` weights the samples."""
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         X, y, weights = self._positive(X, y.astype(np.float64), sample_weight)
         mean, spread = 0.0, 1.0
@@ -217,7 +217,7 @@ class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """(n,) numbers."""
+        """Return (n,) numbers."""
         outputs = self._outputs(X)
         return outputs.reshape(len(outputs))
 

@@ -39,7 +39,9 @@ def save_estimator(estimator: RobustClassifier | RobustRegressor, path: Path) ->
     note = {
         "format": _FORMAT,
         "kind": kind,
-        "parameters": {name: _told(name, value) for name, value in estimator.get_params(deep=False).items()},
+        "parameters": {
+            name: _as_json(name, value) for name, value in estimator.get_params(deep=False).items()
+        },
         "found": {name: serialize(getattr(estimator, name)) for name in _NUMBERS if name != "loss_curve_"},
         "loss_curve_": [float(loss) for loss in estimator.loss_curve_],
         "names": _listed(getattr(estimator, "feature_names_in_", None)),
@@ -49,10 +51,10 @@ def save_estimator(estimator: RobustClassifier | RobustRegressor, path: Path) ->
 
 
 def load_estimator(path: str | Path, network: Any = None) -> RobustClassifier | RobustRegressor:
-    """The fitted estimator that ``save`` has written.
+    """Load a fitted estimator from a file of ``save``.
 
     Args:
-        network: the module or function that the estimator was made with, if it was made with one.
+        network: the module or function of the estimator, if it has one.
     """
     path = Path(path)
     tensors, note = load_tensors(path)
@@ -69,7 +71,7 @@ def _restored(tensors: dict[str, Tensor], note: Any, network: Any) -> RobustClas
     if parameters["network"] is None:
         if network is None:
             raise ArgumentError(
-                "`network` must be given again: the estimator was made with code of your own."
+                "`network` must be given again: the estimator has a network of your own code."
             )
         parameters["network"] = network
     estimator = _KINDS[note["kind"]](**parameters)
@@ -96,8 +98,8 @@ def _restored(tensors: dict[str, Tensor], note: Any, network: Any) -> RobustClas
     return estimator
 
 
-def _told(name: str, value: Any) -> Any:
-    """A parameter as JSON; what is code, or a random state, is None."""
+def _as_json(name: str, value: Any) -> Any:
+    """Return a parameter as JSON; None for code and random states."""
     if name == "network":
         return [int(width) for width in value] if is_sizes(value) else None
     if name == "random_state" and not isinstance(value, int | np.integer):
@@ -105,10 +107,10 @@ def _told(name: str, value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, dict):
-        return {"pairs": [[_told("", key), _told("", one)] for key, one in value.items()]}
+        return {"pairs": [[_as_json("", key), _as_json("", one)] for key, one in value.items()]}
     if isinstance(value, list | tuple | np.ndarray):
         kind = "array" if isinstance(value, np.ndarray) else type(value).__name__
-        return {kind: [_told("", one) for one in np.asarray(value).tolist()]}
+        return {kind: [_as_json("", one) for one in np.asarray(value).tolist()]}
     return serialize(value)
 
 
@@ -124,7 +126,7 @@ def _read(value: Any) -> Any:
 
 
 def _listed(values: np.ndarray | None) -> dict[str, Any] | None:
-    """An array of labels or names, with its type."""
+    """Return an array of labels or names with its dtype, as JSON."""
     if values is None:
         return None
     plain = all(isinstance(value, str | int | float | bool) for value in values.tolist())

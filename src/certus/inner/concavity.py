@@ -44,12 +44,12 @@ class Curvature:
     status: Tensor
 
     def concave(self, gamma: float | Tensor, cost: Cost = _L2) -> Tensor:
-        """(batch,) bool: sγ > λ_max with the residual to spare; False where that is not settled."""
+        """Return (batch,) whether sγ > λ_max with the residual to spare; False where undecided."""
         threshold = cost.strong_convexity * penalties(gamma, self.largest.unsqueeze(1))
         return (self.largest + self.residual < threshold) & (self.status == Status.CONVERGED)
 
     def convex(self, gamma: float | Tensor, cost: Cost = _L2) -> Tensor:
-        """(batch,) bool: sγ ≤ λ_max. A Ritz value never exceeds λ_max, so this is settled, up to rounding."""
+        """Return (batch,) whether sγ ≤ λ_max; a Ritz value never exceeds λ_max, up to rounding."""
         threshold = cost.strong_convexity * penalties(gamma, self.largest.unsqueeze(1))
         return self.largest >= threshold
 
@@ -105,11 +105,11 @@ def largest_curvature(
 
 @dataclass(frozen=True)
 class ConcaveShare:
-    """How many samples of a data set are strongly concave, each at its own point: *estimated*.
+    """Share of samples at which f is strongly concave, each at its own point: *estimated*.
 
     Attributes:
         concave: samples with sγ > λ_max.
-        unresolved: samples that the estimate does not settle, or where the loss is not finite.
+        unresolved: samples that the estimate leaves undecided, or where the loss is not finite.
         count: all samples.
     """
 
@@ -133,7 +133,7 @@ def concave_share(
     max_products: int = 50,
     tolerance: float = 1e-3,
 ) -> ConcaveShare:
-    """The share of a data set at whose points ℓ − γc is strongly concave (the paper's 98%).
+    """Count the samples at whose points ℓ − γc is strongly concave (the paper's 98%).
 
     >>> bowl = lambda z: z[:, 0] ** 4                              # curvature 12 z²
     >>> concave_share(bowl, torch.tensor([[0.1], [1.0], [2.0]]), gamma=10.0)
@@ -159,7 +159,7 @@ def concave_share(
 
 
 def _lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tolerance: float) -> Curvature:
-    """Largest Ritz values of a symmetric operator on each sample, with full reorthogonalisation."""
+    """Return the largest Ritz value of a symmetric operator per sample, with full reorthogonalisation."""
     basis = [start / per_sample(L2(start), start)]
     diagonal: list[Tensor] = []
     beside: list[Tensor] = []
@@ -203,7 +203,7 @@ def _lanczos(product: Callable[[Tensor], Tensor], start: Tensor, steps: int, tol
 
 
 def _tridiagonal(diagonal: list[Tensor], beside: list[Tensor]) -> Tensor:
-    """(batch, k, k) symmetric matrices from k diagonal and k − 1 off-diagonal (batch,) entries."""
+    """Return (batch, k, k) symmetric matrices from k diagonal and k − 1 off-diagonal (batch,) entries."""
     matrix = torch.diag_embed(torch.stack(diagonal, 1))
     if beside:
         off = torch.diag_embed(torch.stack(beside, 1), offset=1)

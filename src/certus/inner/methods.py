@@ -1,7 +1,7 @@
 """Methods: how Algorithm 1 moves a batch before it takes its step (alg:thealg).
 
-ERM, FGSM, BIM, PGD and WRM differ in this and in nothing else, so training and evaluation have one path for
-all of them. A method of your own is a subclass with a ``__call__``, or any function of the same signature.
+ERM, FGSM, BIM, PGD and WRM differ in this alone, so training and evaluation have one path for all of them. To
+add a method, subclass ``Method`` with a ``__call__``, or pass any function of the same signature.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from certus.losses import AnyLoss
 
 @dataclass(frozen=True, eq=False)
 class Perturbation:
-    """A batch as a method leaves it.
+    """Batch that a method has moved.
 
     Attributes:
         inputs: (batch, …) moved, and detached.
         targets: those that belong to them; they move only under a label cost.
-        measured: what the method tells of each sample, by name, (batch,) each.
+        measured: per-sample quantities by name, (batch,) each.
     """
 
     inputs: Tensor
@@ -36,7 +36,7 @@ class Perturbation:
 
 
 class Penalty(Protocol):
-    """What a method that pays for moves tells of its γ; see ``WRM``."""
+    """Penalty γ of a method that pays for moves; see ``WRM``."""
 
     cost: Cost
     gamma_min: float
@@ -53,24 +53,24 @@ class Penalty(Protocol):
     def load_state_dict(self, state: dict[str, float | None]) -> None: ...
 
     def careful(self) -> Method:
-        """The same at the present γ, with an ascent that is good enough to measure ρ̂."""
+        """Return the method at the present γ, with an ascent that is precise enough to measure ρ̂."""
         ...
 
 
 class Method(ABC):
-    """Moves inputs against the loss: ``method(loss, inputs, targets) -> moved inputs``."""
+    """Method of training or attack: ``method(loss, inputs, targets) -> moved inputs``."""
 
     @abstractmethod
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
-        """(batch, …) → (batch, …), detached."""
+        """Return the moved inputs, detached. Shapes (batch, …) → (batch, …)."""
 
     def perturb(
         self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, weights: Tensor | None = None
     ) -> Perturbation:
-        """The same with targets and what was measured: unless a method knows better, squared L2 lengths.
+        """Move a batch, with its targets and measured quantities: by default squared L2 distances.
 
         Args:
-            weights: (batch,) how much each sample counts, for a method that takes means; all alike when None.
+            weights: (batch,) weights of the samples, for a method that takes means; all alike when None.
         """
         moved = self(loss, inputs, targets)
         move = moved - inputs
@@ -78,24 +78,24 @@ class Method(ABC):
 
     @property
     def penalty(self) -> Penalty | None:
-        """The γ of the method; None if it has none."""
+        """Penalty of the method; None if it has none."""
         return None
 
     @property
     def compares(self) -> str | None:
-        """What in it compares losses, which must then be the same at every look; None if nothing does."""
+        """Name of the part that compares losses, which must then be deterministic; None if there is none."""
         return None
 
     def train(self, mode: bool = True) -> Method:
-        """Training begins, or ends; a method with state moves it only in between."""
+        """Switch training mode, in which a method with state updates it."""
         return self
 
     def state_dict(self) -> dict[str, float | None]:
-        """What a checkpoint must keep."""
+        """Return the state for a checkpoint."""
         return {}
 
     def load_state_dict(self, state: dict[str, float | None]) -> None:
-        """Restore what ``state_dict`` returned."""
+        """Restore the result of ``state_dict``."""
         require(not state, "state", "be empty for a method without state", sorted(state))
 
 
@@ -114,7 +114,7 @@ class ERM(Method):
 
 @dataclass(frozen=True)
 class FunctionMethod(Method):
-    """A function as a method."""
+    """Method made of a function."""
 
     function: Callable[[AnyLoss, Tensor, Tensor | None], Tensor]
 
@@ -139,7 +139,7 @@ _MEANT = {
 
 
 def as_method(method: MethodLike | None, name: str = "method") -> Method:
-    """The method itself, a function made into one, and ERM for None.
+    """Return a method, one made of a function, or ERM for None.
 
     Args:
         name: of the caller's argument, for errors.

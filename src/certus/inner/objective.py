@@ -17,7 +17,7 @@ from certus.losses import AnyLoss, loss_and_slope
 
 @dataclass(frozen=True)
 class ObjectiveValue:
-    """The objective at a batch of points; the price of one gradient per sample.
+    """Objective at a batch of points, for one gradient per sample.
 
     Attributes:
         point: (batch, …).
@@ -95,7 +95,7 @@ class Objective:
         return replace(at, target=way.target, gain=way.gain)
 
     def measure(self, point: Tensor) -> ObjectiveValue:
-        """f and ∇ℓ alone, at the same price; the target is the point itself until someone asks the way."""
+        """Return f and ∇ℓ alone, at the same cost; the target is the point itself."""
         leaf = point.detach().requires_grad_()
         losses, slope = loss_and_slope(self.loss, leaf, self.targets)
         point = leaf.detach()

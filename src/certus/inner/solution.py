@@ -93,7 +93,7 @@ class InnerSolution:
 
 
 def assemble(parts: list[tuple[Tensor, InnerSolution]]) -> InnerSolution:
-    """One solution from parts, each with the places of its samples in the batch."""
+    """Join solutions of parts, each with the places of its samples in the batch."""
     order = torch.cat([places for places, _ in parts]).argsort()
     first = parts[0][1]
     whole: dict[str, Any] = {}

@@ -43,7 +43,7 @@ _RATE = 0.1
 
 
 class PenaltyControl:
-    """The state of γ: None until the first batch."""
+    """Controller of γ, which is None until the first batch."""
 
     def __init__(self, rho: float, gamma_min: float) -> None:
         for name, value in (("rho", rho), ("gamma_min", gamma_min)):
@@ -57,7 +57,7 @@ class PenaltyControl:
         return self.gamma is not None and self.gamma <= self.gamma_min
 
     def start(self, objective: Objective, weights: torch.Tensor | None = None) -> None:
-        """First guess: the γ that would be right if the loss were linear, at the price of one gradient.
+        """Set γ to its value for a linear loss, for one gradient per sample.
 
         A linear loss moves a point by δ/γ, δ its move at γ = 1, at a cost of c(δ)/γ².
         """
@@ -68,7 +68,7 @@ class PenaltyControl:
         self.gamma = max(guess, self.gamma_min)
 
     def update(self, solution: InnerSolution, weights: torch.Tensor | None = None) -> None:
-        """One step on log γ, from the mean transport cost of this batch over all processes."""
+        """Take one step on log γ, from the mean transport cost of this batch over all processes."""
         assert self.gamma is not None
         finite = torch.isfinite(solution.value) & torch.isfinite(solution.transport_cost)
         mean = _mean(solution.transport_cost, finite, weights)
@@ -93,7 +93,7 @@ _L2, _EVERYWHERE = SquaredL2(), Unbounded()
 
 
 class WRM(Method):
-    """Moves each input to (nearly) the maximiser T_γ: ``wrm(loss, inputs, targets) -> moved inputs``.
+    """Wasserstein risk minimisation: moves each input to (nearly) T_γ, ``wrm(loss, inputs, targets)``.
 
     Args:
         gamma: the penalty γ > 0: a number, or a (batch,) tensor of one penalty per sample.
@@ -183,11 +183,11 @@ class WRM(Method):
         return self.train(False)
 
     def state_dict(self) -> dict[str, float | None]:
-        """What a checkpoint must keep: the γ reached, if it moves."""
+        """Return the state for a checkpoint: γ, if it follows ρ."""
         return {} if self._control is None else {"gamma": self._control.gamma}
 
     def load_state_dict(self, state: dict[str, float | None]) -> None:
-        """Restore what ``state_dict`` returned."""
+        """Restore the result of ``state_dict``."""
         if state.keys() != self.state_dict().keys():
             expected = sorted(self.state_dict())
             raise ArgumentError(f"`state` must have the keys {expected}; got {sorted(state)}.")
@@ -205,8 +205,10 @@ class WRM(Method):
         return self
 
     def careful(self) -> WRM:
-        """The same at the present γ, with an ascent that is good enough to measure ρ̂. One that is good enough
-        to train with stops short of T_γ, and the cost comes out too low."""
+        """Return WRM at the present γ, with an ascent that is precise enough to measure ρ̂.
+
+        An ascent that is good enough for training stops short of T_γ, so that its cost is too low.
+        """
         assert self.gamma is not None
         return WRM(
             self.gamma,
@@ -219,7 +221,7 @@ class WRM(Method):
     def perturb(
         self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, weights: Tensor | None = None
     ) -> Perturbation:
-        """The ``onward`` points of ``solve``, its targets, and φ, c, gradients and convergence by sample."""
+        """Return the ``onward`` points of ``solve``, its targets, and φ, c, gradients and convergence."""
         solution = self.solve(loss, inputs, targets, weights=weights)
         measured = {
             "phi": solution.value,
@@ -230,7 +232,7 @@ class WRM(Method):
         return Perturbation(solution.onward, solution.targets, measured)
 
     def __call__(self, loss: AnyLoss, inputs: Tensor, targets: Tensor | None = None, /) -> Tensor:
-        """T̂_γ(inputs), detached: the ``onward`` points of ``solve``. Shapes (batch, …) → (batch, …)."""
+        """Return T̂_γ(inputs), detached: the ``onward`` points of ``solve``, of the same shape."""
         if self.label_cost is not None:
             raise UnsupportedError("With a `label_cost` labels move too: use `solve`, and its targets.")
         return self.solve(loss, inputs, targets).onward
@@ -245,18 +247,17 @@ class WRM(Method):
         callback: Callback | None = None,
         weights: Tensor | None = None,
     ) -> InnerSolution:
-        """Solve the inner problem for each sample. The model comes out as it went in.
+        """Solve the inner problem for each sample. The model is left as it was.
 
         Args:
             loss: ``(inputs, targets) -> (batch,)``, or ``(inputs) -> (batch,)`` without targets. It is
                 called with *some* samples of the batch at a time, and its models run in eval mode.
             inputs: (batch, …) points of Z.
-            targets: what belongs to them, or None.
+            targets: their targets, or None.
             curvature_bound: an upper bound L⁺ on the curvature of the loss in the cost's norm, if you
                 have one. Then ``gap`` is a bound as good as yours, wherever sγ > L⁺.
             callback: called as ``callback(step, point, value)`` while the ascent on the given labels runs.
-            weights: (batch,) how much each sample counts in the mean cost that γ follows; all alike when
-                None.
+            weights: (batch,) weights of the samples in the mean cost that γ follows; all alike when None.
         """
         check_batch(inputs, targets)
         check_loss(loss, targets)
@@ -297,7 +298,7 @@ class WRM(Method):
     def _over_labels(
         self, objective: Objective, solution: InnerSolution, label_cost: LabelCost
     ) -> InnerSolution:
-        """max over labels of φ_γ(x₀, y) − γ·price·1{y ≠ y₀}."""
+        """Return the maximum over labels of φ_γ(x₀, y) − γ·price·1{y ≠ y₀}."""
         given = objective.targets
         assert given is not None  # check_label_cost refuses the rest
         classes, price = label_cost.classes, label_cost.price
@@ -324,7 +325,7 @@ def robust_surrogate(
     maximizer: Maximizer | None = None,
     label_cost: LabelCost | None = None,
 ) -> Tensor:
-    """φ_γ(θ; z₀), one value per sample: *estimated*, from below, by a precise ascent.
+    """Return φ_γ(θ; z₀), one value per sample: *estimated*, from below, by a precise ascent.
 
     Differentiable in θ: ∇_θ φ_γ = ∇_θ ℓ(θ; T_γ) (lemma:smoothness), so ``.mean().backward()`` is a step
     of Algorithm 1. With gradients enabled this costs one more forward pass, in the model's present mode.
@@ -355,7 +356,7 @@ def transport_map(
     domain: Domain = _EVERYWHERE,
     maximizer: Maximizer | None = None,
 ) -> Tensor:
-    """T_γ(θ; z₀), where the worst case moves each sample: *estimated* by a precise ascent.
+    """Return T_γ(θ; z₀), where the worst case moves each sample: *estimated* by a precise ascent.
 
     Returns: tensor of the inputs' shape, detached.
 

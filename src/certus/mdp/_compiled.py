@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(function: F) -> F:
-    """The function, compiled at its first call; its machine code is kept beside the source file."""
+    """Return the function, compiled at its first call; its machine code is cached beside the source file."""
     try:
         import numba
     except ImportError:
@@ -31,7 +31,7 @@ def compiled(function: F) -> F:
 
 
 def warn_if_uncompiled() -> None:
-    """Say what would make a long loop fast."""
+    """Warn that a long loop runs uncompiled."""
     if importlib.util.find_spec("numba") is None:
         warnings.warn(
             "numba is not installed, so the simulator runs uncompiled, a hundred times slower: "

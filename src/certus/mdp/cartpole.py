@@ -22,7 +22,7 @@ START = 0.05  # every entry of the first state is uniform on ±START
 
 
 class CartPole(NamedTuple):
-    """The constants of the system; a named tuple, since compiled code accepts these.
+    """Constants of a cart-pole; a named tuple, since compiled code accepts these.
 
     Attributes:
         length: half of the pole's length, as in gymnasium.
@@ -41,7 +41,7 @@ class CartPole(NamedTuple):
     position_limit: float = 2.4
 
     def scaled(self, *, mass: float = 1.0, length: float = 1.0, gravity: float = 1.0) -> CartPole:
-        """The same system with the pole's mass and length and the gravity multiplied by these factors."""
+        """Return the system with the pole's mass and length and the gravity multiplied by these factors."""
         for name, factor in (("mass", mass), ("length", length), ("gravity", gravity)):
             require(0 < factor < math.inf, name, "be a positive and finite factor", factor)
         return self._replace(
@@ -53,7 +53,7 @@ ORIGINAL = CartPole()
 
 
 def variations(nominal: CartPole = ORIGINAL) -> dict[str, CartPole]:
-    """The paper's seven systems: mass and length changed by a factor 2, gravity by 5."""
+    """Return the paper's seven systems: mass and length changed by a factor 2, gravity by 5."""
     return {
         "original": nominal,
         "light": nominal.scaled(mass=1 / 2),
@@ -68,7 +68,7 @@ def variations(nominal: CartPole = ORIGINAL) -> dict[str, CartPole]:
 def advance(
     x: Real, speed: Real, angle: Real, spin: Real, push: Real, system: CartPole
 ) -> tuple[Real, Real, Real, Real]:
-    """One step of explicit Euler; ``push`` is +1 or −1, for a force to the right or to the left."""
+    """Take one step of explicit Euler; ``push`` is +1 or −1, for a force to the right or to the left."""
     total = system.pole_mass + system.cart_mass
     moment = system.pole_mass * system.length
     cosine, sine = np.cos(angle), np.sin(angle)
@@ -101,7 +101,7 @@ def _gymnasium() -> Any:
 
 
 def discretize_action(env: gymnasium.Env[Any, Any], choices: int) -> gymnasium.Env[Any, int]:
-    """The environment with a one-dimensional Box of actions cut down to ``choices`` equally spaced ones."""
+    """Return the environment with its one continuous action reduced to ``choices`` equally spaced ones."""
     gym = _gymnasium()
     require_count("choices", choices, least=2)
     space = env.action_space
@@ -115,7 +115,7 @@ def discretize_action(env: gymnasium.Env[Any, Any], choices: int) -> gymnasium.E
 def make_cartpole(
     system: CartPole = ORIGINAL, step_limit: int = STEP_LIMIT
 ) -> gymnasium.Env[np.ndarray, int]:
-    """gymnasium's CartPole-v1 with this physics, its limits and the paper's cap on an episode."""
+    """Return gymnasium's CartPole-v1 with this physics, its limits and the paper's cap on an episode."""
     require_count("step_limit", step_limit)
     env: gymnasium.Env[np.ndarray, int] = _gymnasium().make(
         "CartPole-v1", max_episode_steps=step_limit, disable_env_checker=True
@@ -127,7 +127,7 @@ def make_cartpole(
 def make_cartpoles(
     count: int, system: CartPole = ORIGINAL, step_limit: int = STEP_LIMIT
 ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-    """``count`` of them side by side, vectorised by gymnasium itself."""
+    """Return ``count`` cart-poles side by side, vectorised by gymnasium."""
     require_count("count", count)
     require_count("step_limit", step_limit)
     env: gymnasium.vector.VectorEnv[Any, Any, Any] = _gymnasium().make_vec(
@@ -138,7 +138,7 @@ def make_cartpoles(
 
 
 def set_physics(env: Any, system: CartPole) -> None:
-    """Give a cart-pole of gymnasium other constants, those it computed from the old ones included."""
+    """Set the constants of a gymnasium cart-pole, derived ones included."""
     env.gravity, env.masscart, env.masspole = system.gravity, system.cart_mass, system.pole_mass
     env.length, env.force_mag, env.tau = system.length, system.force, system.interval
     env.theta_threshold_radians, env.x_threshold = system.angle_limit, system.position_limit
@@ -147,7 +147,7 @@ def set_physics(env: Any, system: CartPole) -> None:
 
 
 def check_spaces(env: Any, columns: tuple[int, ...] | None, axes: int | None = None) -> int:
-    """Continuous observations of which ``columns`` exist, discrete actions: the number of these.
+    """Check for continuous observations and discrete actions; return the number of actions.
 
     Raises ``ArgumentError`` for other spaces; ``axes`` is the number of coordinates that are needed.
     """

@@ -51,14 +51,14 @@ class Replay:
         return min(self._written, len(self._states))
 
     def add(self, states: Any, actions: Any, following: Any, ended: Any) -> None:
-        """Some transitions, one per row."""
+        """Add transitions, one per row."""
         places = (self._written + np.arange(len(states))) % len(self._states)
         self._states[places], self._actions[places] = states, actions
         self._following[places], self._ended[places] = following, ended
         self._written += len(states)
 
     def draw(self, count: int, generator: np.random.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """``count`` transitions with replacement: (count, width), (count,), (count, width), (count,)."""
+        """Draw ``count`` transitions with replacement: (count, width), (count,), (count, width), (count,)."""
         places = generator.integers(len(self), size=count)
         states, following = self._states[places], self._following[places]
         return (
@@ -75,7 +75,7 @@ _QUICK = BarzilaiBorwein(tolerance=1e-2, max_gradients=4)
 
 @dataclass(frozen=True)
 class DeepTraining:
-    """What deep learning returns.
+    """Result of deep Q-learning.
 
     Attributes:
         policy: greedy in the slowly following Q⁻.
@@ -90,7 +90,7 @@ class DeepTraining:
 
 @dataclass(frozen=True)
 class DeepQLearning:
-    """The settings of a learner; ``fit`` runs it.
+    """Settings of a deep Q-learner; ``fit`` runs it.
 
     Args:
         reward: r of an observation.

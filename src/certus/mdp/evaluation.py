@@ -1,4 +1,4 @@
-"""How long policies keep the pole up: trials under other physics, and differences with intervals."""
+"""Evaluation of policies: trials of cart-pole under other physics, and means with intervals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trials:
-    """How episodes of cart-pole went.
+    """Results of cart-pole episodes.
 
     Attributes:
         lengths: (trials,) steps until the pole or the cart was beyond its limit, at most the step limit.
@@ -44,7 +44,7 @@ def episode_lengths(
     seed: int = 0,
     step_limit: int = STEP_LIMIT,
 ) -> NDArray[np.int64]:
-    """(trials,) the lengths of ``run_trials``."""
+    """Return (trials,) episode lengths of ``run_trials``."""
     return run_trials(policy, system, trials=trials, seed=seed, step_limit=step_limit).lengths
 
 
@@ -56,7 +56,7 @@ def run_trials(
     seed: int = 0,
     step_limit: int = STEP_LIMIT,
 ) -> Trials:
-    """Episodes on the simulated cart-pole, all side by side.
+    """Run episodes on the simulated cart-pole, all side by side.
 
     Equal seeds give equal first states, so that policies can be compared in pairs.
     """

@@ -20,7 +20,7 @@ from certus.storage.tensors import load_tensors, save_tensors
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """What a Q-network is made from.
+    """Shape of a Q-network.
 
     Args:
         actions: how many there are.

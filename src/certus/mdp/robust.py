@@ -166,14 +166,14 @@ def cell_model(covering: Covering, system: CartPole) -> CellModel:
 
 
 def value_at_start(values: Points, covering: Covering) -> float:
-    """The mean of V over the first states of an episode."""
+    """Return the mean of V over the first states of an episode."""
     start = np.random.default_rng(0).uniform(-START, START, (1000, 2))
     return float(values[covering.cells(start)].mean())
 
 
 @dataclass(frozen=True, eq=False)
 class RobustOptimum:
-    """What robust value iteration returns.
+    """Result of robust value iteration.
 
     Attributes:
         values: (states,) V.
@@ -219,7 +219,7 @@ def robust_optimum(
 def cartpole_optimum(
     rho: float, system: CartPole = ORIGINAL, discount: float = 0.99
 ) -> tuple[TabularPolicy, float]:
-    """The policy that is optimal within ρ on the cells of cart-pole, and its value there.
+    """Return the policy that is optimal within ρ on the cells of cart-pole, and its value there.
 
     Of the cells it is the optimum; of the system, whose cart has a position that the cells do not see, its
     value is *estimated*.

@@ -44,7 +44,7 @@ _UPRIGHT = AngleReward()
 
 
 class Landing(IntEnum):
-    """How the cell of a robust transition is found."""
+    """Rule for the cell of a robust transition."""
 
     ROUND = 1
     COVER = 2
@@ -70,7 +70,7 @@ class Decay:
 
 @dataclass(frozen=True)
 class Training:
-    """What tabular learning returns.
+    """Result of tabular Q-learning.
 
     Attributes:
         policy: greedy in the learnt Q.
@@ -86,7 +86,7 @@ class Training:
 
 @dataclass(frozen=True)
 class TabularQLearning:
-    """The settings of a learner; ``fit`` runs it.
+    """Settings of a tabular Q-learner; ``fit`` runs it.
 
     Args:
         covering: the cells, over the coordinates that the agent sees.
@@ -233,7 +233,7 @@ def cartpole_learner(
     landing: Landing = Landing.ROUND,
     episodes: int = 4000,
 ) -> TabularQLearning:
-    """The paper's agent: 30 cells for β up to where an episode ends, 15 for its rate, r = e^(−|β|)."""
+    """Return the paper's agent: 30 cells for β up to where an episode ends, 15 for its rate, r = e^(−|β|)."""
     limits = (system.angle_limit, SPIN_LIMIT)
     covering = Covering((-limits[0], -limits[1]), limits, bins)
     return TabularQLearning(
@@ -294,7 +294,7 @@ def _train(
     explorations: Points,
     step_limit: int,
 ) -> tuple[NDArray[np.int64], Points]:
-    """Episodes of cart-pole, with an update after each step; ``table`` is changed in place."""
+    """Run episodes of cart-pole, with an update after each step; ``table`` is changed in place."""
     lengths, transport = np.zeros(len(rates), dtype=np.int64), np.zeros(len(rates))
     seen, levels = np.zeros(2), rewards + discount * np.maximum(table[:, 0], table[:, 1])
     for episode in range(len(rates)):

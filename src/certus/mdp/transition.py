@@ -137,11 +137,11 @@ _PRECISE = BarzilaiBorwein(tolerance=1e-8, max_gradients=100)
 
 
 class WeakPenaltyWarning(UserWarning):
-    """γ is below a threshold that is known: what it is good for is no longer assured."""
+    """Warning that γ is below the threshold of a guarantee."""
 
 
 class RobustTransition:
-    """Moves next states to (nearly) the worst ones: ``transition(states) -> states``.
+    """Robust transition: moves next states to (nearly) the worst ones, ``transition(states) -> states``.
 
     Args:
         reward: r, differentiable.
@@ -189,7 +189,7 @@ class RobustTransition:
             )
 
     def __call__(self, states: Tensor, value: Value | None = None) -> Tensor:
-        """The states moved, detached: in closed form where there is one. Shapes (batch, …) → (batch, …).
+        """Return the moved states, detached, in closed form where there is one; shapes stay the same.
 
         Args:
             states: (batch, …) ŝ, what the environment did.
@@ -201,7 +201,7 @@ class RobustTransition:
         return self.solve(states, value).inputs
 
     def solve(self, states: Tensor, value: Value | None = None) -> InnerSolution:
-        """The same by the maximiser, with all it knows. Its ``value`` is −(r + λV + γc) where it ended."""
+        """Solve the problem by the maximiser. The solution's ``value`` is −(r + λV + γc) where it ended."""
         check_states(states)
         if not self._checked:
             check_reward(self.reward, states)

@@ -20,12 +20,12 @@ from certus.layers import LogCosh, Residual, SmoothAbs
 
 
 def toy_mlp(activation: type[nn.Module] = nn.ELU) -> nn.Sequential:
-    """2 → 4 → 2 → 2: two hidden layers of 4 and 2 units on the synthetic data (sec:toy)."""
+    """Return the toy network 2 → 4 → 2 → 2, with hidden layers of 4 and 2 units (sec:toy)."""
     return nn.Sequential(nn.Linear(2, 4), activation(), nn.Linear(4, 2), activation(), nn.Linear(2, 2))
 
 
 def mnist_cnn(activation: type[nn.Module] = nn.ELU) -> nn.Sequential:
-    """The MNIST network (sec:mnist-real): 8×8, 6×6 and 5×5 convolutions and a linear layer, 710,218 weights.
+    """Return the MNIST network (sec:mnist-real): three convolutions and a linear layer, 710,218 weights.
 
     Takes (batch, 1, 28, 28) images. The first convolution has stride 2 and keeps the image's size before
     striding (3 pixels of zeros on each side); the others are unpadded.
@@ -46,7 +46,7 @@ MOST_CHANNELS = 4096
 
 
 def resnet(shape: tuple[int, ...], channels: Sequence[int], outputs: int) -> nn.Sequential:
-    """The network for images of ``shape`` (channels, height, width), with one block for each of ``channels``.
+    """Return a residual network for images of ``shape``, (channels, height, width), one block per stage.
 
     >>> network = resnet((3, 32, 32), [16, 32, 64], 10)
     >>> network(torch.zeros(2, 3, 32, 32)).shape, sum(weights.numel() for weights in network.parameters())
@@ -68,7 +68,7 @@ def resnet(shape: tuple[int, ...], channels: Sequence[int], outputs: int) -> nn.
 
 
 def parse_resnet(spec: str, shape: tuple[int, ...], outputs: int) -> nn.Sequential:
-    """The network that ``resnet:CHANNELS`` names, such as ``resnet:16,32,64``."""
+    """Build the network that ``resnet:CHANNELS`` names, such as ``resnet:16,32,64``."""
     _, _, listed = spec.partition(":")
     try:
         channels = [int(width) for width in listed.split(",")]
@@ -115,7 +115,7 @@ def certified_mlp(
     *,
     basis: Tensor | None = None,
 ) -> nn.Sequential:
-    """A fully connected network on flattened inputs.
+    """Return a fully connected network on flattened inputs, for certified training.
 
     Args:
         units: "logcosh" or "smoothabs".
@@ -143,7 +143,7 @@ def certified_mlp(
 def certified_cnn(
     shape: Sequence[int], channels: Sequence[int], outputs: int, units: str = "logcosh"
 ) -> nn.Sequential:
-    """Convolutions of 5 × 5 with stride 2, log cosh units, and a linear layer on (channels, height, width).
+    """Return convolutions of 5 × 5 with stride 2, log cosh units, and a linear layer, for certified training.
 
     >>> [type(layer).__name__ for layer in certified_cnn((1, 8, 8), [16], 10)]
     ['Conv2d', 'LogCosh', 'Flatten', 'Linear']
@@ -165,7 +165,7 @@ def certified_cnn(
 
 
 def build_certified(spec: str, inputs: Tensor, outputs: int) -> nn.Sequential:
-    """``certified-mlp[:WIDTHS[:UNITS[:COMPONENTS]]]`` or ``certified-cnn[:CHANNELS[:UNITS]]``.
+    """Build ``certified-mlp[:WIDTHS[:UNITS[:COMPONENTS]]]`` or ``certified-cnn[:CHANNELS[:UNITS]]``.
 
     More than 256 inputs meet 256 principal components first, unless COMPONENTS says otherwise; 0 means none.
     """
@@ -192,7 +192,7 @@ def build_certified(spec: str, inputs: Tensor, outputs: int) -> nn.Sequential:
 
 
 def principal_components(inputs: Tensor, count: int) -> Tensor:
-    """(count, features) orthonormal directions of largest variance, of the first 10,000 of (n, …) inputs."""
+    """Return (count, features) principal components of the first 10,000 of (n, …) inputs."""
     points = inputs[:10_000].flatten(1).double()
     require(1 <= count <= points.shape[1], "components", f"lie between 1 and {points.shape[1]}", count)
     centred = points - points.mean(0)
@@ -207,10 +207,10 @@ def _check(widths: Sequence[int], units: str) -> None:
 
 
 def check_weights(widths: Sequence[int], window: int = 1) -> None:
-    """Raise ``ArgumentError`` for layers that no memory would hold, before any is taken.
+    """Raise ``ArgumentError`` for layers that are too large for memory, before any is allocated.
 
     Args:
-        widths: of inputs, of all layers, and of outputs; or channels, with so many weights to a ``window``.
+        widths: of inputs, of all layers, and of outputs; or channels, with ``window`` weights each.
     """
     count = window * sum(one * other for one, other in itertools.pairwise(widths))
     rule = f"have at most {MOST_WEIGHTS} weights (FILE.py:FACTORY may have more)"

@@ -32,7 +32,7 @@ _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib
 
 @dataclass(frozen=True)
 class Sources:
-    """What was executed to build a network.
+    """Source files that were executed to build a network.
 
     Attributes:
         files: sha256 of the file and of the modules beside it, by their path from its folder.
@@ -82,7 +82,7 @@ class OwnCode:
 
     @property
     def sources(self) -> Sources:
-        """What was executed so far."""
+        """Source files that were executed so far."""
         return Sources(dict(self._files), tuple(self._uncovered))
 
     def factory(self) -> Callable[[], Any]:

@@ -1,4 +1,4 @@
-"""Networks by name, or from a file of one's own.
+"""Networks by name, or from a user's file.
 
     toy | toy-relu | mnist-cnn | mlp:WIDTHS[:ACTIVATION] | resnet:CHANNELS | FILE.py:FACTORY
     certified-mlp[:WIDTHS[:UNITS[:COMPONENTS]]] | certified-cnn[:CHANNELS[:UNITS]]
@@ -35,7 +35,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 def mlp(inputs: int, widths: list[int], outputs: int, activation: str = "elu") -> nn.Sequential:
-    """A fully connected network on flattened inputs.
+    """Return a fully connected network on flattened inputs.
 
     >>> [type(layer).__name__ for layer in mlp(4, [8], 2)]
     ['Flatten', 'Linear', 'ELU', 'Linear']
@@ -53,14 +53,14 @@ def mlp(inputs: int, widths: list[int], outputs: int, activation: str = "elu") -
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """A network, and the code of the user's that was executed to build it; None if none was."""
+    """Network with the user's source files that were executed to build it, if any."""
 
     network: nn.Module
     sources: Sources | None
 
 
 def build_model(spec: str, data: SplitDataset, seed: int = 0) -> nn.Module:
-    """The network that ``spec`` names, for the shapes of ``data``, with weights drawn from ``seed``.
+    """Build the network that ``spec`` names, for the shapes of ``data``, with weights drawn from ``seed``.
 
     The caller's random state is left alone.
     """
@@ -70,7 +70,7 @@ def build_model(spec: str, data: SplitDataset, seed: int = 0) -> nn.Module:
 def build_from(
     spec: str, data: SplitDataset, seed: int = 0, *, known: Mapping[str, str] | None = None
 ) -> BuiltModel:
-    """``build_model``, with what was executed.
+    """Build a network, and record the user's code that was executed.
 
     Args:
         known: sha256 by file name; of the user's own code, nothing else is executed.
@@ -111,7 +111,7 @@ def _by_name(spec: str, data: SplitDataset, outputs: int) -> nn.Module:
 
 
 def default_model(data: SplitDataset, certified: bool = False) -> str:
-    """What to train on a data set when nothing is said: small, and smooth."""
+    """Return the default network for a data set: small and smooth."""
     if certified:
         return "certified-mlp"
     if tuple(data.train.inputs.shape[1:]) == (1, 28, 28):
@@ -164,7 +164,7 @@ def _arguments_of(spec: str, factory: Callable[..., object], offered: dict[str, 
 
 
 def _check_outputs(model: nn.Module, data: SplitDataset, outputs: int) -> None:
-    """One forward pass, in eval mode, so that a wrong shape is named before an hour of training."""
+    """Check the output shape by one forward pass in eval mode, before a long training."""
     training = model.training
     model.eval()
     try:

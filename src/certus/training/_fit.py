@@ -107,7 +107,7 @@ class Callback:
 
 @dataclass(frozen=True)
 class Fit(Renderable):
-    """A trained model; ``print`` shows its epochs, ``plot`` draws them.
+    """Result of a training; ``print`` shows its epochs, ``plot`` draws them.
 
     Attributes:
         model: in eval mode; the one that was passed in.
@@ -324,21 +324,21 @@ def _check_arguments(
 
 
 def one_device(model: nn.Module) -> Fabric:
-    """The best accelerator, or the CPU; the CPU too for a float64 model where MPS would be the best."""
+    """Return a Fabric for the best accelerator or the CPU; the CPU for a float64 model instead of MPS."""
     fabric = Fabric(devices=1)
     wide = any(values.dtype == torch.float64 for values in (*model.parameters(), *model.buffers()))
     return Fabric(accelerator="cpu", devices=1) if wide and fabric.device.type == "mps" else fabric
 
 
 def _targets(data: SplitDataset | DataLike) -> Tensor | None:
-    """Those of all samples to train on, if they are in memory."""
+    """Return all training targets, if they are in memory."""
     samples = as_samples(data.train if isinstance(data, SplitDataset) else data)
     return samples.targets if isinstance(samples, Samples) else None
 
 
 @contextmanager
 def _bars(progress: bool | None, fabric: Fabric) -> Iterator[list[Callback]]:
-    """A bar, in one of the processes, unless none is wanted."""
+    """Yield a progress bar, in one of the processes, unless ``progress`` is False."""
     if progress is False or fabric.global_rank != 0:
         yield []
         return
@@ -349,7 +349,7 @@ def _bars(progress: bool | None, fabric: Fabric) -> Iterator[list[Callback]]:
 
 
 def _check(model: nn.Module, method: Method, feed: Feed) -> None:
-    """What would otherwise fail in the middle, or at the end, of a long training."""
+    """Raise for problems that would otherwise end a long training."""
     if method.penalty is not None and isinstance(method.penalty.gamma, Tensor):
         raise ArgumentError("`gamma` must be one number to train with; got a tensor.")
     norms = [name for name, part in model.named_modules() if isinstance(part, _BatchNorm)]

@@ -1,4 +1,4 @@
-"""Augmentation: training images moved or warped a little, so that more of them are seen."""
+"""Augmentation of training images by random translations and affine maps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from certus.errors import require, require_count
 
 @dataclass(frozen=True)
 class RandomJitter:
-    """Each image moved by up to ``pixels`` along both axes, by chance; zeros come in.
+    """Random translation by up to ``pixels`` along both axes; the border is filled with zeros.
 
     >>> RandomJitter(1)(torch.zeros(5, 1, 8, 8)).shape
     torch.Size([5, 1, 8, 8])
@@ -41,10 +41,10 @@ class RandomJitter:
 
 @dataclass(frozen=True)
 class RandomWarp:
-    """Each image under a map of the plane near the identity: turned, stretched, slanted and moved a little.
+    """Random affine map near the identity: rotation, stretch, shear and translation.
 
     The map is x ↦ (I + strength·E)x + jitter·e about the centre, the entries of E and e uniform in [−1, 1].
-    Pixels are interpolated, which also blurs them a little. What comes in from outside is 0.
+    Pixels are interpolated, which also blurs them a little. The border is filled with zeros.
 
     Args:
         jitter: in pixels, not only whole ones.

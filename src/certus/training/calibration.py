@@ -38,10 +38,10 @@ _SEARCHED = 4096  # samples on which γ is sought before all decide
 
 
 class RobustnessStatus(Enum):
-    """How a wanted ρ was met."""
+    """Whether a wanted ρ was reached."""
 
     FIXED = "fixed"
-    """γ was given; ρ̂ is what came of it."""
+    """γ was given; ρ̂ was measured."""
 
     REACHED = "reached"
     """ρ̂ is within 5% of the wanted ρ."""
@@ -72,7 +72,7 @@ class Robustness:
 def measure_robustness(
     method: Penalty, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
 ) -> Robustness:
-    """One careful pass over the data at the present θ and γ, shared among the processes."""
+    """Measure ρ̂ and φ in one precise pass over the data at the present θ and γ, shared among processes."""
     assert isinstance(method.gamma, float | int)
     careful, sums = method.careful(), Sums()
     for batch in _portions(data, batch_size, fabric):
@@ -83,7 +83,7 @@ def measure_robustness(
 
 
 def _portions(data: Samples | Feed, batch_size: int, fabric: Fabric) -> Iterator[Samples]:
-    """This process's share of the data."""
+    """Yield this process's share of the data."""
     if not isinstance(data, Samples):
         yield from data.portions()
         return
@@ -109,7 +109,7 @@ def calibrate(
 def _search(
     method: Penalty, loss: ModelLoss, data: Samples | Feed, batch_size: int, fabric: Fabric
 ) -> Robustness:
-    """A secant search on log γ against log ρ̂, kept inside the bracket of what has been tried."""
+    """Search log γ by secants against log ρ̂, inside the bracket of earlier trials."""
     rho = method.rho
     assert rho is not None
     low, high = -math.inf, math.inf  # log γ with ρ̂ > ρ, and with ρ̂ < ρ
@@ -132,7 +132,7 @@ def _search(
 
 
 def _next_guess(tried: list[Robustness], rho: float, low: float, high: float) -> float:
-    """The next log γ: along the last secant, or as for a linear loss; halfway if that leaves the bracket."""
+    """Return the next log γ: along the last secant, or halfway if that leaves the bracket."""
     last = tried[-1]
     here, floor = math.log(last.gamma), 1e-12 * rho
     excess = math.log(max(last.rho_hat, floor) / rho)
@@ -154,7 +154,7 @@ _SAMPLES = 1000
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A level ρ, and the distance in the cost's norm, and to what, that it was derived from."""
+    """Default ρ with the distance, in the cost's norm, that it was derived from."""
 
     rho: float
     distance: float
@@ -162,7 +162,7 @@ class Suggestion:
 
     @property
     def reason(self) -> str:
-        """Why, in one sentence."""
+        """Explanation in one sentence."""
         return (
             f"rho = {self.rho:.4g}, a root mean square distance of {self.rho**0.5:.3g}: a tenth of "
             f"{self.distance:.3g}, the median distance from a sample to {self.neighbour}"
@@ -170,7 +170,7 @@ class Suggestion:
 
 
 def suggest_rho(data: Samples, cost: Cost, seed: int = 0) -> Suggestion:
-    """ρ from the distances between at most 1,000 samples, drawn by ``seed``.
+    """Derive a default ρ from the distances between at most 1,000 samples, drawn by ``seed``.
 
     >>> data = Samples(torch.tensor([[0.0], [0.1], [2.0], [2.1]]), torch.tensor([0, 0, 1, 1]))
     >>> from certus.costs import SquaredL2
@@ -191,7 +191,7 @@ def suggest_rho(data: Samples, cost: Cost, seed: int = 0) -> Suggestion:
 
 
 def _nearest_other(sample: Samples, index: int, cost: Cost) -> Tensor:
-    """√c to the nearest sample with another label; infinite if there is none."""
+    """Return √c to the nearest sample with another label; infinite if there is none."""
     origin = sample.inputs[index : index + 1].expand_as(sample.inputs)
     costs = cost(sample.inputs, origin)
     if not sample.targets.is_floating_point():

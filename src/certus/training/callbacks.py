@@ -25,7 +25,7 @@ from certus.training.metrics import EpochMetrics
 
 
 class _TwoLines(Progress):
-    """The bar on one line that keeps its place, the news on a line below."""
+    """Progress bar on one line, with metrics on a line below."""
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)

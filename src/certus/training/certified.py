@@ -115,7 +115,7 @@ class AffineLayer:
     metric: Tensor | None = None
 
     def clip(self) -> None:
-        """Bring the weights to norm at most 1."""
+        """Clip the weights to norm at most 1."""
         if not self.trained:
             return
         weight = self.module.weight
@@ -126,7 +126,7 @@ class AffineLayer:
             clip_convolution(self.module, self.in_shape)
 
     def slopes(self, slopes: Tensor, length: float) -> Tensor:
-        """Bounds e_n on the slopes in its inputs from those in its outputs, and from the gradient's length.
+        """Bound the slopes e_n in its inputs by those in its outputs and by the gradient's length.
 
         e_n = min(Σ_j e_j|W_jn|, ‖W[:, n]‖·length). Shapes (1, *out) → (1, *in).
         """
@@ -166,7 +166,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """What is clipped, what is scaled, and the layers between.
+    """Structure of a network: clipped layers, scaled head, and the layers between.
 
     Attributes:
         clipped: the trained affine layers that are kept at norm 1: all but the last.
@@ -183,7 +183,7 @@ class Structure:
 
 
 def read_structure(model: nn.Module, shape: Shape, metric: Tensor | None) -> Structure:
-    """The structure of a model for inputs of one shape; refuses what cannot be proven, by its path.
+    """Read the structure of a model; raises ``UnsupportedError`` for a layer that cannot be proven.
 
     Args:
         metric: (inputs,) factors in front of the first layer, of a weighted cost; None if all are 1.
@@ -336,7 +336,7 @@ class CertifiedSet:
             self._scale(self._layers)
 
     def prove(self, model: nn.Module) -> SmoothnessBound:
-        """The proven bound at the present weights, in float64.
+        """Prove the bound at the present weights, in float64.
 
         Should it be above the ceiling, the last layer shrinks, with a warning.
         """
@@ -370,7 +370,7 @@ class CertifiedSet:
         self._structure.head.weight.mul_(min(1.0, target / self._bound(model).curvature))
 
     def _scale(self, layers: list[Layer]) -> None:
-        """The max rule, solved for the last layer's size and for the sharpness of every unit."""
+        """Solve the max rule for the last layer's size and for the sharpness of every unit."""
         head, softmax, parts = self._structure.head, self._softmax, self._structure.behind
         limit = self.ceiling * (1 - _ROUNDING)
         below = math.prod(layer.norm for layer in layers)  # of all that stands before the units
@@ -392,7 +392,7 @@ class CertifiedSet:
 
 
 def _sharpen(sharpness: Tensor, allowed: Tensor) -> None:
-    """Write what is allowed for each unit into a sharpness that units may share."""
+    """Write the allowed sharpness of each unit into a parameter that units may share."""
     shape = (1,) * (allowed.dim() - sharpness.dim()) + tuple(sharpness.shape)
     shared = [axis for axis, size in enumerate(shape) if size == 1]
     least = allowed.amin(shared, keepdim=True) if shared else allowed
@@ -418,12 +418,12 @@ class CertifiedProjection:
         self(model)
 
     def __call__(self, model: nn.Module) -> None:
-        """Proj_Θ, in place."""
+        """Project the weights onto Θ, in place."""
         self._follow()
         self._theta(model)
 
     def prove(self) -> SmoothnessBound:
-        """The proven bound at the present weights."""
+        """Prove the bound at the present weights."""
         self._follow()
         return self._theta.prove(self._model)
 
@@ -432,7 +432,7 @@ class CertifiedProjection:
             self._theta.gamma = float(self._penalty.gamma)
 
     def settle(self) -> SmoothnessBound:
-        """The same at the end; a γ that is yet to be set for a ρ must not fall below what is proven.
+        """Prove the bound at the end; a γ that is yet to be set for a ρ must not fall below it.
 
         Raises ``ContradictionError`` if the loss bends more at some sample.
         """
@@ -443,7 +443,7 @@ class CertifiedProjection:
         return bound
 
     def _attained(self, cost: Cost) -> float:
-        """The largest curvature that a few products with the Hessian find at some samples, in float64."""
+        """Return the largest curvature at some samples by a few Hessian-vector products, in float64."""
         network = copy.deepcopy(self._model).cpu().double().eval()
         loss = ModelLoss(network, self._theta.criterion)
         inputs, targets = self._samples.inputs.cpu().double(), self._samples.targets.cpu()

@@ -18,7 +18,7 @@ from certus.errors import ArgumentError, require
 
 @dataclass(frozen=True)
 class ConvergenceConstants:
-    """What thm:convergence asks of a problem; every entry is the caller's claim.
+    """Constants of thm:convergence; every entry is the caller's claim.
 
     Attributes:
         parameter_smoothness: L_θθ, the Lipschitz constant of ∇_θ ℓ in θ.
@@ -50,11 +50,11 @@ class ConvergenceConstants:
         return self.parameter_smoothness + self.cross_smoothness**2 / self.modulus
 
     def least_steps(self) -> int:
-        """The smallest T for which the theorem speaks."""
+        """Return the smallest T for which the theorem holds."""
         return max(1, math.ceil(self.smoothness * self.initial_gap / self.noise**2))
 
     def step_size(self, steps: int) -> float:
-        """The constant step √(Δ/(L_φ T σ²)).
+        """Return the constant step √(Δ/(L_φ T σ²)).
 
         >>> ConvergenceConstants(1.0, 1.0, 1.0, 2.0, 1.0).step_size(100)
         0.1
@@ -64,7 +64,7 @@ class ConvergenceConstants:
         return math.sqrt(self.initial_gap / (self.smoothness * steps * self.noise**2))
 
     def bound(self, steps: int, accuracy: float = 0.0) -> float:
-        """The bound on the mean of E‖∇F(θ^t)‖² after ``steps`` steps with inner accuracy ε."""
+        """Return the bound on the mean of E‖∇F(θ^t)‖² after ``steps`` steps with inner accuracy ε."""
         least = self.least_steps()
         require(steps >= least, "steps", f"be at least L_φΔ/σ² = {least}", steps)
         require(accuracy >= 0, "accuracy", "not be negative", accuracy)

@@ -1,4 +1,4 @@
-"""Algorithm 1 inside Lightning's loop: a training step of your own is given the moved inputs.
+"""Algorithm 1 inside Lightning's loop: ``training_step`` receives the moved inputs.
 
 for each batch:   ẑ ← perturb(z),   training_step(ẑ)                                     [alg:thealg]
 """
@@ -21,7 +21,7 @@ except ImportError:
 
 
 class RobustTraining(Callback):  # type: ignore[misc, unused-ignore]  # Any, where one of the packages is missing
-    """Hands ``training_step`` what a method makes of its batch, (inputs, targets) or a longer sequence.
+    """Callback that moves each batch, (inputs, targets, …), by a method before ``training_step``.
 
     Args:
         method: ``certus.WRM(gamma=2.0)``, ``WRM(rho=0.1)``, whose γ is kept in checkpoints, or another.

@@ -1,4 +1,4 @@
-"""Noise on the inputs while a model trains, wherever its loss is looked at.
+"""Gaussian noise on the inputs in training, drawn anew at every evaluation of the loss.
 
 For f between 0 and B, h(x) = E f(x + σZ) bends by at most 2φ(1)B/σ² ≈ 0.484 B/σ² in any direction, whatever
 the model (docs/smoothing.md): the *exact* smoothed inner problem is strongly concave once sγ exceeds that.
@@ -29,7 +29,7 @@ STEEPEST_BEND = up(2 * math.exp(-0.5) / math.sqrt(2 * math.pi), FEW)
 
 @dataclass(frozen=True, eq=False)
 class NoisyLoss(ModelLoss):
-    """The loss at noisy inputs, with fresh noise, from torch's own generator, in every call."""
+    """Loss at noisy inputs, with fresh noise from torch's own generator in every call."""
 
     noise: Noise | None = None
 
@@ -39,12 +39,12 @@ class NoisyLoss(ModelLoss):
 
 
 def fresh_noise(noise: Noise, like: Tensor) -> Tensor:
-    """(batch, …) of noise, from torch's own generator."""
+    """Draw (batch, …) noise from torch's own generator."""
     return noise.sigma * noise.cost.whiten(torch.randn_like(like))
 
 
 def training_noise(noise: float | Noise | None, method: Method) -> Noise | None:
-    """What ``fit`` was given, in the geometry of the method's cost, and checked against its ascent."""
+    """Return the noise of a training in the geometry of the method's cost, checked against its ascent."""
     if noise is None or noise == 0:
         return None
     penalty = method.penalty

@@ -14,7 +14,7 @@ from certus.errors import ArgumentError, UnsupportedError, require, require_numb
 
 
 def decay_groups(model: nn.Module, decay: float | Mapping[str, float] = 0.0) -> list[dict[str, Any]]:
-    """Parameter groups for a torch optimizer, one for each amount of decay. Biases do not decay.
+    """Return parameter groups for a torch optimizer, one for each amount of decay. Biases do not decay.
 
     The convention is torch's: a decay λ adds (λ/2)‖w‖² to the loss. Keras' multiplier λ adds λ‖w‖², so that
     its λ is half of torch's.
@@ -43,7 +43,7 @@ def decay_groups(model: nn.Module, decay: float | Mapping[str, float] = 0.0) -> 
 
 
 def early_and_late(model: nn.Module, early: float, late: float) -> dict[str, float]:
-    """A decay for ``decay_groups``: ``early`` for the first half of the weight layers, ``late`` for the rest.
+    """Return a decay by layer: ``early`` for the first half of the weight layers, ``late`` for the rest.
 
     >>> early_and_late(nn.Sequential(nn.Linear(2, 3), nn.ELU(), nn.Linear(3, 2)), 0.5, 0.01)
     {'0': 0.5, '2': 0.01}

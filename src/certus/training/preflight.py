@@ -1,4 +1,4 @@
-"""Which certificates a model can have, and roughly how useful they will be, said before it is trained.
+"""Preflight check: which certificates a model can have, and how tight they will be, before it is trained.
 
 How far bounds are from what is attained grows with depth, the number of activations that one meets on the way
 from the inputs to the outputs. The table has medians over random networks whose curvature and slope were
@@ -37,7 +37,7 @@ _WORDS = {
 
 
 def prospects(model: nn.Module, shape: Shape) -> str:
-    """One line for a user who is about to train."""
+    """Return one line on the certificates that a model can have."""
     try:
         steps = read_network(model, shape)
     except UnreadableModelError as reason:
