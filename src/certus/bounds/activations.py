@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -495,25 +495,10 @@ class LogSoftmax(Stage):
     def apply(self, points: Tensor) -> Tensor:
         return torch.log_softmax(points, 1)
 
-    def forward(self, before: Reach, radius: Tensor | None, values: Stage) -> tuple[Reach, Saved]:
+    def _refuse(self, *args: Any, **options: Any) -> NoReturn:
         refuse_log_softmax()
 
-    def backward(self, rows: Rows, saved: Saved, totals: Totals, position: Position) -> Rows:
-        refuse_log_softmax()
-
-    def forward_rounding(self, value: Tensor, error: Tensor) -> Rounded:
-        refuse_log_softmax()
-
-    def backward_rounding(self, size: Tensor, error: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
-        refuse_log_softmax()
-
-    def paper_constants(self, length: float, curvature: float) -> tuple[float, float]:
-        refuse_log_softmax()
-
-    def table_rows(
-        self, path: str, kind: str, before: Reach, behind: float, added: dict[str, Tensor]
-    ) -> list[LayerBound]:
-        refuse_log_softmax()
+    forward = backward = forward_rounding = backward_rounding = paper_constants = table_rows = _refuse
 
 
 def log_softmax_over(axis: int | None, shape: Shape) -> Stage:

@@ -332,20 +332,7 @@ def _stage(stage: object) -> Stage:
     return stage
 
 
-def _units(name: str, argument: str = "self") -> Callable[[Callable[[Call, Shape], Stage]], None]:
-    """Register the rule of an elementwise function."""
-
-    def register(make: Callable[[Call, Shape], Stage]) -> None:
-        def units(call: Call) -> tuple[Variable, Sequence[Stage]]:
-            inputs = call.moving(argument)
-            return inputs, [make(call, inputs.shape)]
-
-        FUNCTIONS[name] = units
-
-    return register
-
-
-for _name, _kind in {
+_PLAIN = {
     "relu": nn.ReLU,
     "relu6": nn.ReLU6,
     "sigmoid": nn.Sigmoid,
@@ -353,50 +340,40 @@ for _name, _kind in {
     "silu": nn.SiLU,
     "mish": nn.Mish,
     "selu": nn.SELU,
-}.items():
-    _units(_name)(lambda call, shape, kind=_kind: PLAIN_ACTIVATIONS[kind])  # type: ignore[misc]  # a default binds it
-
+}
 _ABSOLUTE = activations.piecewise_linear("abs", -1.0, 1.0, torch.abs)
-_units("abs")(lambda call, shape: _ABSOLUTE)
 
 
-@_units("gelu")
-def _gelu(call: Call, shape: Shape) -> Stage:
-    return layer_rules.gelu(module_like(approximate=call["approximate"]), shape)
+@function_rule(*_PLAIN, "abs", "gelu", "softplus", "elu", "celu", "leaky_relu", "hardtanh", "log_softmax")
+def activate(call: Call) -> tuple[Variable, Sequence[Stage]]:
+    inputs = call.moving("self")
+    return inputs, [_activation(call, inputs.shape)]
 
 
-@_units("softplus")
-def _softplus(call: Call, shape: Shape) -> Stage:
-    settings = module_like(beta=call.number("beta", 1.0), threshold=call.number("threshold", 20.0))
-    return layer_rules.softplus(settings, shape)
-
-
-@_units("elu")
-def _elu(call: Call, shape: Shape) -> Stage:
-    if call.number("scale", 1.0) != 1 or call.number("input_scale", 1.0) != 1:
-        raise UnsupportedError("a `scale` other than 1")
-    return layer_rules.elu(module_like(alpha=call.number("alpha", 1.0)), shape)
-
-
-@_units("celu")
-def _celu(call: Call, shape: Shape) -> Stage:
-    return layer_rules.celu(module_like(alpha=call.number("alpha", 1.0)), shape)
-
-
-@_units("leaky_relu")
-def _leaky_relu(call: Call, shape: Shape) -> Stage:
-    settings = module_like(negative_slope=call.number("negative_slope", 0.01))
-    return layer_rules.leaky_relu(settings, shape)
-
-
-@_units("hardtanh")
-def _hardtanh(call: Call, shape: Shape) -> Stage:
-    return activations.clamp("Hardtanh", call.number("min_val", -1.0), call.number("max_val", 1.0))
-
-
-@_units("log_softmax")
-def _log_softmax(call: Call, shape: Shape) -> Stage:
-    return log_softmax_over(call["dim"], shape)
+def _activation(call: Call, shape: Shape) -> Stage:
+    match call.name:
+        case "abs":
+            return _ABSOLUTE
+        case "gelu":
+            return layer_rules.gelu(module_like(approximate=call["approximate"]), shape)
+        case "softplus":
+            settings = module_like(beta=call.number("beta", 1.0), threshold=call.number("threshold", 20.0))
+            return layer_rules.softplus(settings, shape)
+        case "elu":
+            if call.number("scale", 1.0) != 1 or call.number("input_scale", 1.0) != 1:
+                raise UnsupportedError("a `scale` other than 1")
+            return layer_rules.elu(module_like(alpha=call.number("alpha", 1.0)), shape)
+        case "celu":
+            return layer_rules.celu(module_like(alpha=call.number("alpha", 1.0)), shape)
+        case "leaky_relu":
+            return layer_rules.leaky_relu(
+                module_like(negative_slope=call.number("negative_slope", 0.01)), shape
+            )
+        case "hardtanh":
+            return activations.clamp("Hardtanh", call.number("min_val", -1.0), call.number("max_val", 1.0))
+        case "log_softmax":
+            return log_softmax_over(call["dim"], shape)
+    return PLAIN_ACTIVATIONS[_PLAIN[call.name]]
 
 
 @function_rule("clamp", "clamp_min", "clamp_max")

@@ -15,6 +15,7 @@ import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, final
 
@@ -22,7 +23,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional, grad
 
-from certus.bounds.passes import Affine, Shape, Step, assumptions_of
+from certus._tensor import per_sample
+from certus.bounds.passes import (
+    Position,
+    Reach,
+    Rounded,
+    Rows,
+    Saved,
+    Shape,
+    Stage,
+    Step,
+    Totals,
+    assumptions_of,
+    size,
+    times,
+)
+from certus.bounds.smoothness import LayerBound
 from certus.bounds.spectral import cached, circulant_norm, matrix_norm
 from certus.rounding import FEW, slack, up
 
@@ -33,8 +49,15 @@ _SMALL_SIDE = 1024
 _LOST = 2.0**-510  # twice the root of a square that underflows
 
 
-class Operator(Affine):
-    """x ↦ Ax + b for x of shape (batch, *in_shape)."""
+class Operator(Stage):
+    """An affine layer x ↦ Ax + b for x of shape (batch, *in_shape).
+
+    Attributes:
+        norm: ‖A‖; absolute_norm: ‖|A|‖; paper_norm: ‖A‖ by the paper's formula.
+        row_norms, column_norms: (*out_shape) and (*in_shape) Euclidean norms.
+        rounding: relative error of ``apply`` and ``transpose``.
+        bias_size: absolute sum of the terms of b.
+    """
 
     def __init__(self, in_shape: Shape, out_shape: Shape, weights: Weights, bias: Tensor | None) -> None:
         self.in_shape, self.out_shape = in_shape, out_shape
@@ -154,6 +177,62 @@ class Operator(Affine):
         """Whether the matrix may be written out and decomposed."""
         side = min(math.prod(self.in_shape), math.prod(self.out_shape))
         return self.entries <= _DENSE_ENTRIES and side <= _SMALL_SIDE
+
+    @property
+    def written(self) -> Tensor | None:
+        """A, if it is stored as a matrix."""
+        return None
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return self.out_shape
+
+    def forward(self, before: Reach, radius: Tensor | None, values: Stage) -> tuple[Reach, Saved]:
+        unit = torch.minimum(
+            self.row_norms * per_sample(before.length, before.unit.new_empty(1, *self.out_shape)),
+            self.absolute(before.unit),
+        )
+        center = error = None
+        if before.center is not None and before.error is not None:
+            assert isinstance(values, Operator)
+            center = values.apply(before.center)
+            error = values.absolute(before.error) + values.rounding * values.sizes(before.center.abs())
+        length = torch.minimum(self.norm * before.length, size(unit))
+        matrix = self.written if before.identity else None
+        return Reach(length, unit, self.norm * before.curvature, center, error, matrix=matrix), None
+
+    def backward(self, rows: Rows, saved: Saved, totals: Totals, position: Position) -> Rows:
+        curvature = rows.curvature
+        if curvature is not None:
+            curvature = times(curvature, rows.length.new_tensor(self.norm * self.norm))
+        totals.gain = totals.gain * self.norm
+        if position.ends:
+            return replace(rows, curvature=curvature)
+        center, room = (rows.low + rows.high) / 2, (rows.high - rows.low) / 2
+        room = room + (self.rounding + slack(1)) * rows.largest
+        form = (*rows.low.shape[:2], *self.in_shape)
+        pulled = self.transpose(center.flatten(0, 1)).reshape(form)
+        spread = self.absolute_transpose(room.flatten(0, 1)).reshape(form)
+        cap = self.column_norms * rows.length.reshape(*form[:2], *([1] * len(self.in_shape)))
+        low, high = torch.maximum(pulled - spread, -cap), torch.minimum(pulled + spread, cap)
+        return Rows(low, high, self.norm * rows.length, curvature).capped()
+
+    def forward_rounding(self, value: Tensor, error: Tensor) -> Rounded:
+        error = self.absolute(error + self.rounding * value.abs())
+        if self.bias_size is not None:
+            error = error + self.rounding * self.bias_size
+        return Rounded(self.apply(value), error, None)
+
+    def backward_rounding(self, size: Tensor, error: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
+        error = self.norm * error + self.rounding * self.absolute_norm * (size + error)
+        return self.norm * size, error
+
+    def paper_constants(self, length: float, curvature: float) -> tuple[float, float]:
+        return self.paper_norm * length, self.paper_norm * curvature
+
+    def table_rows(
+        self, path: str, kind: str, before: Reach, behind: float, added: dict[str, Tensor]
+    ) -> list[LayerBound]:
+        return [LayerBound(path, kind, self.norm, 0.0, behind, 0.0)]
 
 
 class Dense(Operator):

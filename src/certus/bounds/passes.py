@@ -1,10 +1,10 @@
-"""Passes over a network: the layer interface, affine layers, and forward and backward composition.
+"""Passes over a network: the layer interface, and forward and backward composition.
 
 A network is a list of ``Step``s, each a ``Stage`` with its place in the model. A forward pass carries a
 ``Reach`` (how far units move), a backward pass carries ``Rows`` (gradients of functions of a layer) and fills
 ``Totals``. Axis 0 counts samples; it has length 1 for bounds that hold everywhere.
 
-A new kind of layer is a new ``Stage``. Those that exist: affine layers (``Affine``, and ``operators``),
+A new kind of layer is a new ``Stage``. Those that exist: affine layers (``operators``),
 activations, max pooling and a final log-softmax (``activations``), sums of branches and other subgraphs
 (``graph``).
 """
@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from certus._tensor import per_sample
 from certus.bounds.smoothness import LayerBound
-from certus.rounding import slack, up
+from certus.rounding import up
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,117 +214,6 @@ class Stage(ABC):
         return []
 
 
-class Affine(Stage):
-    """An affine layer x ↦ Ax + b; ``operators`` has its kinds.
-
-    Attributes:
-        norm: ‖A‖; absolute_norm: ‖|A|‖; paper_norm: ‖A‖ by the paper's formula.
-        row_norms, column_norms: (*out_shape) and (*in_shape) Euclidean norms.
-        rounding: relative error of ``apply`` and ``transpose``.
-        bias_size: absolute sum of the terms of b.
-    """
-
-    in_shape: Shape
-    out_shape: Shape
-    bias_size: Tensor | None
-
-    @property
-    @abstractmethod
-    def norm(self) -> float: ...
-
-    @property
-    @abstractmethod
-    def absolute_norm(self) -> float: ...
-
-    @property
-    @abstractmethod
-    def paper_norm(self) -> float: ...
-
-    @property
-    @abstractmethod
-    def row_norms(self) -> Tensor: ...
-
-    @property
-    @abstractmethod
-    def column_norms(self) -> Tensor: ...
-
-    @property
-    @abstractmethod
-    def rounding(self) -> float: ...
-
-    @abstractmethod
-    def transpose(self, rows: Tensor) -> Tensor:
-        """Aᵀ·rows."""
-
-    @abstractmethod
-    def absolute(self, points: Tensor) -> Tensor:
-        """|A|·points, for points ≥ 0, rounded up."""
-
-    @abstractmethod
-    def absolute_transpose(self, rows: Tensor) -> Tensor:
-        """|A|ᵀ·rows, for rows ≥ 0, rounded up."""
-
-    @abstractmethod
-    def sizes(self, points: Tensor) -> Tensor:
-        """|A|·points + |b|, for points ≥ 0."""
-
-    @property
-    def written(self) -> Tensor | None:
-        """A, if it is stored as a matrix."""
-        return None
-
-    def output_shape(self, shape: Shape) -> Shape:
-        return self.out_shape
-
-    def forward(self, before: Reach, radius: Tensor | None, values: Stage) -> tuple[Reach, Saved]:
-        unit = torch.minimum(
-            self.row_norms * per_sample(before.length, before.unit.new_empty(1, *self.out_shape)),
-            self.absolute(before.unit),
-        )
-        center = error = None
-        if before.center is not None and before.error is not None:
-            assert isinstance(values, Affine)
-            center = values.apply(before.center)
-            error = values.absolute(before.error) + values.rounding * values.sizes(before.center.abs())
-        length = torch.minimum(self.norm * before.length, size(unit))
-        matrix = self.written if before.identity else None
-        return Reach(length, unit, self.norm * before.curvature, center, error, matrix=matrix), None
-
-    def backward(self, rows: Rows, saved: Saved, totals: Totals, position: Position) -> Rows:
-        curvature = rows.curvature
-        if curvature is not None:
-            curvature = times(curvature, rows.length.new_tensor(self.norm * self.norm))
-        totals.gain = totals.gain * self.norm
-        if position.ends:
-            return replace(rows, curvature=curvature)
-        center, room = (rows.low + rows.high) / 2, (rows.high - rows.low) / 2
-        room = room + (self.rounding + slack(1)) * rows.largest
-        form = (*rows.low.shape[:2], *self.in_shape)
-        pulled = self.transpose(center.flatten(0, 1)).reshape(form)
-        spread = self.absolute_transpose(room.flatten(0, 1)).reshape(form)
-        cap = self.column_norms * rows.length.reshape(*form[:2], *([1] * len(self.in_shape)))
-        low, high = torch.maximum(pulled - spread, -cap), torch.minimum(pulled + spread, cap)
-        return Rows(low, high, self.norm * rows.length, curvature).capped()
-
-    def forward_rounding(self, value: Tensor, error: Tensor) -> Rounded:
-        error = self.absolute(error + self.rounding * value.abs())
-        if self.bias_size is not None:
-            error = error + self.rounding * self.bias_size
-        return Rounded(self.apply(value), error, None)
-
-    def backward_rounding(self, size: Tensor, error: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
-        error = self.norm * error + self.rounding * self.absolute_norm * (size + error)
-        return self.norm * size, error
-
-    def paper_constants(self, length: float, curvature: float) -> tuple[float, float]:
-        return self.paper_norm * length, self.paper_norm * curvature
-
-    def table_rows(
-        self, path: str, kind: str, before: Reach, behind: float, added: dict[str, Tensor]
-    ) -> list[LayerBound]:
-        return [LayerBound(path, kind, self.norm, 0.0, behind, 0.0)]
-
-
 Trace = list[Saved]
 """Data saved by each step for the backward pass."""
 
@@ -339,7 +227,7 @@ class Step:
     stage: Stage
     in_shape: Shape
     out_shape: Shape
-    whitened: Affine | None = None  # the same behind the whitening of a cost, for the first step
+    whitened: Stage | None = None  # the same behind the whitening of a cost, for the first step
     assumptions: tuple[str, ...] = ()  # rules of the user's, by name
     line: str = ""  # of the user, where a function was called
 
