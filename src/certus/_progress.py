@@ -1,4 +1,4 @@
-"""Progress bars, the same from commands and from Python: in a terminal or a notebook, silent elsewhere."""
+"""Progress bars of commands and of functions, in a terminal or a notebook; silent elsewhere."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from certus._format import printable
+from certus._format import escape_controls
 
-Told = Callable[[float], None]
-"""Told the share of the work that is done, from 0 to 1."""
+ProgressFunction = Callable[[float], None]
+"""Called with the share of the work that is done, from 0 to 1."""
 
 
-def is_watched(console: Console) -> bool:
-    """Whether anybody would see a bar; a notebook shows one with ipywidgets."""
+def shows_progress(console: Console) -> bool:
+    """Whether the console can show a bar; a notebook needs ipywidgets."""
     if console.is_jupyter:
         return importlib.util.find_spec("ipywidgets") is not None
     return console.is_terminal
 
 
 @contextmanager
-def counting(console: Console, what: str, total: float) -> Iterator[Callable[[float], None]]:
-    """A bar for work that is counted: ``with counting(...) as advance: … advance(count)``."""
+def counting_bar(console: Console, title: str, total: float) -> Iterator[Callable[[float], None]]:
+    """Show a bar for work that is counted: ``with counting_bar(...) as advance: … advance(count)``."""
     with _bar(console, MofNCompleteColumn()) as bar:
-        task = bar.add_task(printable(what), total=total)
+        task = bar.add_task(escape_controls(title), total=total)
         yield lambda count: bar.advance(task, count)
 
 
 @contextmanager
-def share_bar(
-    progress: bool | Told | None, what: str, console: Console | None = None
-) -> Iterator[Told | None]:
-    """What is told of the share that is done: a bar where somebody watches, or the caller's own function.
+def progress_bar(
+    progress: bool | ProgressFunction | None, title: str, console: Console | None = None
+) -> Iterator[ProgressFunction | None]:
+    """Yield the function to call with the share that is done: of a bar, or the caller's own.
 
     Args:
-        progress: False for none; True and None for a bar; a function is told instead.
+        progress: False for none; True and None for a bar; a function is called instead.
     """
     if callable(progress) or progress is False:
         yield progress or None
         return
     with _bar(console or Console(stderr=True), TaskProgressColumn()) as bar:
-        task = bar.add_task(printable(what), total=1.0)
+        task = bar.add_task(escape_controls(title), total=1.0)
         yield lambda share: bar.update(task, completed=share)
 
 
@@ -64,4 +64,4 @@ def _bar(console: Console, count: ProgressColumn) -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=console, disable=not is_watched(console))
+    return Progress(*columns, console=console, disable=not shows_progress(console))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from certus._eval_mode import unwrapped
-from certus._progress import share_bar
+from certus._progress import progress_bar
 from certus._validation import checked_weights
 from certus.bounds import SmoothnessBound
 from certus.bounds.criteria import has_rule
@@ -239,7 +239,7 @@ def certify(
         check_wrapper(model, network, problem.inputs)
         return replace(problem, encoding=encoding)
 
-    with share_bar(progress, "certifying") as report:
+    with progress_bar(progress, "certifying") as report:
         portions = Portions.of(source, ask, predicted=labels == "predicted")
         problem = portions.question
         if epsilons and problem.classes is None:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import typer
 
-from certus._format import printable
+from certus._format import escape_controls
 from certus.cli import (
     attack,
     bound,
@@ -114,11 +114,11 @@ def main() -> NoReturn:
         said = f"{type(error).__name__}: {error} (CERTUS_DEBUG=1 shows where)"
         if (place := own_place(error)) is not None:
             _refuse(f"`--model` must run without errors; it fails in {place}, with {said}")
-        print("certus: " + printable(truncate_message(" ".join(said.split()))), file=sys.stderr)
+        print("certus: " + escape_controls(truncate_message(" ".join(said.split()))), file=sys.stderr)
         sys.exit(3)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _refuse(message: str, code: int = 2) -> NoReturn:
-    print("certus: error: " + printable(truncate_message(" ".join(message.split()))), file=sys.stderr)
+    print("certus: error: " + escape_controls(truncate_message(" ".join(message.split()))), file=sys.stderr)
     sys.exit(code)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from certus._progress import counting
+from certus._progress import counting_bar
 from certus.cli.options import AttackOptions, Json, ModelFile, RunData, options_of
 from certus.cli.output import console, messages, print_json
 from certus.display.text import make_table, number
@@ -115,7 +115,7 @@ def show_nearest(trained: LoadedRun, chosen: Subset, asked: AttackOptions, *, as
         require_count(f"--{name}", count)
     domain = trained.data.domain if clip else Unbounded()
     data, distances = chosen.data, []
-    with counting(messages, f"attacking {trained.run.path}", len(data)) as advance:
+    with counting_bar(messages, f"attacking {trained.run.path}", len(data)) as advance:
         for start in range(0, len(data), 256):
             batch = data[start : start + 256]
             found = minimum_norm_attack(
@@ -173,7 +173,7 @@ def show_penalties(trained: LoadedRun, chosen: Subset, asked: AttackOptions, *, 
             raise ArgumentError(f"`run` must have a number without gaps to move; got {trained.data.name}.")
         cost = moving
     penalties, distances = [], []
-    with counting(messages, f"attacking {trained.run.path}", len(chosen.data)) as advance:
+    with counting_bar(messages, f"attacking {trained.run.path}", len(chosen.data)) as advance:
         for start in range(0, len(chosen.data), 256):
             batch = chosen.data[start : start + 256]
             found = largest_penalty(trained.loss, batch.inputs, batch.targets, cost=cost, domain=domain)

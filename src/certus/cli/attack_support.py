@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from certus._names import NORMS, PAPER_NAMES
-from certus._progress import counting
+from certus._progress import counting_bar
 from certus.attacks.evaluation import (
     ATTACK_OPTIONS,
     ATTACKS,
@@ -176,7 +176,7 @@ def _budgets(trained: LoadedRun, asked: AttackOptions, models: Sequence[str]) ->
 def run_attacks(
     trained: LoadedRun, data: Samples, trials: list[Trial], seed: int
 ) -> list[tuple[Trial, Evaluation]]:
-    with counting(messages, f"attacking {trained.run.path}", len(data) * len(trials)) as advance:
+    with counting_bar(messages, f"attacking {trained.run.path}", len(data) * len(trials)) as advance:
         return sweep(
             trained.loss,
             data,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from certus._format import at_most
-from certus._progress import share_bar
+from certus._progress import progress_bar
 from certus.cli.options import Json, ModelFile, NoLock, RunData
 from certus.cli.output import console, messages, print_json, same_place, show_parts
 from certus.cli.streams import if_interrupted
@@ -371,7 +371,7 @@ def compute(trained: LoadedRun, settings: CertifySettings, cache: DualValueCache
     from certus.runs.certification import certify_run
 
     resumed = cache is not None and cache.count > 0
-    with share_bar(None, f"certifying {trained.run.path}", messages) as told:
+    with progress_bar(None, f"certifying {trained.run.path}", messages) as told:
         try:
             certificate = certify_run(trained, settings, cache=cache, progress=told)
         except UnreadableModelError as reason:
@@ -463,7 +463,7 @@ def compute_in_noise(
     """With a progress bar."""
     from certus.runs.certification import certify_smoothed_run
 
-    with share_bar(None, f"certifying {trained.run.path} in noise", messages) as told:
+    with progress_bar(None, f"certifying {trained.run.path} in noise", messages) as told:
         return certify_smoothed_run(trained, settings, noisy, told, cache)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from certus._progress import counting
+from certus._progress import counting_bar
 from certus.cli.options import RunData
 from certus.cli.output import console, messages, require_file, require_folder, same_place
 from certus.errors import require, require_count
@@ -84,7 +84,7 @@ def make_report(
         rule = f"have inputs scaled as those of {runs[0]}"
         require(same, "runs", rule, f"{other.run.path}, which scales otherwise")
     total = sum(evaluations(one, samples) for one in opened)
-    with counting(messages, "measuring", total) as advance:
+    with counting_bar(messages, "measuring", total) as advance:
         reports = [measure_run(one, attack_unit(first), samples, seed, advance) for one in opened]
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, render_report(reports).encode())

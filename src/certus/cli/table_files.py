@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from certus._format import printable
+from certus._format import escape_controls
 from certus.datasets.raw_table import is_number
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -82,5 +82,5 @@ def as_latex(columns: Mapping[str, Sequence[str]]) -> str:
 
 def latex_text(text: str) -> str:
     """Text in which LaTeX finds no command; signs of numbers are those of mathematics."""
-    escaped = "".join(_LATEX.get(sign, sign) for sign in printable(text).replace("\n", " "))
+    escaped = "".join(_LATEX.get(sign, sign) for sign in escape_controls(text).replace("\n", " "))
     return re.sub(r"(?:^|(?<= ))[+-][0-9.]+", lambda number: f"${number[0]}$", escaped)

@@ -74,27 +74,27 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str]) -> None:
-    """One legend under all axes, in as many columns as fit the width; the figure grows by its lines."""
+    """Add one legend under all axes, in as many columns as fit the width; the figure grows by its lines."""
     width, height = (float(size) for size in figure.get_size_inches())
-    shown = [broken(name, width - _HANDLE) for name in names]
-    longest = max((len(line) for name in shown for line in name.split("\n")), default=1)
-    columns = max(1, min(len(shown), int(width / (_LETTER * longest + _HANDLE))))
-    lines = sum(name.count("\n") + 1 for name in shown) / columns
+    labels = [broken(name, width - _HANDLE) for name in names]
+    longest = max((len(line) for name in labels for line in name.split("\n")), default=1)
+    columns = max(1, min(len(labels), int(width / (_LETTER * longest + _HANDLE))))
+    lines = sum(name.count("\n") + 1 for name in labels) / columns
     figure.set_size_inches(width, height + _LINE * lines)
-    texts = [literal_text(name) for name in shown]
+    texts = [literal_text(name) for name in labels]
     figure.legend(handles, texts, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def title_above(figure: Figure, title: str, size: float = 12.0) -> None:
-    """A title over all axes, in as many lines as it takes: the figure grows by them."""
+    """Add a title over all axes, in as many lines as it takes; the figure grows by them."""
     width, height = (float(size) for size in figure.get_size_inches())
-    shown = broken(title, width - 0.6, size)
-    figure.set_size_inches(width, height + _LINE * size / 10 * (shown.count("\n") + 1))
-    figure.suptitle(literal_text(shown), fontsize=size)
+    lines = broken(title, width - 0.6, size)
+    figure.set_size_inches(width, height + _LINE * size / 10 * (lines.count("\n") + 1))
+    figure.suptitle(literal_text(lines), fontsize=size)
 
 
 def broken(text: str, width: float, size: float = 10.0) -> str:
-    """Text in lines of at most so many inches, in letters of so many points.
+    """Break text into lines of at most ``width`` inches, in letters of ``size`` points.
 
     >>> broken("standard deviations of each feature", 1.5)
     'standard\\ndeviations of\\neach feature'
@@ -104,14 +104,14 @@ def broken(text: str, width: float, size: float = 10.0) -> str:
 
 
 def folded(text: str, letters: int) -> list[str]:
-    """Text in lines of at most so many letters; what stands in brackets stays together if a line holds it.
+    """Break text into lines of at most ``letters`` letters; brackets stay together if a line holds them.
 
     >>> folded("the data move by a distance (pixels in [0, 1])", 30)
     ['the data move by a distance', '(pixels in [0, 1])']
     """
 
-    def together(found: re.Match[str]) -> str:
-        return found[0].replace(" ", "\N{NO-BREAK SPACE}") if len(found[0]) <= letters else found[0]
+    def together(match: re.Match[str]) -> str:
+        return match[0].replace(" ", "\N{NO-BREAK SPACE}") if len(match[0]) <= letters else match[0]
 
     for brackets in (r"\[[^\[\]]*\]", r"\([^()]*\)"):
         text = re.sub(brackets, together, text)
@@ -119,7 +119,7 @@ def folded(text: str, letters: int) -> list[str]:
 
 
 def literal_text(text: str) -> str:
-    """Text that a picture shows as it is: matplotlib would read mathematics between dollar signs.
+    """Escape dollar signs, between which matplotlib would read mathematics.
 
     >>> literal_text("$income$")
     '\\\\$income\\\\$'
@@ -128,7 +128,7 @@ def literal_text(text: str) -> str:
 
 
 def subscripted(formula: str) -> str:
-    """A formula as a picture shows it: what stands behind _ is set lower.
+    """Return a formula for matplotlib, in which a word after _ is a subscript.
 
     >>> subscripted("ε_adv / C_∞")
     'ε$_{\\\\mathrm{adv}}$ / C$_∞$'
@@ -137,11 +137,11 @@ def subscripted(formula: str) -> str:
 
 
 def save_figure(figure: Figure, path: Path, dpi: float = 150) -> None:
-    """Write a picture, whole or not at all; the suffix says which kind."""
+    """Write a figure atomically; the suffix is the format."""
     from matplotlib import rc_context
 
     content = io.BytesIO()
-    # The same picture is the same file: without a date, and with names that are no random numbers.
+    # The same figure is the same file: without a date or random identifiers.
     with _named(path) as kind, rc_context({"svg.hashsalt": "certus"}):
         dated = {"Date": None} if kind == "svg" else {"CreationDate": None} if kind == "pdf" else None
         figure.savefig(content, format=kind, dpi=dpi, metadata=dated)
@@ -150,7 +150,7 @@ def save_figure(figure: Figure, path: Path, dpi: float = 150) -> None:
 
 
 def require_format(option: str, path: Path) -> None:
-    """Raise ``ArgumentError`` unless a picture can have this name: a small one is tried."""
+    """Raise ``ArgumentError`` unless a figure can have this suffix: a small one is tried."""
     try:
         with _named(path) as kind:
             new_figure(1, 1).canvas.print_figure(io.BytesIO(), format=kind, dpi=10)
@@ -160,7 +160,7 @@ def require_format(option: str, path: Path) -> None:
 
 @contextmanager
 def _named(path: Path) -> Iterator[str]:
-    """The format that a name asks for; what matplotlib says against it becomes an ``UnsupportedError``."""
+    """Yield the format of a suffix; an objection of matplotlib becomes an ``UnsupportedError``."""
     kind = path.suffix.removeprefix(".").lower()
     if not kind:
         raise UnsupportedError(f"Cannot draw {path}: its name has no ending such as .png, .svg or .pdf.")

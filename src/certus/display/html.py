@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
-from certus._format import printable
+from certus._format import escape_controls
 from certus.display.text import Part
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def templates() -> Environment:
     from markupsafe import Markup
 
     def written_out(value: object) -> object:
-        return value if isinstance(value, Markup) else printable(str(value))
+        return value if isinstance(value, Markup) else escape_controls(str(value))
 
     environment = Environment(
         autoescape=True,

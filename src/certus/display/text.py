@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
-from certus._format import printable
+from certus._format import escape_controls
 
 
 class PlainConsole(Console):
@@ -25,7 +25,7 @@ class PlainConsole(Console):
         super().__init__(highlight=False, markup=False, soft_wrap=True, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        escaped = [printable(item) if isinstance(item, str) else item for item in objects]
+        escaped = [escape_controls(item) if isinstance(item, str) else item for item in objects]
         super().print(*escaped, **options)
 
 
@@ -37,7 +37,7 @@ class PlainTable(Table):
     """A table whose cells break no line and hold no control character; see the module for wide ones."""
 
     def add_row(self, *cells: Any, **options: Any) -> None:
-        texts = [printable(cell).replace("\n", "\\n") if isinstance(cell, str) else cell for cell in cells]
+        texts = [_one_line(cell) if isinstance(cell, str) else cell for cell in cells]
         super().add_row(*texts, **options)
 
     @property
@@ -100,10 +100,15 @@ def make_table(*columns: str, words: Collection[str] = ()) -> PlainTable:
     """
     table = PlainTable(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
-        header = printable(column).replace("\n", "\\n")
         left = index == 0 or column in words
-        table.add_column(header, justify="left" if left else "right", overflow="fold", no_wrap=index == 0)
+        table.add_column(
+            _one_line(column), justify="left" if left else "right", overflow="fold", no_wrap=index == 0
+        )
     return table
+
+
+def _one_line(text: str) -> str:
+    return escape_controls(text).replace("\n", "\\n")
 
 
 def number(value: object, digits: int = 4) -> str:

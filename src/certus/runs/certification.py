@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import certus
-from certus._progress import Told
+from certus._progress import ProgressFunction
 from certus.certificates import Certificate, certify
 from certus.certificates.engine import Cache, Progress
 from certus.certificates.proven.concentration import INEQUALITIES
@@ -225,7 +225,7 @@ def certify_smoothed_run(
     trained: LoadedRun,
     settings: CertifySettings,
     noisy: SmoothingSettings,
-    progress: Told | None = None,
+    progress: ProgressFunction | None = None,
     cache: Draws | None = None,
 ) -> SmoothedCertificate:
     """Certify a run by randomised smoothing. At most 1,000 random calibration rows choose the design,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from certus._progress import share_bar
+from certus._progress import progress_bar
 from certus._validation import check_batch, check_label_cost
 from certus.certificates.batching import require_one_draw, row_keys
 from certus.certificates.population import Move
@@ -130,7 +130,7 @@ def certify_smoothed(
     >>> certificate.lower(0.01) <= certificate.bound(0.01) < 0.2
     True
     """
-    with share_bar(progress, "certifying in noise") as report:
+    with progress_bar(progress, "certifying in noise") as report:
         rhos = require_numbers("rho", rho, zero=True)
         require_confidence(confidence)
         require_count("draws", draws)

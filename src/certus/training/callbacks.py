@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from certus._progress import is_watched
+from certus._progress import shows_progress
 from certus.errors import require
 from certus.training._fit import Callback, TrainingState
 from certus.training.metrics import EpochMetrics
@@ -45,7 +45,7 @@ class ProgressBar(Callback):
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=console,
-            disable=not is_watched(console),
+            disable=not shows_progress(console),
         )
         self._task = TaskID(0)
         self._epochs = 0
