@@ -1,4 +1,4 @@
-"""Data sets: bundled with the library, fetched by a package client, or the user's own files."""
+"""Data sets: bundled with the library, fetched by a package client, or read from the user's files."""
 
 from certus.datasets.base import SplitDataset
 from certus.datasets.bundled import breast_cancer, diabetes, digits, rings, wine

@@ -15,7 +15,7 @@ from certus.errors import require, require_seed
 
 
 def single(source: str, values: Array) -> Tensor:
-    """The same shape in float32; raises ``ArgumentError`` if a number is too large for it."""
+    """Convert to float32; raise ``ArgumentError`` if a number is too large for it."""
     with np.errstate(over="ignore"):  # refused below, with a better message
         narrow = torch.from_numpy(values.astype(np.float32))
     fits = bool(torch.isfinite(narrow).all())
@@ -30,7 +30,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """(n,) int64 labels from 0 to classes − 1, or (n,) float64 numbers when ``classes`` is None."""
+    """Labels (n,) int64 from 0 to classes − 1, or numbers (n,) float64 if ``classes`` is None."""
 
     values: Array
     classes: int | None = None
@@ -42,7 +42,7 @@ class Targets:
 
 
 def labelled(source: str, values: Array) -> Targets:
-    """Labels from (n,) integers, booleans or strings: the distinct values, in sorted order, become 0, 1, …
+    """Number the distinct values of (n,) integers, booleans or strings, in sorted order, as labels 0, 1, …
 
     >>> found = labelled("example", np.array(["dog", "cat", "dog"]))
     >>> found.values, found.class_names
@@ -54,7 +54,7 @@ def labelled(source: str, values: Array) -> Targets:
 
 
 def why_not(problem: Exception) -> str:
-    """What an error says, without its number and path.
+    """Message of an error without its number and path.
 
     >>> why_not(PermissionError(13, "Permission denied", "data.csv"))
     'Permission denied'
@@ -73,13 +73,13 @@ FEWEST_ROWS = 10
 
 
 def shuffled(count: int, seed: int) -> Tensor:
-    """The numbers 0 … count − 1 in the seed's order. Returns: (count,) int64."""
+    """Return the numbers 0 … count − 1 in the random order of a seed. Returns: (count,) int64."""
     require_seed(seed)
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 
 def in_fifths(source: str, count: int, seed: int) -> dict[str, Tensor]:
-    """Row numbers of a data set without a test set of its own: 60% / 20% / 20%.
+    """Split the rows of a data set without a test set at random: 60% / 20% / 20%.
 
     >>> {name: len(rows) for name, rows in in_fifths("wine", 178, seed=0).items()}
     {'train': 108, 'calibration': 35, 'test': 35}
@@ -91,7 +91,7 @@ def in_fifths(source: str, count: int, seed: int) -> dict[str, Tensor]:
 
 
 def split_rows(source: str, count: int, seed: int, way: str, values: Array | None) -> dict[str, Tensor]:
-    """60% / 20% / 20%, by chance or by what the rows hold.
+    """Split rows 60% / 20% / 20%, at random, by label, by group or by time.
 
     Args:
         way: "random"; "stratified": of each of the (n,) labels the same shares; "group": rows of one value
@@ -125,7 +125,7 @@ def split_rows(source: str, count: int, seed: int, way: str, values: Array | Non
 
 
 def beside_test(source: str, count: int, test_count: int, seed: int, held_out: int) -> dict[str, Tensor]:
-    """Row numbers where the source names its test rows, which come last; ``held_out`` others calibrate.
+    """Split rows whose test set comes last in the source; ``held_out`` of the others calibrate.
 
     >>> rows = beside_test("mnist", 60_000, 10_000, seed=0, held_out=5_000)
     >>> len(rows["train"]), len(rows["calibration"]), rows["test"][0].item()
@@ -142,7 +142,7 @@ def beside_test(source: str, count: int, test_count: int, seed: int, held_out: i
 
 
 def digest_arrays(arrays: Mapping[str, Array]) -> str:
-    """SHA-256 of the arrays' names, types, shapes and bytes: equal exactly if the contents are equal.
+    """SHA-256 of the names, types, shapes and bytes of arrays.
 
     >>> found = digest_arrays({"x": np.arange(3, dtype=np.uint8)})
     >>> found == hashlib.sha256(b"x |u1 (3,)\\n" + bytes([0, 1, 2])).hexdigest()

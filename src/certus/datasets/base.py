@@ -1,14 +1,8 @@
-"""The data set type, and the encoding of a table's columns.
+"""The data set type, and the recipe that encodes the columns of a table.
 
-What becomes of each column of a table: learnt once, and applied to every table that is read later.
-
-New rows are read as the first ones were: with their categories, their medians and their kinds. A category
-that was not there counts as unknown, all of its columns 0; a number that is missing gets the training median.
-Both are said, with their share. A column that is not there is named.
-
-What a data set is here: inputs and targets, split by a seed, with the domain they live in.
-
-Images of 8 bits as a data set: scaled to [0, 1], channels first, in the box of all images.
+A recipe is learnt once, from the training table, and applied to every table that is read later: with the
+same categories, medians and types of columns. An unknown category has all of its inputs at 0; a missing
+number gets the training median. Both are reported with their shares. A missing column is named.
 """
 
 from __future__ import annotations
@@ -43,7 +37,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class ColumnRecipe:
-    """One column of the table.
+    """Encoding of one column of a table.
 
     Attributes:
         kind: one of ``READERS``, "category" or "dropped".
@@ -63,7 +57,7 @@ class ColumnRecipe:
 
     @property
     def becomes(self) -> str:
-        """What becomes of it, in words."""
+        """Description of the encoding."""
         if self.kind == "dropped":
             return f"dropped: {self.reason}"
         if self.kind == "category":
@@ -72,7 +66,7 @@ class ColumnRecipe:
         return f"{told}; gaps get {self.median:.4g}, and a column that says so" if self.missing else told
 
     def bare(self, raw: RawColumn) -> Column:
-        """The column as it is, NaN or the gap's own category where something is missing."""
+        """Return the column unencoded, with NaN or the category of gaps where a value is missing."""
         if self.kind != "category":
             return Numeric(self.name, self.values(raw))
         known = {category: code for code, category in enumerate(self.categories)}
@@ -80,19 +74,19 @@ class ColumnRecipe:
         return Categorical(self.name, np.array(codes, dtype=np.int64), self.categories)
 
     def gaps_are_ambiguous(self, raw: RawColumn) -> bool:
-        """Whether ``GAP`` is a word and a missing one, in these rows and those that the recipe is of."""
+        """Whether ``GAP`` is both a category and a missing value, in these rows or in those of the recipe."""
         word = GAP in raw.words or (GAP in self.categories and not self.missing)
         return word and (self.missing > 0 or bool(raw.gaps.any()))
 
     def values(self, raw: RawColumn) -> Array:
-        """(n,) the numbers, NaN where there is none."""
+        """Return (n,) numbers, NaN where a value is missing."""
         if raw.numbers is not None:
             return raw.numbers
         assert raw.cells is not None
         return numbers_in(raw.cells, self.kind)
 
     def features(self, raw: RawColumn) -> list[Column]:
-        """What the network sees of it."""
+        """Return the encoded columns."""
         if self.kind == "category":
             return [self.bare(raw)]
         values = self.values(raw)
@@ -112,7 +106,7 @@ class ColumnRecipe:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All columns of a table but the target, in its order.
+    """Encoding of all columns of a table except the target, in their order.
 
     Attributes:
         target: the column that is predicted.
@@ -128,11 +122,11 @@ class Recipe:
         return tuple(column for column in self.columns if column.kind != "dropped")
 
     def features(self, table: RawTable) -> list[Column]:
-        """What the network sees of a table."""
+        """Return the encoded columns of a table."""
         return [made for one in self.kept for made in one.features(table.columns[one.name])]
 
     def check(self, table: RawTable) -> None:
-        """Raise ``ArgumentError`` with all that keeps a new table from being read."""
+        """Raise ``ArgumentError`` with all problems of a new table."""
         lacks = [one.name for one in self.kept if one.name not in table.columns]
         problems = []
         if lacks:
@@ -148,7 +142,8 @@ class Recipe:
         refuse(table.source, problems)
 
     def unknown(self, table: RawTable) -> list[str] | None:
-        """The words of a new table that are not among the categories; None where columns are missing."""
+        """List the values of a new table that are not among the categories; None where columns are
+        missing."""
         if any(one.name not in table.columns for one in self.kept):
             return None
         categorical = [one for one in self.kept if one.kind == "category"]
@@ -156,7 +151,7 @@ class Recipe:
         return [cell for known, cell in cells if cell is not None and cell not in known]
 
     def notes(self, table: RawTable) -> tuple[str, ...]:
-        """What is to be said of a new table, with shares."""
+        """Describe unknown categories and missing numbers of a new table, with their shares."""
         found = [table.remark] if table.remark else []
         for one in self.kept:
             raw = table.columns[one.name]
@@ -174,7 +169,7 @@ class Recipe:
 
 
 def ambiguous_gaps(label: str, of: str = "") -> TableProblem:
-    """Of a column with the word ``GAP`` beside gaps.
+    """Problem of a column that has both the category ``GAP`` and missing values.
 
     Args:
         of: which tables the column is looked at in, in words.
@@ -184,7 +179,7 @@ def ambiguous_gaps(label: str, of: str = "") -> TableProblem:
 
 
 def _unreadable(table: RawTable, one: ColumnRecipe) -> list[TableProblem]:
-    """Cells of a new table that are not of their column's kind, or not finite."""
+    """List cells of a new table that are not of the type of their column, or not finite."""
     raw = table.columns[one.name]
     values = one.values(raw)
     bad = np.flatnonzero(np.isinf(values) | (np.isnan(values) & ~raw.gaps))
@@ -203,7 +198,7 @@ def _listed(names: Sequence[str], most: int = _SHOWN) -> str:
 
 @dataclass(frozen=True, eq=False)
 class SplitDataset:
-    """A named data set: disjoint samples for training, for calibration, and for the final test.
+    """A named data set with disjoint train, calibration and test samples.
 
     The fields without a default are enough for a data set of your own making; ``load`` fills in all of them.
 
@@ -248,7 +243,7 @@ PIXELS = "pixels in [0, 1]"
 def image_set(
     name: str, pixels: Bytes, targets: Targets, rows: dict[str, Tensor], sha256: str
 ) -> SplitDataset:
-    """A data set of images.
+    """Make a data set of 8-bit images, scaled to [0, 1], channels first.
 
     Args:
         pixels: (n, height, width) or (n, channels, height, width) uint8; grey images get a channel of 1.

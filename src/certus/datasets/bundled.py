@@ -1,13 +1,4 @@
-"""Data sets that need no download: scikit-learn's tables, digits, and the paper's rings.
-
-Three small tables that come with scikit-learn: two to classify, one to regress.
-
-Handwritten digits, 8 × 8 pixels: 1,797 real images that come with scikit-learn.
-
-The paper's synthetic data (sec:toy): a Gaussian disc inside a ring, with a wide margin between.
-
-X ~ N(0, I₂),  Y = 1{‖X‖₂ > √2},  without the points with ‖X‖₂ ∈ (√2/1.3, 1.3·√2)
-"""
+"""Data sets without a download: three tables and the digits of scikit-learn, and the paper's rings."""
 
 from __future__ import annotations
 
@@ -78,7 +69,7 @@ def _numbers(name: str, source: Any, seed: int, standardize: bool) -> SplitDatas
 
 
 def digits(seed: int = 0) -> SplitDataset:
-    """The digits as (n, 1, 8, 8) float32 images in [0, 1], in a random order: 60% / 20% / 20%.
+    """Load 1,797 handwritten digits as (n, 1, 8, 8) float32 images in [0, 1], split 60% / 20% / 20%.
 
     >>> data = digits()
     >>> tuple(data.train.inputs.shape), len(data.calibration), len(data.test)
@@ -108,7 +99,10 @@ INNER_RADIUS, OUTER_RADIUS = math.sqrt(2) / 1.3, 1.3 * math.sqrt(2)
 
 
 def rings(train: int = 10_000, calibration: int = 4_000, test: int = 4_000, seed: int = 0) -> SplitDataset:
-    """Samples of the paper's toy distribution, as (n, 2) float32 inputs with labels 0 (disc) and 1 (ring).
+    """Sample the paper's toy distribution (sec:toy), as (n, 2) float32 inputs with labels 0 (disc) and 1
+    (ring).
+
+        X ~ N(0, I₂),  Y = 1{‖X‖₂ > √2},  without the points with ‖X‖₂ ∈ (√2/1.3, 1.3·√2)
 
     Args:
         train, calibration, test: numbers of samples *after* the margin is removed.
@@ -142,7 +136,7 @@ def rings(train: int = 10_000, calibration: int = 4_000, test: int = 4_000, seed
 
 
 def _outside_margin(count: int, generator: torch.Generator) -> Tensor:
-    """The first ``count`` Gaussian points that do not fall into the margin."""
+    """Draw ``count`` Gaussian points outside the margin √2/1.3 < ‖x‖₂ < 1.3·√2."""
     kept = torch.empty(0, 2)
     while len(kept) < count:
         # 63% of the draws survive.

@@ -1,4 +1,4 @@
-"""Every data set by its name, and the user's own by a prefix and a path: what the command line offers."""
+"""Data sets by name, and the user's own data by prefix and path."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TABLES = ("csv:", "parquet:")
 
 @dataclass(frozen=True)
 class DataEntry:
-    """A line of the list of data sets.
+    """An entry of the list of data sets.
 
     Attributes:
         bundled: comes with the library.
@@ -53,7 +53,7 @@ class DataEntry:
 
 
 def names(*, cache: Path | None = None) -> list[DataEntry]:
-    """All named data sets.
+    """List all named data sets.
 
     >>> [entry.name for entry in names() if entry.bundled]
     ['digits', 'rings', 'breast-cancer', 'wine', 'diabetes']
@@ -75,8 +75,8 @@ def load(
     target: str | None = None,
     options: TableOptions | None = None,
 ) -> SplitDataset:
-    """A data set by its name, or your own as "npz:FILE", "csv:FILE", "parquet:FILE", "folder:FOLDER"
-    or "idx:FOLDER".
+    """Load a data set by name, or your own as "npz:FILE", "csv:FILE", "parquet:FILE", "folder:FOLDER" or
+    "idx:FOLDER".
 
     Args:
         seed: decides which rows train, calibrate and test (and what ``rings`` draws).
@@ -128,7 +128,7 @@ def load(
 
 
 def raw_table(spec: str, options: TableOptions) -> RawTable:
-    """The cells of csv:PATH or parquet:PATH."""
+    """Read the cells of csv:PATH or parquet:PATH."""
     prefix, _, path = spec.partition(":")
     file = _file(spec, path)
     if prefix == "csv":
@@ -137,7 +137,7 @@ def raw_table(spec: str, options: TableOptions) -> RawTable:
 
 
 def _likely(spec: str) -> str:
-    """What was probably meant, as a question; nothing where nothing comes to mind."""
+    """Suggest the intended data set, as a question; an empty string if there is no guess."""
     kind = {".csv": "csv", ".npz": "npz", ".parquet": "parquet"}.get(Path(spec).suffix.lower())
     near = [f"{kind}:{spec}"] if kind else get_close_matches(spec, SUMMARIES, 1)
     if not near and os.path.isdir(spec):
@@ -162,7 +162,7 @@ def fetch(
     report: Callable[[str], None] | None = None,
     locking: bool = True,
 ) -> FetchReport:
-    """Fetch a data set into the cache. If anything fails, the cache is as it was.
+    """Fetch a data set into the cache. If a step fails, the cache stays unchanged.
 
     Args:
         cache: a folder; ``default_cache()`` if None.

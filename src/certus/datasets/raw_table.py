@@ -1,16 +1,9 @@
-"""Raw tables: cells as read from CSV files, and the kind of each column.
+"""Raw tables: the cells of CSV files, and the types of their columns.
 
-The two kinds of columns that a network can see: numbers, and categories.
-
-A table as its source has it, before anything is decided: words, numbers or days, and gaps.
-
-What the cells of a column are: numbers, money, percentages, dates, or words.
-
-A column is of a kind if *all* of its cells are, missing ones aside. Money may have a sign of its currency,
-and thousands in groups of three; 1,5 is no number here, for nobody knows whose comma it is. Dates are
-2024-03-01 (with a time or without), 1.3.2024, or 3/1/2024, where days above 12 must tell the order.
-
-The user's own table in a CSV file: cells of words, with the lines that they stand on.
+A column has a type if *all* of its present cells have it: numbers, money, percentages or dates; else it
+holds words. Money may have a currency sign, and thousands in groups of three; 1,5 is not a number here,
+since its comma is ambiguous. Dates are 2024-03-01 (with or without a time), 1.3.2024, or 3/1/2024 if days
+above 12 determine the order.
 """
 
 from __future__ import annotations
@@ -65,7 +58,7 @@ Column = Numeric | Categorical
 
 @dataclass(frozen=True, eq=False)
 class RawColumn:
-    """One column of n rows.
+    """One column of n rows, before encoding.
 
     Attributes:
         cells: words, None where missing; None for a column of numbers.
@@ -82,7 +75,7 @@ class RawColumn:
 
     @property
     def gaps(self) -> Array:
-        """(n,) whether a value is missing."""
+        """Mask (n,) of missing values."""
         if self.cells is not None:
             return np.array([cell is None for cell in self.cells])
         assert self.numbers is not None
@@ -90,7 +83,7 @@ class RawColumn:
 
     @property
     def words(self) -> Cells:
-        """The cells as words: whole numbers without a fraction."""
+        """Cells as words; whole numbers without a fraction."""
         if self.cells is not None:
             return self.cells
         assert self.numbers is not None
@@ -98,7 +91,7 @@ class RawColumn:
 
     @property
     def distinct(self) -> int:
-        """How many different values there are, gaps aside."""
+        """Number of different values, without gaps."""
         return len({cell for cell in self.words if cell is not None})
 
 
@@ -121,14 +114,14 @@ class RawTable:
         return len(next(iter(self.columns.values()))) if self.columns else 0
 
     def place(self, label: str, row: int) -> str:
-        """Where a cell is, in words."""
+        """Describe the position of a cell."""
         line = f" (line {self.lines[row]})" if len(self.lines) else ""
         return f"column {label!r}, row {row + 1}{line}"
 
 
 @dataclass(frozen=True)
 class TableProblem:
-    """What a table must be, and what was found instead."""
+    """A violated rule of a table, and the offending content."""
 
     rule: str
     found: str
@@ -157,12 +150,12 @@ _SLASHED, _DOTTED = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})"), re.compile(r"(\d
 
 
 def is_number(cell: str) -> bool:
-    """Whether Python and everybody else read a number: Python alone reads 1_000."""
+    """Whether text is a number in common notation; 1_000, which Python accepts, is not."""
     return plain_number(cell) is not None
 
 
 def plain_number(cell: str) -> float | None:
-    """A number, which may be infinite; None for what is none."""
+    """Parse a number, which may be infinite; None for other text."""
     try:
         return None if "_" in cell else float(cell)
     except ValueError:
@@ -194,7 +187,7 @@ def money(cell: str) -> float | None:
 
 
 def iso_date(cell: str) -> float | None:
-    """Days since 1970, with fractions for the time of day.
+    """Parse a date as days since 1970, with fractions for the time of day.
 
     >>> iso_date("1970-01-02"), iso_date("1970-01-02 12:00"), iso_date("2024")
     (1.0, 1.5, None)
@@ -241,7 +234,7 @@ READERS: dict[str, Callable[[str], float | None]] = {
 
 
 def kind_of(cells: Cells) -> str | None:
-    """The kind that all cells are of; None for words."""
+    """Return the type that all cells have; None for words."""
     present = [cell for cell in cells if cell is not None]
     for kind in READERS:
         read = READERS[kind]
@@ -253,7 +246,7 @@ def kind_of(cells: Cells) -> str | None:
 
 
 def two_ways(cells: Cells) -> bool:
-    """Whether dates with slashes could be read with the day or with the month first."""
+    """Whether dates with slashes are ambiguous between day first and month first."""
     present = [cell for cell in cells if cell is not None]
     if not present or _SLASHED.fullmatch(present[0]) is None:
         return False
@@ -262,14 +255,14 @@ def two_ways(cells: Cells) -> bool:
 
 
 def numbers_in(cells: Cells, kind: str) -> Array:
-    """(n,) float64, NaN for what is missing or of another kind."""
+    """Parse cells as (n,) float64, NaN where missing or of another type."""
     read = READERS[kind]
     found = (None if cell is None else read(cell) for cell in cells)
     return np.array([math.nan if value is None else value for value in found], dtype=np.float64)
 
 
 def csv_table(path: Path, *, encoding: str = "utf-8", separator: str = ",") -> RawTable:
-    """The cells of a file with a header line; what ``MISSING`` lists is a gap."""
+    """Read a file with a header line; cells listed in ``MISSING`` are gaps."""
     source = f"csv:{path}"
     header, rows, lines = _read(source, path, encoding, separator)
     columns: dict[str, RawColumn] = {}
@@ -281,7 +274,7 @@ def csv_table(path: Path, *, encoding: str = "utf-8", separator: str = ",") -> R
 def _read(
     source: str, path: Path, encoding: str, separator: str
 ) -> tuple[list[str], list[list[str]], list[int]]:
-    """Header, stripped cells of each row, and the line on which each row ends."""
+    """Return the header, the stripped cells of each row, and the line on which each row ends."""
     rows: list[list[str]] = []
     lines: list[int] = []
     plain = codecs.lookup(encoding).name == "utf-8"
@@ -321,7 +314,7 @@ def _read(
 
 
 def _text(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, as long as they are text: NumPy drops a NUL at the end of a word without a word."""
+    """Yield lines, and refuse NUL characters, which NumPy would drop silently at the end of a word."""
     for line in lines:
         if "\0" in line:
             raise ValueError("a NUL byte, which is no text")
@@ -329,7 +322,7 @@ def _text(lines: Iterable[str]) -> Iterator[str]:
 
 
 def separator_hint(header: list[str]) -> str:
-    """A word where the header looks as if another sign separated its cells."""
+    """Suggest another separator if the header looks like it."""
     for sign, word in ((";", ";"), ("\t", "a tab"), ("|", "|")):
         if len(header) == 1 and sign in header[0]:
             return f" (its header holds {word}: `separator` may be that)"

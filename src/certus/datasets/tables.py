@@ -1,21 +1,16 @@
-"""Tables from files and data frames: kinds and encodings of columns, and the data set.
+"""Tables from files and data frames: types and encodings of columns, and the data set.
 
-How a table is understood: the kind of every column, what is dropped and why, and all that is wrong.
+All problems of a table are reported in one message. A column is dropped, with a reason, if it is constant, if
+the options say so, or if it is an identifier: words that differ in every row, or whole numbers that differ in
+every row of a column with the name of an identifier.
 
-Whatever is wrong is said in one message. A column is dropped, with a word, if it is constant, if it was asked
-for, or if it is an identifier: words of which every row has its own, or whole numbers of which every row has
-its own in a column that is called one.
-
-Tables as a data set: numbers standardised, categories one-hot, and weights that make both cost alike.
-
-A numeric column x becomes (x − mean) / deviation, both taken from the training rows, so that moving it by
-one standard deviation costs 1. A categorical column becomes one 0/1 column for each category, with weight ½:
+A numeric column x becomes (x − mean) / deviation, both of the training rows, so that moving it by one
+standard deviation costs 1. A categorical column becomes one 0/1 column for each category, with weight ½:
 changing the category moves two of them by 1 each and costs ½ + ½ = 1, as much as one standard deviation.
 
-The domain keeps one-hot columns in [0, 1] and leaves numbers free. It is a relaxation: a moved point may be
-"half one category, half another". Every true category lies in it, so a bound over it also bounds those.
-
-Tables that are in memory, or in a Parquet file: pandas, polars and Arrow, through narwhals.
+The domain keeps one-hot columns in [0, 1] and leaves numbers free. It is a relaxation: a moved point may
+be "half one category, half another". Every true category lies in it, so a bound over it also bounds those.
+Data frames of pandas, polars and Arrow are read through narwhals.
 """
 
 from __future__ import annotations
@@ -69,7 +64,7 @@ _NAMES_ITSELF = re.compile(r"(.*[_ ]|^)(id|uuid|guid|key|nr|index)|unnamed: \d+|
 
 @dataclass
 class TableFindings:
-    """Problems so far."""
+    """Problems of a table found so far."""
 
     table: RawTable
     problems: list[TableProblem]
@@ -78,7 +73,7 @@ class TableFindings:
         self.problems.append(TableProblem(rule, found))
 
     def at(self, label: str, rows: Array, what: object, rule: str, remedy: str = "") -> None:
-        """A problem of some cells: the first of them, and how many there are."""
+        """Add a problem of some cells: the first of them, and their number."""
         more = f", and {len(rows) - 1} more like it" if len(rows) > 1 else ""
         self.add(rule, f"{what} in {self.table.place(label, int(rows[0]))}{more}{remedy}")
 
@@ -86,7 +81,7 @@ class TableFindings:
 def make_data(
     raw: RawTable, options: TableOptions, *, seed: int = 0, standardize: bool = True
 ) -> SplitDataset:
-    """A table as a data set: understood, split, and scaled by its training rows."""
+    """Make a data set of a table: infer types, split, and scale by the training rows."""
     name = _target_name(raw, options)
     found = TableFindings(raw, [])
     if len(raw.columns) < 2:
@@ -167,7 +162,7 @@ def _check_finite(label: str, raw: RawColumn, values: Array, found: TableFinding
 
 
 def _learn_words(recipe: ColumnRecipe, raw: RawColumn, found: TableFindings) -> ColumnRecipe:
-    """A column of words: categories, an identifier, or numbers with a slip."""
+    """Infer the encoding of a column of words: categories, an identifier, or numbers with typing errors."""
     assert raw.cells is not None
     _check_slips(recipe.name, raw, found)
     present = [cell for cell in raw.cells if cell is not None]
@@ -196,7 +191,7 @@ def _as_category(recipe: ColumnRecipe, raw: RawColumn, found: TableFindings) -> 
 
 
 def _check_slips(label: str, raw: RawColumn, found: TableFindings) -> None:
-    """A slip of the pen must not turn a column of numbers, or of dates, into categories."""
+    """Report typing errors that would turn a column of numbers or dates into categories."""
     cells = raw.cells or ()
     present = [row for row, cell in enumerate(cells) if cell is not None]
     for kind, read in READERS.items():
@@ -216,7 +211,7 @@ def _check_slips(label: str, raw: RawColumn, found: TableFindings) -> None:
 
 
 def _learn_targets(label: str, raw: RawColumn, found: TableFindings) -> tuple[Targets | None, str]:
-    """Labels or numbers, and the kind of their cells."""
+    """Infer labels or numbers, and the type of their cells."""
     gaps, before = raw.gaps, len(found.problems)
     if gaps.any():
         rule = "have no missing values in the target column: remove the rows without one"
@@ -248,7 +243,7 @@ def _learn_targets(label: str, raw: RawColumn, found: TableFindings) -> tuple[Ta
 
 
 def _with_median(one: ColumnRecipe, raw: RawTable, rows: Mapping[str, Tensor]) -> ColumnRecipe:
-    """With the median of the training rows, for gaps; 0 where none of them has a value."""
+    """Add the median of the training rows, for gaps; 0 if none of them has a value."""
     if one.kind in ("dropped", "category"):
         return one
     values = one.values(raw.columns[one.name])[rows["train"].numpy()]
@@ -297,7 +292,7 @@ def table(
     standardize: bool = True,
     later: Mapping[str, Tensor] | None = None,
 ) -> SplitDataset:
-    """A data set of (n, features) float32 inputs, with the columns in the order given.
+    """Make a data set of (n, features) float32 inputs, with the columns in the order given.
 
     Args:
         standardize: False leaves numeric columns and the targets of a regression as they are.
@@ -333,7 +328,7 @@ def table(
 
 
 def contents(columns: Sequence[Column], targets: Targets) -> dict[str, Array]:
-    """The source's own numbers, codes and category names, for its digest."""
+    """Return the source's numbers, codes and category names, for its digest."""
     found: dict[str, Array] = {"targets": targets.values, "classes": np.array(targets.class_names or ())}
     for column in columns:
         if isinstance(column, Numeric):
@@ -345,7 +340,7 @@ def contents(columns: Sequence[Column], targets: Targets) -> dict[str, Array]:
 
 
 def _scale(values: Array, train: Array) -> tuple[float, float]:
-    """Mean and standard deviation of the training rows; 1 for a constant, which has none to divide by."""
+    """Return mean and standard deviation of the training rows; 1 in place of a deviation of 0."""
     fitted = values[train]
     # In units of the largest, so that no square overflows: an infinite deviation would turn all into zeros.
     unit = float(np.abs(fitted).max()) or 1.0
@@ -361,7 +356,7 @@ def _standardise(values: Array, mean: float, scale: float) -> Array:
 
 
 def _feature_scale(columns: Sequence[Column], train: Array, standardize: bool) -> tuple[Tensor, Tensor]:
-    """Mean and scale of every encoded feature: those of its training rows, or 0 and 1. Two (features,)."""
+    """Return means and scales of the encoded features, (features,) each; 0 and 1 if not standardised."""
     scales: list[tuple[float, float]] = []
     for column in columns:
         if isinstance(column, Numeric):
@@ -373,7 +368,7 @@ def _feature_scale(columns: Sequence[Column], train: Array, standardize: bool) -
 
 
 def encode_columns(columns: Sequence[Column], means: Array, scales: Array) -> Array:
-    """The (n, features) float32 matrix. An unknown category leaves its whole group at 0."""
+    """Encode columns as a (n, features) float32 matrix. An unknown category leaves its group at 0."""
     first = columns[0]
     count = len(first.values if isinstance(first, Numeric) else first.codes)
     matrix = np.zeros((count, len(means)), dtype=np.float32)
@@ -391,7 +386,7 @@ def encode_columns(columns: Sequence[Column], means: Array, scales: Array) -> Ar
 
 
 def _groups(columns: Sequence[Column]) -> tuple[EncodedColumn, ...]:
-    """Which inputs belong to one column of the table: what is derived from it stands behind it."""
+    """Return the inputs that belong to each column of the table."""
     groups: dict[str, list[Column]] = {}
     places: dict[str, list[int]] = {}
     start = 0
@@ -444,7 +439,7 @@ def from_frame(
     options: TableOptions | None = None,
     name: str = "frame",
 ) -> SplitDataset:
-    """A data set from a pandas, polars or Arrow frame, as ``load`` makes one of a CSV file.
+    """Make a data set of a pandas, polars or Arrow frame, as ``load`` does of a CSV file.
 
     Args:
         target: the column to predict; the last one by default.
@@ -461,7 +456,7 @@ def from_frame(
 
 
 def parquet_table(path: Path) -> RawTable:
-    """The columns of a Parquet file."""
+    """Read the columns of a Parquet file."""
     source = f"parquet:{path}"
     try:
         from pyarrow import parquet
@@ -478,7 +473,7 @@ def parquet_table(path: Path) -> RawTable:
 
 
 def frame_table(frame: Any, source: str) -> RawTable:
-    """A frame's columns: numbers and days as they are, all else as words."""
+    """Return the columns of a frame: numbers and days unchanged, all others as words."""
     try:
         import narwhals
     except ImportError:
@@ -518,11 +513,11 @@ def _column(narwhals: Any, source: str, series: Any) -> RawColumn:
 
 
 def _beyond_floats(series: Any) -> bool:
-    """Whether whole numbers, such as identifiers of 64 bits, exceed those that float64 tells apart."""
+    """Whether whole numbers exceed those that float64 distinguishes."""
     return any(value is not None and abs(int(value)) > 2**53 for value in (series.min(), series.max()))
 
 
 def _word(cell: Any) -> str | None:
-    """A cell as a word; None, NaN and NaT are gaps."""
+    """Return a cell as a word; None, NaN and NaT are gaps."""
     missing = cell is None or cell != cell
     return None if missing or str(cell).strip() == "" else str(cell).strip()

@@ -141,12 +141,12 @@ def rebuild_model(run: RunDirectory, settings: Settings, data: SplitDataset, giv
 
 
 def has_own_file(settings: Settings) -> bool:
-    """Whether the network is made by code of the user's, ``FILE.py:FACTORY``."""
+    """Whether the network is built by the user's code, ``FILE.py:FACTORY``."""
     return is_own_file(settings.model)
 
 
 def own_model(run: RunDirectory, given: Sequence[str]) -> str | None:
-    """Which of several ``FILE.py:FACTORY`` is the run's own; the first if none is, for the error to name.
+    """Choose the run's own of several ``FILE.py:FACTORY``; the first if none matches, for the error message.
 
     None for a run that needs none.
     """
@@ -171,7 +171,7 @@ _COSTS = {"l1": SquaredLp(1.0), "linf": SquaredSup()}
 
 
 def read_settings(run: RunDirectory) -> Settings:
-    """The settings of a run, checked again."""
+    """Read the settings of a run, checked."""
     try:
         settings = convert(run.record.settings, Settings)
     except CorruptFileError as reason:
@@ -183,7 +183,7 @@ def read_settings(run: RunDirectory) -> Settings:
 
 
 def _moved(data: str, place: str) -> str:
-    """Where data of a user's own are now."""
+    """Return the place of the user's data after they were moved."""
     kind, own, _ = data.partition(":")
     require(own != "", "run_data", f"be left out for {data}, which is no file of yours", place)
     given, colon, path = place.partition(":")
@@ -192,7 +192,7 @@ def _moved(data: str, place: str) -> str:
 
 
 def load_data(settings: Settings) -> SplitDataset:
-    """The data that the settings name."""
+    """Load the data that the settings name."""
     spec, options = resolve_data(settings.data, settings.folder), None
     if settings.data.startswith(TABLES):
         options = settings.table
@@ -216,7 +216,7 @@ def resolve_data(spec: str, folder: str) -> str:
 
 
 def load_same_data(run: RunDirectory, settings: Settings) -> SplitDataset:
-    """The data of a run, checked to be those that it was started with, in the same split."""
+    """Load the data of a run; check that content and split are those of its training."""
     place = resolve_data(settings.data, settings.folder)
     kind, own, path = place.partition(":")
     if own and not Path(path).expanduser().exists():
@@ -235,12 +235,12 @@ def load_same_data(run: RunDirectory, settings: Settings) -> SplitDataset:
 
 
 def default_cost(data: SplitDataset) -> Cost:
-    """Squared L2, weighted where the data have features of different kinds."""
+    """Squared L2, weighted if features are of different types."""
     return priced_cost(data, {})
 
 
 def build_cost(settings: Settings, data: SplitDataset) -> Cost:
-    """The cost that the settings name."""
+    """Return the cost that the settings name."""
     if settings.cost in _COSTS:
         return _COSTS[settings.cost]
     return priced_cost(data, column_prices(settings.price))
@@ -312,13 +312,13 @@ def choose_criterion(
 
 
 def _stiffness(settings: Settings) -> float:
-    """How much more the training loss may bend than cross-entropy, at the same network."""
+    """Factor by which the curvature of the training loss may exceed that of cross-entropy."""
     sharpness = 1 / settings.temperature
     return max(1.0, sharpness) if settings.margin else max(sharpness, sharpness**2)
 
 
 def build_augmentation(settings: Settings) -> Callable[[Tensor], Tensor] | None:
-    """What is done to training images; None if nothing is."""
+    """Return the augmentation of training images; None if there is none."""
     if settings.warp:
         return RandomWarp(settings.warp, settings.jitter)
     return RandomJitter(settings.jitter) if settings.jitter else None
