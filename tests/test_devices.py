@@ -149,7 +149,7 @@ def certifiable() -> nn.Module:
 @pytest.mark.parametrize("make", [network, certifiable])
 def test_certified_fit_and_certify(make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
     # Tensors of a class of their own are refused; those of a real device are plain ones.
-    monkeypatch.setattr("certus.bounds.export.PLAIN", (Tensor, nn.Parameter, DeviceTensor))
+    monkeypatch.setattr("certus.bounds.export.PLAIN_TENSORS", (Tensor, nn.Parameter, DeviceTensor))
 
     def bounds(model: nn.Module, data: Samples, fabric: Fabric | None) -> tuple[float, float]:
         rows = (data.inputs, data.targets)

@@ -77,7 +77,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def models_in(loss: object) -> list[nn.Module]:
     """The models that a callable refers to: in its attributes, closure, defaults, or as globals in its
     code."""
-    found: dict[int, nn.Module] = {}
+    models: dict[int, nn.Module] = {}
     seen: set[int] = set()
     waiting = [(loss, 0)]
     while waiting:
@@ -86,10 +86,10 @@ def models_in(loss: object) -> list[nn.Module]:
             continue
         seen.add(id(value))
         if isinstance(value, nn.Module):
-            found[id(value)] = value
+            models[id(value)] = value
         else:
             waiting += [(part, depth + 1) for part in _parts(value)]
-    return list(found.values())
+    return list(models.values())
 
 
 def _parts(value: object) -> Iterator[object]:

@@ -136,6 +136,15 @@ def module_like(**settings: Any) -> Any:
     return SimpleNamespace(**settings)
 
 
+def by_layer_rule(
+    inputs: Variable, rule: layer_rules.LayerRule, **settings: Any
+) -> tuple[Variable, Sequence[Stage]]:
+    """Apply the rule of a layer to a call, with its arguments in place of a module."""
+    stage = rule(module_like(**settings), inputs.shape)
+    assert isinstance(stage, Stage)
+    return inputs, [stage]
+
+
 FunctionRule = Callable[[Call], tuple[Variable, Sequence[Stage]]]
 """The input of the call, and its stages in order."""
 
@@ -192,7 +201,9 @@ def convolve(call: Call) -> tuple[Variable, Sequence[Stage]]:
     axes = weight.dim() - 2
     settings = {name: _each(call[name], axes) for name in ("stride", "dilation")}
     padding = call["padding"] if isinstance(call["padding"], str) else _each(call["padding"], axes)
-    like = module_like(
+    return by_layer_rule(
+        inputs,
+        layer_rules.convolution,
         **settings,
         weight=weight,
         bias=call.fixed("bias"),
@@ -202,7 +213,6 @@ def convolve(call: Call) -> tuple[Variable, Sequence[Stage]]:
         in_channels=weight.shape[1] * call["groups"],
         groups=call["groups"],
     )
-    return inputs, [_stage(layer_rules.convolution(like, inputs.shape))]
 
 
 @function_rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -225,7 +235,9 @@ def convolve_transposed(call: Call) -> tuple[Variable, Sequence[Stage]]:
 
 @function_rule("avg_pool1d", "avg_pool2d")
 def average_windows(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    like = module_like(
+    return by_layer_rule(
+        call.moving("self"),
+        layer_rules.average_pool,
         kernel_size=call["kernel_size"],
         stride=call["stride"] or call["kernel_size"],
         padding=call["padding"],
@@ -233,20 +245,19 @@ def average_windows(call: Call) -> tuple[Variable, Sequence[Stage]]:
         count_include_pad=call["count_include_pad"],
         divisor_override=call.get("divisor_override"),
     )
-    inputs = call.moving("self")
-    return inputs, [_stage(layer_rules.average_pool(like, inputs.shape))]
 
 
 @function_rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d")
 def average_to_size(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    inputs, sizes = call.moving("self"), tuple(call["output_size"])
-    like = module_like(output_size=sizes)
-    return inputs, [_stage(layer_rules.adaptive_average_pool(like, inputs.shape))]
+    rule, sizes = layer_rules.adaptive_average_pool, tuple(call["output_size"])
+    return by_layer_rule(call.moving("self"), rule, output_size=sizes)
 
 
 @function_rule("max_pool1d", "max_pool2d", "max_pool2d_with_indices")
 def largest_of_windows(call: Call) -> tuple[Variable, Sequence[Stage]]:
-    like = module_like(
+    return by_layer_rule(
+        call.moving("self"),
+        layer_rules.max_pool,
         kernel_size=call["kernel_size"],
         stride=call["stride"] or call["kernel_size"],
         padding=call["padding"],
@@ -254,23 +265,21 @@ def largest_of_windows(call: Call) -> tuple[Variable, Sequence[Stage]]:
         ceil_mode=call["ceil_mode"],
         return_indices=False,
     )
-    inputs = call.moving("self")
-    return inputs, [_stage(layer_rules.max_pool(like, inputs.shape))]
 
 
 @function_rule("batch_norm", "_native_batch_norm_legit_no_training")
 def normalise_by_running_statistics(call: Call) -> tuple[Variable, Sequence[Stage]]:
     if call.get("training"):
         raise UnsupportedError("training=True, so that samples of a batch depend on each other")
-    like = module_like(
+    return by_layer_rule(
+        call.moving("input"),
+        layer_rules.batch_norm,
         running_mean=call.fixed("running_mean"),
         running_var=call.fixed("running_var"),
         weight=call.fixed("weight"),
         bias=call.fixed("bias"),
         eps=call["eps"],
     )
-    inputs = call.moving("input")
-    return inputs, [_stage(layer_rules.batch_norm(like, inputs.shape))]
 
 
 @function_rule("mean", "sum")
@@ -325,11 +334,6 @@ def _each(values: Any, axes: int) -> tuple[int, ...]:
     """A setting for every axis; torch accepts one number for all."""
     listed = [int(value) for value in values] if isinstance(values, list | tuple) else [int(values)]
     return tuple(listed * axes if len(listed) == 1 else listed)
-
-
-def _stage(stage: object) -> Stage:
-    assert isinstance(stage, Stage)
-    return stage
 
 
 _PLAIN = {

@@ -79,8 +79,8 @@ def gram_iteration(matrices: Tensor, tolerance: float = 1e-3, most: int = 16) ->
         size = torch.linalg.matrix_norm(gram)
         scale = torch.where(size > 0, size, 1.0)
         logarithm = 2 * logarithm + scale.log()
-        found = torch.where(size > 0, (logarithm / 2**power).exp(), 0.0)
-        last, bound = bound, float(found.max())
+        norms = torch.where(size > 0, (logarithm / 2**power).exp(), 0.0)
+        last, bound = bound, float(norms.max())
         if bound >= (1 - tolerance) * last:
             break
         gram = gram / scale[:, None, None]

@@ -39,11 +39,11 @@ class UnsupportedLayer:
     """A layer without a finite bound on its curvature, or without any rule.
 
     Attributes:
-        path, kind: where it is in the model, and what.
+        path, kind: location in the model, and type.
         reason: why nothing, or no smoothness, is proven.
-        replacement: what to put in its place, in words.
-        repairable: whether ``smooth`` does it.
-        line: of the user's own, as FILE:LINE: `code`, where a function was called or a layer used.
+        replacement: description of a replacement.
+        repairable: whether ``smooth`` replaces it.
+        line: of the user, as FILE:LINE: `code`, where a function was called or a layer used.
     """
 
     path: str
@@ -69,7 +69,7 @@ def validate(model: nn.Module, input_shape: Shape | None = None) -> list[Unsuppo
     with eval_mode(model):
         places = list(_places(model))
         if all(_plain(module) for _, module in places):
-            return [found for path, module in places if (found := _inspect(path, module)) is not None]
+            return [layer for path, module in places if (layer := _inspect(path, module)) is not None]
         shape = infer_shape(model) if input_shape is None else tuple(input_shape)
         return _inspect_graph(model, shape)
 
@@ -89,17 +89,17 @@ def _inspect_graph(model: nn.Module, shape: Shape) -> list[UnsupportedLayer]:
         return [
             UnsupportedLayer("", type(model).__name__, str(reason).rstrip("."), "a forward without it", False)
         ]
-    found = [
+    layers = [
         UnsupportedLayer(each.path, each.kind, each.reason, each.advice, False, each.line) for each in unknown
     ]
-    return found + [_kinked(model, step) for step in steps if not step.stage.smooth]
+    return layers + [_kinked(model, step) for step in steps if not step.stage.smooth]
 
 
 def _kinked(model: nn.Module, step: Step) -> UnsupportedLayer:
     module = dict(model.named_modules(remove_duplicate=False)).get(step.path.split("@")[0])
-    made = None if module is None else _replacement(module)
-    words = str(made) if made is not None else _FUNCTIONS.get(step.kind, _ANY)
-    return UnsupportedLayer(step.path, step.kind, _JUMPS, words, made is not None, step.line)
+    smoother = None if module is None else _replacement(module)
+    words = str(smoother) if smoother is not None else _FUNCTIONS.get(step.kind, _ANY)
+    return UnsupportedLayer(step.path, step.kind, _JUMPS, words, smoother is not None, step.line)
 
 
 def smooth(model: nn.Module, input_shape: Shape | None = None) -> nn.Module:
@@ -112,19 +112,19 @@ def smooth(model: nn.Module, input_shape: Shape | None = None) -> nn.Module:
     ELU(alpha=1.0)
     """
     model = unwrapped(model)
-    hopeless = [found for found in validate(model, input_shape) if not found.repairable]
-    if hopeless:
+    blocking = [layer for layer in validate(model, input_shape) if not layer.repairable]
+    if blocking:
         listed = "; ".join(
-            f"{found.path or 'the model itself'} ({found.kind}){f' in {found.line}' if found.line else ''}: "
-            f"{found.reason}; put in its place {found.replacement}"
-            for found in hopeless
+            f"{layer.path or 'the model itself'} ({layer.kind}){f' in {layer.line}' if layer.line else ''}: "
+            f"{layer.reason}; replace it by {layer.replacement}"
+            for layer in blocking
         )
         raise UnsupportedError(f"No replacement is known for {listed}.")
     copied = copy.deepcopy(model)
-    for path in dict.fromkeys(found.path.split("@")[0] for found in validate(copied, input_shape)):
+    for path in dict.fromkeys(layer.path.split("@")[0] for layer in validate(copied, input_shape)):
         if not path:
             whole = _replacement(copied)
-            assert whole is not None  # it is not hopeless
+            assert whole is not None  # it is repairable
             return whole
         parent, _, name = path.rpartition(".")
         holder = copied.get_submodule(parent)
@@ -134,14 +134,14 @@ def smooth(model: nn.Module, input_shape: Shape | None = None) -> nn.Module:
 
 def smoothing_hint(model: nn.Module, input_shape: Shape) -> str:
     """Return advice for making a model smooth; empty if it is smooth."""
-    obstacles = validate(model, input_shape)
-    hopeless = [each for each in obstacles if not each.repairable]
-    if not obstacles:
+    layers = validate(model, input_shape)
+    blocking = [layer for layer in layers if not layer.repairable]
+    if not layers:
         return ""
-    if not hopeless:
+    if not blocking:
         return "certus.bounds.smooth(model) makes it smooth."
-    places = "; ".join(f"{each.line or each.path or each.kind}: {each.replacement}" for each in hopeless)
-    return f"To make it smooth, put in the place of {places}."
+    places = "; ".join(f"{layer.line or layer.path or layer.kind}: {layer.replacement}" for layer in blocking)
+    return f"To make it smooth, replace {places}."
 
 
 def _places(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -154,21 +154,23 @@ def _places(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]
 
 
 def _inspect(path: str, module: nn.Module) -> UnsupportedLayer | None:
-    kind, known = type(module).__name__, find_rule(module)
-    if known is None or is_modified(module):
+    kind, layer_rule = type(module).__name__, find_rule(module)
+    if layer_rule is None or is_modified(module):
         return UnsupportedLayer(
             path, kind, "its forward hooks have no rule", "the same layer without hooks", False
         )
     try:
-        stage = known(module, _SOME_SHAPE)
+        stage = layer_rule(module, _SOME_SHAPE)
     except UnsupportedError as reason:
         return UnsupportedLayer(path, kind, str(reason), "the same layer without it", False)
     except (ArgumentError, RuntimeError):  # another shape is needed: an affine layer
         return None
     if not isinstance(stage, Stage) or stage.smooth:
         return None
-    made = _replacement(module)
-    return UnsupportedLayer(path, kind, _JUMPS, _ANY if made is None else str(made), made is not None)
+    smoother = _replacement(module)
+    return UnsupportedLayer(
+        path, kind, _JUMPS, _ANY if smoother is None else str(smoother), smoother is not None
+    )
 
 
 def _replacement(module: nn.Module) -> nn.Module | None:
